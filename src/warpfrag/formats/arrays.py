@@ -1,4 +1,4 @@
-"""Arrays at the public surface: the names of their types, and how an argument becomes an array."""
+"""Arrays in the public API: their types, and the conversion of arguments to arrays."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Words: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.uint32]]"
 Bytes: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]"
 """A memory, byte by byte."""
 Array: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.generic[object]]]"
-"""Numbers of a format's natural dtype, or unsigned codes: which, the function says."""
+"""Numbers of a format's natural dtype, or unsigned codes, depending on the function."""
 
 
 def as_array(array: ArrayLike, what: str) -> NDArray[Any]:
-    """An argument as an array; rows of unlike lengths and masked elements are refused, under the argument's name."""
+    """Return an argument as an array; reject ragged rows and masked elements, under the argument's name."""
     try:
         converted = np.asarray(array)
     except ValueError as error:
         raise InvalidOperand(f"{what}: expected an array of numbers, got rows of unlike lengths ({error})") from None
-    except (TypeError, RuntimeError) as error:  # what the arrays of other libraries raise, such as sparse tensors
+    except (TypeError, RuntimeError) as error:  # errors of other libraries' arrays, such as sparse tensors
         raise InvalidOperand(
             f"{what}: expected an array of numbers, got a {type(array).__name__} that numpy cannot read ({error})"
         ) from None
@@ -39,6 +39,6 @@ def is_masked_array(value: object) -> bool:
 
 
 def as_doubles(numbers: NDArray[Any]) -> NDArray[np.float64]:
-    """Numbers as float64, without warnings: a signalling NaN becomes a quiet one, and what is too large infinite."""
+    """Return numbers as float64, without warnings: signalling NaNs become quiet, values out of range infinite."""
     with np.errstate(invalid="ignore", over="ignore"):
         return numbers.astype(np.float64)

@@ -24,21 +24,21 @@ MAX_EXACT_INTEGER = 1 << 53  # float64 holds every integer up to here
 
 @cache
 def natural_dtype(number_format: Format) -> np.dtype[Any]:
-    """The dtype whose bits are the codes of a format."""
+    """Return the dtype whose bits are the codes of a format."""
     name = number_format.dtype
     return np.dtype(getattr(ml_dtypes, name) if hasattr(ml_dtypes, name) else name)
 
 
 @cache
 def code_dtype(number_format: Format) -> np.dtype[Any]:
-    """The unsigned dtype that holds one code: as wide as the natural dtype."""
+    """Return the unsigned dtype that holds one code: as wide as the natural dtype."""
     return np.dtype(f"uint{8 * natural_dtype(number_format).itemsize}")
 
 
 def to_codes(
     number_format: Format, numbers: NDArray[Any], *, rounding: Rounding = None, what: str = "matrix"
 ) -> NDArray[Any]:
-    """Codes of an array of numbers: by its bits if its dtype is the natural one, else by value.
+    """Return codes of an array of numbers: by its bits if its dtype is the natural one, else by value.
 
     tf32 is kept in float32, whose last bits it has no use for: rounding, if requested, is by value.
     """
@@ -51,14 +51,14 @@ def to_codes(
 
 
 def codes_of(number_format: Format, array: NDArray[Any], *, raw: bool, rounding: Rounding, what: str) -> NDArray[Any]:
-    """The codes of an argument: with `raw` it holds codes already."""
+    """Return the codes of an argument: with `raw` it holds codes already."""
     if check_flag("raw", raw):
         return check_codes(number_format, array, what=what)
     return to_codes(number_format, array, rounding=rounding, what=what)
 
 
 def check_codes(number_format: Format, codes: NDArray[Any], *, what: str = "matrix") -> NDArray[Any]:
-    """An array of raw codes, each below 2 to the power of the format's bits."""
+    """Return an array of raw codes, each below 2 to the power of the format's bits."""
     if codes.dtype.kind not in "biu":
         raise InvalidOperand(f"{what}: raw codes of {number_format} are unsigned integers, got dtype {codes.dtype}")
     cannot_exceed = codes.dtype.itemsize * 8 <= number_format.bits and codes.dtype.kind == "u"
@@ -71,7 +71,7 @@ def check_codes(number_format: Format, codes: NDArray[Any], *, what: str = "matr
 
 
 def from_codes(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
-    """An array of the natural dtype with these codes."""
+    """Return an array of the natural dtype with these codes."""
     dtype = natural_dtype(number_format)
     if number_format.kind == "integer" and number_format.bits < 8 * dtype.itemsize:
         # ml_dtypes keeps a 4-bit integer as a whole byte: extend the sign first
@@ -81,7 +81,7 @@ def from_codes(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
 
 
 def as_read(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
-    """Codes as a tensor core reads them: without the bits that the format has no use for."""
+    """Return codes as a tensor core reads them: without the bits that the format does not use."""
     unused = number_format.unused
     return codes & ~codes.dtype.type((1 << unused) - 1) if unused else codes
 
@@ -133,7 +133,7 @@ def _integer_codes(number_format: Format, values: NDArray[Any], rounding: Roundi
 
 
 def _float_codes(number_format: Format, values: NDArray[Any], rounding: Rounding, what: str) -> NDArray[Any]:
-    """The array twin of Format.encode."""
+    """Encode an array: `Format.encode` for arrays."""
     fraction, bias = number_format.fraction, number_format.bias
     lowest = number_format.emin if fraction else -bias
     magnitude = np.abs(values)
@@ -169,7 +169,7 @@ def _float_codes(number_format: Format, values: NDArray[Any], rounding: Rounding
 def _with_specials(
     number_format: Format, codes: NDArray[Any], values: NDArray[Any], rounding: Rounding, what: str
 ) -> NDArray[Any]:
-    """Infinities, NaNs and what is too large, or a refusal where the format has no such code."""
+    """Encode infinities, NaNs and values out of range; reject them if the format has no such code."""
     infinite, nan = np.isinf(values), np.isnan(values)
     if number_format.infinity:
         infinity = ((1 << number_format.exponent) - 1) << number_format.fraction
@@ -188,7 +188,7 @@ def _with_specials(
 
 
 def _range(number_format: Format) -> str:
-    """The range of a format, for a message."""
+    """Return the range of a format, for a message."""
     numbers = "values" if number_format.is_float else "integers"
     return f"{number_format} holds the {numbers} {number_format.min}..{number_format.max}"
 

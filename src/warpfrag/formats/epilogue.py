@@ -45,7 +45,7 @@ class Epilogue:
     result: str = "f32"
 
     def __post_init__(self) -> None:
-        """Refuse what is no number, no row of numbers or no result."""
+        """Reject factors that are not numbers, a bias that is not a row of numbers, and an unknown result."""
         for name in ("alpha", "beta"):
             _check_factor(name, getattr(self, name))
         if not isinstance(self.result, str) or self.result not in RESULTS:
@@ -57,7 +57,7 @@ class Epilogue:
 
 
 def _check_factor(name: str, number: object) -> None:
-    """Refuse what is no real number, and what float32 has no number near."""
+    """Reject a factor that is not a real number, or that float32 cannot approximate."""
     is_real = isinstance(number, int | float | np.integer | np.floating) and not isinstance(number, bool)
     if not is_real:
         raise InvalidOperand(f"{name}: expected a real number, got {quote(number)}")
@@ -84,7 +84,7 @@ def finish(epilogue: Epilogue, sums: Floats, c: Floats | None) -> Floats:
 
 
 def float32_of(numbers: ArrayLike, what: str) -> Floats:
-    """Numbers as float32; refused where that is not exact."""
+    """Return numbers as float32; reject numbers that are not exact."""
     array = as_array(numbers, what)
     if array.dtype.kind not in "biuf" and not hasattr(ml_dtypes, array.dtype.name):
         raise InvalidOperand(f"{what}: expected real numbers, got dtype {array.dtype}")
@@ -101,7 +101,7 @@ def float32_of(numbers: ArrayLike, what: str) -> Floats:
 
 @exact_floats
 def fma(x: Floats | np.float32, y: Floats, z: Floats) -> Floats:
-    """x * y + z of float32, rounded once.
+    """Return x * y + z of float32, rounded once.
 
     The product is exact in float64. The sum is not: it is rounded to odd there (a sticky last bit), so that rounding it
     to float32 gives what one rounding would.
@@ -119,7 +119,7 @@ def fma(x: Floats | np.float32, y: Floats, z: Floats) -> Floats:
 
 @exact_floats
 def convert(source: str, codes: Codes, target: str) -> Codes:
-    """Accumulators rounded to the format of a result, as `cvt.rn` does: to nearest even, every NaN the same."""
+    """Round accumulators to the format of a result, as `cvt.rn` does: to nearest even, with one NaN."""
     if source == target:
         return codes
     values = codes.view(np.float16 if source == "f16" else np.float32)

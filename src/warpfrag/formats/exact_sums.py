@@ -29,18 +29,18 @@ class ExactArray:
     exponent: int
 
     def at_exponent(self, exponent: int) -> NDArray[Any]:
-        """The units at another exponent, which is not larger."""
+        """Return the units at another exponent, which is not larger."""
         return self.units * (1 << (self.exponent - exponent))
 
     def plus(self, other: ExactArray) -> ExactArray:
-        """The exact sum of two arrays."""
+        """Return the exact sum of two arrays."""
         exponent = min(self.exponent, other.exponent)
         return ExactArray(self.at_exponent(exponent) + other.at_exponent(exponent), exponent)
 
 
 @exact_floats
 def exact_numbers(values: Doubles) -> ExactArray:
-    """Finite float64 numbers as integers times one power of two."""
+    """Return finite float64 numbers as integers times one power of two."""
     if not values.any():
         return ExactArray(np.zeros(values.shape, object), 0)
     fraction, power = np.frexp(values)
@@ -56,14 +56,14 @@ def exact_numbers(values: Doubles) -> ExactArray:
 
 
 def _trailing_zeros(whole: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The place of the lowest bit that is set; undefined for zero."""
+    """Return the index of the lowest bit that is set; undefined for zero."""
     lowest = np.where(whole != 0, whole & -whole, 1).astype(np.float64)
     return np.frexp(np.abs(lowest))[1].astype(np.int64) - 1
 
 
 @exact_floats
 def exact_product(a: Doubles, b: Doubles) -> ExactArray:
-    """The exact product of two finite float64 matrices."""
+    """Return the exact product of two finite float64 matrices."""
     exponents = [_lowest_exponent(matrix) for matrix in (a, b)]
     widths = [_highest_exponent(matrix) - lowest for matrix, lowest in zip((a, b), exponents, strict=True)]
     if max(widths) > MAX_WIDTH:
@@ -86,7 +86,7 @@ def exact_product(a: Doubles, b: Doubles) -> ExactArray:
 
 
 def _lowest_exponent(matrix: Doubles) -> int:
-    """The power of two of the lowest bit that any element has."""
+    """Return the power of two of the lowest bit that any element has."""
     fraction, power = np.frexp(matrix[matrix != 0])
     if not fraction.size:
         return 0

@@ -24,10 +24,10 @@ LARGEST_FENV = 64
 
 @lru_cache(1)
 def _library() -> tuple[Any, Any, Any] | None:
-    """fegetenv and fesetenv of the C library and its default environment; None where the library has none."""
+    """Return fegetenv, fesetenv and the default environment of the C library; None if the library has none."""
     if sys.platform == "win32":
         return None
-    for name in (None, "libm.so.6"):  # what the process has already, or glibc's, which keeps it apart
+    for name in (None, "libm.so.6"):  # functions of this process, or of glibc, which has them in libm
         try:
             library = ctypes.CDLL(name)
             save, load = library.fegetenv, library.fesetenv

@@ -1,4 +1,4 @@
-"""Number formats: what the bits of one element mean.
+"""Number formats: the meaning of the bits of one element.
 
 An element is an unsigned integer *code*; a `Format` defines the *value* of each code. The formats are
 rows of `tables/formats.toml`; everything else (largest value, NaN code, the dtype that numpy uses) follows from
@@ -35,14 +35,14 @@ Rounding = Literal["rne"] | None
 
 
 def check_rounding(rounding: object) -> None:
-    """Refuse a rounding that there is not."""
+    """Reject an unknown rounding."""
     if not (rounding is None or (isinstance(rounding, str) and rounding == "rne")):
         raise InvalidOperand(f'rounding is "rne" or None, got {quote(rounding)}')
 
 
 @dataclass(frozen=True, eq=False)
 class Format:
-    """One row of the table of formats; the fields are explained at its top. A format equals its name."""
+    """One row of the table of formats, whose first lines explain the fields. A format equals its name."""
 
     name: str
     bits: int
@@ -60,14 +60,14 @@ class Format:
     register: str = ".b32"
 
     def __post_init__(self) -> None:
-        """Refuse a row whose fields do not add up to its width."""
+        """Reject a row whose fields do not add up to its width."""
         if self.kind == "float":
             width = self.signed + self.exponent + self.fraction + self.unused
             if width != self.bits:
                 raise ValueError(f"format {self.name}: fields take {width} bits, the row says {self.bits}")
 
     def __str__(self) -> str:
-        """The name, as PTX spells it."""
+        """Return the name, as PTX spells it."""
         return self.name
 
     def __eq__(self, other: object) -> bool:
@@ -75,7 +75,7 @@ class Format:
         return str(other) == self.name if isinstance(other, Format | str) else NotImplemented
 
     def __hash__(self) -> int:
-        """The hash of the name, because a format equals its name."""
+        """Hash the name, because a format equals its name."""
         return hash(self.name)
 
     @property
@@ -90,7 +90,7 @@ class Format:
 
     @cached_property
     def sign_bit(self) -> int:
-        """The bit of the code that holds the sign, 0 where there is none."""
+        """The bit of the code that holds the sign, 0 if there is none."""
         return 1 << (self.bits - 1) if self.signed else 0
 
     @cached_property
@@ -100,7 +100,7 @@ class Format:
 
     @cached_property
     def nan_code(self) -> int | None:
-        """The quiet NaN that a value of NaN is encoded to; None where the format has no NaN."""
+        """The quiet NaN that a value of NaN is encoded to; None if the format has no NaN."""
         if self.nan == "none":
             return None
         ones = self.codes - 1 - self.sign_bit
@@ -134,7 +134,7 @@ class Format:
         """Return the value of a code: an int for integers, else a float, which is always exact."""
         argument = code
         try:
-            code = operator.index(code)  # a numpy scalar wraps around where an int does not
+            code = operator.index(code)  # a numpy scalar wraps around, an int does not
         except TypeError:
             code = -1
         if not 0 <= code < self.codes or isinstance(argument, bool):
@@ -163,9 +163,9 @@ class Format:
         return sign * math.ldexp((1 << self.fraction) | fraction, exponent - self.bias - self.fraction)
 
     def encode(self, value: float | Fraction, *, rounding: Rounding = None) -> int:
-        """The code of a value; refused where none is exact, unless `rounding="rne"` takes the nearest, ties to even.
+        """Return the code of a value; reject an inexact value, unless `rounding="rne"` takes the nearest, ties to even.
 
-        Too large a value becomes an infinity where the format has one and is refused where it has none. In ue8m0, which
+        Too large a value becomes an infinity if the format has one and is rejected if it has none. In ue8m0, which
         has no fraction, a tie goes to the larger power of two, as in ml_dtypes.
         """
         from fractions import Fraction
@@ -189,7 +189,7 @@ class Format:
         return magnitude | (self.sign_bit if negative else 0)
 
     def _plain_number(self, value: float | Fraction) -> float | Fraction:
-        """A value as Python's own number: a numpy scalar is exact in one, and what is no real number is refused."""
+        """Return a value as Python's own number, which holds a numpy scalar exactly; reject any other object."""
         from decimal import Decimal
         from fractions import Fraction
 

@@ -53,7 +53,7 @@ def quantize(
     scale_rounding: str = "floor",
     nonfinite: str = "refuse",
 ) -> tuple[Array, Array]:
-    """Elements of a narrow format and their scale factors: A is about elements times scales.
+    """Return elements of a narrow format and their scale factors: A is about elements times scales.
 
     A block is `block` neighbours along `axis`, which is k: the last axis of A, the one before of B. The last block
     may be shorter. Without `block` there is one scale for all of A. Both arrays have the natural dtypes of their
@@ -118,7 +118,7 @@ def _check_axis(axis: object, dimensions: int) -> int:
 
 
 def _numbers(A: ArrayLike, *, may_be_nan: bool) -> Doubles:
-    """A as float64, which holds it exactly."""
+    """Return A as float64, which holds it exactly."""
     import ml_dtypes
 
     array = as_array(A, "A")
@@ -136,7 +136,7 @@ def _numbers(A: ArrayLike, *, may_be_nan: bool) -> Doubles:
 
 @cache
 def _table(name: str) -> Doubles:
-    """The magnitudes of a format's codes, ascending: all of one sign, without infinities and NaN."""
+    """Return the magnitudes of a format's codes, ascending: all of one sign, without infinities and NaN."""
     fmt = FORMATS[name]
     last = fmt.encode(fmt.max)
     values = np.array([float(fmt.decode(code)) for code in range(last + 1)])
@@ -150,7 +150,7 @@ def _values_f32(codes: NDArray[Any]) -> Doubles:
 
 @exact_floats
 def _scales(fmt: Format, scales: Format, largest: Doubles, rounding: str) -> NDArray[Any]:
-    """The code of each block's scale."""
+    """Return the code of each block's scale."""
     largest_value = float(fmt.max)
     if scales.name == "ue8m0":
         fraction, power = np.frexp(largest)  # from a half on, below one
@@ -172,7 +172,7 @@ def _scales(fmt: Format, scales: Format, largest: Doubles, rounding: str) -> NDA
 
 @cache
 def _code_f32(largest: float, largest_value: float) -> int:
-    """The float32 nearest to a quotient; where that is zero or infinite, the nearest that can divide."""
+    """Return the float32 nearest to a quotient; if that is zero or infinite, the nearest one that can divide."""
     f32 = FORMATS["f32"]
     if largest == 0:
         return f32.encode(1.0)
@@ -181,7 +181,7 @@ def _code_f32(largest: float, largest_value: float) -> int:
 
 
 def _elements(fmt: Format, blocks: Doubles, scale: Doubles) -> NDArray[Any]:
-    """The code of each element; a scale of zero, which only zeros and what is as good as zero have, gives zeros."""
+    """Return the code of each element; a scale of zero, which only (nearly) zero blocks have, gives zeros."""
     if fmt.is_float:
         magnitude = _nearest(np.abs(blocks), scale[:, None], _table(fmt.name))
         return np.where(np.signbit(blocks), magnitude | fmt.sign_bit, magnitude).astype(np.uint8)
@@ -192,7 +192,7 @@ def _elements(fmt: Format, blocks: Doubles, scale: Doubles) -> NDArray[Any]:
 
 @exact_floats
 def _nearest(numbers: Doubles, scale: Doubles, grid: Doubles) -> NDArray[np.int64]:
-    """The place in `grid` that is nearest to numbers / scale, of two the even place; the last where it is beyond.
+    """Return the index in `grid` nearest to numbers / scale, the even one for a tie; the last if it is beyond.
 
     The quotient is only a first guess. Halfway points times a scale of at most 24 bits are exact in float64: comparing
     with them decides.

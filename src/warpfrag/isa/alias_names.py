@@ -42,19 +42,19 @@ def _operations() -> frozenset[str]:
 
 @cache
 def _instruction() -> re.Pattern[str]:
-    """An instruction that PTX has and that people ask for: ours, and those that are out of scope."""
+    """Return the pattern of a PTX instruction that people ask for: ours, and those that are out of scope."""
     beyond = [name.split(".")[0] for row in read_table("scope")["out"] for name in row["names"] if row.get("ptx")]
     first = "|".join(sorted({*_operations(), *beyond}))
     return re.compile(rf"(?<![\w.%$])(?:{first})(?:\.[\w:?]+)+", re.IGNORECASE | re.ASCII)
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """The text itself where it is the name of an instruction, else the instructions of a piece of source."""
+    """Return the text itself if it is an instruction name, else the instructions of a piece of source."""
     return (text,) if is_plain(text) else statements(text)
 
 
 def statements(text: str) -> tuple[str, ...]:
-    """The instructions of a text, each once, without operands."""
+    """Return the instructions of a text, each once, without operands."""
     text = text[:MAX_SOURCE]
     names: list[str] = []
     if '"' in text:
@@ -64,7 +64,7 @@ def statements(text: str) -> tuple[str, ...]:
 
 
 def _joined(text: str) -> str:
-    """The string literals of a text, joined where only space and comments are between them."""
+    """Return the string literals of a text, joined if only space and comments are between them."""
     pieces: list[str] = []
     end = 0
     for literal in re.finditer(LITERAL, text):
@@ -100,7 +100,7 @@ WIDTH = 32  # bits of a register that LLVM has no better type for than i32
 
 @dataclass(frozen=True)
 class Named:
-    """A name of something that is one instruction, or is made of it: then `how` says what it is."""
+    """A name of one instruction, or of something made of it, which `how` describes."""
 
     name: str
     form: Form
@@ -113,13 +113,13 @@ def names_of(form: Form, notation: Notation) -> tuple[str, ...]:
 
 
 def all_names_of(form: Form, notation: Notation) -> tuple[Named, ...]:
-    """The same, and the names of what is made of it."""
+    """Return the same, and the names of everything made of it."""
     return tuple(_written(form.listed, notation))
 
 
 @cache
 def named(notation: Notation) -> dict[str, tuple[Named, ...]]:
-    """Every name of a notation, in lower case, with what it names."""
+    """Return every name of a notation, in lower case, with its instructions."""
     by_name: dict[str, list[Named]] = {}
     for form in forms():
         for entry in _written(form, notation):
@@ -136,7 +136,7 @@ def _written(form: Form, notation: Notation) -> Iterator[Named]:
 
 @cache
 def _rows(notation: Notation, op: str) -> tuple[dict[str, Any], ...]:
-    """The rows of a notation that may fit an operation; their lists apart from what they write."""
+    """Return the rows of a notation that may fit an operation, with their lists apart from their patterns."""
     rows = []
     for row in read_table("names")[notation]["rows"]:
         if op in row["op"]:
@@ -147,7 +147,7 @@ def _rows(notation: Notation, op: str) -> tuple[dict[str, Any], ...]:
 
 
 def fill(pattern: str, form: Form) -> str:
-    """A pattern with the qualifiers of an instruction in it.
+    """Return a pattern with the qualifiers of an instruction filled in.
 
     >>> from warpfrag.isa.legality import resolve
     >>> fill("IMMA.{mnk}.{A}.{B}{.SAT}", resolve("mma.m16n8k32.satfinite.s32.s8.u8.s32"))
@@ -184,7 +184,7 @@ def _field(form: Form, name: str) -> str:
 
 
 def _operand(form: Form, role: str) -> OperandSpec:
-    """An operand whose registers a name counts; most names count none."""
+    """Return an operand whose registers a name counts; most names count none."""
     from warpfrag.isa.operands import measured_architectures, operands
 
     return operands(form, measured_architectures()[0])[role]
@@ -199,7 +199,7 @@ def _types(form: Form, role: str) -> str:
 
 
 def _llvm_type(form: Form, role: str) -> str:
-    """The type of one register: LLVM packs f16 in pairs, and everything narrow that is not f16 in an i32."""
+    """Return the type of one register: LLVM packs f16 in pairs, and everything narrow that is not f16 in an i32."""
     if not form.is_product and not form.is_wmma:
         return "i32"
     from warpfrag.formats.number_formats import FORMATS
@@ -211,14 +211,14 @@ def _llvm_type(form: Form, role: str) -> str:
 
 
 def _vector_type(form: Form, role: str) -> str:
-    """The type of all registers together, as nvgpu has it: accumulators in pairs, others by register."""
+    """Return the type of all registers together, as nvgpu has it: accumulators in pairs, others by register."""
     row = _operand(form, role)
     elements, across = row.layout.ins["reg"] * row.layout.slots, 2 if role in "cd" else row.layout.slots
     kind = f"f{row.container}" if row.format.is_float else f"i{row.format.bits}"
     return f"vector<{elements // across}x{across}x{kind}>"
 
 
-# The qualifiers of patterns that are no fields of a form.
+# The qualifiers of patterns that are not fields of a form.
 _FIELDS: dict[str, Callable[[Form], str]] = {
     "m": lambda form: str(form.shape.m),
     "n": lambda form: str(form.shape.n),

@@ -1,6 +1,6 @@
-"""Aliases: what CuTe, machine code, LLVM and MLIR call an instruction, in both directions.
+"""Aliases: the names of an instruction in CuTe, machine code, LLVM and MLIR, in both directions.
 
-`aliases_of` tells what an instruction is called, `meaning` what a text in another notation means. Names follow
+`aliases_of` returns the names of an instruction, `meaning` the meaning of a text in another notation. Names follow
 patterns, so the facts are rows (`tables/names.toml`, `tables/machine_code.toml`) and the code is generic:
 
   alias_names      CuTe atoms, NVVM intrinsics and MLIR operations

@@ -158,7 +158,7 @@ PLAIN_LAYOUT = r"#?(?:ttg|triton_gpu)\.(blocked|linear|slice|shared|swizzled_sha
 
 
 def find(text: str) -> tuple[Framework, str] | None:
-    """The kind of name that a text has in it, and the name."""
+    """Return the category of the name in a text, and the name."""
     for framework in FRAMEWORKS:
         if match := re.search(framework.pattern, text):
             return framework, match[0]
@@ -166,7 +166,7 @@ def find(text: str) -> tuple[Framework, str] | None:
 
 
 def forms_of(text: str) -> tuple[Form, ...]:
-    """The instructions that fit everything a text says."""
+    """Return the instructions that fit every qualifier of a text."""
     kind = find(text)
     qualifiers = kind[0].read(text) if kind else {}
     return tuple(

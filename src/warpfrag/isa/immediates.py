@@ -84,13 +84,13 @@ def check_ids(immediates: Immediates, layouts: Mapping[str, Layout], name: Calla
 
 
 def legal(layout: Layout, coordinate: str) -> range:
-    """The values of an immediate: byte_id names the first byte of a group, the others count."""
+    """Return the values of an immediate: byte_id names the first byte of a group, the others count."""
     count = layout.outs[coordinate]
     return range(0, WORD_BYTES, WORD_BYTES // count) if coordinate == "byte_id" else range(count)
 
 
 def immediate_coordinates(layout: Layout, chosen: Mapping[str, int], *, of: str = "") -> dict[str, int]:
-    """The coordinates of the layout that these immediates stand for, refused where there are none such."""
+    """Return the layout coordinates that these immediates select; reject immediates that it does not have."""
     coordinates = {}
     for coordinate, value in chosen.items():
         values = legal(layout, coordinate)
@@ -109,7 +109,7 @@ def immediate_coordinates(layout: Layout, chosen: Mapping[str, int], *, of: str 
 
 
 def all_immediates(layouts: Mapping[str, Layout], *, ids: bool = False) -> Iterator[Immediates]:
-    """Every selector of an instruction, and with `ids` every byte and thread id too."""
+    """Yield every selector of an instruction, and with `ids` every byte and thread id too."""
     selectors = legal(layouts["metadata"], "selector") if "metadata" in layouts else (0,)
     for selector in selectors:
         if ids and SIDES[0] in layouts:

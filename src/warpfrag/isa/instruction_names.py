@@ -32,7 +32,7 @@ class ParsedName:
 
 
 def spell(form: Form) -> str:
-    """The canonical PTX text of a form: qualifiers that only repeat a default are left out."""
+    """Return the canonical PTX text of a form, without qualifiers that only repeat a default."""
     if isinstance(form, TensorForm):
         return form.name
     row = OPS[form.op]
@@ -53,21 +53,21 @@ def _is_written(form: Form, name: str) -> bool:
 
 
 def tokens(text: str) -> list[str]:
-    """The dotted qualifiers of a text, without operands, quotes and the semicolon, in lower case."""
+    """Return the dotted qualifiers of a text, without operands, quotes and the semicolon, in lower case."""
     name = head(text)
     lowered = name.lower() if name.isascii() else name  # the Kelvin sign would become a k
     return lowered.split(".") if name else []
 
 
 def head(text: str) -> str:
-    """The part of a text that can be a name; no more than a name may have, so that it can be kept and shown."""
+    """Return the part of a text that can be a name, limited in length, so that it can be kept and shown."""
     start = text[: 2 * LONGEST].strip().lstrip('"').strip()
     return re.split(r"[\s;{}\[\]%,]", start, maxsplit=1)[0].rstrip('."')
 
 
 @cache
 def _groups() -> dict[str, tuple[str, str]]:
-    """Every qualifier in lower case: how it is spelled (scale_vec::1X has a capital), and the group it belongs to."""
+    """Return every qualifier in lower case, with its spelling (scale_vec::1X has a capital) and its group."""
     qualifiers = {(name, name) for name in (*FIXED, "block_scale")}
     qualifiers |= {("space", space) for row in OPS.values() for space in row.spaces}
     qualifiers |= {(name, qualifier) for name, row in QUALIFIERS.items() for qualifier in row.extra}
@@ -81,7 +81,7 @@ def _groups() -> dict[str, tuple[str, str]]:
 
 
 def read(text: str) -> ParsedName:
-    """Read a text by the qualifiers of its operation; a text that is no name is ParseError."""
+    """Read a text by the qualifiers of its operation; raise ParseError if it is not a name."""
     qualifiers = tokens(text)
     if sum(map(len, qualifiers)) > LONGEST:
         raise ParseError(f"{qualifiers[0][:20]!r} starts a text that is longer than any instruction")
@@ -153,7 +153,7 @@ def _read_qualifier(name: str, qualifiers: list[str]) -> Any:  # noqa: ANN401 (a
 
 
 def _read_types(op: str, types: list[str]) -> dict[str, str]:
-    """Which operand each type is for."""
+    """Return the type of each operand."""
     row = OPS[op]
     names = [name for name in row.qualifiers if QUALIFIERS[name].group == "types"]
     wanted = [name for name in names if QUALIFIERS[name].absent is None]

@@ -1,4 +1,4 @@
-"""Legality: which form a text means, where it is legal, and if nowhere, which qualifier is wrong and what is near."""
+"""Legality: find the form and targets of an instruction name, or report its wrong qualifier and similar names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MAX_TENSOR_SOURCE = 1 << 14  # characters in which an instruction of tcgen05 is 
 
 
 def resolve(text: str, target: str | None = None, selector: int | None = None, **shape: object) -> Form:
-    """The form a text means; IllegalInstruction where there is none, or not for this target or selector.
+    """Return the form of a text; IllegalInstruction if there is none, or not for this target or selector.
 
     The text is PTX in any order that an assembler takes, source with one instruction in it, or a name from elsewhere.
     `shape` is what a product of tcgen05 does not say: m, n, k, a, b, d, scale_type.
@@ -69,7 +69,7 @@ def is_tensor_text(text: str) -> bool:
 
 
 def _tensor_form(text: str, target: str | None, selector: int | None, asked: dict[str, object]) -> Form:
-    """The form of a text of tcgen05, refused with the reason of the target where it has it not."""
+    """Return the form of a tcgen05 text; reject it, with the target's reason, if the target does not have it."""
     plain = text.strip().strip('"').strip()
     if not plain.lower().startswith(PREFIX):  # source: its operands are placeholders
         plain = TENSOR_NAME.findall(plain[:MAX_TENSOR_SOURCE])[0]
@@ -91,7 +91,7 @@ def _tensor_form(text: str, target: str | None, selector: int | None, asked: dic
 
 
 def _statement(text: str) -> str:
-    """The one instruction of a text, a name or a piece of source; the text itself where there is none."""
+    """Return the one instruction of a text, a name or a piece of source; the text itself if there is none."""
     names = names_in(text)
     forms = {}
     if len(names) > 1:
@@ -106,7 +106,7 @@ def _statement(text: str) -> str:
 
 
 def _form_by_alias(text: str, problem: str) -> Form:
-    """The one form that has this alias; IllegalInstruction, with the problem of reading it as PTX, if none."""
+    """Return the one form that has this alias; IllegalInstruction, with the problem of reading it as PTX, if none."""
     elsewhere = forms_named(text)
     if elsewhere:
         if len(elsewhere) > 1:
@@ -130,19 +130,19 @@ def _form_by_alias(text: str, problem: str) -> Form:
 
 
 def _short(text: str) -> str:
-    """The text as an error quotes it: shortened to one line."""
+    """Return the text as an error quotes it: shortened to one line."""
     name, longest = head(text), 160
     return name if len(name) <= longest else name[:longest] + "..."
 
 
 def form_of(instruction: str | HasForm) -> Form:
-    """The form of an instruction, or of its name."""
+    """Return the form of an instruction, or of its name."""
     form = getattr(instruction, "form", None)
     return form if isinstance(form, Form) else resolve(cast("str", instruction))  # which says what is wrong
 
 
 def _match(reading: ParsedName) -> Form:
-    """Narrow down the forms of an operation, qualifier by qualifier; the one that leaves none is wrong."""
+    """Narrow down the forms of an operation, qualifier by qualifier; report the first qualifier that leaves none."""
     wanted = dict(reading.choices)
     space = wanted.pop("space", "")
     left = list(forms_of(reading.op))
@@ -169,7 +169,7 @@ def _match(reading: ParsedName) -> Form:
 
 @cache
 def _moved_to(form: Form, space: str) -> Form:
-    """The form with another state space; one object, so that look-ups by it need not compare its qualifiers."""
+    """Return the form with another state space; one object, so that look-ups by it need not compare its qualifiers."""
     return replace(form, space=space)
 
 
@@ -192,7 +192,7 @@ def _blame(reading: ParsedName, name: str, choice: object, allowed: Sequence[obj
 
 
 def left_out(text: str) -> tuple[str, ...]:
-    """The qualifiers that a legal text leaves out and an assembler wants: none if the text is PTX as it stands.
+    """Return the qualifiers that a legal text omits and an assembler requires: none if the text is complete PTX.
 
     >>> left_out("mma.m16n8k16.f32.f16.f16.f32")
     ('sync', 'aligned', 'row', 'col')
@@ -243,18 +243,18 @@ def _arithmetic_arch(form: Form, arch: str) -> str:
 
 
 def illegal(form: Form, reason: str) -> IllegalInstruction:
-    """The error for a form that a caller asks too much of; only here is its name spelled."""
+    """Return the error for a form that does not support a request; its name is spelled only here."""
     return IllegalInstruction(spell(form), reason)
 
 
 def able_architectures(form: Form) -> tuple[str, ...]:
-    """The architectures that have a form on at least one of their targets, oldest first."""
+    """Return the architectures that have a form on at least one of their targets, oldest first."""
     able = {targets()[target].arch for target in legal_targets(form)}
     return tuple(arch for arch in architectures() if arch in able)
 
 
 def first_version(form: Form, target: str) -> Version:
-    """The lowest PTX version that knows a form on a target that has it.
+    """Return the lowest PTX version that knows a form on a target that has it.
 
     >>> first_version(resolve("mma.m16n8k8.f32.f16.f16.f32"), "sm_75")
     (6, 5)
@@ -278,13 +278,13 @@ def advice(form: Form) -> str:
 
 
 def companions(form: Form) -> list[tuple[str, str]]:
-    """The instructions that must stand around a form in a kernel, in order, and when each does; mostly none."""
+    """Return the instructions that must surround a form in a kernel, in order, and their conditions; mostly none."""
     rows = read_table("companions")["companion"]
     return [(row["name"], row["when"]) for row in rows if form.op in row["op"]]
 
 
 def check_selector(form: Form, selector: int) -> None:
-    """Refuse a sparsity selector that a form does not have, or on which the hardware traps."""
+    """Reject a sparsity selector that a form does not have, or on which the hardware traps."""
     if not form.is_sparse:
         raise IllegalInstruction(spell(form), f"selector {quote(selector)}: only sparse instructions have one")
     family = families_of(form)[0]
@@ -303,7 +303,7 @@ def check_selector(form: Form, selector: int) -> None:
 
 
 def check_immediates(form: Form, choice: Immediates, layouts: Mapping[str, Layout]) -> None:
-    """Refuse immediates that a form does not have; `layouts` are those of the metadata and scale registers."""
+    """Reject immediates that a form does not have; `layouts` are those of the metadata and scale registers."""
     if form.is_sparse:
         check_selector(form, choice.selector)
     check_ids(choice, layouts, lambda: spell(form))
@@ -330,7 +330,7 @@ def nearest(text: str, target: str | None = None) -> tuple[str, ...]:
 
 
 def _nearest_operation(qualifier: str) -> str:
-    """The operations that a first qualifier is one of, or is mistyped for; nothing where it is neither."""
+    """Return the operations that a first qualifier is part of, or a misspelling of; nothing if it is neither."""
     known = list(dict.fromkeys(op.split(".")[0] for op in OPS))
     if qualifier in known:
         return qualifier
@@ -342,7 +342,7 @@ def _nearest_operation(qualifier: str) -> str:
 
 
 def _in_space(form: Form, qualifiers: list[str]) -> Form:
-    """The form with the state space of a text, where it may have that."""
+    """Return the form with the state space of a text, if it may have that."""
     return next((_moved_to(form, space) for space in form.operation.spaces if space in qualifiers), form)
 
 
@@ -352,7 +352,7 @@ def _form_pieces(operation: str) -> dict[Form, Counter[str]]:
 
 
 def _pieces(qualifiers: list[str]) -> Counter[str]:
-    """Qualifiers to compare, with their weights: an operation weighs more than any one type, an mma is no ldmatrix."""
+    """Return qualifiers to compare, with their weights: an operation weighs more than any one type."""
     pieces = [piece for qualifier in qualifiers for piece in _cut(qualifier)]
     operation = qualifiers[0].lower()
     return Counter(pieces + 2 * [operation] if operation in pieces else pieces)
@@ -360,7 +360,7 @@ def _pieces(qualifiers: list[str]) -> Counter[str]:
 
 @lru_cache(MAX_FORMS)
 def _cut(qualifier: str) -> tuple[str, ...]:
-    """A shape as m, n and k, so that a near shape counts as near; nothing of what every name has."""
+    """Return a shape as m, n and k, so that similar shapes count as near; nothing for qualifiers of every name."""
     shape = SHAPE.fullmatch(qualifier)
     if shape:
         return tuple(f"{axis}{extent}" for axis, extent in zip("mnk", shape.groups(), strict=True) if extent)

@@ -1,4 +1,4 @@
-"""Operands: what each register operand of a form holds, and where.
+"""Operands: the contents and the layout of each register operand of a form.
 
 The format comes from the name, the container from `tables/containers.toml`, the layout from `tables/layouts.toml`.
 """
@@ -28,7 +28,7 @@ SCALES = {"a": ("thread_id", "byte_id", "row", "scale"), "b": ("thread_id", "byt
 
 
 OperandStorage = Literal["warp", "warpgroup", "shared", "tensor", "immediate"]
-"""Where an operand lives: registers of a warp or of a warpgroup, shared or tensor memory, the instruction itself."""
+"""The storage of an operand: registers of a warp or of a warpgroup, shared or tensor memory, the instruction itself."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class OperandSpec:
     unknown: str = ""
 
     def __post_init__(self) -> None:
-        """The slots of the layout fill a register exactly."""
+        """Check that the slots of the layout fill a register exactly."""
         if self.storage != "shared" and self.container * self.layout.slots != self.register_bits:
             raise ValueError(
                 f"operand {self.role}: {self.layout.slots} slots of {self.container} bits do not fill a register"
@@ -74,7 +74,7 @@ class OperandSpec:
 
 
 def operands(form: Form, arch: str) -> dict[str, OperandSpec]:
-    """Every operand of a form, by role; `arch` matters only to wmma."""
+    """Return every operand of a form, by role; `arch` matters only to wmma."""
     return dict(_operands(form, arch))
 
 
@@ -100,7 +100,7 @@ def _operands(form: Form, arch: str) -> tuple[tuple[str, OperandSpec], ...]:
 
 
 def extents(form: Form, role: str) -> tuple[int, int]:
-    """Rows and columns of an operand; the stored half for a sparse A."""
+    """Return rows and columns of an operand; the stored half for a sparse A."""
     m, n, k = form.shape
     if role == "a":
         return m, k // 2 if form.is_sparse else k
@@ -118,7 +118,7 @@ def _parsed(extents: tuple[tuple[str, int], ...], bases: tuple[tuple[str, str], 
 
 
 def _container(form: Form, role: str, number_format: Format) -> tuple[int, int]:
-    """Bits that one element takes in a register, and the lowest bit of its code."""
+    """Return the bits that one element takes in a register, and the lowest bit of its code."""
     rule = read_table("containers")["kind"].get(form.kind)
     if rule and role in "ab":
         return rule["bits"], rule["low"].get(number_format.name, 0)
@@ -127,7 +127,7 @@ def _container(form: Form, role: str, number_format: Format) -> tuple[int, int]:
 
 @cache
 def _mma_rows(role: str) -> dict[tuple[tuple[int, ...], int], dict[str, Any]]:
-    """The rows of dense operands, by extents and elements per register: each basis of a slot is a bit."""
+    """Return the rows of dense operands, by extents and elements per register: each basis of a slot is a bit."""
     rows = read_table("layouts")["mma"]["c" if role == "d" else role]
     by_shape = {(tuple(row["extents"]), 1 << len(row["slot"].split())): row for row in rows}
     if len(by_shape) != len(rows):
@@ -136,7 +136,7 @@ def _mma_rows(role: str) -> dict[tuple[tuple[int, ...], int], dict[str, Any]]:
 
 
 def mma_layouts(role: str) -> tuple[Layout, ...]:
-    """Every layout of an operand of mma, whatever its instruction."""
+    """Return every layout of an mma operand, whatever its instruction."""
     return tuple(_layout(MATRIX, shape, row) for (shape, _), row in _mma_rows(role).items())
 
 
@@ -151,7 +151,7 @@ def _dense(form: Form, role: str) -> OperandSpec:
 
 @cache
 def _warpgroup_layouts(role: str) -> dict[tuple[tuple[int, int], int], Layout]:
-    """The layouts of a warpgroup's operands, by extents and elements per register."""
+    """Return the layouts of a warpgroup's operands, by extents and elements per register."""
     table = read_table("layouts")["wgmma"]
     layouts = [_layout(MATRIX, tuple(row["extents"]), row | {"warp": table["warp"]}) for row in table[role]]
     return {((layout.shape[0], layout.shape[1]), layout.slots): layout for layout in layouts}
@@ -176,12 +176,12 @@ def _warpgroup(form: Form, role: str) -> OperandSpec:
 
 
 def _all_bits(letter: str, size: int) -> str:
-    """The bases of an index that counts as it is."""
+    """Return the bases of an index that counts one coordinate."""
     return " ".join(f"{letter}{1 << bit}" for bit in range((size - 1).bit_length()))
 
 
 def _tensor(form: TensorForm) -> list[OperandSpec]:
-    """The operands of tcgen05: in tensor memory, B in shared memory, registers of loads and stores."""
+    """Return the operands of tcgen05: in tensor memory, B in shared memory, registers of loads and stores."""
     table = read_table("tcgen05")
     if form.spelling.qualifier("lanes"):
         return _tensor_access(form)
@@ -212,7 +212,7 @@ def _tensor(form: TensorForm) -> list[OperandSpec]:
 
 
 def _tensor_access(form: TensorForm) -> list[OperandSpec]:
-    """The registers of a load or store of tensor memory."""
+    """Return the registers of a load or store of tensor memory."""
     layout = tensor_layouts.access(form.spelling)
     unknown = ""
     if form.spelling.op.endswith("spcompress"):
@@ -244,7 +244,7 @@ def _wmma_rows(arch: str) -> dict[tuple[str, str, str], dict[str, Any]]:
 def _wmma(form: Form, role: str, arch: str) -> OperandSpec:
     number_format = FORMATS[getattr(form, role)]
     measured = arch in measured_architectures()
-    # The ISA fixes how many registers a fragment takes, so any measured row can count them.
+    # The ISA fixes the number of registers of a fragment, so any measured row can count them.
     known = arch if measured else measured_architectures()[0]
     row = _wmma_rows(known)["c" if role == "d" else role, str(form.shape), number_format.name]
     unknown = (

@@ -1,4 +1,4 @@
-"""Operations: what `mma`, `wgmma.mma_async.sp` or `ldmatrix` is, as one row of `OPS` each.
+"""Operations, such as `mma`, `wgmma.mma_async.sp` or `ldmatrix`: one row of `OPS` for each.
 
 Code that treats operations differently reads their row and never compares names: the threads that run it (`scope`), the
 storage of its operands (`storage`), the sparsity of A (`sparsity`), its qualifiers (`qualifiers`, `spaces`).
@@ -15,7 +15,7 @@ from typing import Any, Literal
 Does = Literal["multiply", "load", "store", "transpose", "manage"]
 Scope = Literal["warp", "warpgroup", "block"]
 Storage = Literal["registers", "shared", "either", "tensor"]
-"""Where an operation takes an operand from: registers, shared memory by a descriptor, either, or tensor memory.
+"""The storage of an operand: registers, shared memory by a descriptor, either, or tensor memory.
 
 Of tcgen05 `either` is shared or tensor memory.
 """

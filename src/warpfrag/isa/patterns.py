@@ -1,4 +1,4 @@
-"""Sparsity patterns: what a metadata code keeps of a chunk of columns."""
+"""Sparsity patterns: the columns of a chunk that each metadata code keeps."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Pattern:
 
     @property
     def columns(self) -> dict[int, tuple[int, ...]]:
-        """For each legal code, the columns inside the chunk of the stored elements, in the order of storage."""
+        """The columns of the stored elements inside the chunk, in the order of storage, for each legal code."""
         return self.rising if self.ordered else self.rising | self.descending
 
 
 @cache
 def pattern(name: str, *, ordered: bool = False) -> Pattern:
-    """The pattern called 1:2, 2:4 or 4:8; a row that keeps other than half of its chunk is refused."""
+    """Return the pattern called 1:2, 2:4 or 4:8; reject a row that does not keep half of its chunk."""
     table = read_table("sparsity")
     row = table["pattern"][name]
     unit = row["unit"]

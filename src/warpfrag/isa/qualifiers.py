@@ -40,7 +40,7 @@ class Shape(NamedTuple):
         return cls(*(int(extent) for extent in match.groups(default="0")))
 
     def __str__(self) -> str:
-        """As PTX spells it."""
+        """Return the shape as PTX spells it."""
         return f"m{self.m}n{self.n}" + (f"k{self.k}" if self.k else "")
 
 
@@ -67,7 +67,7 @@ class Form:
     space: str = ""
 
     def __hash__(self) -> int:
-        """Of all its qualifiers; computed once, because every cache of the package is keyed by forms."""
+        """Hash all qualifiers; computed once, because every cache of the package is keyed by forms."""
         return self._hash
 
     @cached_property
@@ -75,7 +75,7 @@ class Form:
         return hash(_words_of(self))
 
     def __getstate__(self) -> dict[str, object]:
-        """The qualifiers alone: the hash of a text is another in every process."""
+        """Return the qualifiers alone: the hash of a text differs in every process."""
         return dict(zip(_WORDS_OF_A_FORM, _words_of(self), strict=True))
 
     @property
@@ -130,10 +130,10 @@ _words_of = attrgetter(*_WORDS_OF_A_FORM)
 
 
 class HasForm(Protocol):
-    """Something that stands for a form and can be hashed: an Instruction, to the modules below it."""
+    """An object with a form that can be hashed: an Instruction, for the modules below it."""
 
     def __hash__(self) -> int:
-        """Its hash."""
+        """Return its hash."""
 
     @property
     def form(self) -> Form:
@@ -146,7 +146,7 @@ def _as_is(entry: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class QualifierSpec:
-    """One kind of qualifier.
+    """One type of qualifier.
 
     label    what messages call it
     absent   what a text without it means; None where that leaves the choice open

@@ -27,7 +27,7 @@ ROLES = ("a", "b", "c", "d")
 
 @dataclass(frozen=True)
 class Family:
-    """One row of the table of instructions; the fields are explained at its top. `qualifiers` are its lists."""
+    """One row of the table of instructions, whose first lines explain the fields. `qualifiers` are its lists."""
 
     source: str
     ops: tuple[str, ...]
@@ -43,7 +43,7 @@ class Family:
     layout: str = ""
 
     def __post_init__(self) -> None:
-        """A row says either since when it exists or which feature it needs."""
+        """Check that a row has either a first target or a required feature."""
         if bool(self.since) == bool(self.needs):
             shapes = " ".join(map(str, self.qualifiers["shape"]))
             raise ValueError(f"family {self.ops[0]} {shapes}: give one of since and needs")
@@ -61,7 +61,7 @@ class Family:
         return self.qualifiers.get(qualifier, (QUALIFIERS[qualifier].absent,))
 
     def forms(self, op: str) -> Iterator[Form]:
-        """Every combination of the lists, less the holes, for one of its operations."""
+        """Yield every combination of the lists, less the holes, for one of its operations."""
         operation = OPS[op]
         unsaid = [
             qualifier for qualifier in SAME_AS if qualifier in operation.roles and qualifier not in self.qualifiers
@@ -75,14 +75,14 @@ class Family:
 
 
 def _family(source: str, op: str, row: dict[str, Any]) -> Family:
-    """Sort the entries of a row into qualifiers and facts; one that is neither is refused by Family."""
+    """Sort the entries of a row into qualifiers and facts; Family rejects an entry that is neither."""
     qualifiers = {name: _choices(name, row[name]) for name in Form.__dataclass_fields__ if name in row}
     facts = {name: tuple(row[name]) if isinstance(row[name], list) else row[name] for name in row.keys() - qualifiers}
     return Family(source=source, qualifiers=qualifiers, **({"ops": (op,)} | facts))
 
 
 def _choices(name: str, entry: Any) -> tuple[Any, ...]:  # noqa: ANN401 (an entry of a TOML table)
-    """A list of choices: of one that is no list, and all of them where the row says only `true`."""
+    """Return a list of choices: a single one as a list, and all of them if the row says only `true`."""
     if entry is True:
         return QUALIFIERS[name].choices
     listed = entry if isinstance(entry, list) else [entry]
@@ -102,7 +102,7 @@ def _widths(text: str) -> list[str]:
 
 
 def _memory_families(made: Family) -> Iterator[Family]:
-    """wmma.load and wmma.store of everything a wmma product takes and gives."""
+    """Yield wmma.load and wmma.store for all operands of a wmma product."""
 
     def family(op: str, layouts: set[str]) -> Family:
         role = op[-1]
@@ -121,7 +121,7 @@ def _memory_families(made: Family) -> Iterator[Family]:
 
 @cache
 def families() -> tuple[Family, ...]:
-    """Every family, in the order of the table."""
+    """Return every family, in the order of the table."""
     result = []
     for op, table in read_table("instructions").items():
         rows = [_family(table["source"], op, table.get("defaults", {}) | row) for row in table["families"]]
@@ -133,13 +133,13 @@ def families() -> tuple[Family, ...]:
 
 @cache
 def _forms_in(number: int, op: str) -> tuple[Form, ...]:
-    """The forms of a family, by its number in the table, and an operation."""
+    """Return the forms of a family, by its number in the table, and an operation."""
     return tuple(families()[number].forms(op))
 
 
 @cache
 def forms_of(op: str) -> dict[Form, tuple[Family, ...]]:
-    """The forms of an operation as lists have them, with the families of each: a wmma.load may serve several."""
+    """Return the listed forms of an operation, with the families of each: a wmma.load may serve several."""
     by_form: dict[Form, list[Family]] = defaultdict(list)
     for number, family in enumerate(families()):
         for form in _forms_in(number, op) if op in family.ops else ():
@@ -149,7 +149,7 @@ def forms_of(op: str) -> dict[Form, tuple[Family, ...]]:
 
 @cache
 def forms(first: str = "") -> dict[Form, tuple[Family, ...]]:
-    """Every form, in the order of the table, with its families; or those whose names begin with this qualifier."""
+    """Return every form, in the order of the table, with its families; or those whose names begin with `first`."""
     pairs = [
         (number, op)
         for number, family in enumerate(families())
@@ -161,14 +161,14 @@ def forms(first: str = "") -> dict[Form, tuple[Family, ...]]:
 
 @cache
 def forms_on(target: str) -> dict[Form, None]:
-    """The forms that the assembler of a target accepts, in the order of the table. They are keys, to be looked up."""
+    """Return the forms that the assembler of a target accepts, in the order of the table, as keys for look-ups."""
     accepting = targets()[target]
     accepted = [(number, family) for number, family in enumerate(families()) if family.accepted_by(accepting)]
     return dict.fromkeys(form for number, family in accepted for op in family.ops for form in _forms_in(number, op))
 
 
 def families_of(form: Form) -> tuple[Family, ...]:
-    """The families of a form, whatever state space it names."""
+    """Return the families of a form, whatever state space it names."""
     if isinstance(form, TensorForm):
         return (_tensor_family(form),)
     return forms_of(form.op)[form.listed]
@@ -187,7 +187,7 @@ def _tensor_family(form: TensorForm) -> Family:
 
 
 def legal_targets(form: Form) -> tuple[str, ...]:
-    """The targets whose assembler accepts a form."""
+    """Return the targets whose assembler accepts a form."""
     if isinstance(form, TensorForm):
         return form.targets
     rows = families_of(form)

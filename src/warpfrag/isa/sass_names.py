@@ -13,7 +13,7 @@ from warpfrag.isa.rows import fits, forms
 from warpfrag.tables import read_table
 
 Users = tuple[tuple["Form", ...], tuple["Form", ...]]
-"""The forms that an opcode is the whole of, and those that it is a part of."""
+"""The forms that compile to this opcode alone, and those of which it is a part."""
 
 OPCODE = r"(?ia)(?<![\w.])(?:[HIBDQO]MMA|[HIBQ]GMMA|LDSM|STSM|MOVM)(?:\.\w+)*(?!\w)"
 
@@ -41,13 +41,13 @@ def _order(target: str) -> int:
 
 
 def opcodes(code: str) -> tuple[str, ...]:
-    """The different instructions of a sequence."""
+    """Return the distinct instructions of a sequence."""
     return tuple(re.findall(OPCODE, code))
 
 
 @lru_cache(maxsize=1024)
 def forms_of(opcode: str) -> Users:
-    """The forms that are this one instruction, and those made of several; of all that begin so if it is none."""
+    """Return the forms that are this one instruction, and those made of several; for a prefix, of all that begin so."""
     asked = opcode.lower()
     table = read_table("machine_code")["rows"]
     rows = [row for row in table if any(_fits_pattern(asked, pattern) for pattern in row["sass"].values())]
@@ -66,7 +66,7 @@ def _fits_pattern(opcode: str, pattern: str) -> bool:
 
 @cache
 def _expressions(pattern: str) -> tuple[str, ...]:
-    """A pattern as regular expressions, one for each instruction of its sequence: any word may be in its places."""
+    """Return a pattern as regular expressions, one for each instruction, with any word in each field."""
     pieces = (re.sub(r"^\d+ x ", "", piece) for piece in pattern.lower().split(" + "))
     marked = (piece.replace("{.sat}", "{}").replace("{.rounding}", "{}") for piece in pieces)
     plain = (piece.replace(".", r"\.").replace("{}", r"(?:\.\w+)?") for piece in marked)
@@ -75,14 +75,14 @@ def _expressions(pattern: str) -> tuple[str, ...]:
 
 @cache
 def users() -> dict[str, Users]:
-    """The users of every opcode, in lower case."""
+    """Return the users of every opcode, in lower case."""
     return _users(forms())
 
 
 def _users(some: Iterable[Form]) -> dict[str, Users]:
-    """The opcodes that some forms become, with their users among these forms.
+    """Return the opcodes of some forms, with their users among these forms.
 
-    To the machine a wmma is the mma of its shape, so where an opcode is both, the mma comes first and the wmma is
+    To the machine a wmma is the mma of its shape, so if an opcode is both, the mma comes first and the wmma is
     among those made of it.
     """
     alone: dict[str, dict[Form, None]] = {}

@@ -1,4 +1,4 @@
-"""Targets: what an assembler calls a GPU, and how people write it."""
+"""Targets: the assembler's names of GPUs, and the ways in which people write them."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ class Target(NamedTuple):
 
 @cache
 def targets() -> dict[str, Target]:
-    """Every target, oldest first."""
+    """Return every target, oldest first."""
     rows = read_table("targets")["target"]
     return {name: Target(name, **row | {"features": tuple(row.get("features", ()))}) for name, row in rows.items()}
 
 
 @cache
 def architectures() -> tuple[str, ...]:
-    """The names of every arithmetic, oldest first: targets without a suffix, under their last name."""
+    """Return the names of every arithmetic, oldest first: targets without a suffix, under their last name."""
     return tuple(name for name, target in targets().items() if target.arch == name)
 
 
 @cache
 def gpus() -> dict[str, str]:
-    """Every GPU by its name, with the target that takes all that it can run."""
+    """Return every GPU by its name, with the target that takes all that it can run."""
     return {name: target for target, names in read_table("gpus")["gpu"].items() for name in names}
 
 
 def gpu_called(text: str) -> str | None:
-    """The GPU that a text names, as the table has it: the longest name that its words begin with.
+    """Return the GPU that a text names, as the table has it: the longest name that its words begin with.
 
     >>> gpu_called("NVIDIA GeForce RTX 4090 Laptop GPU"), gpu_called("h100-sxm"), gpu_called("orin")
     ('RTX 4090', 'H100', 'Jetson Orin')
@@ -63,7 +63,7 @@ def _gpu_words(text: str) -> list[str]:
 
 
 def read_target(text: str, asker: str | Callable[[], str], role: str = "target") -> Target:
-    """The target that a text names: sm_90a may also be written 90a, SM90A or compute_90a, or H100 for the GPU.
+    """Return the target that a text names: sm_90a may also be written 90a, SM90A or compute_90a, or H100 for the GPU.
 
     IllegalInstruction, on behalf of `asker` (a name, or what gives it) and with the names that are near, if none does.
     """

@@ -1,4 +1,4 @@
-"""Products of tcgen05 with shape and types: what an instruction descriptor adds to a spelling.
+"""tcgen05 products with shape and types: the fields that an instruction descriptor adds to a spelling.
 
 `TensorForm` is a `Form` of qualifiers.py, so that arithmetic and matrices treat it like any other product; its name has
 shape and types after the qualifiers of PTX:
@@ -30,7 +30,7 @@ SINGLE_BLOCK_M, PAIR_M, WS_M = (64, 128), (128, 256), (32, 64, 128)
 
 
 class ShapeRow(NamedTuple):
-    """Products that share everything but m and n; `block` is how many elements of k share a scale factor, or 0."""
+    """Products that share everything but m and n; `block` is the number of elements of k per scale factor, or 0."""
 
     kind: str
     is_ws: bool
@@ -65,7 +65,7 @@ def block_of(spelling: TensorSpelling, k: int) -> int:
 
 
 def _widths(text: str) -> tuple[int, ...]:
-    """The numbers of a text such as 8..24/8,32..256/16."""
+    """Return the numbers of a text such as 8..24/8,32..256/16."""
     result: list[int] = []
     for part in text.split(","):
         first, _, rest = part.partition("..")
@@ -76,7 +76,7 @@ def _widths(text: str) -> tuple[int, ...]:
 
 @cache
 def shape_rows() -> tuple[ShapeRow, ...]:
-    """Every row of shapes, dense before sparse."""
+    """Return every row of shapes, dense before sparse."""
     table = read_table("tcgen05")
     widths = {name: _widths(text) for name, text in table["widths"].items()}
     rows = []
@@ -124,13 +124,13 @@ def _operation(op: str, *, is_sparse: bool) -> Op:
 
 @dataclass(frozen=True)
 class TensorForm(Form):
-    """An instruction of tcgen05: its spelling, and of a product with shape and types those too."""
+    """A tcgen05 instruction: its spelling, and the shape and types of a typed product."""
 
     spelling: TensorSpelling = NO_SPELLING
     block: int = 0
 
     def __hash__(self) -> int:
-        """Of its qualifiers, shape and types; computed once."""
+        """Hash its qualifiers, shape and types; computed once."""
         return self._hash
 
     @cached_property
@@ -138,7 +138,7 @@ class TensorForm(Form):
         return hash((self.spelling.name, self.shape, self.d, self.a, self.b, self.scale_type, self.block))
 
     def __getstate__(self) -> dict[str, object]:
-        """The fields alone."""
+        """Return the fields alone."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
@@ -175,7 +175,7 @@ class TensorForm(Form):
 
     @cached_property
     def targets(self) -> tuple[str, ...]:
-        """Where it is legal: the spelling, and of a typed product the shape."""
+        """The targets on which the spelling, and the shape of a typed product, are legal."""
         if not self.is_typed:
             return self.spelling.targets
         return tuple(name for name in self.spelling.targets if name in read_table("tcgen05")["targets"][self.row.on])
@@ -198,22 +198,22 @@ def _has(row: ShapeRow, form: TensorForm) -> bool:
 
 @cache
 def rows_of(spelling: TensorSpelling) -> tuple[ShapeRow, ...]:
-    """The rows of shapes that a spelling may have."""
+    """Return the rows of shapes that a spelling may have."""
     return tuple(row for row in shape_rows() if row.fits(spelling))
 
 
 @cache
 def untyped(spelling: TensorSpelling) -> TensorForm:
-    """The form of a spelling alone."""
+    """Return the form of a spelling alone."""
     op = f"{PREFIX}.{spelling.op}" + (".sp" if spelling.is_sparse else "")
     return TensorForm(op, NO_SHAPE, kind=spelling.kind, spelling=replace(spelling, facts=()))
 
 
 @cache
 def typed(spelling: TensorSpelling, row: ShapeRow, m: int, n: int, a: str, b: str) -> TensorForm:
-    """The form of a product with shape and types."""
+    """Return the form of a product with shape and types."""
     plain = untyped(spelling)
-    stored = row.k // 2 if row.is_sparse else row.k  # a block of a sparse A counts what is stored
+    stored = row.k // 2 if row.is_sparse else row.k  # a block of a sparse A counts stored elements
     vector = f"{stored // row.block}X" if row.block else ""
     return replace(
         plain,
@@ -229,7 +229,7 @@ def typed(spelling: TensorSpelling, row: ShapeRow, m: int, n: int, a: str, b: st
 
 
 def choose(spelling: TensorSpelling, text: str, **wanted: Any) -> TensorForm:  # noqa: ANN401 (m, n, k, types)
-    """The one product of a spelling that has this shape and these types; IllegalInstruction with the reason if none.
+    """Return the one product of a spelling with this shape and these types; IllegalInstruction with the reason if none.
 
     What is left out may be left out where only one choice remains.
     """
@@ -274,7 +274,7 @@ def _entries(row: ShapeRow, name: str) -> tuple[Any, ...]:
 
 
 def _ranges(choices: Iterable[Any]) -> str:
-    """Choices as text; a long run of numbers by its ends and step."""
+    """Return choices as text; a long run of numbers by its ends and step."""
     listed = list(choices)
     if len(listed) > MAX_LISTED and all(isinstance(entry, int) for entry in listed):
         listed.sort()
@@ -285,7 +285,7 @@ def _ranges(choices: Iterable[Any]) -> str:
 
 
 def _nearest(spelling: TensorSpelling, asked: dict[str, Any]) -> tuple[str, ...]:
-    """The products nearest to what was asked for: with as many of its choices, then near in m and n."""
+    """Return the products nearest to a request: with most of its choices, then near in m and n."""
 
     def distance(row: ShapeRow) -> tuple[int, int, int]:
         wrong = sum(entry not in _entries(row, name) for name, entry in asked.items() if name not in "mn")
@@ -306,9 +306,9 @@ TYPES = ("f16", "f32", "s32", "bf16", "tf32", "e4m3", "e5m2", "e2m3", "e3m2", "e
 
 
 def read_form(text: str, **wanted: Any) -> TensorForm:  # noqa: ANN401 (m, n, k, types)
-    """The form that a text means: PTX with or without operands, or a name with shape and types.
+    """Return the form of a text: PTX with or without operands, or a name with shape and types.
 
-    ParseError where a qualifier is wrong, IllegalInstruction where qualifiers, shape or types do not go together.
+    ParseError if a qualifier is wrong, IllegalInstruction if qualifiers, shape or types do not go together.
     """
     name, _, operands = text.strip().rstrip(";").strip().partition(" ")
     rest, types = [], []
@@ -356,7 +356,7 @@ def unpublished(form: TensorForm, arch: str) -> str:
 
 
 def published_form(form: TensorForm) -> TensorForm:
-    """The product nearest to one whose arithmetic is published: dense, of a single block, and of fp4 with k 64."""
+    """Return the nearest product whose arithmetic is published: dense, of a single block, and for fp4 with k 64."""
     qualifiers = tuple(
         (group, "cta_group::1" if group == "cta_group" else qualifier)
         for group, qualifier in form.spelling.qualifiers
@@ -371,7 +371,7 @@ def published_form(form: TensorForm) -> TensorForm:
 
 
 def _listed_words(op: str) -> Iterator[TensorSpelling]:
-    """The spellings of an operation with the qualifiers that it must have, and those that change what it does."""
+    """Yield the spellings of an operation with its required qualifiers, and those that change its result."""
     table = read_table("tcgen05")
     groups = table["operations"][op]["qualifiers"].split()
     optional = {

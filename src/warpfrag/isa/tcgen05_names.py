@@ -43,7 +43,7 @@ CUTE_LANES = {
 
 
 def cute_names(spelling: TensorSpelling) -> tuple[str, ...]:
-    """CuTe's atoms of a spelling: of a product with A in shared memory (SS) and in tensor memory (TS)."""
+    """Return CuTe's atoms of a spelling: for a product, with A in shared memory (SS) and in tensor memory (TS)."""
     op = spelling.op
     if op in ("ld", "st") and spelling.qualifier("lanes"):
         packed = "_16b" if spelling.qualifier("pack") or spelling.qualifier("unpack") else ""
@@ -62,7 +62,7 @@ def cute_names(spelling: TensorSpelling) -> tuple[str, ...]:
 
 
 def nvvm_names(spelling: TensorSpelling) -> tuple[str, ...]:
-    """LLVM's intrinsics of a spelling."""
+    """Return LLVM's intrinsics of a spelling."""
     op, group = spelling.op, f"cg{spelling.blocks}"
     if op in ("ld", "st"):
         return (f"llvm.nvvm.tcgen05.{op}.{spelling.qualifier('lanes')}.x{spelling.repeat}",)
@@ -89,7 +89,7 @@ def nvvm_names(spelling: TensorSpelling) -> tuple[str, ...]:
 
 
 def sass_name(spelling: TensorSpelling) -> str:
-    """The machine instruction that ptxas makes of a spelling; nothing where it is none of its own."""
+    """Return the machine instruction that ptxas makes of a spelling; nothing if it has none of its own."""
     if not spelling.kind:
         return SASS.get(spelling.op, "")
     name = SASS_KINDS[spelling.kind]
@@ -98,7 +98,7 @@ def sass_name(spelling: TensorSpelling) -> str:
 
 
 def mlir_name(spelling: TensorSpelling) -> str:
-    """The operation of MLIR's nvvm dialect."""
+    """Return the operation of MLIR's nvvm dialect."""
     op = spelling.op.replace("fence::before_thread_sync", "fence").replace("fence::after_thread_sync", "fence")
     op = "wait" if op.startswith("wait") else op
     op = "mma_smem_desc" if op == "mma_desc" else op
@@ -124,7 +124,7 @@ ELSEWHERE = r"(?i)(?:cute::)?(?:sm100_(?:mma|tmem|utccp)|(?:llvm\.)?nvvm\.tcgen0
 
 
 def forms_named(text: str) -> tuple[TensorForm, ...] | None:
-    """The spellings that a name from elsewhere fits; None where it is no such name.
+    """Return the spellings that a name from elsewhere fits; None if it is not such a name.
 
     >>> [form.name for form in forms_named("SM100_TMEM_LOAD_16dp256b8x")]
     ['tcgen05.ld.sync.aligned.16x256b.x8.b32']

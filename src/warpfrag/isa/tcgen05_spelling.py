@@ -1,4 +1,4 @@
-"""Spellings of tcgen05: which qualifiers an operation has, which go together, and on which targets.
+"""Spellings of tcgen05: the qualifiers of each operation, their legal combinations, and their targets.
 
 A product of tcgen05 says its kind and little else: shape and types are in an instruction descriptor, which an assembler
 does not read. So this module judges a *spelling* as an assembler does, from its qualifiers and operands, and
@@ -8,7 +8,7 @@ does not read. So this module judges a *spelling* as an assembler does, from its
     >>> spelling.name, spelling.targets
     ('tcgen05.mma.cta_group::1.kind::i8', ('sm_100a', 'sm_110a'))
 
-Qualifiers and rules are rows of `tables/tcgen05.toml`; a rule that refuses says why.
+Qualifiers and rules are rows of `tables/tcgen05.toml`; a rule that rejects says why.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OPERAND = r"\{[^{}]*\}|\[[^\[\]]*\]|[^,\s{}\[\]]+"
 
 @dataclass(frozen=True)
 class TensorSpelling:
-    """One spelling: its operation, its qualifiers by group, and what its operands say where the text has any."""
+    """One spelling: its operation, its qualifiers by group, and the facts of its operands, if the text has any."""
 
     op: str
     qualifiers: tuple[tuple[str, str], ...]
@@ -44,7 +44,7 @@ class TensorSpelling:
         return dict(self.qualifiers) | dict(self.facts)
 
     def qualifier(self, group: str) -> str:
-        """Its qualifier of a group, or nothing."""
+        """Return its qualifier of a group, or nothing."""
         return self.choices.get(group, "")
 
     @cached_property
@@ -79,7 +79,7 @@ class TensorSpelling:
 
     @cached_property
     def problem(self) -> str:
-        """Why no assembler takes it; nothing where one does."""
+        """The reason why no assembler accepts it; empty if one does."""
         for rule in self._rules:
             if "refused" in rule:
                 return str(rule["refused"]).format_map(self.choices)
@@ -87,7 +87,7 @@ class TensorSpelling:
 
     @cached_property
     def targets(self) -> tuple[str, ...]:
-        """The targets whose assembler takes it."""
+        """The targets whose assembler accepts it."""
         table = read_table("tcgen05")
         if any("refused" in rule for rule in self._rules):
             return ()
@@ -95,7 +95,7 @@ class TensorSpelling:
         return tuple(name for name in table["targets"]["all"] if all(name in names for names in lists))
 
     def refusal(self, target: str) -> str:
-        """Why the assembler of one target refuses it; nothing where it does not."""
+        """Return the reason why the assembler of one target rejects it; empty if it does not."""
         if target in self.targets:
             return ""
         if self.problem:
@@ -107,7 +107,7 @@ class TensorSpelling:
         return f"{demands}, not on {target}"
 
     def _demands(self, target: str = "") -> str:
-        """Which qualifiers are on which targets only; of one target, those that it lacks."""
+        """Return the qualifiers that only some targets have; for one target, those that it lacks."""
         table = read_table("tcgen05")["targets"]
         stated = []
         for rule in self._rules:
@@ -136,20 +136,20 @@ class TensorSpelling:
 
 @cache
 def _groups(op: str) -> dict[str, bool]:
-    """The groups of qualifiers of an operation in their order, and whether each must be there."""
+    """Return the groups of qualifiers of an operation in their order, and True for those that are required."""
     listed = read_table("tcgen05")["operations"][op]["qualifiers"].split()
     return {name.rstrip("*"): name.endswith("*") for name in listed}
 
 
 @cache
 def _group_of(op: str) -> dict[str, str]:
-    """Every qualifier of an operation, in lower case, with its group."""
+    """Return every qualifier of an operation, in lower case, with its group."""
     table = read_table("tcgen05")["groups"]
     return {qualifier: group for group in _groups(op) for qualifier in table[group]}
 
 
 def _split(qualifiers: list[str]) -> tuple[str, list[str]]:
-    """The operation, the longest that the qualifiers begin with, and the others."""
+    """Return the operation, the longest that the qualifiers begin with, and the others."""
     operations = read_table("tcgen05")["operations"]
     for length in (3, 2, 1):
         if ".".join(qualifiers[:length]) in operations:
@@ -206,9 +206,9 @@ def _unknown(op: str, qualifier: str) -> str:
 
 
 def read_spelling(text: str) -> TensorSpelling:
-    """The spelling that a text means, with what its operands say; ParseError where it is none.
+    """Return the spelling of a text, with the facts of its operands; ParseError if it is not one.
 
-    Operands are judged where there are any: A in brackets is in tensor memory, braces hold as many registers as the
+    Operands are checked if there are any: A in brackets is in tensor memory, braces hold as many registers as the
     qualifiers ask for, immediates are in their ranges.
     """
     name, _, operands = text.strip().rstrip(";").strip().partition(" ")
@@ -268,7 +268,7 @@ def registers(spelling: TensorSpelling) -> list[int]:
 
 
 def _kind(operand: str) -> str:
-    """t: tensor or other memory in brackets; v: registers in braces; i: an integer; r: anything else."""
+    """Return t for memory in brackets, v for registers in braces, i for an integer, r for anything else."""
     if operand.startswith("["):
         return "t"
     if operand.startswith("{"):
@@ -277,7 +277,7 @@ def _kind(operand: str) -> str:
 
 
 def _pattern(spelling: TensorSpelling) -> str:
-    """The kinds of operands that a spelling takes, as a regular expression over `_kind`."""
+    """Return the kinds of operands that a spelling takes, as a regular expression over `_kind`."""
     op, split = spelling.op, "i" if spelling.qualifier("lanes") == "16x32bx2" else ""
     if op in ("mma", "mma.ws"):
         extra = "t" if spelling.is_sparse or spelling.qualifier("decompress") else ""
@@ -300,7 +300,7 @@ def _pattern(spelling: TensorSpelling) -> str:
 
 
 def _described(spelling: TensorSpelling) -> str:
-    """The operands of a spelling in qualifiers."""
+    """Describe the operands of a spelling."""
     if spelling.op in ("mma", "mma.ws"):
         parts = ["[d]", "a", "b", "idesc"]
         if spelling.is_sparse or spelling.qualifier("decompress"):
@@ -336,7 +336,7 @@ def _check_range(what: str, text: str, low: int, high: int) -> None:
 
 
 def check_columns(columns: int, *, is_exclusive: bool) -> None:
-    """Refuse a number of columns that no allocation has."""
+    """Reject a number of columns that no allocation has."""
     largest = LARGEST_EXCLUSIVE if is_exclusive else LARGEST_ALLOCATION
     if columns % SMALLEST_ALLOCATION or not SMALLEST_ALLOCATION <= columns <= largest:
         step = SMALLEST_ALLOCATION

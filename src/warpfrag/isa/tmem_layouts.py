@@ -1,4 +1,4 @@
-"""Layouts of tensor memory: where D, A, metadata and scale factors lie, and what the registers of a load or store hold.
+"""Layouts of tensor memory: of D, A, metadata and scale factors, and of the registers of a load or store.
 
 Tensor memory of a block has 128 lanes (`tlane`) and 512 columns of 32 bits; `slot` counts the elements inside a column,
 and `block` the two blocks of a pair. An accumulator is a layout from these places to (row, col); a load is one from
@@ -36,12 +36,12 @@ def digits(size: int) -> list[tuple[int, int]]:
 
 
 def _along(axis: int, axes: int, size: int, scale: int = 1) -> list[Step]:
-    """The steps of an input that counts one coordinate."""
+    """Return the steps of an input that counts one coordinate."""
     return [(radix, tuple(weight * scale if at == axis else 0 for at in range(axes))) for weight, radix in digits(size)]
 
 
 def _moves(text: str, letters: str, named: Mapping[str, tuple[int, ...]]) -> list[Step]:
-    """Steps of bits as the table has them: r4 moves the coordinate of that letter by 4; named ones stand for moves."""
+    """Return the steps of bits in the table: r4 moves the coordinate of that letter by 4; names represent moves."""
     steps: list[Step] = []
     for word in text.split():
         if word in named:
@@ -54,7 +54,7 @@ def _moves(text: str, letters: str, named: Mapping[str, tuple[int, ...]]) -> lis
 
 @cache
 def placement(form: TensorForm) -> tuple[str, Mapping[str, Any]]:
-    """The letter of the data path of a product, and its row."""
+    """Return the letter of the data path of a product, and its row."""
     facts = {
         "blocks": form.blocks,
         "m": form.shape.m,
@@ -73,7 +73,7 @@ def is_half(form: TensorForm) -> bool:
 
 
 def _in_order(steps: dict[str, list[Step]], *, is_pair: bool) -> dict[str, list[Step]]:
-    """Inputs in the order of places; a single block has no `block`."""
+    """Return inputs in the order of places; a single block has no `block`."""
     names = ("block", "tlane", "column", "slot") if is_pair else ("tlane", "column", "slot")
     return {name: steps[name] for name in names}
 
@@ -118,7 +118,7 @@ def metadata_row(form: TensorForm) -> Mapping[str, Any]:
 
 @cache
 def metadata(form: TensorForm, chunks: int) -> Layout:
-    """Where the codes of a sparse A lie, four bits for each chunk: to (selector, row, chunk).
+    """Return the layout of a sparse A's codes, four bits for each chunk: to (selector, row, chunk).
 
     A row has the bits of its lane in D, so a lane bit that is a copy or half of the columns there is a copy here.
     """
@@ -146,13 +146,13 @@ def metadata(form: TensorForm, chunks: int) -> Layout:
 
 
 def padded(rows: int) -> int:
-    """The rows, or columns of B, for which scale factors take space: multiples of 128."""
+    """Return the rows, or columns of B, for which scale factors take space: multiples of 128."""
     return -(-rows // SCALE_ROWS) * SCALE_ROWS
 
 
 @cache
 def scale_factors(form: TensorForm, side: str) -> Layout:
-    """Where scale factors lie: to (row, byte) of A, to (byte, col) of B. An instruction reads bytes from its id on.
+    """Return the layout of scale factors: to (row, byte) of A, to (byte, col) of B. Bytes are read from the id on.
 
     32 lanes hold 32 rows, and the other three groups of lanes hold them again; the next rows are in the next column.
     Four bytes share a column. Space is for multiples of 128 rows; each block of a pair has all scale factors of B.
@@ -187,7 +187,7 @@ def scale_factors(form: TensorForm, side: str) -> Layout:
 
 @cache
 def scaled_lines(form: TensorForm, side: str) -> tuple[int, ...]:
-    """For each row of A, or column of B, its coordinate in the layout of scale factors.
+    """Return, for each row of A or column of B, its coordinate in the layout of scale factors.
 
     Space is padded, so the layout has coordinates of no row or column; of a pair with m 128 that is so in each half.
     """
@@ -210,7 +210,7 @@ def copies_in_words(form: TensorForm, role: str, copies: int) -> str:
 
 
 def split_of(spelling: TensorSpelling) -> int:
-    """The distance of the two halves of 16x32bx2 if nothing says another: the columns that a half reads."""
+    """Return the default distance of the two halves of 16x32bx2: the columns that a half reads."""
     return spelling.repeat * (2 if spelling.qualifier("pack") or spelling.qualifier("unpack") else 1)
 
 
@@ -280,7 +280,7 @@ def _check_address(column: int, base_lane: int, reach: int, columns: int, is_hal
 
 @cache
 def copied(spelling: TensorSpelling) -> Layout:
-    """Where cp puts what it reads: from (tlane, column) to (row, word) of the source, words of 32 bits."""
+    """Return the layout that cp writes: from (tlane, column) to (row, word) of the source, words of 32 bits."""
     name = ".".join(filter(None, (spelling.qualifier("rows"), spelling.qualifier("copies"))))
     row = read_table("tcgen05")["copies"][name]
     rows = int(spelling.qualifier("rows").split("x")[0])

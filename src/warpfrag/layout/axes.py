@@ -21,21 +21,21 @@ MAX_SIZE = 1 << 20
 
 
 class Axis(NamedTuple):
-    """An index cut into digits, low first. Most radices are 2: bits. An odd radix is what remains of a size."""
+    """An index cut into digits, low first. Most radices are 2: bits. An odd radix is the odd factor of a size."""
 
     name: str
     radices: tuple[int, ...]
 
     @classmethod
     def of_size(cls, name: str, size: int) -> Axis:
-        """An axis of `size`: its factors of two as bits, then the odd rest as one digit."""
+        """Return an axis of `size`: its factors of two as bits, then the odd rest as one digit."""
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_SIZE:
             raise InvalidOperand(f"the size of {name} is an integer from 1 on, at most {MAX_SIZE}; got {quote(size)}")
         return cls(name, factors(size))
 
     @classmethod
     def cut(cls, name: str, size: int, digits: Iterable[tuple[int, int]]) -> Axis:
-        """An axis of `size` in which digits of these weights and radices are cut; the rest as `of_size` cuts it."""
+        """Return an axis of `size` with digits of these weights and radices; the rest is cut as in `of_size`."""
         radices: tuple[int, ...] = ()
         for weight, radix in [*sorted(set(digits)), (cls.of_size(name, size).size, 1)]:
             gap, rest = divmod(weight, prod(radices))
@@ -62,14 +62,14 @@ class Axis(NamedTuple):
         return set(self.radices[:-1]) <= {2}
 
     def mask(self, index: int) -> int:
-        """The digits that are not 0 in an index whose digits are all 0 or 1."""
+        """Return the digits that are not 0 in an index whose digits are all 0 or 1."""
         digits = [index // weight % radix for radix, weight in zip(self.radices, self.weights, strict=True)]
         if not 0 <= index < self.size or not set(digits) <= {0, 1}:
             raise InvalidOperand(f"{self.name} cannot be moved by {quote(index)} at once: it is {self.size}")
         return sum(digit << place for place, digit in enumerate(digits))
 
     def unpack(self, packed: int) -> int:
-        """The index whose digits stand side by side in `packed`, each with as many bits as it needs."""
+        """Return the index whose digits are side by side in `packed`, each with as many bits as it needs."""
         index = 0
         for radix, weight in zip(self.radices, self.weights, strict=True):
             width = (radix - 1).bit_length()
@@ -79,7 +79,7 @@ class Axis(NamedTuple):
 
 
 def factors(size: int) -> tuple[int, ...]:
-    """The radices of a size: a 2 for each factor of two, then what is left.
+    """Return the radices of a size: a 2 for each factor of two, then the odd rest.
 
     >>> factors(24), factors(15)
     ((2, 2, 2, 3), (15,))
@@ -90,7 +90,7 @@ def factors(size: int) -> tuple[int, ...]:
 
 
 def mask_of(radix: int, radices: tuple[int, ...]) -> int:
-    """The digits of a radix."""
+    """Return the mask of the digits of a radix."""
     return sum(1 << digit for digit, other in enumerate(radices) if other == radix)
 
 
@@ -98,7 +98,7 @@ Axes = tuple[Axis, ...]
 
 
 def digits_of(axes: Axes) -> list[tuple[Axis, range]]:
-    """Each axis with the numbers of its digits, counted through all axes."""
+    """Return each axis with the numbers of its digits, counted through all axes."""
     numbered, start = [], 0
     for axis in axes:
         numbered.append((axis, range(start, start + len(axis.radices))))
@@ -107,7 +107,7 @@ def digits_of(axes: Axes) -> list[tuple[Axis, range]]:
 
 
 class UnmixedRun(NamedTuple):
-    """Digits that pass through a map side by side: the first of each side, how many, and how they are cut now."""
+    """Digits that pass through a map side by side: the first of each side, their number, and their current cut."""
 
     source: int
     target: int
@@ -124,12 +124,12 @@ class AxisDigit(NamedTuple):
 
 
 def numbered(axes: Axes) -> list[AxisDigit]:
-    """Every digit, in order."""
+    """Return every digit, in order."""
     return [AxisDigit(at, axis.name, weight) for at, axis in enumerate(axes) for weight in axis.weights]
 
 
 def ones(mask: int) -> list[int]:
-    """The bits that are set, low first."""
+    """Return the bits that are set, low first."""
     bits = []
     while mask:
         low = mask & -mask
@@ -139,7 +139,7 @@ def ones(mask: int) -> list[int]:
 
 
 def renumbered(mask: int, places: Mapping[int, int]) -> int:
-    """A mask whose bit d has become bit places[d]; bits without a place are dropped."""
+    """Return a mask whose bit d has become bit places[d]; bits that are not in `places` are dropped."""
     moved = 0
     for bit in ones(mask):
         if bit in places:
@@ -148,17 +148,17 @@ def renumbered(mask: int, places: Mapping[int, int]) -> int:
 
 
 def starts(axis: Axis) -> set[int]:
-    """Where digits of an axis start, and where the last one ends."""
+    """Return the weights at which digits of an axis start, and the end of the last one."""
     return {1, *axis.weights, axis.size}
 
 
 def boundaries(axes: Axes) -> dict[str, set[int]]:
-    """Where digits start in each axis."""
+    """Return the weights at which digits start in each axis."""
     return {axis.name: starts(axis) for axis in axes}
 
 
 def split(size: int, points: set[int]) -> tuple[int, ...] | None:
-    """The radices of a size so that digits start at these weights; None where one does not divide the next."""
+    """Return the radices of a size so that digits start at these weights; None if one does not divide the next."""
     radices: tuple[int, ...] = ()
     before = 1
     for point in [*sorted(points), size]:
@@ -191,7 +191,7 @@ def with_pieces(axes: Axes, pieces: Mapping[int, UnmixedRun]) -> tuple[Axes, dic
 
 
 def stacked(low: Axes, high: Axes) -> tuple[Axes, dict[int, int], dict[int, int]]:
-    """The axes of both, the digits of `high` above those of `low`, and for the digits of each their new numbers."""
+    """Return the axes of both, the digits of `high` above those of `low`, and the new numbers of the digits of each."""
     names = [axis.name for axis in low]
     for axis in high:
         if axis.name not in names:
@@ -233,7 +233,7 @@ def part(axes: Axes, cuts: Mapping[str, int], *, is_high: bool) -> tuple[Axes, l
 
 
 def flattened(axes: Axes) -> tuple[Axis, list[int]]:
-    """All axes as one in which the last counts fastest, and the old numbers of its digits."""
+    """Return all axes as one in which the last counts fastest, and the old numbers of its digits."""
     numbered = digits_of(axes)[::-1]
     radices = tuple(radix for axis, _ in numbered for radix in axis.radices)
     return Axis("index", radices), [digit for _, digits in numbered for digit in digits]
@@ -256,7 +256,7 @@ def regrouped_weights(extents: Mapping[str, int], present: Mapping[str, int]) ->
 
 
 def regrouped(flat: Axis, weights: Mapping[str, int], extents: Mapping[str, int]) -> tuple[Axes, list[int]]:
-    """One axis as several, each from its weight on, and the old numbers of their digits."""
+    """Return one axis as several, each from its weight on, and the old numbers of their digits."""
     axes, numbers = [], []
     for name, size in extents.items():
         start = weights[name]
@@ -267,16 +267,16 @@ def regrouped(flat: Axis, weights: Mapping[str, int], extents: Mapping[str, int]
 
 
 def not_regrouped(present: Mapping[str, int], extents: Mapping[str, int]) -> InvalidOperand:
-    """The refusal where axes cannot be regrouped."""
+    """Return the error for axes that cannot be regrouped."""
     mine, its = extents_text(present), extents_text(extents)
     return InvalidOperand(f"{mine} cannot be regrouped to {its}: digits would be cut that the map mixes")
 
 
 def extents_text(extents: Mapping[str, int]) -> str:
-    """Names and extents, for a message."""
+    """Return names and extents, for a message."""
     return ", ".join(f"{name} {size}" for name, size in extents.items()) or "nothing"
 
 
 def cut_text(axes: Axes) -> str:
-    """Names and radices, for a message."""
+    """Return names and radices, for a message."""
     return ", ".join(f"{axis.name} {'x'.join(map(str, axis.radices)) or 1}" for axis in axes)

@@ -16,12 +16,12 @@ LONGEST_NUMBER = 10  # digits; no axis is that long
 
 
 def read_bases(name: str, text: str, outs: tuple[Axis, ...]) -> list[tuple[int, int]]:
-    """Radix and column of each digit of the input `name`; a column has a bit for each output digit that moves."""
+    """Return radix and column of each digit of the input `name`; a column has a bit for each output digit it moves."""
     return list(_columns(name, [_read_word(word, outs) for word in text.split()], outs))
 
 
 def write_basis(radix: int, moves: Iterable[tuple[str, int]]) -> list[str]:
-    """The words of a digit that moves these coordinates so far: one for a bit, several for a larger digit.
+    """Return the words of a digit with these moves: one for a bit, several for a larger digit.
 
     >>> write_basis(2, [("row", 1), ("col", 4)]), write_basis(3, [("col", 8)]), write_basis(2, [])
     (['r1+c4'], ['c8', 'c16'], ['0'])

@@ -1,4 +1,4 @@
-"""Named indices: where an element is in its matrix, and where it sits in a warp."""
+"""Named indices: the position of an element in its matrix, and its place in a warp."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ class Coordinate(tuple[int, ...]):
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> int:
-            """One index, by its name."""
+            """Return one index, by its name."""
 
         def _replace(self, **indices: int) -> Self:
-            """The tuple with some indices changed."""
+            """Return the tuple with some indices changed."""
 
         def _asdict(self) -> dict[str, int]:
-            """The indices by name."""
+            """Return the indices by name."""
 
         @classmethod
         def _make(cls, indices: Iterable[int]) -> Self:
-            """The tuple with these indices."""
+            """Return the tuple with these indices."""
 
 
 class Place(Coordinate):
-    """Where an element sits: lane of the warp, register of the operand, slot inside the register."""
+    """The place of an element: lane of the warp, register of the operand, slot inside the register."""
 
     __slots__ = ()
 
 
 @cache
 def coordinate_type(names: tuple[str, ...]) -> type[Coordinate]:
-    """The named tuple whose fields are these: a Place where they name lanes, registers or slots, else a Coordinate."""
+    """Return the named tuple with these fields: a Place if they name lanes, registers or slots, else a Coordinate."""
     base = Place if set(names) & set(REGISTERS) else Coordinate
     fields = namedtuple(base.__name__, names)  # type: ignore[misc] # noqa: PYI024 (the fields are data)
     # pickle looks a class up by its name and would not find one that is made from data
@@ -55,7 +55,7 @@ def coordinate_type(names: tuple[str, ...]) -> type[Coordinate]:
 
 
 def place(**indices: int) -> Place:
-    """The place with these indices, such as lane, reg and slot."""
+    """Return the place with these indices, such as lane, reg and slot."""
     return cast("Place", coordinate_type(tuple(indices))._make(indices.values()))
 
 

@@ -54,14 +54,14 @@ NUMBER_NAMES = ("Int", "C", "constant")
 
 
 class Mode(NamedTuple):
-    """A digit of an index: how far it runs, and what one step of it adds."""
+    """A digit of an index: its size and its stride."""
 
     size: int
     stride: int
 
 
 def write_cute(layout: Layout, *, transposed: bool = False) -> str:
-    """The thread-value layout in CuTe's words; of tensor memory, its addresses."""
+    """Return the thread-value layout in CuTe's notation; for tensor memory, its addresses."""
     if tensor_memory.is_tensor_memory(layout):
         return tensor_memory.write_cute(layout)
     parts = threads_and_values("cute", layout)
@@ -95,7 +95,7 @@ def read_cute(
     dims: Sequence[str] | None = None,
     transposed: bool = False,
 ) -> Layout:
-    """The layout that a thread-value text says, for coordinates that run as far as `shape` says.
+    """Return the layout of a thread-value text, for coordinates with the extents of `shape`.
 
     A text of tensor memory begins with its pointer, `tmem_[32b](0x0000.0000) o`, and has its shape in it.
     """
@@ -136,7 +136,7 @@ def read_cute(
 
 
 def _read_tensor_memory(text: str, pointer: re.Match[str], dims: Sequence[str]) -> Layout:
-    """A text that begins with a pointer into tensor memory."""
+    """Read a text that begins with a pointer into tensor memory."""
     bits = int(pointer[1][:3])
     if bits not in (4, 8, 16, 32):
         raise InvalidOperand(f"cute: elements of tensor memory have 4, 8, 16 or 32 bits, got {bits}")
@@ -144,7 +144,7 @@ def _read_tensor_memory(text: str, pointer: re.Match[str], dims: Sequence[str]) 
 
 
 def _order(dims: tuple[str, ...], *, transposed: bool) -> tuple[str, ...]:
-    """The coordinates in the order in which elements are counted, the quickest first."""
+    """Return the coordinates in the order in which elements are counted, the fastest first."""
     if not check_flag("transposed", transposed):
         return dims
     if len(dims) != len(MATRIX):
@@ -153,7 +153,7 @@ def _order(dims: tuple[str, ...], *, transposed: bool) -> tuple[str, ...]:
 
 
 def _coalesced(modes: list[Mode]) -> list[Mode]:
-    """The fewest modes: one that goes on where the one below ends is part of it."""
+    """Return the fewest modes: a mode that continues the one below is joined to it."""
     coalesced: list[Mode] = []
     for mode in modes:
         if coalesced and mode.stride == coalesced[-1].size * coalesced[-1].stride:
@@ -164,7 +164,7 @@ def _coalesced(modes: list[Mode]) -> list[Mode]:
 
 
 def _cut(modes: list[Mode], size: int) -> list[Mode]:
-    """The modes, one of them in two if those below then count to a size: 6 is 3 times 2 where 3 share a register."""
+    """Split one mode if those below then count to a size: 6 is 3 times 2 if 3 values share a register."""
     cut, counted = [], 1
     for mode in modes:
         below = size // counted
@@ -183,7 +183,7 @@ def _text(numbers: list[int], none: int) -> str:
 
 
 def _modes(text: object, parts: str = "(threads, values)") -> tuple[list[Mode], list[Mode]]:
-    """The modes of the two parts that a text says: of threads and values, or of rows and columns."""
+    """Return the modes of the two parts of a text: of threads and values, or of rows and columns."""
     scanner = Scanner("cute", text)
     if scanner.skip("using"):
         scanner.take()
@@ -212,7 +212,7 @@ def _modes(text: object, parts: str = "(threads, values)") -> tuple[list[Mode], 
 
 
 def _tree(scanner: Scanner, depth: int = 0) -> Tree:
-    """A number, or a tuple of such."""
+    """Read a number, or a tuple of numbers and tuples."""
     if depth > MAX_DEPTH:
         scanner.refuse(f"expected tuples at most {MAX_DEPTH} deep")
     name = scanner.word.rpartition("::")[2]
@@ -239,14 +239,14 @@ def _tree(scanner: Scanner, depth: int = 0) -> Tree:
 
 
 def _alike(sizes: Tree, strides: Tree) -> tuple[Tree, ...]:
-    """The parts of the strides, refused unless there are as many as of the sizes."""
+    """Return the parts of the strides; reject a number that differs from that of the sizes."""
     if isinstance(sizes, int) or isinstance(strides, int) or len(sizes) != len(strides):
         raise InvalidOperand(f"cute: strides are grouped as sizes are; got {quote(strides)} for {quote(sizes)}")
     return strides
 
 
 def _pairs(sizes: Tree, strides: Tree) -> Iterator[Mode]:
-    """The modes of a tree of sizes and one of strides, the lowest first; those that do not count are left out."""
+    """Yield the modes of a tree of sizes and one of strides, the lowest first, without modes of size 1."""
     if isinstance(sizes, int) and isinstance(strides, int):
         if sizes != 1:
             yield Mode(sizes, strides)

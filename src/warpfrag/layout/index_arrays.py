@@ -29,11 +29,11 @@ Indices = NDArray[np.intp]
 
 
 def write_numpy(layout: Layout) -> dict[str, Indices]:
-    """The coordinates of every place."""
+    """Return the coordinates of every place."""
     if not layout.is_bitwise:
         elements = np.array([layout.at(**place._asdict()) for place in layout.places()], np.intp)
         return {dim: elements[:, at].reshape(*layout.ins.values()) for at, dim in enumerate(layout.dims)}
-    # xor joins what each input does alone, so a few look-ups give all places
+    # xor joins the contributions of the inputs, so a few look-ups give all places
     indices = {dim: np.full((1,) * len(layout.ins), index, np.intp) for dim, index in layout.start._asdict().items()}
     nowhere = dict.fromkeys(layout.ins, 0)
     for axis, (name, size) in enumerate(layout.ins.items()):
@@ -46,7 +46,7 @@ def write_numpy(layout: Layout) -> dict[str, Indices]:
 
 
 def read_numpy(source: object, *, shape: Sequence[int] | None = None) -> Layout:
-    """The layout whose coordinates these are, axes (lane, reg, slot), or (warp, lane, reg, slot)."""
+    """Return the layout with these coordinates, axes (lane, reg, slot), or (warp, lane, reg, slot)."""
     arrays = _arrays(source)
     dims = tuple(arrays)
     elements = np.stack([*arrays.values()], axis=-1)
@@ -76,7 +76,7 @@ def read_numpy(source: object, *, shape: Sequence[int] | None = None) -> Layout:
 
 
 def _arrays(source: object) -> dict[str, Indices]:
-    """Index arrays of one shape by coordinate, refused where they are none."""
+    """Return index arrays of one shape by coordinate; reject any other source."""
     from warpfrag.formats.arrays import as_array
 
     if not isinstance(source, Mapping) or not source or not all(isinstance(name, str) for name in source):

@@ -38,7 +38,7 @@ class IndexVariable:
     name: str
 
     def __str__(self) -> str:
-        """The name of the variable."""
+        """Return the name of the variable."""
         return self.name
 
 
@@ -49,7 +49,7 @@ class IndexConstant:
     value: int
 
     def __str__(self) -> str:
-        """In decimal digits."""
+        """Return the decimal digits."""
         return str(self.value)
 
 
@@ -62,7 +62,7 @@ class IndexOperation:
     right: Expression
 
     def __str__(self) -> str:
-        """As C, Python and JavaScript read it, with the parentheses that it needs."""
+        """Return the text that C, Python and JavaScript read, with the parentheses that it needs."""
         repeats = isinstance(self.right, IndexOperation) and self.right.operator == self.operator == ">>"
         right = f"({self.right})" if repeats else self._inside(self.right)
         return f"{self._inside(self.left)} {self.operator} {right}"
@@ -80,7 +80,7 @@ Expression = IndexVariable | IndexConstant | IndexOperation
 
 
 def evaluate(expression: Expression, indices: Mapping[str, int]) -> int:
-    """The value of a formula for these indices."""
+    """Return the value of a formula for these indices."""
     if isinstance(expression, IndexVariable):
         return indices[expression.name]
     if isinstance(expression, IndexConstant):
@@ -104,9 +104,9 @@ class BitRun(NamedTuple):
 
 
 def linear(images: Mapping[str, Sequence[int]], start: int = 0) -> Expression:
-    """The formula of a linear map: bit b of an index contributes `images[index][b]`, and xor joins what they give.
+    """Return the formula of a linear map: bit b of an index contributes `images[index][b]`, joined by xor.
 
-    `start` is what all indices 0 give.
+    `start` is the result if all indices are 0.
     """
     runs = [run for source, steps in images.items() for run in _runs(source, steps)]
     runs.sort(key=lambda run: (-run.place, run.low))
@@ -117,17 +117,17 @@ def linear(images: Mapping[str, Sequence[int]], start: int = 0) -> Expression:
 
 
 def _runs(source: str, steps: Sequence[int]) -> Iterable[BitRun]:
-    """The bits of one index, those that move equally far and are neighbours taken together."""
+    """Yield runs of neighbouring bits of one index that move equally far."""
     pairs = ((low, bit) for low, step in enumerate(steps) for bit in range(step.bit_length()) if step >> bit & 1)
     return (BitRun(source, low, length, place) for low, place, length in diagonals(pairs))
 
 
 def _term(run: BitRun, width: int) -> Expression:
-    """One run of bits: taken out of its index, and put where it belongs."""
+    """Return the term of one run of bits: extracted from its index, and shifted into position."""
     mask = (1 << run.length) - 1
     term: Expression = IndexVariable(run.source)
     if run.length < width and run.low == run.place:
-        return IndexOperation("&", term, IndexConstant(mask << run.low))  # the bits are where they belong already
+        return IndexOperation("&", term, IndexConstant(mask << run.low))  # the bits are in position already
     if run.low:
         term = IndexOperation(">>", term, IndexConstant(run.low))
     if run.low + run.length < width:
@@ -136,7 +136,7 @@ def _term(run: BitRun, width: int) -> Expression:
 
 
 def element_expressions(layout: Layout) -> dict[str, Expression]:
-    """Each coordinate from the thread and PTX's element number `i`, which counts through the registers of a lane."""
+    """Return each coordinate from the thread and PTX's element number `i`, which counts a lane's registers."""
     moved = {
         name: [layout.at(**{**dict.fromkeys(layout.ins, 0), name: 1 << bit}) for bit in range((size - 1).bit_length())]
         for name, size in layout.ins.items()
@@ -151,7 +151,7 @@ def element_expressions(layout: Layout) -> dict[str, Expression]:
 
 
 def place_expressions(layout: Layout) -> dict[str, Expression]:
-    """Thread, reg and slot of the first holder of an element from its coordinates."""
+    """Return thread, reg and slot of the first holder of an element from its coordinates."""
     origin = dict.fromkeys(layout.dims, 0)
     holders = {
         dim: [layout.where(**{**origin, dim: 1 << bit})[0] for bit in range((extent - 1).bit_length())]
@@ -166,10 +166,10 @@ def place_expressions(layout: Layout) -> dict[str, Expression]:
 
 
 def element_formulas(layout: Layout) -> dict[str, str]:
-    """The text of `element_expressions`."""
+    """Return the text of `element_expressions`."""
     return {name: str(expression) for name, expression in element_expressions(layout).items()}
 
 
 def place_formulas(layout: Layout) -> dict[str, str]:
-    """The text of `place_expressions`."""
+    """Return the text of `place_expressions`."""
     return {name: str(expression) for name, expression in place_expressions(layout).items()}

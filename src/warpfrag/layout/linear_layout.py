@@ -88,7 +88,7 @@ if TYPE_CHECKING:
 
 MAX_INDEX = 1 << 32  # of what a map reaches
 MAY_BE_LEFT_OUT = frozenset({"reg", "slot"})
-"""Inputs that are 0 where `at` is not told."""
+"""The inputs that are 0 if `at` is called without them."""
 
 
 class DigitRun(NamedTuple):
@@ -120,7 +120,7 @@ class Layout(LinearMap):
     def parse(cls, extents: Mapping[str, int], **bases: str) -> Layout:
         """Read bases written as text, low bit first, for each input axis.
 
-        `c2` moves col by 2 (the first letter names the coordinate), `c4+r1` moves two, `0` none. Refused where an
+        `c2` moves col by 2 (the first letter names the coordinate), `c4+r1` moves two, `0` none. Rejected if an
         element would have no place, or two bits would move the same.
         """
         if not isinstance(extents, Mapping) or not all(isinstance(name, str) for name in extents):
@@ -153,7 +153,7 @@ class Layout(LinearMap):
         steps: Mapping[str, Iterable[tuple[int, Iterable[int]]]],
         origin: Iterable[int] | None = None,
     ) -> Layout:
-        """The map whose `steps` these are: for each digit of each input its radix, and how far each coordinate goes."""
+        """Return the map with these `steps`: for each digit of each input, its radix and each coordinate's distance."""
         _check_steps(extents, steps, origin)
         digits = {name: [(radix, tuple(moves)) for radix, moves in of_input] for name, of_input in steps.items()}
         larger = [(radix, moves) for of_input in digits.values() for radix, moves in of_input if radix > 2]
@@ -184,7 +184,7 @@ class Layout(LinearMap):
         dims: Sequence[str] | None = None,
         transposed: bool = False,
     ) -> Layout:
-        """The layout that a source means in another notation: cute, triton and json are text, numpy index arrays.
+        """Read a layout in another notation: cute, triton and json are text, numpy index arrays.
 
         CuTe's text has neither extents nor registers: `shape` says how far the coordinates run, and `slots` how many
         values share a register, 1 by default. `transposed`: the text counts columns first, as CuTe does for B, which
@@ -211,18 +211,18 @@ class Layout(LinearMap):
     def to(self, notation: str, *, transposed: bool = False) -> str | dict[str, NDArray[np.intp]]:
         """Write it in another notation: cute, triton, mlir, c, json as text; numpy gives an index array per coordinate.
 
-        InvalidOperand where the notation cannot express it. `transposed` is for cute: columns first, as CuTe has B.
+        InvalidOperand if the notation cannot express it. `transposed` is for cute: columns first, as CuTe has B.
         """
         options = {"transposed": True} if check_flag("transposed", transposed) else {}
         return cast("str | dict[str, NDArray[np.intp]]", converter(notation, "write")(self, **options))
 
     def __repr__(self) -> str:
-        """The extents of the coordinates, and the bases."""
+        """Show the extents of the coordinates, and the bases."""
         extents = ", ".join(f"{name} {size}" for name, size in self.outs.items())
         return f"<Layout of {extents}; {self}>"
 
     def __str__(self) -> str:
-        """The bases, as a table row spells them."""
+        """Return the bases, as a table row spells them."""
         spelled = [f"{name}: {text or '-'}" for name, text in self.bases.items()]
         start = "+".join(
             f"{name[0]}{index}"
@@ -233,7 +233,7 @@ class Layout(LinearMap):
 
     @cached_property
     def bases(self) -> dict[str, str]:
-        """The text of each input axis: what `parse` reads."""
+        """The text of each input axis, as `parse` reads it."""
         texts = {}
         for axis, digits in digits_of(self.in_axes):
             words = (self._words(self.columns[digit], self._in_radices[digit]) for digit in digits)
@@ -250,7 +250,7 @@ class Layout(LinearMap):
         return write_basis(radix, moves)
 
     def _check_rank(self) -> None:
-        """Refuse a map that loses an element, or in which a basis repeats what others do."""
+        """Reject a map that loses an element, or in which a basis repeats others."""
         rows, repeated = Echelon(), []
         for column in self.columns:
             repeated += [column] * bool(column and not rows.rest(column))
@@ -299,7 +299,7 @@ class Layout(LinearMap):
     # ---- evaluating
 
     def at(self, **place: int) -> Coordinate:
-        """The element at a place, as a named tuple of its coordinates; reg and slot are 0 where they are left out."""
+        """Return the element at a place, as a named tuple of its coordinates; reg and slot default to 0."""
         ins = self.ins.keys()
         if place.keys() != ins and not ins - MAY_BE_LEFT_OUT <= place.keys() <= ins:
             kind = "inputs" if issubclass(self._place_type, Place) else "coordinates"
@@ -310,9 +310,9 @@ class Layout(LinearMap):
         return self._element_type._make(self._unpacked(packed))
 
     def where(self, **element: int) -> list[Place]:
-        """Every place that holds an element, sorted; the first is the one the hardware reads.
+        """Return every place that holds an element, sorted; the first is the one the hardware reads.
 
-        None where the map does not reach it, as a load of some columns does not reach the others.
+        The list is empty if the map does not reach it, as a load of some columns does not reach the others.
         """
         if not self.is_onto:
             return self._reached(element)
@@ -322,7 +322,7 @@ class Layout(LinearMap):
         return sorted(make(back._unpacked(first ^ other)) for other in self._packed_copies)  # noqa: SLF001
 
     def _reached(self, element: dict[str, int]) -> list[Place]:
-        """The places of an element that a map may not reach."""
+        """Return the places of an element that a map may not reach."""
         if element.keys() != self.outs.keys():
             raise InvalidOperand(f"expected the coordinates {', '.join(self.outs)}; got {', '.join(element) or 'none'}")
         indices = tuple(check_index(name, element[name], size) for name, size in self.outs.items())
@@ -337,7 +337,7 @@ class Layout(LinearMap):
         return result
 
     def places(self) -> Iterator[Place]:
-        """Every place, the first input slowest."""
+        """Yield every place, the first input slowest."""
         make: Callable[[Iterable[int]], Any] = self._place_type._make
         return map(make, product(*map(range, self.ins.values())))
 
@@ -345,12 +345,12 @@ class Layout(LinearMap):
 
     @cached_property
     def _shifts(self) -> list[int]:
-        """Where each digit of the outputs starts in a packed element."""
+        """The first bit of each output digit in a packed element."""
         widths = [(radix - 1).bit_length() for radix in self._out_radices]
         return [sum(widths[:digit]) for digit in range(len(widths))]
 
     def _packed(self, mask: int) -> int:
-        """The packed element whose digits in a mask are 1, and 0 elsewhere."""
+        """Return the packed element whose digits in `mask` are 1 and whose other digits are 0."""
         packed = 0
         for shift in self._shifts:
             packed |= (mask & 1) << shift
@@ -367,14 +367,14 @@ class Layout(LinearMap):
         return packed
 
     def _unpacked(self, packed: int) -> list[int]:
-        """The coordinates of a packed element."""
+        """Return the coordinates of a packed element."""
         return [
             axis.unpack(packed >> shift & ones) if axis else packed >> shift & ones for shift, ones, axis in self._spans
         ]
 
     @cached_property
     def _spans(self) -> list[tuple[int, int, Axis | None]]:
-        """Where each coordinate starts in a packed element, its bits as a mask, its axis if they are not its index."""
+        """The first bit of each coordinate in a packed element, its bits as a mask, its axis if it is not plain."""
         spans, start = [], 0
         for axis in self.out_axes:
             width = sum((radix - 1).bit_length() for radix in axis.radices)
@@ -393,7 +393,7 @@ class Layout(LinearMap):
 
     @cached_property
     def _packed_steps(self) -> list[tuple[str, list[int]]]:
-        """For each input, what each of its indices contributes to the packed element."""
+        """The contribution of each index of each input to the packed element."""
         tables = []
         for axis, digits in digits_of(self.in_axes):
             table = [0]
@@ -436,14 +436,14 @@ class Layout(LinearMap):
 
     @property
     def start(self) -> Coordinate:
-        """The element where all inputs are 0."""
+        """The element at which all inputs are 0."""
         return self._element(self.origin)
 
     def _element(self, mask: int) -> Coordinate:
         return self._element_type._make(self._unpacked(self._packed(mask)))
 
     def along(self, source: str) -> str:
-        """The coordinate along which an input counts one by one; nothing where it counts otherwise."""
+        """Return the coordinate along which an input counts one by one; empty if there is none."""
         check_axis(source, self.ins)
         size = self.ins[source]
         for out in self.outs:
@@ -467,7 +467,7 @@ class Layout(LinearMap):
 
 
 def _check_steps(extents: object, steps: object, origin: object) -> None:
-    """Refuse what is no description of a map: names with extents, and for each input digits with as many moves."""
+    """Reject anything but a description of a map: names with extents, and for each input digits with their moves."""
 
     def is_index(number: object) -> bool:
         return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < MAX_INDEX

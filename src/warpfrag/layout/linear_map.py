@@ -1,4 +1,4 @@
-"""Linear maps between named axes, and their algebra: what a layout is made of.
+"""Linear maps between named axes, and their algebra: the basis of layouts.
 
 **A map is a matrix of bits.** Every axis is cut into digits, nearly always bits. `columns` has an integer for each
 digit of the inputs: bit d of it says that this input digit moves output digit d, the digits counted through all axes,
@@ -71,7 +71,7 @@ class LinearMap:
     origin: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse columns that do not belong to these axes: a bit moves bits, a digit of radix 3 one of radix 3."""
+        """Reject columns that do not belong to these axes: a bit moves bits, a digit of radix 3 one of radix 3."""
         for name in (*self.ins, *self.outs):
             check_name(name)
         if len(self.columns) != len(self._in_radices):
@@ -84,7 +84,7 @@ class LinearMap:
                 raise InvalidOperand(f"a digit of radix {radix} cannot move the digits {column:b} of {self.outs}")
 
     def __reduce__(self) -> tuple[type[Self], tuple[Axes, Axes, tuple[int, ...], int]]:
-        """Pickle the map alone, without what was derived from it."""
+        """Pickle the map alone, without derived data."""
         return type(self), (self.in_axes, self.out_axes, self.columns, self.origin)
 
     # ---- sizes
@@ -155,7 +155,7 @@ class LinearMap:
         return (mine.columns, mine.origin) == (its.columns, its.origin)
 
     def __hash__(self) -> int:
-        """By extents: equal maps have equal extents, and few maps share them."""
+        """Hash the extents: equal maps have equal extents, and few maps share them."""
         return self._hash
 
     @cached_property
@@ -164,7 +164,7 @@ class LinearMap:
 
     @classmethod
     def identity(cls, **extents: int) -> Self:
-        """Every index to itself: inputs and outputs of the same names and extents.
+        """Return the map of every index to itself: inputs and outputs of the same names and extents.
 
         >>> LinearMap.identity(warp=4).columns
         (1, 2)
@@ -188,7 +188,7 @@ class LinearMap:
         return outer._after(within)
 
     def _after(self, inner: Self) -> Self:
-        """The composition where both are cut alike."""
+        """Return the composition if both are cut alike."""
         first = {axis.name: digits.start for axis, digits in digits_of(self.in_axes)}
         sources = [first[axis.name] + place for axis in inner.out_axes for place in range(len(axis.radices))]
 
@@ -203,11 +203,11 @@ class LinearMap:
         return type(self)(inner.in_axes, self.out_axes, columns, self.origin ^ through(inner.origin))
 
     def inverse(self) -> Self:
-        """From elements to places, for each element the first of its holders; refused where an element has none."""
+        """Return the map from elements to places, the first holder of each; an element without a place is rejected."""
         return self._first_place
 
     def __mul__(self, other: Self) -> Self:
-        """The product: this for the low part of every index, `other` for the high part.
+        """Return the product: this for the low part of every index, `other` for the high part.
 
         An axis that both have becomes as long as both together, with the digits of `other` above these. An axis that
         one of them has is taken over. So `tile * counts` repeats a tile wherever `counts` says:
@@ -232,7 +232,7 @@ class LinearMap:
         return type(self)(in_axes, out_axes, tuple(moved[digit] for digit in range(len(moved))), start)
 
     def divide_left(self, low: Self) -> Self | None:
-        """The map `high` with `low * high == self`; None where there is none.
+        """Return the map `high` with `low * high == self`; None if there is none.
 
         It has all axes of this map, with extent 1 where `low` has all there is. Of which tile is a layout made, and how
         are the tiles counted?
@@ -248,7 +248,7 @@ class LinearMap:
         return self._quotient(low, is_low=True)
 
     def divide_right(self, high: Self) -> Self | None:
-        """The map `low` with `low * high == self`; None where there is none. It has all axes of this map.
+        """Return the map `low` with `low * high == self`; None if there is none. It has all axes of this map.
 
         >>> from warpfrag.layout.linear_layout import Layout
         >>> whole = Layout.parse(dict(row=16, col=16), lane="c2 c4 r1 r2 r4", reg="c1 r8 c8")
@@ -278,7 +278,7 @@ class LinearMap:
         return rest if (factor * rest if is_low else rest * factor) == self else None
 
     def tiled(self, **counts: int) -> Self:
-        """Several tiles side by side: col=2 puts a second one to the right.
+        """Return several tiles side by side: col=2 puts a second one to the right.
 
         The tiles are counted by new digits of `reg`, above the old ones, in the order of the keywords.
         """
@@ -296,7 +296,7 @@ class LinearMap:
         return self._times((Axis("reg", radices),), tuple(tiles), columns)
 
     def fix(self, **inputs: int) -> Self:
-        """The map of the other inputs while these stay as they are."""
+        """Return the map of the other inputs while these stay constant."""
         self._check_names("fix", inputs, self.ins)
         origin, ins, columns = self.origin, [], []
         for axis, digits in digits_of(self.in_axes):
@@ -343,7 +343,7 @@ class LinearMap:
         )
 
     def rename(self, **names: str) -> Self:
-        """The same map with other names for some axes, inputs, outputs, or both where both have one.
+        """Return the same map with other names for some axes: inputs, outputs, or both if both have the name.
 
         >>> from warpfrag.layout.linear_layout import Layout
         >>> Layout.parse(dict(row=8, col=4), lane="c1 c2 r1 r2 r4").rename(lane="thread", col="k").at(thread=5)
@@ -364,7 +364,7 @@ class LinearMap:
         return type(self)(ins, outs, self.columns, self.origin)
 
     def reshape(self, ins: Mapping[str, int] | None = None, outs: Mapping[str, int] | None = None) -> Self:
-        """The same map with its inputs, its outputs or both regrouped to other names and extents.
+        """Return the same map with its inputs, its outputs or both regrouped to other names and extents.
 
         As with numpy's reshape the last axis counts fastest, and the order of all places stays the same. The threads of
         a warpgroup counted through, 32 for each warp:
@@ -393,7 +393,7 @@ class LinearMap:
         return cut._rearranged(axes, digits, cut.out_axes, list(range(len(cut._out_radices))))
 
     def _reshaped_outs(self, extents: Mapping[str, int]) -> Self:
-        """Outputs regrouped; as for the inputs, with rows for columns."""
+        """Regroup the outputs; as for the inputs, with rows for columns."""
         flat_axis, order = flattened(self.out_axes)
         flat = self._rearranged(self.in_axes, list(range(len(self.columns))), (flat_axis,), order)
         weights = regrouped_weights(extents, self.outs)
@@ -404,7 +404,7 @@ class LinearMap:
         return cut._rearranged(cut.in_axes, list(range(len(cut.columns))), axes, digits)
 
     def joined(self, name: str, *axes: str) -> Self:
-        """The same map with some inputs as one, the first of them lowest: PTX's element number is slot, then reg."""
+        """Return the same map with some inputs as one, the first one lowest: PTX's element number is slot, then reg."""
         numbers = {axis.name: digits for axis, digits in digits_of(self.in_axes)}
         for axis in axes:
             check_axis(axis, self.ins)
@@ -461,13 +461,13 @@ class LinearMap:
         return tuple(chain.from_iterable(axis.radices for axis in self.out_axes))
 
     def _rearranged(self, in_axes: Axes, in_digits: Sequence[int], out_axes: Axes, out_digits: Sequence[int]) -> Self:
-        """Some digits of this map in other axes, numbered as they are here; those that are not listed are dropped."""
+        """Return some digits of this map in other axes, numbered as they are here; other digits are dropped."""
         places = {digit: place for place, digit in enumerate(out_digits)}
         columns = tuple(renumbered(self.columns[digit], places) for digit in in_digits)
         return type(self)(in_axes, out_axes, columns, renumbered(self.origin, places))
 
     def _recut(self, ins: Boundaries, outs: Boundaries) -> Self | None:
-        """The same map with a digit that starts at each of these weights; None where there is no such cut.
+        """Return the same map with a digit that starts at each of these weights; None if there is no such cut.
 
         Digits that pass through the map alone and side by side are one number, and may be cut into any factors.
         """
@@ -494,7 +494,7 @@ class LinearMap:
         return type(self)(new_ins, new_outs, ordered, renumbered(self.origin, whole))
 
     def _unmixed(self, ins: Boundaries, outs: Boundaries) -> list[UnmixedRun] | None:
-        """The runs that pass through the map alone, cut at these weights; None where factors do not allow it."""
+        """Return the runs that pass through the map alone, cut at these weights; None if factors do not allow it."""
         touched = Counter(digit for mask in (*self.columns, self.origin) for digit in ones(mask))
         sources, targets = numbered(self.in_axes), numbered(self.out_axes)
         # numbered so that the digits of two axes are never neighbours
@@ -538,7 +538,7 @@ class LinearMap:
 
     @cached_property
     def _kernel_span(self) -> list[int]:
-        """Every input mask that moves nothing: what two holders of one element differ by."""
+        """Every input mask that moves nothing: the differences of two holders of one element."""
         span = [0]
         for mask in self._solved[1]:
             span += [mask ^ other for other in span]
@@ -574,6 +574,6 @@ class LinearMap:
 
 
 def check_axis(name: object, axes: Mapping[str, int]) -> None:
-    """Refuse a name that is not among these axes."""
+    """Reject a name that is not among these axes."""
     if not isinstance(name, str) or name not in axes:
         raise InvalidOperand(f"expected one of {', '.join(axes)}; got {quote(name)}")

@@ -37,7 +37,7 @@ Step = tuple[int, tuple[int, ...]]
 
 
 class AddressMode(NamedTuple):
-    """A digit of a coordinate: how far it runs, what it counts, and how far it goes in tensor memory."""
+    """A digit of a coordinate: its size, its weight, and its stride in tensor memory."""
 
     size: int
     counts: int
@@ -60,7 +60,7 @@ def _check(notation: str, layout: Layout) -> None:
 
 
 def write_cute(layout: Layout) -> str:
-    """The addresses of rows and columns in CuTe's words."""
+    """Return the addresses of rows and columns in CuTe's notation."""
     _check("cute", layout)
     units = {"tlane": LANE_STRIDE * layout.slots, "column": layout.slots, "slot": 1}
     modes: dict[str, list[AddressMode]] = {dim: [] for dim in layout.dims}
@@ -79,7 +79,7 @@ def write_cute(layout: Layout) -> str:
 
 
 def _joined(layout: Layout, dim: str, modes: list[AddressMode]) -> list[AddressMode]:
-    """The modes of one coordinate, those in one that go on where the one below ends."""
+    """Return the modes of one coordinate; a mode that continues the one below is joined to it."""
     joined: list[AddressMode] = []
     counted = 1
     for mode in modes:
@@ -102,7 +102,7 @@ def _tuple(numbers: Iterable[int]) -> str:
 
 
 def read_cute(text: str, modes: Sequence[Sequence[tuple[int, int]]], bits: int, dims: Sequence[str]) -> Layout:
-    """The layout whose addresses these modes (size, stride) of each coordinate are, for elements of `bits` bits."""
+    """Return the layout of the modes (size, stride) of each coordinate, for elements of `bits` bits."""
     slots = BITS // bits
     images: dict[tuple[str, int], Step] = {}
     extents = {}
@@ -119,7 +119,7 @@ def read_cute(text: str, modes: Sequence[Sequence[tuple[int, int]]], bits: int, 
 
 
 def _place(text: str, address: int, slots: int) -> tuple[str, int]:
-    """The input that an address is a step of, and its weight."""
+    """Return the input that an address is a step of, and its weight."""
     lane, element = divmod(address, LANE_STRIDE * slots)
     if bool(lane) == bool(element) or lane >= LANES:
         raise InvalidOperand(
@@ -131,7 +131,7 @@ def _place(text: str, address: int, slots: int) -> tuple[str, int]:
 
 
 def _layout(extents: dict[str, int], images: dict[tuple[str, int], Step], slots: int) -> Layout:
-    """The layout of these steps by place and weight; lanes that have none are copies."""
+    """Return the layout of these steps by input and weight; lanes that have none are copies."""
     steps: dict[str, list[Step]] = {name: [] for name in PLACES}
     nothing: Step = (2, (0,) * len(extents))
     for bit in range(LANES.bit_length() - 1):
@@ -148,7 +148,7 @@ def _layout(extents: dict[str, int], images: dict[tuple[str, int], Step], slots:
 
 
 def write_triton(layout: Layout) -> str:
-    """The bases as Gluon prints a layout of tensor memory."""
+    """Return the bases as Gluon prints a layout of tensor memory."""
     _check("triton", layout)
     if any(size & (size - 1) for size in (*layout.ins.values(), *layout.shape)):
         raise InvalidOperand(f"triton cannot express {layout}: it has a size that is no power of two")
@@ -160,7 +160,7 @@ def write_triton(layout: Layout) -> str:
 
 
 def read_triton(text: str, slots: int, dims: Sequence[str]) -> Layout:
-    """The layout that Gluon prints; `slots` elements share a column of 32 bits."""
+    """Return the layout that Gluon prints; `slots` elements share a column of 32 bits."""
     scanner = Scanner("triton", text)
     scanner.expect(GLUON, "(", "rows", "=")
     rows = _bases(scanner)

@@ -17,11 +17,11 @@ from warpfrag.layout.linear_layout import Basis, Layout
 
 MATRIX = ("row", "col")
 Digit: TypeAlias = "tuple[int, Sequence[int]]"
-"""A radix, and how far each coordinate goes."""
+"""A radix, and the distance that each coordinate moves."""
 
 
 def threads_and_values(notation: str, layout: Layout) -> tuple[list[Basis], list[Basis]]:
-    """The digits of threads (lane, then warp) and of values (slot, then reg), low first."""
+    """Return the digits of threads (lane, then warp) and of values (slot, then reg), low first."""
     other = [name for name in layout.ins if name not in REGISTERS]
     if other:
         raise InvalidOperand(f"{notation} starts from threads and values, not from {', '.join(other)}")
@@ -69,7 +69,7 @@ def dims_of(notation: str, count: int, dims: Sequence[str] | None) -> tuple[str,
 def assemble(
     notation: str, extents: Mapping[str, int], threads: Iterable[Digit], values: Iterable[Digit], slots: int
 ) -> Layout:
-    """The layout of threads and values."""
+    """Return the layout of threads and values."""
     lane, warp = _cut(notation, threads, LANES, "threads into warps of")
     slot, reg = _cut(notation, values, slots, "values into registers of")
     if prod(radix for radix, _ in slot) < slots:
@@ -84,7 +84,7 @@ def assemble(
 
 
 def check_onto(notation: str, layout: Layout) -> Layout:
-    """The layout, refused where an element has no place: then the shape is not the one it is for."""
+    """Return the layout; reject one in which an element has no place, since its shape is wrong."""
     if not layout.is_onto:
         shape = "x".join(map(str, layout.shape))
         reached = prod(layout.ins.values()) // layout.copies
@@ -93,7 +93,7 @@ def check_onto(notation: str, layout: Layout) -> Layout:
 
 
 def _cut(notation: str, digits: Iterable[Digit], size: int, what: str) -> tuple[list[Digit], list[Digit]]:
-    """The digits that count to a size, and those above them."""
+    """Return the digits that count to a size, and those above them."""
     below: list[Digit] = []
     above: list[Digit] = []
     counted = 1

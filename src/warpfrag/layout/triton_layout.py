@@ -1,4 +1,4 @@
-"""Triton: a linear layout, which is what a layout is here too.
+"""Triton: a linear layout, the same concept as a layout here.
 
     #ttg.linear<{register = [[0, 1], [8, 0]], lane = [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]], warp = [], block = []}>
 
@@ -59,7 +59,7 @@ PRINTED = re.compile(r"\w+ ?= ?\d+ ?->|is a size \d+ dim", re.ASCII)
 
 
 def write_triton(layout: Layout) -> str:
-    """The bases as Triton's attribute spells them; of tensor memory as Gluon prints them."""
+    """Return the bases as Triton's attribute spells them; for tensor memory, as Gluon prints them."""
     if tensor_memory.is_tensor_memory(layout):
         return tensor_memory.write_triton(layout)
     threads, values = threads_and_values("triton", layout)
@@ -88,7 +88,7 @@ def _as_attribute(bases: dict[str, Bases]) -> str:
 
 
 def _as_printed(bases: dict[str, Bases], shape: Sequence[int]) -> str:
-    """A line for each bit of each input, as Triton prints a LinearLayout."""
+    """Return a line for each bit of each input, as Triton prints a LinearLayout."""
     lines = []
     for name, images in bases.items():
         rows = [f"{name}={1 << bit} -> ({', '.join(map(str, image))})" for bit, image in enumerate(images)]
@@ -101,10 +101,10 @@ def _as_printed(bases: dict[str, Bases], shape: Sequence[int]) -> str:
 def read_triton(
     text: object, *, shape: Sequence[int] | None = None, slots: int | None = None, dims: Sequence[str] | None = None
 ) -> Layout:
-    """The layout that a text of Triton says."""
+    """Return the layout of a Triton text."""
     whole = Scanner("triton", text).text
     options = dict(option for comment in COMMENT.findall(whole) for option in OPTION.findall(comment))
-    # blanked, not cut out: an error counts the characters of what the user gave
+    # blanked, not removed: an error counts the characters of the user's text
     bare = COMMENT.sub(lambda match: " " * len(match[0]), whole)
     nameless = NAMELESS.search(bare)
     if nameless:
@@ -162,7 +162,7 @@ def _extents(names: Sequence[str], bases: dict[str, Bases], sizes: Sequence[int]
 
 
 def _attribute(text: str) -> tuple[dict[str, Bases], list[int]]:
-    """Bases, and the sizes if the text has them, of `#ttg.linear<{...}>` and `DistributedLinearLayout(...)`."""
+    """Return bases, and sizes if the text has them, of `#ttg.linear<{...}>` and `DistributedLinearLayout(...)`."""
     scanner = Scanner("triton", text)
     if scanner.word.startswith("#") and scanner.word not in ATTRIBUTES:
         scanner.take()  # the alias of the attribute
@@ -193,7 +193,7 @@ def _attribute(text: str) -> tuple[dict[str, Bases], list[int]]:
 
 
 def _images(scanner: Scanner) -> Bases:
-    """A list of lists of numbers."""
+    """Read a list of lists of numbers."""
     scanner.expect("[")
     images: Bases = []
     while not scanner.skip("]"):
@@ -214,7 +214,7 @@ def _numbers(scanner: Scanner, opening: str, closing: str) -> list[int]:
 
 
 def _printed(text: str) -> tuple[dict[str, Bases], list[int]]:
-    """Bases and sizes of a LinearLayout as it is printed: a line for each bit of each input."""
+    """Return bases and sizes of a printed LinearLayout: a line for each bit of each input."""
     scanner = Scanner("triton", text)
     bases: dict[str, Bases] = {name: [] for name in INPUTS}
     sizes: list[int] = []

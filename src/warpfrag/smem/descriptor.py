@@ -57,7 +57,7 @@ TMA_TYPES = {
 }
 """The driver's names of element types; the others are bytes."""
 CODES = {0: 0, 128: 1, 64: 2, 32: 3}
-"""The two bits that stand for a swizzle."""
+"""The two bits that encode a swizzle."""
 KINDS = ("wgmma", "tcgen05")
 TENSOR_VERSION = 1
 WIDE_UNIT = 32  # bytes that the other swizzle of tcgen05 leaves together
@@ -92,7 +92,7 @@ class Explained(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Something suspicious about a descriptor: which field, and what about it."""
+    """A suspicious field of a descriptor, and the reason."""
 
     field: str
     text: str
@@ -169,7 +169,7 @@ class Descriptor:
     }
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be written into the word."""
+        """Reject fields that cannot be written into the word."""
         if self.kind not in KINDS:
             raise InvalidOperand(f"the kind of a descriptor is one of {', '.join(KINDS)}, got {quote(self.kind)}")
         is_wide = self.kind == "tcgen05" and self.swizzle == 128
@@ -197,11 +197,11 @@ class Descriptor:
             )
 
     def __repr__(self) -> str:
-        """As it is made, without what is the default."""
+        """Show the constructor call, without default values."""
         return repr_of_fields(self)
 
     def _repr_html_(self) -> str:
-        """A card for notebooks: the word, and each of its fields."""
+        """Return a notebook card with the word, and each of its fields."""
         from warpfrag.html import card, table
 
         rows = [
@@ -226,7 +226,7 @@ class Descriptor:
 
     @classmethod
     def decode(cls, word: int, *, kind: str = "wgmma") -> Descriptor:
-        """The descriptor that a word is for wgmma or tcgen05."""
+        """Decode a word as a descriptor for wgmma or tcgen05."""
         if not (is_whole(word) and 0 <= word < 1 << WORD_BITS):
             raise InvalidOperand(
                 f"a descriptor is a word of {WORD_BITS} bits, such as 0x4000004000000000; got {quote(word)}"
@@ -240,7 +240,7 @@ class Descriptor:
 
     @classmethod
     def _decode_tensor(cls, word: int) -> Descriptor:
-        """The descriptor that a word is for tcgen05; a swizzle that there is not stays in `other`."""
+        """Decode a word for tcgen05; an unknown swizzle stays in `other`."""
         numbers: dict[str, Any] = {name: field.read(word) for name, field in cls.TENSOR_FIELDS.items()}
         code = numbers["swizzle"]
         widths = {2 * number: swizzle for swizzle, number in CODES.items()} | {WIDE_CODE: 128}
@@ -252,7 +252,7 @@ class Descriptor:
         return cls(**numbers, **rest, other=word & ~_in_fields("tcgen05") & ~swizzles | invalid)
 
     def explain(self) -> list[Explained]:
-        """The fields of the word, the lowest first."""
+        """Return the fields of the word, the lowest first."""
         meanings = {
             "start": f"starts at byte {self.start}",
             "leading": f"leading byte offset {self.leading}",
@@ -271,7 +271,7 @@ class Descriptor:
         ]
 
     def hints(self) -> list[str]:
-        """Fields that look as if bytes had been written where units of 16 bytes belong.
+        """Return hints for fields that seem to hold bytes instead of units of 16 bytes.
 
         That is a guess, from the offset between 8 lines of the swizzle's width: 1024 bytes for 128, so a field of 64.
         """
@@ -308,7 +308,7 @@ class Descriptor:
         )
 
     def cute(self, *, trans: bool = False) -> str:
-        """The canonical layout in CuTe's notation, in units of 16 bytes: (M or N, K) to the unit, then the swizzle."""
+        """Return the canonical layout in CuTe's notation, in 16-byte units: (M or N, K) to the unit, then swizzled."""
         check_flag("trans", trans)
         units, bits = self.width // UNIT, SWIZZLES[self.swizzle]
         leading, stride = self.leading // UNIT, self.stride // UNIT
@@ -330,7 +330,7 @@ class Descriptor:
         return {along: inner > self.width, across: outer > LINES}
 
     def tensor_map(self, operand: StagedOperand, *, trans: bool = False, k: int | None = None) -> TensorMapArguments:
-        """The box and swizzle of a TMA tensor map that leaves a tile as this descriptor reads it.
+        """Return the box and swizzle of a TMA tensor map that leaves a tile as this descriptor reads it.
 
         The tile has `k` columns of A or rows of B, by default those of one instruction. Refused, with the reason, where
         no box can: TMA stores line after line, and its pattern begins where addresses are multiples of it.
@@ -348,7 +348,7 @@ def _in_fields(kind: str) -> int:
 
 
 def lines(operand: StagedOperand, *, trans: bool) -> tuple[int, int]:
-    """The bytes along the contiguous axis of an operand, and how many lines there are across."""
+    """Return the bytes along the contiguous axis of an operand, and the number of lines across it."""
     if not getattr(operand, "staged", False):
         raise InvalidOperand(f"expected A or B of wgmma, such as wf.get('wgmma...').b; got {quote(operand)}")
     if check_flag("trans", trans) and operand.format.bits not in turnable(operand):
@@ -360,17 +360,17 @@ def lines(operand: StagedOperand, *, trans: bool) -> tuple[int, int]:
 
 
 def turnable(operand: StagedOperand) -> tuple[int, ...]:
-    """The bits of the types that may be MN-major: of wgmma 16, of tcgen05 8 and 32 too."""
+    """Return the bits of the types that may be MN-major: 16 for wgmma, also 8 and 32 for tcgen05."""
     return getattr(operand, "transposable_bits", (TURNABLE,))
 
 
 def turnable_text(operand: StagedOperand) -> str:
-    """Those types in words."""
+    """Return those types in words."""
     return " and ".join(f"{bits}-bit" for bits in turnable(operand))
 
 
 def stored_bits(operand: StagedOperand) -> int:
-    """The bits that an element takes in shared memory: more than its own where 4- and 6-bit types are padded."""
+    """Return the bits that an element takes in shared memory: more than its own if 4- and 6-bit types are padded."""
     return getattr(operand, "stored_bits", operand.format.bits)
 
 
@@ -414,7 +414,7 @@ def compact(
 
 
 def _problems_of_bits(descriptor: Descriptor) -> Iterator[Problem]:
-    """Return suspicious fields of the word itself."""
+    """Yield suspicious fields of the word itself."""
     if descriptor.kind == "tcgen05" and descriptor.version != TENSOR_VERSION:
         yield Problem("version", f"bits 48:46 are {descriptor.version}, and {TENSOR_VERSION} on Blackwell")
     if descriptor.other:
@@ -428,7 +428,7 @@ def contradictions(descriptor: Descriptor, operand: StagedOperand, *, trans: boo
 
 
 def _problems_of_distances(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) -> Iterator[Problem]:
-    """Distances between atoms after which the pattern of a swizzle does not repeat."""
+    """Yield distances between atoms after which the pattern of a swizzle does not repeat."""
     period = LINES * descriptor.width
     for name, is_used in descriptor.used(operand, trans=trans).items() if descriptor.swizzle else ():
         distance = getattr(descriptor, name)

@@ -1,4 +1,4 @@
-"""Instruction descriptors of tcgen05: 32 bits that say shape and types of a product, which its PTX text does not.
+"""Instruction descriptors of tcgen05: 32 bits with the shape and types of a product, which its PTX text omits.
 
 **In a sentence.** tcgen05.mma names a kind; a word in a register says which types of that kind, m and n, and what is
 negated, transposed or sparse.
@@ -41,7 +41,7 @@ NARROW = ("e2m3", "e3m2", "e2m1")
 
 
 class WordField(NamedTuple):
-    """A field of a word: its name, lowest bit, how many bits, and what a size is divided by."""
+    """A field of a word: its name, lowest bit, number of bits, and the divisor of a size."""
 
     name: str
     low: int
@@ -49,18 +49,18 @@ class WordField(NamedTuple):
     shift: int = 1
 
     def read(self, word: int) -> int:
-        """The raw number."""
+        """Return the raw number."""
         return word >> self.low & ((1 << self.bits) - 1)
 
 
 def fields_of(kind: str) -> tuple[WordField, ...]:
-    """The fields of the words of a kind, the lowest first; InvalidOperand where there is no such kind."""
+    """Return the fields of a kind's words, the lowest first; InvalidOperand if there is no such kind."""
     return _fields_of(kind if isinstance(kind, str) else quote(kind))
 
 
 @cache
 def _fields_of(kind: str) -> tuple[WordField, ...]:
-    """The fields of the words of a kind, the lowest first."""
+    """Return the fields of a kind's words, the lowest first."""
     table = read_table("tcgen05")["descriptor"]
     for name in ("plain", "mxf8f6f4", "mxf4"):
         if kind in table[name]["kinds"]:
@@ -70,7 +70,7 @@ def _fields_of(kind: str) -> tuple[WordField, ...]:
 
 
 def _numbers(name: str, kind: str) -> dict[str, int]:
-    """The number of each choice of a field."""
+    """Return the number of each choice of a field."""
     table = read_table("tcgen05")["descriptor"]["numbers"]
     return dict(table[kind if name in ("a", "b") else name])
 
@@ -109,7 +109,7 @@ class InstructionDescriptor:
     other: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be written into the word."""
+        """Reject fields that cannot be written into the word."""
         for field in fields(self):
             entry = getattr(self, field.name)
             is_text = field.name in TEXTS
@@ -130,7 +130,7 @@ class InstructionDescriptor:
             raise InvalidOperand(f"other has only bits of a word that belong to no field, got {quote(self.other)}")
 
     def __repr__(self) -> str:
-        """As it is made, without what is the default."""
+        """Show the constructor call, without default values."""
         return repr_of_fields(self)
 
     def _unused(self) -> int:
@@ -138,7 +138,7 @@ class InstructionDescriptor:
         return ((1 << WORD_BITS) - 1) ^ used
 
     def _raw(self, field: WordField) -> int:
-        """A field as its number; InvalidOperand where it is none."""
+        """Return a field as its number; InvalidOperand if it has none."""
         entry = getattr(self, field.name)
         if field.name in FLAGS:
             if not isinstance(entry, bool):
@@ -167,7 +167,7 @@ class InstructionDescriptor:
 
     @classmethod
     def decode(cls, word: int, *, kind: str) -> InstructionDescriptor:
-        """The descriptor that a word is for a kind; any word is taken."""
+        """Decode a word for a kind; any word is accepted."""
         if not (is_whole(word) and 0 <= word < 1 << WORD_BITS):
             raise InvalidOperand(
                 f"an instruction descriptor is a word of {WORD_BITS} bits, such as 0x8400490; got {quote(word)}"
@@ -189,7 +189,7 @@ class InstructionDescriptor:
 
     @classmethod
     def of(cls, instruction: HasForm, **options: int | str | bool | None) -> InstructionDescriptor:
-        """The descriptor of a product with shape and types; `options` are fields that its name does not say."""
+        """Return the descriptor of a product with shape and types; `options` are fields that its name lacks."""
         form = getattr(instruction, "form", None)
         if not (isinstance(form, TensorForm) and form.shape.m):
             raise InvalidOperand(f"expected a product of tcgen05 with shape and types, got {quote(instruction)}")
@@ -199,7 +199,7 @@ class InstructionDescriptor:
         return cls(**made | options)
 
     def explain(self) -> list[Explained]:
-        """The fields of the word, the lowest first."""
+        """Return the fields of the word, the lowest first."""
         word = self.word
         return [
             Explained(field.name, field.low + field.bits - 1, field.low, field.read(word), self._meaning(field.name))
@@ -249,7 +249,7 @@ def _problems(word: InstructionDescriptor, instruction: HasForm | None) -> Itera
 
 
 def _differences(word: InstructionDescriptor, instruction: HasForm | None) -> Iterator[Problem]:
-    """Where a word and an instruction disagree."""
+    """Yield the disagreements between a word and an instruction."""
     form = getattr(instruction, "form", None)
     if not isinstance(form, TensorForm):
         return
@@ -269,7 +269,7 @@ def _differences(word: InstructionDescriptor, instruction: HasForm | None) -> It
 
 @dataclass(frozen=True)
 class ZeroColumnMask:
-    """Which columns of B mma.ws leaves out: runs of `zeros` columns that are zero and `used` columns that are read.
+    """The columns of B that mma.ws leaves out: runs of `zeros` columns that are zero and `used` columns that are read.
 
     The n columns are cut into banks: one of m 128, two of m 64, four of m 32. `starts` is where each bank begins in the
     repeating pair of runs, `zero_first` whether with the zero run. Column n of D reads column n + `shift` of B.
@@ -284,7 +284,7 @@ class ZeroColumnMask:
     other: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be written into the word."""
+        """Reject fields that cannot be written into the word."""
         for name, low, high in (("zeros", 1, 256), ("used", 1, 256), ("shift", 0, 63)):
             entry = getattr(self, name)
             if not is_whole(entry) or not low <= entry <= high:
@@ -304,7 +304,7 @@ class ZeroColumnMask:
 
     @classmethod
     def decode(cls, word: int) -> ZeroColumnMask:
-        """The mask that a word is."""
+        """Decode a word as a mask."""
         if not (is_whole(word) and 0 <= word < 1 << MASK_BITS):
             raise InvalidOperand(f"a zero-column mask is a word of {MASK_BITS} bits, got {quote(word)}")
         starts = tuple(word >> 8 * bank & 255 for bank in range(4))
@@ -320,7 +320,7 @@ class ZeroColumnMask:
         )
 
     def columns(self, m: int, n: int) -> list[int | None]:
-        """For each column of D the column of B that it reads; None where it is zero."""
+        """Return, for each column of D, the column of B that it reads; None if it is zero."""
         _check_rows(m)
         if not is_whole(n) or not 0 < n <= 256 or n % 4:
             raise InvalidOperand(f"n of mma.ws is a multiple of 4 up to 256, got {quote(n)}")
@@ -354,6 +354,6 @@ class ZeroColumnMask:
 
 
 def _check_rows(m: object) -> None:
-    """Refuse an m that mma.ws does not have."""
+    """Reject an m that mma.ws does not have."""
     if not is_whole(m) or m not in (32, 64, 128):
         raise InvalidOperand(f"m of mma.ws is one of 32, 64, 128; got {quote(m)}")

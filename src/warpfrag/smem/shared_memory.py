@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 Order = Literal["row", "col"]
-"""Which coordinate of a matrix is contiguous: `row` where the elements of a row are neighbours."""
+"""The contiguous coordinate of a matrix: `row` if the elements of a row are neighbours."""
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
-"""Bytes of a swizzle, and how many bits of the row it xors into the unit."""
+"""The bytes of a swizzle, and the number of row bits that it xors into the unit."""
 UNIT = 16  # bytes that a swizzle leaves together
 ROW_OF_UNITS = 128  # bytes: the bits of an address from here on are the row of a swizzle
 MAX_BYTES = 1 << 40  # more than any memory, and small enough to count in
@@ -85,7 +85,7 @@ class Memory:
     unit: int = UNIT
 
     def __post_init__(self) -> None:
-        """Refuse what is no memory."""
+        """Reject fields that describe no memory."""
         if not (isinstance(self.order, str) and self.order in {"row", "col"}):
             raise InvalidOperand(f"order is row or col, got {quote(self.order)}")
         if self.unit not in (UNIT, 2 * UNIT) or (self.unit != UNIT and self.swizzle != ROW_OF_UNITS):
@@ -109,7 +109,7 @@ class Memory:
             )
 
     def __repr__(self) -> str:
-        """As it is made, without what is the default."""
+        """Show the constructor call, without default values."""
         return repr_of_fields(self)
 
     def _repr_html_(self) -> str:
@@ -139,7 +139,7 @@ class Memory:
 
     @property
     def description(self) -> str:
-        """In words: the order, and what else differs from the default."""
+        """A description: the order, and everything else that differs from the default."""
         parts = [f"{self.order} order"]
         if self.across or self.along != (Digit(None, 1),):
             parts.append("in tiles")
@@ -155,7 +155,7 @@ class Memory:
         return self._address(row, col, bits, None if shape is None else _checked(shape))
 
     def addresses(self, shape: tuple[int, int], bits: int) -> NDArray[np.int64]:
-        """The byte in which each element of a matrix starts."""
+        """Return the first byte of each element of a matrix."""
         import numpy as np
 
         rows, cols = np.indices(_checked(shape), np.int64)
@@ -174,7 +174,7 @@ class Memory:
         return int(self.addresses(shape, bits).max(initial=-1)) + max(1, bits // 8)
 
     def write(self, shared: ArrayLike, codes: ArrayLike, bits: int) -> NDArray[np.uint8]:
-        """The memory after a matrix of codes is stored in it; refused where elements would overwrite each other.
+        """Return the memory after a matrix of codes is stored in it; reject elements that would overwrite each other.
 
         Leading axes of both are a batch.
         """
@@ -215,7 +215,7 @@ class Memory:
         return after
 
     def overlap(self, shape: tuple[int, int], bits: int) -> tuple[Coordinate, Coordinate, int] | None:
-        """Two elements of a matrix that lie at one address, and the address; None where there are none such."""
+        """Return two elements of a matrix that share an address, and the address; None if there are none."""
         import numpy as np
 
         places, shifts = self._bytes(_checked(shape), bits, MAX_BYTES)
@@ -233,7 +233,7 @@ class Memory:
         return first, second, int(taken[order[at]]) // 8
 
     def read(self, shared: ArrayLike, shape: tuple[int, int], bits: int) -> NDArray[np.uint64]:
-        """The codes of a matrix that lies in memory; leading axes of the memory are a batch."""
+        """Return the codes of a matrix in memory; leading axes of the memory are a batch."""
         import numpy as np
 
         memory = as_bytes(shared, batch=True)
@@ -246,7 +246,7 @@ class Memory:
         return codes
 
     def _bytes(self, shape: tuple[int, ...], bits: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The bytes of every element [row, col, byte], and at which bit of its byte a small one starts."""
+        """Return the bytes of every element [row, col, byte], and the first bit in its byte of a small one."""
         import numpy as np
 
         rows, cols = shape
@@ -274,7 +274,7 @@ class Memory:
 
 
 def repr_of_fields(instance: DataclassInstance) -> str:
-    """The call that makes a dataclass, with the fields that differ from their defaults."""
+    """Return the call that makes a dataclass, with the fields that differ from their defaults."""
     values = ((field.name, getattr(instance, field.name), field.default) for field in fields(instance))
     arguments = ", ".join(f"{name}={value!r}" for name, value, default in values if value != default)
     return f"{type(instance).__name__}({arguments})"
@@ -286,7 +286,7 @@ def is_whole(number: object) -> bool:
 
 
 def _checked(shape: object) -> tuple[int, int]:
-    """A shape of two extents."""
+    """Return a shape of two extents."""
     if not (isinstance(shape, tuple | list) and len(shape) == 2 and all(is_whole(extent) for extent in shape)):
         raise InvalidOperand(f"a shape is two integers, rows and columns, such as (16, 16); got {quote(shape)}")
     rows, cols = shape
@@ -296,7 +296,7 @@ def _checked(shape: object) -> tuple[int, int]:
 
 
 def as_bytes(shared: ArrayLike, *, batch: bool = False) -> NDArray[np.uint8]:
-    """A memory as an array of bytes; with `batch` perhaps several."""
+    """Return a memory as an array of bytes; with `batch` perhaps several."""
     from warpfrag.formats.arrays import as_array
 
     memory = as_array(shared, "shared")
@@ -343,13 +343,13 @@ def bank_conflicts(addresses: Sequence[int | None], width: int) -> int:
 
 
 def _words(addresses: list[int | None], width: int) -> set[int]:
-    """The words of memory that lanes reach."""
+    """Return the words of memory that lanes reach."""
     present = [address for address in addresses if address is not None]
     return {word for address in present for word in range(address // BANK_BYTES, -(-(address + width) // BANK_BYTES))}
 
 
 def _checked_addresses(addresses: Sequence[int | None]) -> list[int | None]:
-    """One address for each lane of a warp."""
+    """Return one address for each lane of a warp."""
     try:
         checked = list(addresses)
     except TypeError:

@@ -96,7 +96,7 @@ SAME_BYTES = {
         "float8_e3m4", "float8_e8m0fnu",
     ), "uint8"),
 }  # fmt: skip
-"""dtypes of numpy and ml_dtypes that a map takes as another type of as many bytes."""
+"""The numpy and ml_dtypes dtypes that a map takes as another type of the same size."""
 SWIZZLE_NUMBERS = tuple(SWIZZLES)  # for tensormap.replace: 0 to 3
 
 
@@ -136,7 +136,7 @@ class TensorMapFields:
 
     @property
     def pitches(self) -> tuple[int, ...]:
-        """From one index to the next in bytes, along every axis."""
+        """The distance from one index to the next in bytes, along every axis."""
         return self.interleave or self.element.bytes, *self.strides
 
     @property
@@ -151,12 +151,12 @@ class TensorMapFields:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """From one index of a box to the next: the stride of the innermost axis has a meaning only with interleave."""
+        """The distance from one index of a box to the next; the innermost stride has a meaning only with interleave."""
         return self.element_strides if self.interleave else (1, *self.element_strides[1:])
 
     @property
     def box_indices(self) -> tuple[int, ...]:
-        """The indices of a box along each axis: those that the strides of elements leave of it, and one slice."""
+        """The number of indices of a box along each axis, after the strides of elements, and one slice."""
         counts = [-(-extent // max(1, step)) for extent, step in zip(self.box, self.steps, strict=True)]
         if self.interleave:
             counts[self.fixed_axis] = 1
@@ -172,7 +172,7 @@ class TensorMapFields:
 
     @property
     def shared_pitch(self) -> int:
-        """From one row of a box to the next in shared memory: no gap, but with a swizzle at least its bytes.
+        """The distance between rows of a box in shared memory: no gap, but with a swizzle at least its bytes.
 
         (Measured on an H200.)
         """
@@ -181,7 +181,7 @@ class TensorMapFields:
 
     @property
     def shared_bytes(self) -> int:
-        """The bytes of shared memory that a box reaches over, gaps between its rows included."""
+        """The bytes of shared memory that a box spans, including gaps between its rows."""
         row = self.box_shape[0] * self.element.bytes
         return (self.box_bytes // max(1, row) - 1) * self.shared_pitch + row
 
@@ -200,7 +200,7 @@ class TensorMapFields:
     # --- the bytes
 
     def encode(self) -> bytes:
-        """The 128 bytes of the map."""
+        """Return the 128 bytes of the map."""
         kind = self.im2col or Im2col((), (), 0, 0)
         values = {
             "element": (self.element.number,),
@@ -226,7 +226,7 @@ class TensorMapFields:
 
     @staticmethod
     def decode(data: bytes) -> TensorMapFields | None:
-        """The map of 128 bytes; None where they are none."""
+        """Decode 128 bytes as a map; None if they are not one."""
         word = int.from_bytes(data, "little")
         numbers = {name: field.read(word) for name, field in FIELDS.items()}
         (kind,), (last_axis,) = numbers["element"], numbers["rank"]
@@ -253,7 +253,7 @@ class TensorMapFields:
     def elements(
         self, coordinates: tuple[int, ...], offsets: tuple[int, ...] = ()
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The byte of each element of a box behind the tensor's address, and whether it lies inside.
+        """Return the byte of each element of a box, from the tensor's address on, and flags of those that are inside.
 
         Both have an axis for each of `box_shape`, outermost first. `offsets` move the pixels of im2col.
         """
@@ -275,7 +275,7 @@ class TensorMapFields:
         return np.broadcast_to(place, shape[::-1]), np.broadcast_to(inside, shape[::-1])
 
     def _parts(self) -> NDArray[np.int64]:
-        """Where the elements of one index of the innermost axis lie behind it, in bytes."""
+        """Return the offsets, in bytes, of the elements of one index of the innermost axis."""
         import numpy as np
 
         return np.arange(self.elements_per_index, dtype=np.int64) * self.element.bytes
@@ -283,7 +283,7 @@ class TensorMapFields:
     def _pixels(
         self, kind: Im2col, coordinates: tuple[int, ...], offsets: tuple[int, ...]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The elements of a column of pixels, [pixels, channels]."""
+        """Return the elements of a column of pixels, [pixels, channels]."""
         import numpy as np
 
         spatial, fixed = self.rank - 2, self.fixed_axis
@@ -311,7 +311,7 @@ class TensorMapFields:
         return places[:, None] + own.reshape(-1), inside[:, None] & is_channel
 
     def shared_units(self, address: int) -> NDArray[np.int64]:
-        """Where the 16-byte units of a dense box lie in shared memory, from the address of the box on."""
+        """Return the positions of a dense box's 16-byte units in shared memory, from the address of the box on."""
         import numpy as np
 
         per_row = self.box_shape[0] * self.element.bytes // GRANULE
@@ -320,18 +320,18 @@ class TensorMapFields:
 
 
 class MapField(NamedTuple):
-    """A field of the 128 bytes: where it begins, its bits, and how many of it follow each other."""
+    """A field of the 128 bytes: its first bit, its width, and its number of repetitions."""
 
     first: int
     bits: int
     numbers: int
 
     def at(self, axis: int) -> int:
-        """The first bit of the number of an axis."""
+        """Return the first bit of the number of an axis."""
         return self.first + self.bits * axis
 
     def read(self, word: int) -> tuple[int, ...]:
-        """The numbers of the field in the whole map."""
+        """Return the numbers of the field in the whole map."""
         return tuple(word >> self.at(axis) & ((1 << self.bits) - 1) for axis in range(self.numbers))
 
 
@@ -352,7 +352,7 @@ FIELDS = _fields()
 
 
 class Replaced(NamedTuple):
-    """A field of tensormap.replace: ours, the bits of its value, and what is subtracted of it (PTX ISA)."""
+    """A field of tensormap.replace: ours, the bits of its value, and the offset subtracted from it (PTX ISA)."""
 
     field: str
     bits: int
@@ -377,7 +377,7 @@ REPLACED = {
 
 
 def replace_field(data: bytes, name: str, number: int, axis: int = 0) -> bytes:
-    """The bytes of a map with a field changed as tensormap.replace does; ValueError says what is expected."""
+    """Return the bytes of a map with a field changed as tensormap.replace does; ValueError says what is expected."""
     row = REPLACED[name]
     field = FIELDS[row.field]
     if not 0 <= axis < field.numbers:
@@ -403,7 +403,7 @@ def _problems(fields: TensorMapFields) -> Iterator[str]:
 
 
 def _tensor_checks(fields: TensorMapFields) -> Iterator[DriverCheck]:
-    """Checks of the tensor itself."""
+    """Yield the checks of the tensor itself."""
     rank = fields.rank
     fewest = 3 if fields.im2col is not None or fields.interleave else 1
     yield DriverCheck(fewest <= rank <= MAX_RANK, f"a map has {fewest} to {MAX_RANK} axes, got {rank}")
@@ -423,7 +423,7 @@ def _tensor_checks(fields: TensorMapFields) -> Iterator[DriverCheck]:
 
 
 def _box_checks(fields: TensorMapFields) -> Iterator[DriverCheck]:
-    """Checks of what a copy moves."""
+    """Yield the checks of a copy's box."""
     kind, rank = fields.im2col, fields.rank
     if kind is None:
         for axis, extent in enumerate(fields.box):
@@ -448,5 +448,5 @@ def _box_checks(fields: TensorMapFields) -> Iterator[DriverCheck]:
         yield DriverCheck(inner <= fields.swizzle, text)
     steps = zip(fields.box, fields.element_strides, strict=True)
     elements = prod(extent // max(1, step) for extent, step in steps) if kind is None else kind.channels * kind.pixels
-    counted = elements * fields.element.bytes  # the driver rounds down where the hardware rounds up
+    counted = elements * fields.element.bytes  # the driver rounds down, the hardware up
     yield DriverCheck(counted <= MAX_BOX_BYTES, f"a box has at most {MAX_BOX_BYTES} bytes, got {counted}")
