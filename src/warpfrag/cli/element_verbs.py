@@ -209,7 +209,7 @@ def _element(operand: str, row: int | None, col: int | None) -> tuple[str, int, 
 
 
 def _absent(view: OperandView, position: list[int]) -> str:
-    """Return why no register holds an element."""
+    """Return the reason why no register holds an element."""
     element = f"{view.name.upper()}[{', '.join(map(str, position))}]"
     if view.after or view.is_access:
         return f"{element} is not in these registers: the load or store does not reach it"

@@ -34,7 +34,7 @@ INDENT = "    "
 
 
 class AsmOperand(NamedTuple):
-    """An operand of inline assembly: how the compiler must hold it, such as "r" or "=f", and its expression."""
+    """An operand of inline assembly: its constraint, such as "r" or "=f", and its expression."""
 
     constraint: str
     expression: str
@@ -64,37 +64,37 @@ class RegisterArray:
         return [f"{self.name}[{reg}]" for reg in range(self.count)]
 
     def parameter(self, *, const: bool = True) -> str:
-        """The array as a function takes it: by reference, so that its extent is checked."""
+        """Return the array as a function parameter: a reference, so that its extent is checked."""
         return f"{'const ' if const else ''}{self.c_type} (&{self.name})[{self.count}]"
 
     def operands(self, modifier: str = "") -> list[AsmOperand]:
-        """Every register as an operand of inline assembly: `=` of one that is written, `+` of one that is read too."""
+        """Return every register as an operand of inline assembly: `=` if it is written, `+` if it is also read."""
         return [AsmOperand(f"{modifier}{self.constraint}", element) for element in self.elements]
 
     def declaration(self, name: str = "") -> str:
-        """A local array of this type, called `name` if that is not its own."""
+        """Declare a local array of this type, called `name` if that is not its own."""
         return f"{self.c_type} {name or self.name}[{self.count}];"
 
 
 class InlineAssembly:
     """The operands of an asm statement; each gets the number by which the text refers to it.
 
-    Outputs are numbered before inputs, so they come first. What one call adds stands in one line.
+    Outputs are numbered before inputs, so they come first. The operands of one call share a line.
     """
 
     def __init__(self, *, memory: bool = False) -> None:
-        """`memory`: the statement reads or writes memory, which no operand says."""
+        """Start without operands. With `memory`, the statement reads or writes memory that is not an operand."""
         self._outputs: list[str] = []
         self._inputs: list[str] = []
         self._count = 0
         self._clobbers = ['"memory"'] if memory else []
 
     def output(self, *operands: AsmOperand) -> list[str]:
-        """Add outputs; how the text names them: %0, %1, ..."""
+        """Add outputs; return their names in the text: %0, %1, ..."""
         return self._add(self._outputs, operands)
 
     def input(self, *operands: AsmOperand) -> list[str]:
-        """Add inputs; how the text names them."""
+        """Add inputs; return their names in the text."""
         return self._add(self._inputs, operands)
 
     def _add(self, lines: list[str], operands: Sequence[AsmOperand]) -> list[str]:
@@ -103,12 +103,12 @@ class InlineAssembly:
         return [f"%{number}" for number in range(first, self._count)]
 
     def statement(self, text: str) -> str:
-        """The whole statement in one line."""
+        """Return the whole statement in one line."""
         parts = [", ".join(self._outputs), ", ".join(self._inputs), *self._clobbers]
         return f'asm volatile("{text}"' + "".join(f" : {part}" if part else " :" for part in parts) + ");"
 
     def lines(self, *texts: str) -> list[str]:
-        """The statement in several lines: texts, outputs, inputs."""
+        """Return the statement in several lines: texts, outputs, inputs."""
         parts = [",\n      ".join(self._outputs), ",\n      ".join(self._inputs), *self._clobbers]
         lines = ["asm volatile(", *(f'    "{text}"' for text in texts), *(f"    : {part}" for part in parts)]
         lines[-1] += ");"
@@ -119,7 +119,7 @@ class CudaBuilder:
     """The body of a function or kernel in CUDA C++."""
 
     def __init__(self) -> None:
-        """An empty body."""
+        """Start with an empty body."""
         self._prologue: list[str] = []
         self._lines: list[str] = []
         self._depth = 0
@@ -141,31 +141,31 @@ class CudaBuilder:
 
     @contextmanager
     def unrolled(self, count: int, index: str = "i") -> Iterator[None]:
-        """A loop around what is appended inside; unrolled, because register arrays are indexed by constants."""
+        """Put the lines appended inside in a loop; unrolled, because register arrays are indexed by constants."""
         self.line("#pragma unroll")
         with self.braces(f"for (int {index} = 0; {index} < {count}; ++{index})"):
             yield
 
     def repeat(self, count: int, *lines: str) -> None:
-        """These lines in an unrolled loop over `i`."""
+        """Append these lines in an unrolled loop over `i`."""
         with self.unrolled(count):
             self.line(*lines)
 
     def assembly(self, text: str, *, memory: bool = False) -> None:
-        """An asm statement without operands."""
+        """Append an asm statement without operands."""
         self.line(InlineAssembly(memory=memory).statement(text))
 
     # ---- register operations (see `languages`)
 
     def temporary(self, number: int) -> str:
-        """The variable that holds the result of an operation of this number."""
+        """Return the variable that holds the result of the operation with this number."""
         return f"r{number}"
 
     def declare_temporaries(self, count: int) -> None:
-        """Nothing to do: a variable is declared where it gets its value."""
+        """Do nothing: a variable is declared where it is assigned."""
 
     def named(self, name: str) -> str:
-        """A variable of a known name, as an operand."""
+        """Return a variable of a known name, as an operand."""
         return name
 
     def start_with_index(self, index: ThreadIndex) -> None:
@@ -207,35 +207,35 @@ class CudaBuilder:
     # ---- the finished text
 
     def body(self) -> list[str]:
-        """The lines so far."""
+        """Return the lines so far."""
         return [*self._prologue, *self._lines]
 
     def function(self, signature: str) -> list[str]:
-        """A function around the body."""
+        """Return a function around the body."""
         return [f"{signature} {{", *indented(self.body()), "}", ""]
 
     def kernel(self, name: str, parameters: Sequence[str]) -> list[str]:
-        """A kernel around the body that a program finds by its plain name."""
+        """Return a kernel around the body that a program finds by its plain name."""
         return self.function(f'extern "C" __global__ void {name}(\n    ' + ",\n    ".join(parameters) + ")")
 
 
 def device_function(name: str, parameters: Sequence[str], body: CudaBuilder, result: str = "void") -> list[str]:
-    """An inline device function around a body."""
+    """Return an inline device function around a body."""
     return body.function(f"{DEVICE} {result} {name}({', '.join(parameters)})")
 
 
 def indented(lines: Iterable[str]) -> list[str]:
-    """Lines moved four columns to the right; preprocessor lines and empty ones stay."""
+    """Return lines moved four columns to the right; preprocessor lines and empty ones stay."""
     return [line if not line or line.startswith("#") else f"{INDENT}{line}" for line in lines]
 
 
 def guarded(macro: str, namespace: str, lines: Iterable[str], before: Sequence[str] = ()) -> str:
-    """Lines in a namespace, which a file may include more than once; `before` stands inside the guard above it."""
+    """Return lines in a namespace, which a file may include more than once; `before` precedes it inside the guard."""
     head = [f"#ifndef {macro}", f"#define {macro}", "", *before, f"namespace {namespace} {{", ""]
     return "\n".join([*head, *lines, f"}}  // namespace {namespace}", "#endif", ""])
 
 
 def in_namespace(comment: str, namespace: str, lines: Iterable[str]) -> str:
-    """Lines in a namespace, under a comment."""
+    """Return lines in a namespace, under a comment."""
     head = [f"// {comment}", f"namespace {namespace} {{", ""]
     return "\n".join([*head, *lines, f"}}  // namespace {namespace}", ""])

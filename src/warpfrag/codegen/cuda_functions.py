@@ -100,7 +100,7 @@ TEMPLATE_PARAMETERS = {
     "scale_b": ("byte_id_b", "thread_id_b"),
 }
 
-# How inline assembly takes an address in each state space; the last is a generic one.
+# The constraint of an address in inline assembly, for each state space; the last is a generic one.
 ADDRESSES = {
     "global": AsmOperand("l", "__cvta_generic_to_global(memory)"),
     "shared": AsmOperand("r", "static_cast<uint32_t>(__cvta_generic_to_shared(memory))"),
@@ -109,12 +109,12 @@ ADDRESSES = {
 
 
 def register_array(operand: OperandBase, name: str = "") -> RegisterArray:
-    """The registers of an operand as an array, called by its role unless by another name."""
+    """Return the registers of an operand as an array, called by its role unless by another name."""
     return RegisterArray(name or operand.role, operand.regs, operand.ptx_type)
 
 
 def register_arrays(instruction: Instruction) -> dict[str, RegisterArray]:
-    """Every register operand as an array named after its role."""
+    """Return every register operand as an array named after its role."""
     return {role: register_array(operand, role) for role, operand in registers(instruction).items()}
 
 
@@ -127,7 +127,7 @@ def instruction_assembly(
     address: AsmOperand | None = None,
     stride: AsmOperand | None = None,
 ) -> list[str]:
-    """The inline assembly of one instruction; arrays by the role that they have in its statement."""
+    """Return the inline assembly of one instruction; arrays by their role in its statement."""
     assembly = InlineAssembly(memory=address is not None)
     names = {role: assembly.output(*array.operands("=")) for role, array in outputs.items()}
     names |= {role: assembly.input(*array.operands()) for role, array in inputs.items()}
@@ -146,7 +146,7 @@ def instruction_assembly(
 
 
 def start_with_thread(operand: OperandBase) -> CudaBuilder:
-    """A body that declares `lane` or `thread`: which of the threads that hold an operand this one is."""
+    """Return a body that declares `lane` or `thread`: the index of this thread among those that hold an operand."""
     code = CudaBuilder()
     code.line(f"const int {thread_name(operand)} = threadIdx.x & {math.prod(operand.threads) - 1};")
     return code
@@ -156,7 +156,7 @@ def start_with_thread(operand: OperandBase) -> CudaBuilder:
 
 
 def mma_functions(instruction: Instruction, targets: Sequence[str]) -> Blocks:
-    """The wrapper, a load or store of every operand, and those by ldmatrix and stmatrix that these targets have."""
+    """Return the wrapper, a load or store of every operand, and the ldmatrix and stmatrix copies of these targets."""
     blocks: Blocks = {"": wrapper(instruction)}
     copies = operand_copies(instruction, targets)
     for role, operand in registers(instruction).items():
@@ -170,7 +170,7 @@ def mma_functions(instruction: Instruction, targets: Sequence[str]) -> Blocks:
 
 
 def wrapper(instruction: Instruction) -> list[str]:
-    """`mma`: a product as a function of register arrays; selector and ids are template parameters."""
+    """Return `mma`: a product as a function of register arrays; selector and ids are template parameters."""
     arrays = register_arrays(instruction)
     d, inputs = arrays["d"], {role: array for role, array in arrays.items() if role != "d"}
     names = [name for role in arrays for name in TEMPLATE_PARAMETERS.get(role, ())]
@@ -182,20 +182,20 @@ def wrapper(instruction: Instruction) -> list[str]:
 
 
 def template(parameters: Mapping[str, int]) -> list[str]:
-    """The line above a function with integer template parameters and their defaults; none without parameters."""
+    """Return the line above a function with integer template parameters and their defaults; none without parameters."""
     listed = ", ".join(f"int {name} = {default}" for name, default in parameters.items())
     return [f"template <{listed}>"] if listed else []
 
 
 def selector_check(instruction: Instruction) -> list[str]:
-    """A static assertion that the selector of a sparse product is legal."""
+    """Return a static assertion that the selector of a sparse product is legal."""
     count = len(instruction.selectors)
     text = f'static_assert(0 <= selector && selector < {count}, "selectors are 0 to {count - 1}");'
     return [text] if "metadata" in instruction.operands else []
 
 
 def _index(operand: OperandBase) -> list[str]:
-    """The coordinates of element i, and its place in memory."""
+    """Return the coordinates of element i, and its index in memory."""
     coordinates = [f"const int {dim} = {formula};" for dim, formula in formulas(operand).items()]
     return [*coordinates, f"const int index = {index_formula(operand)};"]
 
@@ -205,7 +205,7 @@ def _comment(operand: OperandBase) -> str:
 
 
 def load_function(operand: OperandBase) -> list[str]:
-    """`load_a` and its like: memory to registers."""
+    """Return `load_a` and its like: memory to registers."""
     array, code = register_array(operand), start_with_thread(operand)
     if operand.slots == 1:
         element = f"static_cast<const {array.c_type}*>(memory)[index]"
@@ -221,7 +221,7 @@ def load_function(operand: OperandBase) -> list[str]:
 
 
 def store_function(operand: OperandBase) -> list[str]:
-    """`store_d`: registers to memory."""
+    """Return `store_d`: registers to memory."""
     array, code = register_array(operand), start_with_thread(operand)
     if operand.slots == 1:
         store = f"static_cast<{array.c_type}*>(memory)[index] = {array.name}[i];"
@@ -235,7 +235,7 @@ def store_function(operand: OperandBase) -> list[str]:
 
 
 def _slot(operand: OperandBase) -> tuple[str, str]:
-    """Register and shift of element i of an operand with several slots."""
+    """Return register and shift of element i of an operand with several slots."""
     reg = f"i >> {operand.slots.bit_length() - 1}" if operand.regs > 1 else "0"
     slot = f"(i & {operand.slots - 1})" if operand.regs > 1 else "i"
     shift = f"{slot} * {operand.spec.container}"
@@ -243,12 +243,12 @@ def _slot(operand: OperandBase) -> tuple[str, str]:
 
 
 def shared_name(operand: OperandBase, copy: SharedCopy) -> str:
-    """`ldmatrix_a_row` and its like: what the function of a shared copy is called."""
+    """Return the name of a shared copy's function: `ldmatrix_a_row` and its like."""
     return f"{copy.matrix_move.op}_{operand.role}_{copy.order}"
 
 
 def shared_function(operand: OperandBase, copy: SharedCopy) -> list[str]:
-    """Between shared memory and registers by ldmatrix or stmatrix, a row or column per lane."""
+    """Return the function that moves data between shared memory and registers by ldmatrix or stmatrix."""
     matrix_move = copy.matrix_move
     stores = matrix_move.op == "stmatrix"
     line = "row" if copy.order == "row" else "column"
@@ -276,7 +276,7 @@ def shared_function(operand: OperandBase, copy: SharedCopy) -> list[str]:
 
 
 def _in_bytes(elements: str, bits: int) -> str:
-    """A number of elements as bytes."""
+    """Return a number of elements as bytes."""
     if bits == 8:
         return f"({elements})"
     return f"({elements}) * {bits // 8}" if bits > 8 else f"({elements}) / {8 // bits}"
@@ -286,7 +286,7 @@ def _in_bytes(elements: str, bits: int) -> str:
 
 
 def matrix_move_functions(instruction: Instruction, _targets: Sequence[str]) -> Blocks:
-    """`ldmatrix`, `stmatrix` or `movmatrix` as a function of register arrays and an address in shared memory."""
+    """Return `ldmatrix`, `stmatrix` or `movmatrix` as a function of register arrays and an address in shared memory."""
     arrays = register_arrays(instruction)
     outputs, inputs = ({role: arrays[role]} if role in arrays else {} for role in "da")
     parameters = [array.parameter(const=role in inputs) for role, array in (outputs | inputs).items()]
@@ -310,7 +310,7 @@ def matrix_move_functions(instruction: Instruction, _targets: Sequence[str]) -> 
 
 
 def wmma_functions(instruction: Instruction, _targets: Sequence[str]) -> Blocks:
-    """The wrapper of a wmma.mma and its loads and stores: A and B lie in memory as its name says, C and D as asked.
+    """Return the wrapper of a wmma.mma and its loads and stores: A and B in the order of its name, C and D in any.
 
     Addresses are generic: they may be of global or of shared memory.
     """
@@ -324,12 +324,12 @@ def wmma_functions(instruction: Instruction, _targets: Sequence[str]) -> Blocks:
 
 
 def wmma_move_functions(instruction: Instruction, _targets: Sequence[str]) -> Blocks:
-    """`load` or `store`: a wmma.load or wmma.store by itself."""
+    """Return `load` or `store`: a wmma.load or wmma.store by itself."""
     return {"": wmma_move_function(instruction, instruction.form.operation.does)}
 
 
 def wmma_move_function(move: Instruction, name: str) -> list[str]:
-    """wmma.load or wmma.store as a function of a fragment, a pointer and the stride of rows or columns."""
+    """Return wmma.load or wmma.store as a function of a fragment, a pointer and the stride of rows or columns."""
     ((role, operand),) = move.operands.items()
     array = register_array(operand, role)
     stores = role == "d"
@@ -378,7 +378,7 @@ def wgmma_common() -> str:
 
 
 def _descriptor() -> list[str]:
-    """The function that packs the fields of a descriptor into its word."""
+    """Return the function that packs the fields of a descriptor into its word."""
     parts = []
     for name, field in Descriptor.FIELDS.items():
         number = f"{name} / {field.unit}" if field.unit > 1 else "code" if name == "swizzle" else name
@@ -399,7 +399,7 @@ def _fence(name: str, text: str) -> list[str]:
 
 
 def wgmma_functions(instruction: Instruction, _targets: Sequence[str]) -> dict[str, list[str]]:
-    """The wrappers of one wgmma, loads and stores of its registers, and how A and B get into shared memory."""
+    """Return the wrappers of one wgmma, loads and stores of its registers, and copies of A and B to shared memory."""
     lines = [line for staged in (True, False) for line in wgmma_wrapper(instruction, staged=staged)]
     lines += load_function(instruction.c) + store_function(instruction.d) + load_function(instruction.a)
     if is_sparse(instruction):
@@ -410,7 +410,7 @@ def wgmma_functions(instruction: Instruction, _targets: Sequence[str]) -> dict[s
 
 
 def wgmma_wrapper(instruction: Instruction, *, staged: bool) -> list[str]:
-    """`mma`: the product as a function of D's registers, descriptors, and A's registers where it lies there."""
+    """Return `mma`: the product as a function of D's registers, descriptors, and A's registers if A is in registers."""
     names = wgmma_immediate_names(instruction, staged=staged)
     d, a = register_array(instruction.d), register_array(instruction.a)
     operands = [AsmOperand("l", "a")] if staged else a.operands()
@@ -445,7 +445,7 @@ def wgmma_wrapper(instruction: Instruction, *, staged: bool) -> list[str]:
 
 
 def _immediate_checks(names: list[str]) -> list[str]:
-    """Static assertions that signs and transpositions are legal."""
+    """Return static assertions that signs and transpositions are legal."""
     checks = []
     for name in names:
         if name.startswith("scale"):
@@ -456,7 +456,7 @@ def _immediate_checks(names: list[str]) -> list[str]:
 
 
 def stage_function(stage: Stage) -> list[str]:
-    """`stage_a` and its like: from memory into shared memory, as the descriptor of the same name reads it."""
+    """Return `stage_a` and its like: from memory to shared memory, as the descriptor of the same name reads it."""
     operand = stage.operand
     row, col = stage.coordinates
     bits = operand.format.bits
@@ -485,7 +485,7 @@ def _factor(text: str) -> str:
 
 
 def descriptor_function(stage: Stage) -> list[str]:
-    """`descriptor_a` and its like: of what `stage_a` left."""
+    """Return `descriptor_a` and its like: the descriptor of the tile that `stage_a` stored."""
     fields = stage.descriptor
     code = CudaBuilder()
     code.line(f"return descriptor({SHARED}, {fields.leading}, {fields.stride}, {fields.swizzle});")

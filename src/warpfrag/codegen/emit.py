@@ -168,7 +168,7 @@ def _instructions(
 
 
 def header(instructions: Sequence[Instruction], target: str | None = None) -> str:
-    """Wrappers, loads and stores, which any number of files may include; with a target, with what that target adds."""
+    """Return wrappers, loads and stores, which any number of files may include; with a target, also its extras."""
     parts = [FUNCTIONS_COMMON]
     used = set(map(_writer, instructions))
     parts += [family.cuda_common() for family in FAMILIES if family in used and family.cuda_common]
@@ -265,7 +265,7 @@ def common_target(instructions: Sequence[Instruction], target: str | None = None
 
 
 def ptx_header(instructions: Sequence[Instruction], target: str) -> list[str]:
-    """The first lines of a module."""
+    """Return the first lines of a module."""
     version = max((first_version(instruction.form, target) for instruction in instructions), default=(7, 0))
     by_family = sorted(instructions, key=lambda instruction: FAMILIES.index(_writer(instruction)))
     declarations = (line for instruction in by_family for line in _writer(instruction).declarations(instruction))

@@ -41,7 +41,7 @@ CHOSEN = ("selector", "thread_id", "byte_id")
 
 
 def dimensions(operand: OperandBase) -> tuple[str, ...]:
-    """The coordinates of the matrix in memory; each has a stride."""
+    """Return the coordinates of the matrix in memory; each has a stride."""
     return tuple(dim for dim in _layout(operand).dims if dim not in CHOSEN)
 
 
@@ -51,7 +51,7 @@ def _layout(operand: OperandBase) -> Layout:
 
 
 def extents(operand: OperandBase) -> tuple[int, ...]:
-    """The extent of each coordinate."""
+    """Return the extent of each coordinate."""
     return tuple(_layout(operand).outs[dim] for dim in dimensions(operand))
 
 
@@ -61,13 +61,13 @@ def thread_name(operand: OperandBase) -> str:
 
 
 def formulas(operand: OperandBase) -> dict[str, Expression]:
-    """Each coordinate from `lane` or `thread` and the element number `i`."""
+    """Return each coordinate from `lane` or `thread` and the element number `i`."""
     every = _of_a_warpgroup(operand.layout) if operand.storage == "warpgroup" else element_expressions(operand.layout)
     return {dim: every[dim] for dim in dimensions(operand)}
 
 
 def _of_a_warpgroup(layout: Layout) -> dict[str, Expression]:
-    """Each coordinate from `thread`, which counts lanes and then warps, and `i`, slots and then registers."""
+    """Return each coordinate from `thread`, which counts lanes and then warps, and `i`, slots and then registers."""
     origin = dict.fromkeys(layout.ins, 0)
     moved = {
         name: [layout.at(**{**origin, name: 1 << bit}) for bit in range((size - 1).bit_length())]
@@ -86,19 +86,19 @@ def stride_names(operand: OperandBase, prefix: str = "") -> list[str]:
 
 
 def index_formula(operand: OperandBase) -> str:
-    """The number of an element in memory, from its coordinates and the strides."""
+    """Return the index of an element in memory, from its coordinates and the strides."""
     return " + ".join(
         f"{dim} * {stride}" for dim, stride in zip(dimensions(operand), stride_names(operand), strict=True)
     )
 
 
 def described_index(operand: OperandBase) -> str:
-    """The same, for a comment."""
+    """Return the same index, for a comment."""
     return f"Element ({', '.join(dimensions(operand))}) is number {index_formula(operand)} of memory"
 
 
 def element_bits(operand: OperandBase) -> int:
-    """Bits from one element to the next in memory."""
+    """Return the bits from one element to the next in memory."""
     return operand.format.bits if operand.role in "abcd" else 8
 
 
@@ -113,7 +113,7 @@ def described(operand: OperandBase) -> str:
 
 
 def contiguous_strides(operand: OperandBase, order: str = "row") -> tuple[int, ...]:
-    """The strides of a matrix without gaps, row or column major; a leading coordinate counts whole matrices."""
+    """Return the strides of a matrix without gaps, row or column major; a leading coordinate counts whole matrices."""
     sizes = extents(operand)
     rows, cols = sizes[-2:]
     last = (cols, 1) if order == "row" else (1, rows)
@@ -274,7 +274,7 @@ class SharedCopy:
 
 @cache
 def shared_copies(operand: OperandSpec, op: str = "ldmatrix") -> tuple[SharedCopy, ...]:
-    """Every copy of an operand by ldmatrix (or stmatrix), row major first."""
+    """Return every copy of an operand by ldmatrix (or stmatrix), row major first."""
     if operand.unknown or operand.layout.dims != ("row", "col") or operand.container > REGISTER_BITS:
         return ()
     matches = (_match(matrix_move, operand, order) for order in ORDERS for matrix_move in find(op=op))
@@ -282,7 +282,7 @@ def shared_copies(operand: OperandSpec, op: str = "ldmatrix") -> tuple[SharedCop
 
 
 def _match(matrix_move: Instruction, operand: OperandSpec, order: str) -> SharedCopy | None:
-    """Return the copy; None if a line does not fit, or elements in memory are no elements in registers."""
+    """Return the copy; None if a line does not fit, or elements in memory differ from those in registers."""
     unit = moved(matrix_move).spec
     unpacked = (operand.format.bits, operand.container) == (unit.format.bits, unit.container)
     if unit.layout.regs != operand.layout.regs:
@@ -294,7 +294,7 @@ def _match(matrix_move: Instruction, operand: OperandSpec, order: str) -> Shared
 
 
 def operand_copies(instruction: Instruction, targets: Iterable[str]) -> dict[str, list[SharedCopy]]:
-    """The copies of each matrix of a product that are legal on these targets; those without .trans first."""
+    """Return the copies of each matrix of a product that are legal on these targets; those without .trans first."""
     copies = {}
     for role in "dabc":
         every = shared_copies(instruction.operands[role].spec, "stmatrix" if role == "d" else "ldmatrix")

@@ -216,7 +216,7 @@ class RelayoutLowering:
     """Lowers the operations of a relayout to those that a builder writes."""
 
     def __init__(self, plan: Relayout, registers: RegisterOperations) -> None:
-        """`registers` appends the operations to a function."""
+        """Take `registers`, which appends the operations to a function."""
         self.do = registers.do
         self.lane = registers.thread
         self.source, self.target = plan.source.spec, plan.target.spec
@@ -261,7 +261,7 @@ class RelayoutLowering:
         return self.do("shfl", word, self._lane_read(op.columns, flip))
 
     def _lane_read(self, columns: tuple[int, ...], flip: int) -> str:
-        """The lane to read: the bits of the lane, moved by as many places as their column says, joined by xor."""
+        """Return the lane to read: the bits of the lane, shifted as their columns say, joined by xor."""
         parts: list[str | int] = []
         width = len(columns)
         for shift in range(1 - width, width):
@@ -279,7 +279,7 @@ class RelayoutLowering:
         return read
 
     def _joined(self, cells: tuple[RegisterSlot | None, ...], state: list[str], bits: int) -> str:
-        """A word made of cells: whole bytes by prmt, smaller pieces by shifts."""
+        """Return a word made of cells: whole bytes by prmt, smaller pieces by shifts."""
         whole = whole_word(cells)
         if whole is not None:
             return state[whole]
@@ -339,7 +339,7 @@ class RelayoutLowering:
         return self._gathered(places, (1 << bits) - 1, state)
 
     def _gathered(self, places: list[tuple[int, int, int]], code: int, state: list[str]) -> str:
-        """A word of pieces, each described by its word, its first bit there and its first bit here."""
+        """Return a word of pieces, each described by its word, its first bit there and its first bit here."""
         moved: dict[tuple[int, int], int] = {}  # word and distance: the bits of the word that go there
         for word, there, here in places:
             moved[word, here - there] = moved.get((word, here - there), 0) | code << there
@@ -361,7 +361,7 @@ class RelayoutLowering:
         return self._by_prmt([(0, (byte // size ^ flip) * size + byte % size) for byte in range(4)], [word])
 
     def _converted(self, op: Convert, cells: tuple[RegisterSlot | None, ...], state: list[str]) -> str:
-        """A word of converted elements."""
+        """Return a word of converted elements."""
         row = conversion(op.source, op.target)
         source, target = self.source, self.target
         if row is None:  # the same format in another container

@@ -32,7 +32,7 @@ BLOCK_BARRIER = "bar.sync 0"
 
 
 def declared_type(ptx_type: str) -> str:
-    """The type to declare a register with that holds an operand of a PTX type; packed elements and integers are bits.
+    """Return the type to declare for a register that holds a PTX type; packed elements and integers are bits.
 
     >>> declared_type(".f16x2"), declared_type(".f64")
     ('.b32', '.f64')
@@ -41,7 +41,7 @@ def declared_type(ptx_type: str) -> str:
 
 
 def width(kind: str) -> int:
-    """Bytes of a register type: 4 of .b32."""
+    """Return the bytes of a register type: 4 for .b32."""
     return int(kind[2:]) // 8
 
 
@@ -49,7 +49,7 @@ class PtxBuilder:
     """The body of a PTX function or kernel; registers are declared when they are first named."""
 
     def __init__(self) -> None:
-        """A body that declares nothing and does nothing yet."""
+        """Start with an empty body."""
         self._registers: dict[str, str] = {}
         self._ranges: list[str] = []
         self._arrays: list[str] = []
@@ -59,7 +59,7 @@ class PtxBuilder:
     # ---- declarations
 
     def declare(self, name: str, kind: str = ".b32") -> str:
-        """A register called after `name`, with a number where the name is taken."""
+        """Declare a register called `name`, with a number if the name is taken."""
         register, count = f"%{name}", 0
         while register in self._registers:
             count += 1
@@ -68,15 +68,15 @@ class PtxBuilder:
         return register
 
     def declare_vector(self, name: str, count: int, ptx_type: str) -> list[str]:
-        """The registers of an operand, `name` and a number each."""
+        """Declare the registers of an operand, `name` and a number each."""
         return [self.declare(f"{name}{reg}", declared_type(ptx_type)) for reg in range(count)]
 
     def declare_range(self, name: str, count: int) -> None:
-        """Words called `%name0`, `%name1` and so on, in PTX's short form."""
+        """Declare words called `%name0`, `%name1` and so on, in PTX's short form."""
         self._ranges.append(f"    .reg .b32 %{name}<{count}>;")
 
     def declare_shared(self, name: str, size: int, align: int = 16) -> None:
-        """An array of so many bytes of shared memory, aligned for ldmatrix and stmatrix unless for more."""
+        """Declare an array of `size` bytes of shared memory, aligned for ldmatrix and stmatrix by default."""
         self._arrays.append(f"    .shared .align {align} .b8 {name}[{size}];")
 
     # ---- statements
@@ -86,7 +86,7 @@ class PtxBuilder:
         self._lines.append(f"    {text.removesuffix(';')};")
 
     def prologue(self, *texts: str) -> None:
-        """Instructions that come before all others, whenever they are asked for."""
+        """Add instructions that come before all others."""
         self._prologue += [f"    {text};" for text in texts]
 
     def comment(self, text: str) -> None:
@@ -94,18 +94,18 @@ class PtxBuilder:
         self._lines.append(f"    // {text}")
 
     def label(self, name: str) -> None:
-        """A target of branches."""
+        """Append a label."""
         self._lines.append(f"{name}:")
 
     def compute(self, name: str, operation: str, *operands: str | int) -> str:
-        """A new register, called after `name`, with the result of an instruction."""
+        """Return a new register, called after `name`, with the result of an instruction."""
         is_wide = operation.split(".")[1] == "wide" or operation.endswith("64")
         result = self.declare(name, ".b64" if is_wide else ".b32")
         self.emit(f"{operation} {', '.join([result, *map(str, operands)])}")
         return result
 
     def evaluate(self, name: str, expression: Expression, indices: Mapping[str, str]) -> str:
-        """The register (or number) with the value of an index expression, which is written above as a comment."""
+        """Return the register (or number) with the value of an index expression, written above it as a comment."""
         self.comment(f"{name} = {expression}")
         return self._evaluate(name, expression, indices)
 
@@ -118,7 +118,7 @@ class PtxBuilder:
         return self.compute(name, OPERATOR_INSTRUCTIONS[expression.operator], left, right)
 
     def load_parameter(self, name: str, kind: str) -> str:
-        """A new register with a parameter of the kernel."""
+        """Return a new register with a parameter of the kernel."""
         register = self.declare(name, kind.replace("u", "b"))
         self.emit(f"ld.param{kind} {register}, [{name}]")
         return register
@@ -126,15 +126,15 @@ class PtxBuilder:
     # ---- register operations (see `languages`)
 
     def temporary(self, number: int) -> str:
-        """The register that holds the result of an operation of this number."""
+        """Return the register that holds the result of the operation with this number."""
         return f"%t{number}"
 
     def declare_temporaries(self, count: int) -> None:
-        """Declare the results of so many operations."""
+        """Declare the results of `count` operations."""
         self.declare_range("t", max(1, count))
 
     def named(self, name: str) -> str:
-        """A register of a known name, as an operand."""
+        """Return a register of a known name, as an operand."""
         return f"%{name}"
 
     def start_with_index(self, index: ThreadIndex) -> None:
@@ -170,7 +170,7 @@ class PtxBuilder:
     # ---- the finished text
 
     def body(self) -> list[str]:
-        """Declarations, then instructions, in braces; the last one returns."""
+        """Return declarations, then instructions, in braces; the last one returns."""
         by_type: dict[str, list[str]] = {}
         for name, kind in self._registers.items():
             by_type.setdefault(kind, []).append(name)
@@ -182,11 +182,11 @@ class PtxBuilder:
         return ["{", *self._arrays, *self._ranges, *registers, *self._prologue, *self._lines, "    ret;", "}", ""]
 
     def function(self, signature: str) -> list[str]:
-        """A device function around the body; see `signature`."""
+        """Return a device function around the body; see `signature`."""
         return [signature, *self.body()]
 
     def entry(self, name: str, parameters: Mapping[str, str]) -> list[str]:
-        """A kernel around the body; `parameters` are names and their types."""
+        """Return a kernel around the body; `parameters` are names and their types."""
         params = [f"    .param {kind} {parameter}" for parameter, kind in parameters.items()]
         return [f".visible .entry {name}(", ",\n".join(params), ")", *self.body()]
 
@@ -194,7 +194,7 @@ class PtxBuilder:
 def signature(
     name: str, inputs: Mapping[str, str], outputs: Mapping[str, str] | None = None, *, separator: str = ""
 ) -> str:
-    """The first line of a function whose parameters are registers, each with its type.
+    """Return the first line of a function whose parameters are registers, each with its type.
 
     >>> signature("load", {"base": ".b32"}, {"out0": ".b32"}, separator=" ")
     '.func (.reg .b32 %out0) load (.reg .b32 %base)'
@@ -208,17 +208,17 @@ def _parameters(registers: Mapping[str, str]) -> str:
 
 
 def vector(registers: Iterable[str]) -> str:
-    """Registers as one operand of an instruction: in braces."""
+    """Return registers as one operand of an instruction: in braces."""
     return f"{{{', '.join(registers)}}}"
 
 
 def dynamic_shared(name: str, align: int) -> str:
-    """The declaration of dynamic shared memory, which a module has once."""
+    """Return the declaration of dynamic shared memory, which a module has once."""
     return f".extern .shared .align {align} .b8 {name}[];"
 
 
 def module_header(version: tuple[int, int], target: str, declarations: Iterable[str] = ()) -> list[str]:
-    """The first lines of a module: the PTX version, the target, and what all of its functions share."""
+    """Return the first lines of a module: the PTX version, the target, and shared declarations."""
     lines = [f".version {version[0]}.{version[1]}", f".target {target}", ".address_size 64", ""]
     for declaration in declarations:
         lines += [declaration, ""]

@@ -76,12 +76,12 @@ def wgmma_functions(instruction: Instruction) -> list[str]:
 
 
 def function_name(instruction: Instruction, operand: OperandBase) -> str:
-    """`..._load_a` and its like."""
+    """Return the name `..._load_a` and its like."""
     return f"{identifier(instruction)}_{'store' if operand.role == 'd' else 'load'}_{operand.role}"
 
 
 def move_function(instruction: Instruction, operand: OperandBase) -> list[str]:
-    """One register of an operand: loaded from memory, or stored there if it is D."""
+    """Return the function that loads one register of an operand from memory, or stores it if it is D."""
     stores = operand.role == "d"
     kind = declared_type(operand.ptx_type)
     inputs = {"memory": ".b64", **dict.fromkeys([*stride_names(operand), "reg"], ".b32")}
@@ -121,13 +121,13 @@ def _index(code: PtxBuilder, operand: OperandBase, thread: str, element: str) ->
 
 
 def _address(code: PtxBuilder, operand: OperandBase, thread: str, element: str) -> str:
-    """The address of an element of at least a byte."""
+    """Return the address of an element of at least a byte."""
     index = _index(code, operand, thread, element)
     return code.compute("address", "mad.wide.s32", index, element_bits(operand) // 8, "%memory")
 
 
 def _loop(code: PtxBuilder, operand: OperandBase, thread: str, *, stores: bool) -> None:
-    """Go through the slots of one register."""
+    """Append a loop over the slots of one register."""
     if not stores:
         code.emit("mov.b32 %value, 0")
     slot = code.compute("slot", "mov.b32", 0)
@@ -149,7 +149,7 @@ def _loop(code: PtxBuilder, operand: OperandBase, thread: str, *, stores: bool) 
 
 
 def _load_element(code: PtxBuilder, operand: OperandBase, thread: str, element: str) -> str:
-    """The register with one element of packed memory, low bits first."""
+    """Return the register with one element of packed memory, low bits first."""
     bits = element_bits(operand)
     if bits >= 8:
         return code.compute("code", f"ld.u{bits}", f"[{_address(code, operand, thread, element)}]")
@@ -170,12 +170,12 @@ def _load_element(code: PtxBuilder, operand: OperandBase, thread: str, element: 
 
 
 def stage_name(instruction: Instruction, stage: Stage) -> str:
-    """`..._stage_a` and its like."""
+    """Return the name `..._stage_a` and its like."""
     return f"{identifier(instruction)}_stage_{stage.suffix}"
 
 
 def stage_function(instruction: Instruction, stage: Stage) -> list[str]:
-    """A or B from memory into shared memory, by all threads of a warpgroup."""
+    """Return the function that copies A or B to shared memory, by all threads of a warpgroup."""
     operand, code = stage.operand, PtxBuilder()
     place = code.compute("place", "mov.u32", "%tid.x")
     unit = code.compute("unit", "and.b32", place, THREADS - 1)
@@ -212,7 +212,7 @@ def stage_function(instruction: Instruction, stage: Stage) -> list[str]:
 
 
 def _bits_of_unit(code: PtxBuilder, stage: Stage, index: str) -> str:
-    """The elements of one byte, low bits first."""
+    """Return the elements of one byte, low bits first."""
     step = "%col_stride" if stage.operand.role == "a" else "%row_stride"
     bits = stage.operand.format.bits
     value = code.compute("code", "mov.b32", 0)

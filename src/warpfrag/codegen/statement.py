@@ -39,7 +39,7 @@ MOVE_OPERANDS = {
 
 
 def identifier(instruction: Instruction) -> str:
-    """A name for C++ and PTX, one for each instruction: its text without .sync.aligned.
+    """Return a name for C++ and PTX, one for each instruction: its text without .sync.aligned.
 
     >>> from warpfrag.tensorcore.registry import get
     >>> identifier(get("mma.m16n8k16.f32.f16.f16.f32"))
@@ -66,17 +66,17 @@ def tile_name(instruction: Instruction, fixed: Immediates | Variant = DEFAULT_IM
 
 
 def shared_kernel_name(instruction: Instruction, orders: Mapping[str, str]) -> str:
-    """The kernel of one tile through shared memory; the words say how A and B lie in memory."""
+    """Name the kernel of one tile through shared memory, with the memory orders of A and B."""
     return f"{identifier(instruction)}_shared_{orders['a']}_{orders['b']}"
 
 
 def choices(instruction: Instruction, *, ids: bool = False) -> Iterator[Immediates]:
-    """Every selector, and with `ids` every byte and thread id too."""
+    """Yield every selector, and with `ids` every byte and thread id too."""
     return all_choices(instruction.operands.selected_layouts, ids=ids)
 
 
 def registers(instruction: Instruction) -> dict[str, OperandBase]:
-    """The register operands, in the order of the statement."""
+    """Return the register operands, in the order of the statement."""
     return {role: instruction.operands[role] for role in ROLES if role in instruction.operands}
 
 
@@ -103,7 +103,7 @@ def statement(
     address: str = "",
     stride: str = "",
 ) -> str:
-    """The instruction with its operands. `names` are the registers of each role.
+    """Return the instruction with its operands. `names` are the registers of each role.
 
     `immediates` are the selector, if sparse, then byte id, thread id of A, byte id, thread id of B, if scaled.
 
@@ -126,19 +126,19 @@ def statement(
 
 
 def immediates(instruction: Instruction, choice: Immediates) -> list[str]:
-    """The immediates of a statement as numbers, in the order of `statement`."""
+    """Return the immediates of a statement as numbers, in the order of `statement`."""
     return [
         str(number) for role in SELECTED_BY if role in instruction.operands for number in immediates_after(choice, role)
     ]
 
 
 def state_space(instruction: Instruction) -> str:
-    """The state space that a load or store names: global or shared; empty where it takes a generic address."""
+    """Return the state space that a load or store names: global or shared; empty if it takes a generic address."""
     return instruction.form.space.partition("::")[0]
 
 
 def memory_instruction(instruction: Instruction, role: str, layout: str, space: str = "") -> Instruction:
-    """The wmma.load or wmma.store that moves one operand of a wmma product from or to row or col major memory."""
+    """Return the wmma.load or wmma.store that moves one operand of a wmma product between registers and memory."""
     op = "wmma.store.d" if role == "d" else f"wmma.load.{role}"
     words = [op, layout, instruction.shape, space, getattr(instruction.form, role)]
     return get(".".join(str(word) for word in words if word))
@@ -179,12 +179,12 @@ def can_transpose(instruction: Instruction) -> bool:
 
 
 def wgmma_selectors(instruction: Instruction) -> range:
-    """The sparsity selectors; 0 alone where dense."""
+    """Return the sparsity selectors; only 0 if dense."""
     return legal(instruction.metadata.layout, "selector") if is_sparse(instruction) else range(1)
 
 
 def wgmma_variants(instruction: Instruction) -> Iterator[Variant]:
-    """Every variant of a wgmma."""
+    """Yield every variant of a wgmma."""
     for staged, trans, negate in product((True, False), PAIRS, PAIRS):
         if any(trans) and (not can_transpose(instruction) or (trans[0] and not staged)):
             continue
@@ -202,7 +202,7 @@ def kernel_variants(instruction: Instruction) -> Iterator[Variant]:
 
 
 def tile_operands(instruction: Instruction) -> dict[str, OperandBase]:
-    """The matrices of a tile kernel, in the order of its parameters."""
+    """Return the matrices of a tile kernel, in the order of its parameters."""
     return {role: instruction.operands[role] for role in TILE_ROLES if role in instruction.operands}
 
 
@@ -232,6 +232,6 @@ def wgmma_statement(
     immediates: Sequence[str],
     metadata: Sequence[str] = (),
 ) -> str:
-    """The instruction with its operands; `a` is a descriptor or registers, `metadata` the word and the selector."""
+    """Return the instruction with its operands; `a` is a descriptor or registers, `metadata` the word and selector."""
     operands = [vector(d), a if isinstance(a, str) else vector(a), b, *metadata, scale_d, *immediates]
     return f"{instruction.name} {', '.join(operands)};"

@@ -28,14 +28,14 @@ UNIT = 2048  # bytes that 128 threads copy at a time
 
 
 def product(instruction: Instruction) -> TensorMma:
-    """A product for which code is written; refused, with the reason, for others."""
+    """Return a product for which code can be written; reject others, with the reason."""
     if not isinstance(instruction, TensorMma) or not instruction.shape.m:
         raise InvalidOperand(f"code is written for products of tcgen05 with shape and types, not for {instruction}")
     return instruction
 
 
 def _sizes(t: TensorMma) -> dict[str, int]:
-    """Bytes of the images of A and B, columns of D and of the image, and columns to allocate."""
+    """Return the bytes of the images of A and B, the columns of D and of the image, and the columns to allocate."""
     a, b = shared_parts(t.form)
     end = image_columns(t.form)["end"]
     allocated = max(SMALLEST, 1 << (end - 1).bit_length())
@@ -43,7 +43,7 @@ def _sizes(t: TensorMma) -> dict[str, int]:
 
 
 def _bytes(operand: InTensorShared) -> int:
-    """The bytes of an image of an operand in shared memory."""
+    """Return the bytes of an image of an operand in shared memory."""
     rows, cols = operand.shape
     return rows * cols * stored_bits(operand) // 8
 
@@ -54,19 +54,19 @@ def _descriptors(t: TensorMma) -> tuple[Descriptor, Descriptor]:
 
 
 def _extra(t: TensorMma) -> list[str]:
-    """The operands in tensor memory besides D, in the order of the statement."""
+    """Return the operands in tensor memory besides D, in the order of the statement."""
     return [role for role in IN_TENSOR_MEMORY if role in t.operands]
 
 
 def _statement(t: TensorMma, d: str, a: str, b: str, idesc: str, extra: dict[str, str], accumulate: str) -> str:
-    """The product with its operands."""
+    """Return the product with its operands."""
     operands = [f"[{d}]", a, b, *(f"[{extra[role]}]" for role in extra if role == "metadata"), idesc]
     operands += [*(f"[{extra[role]}]" for role in extra if role != "metadata"), accumulate]
     return f"{t.ptx} {', '.join(operands)};"
 
 
 def header(instructions: Sequence[Instruction], *, is_included: bool = True) -> str:
-    """The wrappers in CUDA C++; a file that is compiled alone needs no guard."""
+    """Return the wrappers in CUDA C++; a file that is compiled alone needs no guard."""
     lines = [
         "// Written by warpfrag. One thread calls a product; D is an address of tensor memory, lane << 16 | column.",
         *(["#pragma once"] if is_included else []),
@@ -107,7 +107,7 @@ def _wrapper(t: TensorMma) -> list[str]:
 
 
 def source_file(instructions: Sequence[Instruction]) -> str:
-    """The wrappers, and a kernel for each product."""
+    """Return the wrappers, and a kernel for each product."""
     lines = [header(instructions, is_included=False)]
     for instruction in instructions:
         lines += _cuda_kernel(product(instruction))
@@ -115,7 +115,7 @@ def source_file(instructions: Sequence[Instruction]) -> str:
 
 
 def _cuda_sync(t: TensorMma) -> list[str]:
-    """All threads of the block, or of the pair, come together."""
+    """Return a barrier for all threads of the block, or of the pair."""
     if t.blocks == 1:
         return ["    __syncthreads();"]
     return [

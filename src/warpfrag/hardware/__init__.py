@@ -1,1 +1,1 @@
-"""The GPU, and comparing with it: where there is one, every code that warpfrag predicts can be checked."""
+"""The GPU, and comparisons with it: with a GPU, every predicted code can be checked."""

@@ -100,7 +100,7 @@ def _named(instructions: Iterable[str | Instruction] | str | Instruction | None)
     named = [get(instruction) for instruction in several]
     for instruction in named:
         if isinstance(instruction, TensorMma):
-            product(instruction)  # refuses one without shape and types
+            product(instruction)  # rejects one without shape and types
         else:
             check_multiplies(instruction, "verify runs")
     return named

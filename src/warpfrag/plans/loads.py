@@ -1,4 +1,4 @@
-"""Plans to load or store an operand: every one between shared memory and a fragment, with addresses and bank conflicts.
+"""Find every plan that loads or stores an operand through shared memory, with its addresses and bank conflicts.
 
 An operand is a layout, and a memory gives the address of each element, so the bytes of every register of every lane are
 known. The search finds the instructions that move exactly those bytes.
@@ -50,7 +50,7 @@ class LinePart(NamedTuple):
 
 
 def moved(mover: Instruction) -> Operand:
-    """The register operand of ldmatrix or stmatrix."""
+    """Return the register operand of ldmatrix or stmatrix."""
     operand: Operand = mover.a if mover.op == "stmatrix" else mover.d
     return operand
 
@@ -81,7 +81,7 @@ def line_starts(
 
 @cache
 def _parts(mover: Instruction, step: int) -> tuple[LinePart, ...]:
-    """Every register that a mover fills, `step` bits at a time."""
+    """Return every register that a mover fills, `step` bits at a time."""
     layout, addresses = moved(mover).layout, mover.addresses
     if addresses is None:
         return ()
@@ -110,7 +110,7 @@ class MatrixLines(NamedTuple):
 
 @lru_cache(maxsize=32)
 def element_addresses(memory: Memory, shape: tuple[int, int], bits: int) -> list[list[int]]:
-    """The byte in which each element of a matrix starts; without numpy, so that look-ups stay quick."""
+    """Return the first byte of each element of a matrix; without numpy, so that look-ups stay fast."""
     rows, cols = map(range, shape)
     matrix_shape = shape if memory.pitch is None else None  # which nobody else asks for, and every element would check
     return [[memory.address(row=row, col=col, bits=bits, shape=matrix_shape) for col in cols] for row in rows]
@@ -171,7 +171,7 @@ def _matrix(mover: Instruction, operand: OperandSpec, order: Order, regs: tuple[
 
 
 def _line_addresses(matrix: MatrixLines, operand: OperandSpec, memory: Memory) -> list[list[int]]:
-    """The address of each line, by warp; none where some line is not 16 aligned bytes side by side."""
+    """Return the address of each line, by warp; empty if some line is not 16 adjacent, aligned bytes."""
     addresses = [_warp_addresses(starts, operand, memory) for starts in matrix.starts]
     return addresses if all(addresses) else []
 
@@ -216,9 +216,9 @@ PACKED_BITS = (4, 6)
 
 
 def loads(operand: Operand, memory: Memory, *, packed: bool = False) -> list[AccessPlan]:
-    """Every plan to fill an operand, or tiles of it side by side, from shared memory; the cheapest first.
+    """Return every plan to fill an operand, or tiles of it side by side, from shared memory; the cheapest first.
 
-    With `packed`, sixteen elements of 4 or 6 bits lie side by side at the start of each 16 bytes of memory, as
+    With `packed`, sixteen elements of 4 or 6 bits are adjacent at the start of each 16 bytes of memory, as
     `ldmatrix` with `.b4x16_p64` or `.b6x16_p32` unpacks them; else every element has the container of a register.
     """
     if packed:
@@ -227,12 +227,12 @@ def loads(operand: Operand, memory: Memory, *, packed: bool = False) -> list[Acc
 
 
 def stores(operand: Operand, memory: Memory) -> list[AccessPlan]:
-    """Every plan to empty an operand, or tiles of it side by side, into shared memory; the cheapest first."""
+    """Return every plan to store an operand, or tiles of it side by side, to shared memory; the cheapest first."""
     return _plans(operand, memory, "store")
 
 
 def search(operand: Operand, order: Literal["row", "col"], direction: Direction = "load") -> list[AccessPlan]:
-    """For each swizzle, and without one for the least padded pitch, the cheapest plan without bank conflicts."""
+    """Return the cheapest conflict-free plan for each swizzle, and for the least padded pitch without one."""
     rows, cols = _extents(operand)
     tight = (cols if order == "row" else rows) * operand.spec.container // 8
     pitches = {0: [max(LINE, tight) + LINE * extra for extra in range(9)]}
@@ -283,7 +283,7 @@ def _plans(operand: Operand, memory: Memory, direction: Direction) -> list[Acces
 
 @lru_cache(maxsize=32)  # one question asks several times
 def _elements(layout: Layout) -> list[tuple[tuple[int, int, int], tuple[int, ...]]]:
-    """Thread, register and slot of every place, and row and column of its element."""
+    """Return thread, register and slot of every place, and row and column of its element."""
     elements = []
     for place in layout.places():
         held = place._asdict()

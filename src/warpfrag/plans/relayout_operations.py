@@ -15,7 +15,7 @@ from warpfrag.tables import read_table
 
 @dataclass(frozen=True)
 class Conversion:
-    """One row of the table of conversions; the fields are explained at its top."""
+    """One row of the table of conversions, whose first lines explain the fields."""
 
     source: str
     target: str
@@ -28,7 +28,7 @@ class Conversion:
 
 @cache
 def conversions() -> dict[tuple[str, str], Conversion]:
-    """Every conversion, by the formats from and to."""
+    """Return every conversion, by its source and target formats."""
     by_formats = {}
     for row in read_table("conversions")["conversion"]:
         rest = {name: entry for name, entry in row.items() if name not in {"from", "to"}}
@@ -52,14 +52,14 @@ BYTE = 8  # bits
 
 
 class RegisterSlot(NamedTuple):
-    """An element of a lane: its word, and which of the elements of the word it is, low bits first."""
+    """An element of a lane: its word, and its index in the word, low bits first."""
 
     word: int
     slot: int
 
 
 Assembly: TypeAlias = tuple[tuple[RegisterSlot | None, ...], ...]
-"""For each word that is made, the cells that it is made of; None where nothing is needed."""
+"""The cells of each new word; None for a cell that is not needed."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Permute:
 
 @dataclass(frozen=True)
 class LanePermute:
-    """Words put together from bytes of two words each, as `words` says, or as `others` where `mask` selects the lane.
+    """Words put together from bytes of two words each, from `words`, or from `others` if `mask` selects the lane.
 
     One prmt, whose selector depends on the lane: it does what a Select and a Permute do.
     """
@@ -108,7 +108,7 @@ RelayoutOperation: TypeAlias = Permute | LanePermute | Convert | Transpose | Sel
 
 
 def whole_word(cells: tuple[RegisterSlot | None, ...]) -> int | None:
-    """The word that these cells are, in order; None where they are taken from several places."""
+    """Return the word that consists of these cells, in order; None if they come from several words."""
     first = next((cell.word for cell in cells if cell), None)
     in_order = all(cell is None or cell == (first, slot) for slot, cell in enumerate(cells))
     return first if in_order else None
@@ -206,7 +206,7 @@ def _listed(words: Iterable[int]) -> str:
 
 
 def _where(mask: int) -> str:
-    """The lanes with an odd number of bits in a mask."""
+    """Describe the lanes with an odd number of bits in a mask."""
     if mask.bit_count() == 1:
         return f"in lanes with lane & {mask}"
     return f"in lanes where popc(lane & {mask}) is odd"

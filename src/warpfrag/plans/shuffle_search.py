@@ -24,7 +24,7 @@ from warpfrag.layout.bit_matrix import Echelon
 
 @dataclass(frozen=True)
 class Select:
-    """Words exchanged where a lane has an odd number of bits in `mask`, or everywhere: w comes from words[w]."""
+    """Words exchanged in lanes with an odd number of bits in `mask`, or in all: w comes from words[w]."""
 
     mask: int
     words: tuple[int, ...]
@@ -32,7 +32,7 @@ class Select:
 
 @dataclass(frozen=True)
 class Swap:
-    """Cells of each word exchanged where a lane has an odd number of bits in `mask`: slot s comes from s ^ flip."""
+    """Cells of each word exchanged in lanes with an odd number of bits in `mask`: slot s comes from s ^ flip."""
 
     mask: int
     flip: int
@@ -47,7 +47,7 @@ class Shuffle:
     flips: tuple[int | None, ...]  # one for each word; None where the word stays in its lane
 
     def lanes(self, flip: int) -> list[int]:
-        """The lane that each lane reads."""
+        """Return the lane that each lane reads."""
         sources = []
         for lane in range(1 << len(self.columns)):
             read = flip
@@ -90,12 +90,12 @@ class ShufflePlan:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The packet of each round where nothing depends on the lane."""
+        """The packet of each round, if nothing depends on the lane."""
         return self.publish[-1].words
 
 
 def find_shuffles(lanes: list[int], cells: list[int], slots: int, liked: list[int]) -> ShufflePlan | None:
-    """The fewest shuffles for a linear map from target places to source places.
+    """Return the fewest shuffles for a linear map from target places to source places.
 
     `lanes` and `cells` are the images of the bits of the target lane and of the target cell. A word carries 2**slots
     cells. `liked` are directions among target cells that a packet should run along, best first. None where lanes would
@@ -138,7 +138,7 @@ def find_shuffles(lanes: list[int], cells: list[int], slots: int, liked: list[in
     first = [packet(column) for column in columns]
 
     def published(lane: int) -> int:
-        """The packet that the readers of a lane want of it in round 0, beyond what the round asks for."""
+        """Return the packet that the readers of a lane want from it in round 0, beyond that of the round."""
         return combined(back.inputs(lane), first)
 
     rounds = range(1 << len(outer))
@@ -172,7 +172,7 @@ def find_shuffles(lanes: list[int], cells: list[int], slots: int, liked: list[in
 
 
 def combined(bits: int, directions: Sequence[int]) -> int:
-    """The xor of the directions whose bits are set."""
+    """Return the xor of the directions whose bits are set."""
     total = 0
     for at, direction in enumerate(directions):
         if bits >> at & 1:
@@ -181,7 +181,7 @@ def combined(bits: int, directions: Sequence[int]) -> int:
 
 
 def _independent(cells: list[int]) -> tuple[list[int], list[int]]:
-    """Target cells without copies: for each bit the cells that hold the same, and the bits that hold something new."""
+    """Return target cells without copies: for each bit the cells that hold the same, and the bits with new elements."""
     rows = Echelon()
     reduced, basis = [], []
     for bit, image in enumerate(cells):
@@ -232,7 +232,7 @@ def _complete(inner: Sequence[int], basis: Sequence[int]) -> list[int]:
 def _start_packets(
     lanes: list[int], cells: list[int], outer: list[int], inner_images: list[int]
 ) -> tuple[list[int], list[int]] | None:
-    """For each bit of the lane the packet to start with, so that in every round no lane is asked for two words.
+    """Return the first packet for each bit of the lane, so that no lane is asked for two words in a round.
 
     Lanes that read the same lane must read the same packet there; the best start is the one that makes a lane read
     itself, then none at all.
@@ -268,7 +268,7 @@ def _start_packets(
 
 
 def _exchanges(of_lane_bit: list[int], width: int) -> tuple[Select, ...]:
-    """Steps that leave word w ^ x(lane) at w, where x is linear, by its values for each bit of the lane."""
+    """Return operations that leave word w ^ x(lane) at w, where x is linear, by its values for each bit of the lane."""
     rows = Echelon()
     directions: list[int] = []
     for change in of_lane_bit:

@@ -1,4 +1,4 @@
-"""From D of one product of tcgen05 to A of the next: a load, conversions in registers, and a store of some columns.
+"""From D of one tcgen05 product to A of the next: a load, conversions in registers, and a store of some columns.
 
 Both lie in tensor memory, and the registers of a load are a linear map to D as those of a store are one to A. So what
 happens in between is a relayout of registers like any other. Of the loads and stores that reach the lanes of D and A,
@@ -79,12 +79,12 @@ class TensorRelayout(Relayout):
         return self.registers.cost * self.count
 
     def cheaper_round_trip(self, legal_on: str | None = None) -> None:
-        """None: it stays in tensor memory."""
+        """Return None: the matrix stays in tensor memory."""
         del legal_on
 
     @property
     def verdict(self) -> str:
-        """A sentence that says what happens."""
+        """A sentence that describes the plan."""
         return f"In tensor memory, through registers, {self}."
 
     @property
@@ -93,13 +93,13 @@ class TensorRelayout(Relayout):
         return self.load.name, str(self.registers) or "nothing", self.store.name
 
     def __str__(self) -> str:
-        """In one line."""
+        """Describe the plan in one line."""
         return f"{self.count} times: {'; '.join(self.instructions)}"
 
     def __call__(self, words: ArrayLike, source: int = 0, target: int = 0) -> Words:
-        """Tensor memory after it; `words` is that before. D begins at the column `source`, A at `target`.
+        """Return tensor memory after the plan; `words` is that before. D begins at the column `source`, A at `target`.
 
-        Of a pair, each block does this.
+        Each block of a pair runs the plan.
         """
         import numpy as np
 
@@ -121,7 +121,7 @@ def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"]
 
 
 def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"] | None = None) -> Relayout:
-    """The cheapest plan from the registers of one operand to those of another that holds the same matrix.
+    """Return the cheapest plan from the registers of one operand to those of another that holds the same matrix.
 
     Formats may differ: values are converted to nearest even, saturating where PTX's cvt does. With `permute="col"` the
     columns of the target may come in any order that keeps every element in its lane, and `permutation` says which:
@@ -135,7 +135,7 @@ def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"]
 
 
 def tensor_relayout(source: TensorOperand, target: TensorOperand) -> TensorRelayout:
-    """The plan from D of a product to A of another, which reads all columns of D in steps of k."""
+    """Return the plan from D of a product to A of another, which reads all columns of D in steps of k."""
     first, second = (cast("TensorInstruction", get(operand.instruction)).form for operand in (source, target))
     if source.role not in "cd" or target.role != "a":
         raise InvalidOperand(f"a relayout in tensor memory brings D to A, got {source.role} to {target.role}")
@@ -161,7 +161,7 @@ def tensor_relayout(source: TensorOperand, target: TensorOperand) -> TensorRelay
 def _plans(
     source: TensorOperand, target: TensorOperand, first: TensorForm, second: TensorForm
 ) -> Iterator[TensorRelayout]:
-    """A plan for each load and store that reach the lanes."""
+    """Yield a plan for each load and store that reach the lanes."""
     n = source.layout.outs["col"]
     columns = max(width for width in (1 << bit for bit in range(WIDEST.bit_length())) if n % width == 0)
     shapes = HALVES if placement(first)[0] in "CF" else WHOLE
@@ -183,7 +183,7 @@ def _plans(
         )
         try:
             moved = register_relayout(*ends)
-        except NotModelled as error:  # of these formats nothing is known
+        except NotModelled as error:  # a conversion of these formats is unknown
             refusal = error
             continue
         yield TensorRelayout(
@@ -225,7 +225,7 @@ def _block_layout(layout: Layout, blocks: int) -> Layout:
 
 
 def _registers(operand: TensorOperand, places: Layout, spelling: TensorSpelling, is_packed: bool = False) -> Operand:  # noqa: FBT001, FBT002
-    """An operand as the registers of a load or store hold it."""
+    """Return an operand as the registers of a load or store hold it."""
     reached = access(spelling, columns=places.ins["column"])
     row: dict[str, Any] = {"layout": composed(places, reached)}
     if is_packed:

@@ -29,7 +29,7 @@ MAX_PADDING = 8  # chunks
 MASKS = (0, 1, 3, 7)
 SHIFTS = (0, 1, 2, 3)
 TMA_SWIZZLES = {(1, 2): 32, (3, 1): 64, (7, 0): 128}
-"""The masks and shifts that the swizzles of TMA and wgmma are, and their bytes: the width that they need."""
+"""The swizzles of TMA and wgmma by their masks and shifts, as bytes: the width that they need."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class TileMemory:
         return f"row * {self.pitch} + (chunk ^ ({row} & {self.mask})) * {CHUNK}"
 
     def offset(self, row: int, chunk: int) -> int:
-        """The byte at which a chunk of a row starts."""
+        """Return the first byte of a chunk of a row."""
         return row * self.pitch + (chunk ^ (row >> self.shift & self.mask)) * CHUNK
 
     def to_dict(self) -> dict[str, object]:
@@ -78,9 +78,9 @@ MAX_WIDTH = 227 * 1024 // ROWS  # bytes: such a tile fills the shared memory of 
 
 
 def search_tiles(width: int, pitch: int | None = None) -> list[TileMemory]:
-    """Pitches and swizzles of a tile with lines of `width` bytes, the fewest conflicts first, then the least memory.
+    """Return pitches and swizzles for lines of `width` bytes, the fewest conflicts first, then the least memory.
 
-    Of those that are alike in conflicts and pitch, the simplest swizzle.
+    Of several with equal conflicts and pitch, only the simplest swizzle is returned.
     """
     for name, number, unit in (("width", width, BANK), ("pitch", CHUNK if pitch is None else pitch, CHUNK)):
         if not is_whole(number) or not 0 < number <= MAX_WIDTH or number % unit:
@@ -98,7 +98,7 @@ def search_tiles(width: int, pitch: int | None = None) -> list[TileMemory]:
 
 
 def _chunks(width: int) -> int:
-    """The chunks of a line; the last may be filled in part."""
+    """Return the number of chunks of a line; the last may be filled in part."""
     return -(-width // CHUNK)
 
 
@@ -128,7 +128,7 @@ def _tiles(width: int, pitch: int) -> Iterator[TileMemory]:
 
 
 def _tma(width: int, pitch: int, mask: int, shift: int) -> int | None:
-    """The swizzle with which TMA writes a tile without gaps: its lines are no longer than the swizzle."""
+    """Return the swizzle with which TMA writes this tile; None if lines have gaps or do not fill the swizzle."""
     if pitch != width:
         return None
     if not mask:

@@ -223,7 +223,7 @@ class Case:
 
 
 def matrices_of(operands: dict[str, Any]) -> list[Any]:
-    """A and B as `wf.gemm` takes them: with their scale factors, if there are any."""
+    """Return A and B as `wf.gemm` takes them: with their scale factors, if there are any."""
     if "scale_a" not in operands:
         return [operands["A"], operands["B"]]
     return [Scaled(operands[role], operands[f"scale_{role.lower()}"]) for role in "AB"]

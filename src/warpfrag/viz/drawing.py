@@ -136,12 +136,12 @@ class WordTable(NamedTuple):
 
     @property
     def margin(self) -> int:
-        """The characters left of the first column."""
+        """The number of characters left of the first column."""
         return len(self.rows[0])
 
     @property
     def column(self) -> int:
-        """The characters of the widest column."""
+        """The number of characters of the widest column."""
         return max(len(word) for column in (*self.words, *self.cols) for word in column)
 
     def fits(self, width: int, gap: int) -> bool:

@@ -71,7 +71,7 @@ class TensorMemoryMap:
 
     @property
     def layout(self) -> Layout:
-        """From (tlane, column, slot), of a pair with block before it, to the coordinates of an element."""
+        """The map from (tlane, column, slot), with block first for a pair, to the coordinates of an element."""
         return self.operand.layout
 
     @cached_property
@@ -87,7 +87,7 @@ class TensorMemoryMap:
 
     @cached_property
     def lanes(self) -> int:
-        """The lanes of a region: those over which rows count on, at most a warp's."""
+        """The number of lanes in a region: lanes that hold consecutive rows, at most a warp."""
         run = 1
         for step in self.layout.steps("tlane"):
             if getattr(step.moves, self.down) != run or sum(step.moves) != run or run == LANES:
@@ -97,7 +97,7 @@ class TensorMemoryMap:
 
     @cached_property
     def columns(self) -> int:
-        """The columns of a region: those that count on, but few enough for several regions side by side."""
+        """The number of columns in a region: evenly spaced columns, few enough for several regions side by side."""
         total, group = self.layout.ins["column"], 1
         moved: tuple[int, ...] = ()
         for step in self.layout.steps("column"):

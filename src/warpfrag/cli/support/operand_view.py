@@ -167,7 +167,7 @@ class OperandView:
         return f"the addresses of lanes {lanes} to {LANES - 1} are not read" if lanes < LANES else ""
 
     def places(self) -> Iterator[Record]:
-        """Return every place that holds an element, lane by lane."""
+        """Return an iterator over the places that hold elements, lane by lane."""
         return iter(self.records(self.layout.places()))
 
     def chosen(self, choice: ElementChoice = ElementChoice()) -> Iterator[Record]:  # noqa: B008 (immutable)

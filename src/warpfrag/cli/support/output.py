@@ -84,7 +84,7 @@ def _write(text: str) -> None:
 
 
 def flush() -> None:
-    """Write what is still buffered, so that a failure is noticed."""
+    """Write the buffered output, so that a failure is noticed."""
     with _output_errors():
         if sys.stdout is not None:
             sys.stdout.flush()
