@@ -23,10 +23,10 @@ Numbers = NDArray[np.int64]
 
 
 class BarrierCheck(InstructionObserver):
-    """Check the named barriers of the blocks in a batch."""
+    """Checks the barriers of the blocks in a batch."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
-        """Compute which lanes are threads: a block's last warp may have fewer."""
+        """Record which lanes are threads: a block's last warp may have fewer."""
         self.state, self.collector = state, collector
         self.threads = state.alive.copy()
         self.counts: dict[tuple[int, int], tuple[int, int]] = {}  # expected threads and line, by block and number
@@ -74,16 +74,16 @@ EXPECTED = "expected mbarrier.inval before"
 
 
 class MbarrierLifetimes(InstructionObserver):
-    """Track which mbarriers of a batch are valid."""
+    """Tracks which mbarriers of a batch are valid."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
         """Start with no valid mbarrier."""
         self.state, self.collector = state, collector
-        self.valid: dict[int, KernelAccess] = {}  # who initialised each
-        self.preceding = np.zeros(len(state.memory.shared) // OBJECT_BYTES + 1, np.int64)  # how many lie before a place
+        self.valid: dict[int, KernelAccess] = {}  # the access that initialised each
+        self.preceding = np.zeros(len(state.memory.shared) // OBJECT_BYTES + 1, np.int64)  # valid ones before each
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
-        """Report mbarrier.init of a valid mbarrier; if threads still use it, the launch has ended already."""
+        """Report mbarrier.init of a valid mbarrier; one that threads use ends the launch already."""
         if cell in self.valid and not self.state.mbarriers.use_of(cell):
             self.report(cell, thread, f", is initialised again: {EXPECTED}")
         self.keep(cell, self.access(thread))

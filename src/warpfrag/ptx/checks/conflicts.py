@@ -135,7 +135,7 @@ class ConflictReporter:
     def __init__(
         self, state: WarpBatch, ordering: Ordering, collector: FindingCollector, written: dict[int, Allocation]
     ) -> None:
-        """Start with no reports."""
+        """Store the batch, its ordering and the collector of findings."""
         self.state, self.ordering, self.collector, self.written = state, ordering, collector, written
 
     def report(
@@ -147,7 +147,7 @@ class ConflictReporter:
         kind: str = "",
         text: str = "",
     ) -> None:
-        """Report the first of several conflicts, and count them by the pair of instructions."""
+        """Report the first conflict with each other instruction, and count the accesses that conflict with it."""
         instructions = natures >> INST_SHIFT
         for at in np.unique(instructions[wrong]).tolist():
             chosen = wrong & (instructions == at)

@@ -44,7 +44,7 @@ SCOPES = {"cta": BLOCK, "cluster": CLUSTER, "gpu": GPU, "sys": GPU}
 NOWHERE = -1
 MAX_MESSAGES = 6  # at an address, by the blocks that left them
 AGENT_CHUNK = 64  # columns that are added at once
-MAX_THREADS_APART = 9216  # of a batch: with more, the lanes of a warp are taken as one
+MAX_THREADS_APART = 9216  # of a batch: with more, the lanes of a warp share a column
 
 
 @dataclass
@@ -127,11 +127,11 @@ class Ordering:
         self.own_columns = self.threads // self.share
         self.known: Times = np.zeros((self.threads, self.own_columns), np.int32)
         self.fenced: Times = np.zeros((self.threads, self.own_columns if has_proxies else 0), np.int32)
-        self.agents: dict[Hashable, int] = {}  # columns by what they stand for
+        self.agents: dict[Hashable, int] = {}  # columns by agent
         self.agent_names: list[Hashable] = []
         self.pasts: list[Past] = [{}] * self.threads
         self.sc_fences: list[ScFences | None] = [None] * self.threads
-        self.has_past = self.has_sc = False  # whether any thread has such
+        self.has_past = self.has_sc = False  # True if any thread has one
         self.released: dict[int, Times] = {}  # by the level of the fence: the rows at the last one
         self.released_fenced: dict[int, Times] = {}
         self.released_past: dict[tuple[int, int], Past] = {}

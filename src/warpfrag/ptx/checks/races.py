@@ -224,7 +224,7 @@ class RaceCheck(SyncFollower):
             slots = np.full(len(entities), shadow.slots)
         else:
             slots = entities // LANES
-            if shadow is not self.shared_shadow:  # warps at one place of neighbouring blocks often read the same
+            if shadow is not self.shared_shadow:  # warps with the same index in neighbouring blocks often read the same
                 slots = slots % self.state.launch.warps + entities // self.ordering.per_block
             slots = slots % shadow.slots
         known = len(shadow.reads.times)

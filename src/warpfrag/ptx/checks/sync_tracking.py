@@ -97,7 +97,7 @@ class CopyGroups:
 
     def __init__(self) -> None:
         """Start with nothing issued."""
-        self.last: dict[int, int] = {}  # of the group that is open
+        self.last: dict[int, int] = {}  # of the open group
         self.groups: dict[int, list[int]] = defaultdict(list)
 
     def issue(self, owner: int, time: int) -> None:
@@ -176,7 +176,7 @@ class SyncFollower(InstructionObserver):
         """bar and barrier."""
         sync = self.ordering.barriers.setdefault((block, number), SyncObject())
         action = self.inst.action
-        if not (isinstance(action, Barrier) and action.waits):  # who waits knows the same when it is released
+        if not (isinstance(action, Barrier) and action.waits):  # waiting threads learn the same when released
             self.ordering.arrive(sync, warp * LANES + np.nonzero(lanes)[0])
 
     def barrier_released(self, block: int, number: int, here: NDArray[np.bool_]) -> None:

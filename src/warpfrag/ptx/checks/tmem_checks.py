@@ -102,11 +102,11 @@ class TensorMemoryCheck(InstructionObserver):
         self.state, self.ordering, self.collector = state, ordering, collector
         self.issued: dict[int, list[IssuedAccess]] = defaultdict(list)  # by block
         self.written = WrittenColumns()
-        self.committed: dict[int, dict[int, int]] = defaultdict(dict)  # by mbarrier: the thread, and when
+        self.committed: dict[int, dict[int, int]] = defaultdict(dict)  # by mbarrier: the thread and the time
         self.completed: dict[int, dict[int, int]] = defaultdict(dict)
         self.learned: dict[int, dict[int, deque[tuple[int, int]]]] = defaultdict(dict)  # by issuer, warp: commit, wait
         self.fences_before: dict[int, deque[int]] = defaultdict(lambda: deque(maxlen=MAX_EVENTS))  # by warp
-        self.fences_after: dict[int, tuple[int, NDArray[np.int32]]] = {}  # by warp: when, and what was known then
+        self.fences_after: dict[int, tuple[int, NDArray[np.int32]]] = {}  # by warp: the time, and the known times
         self.asks_for_fences = any(_spelled(inst) in FENCES for inst in state.program.instructions)
         if not self.asks_for_fences:
             collector.leave_out("tensor memory: the kernel has no tcgen05.fence, so none is asked for between threads")

@@ -64,8 +64,8 @@ class UnwrittenCheck(InstructionObserver):
         }
         self.masks: list[Codes] = [full[bits] for bits in program.registers]
         self.clean = {dtype: np.zeros((state.warps, LANES), dtype) for dtype in {mask.dtype for mask in self.masks}}
-        self.is_marked = [True] * len(self.masks)  # whether a register has a mark in any lane
-        self.read_registers: dict[int, list[int]] = {}  # by the number of an instruction
+        self.is_marked = [True] * len(self.masks)  # True for a register with a mark in any lane
+        self.read_registers: dict[int, list[int]] = {}  # by instruction index
         frame = program.frame
         self.masks[frame.index] = np.zeros_like(self.masks[frame.index])
         self.is_marked[frame.index] = False
@@ -372,7 +372,7 @@ class UnwrittenCheck(InstructionObserver):
     def put_others(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Handle other instructions: results are written, except for loads of unwritten tensor memory."""
         if any(isinstance(operand, MemoryOperand) for operand in inst.results):
-            self.local[...] = 0  # results of a function of the driver lie in local memory, as in `call`
+            self.local[...] = 0  # results of a driver function are in local memory, as in `call`
         wrong = group.mask & np.isin(group.warp_rows, self.unwritten_loads)[:, None]
         for operand in inst.results:
             if self.unwritten_loads:
@@ -411,7 +411,7 @@ class UnwrittenCheck(InstructionObserver):
         size = kind.dtype.itemsize
         threads = group.pick(self.state.lane_number)
         data = np.zeros((len(threads), size * action.count), np.uint8)
-        for marks, owners, _ in self.loaded:  # bytes without marks are not there
+        for marks, owners, _ in self.loaded:  # bytes without marks are omitted
             data[np.searchsorted(threads, owners)] = marks
         codes = np.ascontiguousarray(data).view(f"i{size}" if kind.kind == "s" else f"u{size}")
         for index, item in enumerate(items_of(inst.results[0])):
@@ -425,7 +425,7 @@ class UnwrittenCheck(InstructionObserver):
                 if isinstance(target, Register):
                     self.put(group, target, self.mask_of(source)[group.warp_rows].astype(np.uint64))
             if isinstance(copy.target, MemoryOperand):
-                self.local[...] = 0  # parameters lie in local memory: it is not followed beyond a call
+                self.local[...] = 0  # parameters are in local memory, which is not tracked beyond a call
         for copy in inst.returns:
             self.put_clean(group, copy.target)
 

@@ -40,7 +40,7 @@ class WarpProducts:
         self.targets: dict[int, tuple[int, int]] = {}  # D: the group and the line of the wgmma, by register
         self.sources: dict[int, tuple[int, int]] = {}  # A in registers
         self.written: dict[int, tuple[int, int]] = {}  # time and line of the last write, by register
-        self.group = 1  # that is open
+        self.group = 1  # the open group
         self.fence_time = -1
 
 

@@ -88,7 +88,7 @@ class Stop:
     text: str
     source: SourceLine | None
     warps: tuple[tuple[tuple[int, int, int], int], ...]
-    lanes: int  # a mask of those of the focus that run the instruction
+    lanes: int  # mask of the focus's lanes that run the instruction
     cause: Breakpoint | Watchpoint | None = None
     threads: tuple[ThreadAt, ...] = ()
     old: bytes = b""

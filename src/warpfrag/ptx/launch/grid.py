@@ -33,7 +33,7 @@ Progress: TypeAlias = "Callable[[int, int], object]"
 MAX_WARPS = 128  # that run at once
 WARPS_OF_WGMMA = 512, 1024  # of a kernel with wgmma: they share an instruction's overhead
 MAX_REGISTER_BYTES = 1 << 26  # of warps that run at once, beyond that minimum
-GLANCE = 0.1  # seconds between two looks at other threads
+GLANCE = 0.1  # seconds between two polls of other threads
 ROUNDS = 6  # of the Feistel network
 
 
@@ -195,7 +195,7 @@ class Work:
             if self.failure is None:
                 self.run(waves, progress)
             return
-        from concurrent.futures import ThreadPoolExecutor, wait  # which import a good deal more
+        from concurrent.futures import ThreadPoolExecutor, wait  # these import many more modules
 
         parts = [Work(self.program, self.config, self.memory.fork(), self.compiled) for _ in range(threads)]
         before = self.done

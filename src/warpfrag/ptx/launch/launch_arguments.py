@@ -125,7 +125,7 @@ class Arguments:
         if place not in self._known or not len(flat):
             self._known[place] = self._next
             self.allocations.append(Allocation(self._next, flat, what, bool(flat.flags.writeable)))
-            size = max(len(flat), 1) + state_spaces.ALIGNMENT  # a gap, so that an access beyond is not in the next
+            size = max(len(flat), 1) + state_spaces.ALIGNMENT  # a gap, so that overruns do not hit the next one
             self._next += -(-size // state_spaces.ALIGNMENT) * state_spaces.ALIGNMENT
             if self.pointer_size == 4 and self._next > self.memory_map.constants:
                 raise InvalidOperand(

@@ -30,7 +30,7 @@ from warpfrag.ptx.launch.kernel import MAX_TEXT, Module, module_of
 PROGRAM = "nvcc.exe" if os.name == "nt" else "nvcc"
 WHEELS = ("cu13", "cuda_nvcc")  # folders of the packages nvidia-cuda-nvcc and nvidia-cuda-nvcc-cu12
 MAX_MESSAGE = 4000  # characters of nvcc's output
-OPTIONS = ("-ptx", "-lineinfo")  # with which line of the source an instruction is from
+OPTIONS = ("-ptx", "-lineinfo")  # adds the source line of each instruction
 FORBIDDEN = re.compile(r"-(o|arch|ptx|cubin|c|E|M|MD|MMD|MF|run|-output-file|-gpu-architecture|-compile|-run)(=.*)?")
 
 

@@ -142,7 +142,7 @@ class TensorMap:
     def memory(self, start: int = 0) -> Memory:
         """Return the shared memory layout of a box: a matrix whose rows are the innermost axis.
 
-        With `interleave` a row is what it copies of one line of pixels, one slice of channels after the other.
+        With `interleave` a row is the copied part of one line of pixels, one slice of channels after the other.
         """
         return Memory(order="row", pitch=self.fields.shared_pitch, swizzle=self.fields.swizzle, start=start)
 

@@ -31,7 +31,7 @@ class CallGraph:
     def __init__(self, source: ModuleSyntax) -> None:
         """Store the module; it is read on first use, since most kernels call nothing."""
         self.source = source
-        self.known: dict[str, bool] = {}  # whether a function is recursive
+        self.known: dict[str, bool] = {}  # True if a function is recursive
         self.called: dict[str, set[str]] = {}
         self.names = {function.name for function in source.functions}
         self.bodies: dict[str, FunctionDecl] = {

@@ -76,7 +76,7 @@ class Varying:
 
 @dataclass(frozen=True)
 class Dependent:
-    """A value that depends on the layout, with the instruction that made it so and the reason; it may not be visible."""
+    """A value that depends on the layout, with the instruction that made it so and the reason; must not be visible."""
 
     at: int
     why: str

@@ -75,7 +75,7 @@ CHOOSE = 0xE4
 
 
 class SharedAddresses:
-    """The registers that hold shared memory addresses, as far as earlier instructions show."""
+    """The registers that hold shared memory addresses, according to the instructions seen so far."""
 
     def __init__(self, instructions: list[DecodedInstruction], new_register: Callable[[str, int], Register]) -> None:
         """Start with no address registers."""
@@ -326,7 +326,7 @@ def _check_wait(inst: DecodedInstruction, _action: WarpWait) -> None:
 
 
 def _check_barrier(inst: DecodedInstruction, action: Barrier) -> None:
-    fewest = 1 if action.waits else 2  # bar.arrive says how many are awaited
+    fewest = 1 if action.waits else 2  # bar.arrive needs the number of threads
     votes = inst.sources[-1:] if action.reduction else ()
     _require_sources(inst, fewest + len(votes), 2 + len(votes))
     _require(inst, all(_is_value(source) for source in inst.sources), "a number and a count of threads")

@@ -67,7 +67,7 @@ class KernelLowering:
         self.branches: list[tuple[int, list[list[int]]]] = []  # the index of each, and its possible labels
         self.called: dict[str, tuple[int, FunctionDecl, SymbolTable]] = {}
         self.indirect_calls: list[tuple[int, list[DecodedInstruction]]] = []  # and a call of each function it may reach
-        self.recursive_calls: list[tuple[DecodedInstruction, str]] = []  # calls that may come back, and their callers
+        self.recursive_calls: list[tuple[DecodedInstruction, str]] = []  # and their callers
         self.allocates: set[str] = set()  # functions with an alloca
         self.leaders: set[int] = set()  # starts of blocks
         self.local_bytes = 0
@@ -160,7 +160,7 @@ class KernelLowering:
             inst.results = tuple(self.operand(result, names, statement) for result in pair)
         sources = [
             item
-            for source in operands  # coordinates in the brackets of a texture or surface are operands of their own
+            for source in operands  # coordinates in the brackets of a texture or surface are separate operands
             for item in (source, *(source.coordinates if isinstance(source, Address) else ()))
         ]
         inst.sources = tuple(self.operand(source, names, statement) for source in sources)

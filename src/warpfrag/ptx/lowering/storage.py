@@ -116,7 +116,7 @@ class StorageAllocator:
         self.has_dynamic = False
         self.dynamic: list[tuple[SymbolTable, VariableDecl]] = []
         self.local = 0
-        self.sizes: dict[int, int] = {}  # of variables in local memory, by their place
+        self.sizes: dict[int, int] = {}  # of variables in local memory, by address
         self.memory_map = state_spaces.GLOBAL_MEMORY_MAPS[source.address_size]
         self.next_address = {"constants": self.memory_map.constants, "variables": self.memory_map.variables}
         self.used_bytes = dict.fromkeys(self.next_address, 0)

@@ -140,7 +140,7 @@ def _division(attributes: Attributes) -> LaneOp:
     return LaneOp((F32,), (F32, F32), divide)
 
 
-# add, sub, mul and fma: types, source, and the modifiers after .rn and its kin, which they may be written without
+# add, sub, mul and fma: types, source, and the modifiers after the optional rounding mode
 ARITHMETIC: tuple[tuple[Types, str, Modifier, dict[str, Modifier]], ...] = (
     ((F32,), ISA, ROUNDED, {"ftz": FTZ, "sat": SAT}),
     ((F32X2,), ISA, ROUNDED, {"ftz": FTZ}),

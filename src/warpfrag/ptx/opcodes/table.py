@@ -54,7 +54,7 @@ def _decode(name: str, operand_count: int) -> DecodedOpcode:
         matched = match(candidate, name, operand_count)
         if isinstance(matched, Attributes):
             return DecodedOpcode(candidate, matched)
-        misfit = matched  # the row that read furthest says it best
+        misfit = matched  # the row that matched furthest has the best message
     return DecodedOpcode(None, attributes, f"{name} is not modelled: {opcode} is not known with {misfit}")
 
 

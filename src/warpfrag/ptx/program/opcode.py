@@ -41,7 +41,7 @@ class OpcodeRow:
     """One opcode, or one family of its types."""
 
     opcode: str
-    types: tuple[Types, ...]  # which may stand at each position
+    types: tuple[Types, ...]  # the types allowed at each position
     modifiers: Mapping[str, Modifier]
     bind: Binder
     source: str

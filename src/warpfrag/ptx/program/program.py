@@ -114,13 +114,13 @@ class DecodedInstruction:
     guard: Register | None = None
     results: tuple[PtxOperand, ...] = ()
     sources: tuple[PtxOperand, ...] = ()
-    targets: tuple[int, ...] = ()  # places in the list of instructions: of a branch, or of the function that is called
+    targets: tuple[int, ...] = ()  # instruction indices: of a branch, or of the called function
     arguments: tuple[Copy, ...] = ()  # arguments of a call
     returns: tuple[Copy, ...] = ()
     saved_registers: tuple[Register, ...] = ()  # restored when a call returns
     pushes_frame: bool = False  # a call that may recurse: it gets its own local memory
     text: str = ""
-    uncertain: str = ""  # why a GPU may leave another result as soon as it runs
+    uncertain: str = ""  # the reason why a GPU's result may differ whenever it runs
 
     @property
     def name(self) -> str:

@@ -72,7 +72,7 @@ class Linker:
         """Start with no modules; the system functions are those that the GPU driver provides."""
         self.readable, self.system_functions = readable, system_functions
         self.declared: dict[str, list[tuple[str, Declaration]]] = defaultdict(list)  # and the module of each
-        self.used: dict[str, str] = {}  # names that are used, and in which module first
+        self.used: dict[str, str] = {}  # used names, and the first module that uses each
         self.aliases: dict[str, str] = {}
         self.sources: list[ModuleSyntax] = []
         self.problems: list[str] = []

@@ -97,7 +97,7 @@ def encode(number: ExactNumbers, fmt: Format, mode: str, *, satfinite: bool = Fa
     """Return the codes of nonzero exact numbers."""
     emin = 1 - fmt.bias
     drop = 63 - fmt.fraction + np.maximum(0, emin - number.exponent)
-    gone = drop > 64  # less than half the smallest number: only its being there counts
+    gone = drop > 64  # less than half the smallest number: it only acts as a sticky bit
     significand = np.where(gone, U1, number.significand)
     drop = np.clip(drop, 1, 64).astype(np.uint64)
     kept = np.where(drop == U64, np.uint64(0), significand >> np.minimum(drop, U63))

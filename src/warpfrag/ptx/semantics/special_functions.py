@@ -113,7 +113,7 @@ def rcp(codes: Codes, encoding: FloatEncoding = SINGLE) -> Codes:
 
 
 def _root(function: str, codes: Codes, encoding: FloatEncoding, power: int) -> tuple[Codes, Codes, Codes]:
-    """Return the root of positive numbers, sign and exponent; `power` is twice that of the root: 1 or -1."""
+    """Return the root (NaN if negative), the sign and the exponent; `power` is 1 for sqrt, -1 for rsqrt."""
     sign, exponent, fraction = encoding.parts(codes)
     parity = (exponent - encoding.bias) & 1
     half = (exponent - encoding.bias - parity) >> 1
