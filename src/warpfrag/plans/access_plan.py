@@ -21,6 +21,7 @@ from warpfrag.smem.shared_memory import (
     SWIZZLES,
     UNIT,
     Memory,
+    as_bytes,
     bank_conflicts,
     swizzled,
     wavefronts,
@@ -28,7 +29,9 @@ from warpfrag.smem.shared_memory import (
 from warpfrag.tensorcore.operand import Operand
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from typing import Any
+
+    from numpy.typing import ArrayLike, NDArray
 
     from warpfrag.formats.arrays import Bytes, Words
 
@@ -254,17 +257,83 @@ class AccessPlan:
 
     def load(self, shared: ArrayLike) -> Words:
         """Return the registers, uint32[32, words], loaded from a memory; uint32[4, 32, words] for a warpgroup."""
-        from warpfrag.plans.plan_execution import load
+        import numpy as np
 
-        return load(self, shared)
+        from warpfrag.tensorcore import matrix_moves
+
+        memory, operand = self._reached(as_bytes(shared)), self.operand
+        shape = (*operand.threads, operand.words)
+        words = np.zeros((math.prod(shape[:-1]), shape[-1]), np.uint32)
+        for access in self.accesses:
+            if "matrix" not in access.instruction:
+                threads, addresses = _plain_addresses(access)
+                held = np.ascontiguousarray(words[threads][:, list(access.words)]).view(np.uint8)
+                held[:, _own_bytes(access)] = memory[addresses]
+                words[np.ix_(threads, access.words)] = held.view(np.uint32)
+                continue
+            form = resolve(access.instruction)
+            for warp in self.warps:
+                words[warp, list(access.words)] = matrix_moves.load(form, _filled(access.addresses[warp]), memory)
+        loaded = words.reshape(shape)
+        turned = matrix_moves.move_words(loaded) if self.transposes else loaded
+        return turned << np.uint32(self.shift)
 
     def store(self, words: ArrayLike, shared: ArrayLike) -> Bytes:
         """Return the memory after the registers are stored in it; the argument is not changed."""
-        from warpfrag.plans.plan_execution import store
+        import numpy as np
 
-        return store(self, words, shared)
+        from warpfrag.tensorcore import matrix_moves
+
+        operand = self.operand
+        registers, memory = operand.check_words(words), self._reached(as_bytes(shared)).copy()
+        held = (*operand.threads, operand.words)
+        if registers.shape != held:
+            extents = ", ".join(map(str, held))
+            raise InvalidOperand(
+                f"expected the registers of one operand, uint32[{extents}], got shape {registers.shape}"
+            )
+        turned = (matrix_moves.move_words(registers) if self.transposes else registers).reshape(-1, held[-1])
+        for access in self.accesses:
+            if "matrix" in access.instruction:
+                form = resolve(access.instruction)
+                for warp in self.warps:
+                    moved = turned[warp, list(access.words)]
+                    memory = matrix_moves.store(form, _filled(access.addresses[warp]), moved, memory)
+                continue
+            threads, addresses = _plain_addresses(access)
+            own = np.ascontiguousarray(turned[threads][:, list(access.words)]).view(np.uint8)
+            memory[addresses] = own[:, _own_bytes(access)]
+        return memory
+
+    def _reached(self, memory: Bytes) -> Bytes:
+        """Return the memory, rejected if an access would go past its end."""
+        last = max(
+            address + access.width for access in self.accesses for address in access.addresses if address is not None
+        )
+        if last > len(memory):
+            raise InvalidOperand(f"{self.name} reaches byte {last - 1} of a memory of {len(memory)} bytes")
+        return memory
 
     @property
     def warps(self) -> list[slice]:
         """The threads of each warp."""
         return [slice(first, first + LANES) for first in range(0, math.prod(self.operand.threads), LANES)]
+
+
+def _plain_addresses(access: Access) -> tuple[list[int], NDArray[Any]]:
+    """Return the threads that pass an address, and the addresses of their bytes."""
+    import numpy as np
+
+    by_thread = {thread: address for thread, address in enumerate(access.addresses) if address is not None}
+    return list(by_thread), np.array([*by_thread.values()], np.intp)[:, None] + np.arange(access.width)
+
+
+def _own_bytes(access: Access) -> slice:
+    """Return the bytes of its words that a thread moves."""
+    first = 0 if access.slot is None else access.slot * access.width
+    return slice(first, first + access.width)
+
+
+def _filled(addresses: tuple[int | None, ...]) -> list[int]:
+    """Return the addresses of all lanes, 0 for a lane without one."""
+    return [address or 0 for address in addresses]

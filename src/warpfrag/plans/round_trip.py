@@ -80,7 +80,7 @@ class SharedMemoryRoundTrip:
         """The registers of the target, uint32[32, words], from those of the source."""
         import numpy as np
 
-        from warpfrag.plans.plan_execution import run_operation
+        from warpfrag.plans.relayout_execution import run_operation
 
         state = self.source.check_words(words)
         for op in self.before:

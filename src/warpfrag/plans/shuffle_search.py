@@ -44,7 +44,7 @@ class Shuffle:
     """Every word read from another lane: lane d reads from the xor of columns[i] over the bits i of d, and `flip`."""
 
     columns: tuple[int, ...]
-    flips: tuple[int | None, ...]  # one for each word; None where the word stays in its lane
+    flips: tuple[int | None, ...]  # one for each word; None if the word stays in its lane
 
     def lanes(self, flip: int) -> list[int]:
         """Return the lane that each lane reads."""
@@ -67,7 +67,7 @@ class ShufflePlan:
 
     packets   for each packet of a source lane the cells that it is made of
     publish   words exchanged before the shuffles, by lane
-    shuffle   from which lane each word is read
+    shuffle   the lane that each word is read from
     receive   words exchanged after them
     cells     for each cell of a target lane its packet, and its place in it
     """
@@ -98,7 +98,7 @@ def find_shuffles(lanes: list[int], cells: list[int], slots: int, liked: list[in
     """Return the fewest shuffles for a linear map from target places to source places.
 
     `lanes` and `cells` are the images of the bits of the target lane and of the target cell. A word carries 2**slots
-    cells. `liked` are directions among target cells that a packet should run along, best first. None where lanes would
+    cells. `liked` are directions among target cells that a packet should run along, best first. None if lanes would
     have to read different words of one lane in one round.
     """
     reduced, basis = _independent(cells)

@@ -1,11 +1,11 @@
 """From D of one tcgen05 product to A of the next: a load, conversions in registers, and a store of some columns.
 
-Both lie in tensor memory, and the registers of a load are a linear map to D as those of a store are one to A. So what
+Both are in tensor memory, and the registers of a load are a linear map to D as those of a store are one to A. So what
 happens in between is a relayout of registers like any other. Of the loads and stores that reach the lanes of D and A,
 those are taken that leave the least to do: mostly nothing is left but conversions.
 
-A warp reaches its own 32 lanes only. Where D is cut into parts that lie in other lanes, and A has copies there,
-elements would change warps: that is refused.
+A warp reaches its own 32 lanes only. If D is cut into parts in other lanes, and A has copies there,
+elements would change warps: that is rejected.
 
 `relayout` here is `wf.relayout`: it plans for tensor memory, or calls `plans.relayout` for operands in registers.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 COLUMNS = {"32x32b": 1, "16x64b": 2, "16x128b": 4, "16x256b": 8}  # that one repeat of a shape reaches
 WHOLE, HALVES = ("32x32b",), ("16x64b", "16x128b", "16x256b")  # shapes that reach all lanes, or 16 of each 32
-SAME_LANES = "ACDF"  # data paths whose D and A lie in the same lanes
+SAME_LANES = "ACDF"  # data paths whose D and A are in the same lanes
 WIDEST = 64  # columns of D at a time: registers of a thread
 REPEATS = 128
 HALF = 16  # bits of what a load packs

@@ -38,7 +38,7 @@ class TileMemory:
 
     `read`, `copied` and `stored` are the passes beyond those that cannot be avoided, of a tile of 64 rows: read by
     ldmatrix, written by cp.async or 16-byte stores, and by 4-byte stores. `tma` is the swizzle with which TMA writes
-    it, in bytes, or None where it cannot.
+    it, in bytes, or None if it cannot.
     """
 
     width: int
