@@ -196,7 +196,7 @@ def _status(words: list[str], *, as_json: bool) -> int:
         flush()
     except (OutputClosed, BrokenPipeError, OutputFailed):
         raise
-    except OSError as error:  # the machine refuses, not warpfrag
+    except OSError as error:  # the machine rejects it, not warpfrag
         where = f": {quote(error.filename)}" if error.filename else ""
         print_error(error, f"{error.strerror or error}{where}", as_json=as_json)
         return ERROR

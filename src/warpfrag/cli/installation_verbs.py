@@ -26,7 +26,7 @@ MAPS = "wgmma addresses in shared memory, by descriptor"
 
 
 class SampleFile(NamedTuple):
-    """An example file; `sample:NAME` stands for it wherever a file is read."""
+    """An example file; `sample:NAME` names it wherever a file is read."""
 
     name: str
     bytes: int

@@ -61,7 +61,7 @@ def quantize(
     and of f32 the scale 1.
 
     `scale_rounding` is for ue8m0: floor, ceil, even or rceil, as the docstring of the module has them. Infinity
-    and NaN are refused; with nonfinite="nan" a block with one has the ue8m0 scale NaN, which makes all of it NaN,
+    and NaN are rejected; with nonfinite="nan" a block with one has the ue8m0 scale NaN, which makes all of it NaN,
     whatever its elements are: NaN where the format has one, else zero.
     """
     _check_name("number_format", number_format, ELEMENTS)

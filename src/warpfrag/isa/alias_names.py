@@ -3,7 +3,7 @@ r"""Pasted source: the instructions in a piece of CUDA C++ or PTX.
     >>> statements('asm volatile("mma.sync.aligned.m16n8k16.row.col"\n  ".f32.f16.f16.f32 {%0,%1,%2,%3}, ..." : ...')
     ('mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32',)
 
-Comments go; the pieces of a string are joined as a compiler joins them. Where something other than space stands between
+Comments go; the pieces of a string are joined as a compiler joins them. If something other than space is between
 two pieces, most likely a macro, its text is unknown: `?` replaces it, and the name is rejected.
 """
 

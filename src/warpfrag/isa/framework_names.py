@@ -1,4 +1,4 @@
-"""Names that stand for several instructions: functions of CUDA C++, CUTLASS's Mma, MLIR's warpgroup, Triton's layouts.
+"""Names of several instructions: functions of CUDA C++, CUTLASS's Mma, MLIR's warpgroup, Triton's layouts.
 
 Each gives some qualifiers, such as the shape or the type of A, and matches every instruction that has them. A pattern
 finds a name in a text, and a reader extracts the qualifiers in and around it.

@@ -35,7 +35,7 @@ OperandStorage = Literal["warp", "warpgroup", "shared", "tensor", "immediate"]
 class OperandSpec:
     """One operand. If its layout is not known, `unknown` says why and `layout` only counts registers.
 
-    Of an operand in shared memory the layout is that of the matrix itself: a descriptor says where its elements lie.
+    The layout of an operand in shared memory is that of the matrix itself: a descriptor has the addresses.
     """
 
     role: str

@@ -148,8 +148,8 @@ def _as_is(entry: object) -> tuple[str, ...]:
 class QualifierSpec:
     """One type of qualifier.
 
-    label    what messages call it
-    absent   what a text without it means; None where that leaves the choice open
+    label    its name in messages
+    absent   the meaning of a text without it; None if that leaves the choice open
     write    a choice as qualifiers of a name
     read     such qualifiers as a choice
     max_qualifiers  how many qualifiers it may take
@@ -187,7 +187,7 @@ def _type(label: str, absent: str | None = None) -> QualifierSpec:
     return QualifierSpec(label, absent, group="types")
 
 
-# The rows stand in the order in which a wrong qualifier is looked for. `sync` and `aligned` never vary, so they are no
+# The rows are in the order in which a wrong qualifier is looked for. `sync` and `aligned` never vary, so they are no
 # field of a form, and a short name may leave them out.
 QUALIFIERS: dict[str, QualifierSpec] = {
     "sync": QualifierSpec("sync"),

@@ -1,4 +1,4 @@
-"""The rows of the instruction set: families, and the forms a family stands for.
+"""The rows of the instruction set: families, and the forms of each family.
 
 A *family* is one row of `tables/instructions.toml`: lists of types, kinds and layouts. A *form* is one
 instruction: one choice from each list. `forms()` multiplies the families out.
@@ -86,7 +86,7 @@ def _choices(name: str, entry: Any) -> tuple[Any, ...]:  # noqa: ANN401 (an entr
     if entry is True:
         return QUALIFIERS[name].choices
     listed = entry if isinstance(entry, list) else [entry]
-    if name in ("shape", "layouts"):  # a text stands for several numbers or qualifiers
+    if name in ("shape", "layouts"):  # a text represents several numbers or qualifiers
         texts = [text for entry in listed for text in _widths(entry)] if name == "shape" else listed
         return tuple(QUALIFIERS[name].read(tuple(text.split("."))) for text in texts)
     return tuple(listed)

@@ -376,7 +376,7 @@ class LinearMap:
         >>> print(layout.reshape(outs={"element": 512}).at(warp=1, lane=5, reg=1))
         Coordinate(element=139)
 
-        Digits that the map mixes by xor cannot be cut, so extents that are no powers of two may be refused.
+        Digits that the map mixes by xor cannot be cut, so extents that are not powers of two may be rejected.
         """
         reshaped = self if ins is None else self._reshaped_ins(ins)
         return reshaped if outs is None else reshaped._reshaped_outs(outs)

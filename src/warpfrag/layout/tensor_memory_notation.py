@@ -9,7 +9,7 @@ Copies in other lanes are not in it.
     _TensorMemoryLinearLayout(rows=[[1, 0], [2, 0], ...], cols=[[0, 1], [0, 2], ...], shape=[128, 64])
 
 is Gluon's: `rows` are the images of the bits of the lane, `cols` those of the element in it, low bit first. Elements of
-one column of 32 bits come first; how many they are stands behind `//`, or is told by `slots`. A basis [0, 0] is a copy;
+one column of 32 bits come first; their number is after `//`, or in `slots`. A basis [0, 0] is a copy;
 in `cols` it is space that an unpacked type leaves.
 
 Both have the tensor memory of one block; of a pair, cut out one with `sublayout`.

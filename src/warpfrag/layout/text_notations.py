@@ -18,7 +18,7 @@ If several bits move the same bit of a coordinate, their sum `mod 2` is their xo
 
 **JSON**: every digit of every input and its moves. Every layout has such a text, so this is the one to store. `ins`
 lists the digits of each input, low first: a radix, which is 2 for a bit, and the distance that each coordinate
-of `outs` moves. `start` is the element at which all inputs are 0.
+of `outs` moves. `start` is the element if all inputs are 0.
 
     >>> Layout.parse(dict(row=2, col=3), lane="r1", reg="c1 c2").to("json")
     '{"ins": {"lane": [[2, [1, 0]]], "reg": [[3, [0, 1]]], "slot": []}, "outs": {"row": 2, "col": 3}, "start": [0, 0]}'

@@ -1,7 +1,7 @@
 """Shared by CuTe and Triton: a thread counts through lanes, then warps; a value through slots, then registers.
 
 Both know threads and values. A layout here knows a warp, a lane, a register and a slot in it. So values are cut where
-a register is full, which only the reader of a text can say: `slots`.
+a register is full, which only the reader of a text knows: `slots`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ alone is a swizzle of 128 bytes that leaves 32 bytes together (`unit=32`, for tf
     >>> hex(Descriptor(stride=1024, swizzle=128, kind="tcgen05").word)
     '0x4000404000000000'
 
-**Nothing is refused.** The hardware takes any word: tiles that overlap, misaligned strides, fields that it does not
+**Nothing is rejected.** The hardware takes any word: tiles that overlap, misaligned strides, fields that it does not
 use. So does `decode`; `problems` says what is suspicious about a word.
 """
 
@@ -332,7 +332,7 @@ class Descriptor:
     def tensor_map(self, operand: StagedOperand, *, trans: bool = False, k: int | None = None) -> TensorMapArguments:
         """Return the box and swizzle of a TMA tensor map that leaves a tile as this descriptor reads it.
 
-        The tile has `k` columns of A or rows of B, by default those of one instruction. Refused, with the reason, where
+        The tile has `k` columns of A or rows of B, by default those of one instruction. Rejected, with the reason, if
         no box can: TMA stores line after line, and its pattern begins where addresses are multiples of it.
         """
         return _tensor_map(self, operand, trans=trans, k=k)

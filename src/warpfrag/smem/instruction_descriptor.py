@@ -12,7 +12,7 @@ negated, transposed or sparse.
 **Three tables.** The plain kinds (f16, tf32, f8f6f4, i8, ti16), mxf8f6f4, and mxf4 with mxf4nvf4 have their fields at
 different bits; they are rows of `tables/tcgen05.toml`. A word alone does not say its kind.
 
-**Nothing is refused.** An assembler does not read the word, and a product with a wrong one gives garbage. So `decode`
+**Nothing is rejected.** An assembler does not read the word, and a product with a wrong one gives garbage. So `decode`
 takes any word, and `problems` says what is suspicious about it.
 
 `ZeroColumnMask` is the other word of a product: 64 bits by which mma.ws leaves columns of B out.

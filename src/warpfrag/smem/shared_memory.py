@@ -3,7 +3,7 @@
 **In a sentence.** The address of an element is a sum of digits times strides, and then perhaps a swizzle.
 
 **A small case.** A matrix of f16, rows of 64 elements, in row order without gaps: the pitch is 128 bytes, so element
-(row, col) lies at 128 * row + 2 * col. All rows of one column lie in the same banks, which is why a warp that reads a
+(row, col) is at 128 * row + 2 * col. All rows of one column are in the same banks, which is why a warp that reads a
 column waits.
 
 **The swizzle.** An address has 16-byte units, and rows of eight of them: bits 4 to 6 count the unit, bits 7 and up the

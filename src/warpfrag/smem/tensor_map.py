@@ -4,13 +4,13 @@
 between global memory, where it is strided, and shared memory, where it is dense, perhaps swizzled.
 
 **A small case.** A matrix of f16 with 128 columns, boxes of 16 rows and 64 columns: a copy at the coordinates (column
-64, row 32) moves 16 rows of 128 bytes, which lie 256 bytes apart in global memory and without gaps in shared memory.
+64, row 32) moves 16 rows of 128 bytes, which are 256 bytes apart in global memory and without gaps in shared memory.
 
 **Order of axes.** The driver and the hardware count axes from the innermost, which has no stride of its own: its
 elements are neighbours. So does this file. `ptx.launch.tensor_map.TensorMap`, what users make, has numpy's order.
 
-**Outside.** Elements of a box that lie outside the tensor are filled when they are loaded, and not stored; but of the
-innermost axis whole units of 16 bytes are stored, so what lies behind the tensor's end in its last unit is overwritten
+**Outside.** Elements of a box outside the tensor are filled when they are loaded, and not stored; but of the
+innermost axis whole units of 16 bytes are stored, so data after the tensor's end in its last unit is overwritten
 (measured on an H200). A copy completes the bytes of the whole box at its mbarrier, filled or not.
 
 **im2col.** The tensor is a batch of images (channels innermost, then width, height, depth, then the image). A column of
@@ -248,7 +248,7 @@ class TensorMapFields:
             Im2col(lower, upper, *numbers["column"]) if numbers["is_im2col"][0] else None,
         )  # fmt: skip
 
-    # --- where elements lie
+    # --- positions of elements
 
     def elements(
         self, coordinates: tuple[int, ...], offsets: tuple[int, ...] = ()

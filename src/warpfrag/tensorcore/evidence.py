@@ -30,9 +30,9 @@ AUTHORITIES: dict[Level, Authority] = {"specified": "specified", "published": "p
 
 @dataclass(frozen=True)
 class Evidence:
-    """How an answer is known. It unpacks as `level, detail, cases = mma.evidence("sm_90")`.
+    """The evidence for an answer. It unpacks as `level, detail, cases = mma.evidence("sm_90")`.
 
-    `level` is the strongest word for it: "hardware" where it was compared with a GPU, else its authority.
+    `level` is the strongest word for it: "hardware" if it was compared with a GPU, else its authority.
     `authority` says who defines it: "specified" (the ISA), "published" (a model of others), "measured" (here),
     "not modelled". `cases` counts the captured tiles that were compared with `gpus`. `machine` is what the
     instruction becomes there, `native` whether that is one machine instruction.

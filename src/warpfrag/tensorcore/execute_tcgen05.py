@@ -176,7 +176,7 @@ class TensorProduct:
         """Return the codes of A, B and C, with signs as the descriptor says, scale factors and the selected columns.
 
         Where tensor memory has copies of A for each part of the columns of D, `part` says which copy is read; without
-        it, copies that differ are refused.
+        it, copies that differ are rejected.
         """
         lane, column = self.base
         seen = _from_base(memory, lane)

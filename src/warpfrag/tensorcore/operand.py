@@ -49,14 +49,14 @@ class Span(NamedTuple):
 
 
 class FieldPlace(NamedTuple):
-    """Where a metadata code sits: a lane and the lowest of its four bits."""
+    """The position of a metadata code: a lane and the lowest of its four bits."""
 
     lane: int
     bit: int
 
 
 class WarpFieldPlace(NamedTuple):
-    """Where a metadata code of a warpgroup sits: a warp, a lane and the lowest of its four bits."""
+    """The position of a warpgroup's metadata code: a warp, a lane and the lowest of its four bits."""
 
     warp: int
     lane: int
@@ -64,7 +64,7 @@ class WarpFieldPlace(NamedTuple):
 
 
 class BytePlace(NamedTuple):
-    """Where a scale factor sits: a lane and a byte of its word."""
+    """The position of a scale factor: a lane and a byte of its word."""
 
     lane: int
     byte: int
@@ -207,7 +207,7 @@ class Operand(OperandBase, InShared):
     """A matrix spread over registers, or in shared memory, where a wgmma may find its A and finds its B.
 
     A of a sparse instruction has a `pattern`: its layout is that of the stored half, and each register covers a span of
-    logical columns. `staged`: it may lie in shared memory.
+    logical columns. `staged`: it may be in shared memory.
     """
 
     pattern: Pattern | None = None
@@ -227,7 +227,7 @@ class Operand(OperandBase, InShared):
     def pack(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Words:
         """Return registers that hold a matrix: uint32[..., 32, words]. Leading axes are a batch; every copy is written.
 
-        An array of the natural dtype is taken by its bits; another one by value, refused where a value is not exact
+        An array of the natural dtype is taken by its bits; another one by value, rejected if a value is not exact
         unless `rounding="rne"`. With `raw=True` the array holds unsigned codes.
         """
         from warpfrag.tensorcore import fragment
@@ -434,7 +434,7 @@ AnyOperand: TypeAlias = Operand | Metadata | Scale
 class Operands(Mapping[str, AnyOperand]):
     """The operands of an instruction by role, and as attributes of their own types.
 
-    An attribute is None where the instruction has no such operand; its type does not say so, because whoever asks for
+    An attribute is None if the instruction has no such operand; its type does not say so, because whoever asks for
     the metadata of an instruction knows that it is sparse.
     """
 

@@ -24,7 +24,7 @@ def random_words(
     """Return registers of every operand: a, b, c uint32[cases, 32, words]; metadata and scales uint32[cases, 32].
 
     `kind` is one of the classes. Registers are drawn place by place, so copies of one element differ, and padding bits
-    are random too. B of wgmma lies in shared memory: see `random_bytes`.
+    are random too. B of wgmma is in shared memory: see `random_bytes`.
     """
     roles = [role for role in "abc" if getattr(instruction, role).storage != "shared"]
     words = {role: _words(getattr(instruction, role), kind, cases, random) for role in roles}

@@ -54,7 +54,7 @@ class TraceTerm:
 class TraceStep:
     """One step of one output.
 
-    `common_exponent`, `fraction_bits` and `total` are None where the step does not align its terms: because of its
+    `common_exponent`, `fraction_bits` and `total` are None if the step does not align its terms: because of its
     rule, or because one of them is infinite or NaN. `total` is the sum of what was kept, in units of
     2**(common_exponent - fraction_bits).
     """

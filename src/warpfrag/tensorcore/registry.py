@@ -41,7 +41,7 @@ def get(
     IllegalInstruction, with a reason and the nearest legal spellings, if there is none, or not on this target or
     with this sparsity selector. wmma has the fragments of the target's architecture, and of sm_90 without one.
     A product of tcgen05 says neither shape nor types: they are `m`, `n`, `a`, `b` and `d`, and where a kind has several
-    `k` and `scale_type`; or its name has them behind its words. Without any it is the spelling alone.
+    `k` and `scale_type`; or its name has them after its qualifiers. Without any it is the spelling alone.
     """
     shape = {"m": m, "n": n, "k": k, "a": a, "b": b, "d": d, "scale_type": scale_type}
     if any(entry is not None for entry in shape.values()):

@@ -94,7 +94,7 @@ class InShared:
         """
         from warpfrag.smem.descriptor import compact
 
-        self.memory(0, trans=trans)  # refuses a type that cannot be turned
+        self.memory(0, trans=trans)  # rejects a type that cannot be transposed
         return compact(self, trans=trans, swizzle=swizzle, k=k, start=start)
 
     def store(
@@ -108,7 +108,7 @@ class InShared:
     ) -> Shared:
         """Return the operand in shared memory, as a descriptor reads it; without `desc`, make a default descriptor.
 
-        Leading axes are a batch. Bytes between the elements are 0. Refused where elements would overlap.
+        Leading axes are a batch. Bytes between the elements are 0. Rejected if elements would overlap.
         """
         import numpy as np
 

@@ -42,7 +42,7 @@ MAX_PRODUCTS = 32
 MAX_PREPARED_BYTES = 1 << 27
 """Bytes of prepared operands, about: a longer K is run in parts, one after the other."""
 PREPARED_BYTES = 12
-"""Of each element: a float64, and at most 32 bits for its exponent."""
+"""The bytes of a prepared element: a float64, and at most 32 bits for its exponent."""
 MIN_DEPTH = 1 << 10
 """K is not cut into smaller parts than this."""
 MAX_KEPT = 1 << 14
@@ -227,7 +227,7 @@ class Workspace(NamedTuple):
     """Memory for one small product, and the loops that run on it, with their arguments found once."""
 
     memory: tuple[Codes, ...]
-    """Of the operands, in the order of `FusedArguments`."""
+    """The memory of the operands, in the order of `FusedArguments`."""
     out: Codes
     run: Callable[[], None]
 

@@ -8,10 +8,10 @@ entries. An entry names an instruction and its selector, and for each class of o
 
 Operands that several instructions share are stored once.
 
-An entry of wgmma has `calls` too: for each class where A lies, what is transposed and negated, the descriptors in hex,
+An entry of wgmma has `calls` too: for each class where A is, what is transposed and negated, the descriptors in hex,
 and scale-d. Its arrays are
 
-    a (where it lies in registers), c, d    uint32 [cases, 4, 32, words]
+    a (if it is in registers), c, d         uint32 [cases, 4, 32, words]
     metadata                                uint32 [cases, 4, 32]
     shared                                  uint32 [cases, bytes / 4], the bytes of shared memory
 

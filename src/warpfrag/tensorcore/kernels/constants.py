@@ -21,7 +21,7 @@ IS_F32: Final = 0
 IS_F16: Final = 1
 
 ANY_NAN_SCALE: Final = NAN_SCALE // 2
-"""The sum of two exponents is at least this if one of them stands for NaN: the other may be negative."""
+"""The sum of two exponents is at least this if one of them represents NaN: the other may be negative."""
 
 
 class Encoding(NamedTuple):

@@ -1,6 +1,6 @@
 """Exceptional outputs of a step, computed from codes by the scalar rule: those that the vector loops do not cover.
 
-They have an infinity or a NaN in the step, products that lie further than 62 binades below what their groups allow, or
+They have an infinity or a NaN in the step, products further than 62 binades below what their groups allow, or
 a common exponent near the ends of f32's range.
 """
 

@@ -7,8 +7,8 @@ One step with a sparse A: as in `strip`, but each stored element meets a line of
 Rows share no line of B, so each multiply-add loads its line. Where rows of a dense A pass together so that a line is
 loaded once, here few rows pass with many columns, so that an element of A and the place of its line are loaded once.
 Elements of A come in pairs, and the addresses of a pair's lines are computed before the pair in front of it is
-multiplied: else processors wait for an address, then for its line, at every element. What is read behind the last pair
-of a row is the next row's, or the room that `lines` has behind the last.
+multiplied: else processors wait for an address, then for its line, at every element. What is read after the last pair
+of a row is the next row's, or the room that `lines` has after the last.
 
 Exact steps
 -----------

@@ -108,7 +108,7 @@ def fma_block(a: Array, b: Array, c: Array, control_word: Int, out: Array, bound
                         lines[k - first, j - start] = f64_of_bits(b_tile[k, j])
                 for i in range(0, height, STRIP):
                     row = first_row + i
-                    of_rows = (  # the last row stands for those past it, so that there are always four
+                    of_rows = (  # the last row replaces those past it, so that there are always four
                         np.uintp(row * depth + first),
                         np.uintp(min(row + 1, last_row) * depth + first),
                         np.uintp(min(row + 2, last_row) * depth + first),

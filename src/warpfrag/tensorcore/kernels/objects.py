@@ -151,7 +151,7 @@ def load(data: bytes, source: str, target: str) -> dict[str, ObjectFunction]:
     """Link the functions of a file into this process and return them.
 
     llvmlite's own memory manager puts code and constants into one block. LLVM's maps each where there is room, and ends
-    the process if they lie more than 2 GB apart, as they may where a CUDA context has taken the addresses between.
+    the process if they are more than 2 GB apart, as they may be if a CUDA context has taken the addresses between.
     """
     code, functions = unpack(data, source, target)
     llvm.initialize_native_target()

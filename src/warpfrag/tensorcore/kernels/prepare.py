@@ -4,7 +4,7 @@ A *group* is what shares one step: for A the elements of one row, for B those of
 exponent E, an int8 stands for e - E of each element, so that the largest exponent of a step is a maximum of int8
 sums. The signs of a group are one or two words, a bit for each element below zero.
 
-B is split into blocks of BLOCK columns, stored one after the other: what one step needs of a block lies together, and
+B is split into blocks of BLOCK columns, stored one after the other: what one step needs of a block is adjacent, and
 a line of int8 is one vector.
 """
 
@@ -47,7 +47,7 @@ MIN_SPECIAL_SUM = np.int32(400)  # the sum of two exponents is at least this if 
 RELATIVE_BIAS = np.int32(63)
 RELATIVE_OF_ZERO = np.int32(-64)
 B_BIAS = 1.0 + 2.0**-30  # factor on the elements of B, away from zero: `strip` says what for
-ZERO_STANDIN = 2.0**-500  # stands for a 0 of B: far below any grid, but above 0 as its sign bit says
+ZERO_STANDIN = 2.0**-500  # represents a 0 of B: far below any grid, but above 0 as its sign bit says
 
 
 Storage = TypeVar("Storage")
@@ -55,7 +55,7 @@ Storage = TypeVar("Storage")
 
 
 class SourceOperands(NamedTuple):
-    """A gemm before preparation: codes, the order of adding, and scale factors.
+    """The operands before preparation: codes, the order of adding, and scale factors.
 
     `order` lists A's elements in the order of adding, `b_order` B's rows; b_places[row] is where a row of B is in it.
     `rows` is empty for a dense A; else rows[i, p] is the row of B that element `order[p]` of A's row i meets. Scale
@@ -76,7 +76,7 @@ class PreparedA(NamedTuple, Generic[Storage]):
     """A in the order of adding: per element [row, index], and per group [row, step, MAX_EXPONENT and words of signs].
 
     Of a rule with short steps, `group_bytes` is `groups` as bytes, the largest exponents TO_BIASED larger.
-    Bytes, as relative exponents are, stand four times in a word: processors are quicker to spread that over a vector.
+    Bytes, as relative exponents are, fill a word four times: processors are quicker to spread that over a vector.
     Of a sparse A, `lines` is where the line of B that an element is multiplied with begins, in any block of columns.
     """
 
@@ -224,7 +224,7 @@ def meet_b(
 ) -> tuple[Int, Int]:
     """Compute `signs_of_group` for a sparse A: each bit has the index of the element of B that its element meets.
 
-    Where the lines of these elements begin is written to `lines`.
+    The starts of these elements' lines are written to `lines`.
     """
     negative_bits, positive_bits = signs
     rows, b_places = met

@@ -31,7 +31,7 @@ A row is *exceptional* if it has an output that all this does not cover; `fused`
 of an output is reliable, step 1 sees it. A common exponent out of range is searched for only if the largest exponents
 of the groups, or C, allow one: `find_out_of_range` takes as long as the rest of step 2.
 
-Outputs are float64 here, whatever the accumulator's format. The rows of a strip lie BLOCK apart in everything
+Outputs are float64 here, whatever the accumulator's format. The rows of a strip are BLOCK apart in everything
 that is kept for one. Indices are unsigned because a signed one might count from the end.
 """
 

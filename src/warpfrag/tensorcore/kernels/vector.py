@@ -29,7 +29,7 @@ class Element(Protocol):
 
     bitwidth: int
     signed: bool
-    """Of integers only."""
+    """True for signed integers; only integers have it."""
 
 
 class Lanes(Protocol):
@@ -457,7 +457,7 @@ def add_lines(
 ) -> FourSums:
     """Add the products of `count` k, an even number, to COLUMNS sums of each row, k ascending.
 
-    `rows` are where the elements of each row begin in A; the first line of B is at `at`, and lines lie `pitch` apart.
+    `rows` are where the elements of each row begin in A; the first line of B is at `at`, and lines are `pitch` apart.
     """
     row0, row1, row2, row3 = rows
     sum0, sum1, sum2, sum3 = sums
