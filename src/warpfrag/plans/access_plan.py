@@ -95,7 +95,7 @@ class AddressSum(NamedTuple):
 
 
 def address_sum(addresses: Sequence[int | None], memory: Memory) -> AddressSum:
-    """The sum that gives the address of each lane, from the start of the memory."""
+    """Return the sum that gives the address of each lane, from the start of the memory."""
     # a swizzle undoes itself
     flat = [None if address is None else swizzled(address, memory.swizzle, memory.base_offset) for address in addresses]
     origin = flat[0] or 0
@@ -114,7 +114,7 @@ def address_sum(addresses: Sequence[int | None], memory: Memory) -> AddressSum:
 
 
 def sum_expression(address: AddressSum) -> str:
-    """The sum as a C expression of `base` and the number of the thread."""
+    """Return the sum as a C expression of `base` and the number of the thread."""
     parts = map(_part, address.terms)
     return " + ".join(["base", *([str(address.origin)] if address.origin else []), *parts])
 
@@ -165,24 +165,24 @@ class AccessPlan:
 
     @cached_property
     def passes(self) -> int:
-        """Passes of shared memory in all."""
+        """The number of passes of shared memory, in all."""
         return sum(access.passes for access in self.accesses)
 
     @cached_property
     def conflicts(self) -> int:
-        """Bank conflicts in all."""
+        """The number of bank conflicts, in all."""
         return sum(access.conflicts for access in self.accesses)
 
     @property
     def instructions(self) -> int:
-        """Instructions in all; every warp of a warpgroup runs them."""
+        """The number of instructions; every warp of a warpgroup runs them."""
         return len(self.accesses) + self.operand.words * (self.transposes + (self.shift > 0))
 
     @cached_property
     def cost(self) -> int:
         """Instructions and passes, those of movmatrix too, and one for each shift or element put into a word.
 
-        Of a warpgroup that of all its warps.
+        For a warpgroup, the cost of all its warps.
         """
         turned = price("movmatrix", self.operand.words) if self.transposes else 0
         joined = sum(access.slot not in {None, 0} for access in self.accesses)
@@ -198,7 +198,7 @@ class AccessPlan:
         return f"{self.direction} {self.operand.role} of {self.operand.instruction}"
 
     def _repr_html_(self) -> str:
-        """A card for notebooks: what it costs, and for each access its registers, passes and addresses."""
+        """Return a notebook card with the cost, and for each access its registers, passes and addresses."""
         rows = [
             (
                 access.instruction,
@@ -229,9 +229,9 @@ class AccessPlan:
         return f"{self.instructions} x {self.name}, {self.passes} passes, {conflicts}"
 
     def expression(self, access: Access) -> str:
-        """The address that a lane gives, as C: a sum over parts of `lane`, then the swizzle; `base` is its start.
+        """Return the address that a lane passes, as C: `base` and a sum over parts of `lane`, then the swizzle.
 
-        Lanes whose address is not read repeat that of another.
+        Lanes whose address is not read repeat another lane's address.
         """
         if not isinstance(access, Access):
             raise InvalidOperand(f"access is one of the accesses of this plan, got {quote(access)}")

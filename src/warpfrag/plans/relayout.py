@@ -5,7 +5,7 @@ source layout after the target layout. `shuffle_search` finds the fewest shuffle
 registers.
 
 1. Within the source lane, elements are put together to packets, and converted if that makes them smaller.
-2. Packets change lanes. Where the source lane is the lane itself, nothing happens.
+2. Packets change lanes. If the source lane is the lane itself, nothing happens.
 3. Within the target lane, packets are taken apart into registers, and converted if that makes elements larger.
 
 An operation that does nothing is left out, so that a plan which only renames registers has no other operation.
@@ -85,7 +85,7 @@ class Relayout:
 
     @property
     def cost(self) -> int:
-        """Instructions in all, and a pass more for each shuffle and movmatrix; see `relayout_operations.price`."""
+        """The cost of all instructions, and a pass for each shuffle and movmatrix; see `relayout_operations.price`."""
         return total_cost(self.operations)
 
     @cached_property
@@ -101,7 +101,7 @@ class Relayout:
 
     @property
     def verdict(self) -> str:
-        """A sentence that says what moves."""
+        """A sentence that describes the moves."""
         if not self.operations:
             return "Nothing moves: the registers are the same."
         if self.is_free:
@@ -113,7 +113,7 @@ class Relayout:
 
     @property
     def permutation_text(self) -> str:
-        """A sentence that tells the user of a permutation what to do; empty without one."""
+        """A sentence with instructions for the user of a permutation; empty without one."""
         if not self.permutation:
             return ""
         whole, other = ("column", "rows") if self.permuted == "col" else ("row", "columns")
@@ -144,7 +144,7 @@ class Relayout:
         return f"free{f': {parts}' if parts else ''}" if self.is_free else parts
 
     def __call__(self, words: ArrayLike) -> Words:
-        """The registers of the target, uint32[..., 32, words], from those of the source."""
+        """Return the registers of the target, uint32[..., 32, words], from those of the source."""
         import numpy as np
 
         from warpfrag.plans.relayout_execution import run_operation
@@ -165,7 +165,7 @@ def _summary(operand: Operand) -> str:
 
 
 def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"] | None = None) -> Relayout:
-    """The cheapest plan from the registers of one operand to those of another that holds the same matrix.
+    """Return the cheapest plan from the registers of one operand to those of another that holds the same matrix.
 
     Formats may differ: values are converted to nearest even, saturating where PTX's cvt does. With `permute="col"` the
     columns of the target may come in any order that keeps every element in its lane, and `permutation` says which:
@@ -188,7 +188,7 @@ def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"]
 
 
 def _transposed(source: Operand, target: Operand, end: Layout) -> tuple[RelayoutOperation, ...]:
-    """The operations where movmatrix comes first, on the words that are needed: copies may not be."""
+    """Return the operations that start with movmatrix, on the words that are needed: copies may not be."""
     operations = _plan(source, target, source.layout @ _movmatrix(source.layout), end)
     if not operations or not isinstance(operations[0], Permute | Convert):
         return Transpose(tuple(range(source.words))), *operations
@@ -218,7 +218,7 @@ def _check(source: Operand, target: Operand) -> None:
         raise InvalidOperand(
             f"a relayout keeps the matrix: the source has {mine}, the target {its}{_advice(source, target)}"
         )
-    conversion(source.format.name, target.format.name)  # refuses what nothing converts
+    conversion(source.format.name, target.format.name)  # rejects formats without a conversion
 
 
 def _threads(operand: Operand) -> str:
@@ -259,12 +259,12 @@ class _Lane:
         self.larger = [(axis, weight, radix) for axis, weight, radix in digits if radix != 2]
 
     def direction(self, place: Coordinate) -> int:
-        """A place as `shuffle_search` takes it, whatever its repeat."""
+        """Return a place as `shuffle_search` takes it, whatever its repeat."""
         at = place._asdict()
         return at["lane"] << LANE | sum((at[axis] // weight & 1) << bit for bit, (axis, weight) in enumerate(self.bits))
 
     def repeats(self) -> list[dict[str, int]]:
-        """The first register and slot of each repeat."""
+        """Return the first register and slot of each repeat."""
         starts = []
         for digits in product(*(range(radix) for *_, radix in self.larger)):
             at = {"reg": 0, "slot": 0}
@@ -274,14 +274,14 @@ class _Lane:
         return starts
 
     def repeat_of(self, place: Coordinate) -> dict[str, int]:
-        """The first register and slot of the repeat that a place is in."""
+        """Return the first register and slot of the repeat that contains a place."""
         at = {"reg": 0, "slot": 0}
         for axis, weight, radix in self.larger:
             at[axis] += weight * (place._asdict()[axis] // weight % radix)
         return at
 
     def cell(self, number: int, start: dict[str, int]) -> RegisterSlot:
-        """A cell of the repeat that starts there."""
+        """Return a cell of the repeat with this start."""
         at = dict(start)
         for bit, (axis, weight) in enumerate(self.bits):
             at[axis] += weight * (number >> bit & 1)
@@ -293,7 +293,7 @@ class _Lane:
 
 
 def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple[RelayoutOperation, ...]:
-    """The operations from layout `start` of the source's registers to layout `end` of the target's."""
+    """Return the operations from layout `start` of the source's registers to layout `end` of the target's."""
     pull = start.inverse() @ end
     own, its = _Lane(start), _Lane(end)
     zero = dict.fromkeys(pull.ins, 0)
@@ -350,7 +350,7 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
 
 
 def _liked(cells: list[int], own: _Lane, its: _Lane, *, late: bool) -> list[int]:
-    """Directions along which a packet costs least: along the slots of both sides, then of one.
+    """Return the directions along which a packet costs least: along the slots of both sides, then of one.
 
     What is converted late is taken apart in any case, so that its new slots do not matter.
     """
@@ -361,7 +361,7 @@ def _liked(cells: list[int], own: _Lane, its: _Lane, *, late: bool) -> list[int]
 
 
 def _repeated(op: RelayoutOperation, repeats: int) -> RelayoutOperation:
-    """An operation on the words of one repeat, done for all of them."""
+    """Return an operation on the words of one repeat, applied to all of them."""
     if isinstance(op, Select):
         width = len(op.words)
         before = max(op.words) + 1 if not op.mask else width
@@ -374,7 +374,7 @@ def _repeated(op: RelayoutOperation, repeats: int) -> RelayoutOperation:
 
 
 def _widened(op: RelayoutOperation, words: int) -> RelayoutOperation:
-    """An operation on registers of several words, as one on words."""
+    """Return an operation on registers of several words, as one on words."""
     if words == 1:
         return op
     each = range(words)
@@ -414,7 +414,7 @@ def _without_idle(operations: list[RelayoutOperation], words: int) -> list[Relay
 
 
 def find_permutation(source: Layout, target: Layout, axis: str) -> Layout:
-    """The order of one coordinate, as a map of elements, in which the target finds every element in its own lane."""
+    """Return the order of one coordinate, as a map, in which the target finds every element in its own lane."""
     if not isinstance(axis, str) or axis not in target.outs or list(source.outs) != list(target.outs):
         raise InvalidOperand(f"permute is one of {', '.join(target.outs)}, got {quote(axis)}")
     identity = {name: Axis.of_size(name, size) for name, size in target.outs.items()}
@@ -448,7 +448,7 @@ def find_permutation(source: Layout, target: Layout, axis: str) -> Layout:
 
 
 def _counted(order: Layout, axis: str) -> list[int]:
-    """A permutation of one coordinate, index by index."""
+    """Return a permutation of one coordinate, index by index."""
     zero = dict.fromkeys(order.ins, 0)
     return [order.at(**zero | {axis: index})._asdict()[axis] for index in range(order.ins[axis])]
 
@@ -466,7 +466,7 @@ WIDTH = 64  # columns of D of a warpgroup: A has 8 to 256
 
 @cache
 def fragments() -> tuple[Operand, ...]:
-    """Every distinct fragment of mma, mma.sp, wmma on sm_90 and ldmatrix."""
+    """Return every distinct fragment of mma, mma.sp, wmma on sm_90 and ldmatrix."""
     return _distinct(
         operand
         for instruction in find()
@@ -477,7 +477,7 @@ def fragments() -> tuple[Operand, ...]:
 
 @cache
 def warpgroup_fragments() -> tuple[Operand, ...]:
-    """Every distinct fragment that four warps hold; of D, whose registers repeat every 8 columns, one width."""
+    """Return every distinct fragment of four warps; for D, whose registers repeat every 8 columns, one width."""
     return _distinct(
         operand
         for instruction in find()
@@ -492,7 +492,7 @@ def _multiplies(instruction: Instruction, scope: str) -> bool:
 
 
 def _distinct(operands: Iterable[Operand | None]) -> tuple[Operand, ...]:
-    """The first of each layout and format that registers hold."""
+    """Return the first of each layout and format that registers hold."""
     by_fragment: dict[object, Operand] = {}
     for operand in operands:
         if operand is not None and operand.storage != "shared" and not operand.spec.unknown:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:
-    """An operand with its elements in the smaller format of another, in every choice of registers that are joined."""
+    """Yield an operand with its elements in the smaller format of another, in every choice of joined registers."""
     joined = (narrow.layout.slots // wide.layout.slots).bit_length() - 1
     steps = {name: wide.layout.steps(name) for name in wide.layout.ins}
     if any(step.radix != 2 for name in ("reg", "slot") for step in steps[name]):
@@ -35,7 +35,7 @@ def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:
 
 
 def conversion_between(source: Operand, target: Operand) -> Convert:
-    """The operation from one operand to another with the same lanes and another format."""
+    """Return the operation from one operand to another with the same lanes and another format."""
     words = []
     for reg in range(target.regs):
         first = dict.fromkeys(target.layout.ins, 0)
@@ -52,7 +52,7 @@ BARRIER = 1  # __syncwarp() between the store and the load
 
 @dataclass(frozen=True)
 class SharedMemoryRoundTrip:
-    """A store and a load, and what is converted before the one or after the other."""
+    """A store and a load, with a conversion before or after them."""
 
     source: Operand
     target: Operand
@@ -77,7 +77,7 @@ class SharedMemoryRoundTrip:
         return self.store.memory
 
     def __call__(self, words: ArrayLike) -> Words:
-        """The registers of the target, uint32[32, words], from those of the source."""
+        """Return the registers of the target, uint32[32, words], from those of the source."""
         import numpy as np
 
         from warpfrag.plans.relayout_execution import run_operation
@@ -140,7 +140,7 @@ def _stored(source: Operand, target: Operand) -> Iterator[tuple[Operand, Operand
 
 
 def _memories(stored: Operand) -> Iterator[Memory]:
-    """Tight, and with each swizzle, in both orders."""
+    """Yield memories without gaps, and with each swizzle, in both orders."""
     orders: tuple[Literal["row", "col"], ...] = ("row", "col")
     for order in orders:
         tight = max(LINE, stored.layout.outs["col" if order == "row" else "row"] * stored.spec.container // 8)

@@ -122,7 +122,7 @@ class FusedDevice(DeviceKernel):
 
     @cached_property
     def occupancy(self) -> Occupancy:
-        """Return three stages if two blocks with them fit this GPU's shared memory, else two."""
+        """The stages and blocks: three stages if two blocks with them fit this GPU's shared memory, else two."""
         stage, limits = self.stage_bytes, cupy().cuda.Device().attributes
         per_block, per_sm = limits["MaxSharedMemoryPerBlockOptin"], limits["MaxSharedMemoryPerMultiprocessor"]
         stages = 3 if 2 * (3 * stage + 1024) <= per_sm and 3 * stage <= per_block else 2
