@@ -21,8 +21,8 @@ from warpfrag.errors import InvalidOperand
 from warpfrag.formats.codes import code_dtype
 from warpfrag.layout.bit_matrix import Echelon
 from warpfrag.layout.linear_layout import Layout
-from warpfrag.plans.plan_execution import convert_codes
 from warpfrag.plans.relayout import Relayout, fragments, relayout, tiled_alike, warpgroup_fragments
+from warpfrag.plans.relayout_execution import convert_codes
 from warpfrag.plans.relayout_operations import conversions
 from warpfrag.plans.round_trip import plan_through_memory
 from warpfrag.plans.shuffle_search import LANE, Select, ShufflePlan, find_shuffles

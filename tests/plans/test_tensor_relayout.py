@@ -6,7 +6,7 @@ import pytest
 
 import warpfrag as wf
 from oracle.toolkit import compile_cuda, find_nvcc
-from warpfrag.plans.plan_execution import convert_codes
+from warpfrag.plans.relayout_execution import convert_codes
 from warpfrag.plans.tensor_relayout import TensorRelayout
 
 RANDOM = np.random.default_rng(11)

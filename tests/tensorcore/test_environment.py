@@ -21,7 +21,7 @@ from llvmlite import ir
 
 import warpfrag as wf
 from warpfrag.formats.codes import to_codes
-from warpfrag.plans.plan_execution import convert_codes
+from warpfrag.plans.relayout_execution import convert_codes
 from warpfrag.tensorcore.backends import canary
 from warpfrag.tensorcore.backends.compiled import Compiled
 from warpfrag.tensorcore.backends.portable import Portable, PortableKernel
