@@ -44,8 +44,8 @@ VERB_GROUPS = {  # by heading: verb, module, help
     "Instructions and layouts": {
         "find": ("instruction_verbs", "List instructions by architecture, type and shape."),
         "get": ("instruction_verbs", "Show everything about one instruction."),
-        "aliases": ("instruction_verbs", "Translate between PTX, SASS, CuTe, LLVM and MLIR names."),
-        "legal": ("instruction_verbs", "Check whether an architecture accepts an instruction."),
+        "aliases": ("name_verbs", "Translate between PTX, SASS, CuTe, LLVM and MLIR names."),
+        "legal": ("name_verbs", "Check whether an architecture accepts an instruction."),
         "at": ("element_verbs", "Show which elements a lane holds."),
         "where": ("element_verbs", "Show which lane, register and bits hold an element."),
         "table": ("operand_table", "Show a whole operand, by matrix or by lane."),

@@ -1,4 +1,4 @@
-"""`warpfrag find`, `get`, `aliases` and `legal`: which instructions exist, and facts about one."""
+"""`warpfrag find` and `get`: which instructions exist, and facts about one."""
 
 from __future__ import annotations
 
@@ -23,17 +23,13 @@ from warpfrag.cli.support.output import (
     wrapped,
 )
 from warpfrag.cli.support.verbs import Answer, verb
-from warpfrag.errors import IllegalInstruction, WarpfragError, quote
-from warpfrag.isa.aliases import Meaning
+from warpfrag.errors import WarpfragError, quote
 from warpfrag.isa.legality import able_architectures, advice, companions, first_version
-from warpfrag.isa.qualifiers import Form
 from warpfrag.tensorcore.evidence import Evidence
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import OperandBase
 from warpfrag.tensorcore.registry import get as get_instruction
 
-MAX_DETAILED = 4  # instructions whose names are shown, as fit on a screen
-MAX_LISTED = 12  # instructions in a text list; --json has all
 EQUATIONS = {  # by operation and scope
     ("multiply", "warp"): "D = {term} + C{saturated}{times}",
     ("multiply", "warpgroup"): "D = {term} + C{saturated}, where C is the old D, or zero if scale-d is false",
@@ -382,7 +378,7 @@ def _print_texts(views: list[OperandView], notation: str, texts: dict[str, str])
     """Print the layout of each operand in another notation; operands with the same one share a line."""
     from warpfrag.cli.support.operand_view import numbering_notes
 
-    alike = _grouped((text, name) for name, text in texts.items())
+    alike = grouped((text, name) for name, text in texts.items())
     width = max((len(", ".join(names)) for names in alike.values()), default=0)
     for text, names in alike.items():
         for number, line in enumerate(text.splitlines()):
@@ -390,7 +386,7 @@ def _print_texts(views: list[OperandView], notation: str, texts: dict[str, str])
     print_notes(numbering_notes(views, notation))
 
 
-def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """Return the second entries by the first."""
     groups: dict[str, list[str]] = {}
     for key, entry in pairs:
@@ -466,7 +462,7 @@ def _print_formulas(alike: list[OperandView]) -> None:
 
 def _print_rest(facts: InstructionFacts) -> None:
     versions = sorted(facts.ptx_versions.items(), key=lambda entry: float(entry[1]))
-    by_version = _grouped((version, arch) for arch, version in versions)
+    by_version = grouped((version, arch) for arch, version in versions)
     lines = [("archs", " ".join(facts.archs))]
     lines.append(("PTX", "; ".join(f"{version} on {' '.join(archs)}" for version, archs in by_version.items())))
     if facts.advice:
@@ -478,7 +474,7 @@ def _print_rest(facts: InstructionFacts) -> None:
         codes = ", ".join(f"{code} keeps {' '.join(map(str, columns))}" for code, columns in rule.codes.items())
         lines.append(("sparsity", f"{rule.pattern}: {rule.kept} of {rule.chunk} columns are stored; code {codes}"))
     lines += [("source", source) for source in facts.sources]
-    known = _grouped((_evidence_text(entry), arch) for arch, entry in facts.evidence.items())
+    known = grouped((_evidence_text(entry), arch) for arch, entry in facts.evidence.items())
     lines += [("evidence", text.format(" ".join(archs))) for text, archs in known.items()]
     for label, text in lines:
         echo(wrapped(f"{label:<10}{text}", indent=10))
@@ -488,239 +484,3 @@ def _evidence_text(evidence: Evidence) -> str:
     """Return the evidence, with a gap for architectures."""
     level = evidence.level if evidence.level == evidence.authority else f"{evidence.level} (rule {evidence.authority})"
     return f"{level} on {{}}" + ("" if evidence.level == "not modelled" else f": {evidence.detail}")
-
-
-class InstructionNames(NamedTuple):
-    """The names of one instruction in other tools.
-
-    instruction: canonical name
-    cute: the CuTe atom
-    sass: machine code by architecture
-    nvvm: the LLVM intrinsic
-    mlir: the MLIR operation
-    synonyms: other names, and atoms built from it
-    """
-
-    instruction: str
-    cute: str | None
-    sass: dict[str, str]
-    nvvm: str | None
-    mlir: str | None
-    synonyms: tuple[str, ...]
-
-
-class NameMeaning(NamedTuple):
-    """The meaning of a name from another tool; keys that do not apply are null or empty.
-
-    query: the name of the question
-    notation: cute, sass, nvvm, mlir, cuda, cutlass, triton, ptx, gpu or type; null if unknown
-    origin: what the name is, if the instruction is only a part of it
-    instructions: the instructions that it names
-    expands_to: other instructions that also become it
-    gpu: the GPU
-    arch: the architecture that accepts everything the GPU can run
-    types: element types that it may mean
-    requires: qualifiers; an instruction with such elements has one of each list
-    layout: a Triton layout that belongs to no instruction: blocked, linear and the like
-    reason: why the name is unknown
-    nearest: the closest instructions to an unknown name
-    """
-
-    query: str
-    notation: str | None
-    origin: str | None = None
-    instructions: tuple[InstructionNames, ...] = ()
-    expands_to: tuple[str, ...] = ()
-    gpu: str | None = None
-    arch: str | None = None
-    types: tuple[str, ...] = ()
-    requires: dict[str, list[str]] | None = None
-    layout: str | None = None
-    reason: str | None = None
-    nearest: tuple[str, ...] = ()
-
-
-@verb(
-    "warpfrag aliases SM80_16x8x16_F32F16F16F32_TN                  # a CuTe atom",
-    "warpfrag aliases HMMA.16816.F32                                # machine code",
-    "warpfrag aliases llvm.nvvm.mma.m16n8k16.row.col.bf16           # an LLVM intrinsic",
-    "warpfrag aliases 'asm(\"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0'   # a source line",
-    "warpfrag aliases mma.m16n8k32.s32.s8.s8.s32                    # other names of a PTX instruction",
-    "warpfrag aliases __hmma_m16n16k16_mma_f32f32                   # a CUDA C++ function",
-    "warpfrag aliases hopper                                        # a generation of GPUs",
-    "warpfrag aliases '#ttg.nvidia_mma<{versionMajor = 3, instrShape = [16, 64, 16]}>'   # a Triton layout",
-    "warpfrag aliases 'RTX 4090'                                    # a GPU; nvfp4: an element type",
-)
-def aliases(name: InstructionName) -> Answer[NameMeaning]:
-    """Translate between PTX, SASS, CuTe, LLVM and MLIR names.
-
-    NAME is a CuTe atom, a line of SASS, an NVVM intrinsic, an MLIR operation, a CUDA C++ function, CUTLASS's Mma, a
-    Triton layout, source with inline assembly, PTX, a GPU or an element type. The exit status is 1 if the name is
-    unknown; then the nearest names are printed, or why it is out of scope.
-    """
-    from warpfrag.isa.framework_names import PLAIN_LAYOUT
-    from warpfrag.isa.instruction_names import spell
-    from warpfrag.isa.rows import nickname
-    from warpfrag.isa.targets import gpu_called, gpus
-
-    if gpu := gpu_called(name):
-        return Answer(NameMeaning(name, "gpu", gpu=gpu, arch=gpus()[gpu]), lambda: echo(f"{gpu} is {gpus()[gpu]}"))
-    if called := nickname(name):
-        facts = NameMeaning(name, "type", types=called.types, requires=called.lists)
-        return Answer(facts, lambda: _print_type(facts))
-    if layout := re.search(PLAIN_LAYOUT, name):
-        text = (
-            f"{layout[1]} is a Triton layout that no instruction requires; `warpfrag identify --triton` finds operands"
-        )
-        return Answer(NameMeaning(name, "triton", layout=layout[1]), lambda: echo(text))
-    try:
-        meant, forms = _meaning(name)
-    except IllegalInstruction as error:
-        facts = NameMeaning(name, None, reason=error.reason, nearest=error.nearest)
-        return Answer(facts, lambda: _print_illegal(facts), NO)
-    names = tuple(_names(form) for form in forms)
-    notation, origin = (meant.notation, meant.how) if meant else ("ptx", "")
-    expands_to = tuple(map(spell, meant.among)) if meant else ()
-    facts = NameMeaning(name, notation, origin or None, names, expands_to)
-    return Answer(facts, lambda: _print_names(facts, meant.name if meant else name))
-
-
-def _meaning(text: str) -> tuple[Meaning | None, tuple[Form, ...]]:
-    """Return the instructions that a text names; raise IllegalInstruction if none."""
-    from warpfrag.isa.alias_names import is_plain, statements
-    from warpfrag.isa.aliases import meaning
-    from warpfrag.isa.legality import resolve
-
-    if not is_plain(text):
-        several = statements(text)
-        if several:
-            return None, tuple(dict.fromkeys(resolve(name) for name in several))
-        meant = meaning(text)
-        if meant and meant.forms:
-            return meant, meant.forms
-    return None, (resolve(text),)
-
-
-def _names(form: Form) -> InstructionNames:
-    from warpfrag.isa.aliases import aliases_of
-    from warpfrag.isa.instruction_names import spell
-
-    names = aliases_of(form)
-    return InstructionNames(spell(form), names["cute"], names["sass"], names["nvvm"], names["mlir"], names["also"])
-
-
-def _print_names(facts: NameMeaning, name: str) -> None:
-    if facts.origin:
-        echo(wrapped(f"{name} is {facts.origin}:"))
-    for number, names in enumerate(facts.instructions[:MAX_LISTED]):
-        if number:
-            echo()
-        print_heading(names.instruction)
-        if len(facts.instructions) > MAX_DETAILED:
-            continue
-        by_code = _grouped((code, arch) for arch, code in names.sass.items())
-        rows = [("CuTe", names.cute or "-")]
-        rows += [("SASS", f"{code}  ({' '.join(archs)})") for code, archs in by_code.items()] or [("SASS", "-")]
-        rows += [
-            ("NVVM", names.nvvm or "-"),
-            ("MLIR", names.mlir or "-"),
-            *(("also", other) for other in names.synonyms),
-        ]
-        for label, text in rows:
-            echo(wrapped(f"  {label}  {text}", indent=8))
-    _print_more(len(facts.instructions), "")
-    if facts.expands_to:
-        echo("\n" + wrapped(f"{name} is also emitted for:"))
-        for other in facts.expands_to[:MAX_LISTED]:
-            echo(f"  {other}")
-        _print_more(len(facts.expands_to), "  ")
-
-
-def _print_more(count: int, indent: str) -> None:
-    if count > MAX_LISTED:
-        echo(f"{indent}... and {count - MAX_LISTED} more; --json lists all")
-
-
-def _print_type(facts: NameMeaning) -> None:
-    echo(f"{facts.query} is {' or '.join(facts.types)}")
-    if facts.requires:
-        print_table(["with", "one of"], [[name, " ".join(words)] for name, words in facts.requires.items()])
-
-
-def _print_illegal(facts: NameMeaning | Legality) -> None:
-    """Print why an instruction does not exist, and the nearest ones."""
-    print_heading("no")
-    echo(wrapped(facts.reason or ""))
-    for near in facts.nearest:
-        echo(f"  near: {near}")
-
-
-class Legality(NamedTuple):
-    """The verdict on an instruction for an architecture; keys that do not apply are null or empty.
-
-    query: the name of the question
-    arch: the architecture of the question
-    selector: the selector of the question
-    legal: the answer
-    instruction: canonical name
-    left_out: qualifiers that the full name adds
-    archs: architectures that accept it
-    ptx_versions: lowest PTX version by architecture
-    advice: the assembler's advice
-    reason: the wrong word, if not legal
-    nearest: the closest legal names, if not legal
-    """
-
-    query: str
-    arch: str | None
-    selector: int | None
-    legal: bool
-    instruction: str | None = None
-    left_out: tuple[str, ...] = ()
-    archs: tuple[str, ...] = ()
-    ptx_versions: dict[str, str] | None = None
-    advice: str | None = None
-    reason: str | None = None
-    nearest: tuple[str, ...] = ()
-
-
-@verb(
-    "warpfrag legal mma.m16n8k16.f32.f16.f16.f32 --arch sm_75",
-    "warpfrag legal mma.sp.m16n8k32.f32.f16.f16.f32 --arch sm_90 --selector 2",
-)
-def legal(instruction: InstructionName, *, arch: Arch | None = None, selector: int | None = None) -> Answer[Legality]:
-    """Check whether an architecture accepts an instruction; if not, show the wrong word and the closest alternatives.
-
-    The exit status is 0 for yes and 1 for no.
-
-    Options:
-        arch: The architecture; default: any.
-        selector: The sparsity selector.
-    """
-    from warpfrag.isa.legality import left_out
-
-    try:
-        resolved = get_instruction(instruction, arch, selector)
-    except IllegalInstruction as error:
-        refusal = Legality(instruction, arch, selector, legal=False, reason=error.reason, nearest=error.nearest)
-        return Answer(refusal, lambda: _print_illegal(refusal), NO)
-    versions, advised = ptx_versions(resolved), advice(resolved.form) or None
-    names = resolved.name, left_out(instruction), resolved.targets
-    facts = Legality(instruction, arch, selector, True, *names, versions, advised)  # noqa: FBT003
-    return Answer(facts, lambda: _print_legal(facts, versions))
-
-
-def _print_legal(facts: Legality, versions: dict[str, str]) -> None:
-    from warpfrag.isa.targets import targets
-
-    print_heading("yes")
-    echo(facts.instruction or "")
-    if facts.left_out:
-        echo(wrapped(f"short form; the full name adds .{'.'.join(facts.left_out)}"))
-    echo(wrapped(f"legal on {' '.join(facts.archs)}", indent=9))
-    if facts.arch:
-        last = targets()[facts.arch].ptxas
-        only = f", and an assembler of CUDA {last} or earlier" if last else ""
-        echo(f"needs PTX {versions[facts.arch]} or later on {facts.arch}{only}")
-    if facts.advice:
-        echo(wrapped(facts.advice))

@@ -12,6 +12,7 @@ import click
 import numpy as np
 
 from warpfrag.cli.support.arguments import Arch, File
+from warpfrag.cli.support.kernel_arguments import Arrays, read_argument, read_symbol
 from warpfrag.cli.support.output import (
     DONE,
     INCOMPLETE,
@@ -25,8 +26,8 @@ from warpfrag.cli.support.output import (
     terminal_width,
 )
 from warpfrag.cli.support.verbs import Answer, Param, facts_of, integer, verb
-from warpfrag.errors import FileError, InvalidOperand, quote
-from warpfrag.files import read_bytes, write_atomically
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.files import write_atomically
 from warpfrag.ptx.interpreter.kernel_findings import KernelFinding
 from warpfrag.ptx.launch.exploration import Exploration
 from warpfrag.ptx.launch.run import Counts, InexactLine
@@ -37,14 +38,7 @@ from warpfrag.viz.drawing import Drawing
 if TYPE_CHECKING:
     from warpfrag.ptx import Comparison, InstructionView, Kernel, Module, OperandValues, Profile, Run
 
-    Arrays = dict[str, np.ndarray[Any, Any]]
 
-DTYPES = {"f16": "f2", "f32": "f4", "f64": "f8"} | {
-    f"{kind}{bits}": f"{letter}{bits // 8}"
-    for kind, letter in (("i", "i"), ("s", "i"), ("u", "u"))
-    for bits in (8, 16, 32, 64)
-}
-MAX_BYTES = 1 << 32
 MAX_BLOCKS = 2**31 - 1
 MAX_ROWS = 30  # of a profile, as text
 CUDA_ARCH = "sm_90a"  # for CUDA C++, unless --arch is given
@@ -102,7 +96,7 @@ class LaunchSettings(NamedTuple):
         return {
             "grid": self.grid or (1,),
             "block": self.block or tuple(kernel.program.directives.get("reqntid", (32,))),
-            "args": [_argument(text, arrays) for text in self.arg],
+            "args": [read_argument(text, arrays) for text in self.arg],
             "shared": self.shared,
             "arch": self.arch,
             "seed": self.seed,
@@ -298,7 +292,7 @@ def ptx(
         return _info(module, launch)
     kernel = _kernel(module, launch.entry)
     arrays: Arrays = {}
-    variables = dict(_symbol(text, module) for text in launch.symbol)
+    variables = dict(read_symbol(text, module) for text in launch.symbol)
     settings = launch.settings(kernel, arrays)
     if action == "explain":
         return _explain(kernel, settings, line, stop, output)
@@ -356,65 +350,6 @@ def _kernel(module: Module, entry: str | None) -> Kernel:
             f"expected --entry: the file has {len(names)} entries ({', '.join(map(readable, names)) or 'none'})"
         )
     return module[names[0] if entry is None else entry]
-
-
-def _symbol(text: str, module: Module) -> tuple[str, np.ndarray[Any, Any]]:
-    """Set a variable, and return it with its name."""
-    name, equals, value = text.partition("=")
-    memory = module.symbols[name]
-    if value.endswith(".npy"):
-        array = _load(value)
-        if array.nbytes == memory.nbytes:  # nvcc declares most arrays as bytes
-            array = np.ascontiguousarray(array).reshape(-1).view(memory.dtype).reshape(memory.shape)
-        module.symbols[name] = array
-    elif equals:
-        module.symbols[name] = _number(f"--symbol {quote(text)}", memory.dtype, value)  # type: ignore[assignment] # of that dtype
-    return name, memory
-
-
-def _argument(text: str, arrays: Arrays) -> object:
-    """Return an argument from its text; arrays are kept by name."""
-    if text == "null":
-        return None
-    if text.startswith("[") and text.endswith("]"):
-        from warpfrag.ptx import DeviceArray
-
-        return DeviceArray([_argument(part.strip(), arrays) for part in text[1:-1].split(",")])
-    parts = text.split(":")
-    if len(parts) == 2 and parts[0] in DTYPES:
-        return _number(f"--arg {quote(text)}", np.dtype(DTYPES[parts[0]]), parts[1])
-    if len(parts) == 3 and parts[1] in DTYPES and re.fullmatch(r"\d{1,12}(x\d{1,12})*", parts[2], re.ASCII):
-        shape = tuple(int(extent) for extent in parts[2].split("x"))
-        dtype = np.dtype(DTYPES[parts[1]])
-        if np.prod([float(extent) for extent in shape]) * dtype.itemsize > MAX_BYTES:
-            raise InvalidOperand(f"--arg {quote(text)}: expected at most {MAX_BYTES} bytes")
-        return arrays.setdefault(parts[0], np.zeros(shape, dtype))
-    if not text.endswith(".npy"):
-        known = " ".join(DTYPES)
-        raise click.UsageError(
-            f"--arg: expected FILE.npy, NAME:TYPE:SHAPE, TYPE:NUMBER or null, got {quote(text)}; types are {known}"
-        )
-    name = re.split(r"[/\\:]", text.removesuffix(".npy"))[-1]
-    return arrays.setdefault(name, np.ascontiguousarray(_load(text)))
-
-
-def _load(text: str) -> np.ndarray[Any, Any]:
-    """Return the array of a file."""
-    data = io.BytesIO(read_bytes(text, MAX_BYTES))
-    try:
-        array = np.load(data, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise FileError(f"{quote(text)} cannot be read as an array: {error}") from None
-    if not isinstance(array, np.ndarray):
-        raise FileError(f"{quote(text)} is not a single array: save it with numpy.save")
-    return array
-
-
-def _number(option: str, dtype: np.dtype[Any], digits: str) -> object:
-    try:
-        return dtype.type(float(digits) if dtype.kind == "f" else int(digits, 0))
-    except (ValueError, OverflowError):
-        raise InvalidOperand(f"{option}: expected a number of that type") from None
 
 
 def _info(module: Module, launch: LaunchSettings) -> Answer[ModuleFacts]:

@@ -1,0 +1,83 @@
+"""Kernel arguments and module variables as the command line writes them: `x:f32:4x200`, `i32:200`, a file."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from warpfrag.errors import FileError, InvalidOperand, quote
+from warpfrag.files import read_bytes
+
+if TYPE_CHECKING:
+    from warpfrag.ptx import Module
+
+DTYPES = {"f16": "f2", "f32": "f4", "f64": "f8"} | {
+    f"{kind}{bits}": f"{letter}{bits // 8}"
+    for kind, letter in (("i", "i"), ("s", "i"), ("u", "u"))
+    for bits in (8, 16, 32, 64)
+}
+MAX_BYTES = 1 << 32
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+def read_symbol(text: str, module: Module) -> tuple[str, np.ndarray[Any, Any]]:
+    """Set a variable, and return it with its name."""
+    name, equals, value = text.partition("=")
+    memory = module.symbols[name]
+    if value.endswith(".npy"):
+        array = _load_array(value)
+        if array.nbytes == memory.nbytes:  # nvcc declares most arrays as bytes
+            array = np.ascontiguousarray(array).reshape(-1).view(memory.dtype).reshape(memory.shape)
+        module.symbols[name] = array
+    elif equals:
+        module.symbols[name] = _read_number(f"--symbol {quote(text)}", memory.dtype, value)  # type: ignore[assignment] # of that dtype
+    return name, memory
+
+
+def read_argument(text: str, arrays: Arrays) -> object:
+    """Return an argument from its text; arrays are kept by name."""
+    if text == "null":
+        return None
+    if text.startswith("[") and text.endswith("]"):
+        from warpfrag.ptx import DeviceArray
+
+        return DeviceArray([read_argument(part.strip(), arrays) for part in text[1:-1].split(",")])
+    parts = text.split(":")
+    if len(parts) == 2 and parts[0] in DTYPES:
+        return _read_number(f"--arg {quote(text)}", np.dtype(DTYPES[parts[0]]), parts[1])
+    if len(parts) == 3 and parts[1] in DTYPES and re.fullmatch(r"\d{1,12}(x\d{1,12})*", parts[2], re.ASCII):
+        shape = tuple(int(extent) for extent in parts[2].split("x"))
+        dtype = np.dtype(DTYPES[parts[1]])
+        if np.prod([float(extent) for extent in shape]) * dtype.itemsize > MAX_BYTES:
+            raise InvalidOperand(f"--arg {quote(text)}: expected at most {MAX_BYTES} bytes")
+        return arrays.setdefault(parts[0], np.zeros(shape, dtype))
+    if not text.endswith(".npy"):
+        known = " ".join(DTYPES)
+        raise click.UsageError(
+            f"--arg: expected FILE.npy, NAME:TYPE:SHAPE, TYPE:NUMBER or null, got {quote(text)}; types are {known}"
+        )
+    name = re.split(r"[/\\:]", text.removesuffix(".npy"))[-1]
+    return arrays.setdefault(name, np.ascontiguousarray(_load_array(text)))
+
+
+def _load_array(text: str) -> np.ndarray[Any, Any]:
+    """Return the array of a file."""
+    data = io.BytesIO(read_bytes(text, MAX_BYTES))
+    try:
+        array = np.load(data, allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise FileError(f"{quote(text)} cannot be read as an array: {error}") from None
+    if not isinstance(array, np.ndarray):
+        raise FileError(f"{quote(text)} is not a single array: save it with numpy.save")
+    return array
+
+
+def _read_number(option: str, dtype: np.dtype[Any], digits: str) -> object:
+    try:
+        return dtype.type(float(digits) if dtype.kind == "f" else int(digits, 0))
+    except (ValueError, OverflowError):
+        raise InvalidOperand(f"{option}: expected a number of that type") from None
