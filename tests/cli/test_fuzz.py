@@ -108,7 +108,7 @@ def hostile_files(folder: Path) -> list[str]:
         "large.npy": whole.replace(b"(16, 16)", b"(99, 9**9)"),
         "pickle": b"\x80\x04N.",
         "kernel.ptx": KERNEL,
-        "study.toml": STUDY,
+        "sweep.toml": STUDY,
         "layers.toml": LAYERS,
     }
     for name, content in contents.items():

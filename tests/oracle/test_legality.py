@@ -572,7 +572,7 @@ def test_a_state_space_stays_in_the_name(name: str) -> None:
         assert other.name == name.replace(f".{usual}.", f"{space}.")
         assert other != listed
         assert (other.targets, other.addresses) == (listed.targets, listed.addresses)
-        assert [operand.spec for operand in other.operands.values()] == [o.row for o in listed.operands.values()]
+        assert [operand.spec for operand in other.operands.values()] == [o.spec for o in listed.operands.values()]
         assert wf.get(other.name.replace(".sync.aligned", "")) is other
         assert other not in wf.find(op=listed.op)
     assert listed in wf.find(op=listed.op)

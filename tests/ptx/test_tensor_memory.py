@@ -255,8 +255,9 @@ WRONG = [
     ("@%p2 tcgen05.wait::ld.sync.aligned;", "@%p3 tcgen05.wait::ld.sync.aligned;", "needs all 32 lanes"),
     (
         "",
-        "@%p2 bra OVER; tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [allocated], 32; OVER:",
-        "may not allocate any more: its permit was given up at line 34",
+        "@%p2 bra OVER; tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned; "
+        "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [allocated], 32; OVER:",
+        r"may not allocate any more: its permit was given up at line \d+",
     ),
     (
         "",

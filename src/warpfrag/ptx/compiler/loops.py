@@ -12,11 +12,14 @@ from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from warpfrag.ptx.compiler import object_cache
 from warpfrag.tensorcore.kernels import objects
-from warpfrag.tensorcore.kernels.jit import KernelEntry
 from warpfrag.tensorcore.kernels.processor import ObjectTarget, targets_for_host
+
+if TYPE_CHECKING:
+    from warpfrag.tensorcore.kernels.jit import KernelEntry  # it imports numba
 
 SET = "ptx-"
 """The file-name prefix of the wheel's objects."""
