@@ -11,6 +11,7 @@ from warpfrag.smem.instruction_descriptor import ZeroColumnMask
 from warpfrag.tensorcore.execute_tcgen05 import resized
 from warpfrag.tensorcore.tensor_images import image_columns, shared_parts
 
+RELINQUISH = "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;"
 RANDOM = np.random.default_rng(3)
 MMA = "tcgen05.mma"
 PRODUCTS = [
@@ -255,8 +256,7 @@ WRONG = [
     ("@%p2 tcgen05.wait::ld.sync.aligned;", "@%p3 tcgen05.wait::ld.sync.aligned;", "needs all 32 lanes"),
     (
         "",
-        "@%p2 bra OVER; tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned; "
-        "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [allocated], 32; OVER:",
+        f"@%p2 bra OVER; {RELINQUISH} tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [allocated], 32; OVER:",
         r"may not allocate any more: its permit was given up at line \d+",
     ),
     (
