@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +24,7 @@ TEXT_WIDTH = 100  # default width of text, in characters
 PNG_ZOOM = 2  # pixels for each unit of the SVG: sharp on common screens and in print
 
 
-class Drawing:
+class Drawing(ABC):
     """A figure with a title; `svg`, `text` and `png()` are its formats, and `save` writes one of them."""
 
     title: str
@@ -39,13 +40,13 @@ class Drawing:
         """The figure for a terminal."""
         return self.to_text()
 
+    @abstractmethod
     def to_svg(self, theme: Theme) -> str:
         """Return the figure as SVG in the colours of a theme."""
-        raise NotImplementedError
 
+    @abstractmethod
     def to_text(self, width: int = TEXT_WIDTH) -> str:
         """Return the figure for a terminal, in lines of about `width` characters at most."""
-        raise NotImplementedError
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the figure to a file; the suffix says how: .svg, .png (needs resvg-py) or .txt."""
