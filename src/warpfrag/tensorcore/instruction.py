@@ -20,7 +20,6 @@ from warpfrag.isa.qualifiers import Form, Shape
 from warpfrag.isa.rows import families_of, legal_targets
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.layout.providers import card
-from warpfrag.tensorcore.evidence import Evidence
 from warpfrag.tensorcore.operand import Metadata, Operand, Operands, Scale
 from warpfrag.tensorcore.shared_operand import Shared
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from warpfrag.formats.arrays import Array, Words
     from warpfrag.smem.descriptor import Descriptor
     from warpfrag.tensorcore.array_types import Scaled
+    from warpfrag.tensorcore.evidence import Evidence
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from warpfrag.errors import IllegalInstruction, quote
 from warpfrag.isa.alias_names import MAX_SOURCE, is_plain
-from warpfrag.isa.aliases import Aliases
 from warpfrag.isa.instruction_names import head
 from warpfrag.isa.legality import check_selector, is_tensor_text, resolve
 from warpfrag.isa.qualifiers import Form, Shape
@@ -18,6 +18,9 @@ from warpfrag.isa.tcgen05_spelling import PREFIX
 from warpfrag.tables import read_table
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.instruction_types import instruction_of
+
+if TYPE_CHECKING:
+    from warpfrag.isa.aliases import Aliases
 
 LARGEST_EXTENT = 1 << 12
 MAX_LISTED = 60  # choices that an error names; if there are more, only similar ones
