@@ -60,7 +60,7 @@ dist: $(INSTALLED)  ## build what a release uploads: sdist, and the wheel with c
 	@rm -rf dist $(OBJECTS)
 	@$(BIN)/python -m build --sdist
 	@$(BIN)/python -m warpfrag.tensorcore.kernels.build_objects $(OBJECTS)
-	@$(BIN)/python -m warpfrag.ptx.compiler.build_loops $(OBJECTS)
+	@$(BIN)/python -m warpfrag.machine.jit.build_loops $(OBJECTS)
 	@$(BIN)/python -m build --wheel
 	@rm -rf $(OBJECTS)
 
@@ -101,4 +101,4 @@ $(KERNELS): $(INSTALLED)
 	@$(BIN)/python -m warpfrag.tensorcore.kernels > $@
 
 $(LOOPS): $(INSTALLED)
-	@$(BIN)/python -m warpfrag.ptx.compiler > $@
+	@$(BIN)/python -m warpfrag.machine.jit > $@

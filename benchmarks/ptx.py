@@ -35,7 +35,7 @@ from run import HERE, Side, best, compile_kernels, say
 
 import warpfrag as wf
 from warpfrag.blas.gemm_backend import Cpu
-from warpfrag.ptx.interpreter.kernel_findings import CHECKS
+from warpfrag.machine.interpreter.kernel_findings import CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

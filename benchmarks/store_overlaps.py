@@ -1,6 +1,6 @@
 """Measure the cost of recording which thread stored each byte: `python benchmarks/store_overlaps.py`.
 
-Each kernel runs as it is and without tags of its stores (`ptx.interpreter.store_tags`), by turns in one process, in
+Each kernel runs as it is and without tags of its stores (`machine.interpreter.store_tags`), by turns in one process, in
 both engines; the figure is the ratio of the medians. Beside those of `ptx.py` two kernels that do little but store.
 """
 
@@ -19,8 +19,8 @@ from run import say
 
 import warpfrag as wf
 from ptx import BODY, KERNEL, PTX, SIZE, Matmul
-from warpfrag.ptx.compiler import memory_access
-from warpfrag.ptx.interpreter.store_tags import StoreTags
+from warpfrag.machine.interpreter.store_tags import StoreTags
+from warpfrag.machine.jit import memory_access
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

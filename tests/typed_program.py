@@ -356,7 +356,7 @@ def whole_kernels() -> None:
     symbols: wf.ptx.Symbols = linked.symbols
     table = wf.ptx.DeviceArray([np.zeros(4), None, [np.ones(2)]])
     symbols["pointer"] = table.address
-    print(symbols["pointer"].shape, "pointer" in symbols, linked.keep_state, kernel.readable_name, kernel.module.lines)
+    print(symbols["pointer"].shape, "pointer" in symbols, linked.keep_state, kernel.readable_name, linked.lines)
     print(kernel.launch(1, 32, options=wf.ptx.LaunchOptions(cooperative=True)).exact, table.array)
     linked.reset()
     picture, layers = np.zeros((4, 4), np.float32), np.zeros((2, 4, 4), np.uint8)

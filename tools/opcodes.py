@@ -5,7 +5,7 @@
 
 A kernel reads its operands from memory, runs one instruction in every thread and stores what it gave. The GPU and the
 machine run the same text on the same random and special operands; every code is compared. --keep makes the list of what
-was equal in such a report the one that evidence is taken from (`warpfrag.ptx.opcodes.table`).
+was equal in such a report the one that evidence is taken from (`warpfrag.machine.ops.table`).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from tools.arguments import CHECKOUT, report_parser
 from warpfrag.errors import WarpfragError
 from warpfrag.files import write_atomically
 from warpfrag.hardware.gpu_device import Gpu, open_gpu
-from warpfrag.ptx.launch.kernel import load
+from warpfrag.machine.ir.actions import LaneOp, WarpCollective
+from warpfrag.machine.ir.scalar_types import TYPES, Type
+from warpfrag.machine.ops.opcode_rows import match
+from warpfrag.machine.ops.table import ROWS, TABLE, Compared, packed
 from warpfrag.ptx.lowering.statements import SCALAR_VIDEO
-from warpfrag.ptx.opcodes.opcode_rows import match
-from warpfrag.ptx.opcodes.table import ROWS, TABLE, Compared, packed
-from warpfrag.ptx.program.actions import LaneOp, WarpCollective
-from warpfrag.ptx.program.ptx_types import TYPES, Type
+from warpfrag.ptx.module import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from warpfrag.ptx.program.opcode import OpcodeRow
+    from warpfrag.machine.ir.opcode import OpcodeRow
 
 EVIDENCE = CHECKOUT / "src" / "warpfrag" / "ptx" / "opcodes" / TABLE.name
 WARPS = 96

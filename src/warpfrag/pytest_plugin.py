@@ -16,7 +16,7 @@ from contextlib import suppress
 
 import pytest
 
-from warpfrag.ptx.interpreter.kernel_findings import CHECKS
+from warpfrag.machine.interpreter.kernel_findings import CHECKS
 from warpfrag.triton import Session, emulate
 
 SESSION = pytest.StashKey[Session]()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from warpfrag.cli import installation_verbs as cache
-from warpfrag.ptx.compiler import object_cache
+from warpfrag.machine.jit import object_cache
 from warpfrag.tensorcore.kernels import objects
 
 OBJECT = "0123456789abcdef" * 2 + ".o"

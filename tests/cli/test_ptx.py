@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from warpfrag.cli.support.output import ProgressLine
-from warpfrag.ptx.interpreter.warp_batch import WarpBatch
+from warpfrag.machine.interpreter.warp_batch import WarpBatch
 
 DATA = Path(__file__).parent.parent / "data" / "ptx"
 MODULES = DATA / "modules"

@@ -19,10 +19,10 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.layout.linear_layout import DigitRun
+from warpfrag.machine.ir.program import Parameter
+from warpfrag.machine.launch.run import Counts
 from warpfrag.plans.access_plan import Access
-from warpfrag.ptx.launch.kernel import Module
-from warpfrag.ptx.launch.run import Counts
-from warpfrag.ptx.program.program import Parameter
+from warpfrag.ptx.module import Module
 from warpfrag.smem.shared_memory import Digit
 from warpfrag.tensorcore.operand import Metadata, Operands, Scale
 

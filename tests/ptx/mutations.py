@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 import warpfrag as wf
-from warpfrag.ptx.compiler import object_cache
+from warpfrag.machine.jit import object_cache
 from warpfrag.ptx.reader.parser import parse
 
 sys.path[:0] = [str(Path(__file__).parent.parent)] if __name__ == "__main__" else []

@@ -6,12 +6,12 @@ import pytest
 import warpfrag as wf
 from ptx import hopper_kernels
 from warpfrag.errors import PtxError
-from warpfrag.ptx.compiler import engine as compiled_engine
-from warpfrag.ptx.compiler.batch_loops import advance_mbarriers, copy_units, find_equal
-from warpfrag.ptx.compiler.box_copies import BatchedMbarriers, BoxCopies, UnitPlan, joined
-from warpfrag.ptx.compiler.warp_code import WARP_LOWERINGS
-from warpfrag.ptx.interpreter.mbarriers import MAX_TX, Mbarriers, MbarrierState
-from warpfrag.ptx.interpreter.store_tags import first_tags
+from warpfrag.machine.interpreter.mbarriers import MAX_TX, Mbarriers, MbarrierState
+from warpfrag.machine.interpreter.store_tags import first_tags
+from warpfrag.machine.jit import engine as compiled_engine
+from warpfrag.machine.jit.batch_loops import advance_mbarriers, copy_units, find_equal
+from warpfrag.machine.jit.box_copies import BatchedMbarriers, BoxCopies, UnitPlan, joined
+from warpfrag.machine.jit.warp_code import WARP_LOWERINGS
 
 pytestmark = pytest.mark.one_engine  # each launch names its own
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oracle.rounded import WIDTHS, rounded, value
-from warpfrag.ptx.program.ptx_types import container
-from warpfrag.ptx.semantics import floats
-from warpfrag.ptx.semantics.floats import FloatModifiers
-from warpfrag.ptx.semantics.ptx_rounding import decode, exact_root
+from warpfrag.machine.ir.scalar_types import container
+from warpfrag.machine.semantics import floats
+from warpfrag.machine.semantics.floats import FloatModifiers
+from warpfrag.machine.semantics.ptx_rounding import decode, exact_root
 
 pytestmark = pytest.mark.one_engine
 

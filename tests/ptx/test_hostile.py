@@ -11,12 +11,12 @@ import pytest
 import warpfrag as wf
 from ptx.hostile import HEAD, entry, kernels
 from ptx.mutations import failure, mutated
-from warpfrag.ptx.compiler.register_flow import is_written_whole, live_after, reads_of
-from warpfrag.ptx.launch.grid import Permutation
+from warpfrag.machine.ir.actions import Branch, DirectCall, Return
+from warpfrag.machine.ir.program import registers_of
+from warpfrag.machine.jit.register_flow import is_written_whole, live_after, reads_of
+from warpfrag.machine.launch.grid import Permutation
+from warpfrag.machine.ops.table import ROWS
 from warpfrag.ptx.lowering.passes import lower
-from warpfrag.ptx.opcodes.table import ROWS
-from warpfrag.ptx.program.actions import Branch, DirectCall, Return
-from warpfrag.ptx.program.program import registers_of
 from warpfrag.ptx.reader.parser import parse
 
 SAMPLE = [*range(0, len(kernels()), 61)]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from warpfrag.errors import SlowArithmetic
-from warpfrag.ptx.compiler import loops, object_cache
+from warpfrag.machine.jit import loops, object_cache
 from warpfrag.tensorcore.kernels import objects
 from warpfrag.tensorcore.kernels import processor as target
 
@@ -27,7 +27,7 @@ BUILD = """
 import sys
 from pathlib import Path
 from warpfrag.tensorcore.kernels.processor import named_target
-from warpfrag.ptx.compiler import build_loops, loops
+from warpfrag.machine.jit import build_loops, loops
 build_loops.LOOPS = [loops.take]
 build_loops.build(named_target(), Path(sys.argv[1]))
 """

@@ -6,11 +6,11 @@ import pytest
 
 import warpfrag as wf
 from small_kernel import kernel
+from warpfrag.machine.ir.actions import Atomic, LaneOp, MemoryLoad, NoOp, Refused, Unbound
+from warpfrag.machine.ir.scalar_types import F32, S32, U32
+from warpfrag.machine.ops.opcode_rows import match, optional, row
+from warpfrag.machine.ops.table import ROWS, find
 from warpfrag.ptx.lowering.passes import PASSES, lower
-from warpfrag.ptx.opcodes.opcode_rows import match, optional, row
-from warpfrag.ptx.opcodes.table import ROWS, find
-from warpfrag.ptx.program.actions import Atomic, LaneOp, MemoryLoad, NoOp, Refused, Unbound
-from warpfrag.ptx.program.ptx_types import F32, S32, U32
 from warpfrag.ptx.reader.parser import parse
 
 pytestmark = pytest.mark.one_engine

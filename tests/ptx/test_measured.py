@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from warpfrag.ptx.opcodes.table import find
-from warpfrag.ptx.semantics.conversions import float_to_float
-from warpfrag.ptx.semantics.floats import FloatModifiers, divide, fma, multiply
-from warpfrag.ptx.semantics.ptx_rounding import decode
+from warpfrag.machine.ops.table import find
+from warpfrag.machine.semantics.conversions import float_to_float
+from warpfrag.machine.semantics.floats import FloatModifiers, divide, fma, multiply
+from warpfrag.machine.semantics.ptx_rounding import decode
 
 pytestmark = pytest.mark.one_engine
 

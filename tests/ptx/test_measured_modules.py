@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from warpfrag.machine.interpreter.warp_state import LaunchConfig
+from warpfrag.machine.launch.options import MULTIPROCESSORS, check_resident
 from warpfrag.ptx import DeviceArray
-from warpfrag.ptx.interpreter.warp_state import LaunchConfig
-from warpfrag.ptx.launch.options import MULTIPROCESSORS, check_resident
 
 DATA = Path(__file__).parent.parent / "data" / "ptx" / "modules"
 H200 = json.loads((DATA / "h200.json").read_text(encoding="utf-8"))

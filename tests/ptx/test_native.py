@@ -6,10 +6,10 @@ import pytest
 import warpfrag as wf
 from sampling import sampled
 from warpfrag.errors import SlowArithmetic
-from warpfrag.ptx.compiler import object_cache
-from warpfrag.ptx.compiler.lane_ops import LOWERINGS
-from warpfrag.ptx.compiler.pending_mma import group_by_operands
-from warpfrag.ptx.opcodes.table import find
+from warpfrag.machine.jit import object_cache
+from warpfrag.machine.jit.lane_ops import LOWERINGS
+from warpfrag.machine.jit.pending_mma import group_by_operands
+from warpfrag.machine.ops.table import find
 from warpfrag.tensorcore.kernels import objects
 
 pytestmark = pytest.mark.one_engine  # each launch names its own

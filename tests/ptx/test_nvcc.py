@@ -8,7 +8,7 @@ import pytest
 import warpfrag as wf
 from oracle import toolkit
 from warpfrag.cli import main
-from warpfrag.ptx.launch import nvcc
+from warpfrag.ptx import nvcc
 
 pytestmark = pytest.mark.one_engine
 SOURCE = """#include "factor.h"

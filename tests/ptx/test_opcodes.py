@@ -13,8 +13,8 @@ import pytest
 from oracle.rounded import rounded
 from tools import opcodes
 from tools.opcodes import THREADS, cases, emulate, kernel, operands, pairs, shape
-from warpfrag.ptx.opcodes.table import ROWS, compared, find
-from warpfrag.ptx.program.actions import Refused
+from warpfrag.machine.ir.actions import Refused
+from warpfrag.machine.ops.table import ROWS, compared, find
 
 DATA = Path(__file__).parent.parent / "data" / "ptx"
 SPECIAL = [

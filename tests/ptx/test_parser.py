@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from warpfrag.machine.ir.program import ModuleVariable
 from warpfrag.ptx.lowering.call_graph import statements
 from warpfrag.ptx.lowering.passes import lower
-from warpfrag.ptx.program.program import ModuleVariable
 from warpfrag.ptx.reader.lexer import tokens
 from warpfrag.ptx.reader.parser import Parser, parse
 from warpfrag.ptx.reader.syntax import (

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.ptx.compiler import pending_mma
-from warpfrag.ptx.compiler.pending_mma import PendingProducts
+from warpfrag.machine.jit import pending_mma
+from warpfrag.machine.jit.pending_mma import PendingProducts
 
 pytestmark = pytest.mark.one_engine  # each launch names its own
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.ptx.interpreter.device_memory import count_wavefronts
+from warpfrag.machine.interpreter.device_memory import count_wavefronts
 from warpfrag.smem.shared_memory import wavefronts
 
 

@@ -10,11 +10,11 @@ import pytest
 import warpfrag as wf
 from ptx import litmus, planted_mistakes, test_litmus, test_stored_kernels, test_tensor_checks
 from sampling import sampled
-from warpfrag.ptx.compiler.engine import CompiledProgram
-from warpfrag.ptx.compiler.register_flow import maybe_unassigned
-from warpfrag.ptx.compiler.screening import ProgramScreen
-from warpfrag.ptx.interpreter.kernel_findings import CHECKS
-from warpfrag.ptx.program.program import Register
+from warpfrag.machine.interpreter.kernel_findings import CHECKS
+from warpfrag.machine.ir.program import Register
+from warpfrag.machine.jit.engine import CompiledProgram
+from warpfrag.machine.jit.register_flow import maybe_unassigned
+from warpfrag.machine.jit.screening import ProgramScreen
 
 pytestmark = pytest.mark.one_engine
 

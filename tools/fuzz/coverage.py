@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tools.fuzz.spellings import candidates, table
-from warpfrag.ptx.opcodes import asynchronous
-from warpfrag.ptx.opcodes.table import ROWS, find
+from warpfrag.machine.ops import asynchronous
+from warpfrag.machine.ops.table import ROWS, find
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

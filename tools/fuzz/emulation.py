@@ -8,14 +8,14 @@ import numpy as np
 
 from tools.fuzz.inputs import random_bytes
 from tools.fuzz.kernel import BLOB_BYTES, IN_BYTES, TRACED
-from warpfrag.ptx.launch.kernel import load
-from warpfrag.ptx.launch.options import Engine, LaunchOptions
+from warpfrag.machine.launch.options import Engine, LaunchOptions
+from warpfrag.ptx.module import load
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tools.fuzz.kernel import Kernel
-    from warpfrag.ptx.launch.run import Run
+    from warpfrag.machine.launch.run import Run
 
 ARCH = "sm_90"
 LIMIT = 2_000_000  # warp instructions of a kernel

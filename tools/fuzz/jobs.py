@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tools.fuzz.kernel import Kernel, Piece
-    from warpfrag.ptx.launch.options import Engine
-    from warpfrag.ptx.launch.run import Run
+    from warpfrag.machine.launch.options import Engine
+    from warpfrag.machine.launch.run import Run
 
 Answer = dict[str, Any]
 ENGINES: tuple[Engine, ...] = ("reference", "compiled")

@@ -15,8 +15,8 @@ from tools.fuzz.writer import (
     Recipe,
     letter,
 )  # fmt: skip
-from warpfrag.ptx.program.program import SELECTORS
-from warpfrag.ptx.program.ptx_types import TYPES
+from warpfrag.machine.ir.program import SELECTORS
+from warpfrag.machine.ir.scalar_types import TYPES
 
 
 def arithmetic(g: Generator) -> None:

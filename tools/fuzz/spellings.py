@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from tools.fuzz.assembler import assemble
 from tools.opcodes import CARRIES, Case, cases, pairs, register, spellings
 from warpfrag.files import write_atomically
+from warpfrag.machine.ir.actions import LaneOp, WarpCollective
+from warpfrag.machine.ops.opcode_rows import match
+from warpfrag.machine.ops.table import ROWS
 from warpfrag.ptx.lowering.statements import SCALAR_VIDEO
-from warpfrag.ptx.opcodes.opcode_rows import match
-from warpfrag.ptx.opcodes.table import ROWS
-from warpfrag.ptx.program.actions import LaneOp, WarpCollective
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warpfrag.ptx.program.opcode import OpcodeRow
-    from warpfrag.ptx.program.ptx_types import Type
+    from warpfrag.machine.ir.opcode import OpcodeRow
+    from warpfrag.machine.ir.scalar_types import Type
 
 TABLE = Path(__file__).parent / "accepted.txt.gz"
 TARGETS = ("sm_80", "sm_90a")

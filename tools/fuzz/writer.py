@@ -30,7 +30,7 @@ from tools.fuzz.spellings import Spelling, accepted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from warpfrag.ptx.program.ptx_types import Type
+    from warpfrag.machine.ir.scalar_types import Type
 
 GUARDED = 0.12  # of the statements that may have a guard
 CONSTANT = 0.12  # of the operands that may be a constant

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from warpfrag.ptx.semantics.textures import Surface, Texture
+from warpfrag.machine.semantics.textures import Surface, Texture
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.ptx.semantics.textures import AddressMode, Filter, ReadMode
+    from warpfrag.machine.semantics.textures import AddressMode, Filter, ReadMode
 
     Words = NDArray[np.uint32]
 

@@ -11,7 +11,7 @@ from tools.textures.experiment import AXES, Channels, Experiment
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warpfrag.ptx.semantics.textures import AddressMode, Filter, ReadMode
+    from warpfrag.machine.semantics.textures import AddressMode, Filter, ReadMode
 
 GEOMETRIES = ("1d", "2d", "3d", "a1d", "a2d")
 FILTERS: tuple[Filter, ...] = ("point", "linear")

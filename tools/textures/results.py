@@ -8,8 +8,8 @@ import numpy as np
 
 from tools.textures.experiment import words_of
 from tools.textures.kernels import kernel
-from warpfrag.ptx.launch.kernel import load
-from warpfrag.ptx.semantics.textures import Surface
+from warpfrag.machine.semantics.textures import Surface
+from warpfrag.ptx.module import load
 
 if TYPE_CHECKING:
     from pathlib import Path

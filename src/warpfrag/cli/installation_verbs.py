@@ -396,7 +396,7 @@ def code_folders() -> list[CodeFolder]:
     from warpfrag.tensorcore.backends import compiled_backend
 
     try:
-        from warpfrag.ptx.compiler import batch_loops, object_cache
+        from warpfrag.machine.jit import batch_loops, object_cache
     except ImportError:  # without numba and llvmlite nothing is compiled
         return []
     pattern = f"{'[0-9a-f]' * object_cache.DIGITS}.o"

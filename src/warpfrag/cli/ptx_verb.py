@@ -28,10 +28,10 @@ from warpfrag.cli.support.output import (
 from warpfrag.cli.support.verbs import Answer, Param, facts_of, integer, verb
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.files import write_atomically
-from warpfrag.ptx.interpreter.kernel_findings import KernelFinding
-from warpfrag.ptx.launch.exploration import Exploration
-from warpfrag.ptx.launch.run import Counts, InexactLine
-from warpfrag.ptx.program.program import Parameter
+from warpfrag.machine.interpreter.kernel_findings import KernelFinding
+from warpfrag.machine.ir.program import Parameter
+from warpfrag.machine.launch.exploration import Exploration
+from warpfrag.machine.launch.run import Counts, InexactLine
 from warpfrag.tensorcore.evidence import Evidence
 from warpfrag.viz.drawing import Drawing
 
@@ -342,7 +342,7 @@ def _module(files: list[str], arch: str | None) -> Module:
 
 def _kernel(module: Module, entry: str | None) -> Kernel:
     """Return the kernel of --entry, or the only one."""
-    from warpfrag.ptx.launch.names import readable
+    from warpfrag.machine.launch.names import readable
 
     names = list(module)
     if entry is None and len(names) != 1:
@@ -353,9 +353,9 @@ def _kernel(module: Module, entry: str | None) -> Kernel:
 
 
 def _info(module: Module, launch: LaunchSettings) -> Answer[ModuleFacts]:
-    from warpfrag.ptx.launch.launch_arguments import short_name
-    from warpfrag.ptx.launch.names import readable
-    from warpfrag.ptx.launch.run_evidence import default_arch, opcode_evidence
+    from warpfrag.machine.launch.launch_arguments import short_name
+    from warpfrag.machine.launch.names import readable
+    from warpfrag.machine.launch.run_evidence import default_arch, opcode_evidence
 
     arch = launch.arch or default_arch(module.target)
     kernels = [module[name] for name in ([launch.entry] if launch.entry else module)]

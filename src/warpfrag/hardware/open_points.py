@@ -23,7 +23,7 @@ from warpfrag.files import write_atomically
 from warpfrag.hardware.gpu_device import Worker
 from warpfrag.hardware.launches import TensorLaunch, random_images
 from warpfrag.isa.immediates import Immediates
-from warpfrag.ptx.launch.kernel import load
+from warpfrag.ptx.module import load
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.tensorcore.registry import get
 from warpfrag.tensorcore.tcgen05_types import TensorMma

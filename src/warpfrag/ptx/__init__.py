@@ -25,33 +25,31 @@
     >>> run.basis, run.exact
     ('ptx', False)
 
-From the top: `launch` takes arguments, distributes blocks and is the public interface; `debugger` steps through a
-launch. `checks` search for mistakes while the interpreter runs. `compiler` runs instructions as machine code,
-`interpreter` runs the same in Python; both give equal results. `lowering` makes a program of an entry in passes.
-`opcodes` has a row for every instruction, `semantics` the functions that lanes compute. `program` is the form that both
-engines run: instructions with typed attributes and actions. `reader` parses the text.
+`module` loads and links text, `reader` parses it, and `lowering` makes a program of an entry in passes. The program
+runs in `warpfrag.machine`; `nvcc` compiles CUDA C++ to PTX.
 """
 
 from __future__ import annotations
 
 from warpfrag.errors import CompilationFailed, MemoryFault, PtxError
-from warpfrag.ptx.debugger.debug_views import InstructionView, OperandValues, SharedView
-from warpfrag.ptx.debugger.debugger import Debugger, WarpRegisters
-from warpfrag.ptx.debugger.stepping import Breakpoint, Stop, Watchpoint
-from warpfrag.ptx.interpreter.kernel_findings import KernelAccess, KernelFinding
-from warpfrag.ptx.launch.comparison import Comparison, OutputDifference, TracedInstruction, compare
-from warpfrag.ptx.launch.device_array import DeviceArray
-from warpfrag.ptx.launch.exploration import Exploration
-from warpfrag.ptx.launch.kernel import Kernel, Module, link, load
-from warpfrag.ptx.launch.launch_arguments import Unwritten
-from warpfrag.ptx.launch.nvcc import compile_cuda as compile  # noqa: A004 (wf.ptx.compile reads as it should)
-from warpfrag.ptx.launch.options import LaunchOptions
-from warpfrag.ptx.launch.profile import LineProfile, Profile
-from warpfrag.ptx.launch.run import InexactLine, Run
-from warpfrag.ptx.launch.symbols import Symbols
-from warpfrag.ptx.launch.tensor_map_argument import TensorMap
-from warpfrag.ptx.reader.source_lines import SourceLine
-from warpfrag.ptx.semantics.textures import Surface, Texture
+from warpfrag.machine.debugger.debug_views import InstructionView, OperandValues, SharedView
+from warpfrag.machine.debugger.debugger import Debugger, WarpRegisters
+from warpfrag.machine.debugger.stepping import Breakpoint, Stop, Watchpoint
+from warpfrag.machine.interpreter.kernel_findings import KernelAccess, KernelFinding
+from warpfrag.machine.ir.program import SourceLine
+from warpfrag.machine.launch.comparison import Comparison, OutputDifference, TracedInstruction, compare
+from warpfrag.machine.launch.device_array import DeviceArray
+from warpfrag.machine.launch.exploration import Exploration
+from warpfrag.machine.launch.kernel import Kernel
+from warpfrag.machine.launch.launch_arguments import Unwritten
+from warpfrag.machine.launch.options import LaunchOptions
+from warpfrag.machine.launch.profile import LineProfile, Profile
+from warpfrag.machine.launch.run import InexactLine, Run
+from warpfrag.machine.launch.symbols import Symbols
+from warpfrag.machine.launch.tensor_map_argument import TensorMap
+from warpfrag.machine.semantics.textures import Surface, Texture
+from warpfrag.ptx.module import Module, link, load
+from warpfrag.ptx.nvcc import compile_cuda as compile  # noqa: A004 (wf.ptx.compile reads as it should)
 from warpfrag.smem.tensor_map import Im2col
 
 __all__ = [

@@ -7,7 +7,7 @@ between global memory, where it is strided, and shared memory, where it is dense
 64, row 32) moves 16 rows of 128 bytes, which are 256 bytes apart in global memory and without gaps in shared memory.
 
 **Order of axes.** The driver and the hardware count axes from the innermost, which has no stride of its own: its
-elements are neighbours. So does this file. `ptx.launch.tensor_map.TensorMap`, what users make, has numpy's order.
+elements are neighbours. So does this file. `machine.launch.tensor_map.TensorMap`, what users make, has numpy's order.
 
 **Outside.** Elements of a box outside the tensor are filled when they are loaded, and not stored; but of the
 innermost axis whole units of 16 bytes are stored, so data after the tensor's end in its last unit is overwritten

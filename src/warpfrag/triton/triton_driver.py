@@ -24,9 +24,10 @@ from triton.backends.driver import DriverBase, decompose_descriptor, expand_sign
 from warpfrag import ptx
 from warpfrag.errors import InvalidOperand, NotModelled, PtxError, quote
 from warpfrag.isa.targets import targets
-from warpfrag.ptx.launch.device_array import DeviceArray
-from warpfrag.ptx.launch.kernel import Kernel, load
-from warpfrag.ptx.launch.options import MULTIPROCESSORS
+from warpfrag.machine.launch.device_array import DeviceArray
+from warpfrag.machine.launch.kernel import Kernel
+from warpfrag.machine.launch.options import MULTIPROCESSORS
+from warpfrag.ptx.module import load
 
 SCALARS: dict[str, Any] = {
     "i1": np.int8, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,

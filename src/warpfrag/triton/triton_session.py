@@ -15,10 +15,10 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction, KernelInterface
 
 from warpfrag.errors import InvalidOperand, PtxError, quote
-from warpfrag.ptx.interpreter.kernel_findings import Check
-from warpfrag.ptx.launch.device_array import DeviceArray
-from warpfrag.ptx.launch.options import Engine, LaunchOptions
-from warpfrag.ptx.launch.run import Run
+from warpfrag.machine.interpreter.kernel_findings import Check
+from warpfrag.machine.launch.device_array import DeviceArray
+from warpfrag.machine.launch.options import Engine, LaunchOptions
+from warpfrag.machine.launch.run import Run
 from warpfrag.triton.triton_driver import (
     EntryArguments,
     EntryLauncher,

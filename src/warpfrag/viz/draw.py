@@ -59,9 +59,9 @@ from warpfrag.viz.views import (
 if TYPE_CHECKING:  # these import numpy
     from warpfrag.blas.cublas.batch_invariance import Invariance
     from warpfrag.blas.error_report import ErrorReport
+    from warpfrag.machine.launch.tensor_map_argument import TensorMap
     from warpfrag.plans.access_plan import AccessPlan
     from warpfrag.plans.relayout import Relayout
-    from warpfrag.ptx.launch.tensor_map_argument import TensorMap
 
 __all__ = ["Drawing", "ViewOptions", "draw", "draw_figure"]
 

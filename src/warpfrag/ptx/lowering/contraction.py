@@ -14,13 +14,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from warpfrag.ptx.opcodes.floating import NAN_ORDERS
-from warpfrag.ptx.opcodes.integer import by_parts
-from warpfrag.ptx.program.actions import Barrier, FusedProduct, LaneOp, Move, NoOp
-from warpfrag.ptx.program.program import DecodedInstruction, Register, registers_of
-from warpfrag.ptx.program.ptx_types import F32, Codes
-from warpfrag.ptx.semantics import approximate_functions, floats
-from warpfrag.ptx.semantics.floats import FloatModifiers
+from warpfrag.machine.ir.actions import Barrier, FusedProduct, LaneOp, Move, NoOp
+from warpfrag.machine.ir.program import DecodedInstruction, Register, registers_of
+from warpfrag.machine.ir.scalar_types import F32, Codes
+from warpfrag.machine.ops.floating import NAN_ORDERS
+from warpfrag.machine.ops.integer import by_parts
+from warpfrag.machine.semantics import approximate_functions, floats
+from warpfrag.machine.semantics.floats import FloatModifiers
 
 
 def contract(instructions: Sequence[DecodedInstruction]) -> list[DecodedInstruction]:

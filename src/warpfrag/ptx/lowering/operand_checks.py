@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from warpfrag.errors import ParseError, PtxError
 from warpfrag.isa.tcgen05_spelling import operand_facts
-from warpfrag.ptx.opcodes.table import find
-from warpfrag.ptx.program.actions import (
+from warpfrag.machine.ir.actions import (
     Action,
     Allocate,
     AsyncCopy,
@@ -31,7 +30,7 @@ from warpfrag.ptx.program.actions import (
     WarpCollective,
     WarpWait,
 )
-from warpfrag.ptx.program.program import (
+from warpfrag.machine.ir.program import (
     DecodedInstruction,
     Discard,
     Immediate,
@@ -42,8 +41,9 @@ from warpfrag.ptx.program.program import (
     VectorOperand,
     registers_of,
 )
-from warpfrag.ptx.program.ptx_types import Type
-from warpfrag.ptx.program.state_spaces import RANK_SHIFT
+from warpfrag.machine.ir.scalar_types import Type
+from warpfrag.machine.ir.state_spaces import RANK_SHIFT
+from warpfrag.machine.ops.table import find
 
 FP8 = {"e4m3", "e5m2"}
 OVERLAP = "ptxas writes a part of D before it has read all operands, which share registers with it"

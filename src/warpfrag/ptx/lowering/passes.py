@@ -11,13 +11,8 @@ from collections.abc import Callable
 from typing import NamedTuple, cast
 
 from warpfrag.errors import PtxError, quote
-from warpfrag.ptx.lowering.contraction import contract
-from warpfrag.ptx.lowering.operand_checks import check, mark_overlapping_product
-from warpfrag.ptx.lowering.statements import KernelLowering
-from warpfrag.ptx.lowering.storage import functions_of
-from warpfrag.ptx.opcodes.table import find, rebind
-from warpfrag.ptx.program.actions import Branch, DirectCall, IndirectCall, Refused, Unbound
-from warpfrag.ptx.program.program import (
+from warpfrag.machine.ir.actions import Branch, DirectCall, IndirectCall, Refused, Unbound
+from warpfrag.machine.ir.program import (
     DecodedInstruction,
     Immediate,
     MemoryOperand,
@@ -25,7 +20,12 @@ from warpfrag.ptx.program.program import (
     PtxOperand,
     VectorOperand,
 )
-from warpfrag.ptx.program.state_spaces import SHARED_START, WINDOWS, StateSpace
+from warpfrag.machine.ir.state_spaces import SHARED_START, WINDOWS, StateSpace
+from warpfrag.machine.ops.table import find, rebind
+from warpfrag.ptx.lowering.contraction import contract
+from warpfrag.ptx.lowering.operand_checks import check, mark_overlapping_product
+from warpfrag.ptx.lowering.statements import KernelLowering
+from warpfrag.ptx.lowering.storage import functions_of
 from warpfrag.ptx.reader.syntax import ModuleSyntax
 
 MAX_FRAMES = 512  # of functions that call themselves

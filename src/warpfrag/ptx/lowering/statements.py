@@ -10,16 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from warpfrag.errors import PtxError, quote
-from warpfrag.ptx.lowering.call_graph import CallGraph
-from warpfrag.ptx.lowering.operand_checks import SharedAddresses, address_count, take_reduction
-from warpfrag.ptx.lowering.storage import StorageAllocator, SymbolTable, parameters_of, size_of
-from warpfrag.ptx.opcodes.table import find
-from warpfrag.ptx.program.actions import SYSTEM_FUNCTIONS, DirectCall, IndirectCall, Refused, SystemCall
-from warpfrag.ptx.program.program import (
+from warpfrag.machine.ir.actions import SYSTEM_FUNCTIONS, DirectCall, IndirectCall, Refused, SystemCall
+from warpfrag.machine.ir.program import (
     SELECTORS,
     Copy,
     DecodedInstruction,
     Discard,
+    FloatLiteral,
     Immediate,
     MemoryOperand,
     PtxOperand,
@@ -27,12 +24,15 @@ from warpfrag.ptx.program.program import (
     SpecialRegister,
     VectorOperand,
 )
-from warpfrag.ptx.program.state_spaces import is_special
+from warpfrag.machine.ir.state_spaces import is_special
+from warpfrag.machine.ops.table import find
+from warpfrag.ptx.lowering.call_graph import CallGraph
+from warpfrag.ptx.lowering.operand_checks import SharedAddresses, address_count, take_reduction
+from warpfrag.ptx.lowering.storage import StorageAllocator, SymbolTable, parameters_of, size_of
 from warpfrag.ptx.reader.syntax import (
     Address,
     ArgumentList,
     BracedList,
-    FloatLiteral,
     FunctionDecl,
     IntegerLiteral,
     Label,

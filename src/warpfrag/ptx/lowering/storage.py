@@ -11,9 +11,9 @@ from math import prod
 from typing import Literal, TypeVar
 
 from warpfrag.errors import PtxError, quote
-from warpfrag.ptx.lowering.call_graph import CallGraph
-from warpfrag.ptx.program import state_spaces
-from warpfrag.ptx.program.program import (
+from warpfrag.machine.ir import state_spaces
+from warpfrag.machine.ir.program import (
+    FloatLiteral,
     Immediate,
     MemoryOperand,
     ModuleVariable,
@@ -21,9 +21,9 @@ from warpfrag.ptx.program.program import (
     Register,
     VectorOperand,
 )
-from warpfrag.ptx.program.ptx_types import TYPES, Type
+from warpfrag.machine.ir.scalar_types import TYPES, Type
+from warpfrag.ptx.lowering.call_graph import CallGraph
 from warpfrag.ptx.reader.syntax import (
-    FloatLiteral,
     FunctionDecl,
     IntegerLiteral,
     MaskedAddress,

@@ -16,7 +16,8 @@ import struct
 from collections.abc import Callable
 
 from warpfrag.errors import PtxError, quote
-from warpfrag.ptx.reader.syntax import FloatLiteral, IntegerLiteral
+from warpfrag.machine.ir.program import FloatLiteral
+from warpfrag.ptx.reader.syntax import IntegerLiteral
 
 ConstantSyntax = IntegerLiteral | FloatLiteral
 BITS = 64

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from warpfrag.machine.ir.program import SourceLine, file_name
 
 FILE = re.compile(r'\s*\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.)*)")?')
 LOCATION = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
@@ -17,27 +18,6 @@ INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)")
 CALLER = re.compile(r"@\[ ([^@]+?):(\d+)(?::\d+)?(?= @\[| \])")  # in a comment of LLVM's: the calls, innermost first
 NO_CODE = {"", "/", "."}  # how comments, directives and empty lines begin
 ASSEMBLY = {"// begin inline asm": True, "// end inline asm": False}
-
-
-class SourceLine(NamedTuple):
-    """A line of the file that a kernel was compiled from, and the line where it was inlined, if it was.
-
-    >>> str(SourceLine("softmax.py", 7, SourceLine("model.py", 30)))
-    'softmax.py:7, inlined at model.py:30'
-    """
-
-    file: str
-    line: int
-    inlined_at: SourceLine | None = None
-
-    def __str__(self) -> str:
-        """Return the line in a compiler's style, without the folder."""
-        return f"{_name(self.file)}:{self.line}" + (f", inlined at {self.inlined_at}" if self.inlined_at else "")
-
-    @property
-    def outermost(self) -> SourceLine:
-        """The line of the entry itself: that of the outermost inlined call."""
-        return self.inlined_at.outermost if self.inlined_at else self
 
 
 def source_lines(text: str) -> dict[int, SourceLine]:
@@ -53,7 +33,7 @@ def _locate(text: str) -> Iterator[tuple[int, SourceLine]]:
     lines = text.split("\n")
     declared = [match for match in map(FILE.match, (line for line in lines if ".file" in line)) if match]
     files = {match[1]: f"{match[2]}/{match[3]}" if match[3] else match[2] for match in declared}
-    by_name = {_name(file): file for file in files.values()}
+    by_name = {file_name(file): file for file in files.values()}
     current: SourceLine | None = None
     in_assembly = False  # LLVM counts lines of inline assembly from its statement
     for number, line in enumerate(lines, start=1):
@@ -74,15 +54,10 @@ def _location(line: str, files: dict[str, str], by_name: dict[str, str]) -> Sour
     match = LOCATION.match(line)
     if match is None or match[1] not in files or match[2] == "0":
         return None
-    calls = [(by_name.get(_name(file), file), int(at)) for file, at in CALLER.findall(line)]
+    calls = [(by_name.get(file_name(file), file), int(at)) for file, at in CALLER.findall(line)]
     if not calls and (inlined := INLINED.search(line)) and inlined[1] in files:
         calls = [(files[inlined[1]], int(inlined[2]))]
     outer = None
     for file, at in reversed(calls):
         outer = SourceLine(file, at, outer)
     return SourceLine(files[match[1]], int(match[2]), outer)
-
-
-def _name(file: str) -> str:
-    """Return a file name without its folder."""
-    return re.split(r"[/\\]", file)[-1]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
+
+from warpfrag.machine.ir.program import FloatLiteral
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +47,6 @@ class IntegerLiteral:
     def __str__(self) -> str:
         """Return the literal in decimal, as messages show it."""
         return str(self.value)
-
-
-@dataclass(frozen=True, slots=True)
-class FloatLiteral:
-    """A float constant: its bits as f64, or as f32 if it is written 0f..."""
-
-    code: int
-    bits: int
-
-    @property
-    def number(self) -> float:
-        """The number that the bits represent."""
-        value: float = struct.unpack("<f" if self.bits == 32 else "<d", self.code.to_bytes(self.bits // 8, "little"))[0]
-        return value
-
-    def __str__(self) -> str:
-        """Return the PTX spelling."""
-        return f"0{'f' if self.bits == 32 else 'd'}{self.code:0{self.bits // 4}X}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 numba turns the loops into LLVM's code, once per target, because vectors are as wide as the target has registers. What
 is left of numba in it is replaced: arguments come as words (`objects`), memory from malloc. LLVM then makes an ELF file
-of it, for any target on any machine. Nothing that is made for a wheel runs here. `ptx.compiler` makes objects of its
+of it, for any target on any machine. Nothing that is made for a wheel runs here. `machine.jit` makes objects of its
 loops by the same functions, for wheels and for the machine that it runs on.
 
 Why not C with -frounding-math: there would be a second text of each loop to hold to the reference, and a compiler to

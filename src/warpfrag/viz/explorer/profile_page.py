@@ -7,7 +7,7 @@ kernel names them with .loc, then lines of the PTX.
 from __future__ import annotations
 
 from warpfrag.html import escape
-from warpfrag.ptx.launch.profile import COLUMNS, HEADINGS, LineProfile, Profile
+from warpfrag.machine.launch.profile import COLUMNS, HEADINGS, LineProfile, Profile
 from warpfrag.viz.explorer.page_builder import PAGE, colour_rules, fill_template
 
 STEPS = 20  # widths of a bar

@@ -1,0 +1,356 @@
+"""The operands of the matrix instruction at which a warp has stopped: the registers of each, and their matrices.
+
+mma names its operands in order; wgmma has A in registers or both in shared memory, by descriptors, and D is also C;
+ldmatrix, stmatrix, movmatrix and wmma's loads and stores move one fragment. The layouts are those of the instruction,
+so a matrix here is the one the tensor core reads, whatever the kernel intended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.formats.codes import code_dtype, from_codes
+from warpfrag.formats.number_formats import FORMATS, Format
+from warpfrag.machine.debugger.stepping import SteppedBatch, Stop
+from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
+from warpfrag.machine.interpreter.matrix_instructions import architecture_of, words_of
+from warpfrag.machine.interpreter.warp_state import WarpState
+from warpfrag.machine.ir.actions import LaneOp, MatrixOp, MemoryLoad, MemoryStore, Move, WarpCollective
+from warpfrag.machine.ir.program import (
+    DecodedInstruction,
+    Discard,
+    Immediate,
+    MemoryOperand,
+    PtxOperand,
+    Register,
+    SpecialRegister,
+    VectorOperand,
+)
+from warpfrag.machine.ir.scalar_types import TYPES, Type
+from warpfrag.machine.ir.state_spaces import SHARED_START
+from warpfrag.smem.descriptor import Descriptor
+from warpfrag.smem.shared_memory import Memory
+from warpfrag.smem.tensor_map import TensorMapFields
+from warpfrag.tensorcore.operand import AnyOperand, Metadata, Operand, Operands, Scale, operands_of
+from warpfrag.tensorcore.shared_operand import Shared
+
+WARPGROUP = 4  # warps
+B64 = TYPES["b64"]
+
+
+def matrix_action(inst: DecodedInstruction) -> MatrixOp:
+    """Return the action of a matrix instruction; raise InvalidOperand for any other."""
+    if not isinstance(inst.action, MatrixOp):
+        raise InvalidOperand(f"line {inst.line}: {inst.text} is no matrix instruction, so its registers are no matrix")
+    return inst.action
+
+
+def operands_at(inst: DecodedInstruction, arch: str) -> Operands:
+    """Return the operands of a matrix instruction, with the fragments of an architecture."""
+    form = matrix_action(inst).form
+    return operands_of(form, architecture_of(form, arch) if form.is_wmma else "")
+
+
+def ptx_operands(inst: DecodedInstruction) -> dict[str, PtxOperand]:
+    """Return the operand that an instruction names for each role, in the order of its text."""
+    action = matrix_action(inst)
+    form, sources = action.form, inst.sources
+    if action.operation == "wgmma":
+        roles = {"d": inst.results[0], "a": sources[0], "b": sources[1]}
+        return roles | ({"metadata": sources[2]} if form.operation.sparsity else {})
+    if form.op in {"mma", "mma.sp", "mma.sp::ordered_metadata", "wmma.mma"}:
+        roles = {"d": inst.results[0], **dict(zip("abc", sources, strict=False))}
+        rest = list(sources[3:])
+        if form.operation.sparsity:
+            roles["metadata"] = rest[0]
+            rest = rest[2:]
+        return roles | ({"scale_a": rest[0], "scale_b": rest[2]} if form.block_scale else {})
+    if form.op == "movmatrix":
+        return {"d": inst.results[0], "a": sources[0]}
+    role = next(iter(operands_of(form, "" if not form.is_wmma else "sm_90")))
+    return {role: inst.results[0] if inst.results else sources[1]}
+
+
+def operand_matrix(
+    state: WarpState, inst: DecodedInstruction, row: int, role: str, *, raw: bool = False
+) -> NDArray[Any]:
+    """Return the current matrix of an operand of a matrix instruction, in a warp or in its warpgroup."""
+    action, named = matrix_action(inst), ptx_operands(inst)
+    operands = operands_at(inst, state.launch.arch)
+    wanted = role.lower() if isinstance(role, str) else role
+    if wanted == "c" and action.operation == "wgmma":
+        wanted = "d"  # one set of registers
+    if wanted not in named:
+        raise InvalidOperand(f"expected an operand of {inst.name}: {', '.join(named)}; got {role!r}")
+    operand = operands[wanted]
+    group = _group(state, row, WARPGROUP if action.operation == "wgmma" else 1)
+    source = named[wanted]
+    if action.operation == "wgmma" and wanted in {"a", "b"} and not isinstance(source, VectorOperand):
+        if not isinstance(operand, Operand):
+            raise InvalidOperand(f"operand {wanted} of {inst.name} has no descriptor")
+        return _staged(state, inst, group, operand, source, raw=raw)
+    words = words_of(group, source)
+    whole = words if action.operation == "wgmma" else words[0]
+    return _unpacked(inst, operand, whole, raw=raw)
+
+
+def _group(state: WarpState, row: int, warps: int) -> LaneGroup:
+    """Return a warp, or its warpgroup, with all lanes."""
+    first = row - int(state.warp_index[row]) % warps
+    rows = np.arange(first, min(first + warps, state.warps))
+    return LaneGroup(state, rows, np.ones((len(rows), 32), np.bool_))
+
+
+def _staged(
+    state: WarpState, inst: DecodedInstruction, group: LaneGroup, operand: Operand, source: PtxOperand, *, raw: bool
+) -> NDArray[Any]:
+    """Return an operand in shared memory, through the descriptor in a register."""
+    word = int(group.read(source, B64)[0, 0])
+    block, stride = int(state.warp_block[group.warp_rows[0]]), state.memory.shared_stride
+    memory = state.memory.shared[block * stride : (block + 1) * stride]
+    tile = Shared(memory, Descriptor.decode(word), trans=_is_turned(inst, operand.role))
+    return operand.load(tile, raw=raw)
+
+
+def _is_turned(inst: DecodedInstruction, role: str) -> bool:
+    """Return True if the immediates of a wgmma make an operand MN-major."""
+    numbers = [operand.code(None) for operand in inst.sources if isinstance(operand, Immediate)]
+    flags = numbers[3 if matrix_action(inst).form.operation.sparsity else 2 :]
+    if not flags:
+        return False
+    return bool(flags[0] if role == "a" and len(flags) > 1 else flags[-1]) if role == "b" or len(flags) > 1 else False
+
+
+def _unpacked(inst: DecodedInstruction, operand: AnyOperand, words: NDArray[np.uint32], *, raw: bool) -> NDArray[Any]:
+    """Return the matrix of an operand in registers; immediates select the metadata and the scale factors."""
+    if isinstance(operand, Operand):
+        return operand.unpack(words, raw=raw)
+    chosen = words[..., 0]
+    if isinstance(operand, Metadata):
+        at = inst.sources.index(ptx_operands(inst)["metadata"])
+        selector = inst.sources[at + 1]
+        return operand.unpack(chosen, selector=selector.code(None) if isinstance(selector, Immediate) else 0)
+    return _scales(inst, operand, chosen, raw=raw)
+
+
+def _scales(inst: DecodedInstruction, operand: Scale, words: NDArray[np.uint32], *, raw: bool) -> NDArray[Any]:
+    """Return the scale factors of A or B that the byte and thread ids select."""
+    at = inst.sources.index(ptx_operands(inst)[operand.role])
+    ids = [item.code(None) for item in items_of(inst.sources[at + 1]) if isinstance(item, Immediate)]
+    return operand.unpack(words, byte_id=ids[0], thread_id=ids[1], raw=raw)
+
+
+def staged_offsets(state: WarpState, inst: DecodedInstruction, row: int) -> NDArray[np.int64]:
+    """Return the offsets of a wgmma's descriptor operands in the shared memory of the batch."""
+    group, named = _group(state, row, WARPGROUP), ptx_operands(inst)
+    operands, offsets = operands_at(inst, state.launch.arch), [np.zeros(0, np.int64)]
+    first = int(state.warp_block[group.warp_rows[0]]) * state.memory.shared_stride
+    for role in ("a", "b"):
+        operand = operands[role]
+        if not isinstance(named[role], VectorOperand) and isinstance(operand, Operand):
+            word = int(group.read(named[role], B64)[0, 0])
+            places = operand.addresses(word, trans=_is_turned(inst, role)).reshape(-1)
+            offsets.append(first + places[places < state.memory.shared_stride])
+    return np.concatenate(offsets)
+
+
+class BoxMap(Protocol):
+    """The parts of a `TensorMap` that determine the layout of a box in shared memory."""
+
+    fields: TensorMapFields
+
+    def memory(self, start: int = 0) -> Memory:
+        """Return the layout of a box that starts at an address."""
+
+
+class SharedView:
+    """The shared memory of one block: a view that changes as the kernel runs."""
+
+    start = SHARED_START
+
+    def __init__(self, memory: NDArray[np.uint8], end: int) -> None:
+        """Take the memory of one block, from address 0 on; the kernel's own part ends at `end`."""
+        self._memory, self.end = memory, end
+
+    def __repr__(self) -> str:
+        """Return a summary with the size and the addresses."""
+        return f"<shared memory of {self.end - self.start} bytes, {self.start:#x} to {self.end:#x}>"
+
+    @property
+    def bytes(self) -> NDArray[np.uint8]:
+        """Return the kernel's bytes, from `start` on; they are read-only."""
+        own = self._memory[self.start : self.end]
+        own.flags.writeable = False
+        return own
+
+    def as_matrix(
+        self,
+        memory: Memory | Descriptor | BoxMap,
+        shape: tuple[int, int] | None = None,
+        format: str | Format | None = None,  # noqa: A002 (the word for it)
+        *,
+        start: int | None = None,
+        operand: Operand | None = None,
+        trans: bool = False,
+        raw: bool = False,
+    ) -> NDArray[Any]:
+        """Return a matrix in shared memory in its natural dtype, or as unsigned codes with `raw=True`.
+
+        Through a `Memory`, with the shape and the number format of the matrix; its own `start` counts from address 0,
+        unless `start` is given. Through a `Descriptor`, with the operand of a wgmma that it is for. Through a
+        `TensorMap`, from the address `start` on: a box as a matrix of its rows.
+        """
+        if isinstance(memory, Descriptor):
+            if operand is None:
+                raise InvalidOperand("a descriptor needs operand=, such as wgmma.b: its shape and its number format")
+            moved = memory if start is None else memory.moved(start - memory.start)
+            return operand.load(Shared(self._memory[: self.end], moved, trans), raw=raw)
+        if isinstance(memory, Memory):
+            place = memory if start is None else replace(memory, start=start)
+            if shape is None or format is None:
+                raise InvalidOperand(
+                    f"a Memory needs shape=(rows, cols) and format=, such as 'f16'; got {quote(shape)}"
+                )
+            kind = format if isinstance(format, Format) else _format(format)
+            codes = place.read(self._memory[: self.end], shape, kind.bits).astype(code_dtype(kind))
+            return codes if raw else from_codes(kind, codes)
+        fields = getattr(memory, "fields", None)
+        if fields is None:
+            raise InvalidOperand(f"expected a Memory, a Descriptor or a TensorMap, got {quote(memory)}")
+        return self._box(memory, fields, self.start if start is None else start, raw=raw)
+
+    def _box(self, box: BoxMap, fields: TensorMapFields, start: int, *, raw: bool) -> NDArray[Any]:
+        """Return a box of a tensor map as a matrix, its rows one below the other."""
+        cols, *outer = fields.box_shape
+        rows, bits = int(np.prod(outer)), 8 * fields.element.bytes
+        codes = box.memory(start).read(self._memory[: self.end], (rows, cols), bits).astype(f"u{bits // 8}")
+        name = fields.element.format
+        return from_codes(FORMATS[name], codes) if not raw and name in FORMATS else codes
+
+
+def _format(name: object) -> Format:
+    """Return a number format by name."""
+    if not isinstance(name, str) or name not in FORMATS:
+        raise InvalidOperand(f"expected a number format, one of {', '.join(FORMATS)}; got {quote(name)}")
+    return FORMATS[name]
+
+
+B64 = TYPES["b64"]
+FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
+
+
+@dataclass(frozen=True)
+class OperandValues:
+    """One operand: as a matrix with its role and format, or as the values of 32 lanes."""
+
+    name: str
+    format: str
+    values: NDArray[Any]
+    is_result: bool
+    in_shared_memory: bool = False  # through a descriptor
+
+    @property
+    def is_matrix(self) -> bool:
+        """True if it is an operand of a matrix instruction."""
+        return self.values.ndim > 1
+
+
+@dataclass(frozen=True)
+class InstructionView:
+    """An instruction in one warp: its position, its active lanes and its operands; `instruction` is its name."""
+
+    stop: Stop
+    instruction: str
+    arch: str
+    operands: tuple[OperandValues, ...]
+
+    def __repr__(self) -> str:
+        """Return a summary with the stop and the operand names."""
+        return f"<{self.stop}; {', '.join(item.name for item in self.operands)}>"
+
+    @property
+    def is_matrix(self) -> bool:
+        """True if it is a matrix instruction."""
+        return any(item.is_matrix for item in self.operands)
+
+
+def sources_now(batch: SteppedBatch, inst: DecodedInstruction, row: int) -> list[OperandValues]:
+    """Return the operands that an instruction would read now."""
+    if isinstance(inst.action, MatrixOp):
+        roles = [role for role, operand in ptx_operands(inst).items() if not _is_result(inst, role, operand)]
+        if inst.action.operation == "wgmma":
+            roles.append("c")
+        return [_matrix(batch, inst, row, role, is_result=False) for role in roles]
+    guard = [] if inst.guard is None else [(inst.guard, TYPES["pred"])]
+    kinds = _kinds(inst, is_result=False)
+    pairs = [*guard, *((item, kinds.get(at)) for at, operand in enumerate(inst.sources) for item in items_of(operand))]
+    return [item for operand, kind in pairs if (item := _lanes(batch, row, operand, kind, is_result=False)) is not None]
+
+
+def results_now(batch: SteppedBatch, inst: DecodedInstruction, row: int) -> list[OperandValues]:
+    """Return the results of an instruction that has run."""
+    if isinstance(inst.action, MatrixOp):
+        roles = [role for role, operand in ptx_operands(inst).items() if _is_result(inst, role, operand)]
+        return [_matrix(batch, inst, row, role, is_result=True) for role in roles]
+    kinds = _kinds(inst, is_result=True)
+    pairs = [(item, kinds.get(at)) for at, operand in enumerate(inst.results) for item in items_of(operand)]
+    return [item for operand, kind in pairs if (item := _lanes(batch, row, operand, kind, is_result=True)) is not None]
+
+
+def _is_result(inst: DecodedInstruction, role: str, operand: PtxOperand) -> bool:
+    return bool(inst.results) and operand == inst.results[0] and (role == "d" or len(ptx_operands(inst)) == 1)
+
+
+def _matrix(batch: SteppedBatch, inst: DecodedInstruction, row: int, role: str, *, is_result: bool) -> OperandValues:
+    operands = operands_at(inst, batch.launch.arch)
+    format_name = operands["d" if role == "c" and matrix_action(inst).operation == "wgmma" else role].format.name
+    action = matrix_action(inst)
+    in_shared_memory = action.operation == "wgmma" and not isinstance(
+        ptx_operands(inst).get(role), VectorOperand | None
+    )
+    values = operand_matrix(batch, inst, row, role)
+    return OperandValues(role, format_name, values, is_result, in_shared_memory and role in {"a", "b"})
+
+
+def _kinds(inst: DecodedInstruction, *, is_result: bool) -> dict[int, Type]:
+    """Return the types of an instruction's operands, by operand number."""
+    action = inst.action
+    if isinstance(action, LaneOp | WarpCollective):
+        kinds = action.results if is_result else action.sources
+        return {at: kind for at, kind in enumerate(kinds) if kind is not None}
+    if isinstance(action, MemoryLoad | MemoryStore | Move):
+        return {0 if is_result or isinstance(action, Move) else 1: action.type}
+    return {}
+
+
+def _lanes(
+    batch: SteppedBatch, row: int, operand: PtxOperand, kind: Type | None, *, is_result: bool
+) -> OperandValues | None:
+    """Return the values of an operand in the lanes of a warp; None if it has none."""
+    group = LaneGroup(batch, np.array([row]), np.ones((1, 32), np.bool_))
+    if isinstance(operand, MemoryOperand):
+        base = operand.base.name if operand.base is not None else operand.name
+        offset = f"{operand.offset:+}" if operand.base is not None and operand.offset else ""
+        return OperandValues(f"[{base}{offset}]", "address", group.addresses(operand), is_result)
+    if isinstance(operand, Discard) or (isinstance(operand, Immediate) and kind is None):
+        return None
+    if isinstance(operand, Register):
+        own = kind if kind is not None and kind.bits <= operand.bits else TYPES.get(f"b{operand.bits}", TYPES["pred"])
+        name = f"!{operand.name}" if operand.negated else operand.name
+    elif isinstance(operand, SpecialRegister | Immediate):
+        own = kind or B64
+        name = operand.name if isinstance(operand, SpecialRegister) else "constant"
+    else:
+        return None
+    codes = group.read(operand, own)[0]
+    values = codes
+    if own.name in FLOATS:
+        values = codes.view(FLOATS[own.name])
+    elif own.kind == "s":
+        values = codes.view(f"i{codes.dtype.itemsize}")
+    return OperandValues(name, own.name, values.copy(), is_result)

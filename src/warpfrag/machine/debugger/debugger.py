@@ -1,0 +1,552 @@
+"""The debugger of a launch: run to a breakpoint or a watchpoint, step a warp, inspect registers and memory.
+
+The vocabulary is that of cuda-gdb. The `focus` is the warp that commands apply to if they name no block or warp: the
+first of those that stopped. Warps at the same instruction stop together. Debugging does not change the kernel's
+results: the launch runs on the reference engine, with the same scheduler.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.errors import InvalidOperand, WarpfragError, quote
+from warpfrag.formats.float_environment import exact_floats
+from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.debugger.debug_views import (
+    InstructionView,
+    SharedView,
+    operand_matrix,
+    ptx_operands,
+    results_now,
+    sources_now,
+)
+from warpfrag.machine.debugger.stepping import (
+    Breakpoint,
+    Position,
+    SteppedBatch,
+    Stop,
+    StopReason,
+    ThreadAt,
+    WatchAccess,
+    Watchpoint,
+)
+from warpfrag.machine.interpreter.device_memory import DeviceMemory, MemoryAccess
+from warpfrag.machine.interpreter.warp_state import LaunchConfig, LaunchPart, LaunchTally
+from warpfrag.machine.ir.actions import MatrixOp
+from warpfrag.machine.ir.program import DecodedInstruction, Program, Register, SourceLine, registers_of
+from warpfrag.smem.shared_memory import is_whole
+from warpfrag.tensorcore.operand import Operand
+
+Block = tuple[int, int, int]
+
+
+class WarpRegisters(dict[str, "NDArray[Any]"]):
+    """The registers of a warp by name: copies of the codes of its 32 lanes, as unsigned integers."""
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Return the codes of a register, uint[32]."""
+        if isinstance(name, str) and name in self:
+            return super().__getitem__(name)
+        raise InvalidOperand(f"expected a register of this kernel, got {quote(name)}; it has {len(self)}")
+
+    def __repr__(self) -> str:
+        """Return a summary with the number of registers and the first names."""
+        return f"<{len(self)} registers of a warp: {', '.join(list(self)[:4])}, ...>"
+
+    def as_float(self, name: str) -> NDArray[Any]:
+        """Return a register of 16, 32 or 64 bits as floating-point numbers."""
+        codes = self[name]
+        if codes.dtype.itemsize < 2 or codes.dtype.kind != "u":
+            raise InvalidOperand(f"{name} has {codes.dtype.itemsize * 8} bits: no floating-point number")
+        return codes.view(f"f{codes.dtype.itemsize}")
+
+    def as_matrix(self, operand: Operand, names: Sequence[str], *, raw: bool = False) -> NDArray[Any]:
+        """Return registers as the matrix they hold for an operand such as `wf.get(...).a`."""
+        columns: list[NDArray[np.uint32]] = []
+        for codes in (self[name] for name in names):
+            wide = np.ascontiguousarray(codes).astype(f"u{max(4, codes.dtype.itemsize)}")
+            columns += [wide.view(np.uint32).reshape(LANES, -1)[:, at] for at in range(wide.dtype.itemsize // 4)]
+        return operand.unpack(np.ascontiguousarray(np.stack(columns, axis=-1)), raw=raw)
+
+
+class Debugger:
+    """A launch that stops at breakpoints and watchpoints; `Kernel.debug` creates it, and `with` ends it."""
+
+    def __init__(
+        self,
+        program: Program,
+        config: LaunchConfig,
+        memory: DeviceMemory,
+        waves: Iterator[list[Block]],
+        sources: Mapping[int, SourceLine],
+    ) -> None:
+        """Prepare the launch; nothing runs yet."""
+        self.program, self.config, self.memory, self.sources = program, config, memory, sources
+        self.breakpoints: list[Breakpoint] = []
+        self.watchpoints: list[Watchpoint] = []
+        self.stop: Stop | None = None
+        self.is_finished = False
+        self._waves = waves
+        self._tally = LaunchTally(
+            np.zeros(len(program.instructions), np.int64), np.zeros(len(program.instructions), np.uint8)
+        )
+        self._batch: SteppedBatch | None = None
+        self._row = 0  # the warp that has the focus
+        self._is_at_stop = False  # breakpoints of the position have stopped it already
+        self._visits: Counter[int] = Counter()
+        self._names: dict[str, Register] = {}
+        for inst in program.instructions:
+            for operand in (*inst.results, *inst.sources, *inst.memory_results):
+                self._names |= {item.name: item for item in registers_of(operand) if item.name not in self._names}
+            if inst.guard is not None:
+                self._names.setdefault(inst.guard.name, inst.guard)
+
+    def __enter__(self) -> Self:
+        """Return the debugger itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End the launch: arrays keep what was stored so far, and the rest does not run."""
+        self.is_finished = True
+
+    def __repr__(self) -> str:
+        """Return the kernel and its current stop."""
+        state = "finished" if self.is_finished else "not started" if self.stop is None else str(self.stop)
+        return f"<Debugger of {self.program.name}: {state}>"
+
+    # --- where to stop
+
+    def break_at(
+        self,
+        line: int | None = None,
+        opcode: str | None = None,
+        *,
+        source: int | None = None,
+        condition: Callable[[Debugger], object] | None = None,
+        block: int | Sequence[int] | None = None,
+        warp: int | None = None,
+        ignore: int = 0,
+    ) -> Breakpoint:
+        """Stop before the instruction of a line, before those with an opcode ("mma", "ld.global"), or before all.
+
+        `source` is a line of the kernel's own source, known from .loc. `condition(debugger)` is called with the focus
+        on each warp at the instruction. `block` and `warp` restrict it to those; the first `ignore` visits do not stop.
+        """
+        for name, number in (("line", line), ("source", source), ("warp", warp), ("ignore", ignore)):
+            if number is not None and not (is_whole(number) and number >= 0):
+                raise InvalidOperand(f"expected {name} as a number, got {quote(number)}")
+        if opcode is not None and not isinstance(opcode, str):
+            raise InvalidOperand(
+                f"expected an opcode, or its first words, such as 'mma' or 'ld.global'; got {quote(opcode)}"
+            )
+        if condition is not None and not callable(condition):
+            raise InvalidOperand(f"expected condition as a function of the debugger, got {quote(condition)}")
+        place = None if block is None else _index(block)
+        point = Breakpoint(line, opcode, source, condition, place, warp, ignore)
+        if not any(point.names(inst, self.sources.get(inst.line)) for inst in self.program.instructions):
+            lines = sorted({inst.line for inst in self.program.instructions})
+            near = [str(number) for number in lines if line is not None and abs(number - line) <= 2]
+            wanted = ", ".join(
+                f"{name} {value}"
+                for name, value in (("line", line), ("opcode", opcode), ("source line", source))
+                if value is not None
+            )
+            hint = f"; instructions are near it on line {', '.join(near)}" if near else ""
+            raise InvalidOperand(
+                f"{self.program.name} has no instruction at {wanted or 'all'}{hint}: lines {lines[0]} to {lines[-1]}"
+            )
+        self.breakpoints.append(point)
+        return point
+
+    def watch(
+        self,
+        array: object = None,
+        index: int | tuple[int, ...] | None = None,
+        *,
+        shared: int | None = None,
+        size: int = 4,
+        block: int | Sequence[int] = 0,
+        access: WatchAccess = "write",
+    ) -> Watchpoint:
+        """Stop after every instruction that writes an element of an argument, all of it, or bytes in shared memory.
+
+        `shared` is an address as the kernel uses it, in the memory of `block`. `access` may be "read" or "any".
+        """
+        if not (isinstance(access, str) and access in {"write", "read", "any"}):
+            raise InvalidOperand(f"expected access write, read or any, got {quote(access)}")
+        if not is_whole(size) or size < 1 or not (shared is None or is_whole(shared)):
+            raise InvalidOperand(f"expected size and shared in bytes, got {quote(size)} and {quote(shared)}")
+        if (array is None) == (shared is None):
+            raise InvalidOperand("expected an array among the arguments, or shared= with an address")
+        if shared is not None:
+            if not SharedView.start <= shared <= self.shared_end - size:
+                text = f"{SharedView.start:#x} to {self.shared_end:#x}"
+                raise InvalidOperand(f"expected {size} bytes in shared memory, which is {text}; got {shared:#x}")
+            point = Watchpoint("shared", int(shared), size, access, _index(block))
+        else:
+            point = Watchpoint("global", *self._element(array, index), access)
+        self.watchpoints.append(point)
+        return point
+
+    def delete(self, point: Breakpoint | Watchpoint) -> None:
+        """Remove a breakpoint or watchpoint."""
+        if not any(point is item for item in [*self.breakpoints, *self.watchpoints]):
+            raise InvalidOperand(f"expected a breakpoint or watchpoint of this debugger, got {quote(point)}")
+        if isinstance(point, Breakpoint):
+            self.breakpoints.remove(point)
+        else:
+            self.watchpoints.remove(point)
+
+    def _element(self, array: object, index: int | tuple[int, ...] | None) -> tuple[int, int]:
+        """Return the address and the size of an element of an argument, or of all of it."""
+        values = getattr(array, "array", array)
+        values = values if isinstance(values, np.ndarray) else np.asarray(values)
+        key: Any = (...,) if index is None else (*index, ...) if isinstance(index, tuple) else (index, ...)
+        try:
+            span = values[key]
+        except (IndexError, ValueError, TypeError, OverflowError) as error:
+            raise InvalidOperand(
+                f"expected an index of an array of shape {values.shape}, got {quote(index)}: {error}"
+            ) from None
+        place = span.__array_interface__["data"][0]
+        for allocation in self.memory.allocations:
+            first = allocation.data.__array_interface__["data"][0]
+            if first <= place < first + len(allocation.data):
+                return allocation.start + place - first, int(span.nbytes)
+        raise InvalidOperand(f"expected an array among the arguments of this launch, got {quote(array)}")
+
+    # --- going on
+
+    @exact_floats
+    def run(self) -> Stop | None:
+        """Start, or continue to the next breakpoint or watchpoint; return None when the kernel has ended."""
+        return self._go(None)
+
+    continue_ = run
+
+    @exact_floats
+    def step(self, count: int = 1) -> Stop | None:
+        """Run `count` instructions of the warp that has the focus; other warps run as the scheduler decides.
+
+        A breakpoint or a watchpoint on the way also stops it. Return None when the kernel has ended.
+        """
+        if not is_whole(count) or count < 1:
+            raise InvalidOperand(f"expected a count of instructions from 1 on, got {quote(count)}")
+        stop = self.stop
+        for _ in range(count):
+            stop = self._go(self._row)
+            if stop is None or stop.reason != "step":
+                break
+        return stop
+
+    def _go(self, stepped: int | None) -> Stop | None:
+        """Run until the next stop; `stepped` is the warp that runs one instruction."""
+        if self.is_finished:
+            raise InvalidOperand("the kernel has ended: start another debugger")
+        is_moved = not self._is_at_stop and stepped is not None and self.stop is None
+        try:
+            with np.errstate(all="ignore"):
+                while (position := self._position()) is not None:
+                    if not self._is_at_stop:
+                        if (stop := self._hit(position)) is not None:
+                            return stop
+                        if stepped is not None and is_moved and self._has_focus(position, stepped):
+                            return self._stopped("step", position, [stepped])
+                    ran = self._has_row(position, stepped)
+                    if (stop := self._advance(position)) is not None:
+                        return stop
+                    is_moved = is_moved or ran
+        except WarpfragError:
+            self.is_finished = True
+            raise
+        self.is_finished, self.stop = True, None
+        return None
+
+    def _position(self) -> Position | None:
+        """Return the next position, in this wave of blocks or in the next."""
+        while True:
+            if self._batch is not None:
+                position = self._batch.next_position()
+                if position is not None:
+                    return position
+                self._row = 0
+            blocks = next(self._waves, None)
+            if blocks is None:
+                return None
+            self._batch = SteppedBatch(LaunchPart(self.program, self.config, self.memory, blocks, self._tally))
+
+    def _hit(self, position: Position) -> Stop | None:
+        """Return the stop of the first breakpoint that applies to warps at a position."""
+        batch = self.batch
+        inst = batch.inst_at(position)
+        for point in self.breakpoints:
+            if not point.enabled or not point.names(inst, self.sources.get(inst.line)):
+                continue
+            rows = [row for row in self._rows(position) if self._is_met(point, row)]
+            if not rows:
+                continue
+            point.hits += len(rows)
+            rows = rows[max(0, len(rows) - max(0, point.hits - point.ignore)) :] if point.ignore else rows
+            if rows and point.hits > point.ignore:
+                return self._stopped("breakpoint", position, rows, point)
+        return None
+
+    def _is_met(self, point: Breakpoint, row: int) -> bool:
+        """Return True if a breakpoint applies to a warp."""
+        block, warp = self._place(row)
+        if (point.block is not None and block != point.block) or (point.warp is not None and warp != point.warp):
+            return False
+        if point.condition is None:
+            return True
+        before, self._row = self._row, row
+        try:
+            return bool(point.condition(self))
+        finally:
+            self._row = before
+
+    def _rows(self, position: Position) -> list[int]:
+        """Return the warps that run the instruction at a position: those with a lane whose guard holds."""
+        group = self.batch.active_part(self.batch.inst_at(position), position.group)
+        return [int(row) for row in group.active_rows]
+
+    def _has_row(self, position: Position, row: int | None) -> bool:
+        return row is not None and bool(position.group.mask[position.group.warp_rows == row].any())
+
+    def _has_focus(self, position: Position, row: int) -> bool:
+        """Return True if a warp has finished its single step: it is at its next instruction, or it has ended."""
+        return self._has_row(position, row) or not bool(self.batch.alive[row].any())
+
+    def _stopped(
+        self, reason: StopReason, position: Position, rows: list[int], point: Breakpoint | None = None
+    ) -> Stop:
+        """Stop before an instruction, with the focus on the first of some warps."""
+        inst = self.batch.inst_at(position)
+        present = [row for row in rows if self._has_row(position, row)] or self._rows(position) or rows
+        self._row, self._is_at_stop = present[0], True
+        mask = position.group.mask[position.group.warp_rows == present[0]].any(axis=0)
+        self.stop = Stop(
+            reason, inst.line, inst.text, self.sources.get(inst.line), tuple(self._place(row) for row in present),
+            sum(1 << lane for lane in np.nonzero(mask)[0].tolist()), point, visit=self._visits[position.at],
+        )  # fmt: skip
+        return self.stop
+
+    def _advance(self, position: Position) -> Stop | None:
+        """Run an instruction; return the stop if it triggered a watchpoint."""
+        self._is_at_stop = False
+        batch, watched = self.batch, [point for point in self.watchpoints if point.enabled]
+        before = [self._contents(point) for point in watched]
+        self.memory.accesses = [] if watched else None
+        try:
+            if batch.advance():
+                self._visits[position.at] += 1
+            accesses = self.memory.accesses or []
+        finally:
+            self.memory.accesses = None
+        for point, old in zip(watched, before, strict=True):
+            threads = [thread for access in accesses for thread in self._accessors(point, access)]
+            if threads:
+                return self._watched(position, point, old, list(dict.fromkeys(threads)))
+        return None
+
+    def _watched(self, position: Position, point: Watchpoint, old: bytes, numbers: list[int]) -> Stop:
+        """Stop after an instruction that accessed watched bytes, with the focus on the first warp that did."""
+        point.hits += 1
+        inst = self.batch.inst_at(position)
+        threads = [ThreadAt(*self._place(number // LANES), number % LANES) for number in sorted(numbers)]
+        self._row = min(numbers) // LANES
+        rows = sorted({number // LANES for number in numbers})
+        lanes = sum(1 << number % LANES for number in set(numbers) if number // LANES == self._row)
+        self.stop = Stop(
+            "watchpoint", inst.line, inst.text, self.sources.get(inst.line), tuple(map(self._place, rows)), lanes,
+            point, tuple(threads), old, self._contents(point), self._visits[position.at],
+        )  # fmt: skip
+        return self.stop
+
+    def _span(self, point: Watchpoint) -> tuple[NDArray[np.uint8], int] | None:
+        """Return the buffer of watched bytes and their offset in it; None while their block is not running."""
+        if point.space == "global":
+            for allocation in self.memory.allocations:
+                if allocation.start <= point.address < allocation.end:
+                    return allocation.data, point.address - allocation.start
+        elif point.block in self.batch.blocks:
+            number = self.batch.blocks.index(point.block)
+            return self.memory.shared, number * self.memory.shared_stride + point.address
+        return None
+
+    def _contents(self, point: Watchpoint) -> bytes:
+        span = self._span(point)
+        return b"" if span is None else span[0][span[1] : span[1] + point.size].tobytes()
+
+    def _accessors(self, point: Watchpoint, access: MemoryAccess) -> list[int]:
+        """Return the threads of an access that touch watched bytes."""
+        span = self._span(point)
+        if span is None or access.buffer is not span[0] or point.access not in {"any", KINDS[access.writes]}:
+            return []
+        first = span[1]
+        touches = (access.offsets < first + point.size) & (access.offsets + access.size > first)
+        return [int(number) for number in np.asarray(access.threads)[touches]]
+
+    # --- looking
+
+    @property
+    def batch(self) -> SteppedBatch:
+        """The blocks that are running."""
+        if self._batch is None:
+            raise InvalidOperand("nothing has run yet: call run() or step() first")
+        return self._batch
+
+    @property
+    def shared_end(self) -> int:
+        """The first address after shared memory."""
+        return self.program.dynamic_start + self.config.shared
+
+    @property
+    def instruction(self) -> DecodedInstruction:
+        """The next instruction of the warp that has the focus."""
+        row, batch = self._row, self.batch
+        position = batch.position
+        if position is not None and self._has_row(position, row):
+            return batch.inst_at(position)
+        alive = batch.alive[row]
+        return self.program.instructions[int(batch.pc[row][alive].min() if alive.any() else batch.pc[row].max())]
+
+    @property
+    def visit(self) -> int:
+        """The number of earlier runs of the next instruction, by any warps."""
+        position = self.batch.position
+        return 0 if position is None else self._visits[position.at]
+
+    def focus(self, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> tuple[Block, int]:
+        """Set the focus to a warp, if one is given, and return the block and warp that have it."""
+        if block is not None or warp is not None:
+            self._row = self._row_of(block, warp)
+        return self._place(self._row)
+
+    def registers(self, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> WarpRegisters:
+        """Return all registers of a warp, by name."""
+        row = self._row_of(block, warp)
+        registers = self.batch.registers
+        return WarpRegisters({name: registers[item.index][row].copy() for name, item in self._names.items()})
+
+    def register(self, name: str, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> NDArray[Any]:
+        """Return a register of a warp: the codes of its 32 lanes."""
+        if not isinstance(name, str) or name not in self._names:
+            raise InvalidOperand(
+                f"expected a register of {self.program.name}, got {quote(name)}; it has {len(self._names)}"
+            )
+        codes: NDArray[Any] = self.batch.registers[self._names[name].index][self._row_of(block, warp)].copy()
+        return codes
+
+    def matrix(
+        self,
+        role: str,
+        *,
+        line: int | None = None,
+        block: int | Sequence[int] | None = None,
+        warp: int | None = None,
+        raw: bool = False,
+    ) -> NDArray[Any]:
+        """Return an operand of a matrix instruction as a matrix: "a", "b", "c", "d", "metadata", ...
+
+        The instruction is the next one, or the one at `line`. For wgmma it is the matrix of the warpgroup; operands in
+        shared memory are read there. D has its new values after the instruction has run: step, then pass its line.
+        """
+        return operand_matrix(self.batch, self._matrix_inst(line), self._row_of(block, warp), role, raw=raw)
+
+    def explain(self) -> InstructionView:
+        """Run the next instruction of the warp that has the focus; return its operands before and its results after.
+
+        The debugger then stops at the warp's next instruction, or at a breakpoint.
+        """
+        if self.stop is None:
+            self.step()
+        stop, row, inst = self.stop, self._row, self.instruction
+        if stop is None:
+            raise InvalidOperand("the kernel has ended: there is no next instruction")
+        batch = self.batch
+        sources = sources_now(batch, inst, row)
+        self.step()
+        return InstructionView(stop, inst.name, self.config.arch, (*sources, *results_now(batch, inst, row)))
+
+    def operands(self, line: int | None = None) -> tuple[str, ...]:
+        """Return the operand names of the next matrix instruction, or of the one at a line."""
+        return tuple(ptx_operands(self._matrix_inst(line)))
+
+    def _matrix_inst(self, line: int | None) -> DecodedInstruction:
+        if line is None:
+            return self.instruction
+        for inst in self.program.instructions:
+            if is_whole(line) and inst.line == line and isinstance(inst.action, MatrixOp):
+                return inst
+        lines = sorted({inst.line for inst in self.program.instructions if isinstance(inst.action, MatrixOp)})
+        known = ", ".join(map(str, lines[:8])) + (", ..." if len(lines) > 8 else "")
+        raise InvalidOperand(f"line {quote(line)} is no matrix instruction; lines of such are {known or 'none'}")
+
+    @property
+    def shared(self) -> SharedView:
+        """The shared memory of the block that has the focus."""
+        number = int(self.batch.warp_block[self._row])
+        stride = self.memory.shared_stride
+        return SharedView(self.memory.shared[number * stride : (number + 1) * stride], self.memory.shared_end)
+
+    def backtrace(self, *, lane: int | None = None) -> list[tuple[int, SourceLine | None]]:
+        """Return the next line and those of the calls around it, innermost first, each with its source line.
+
+        It is the backtrace of the first live lane of the focus, or of `lane`.
+        """
+        batch, row = self.batch, self._row
+        alive = np.nonzero(batch.alive[row])[0]
+        chosen = int(alive[0]) if lane is None and len(alive) else lane or 0
+        depth = int(batch.calls.depth[row, chosen])
+        callers = [int(batch.calls.callers[row, chosen, level]) for level in range(depth - 1, -1, -1)]
+        lines = [self.instruction.line, *(self.program.instructions[at].line for at in callers)]
+        return [(line, self.sources.get(line)) for line in lines]
+
+    def warps(self) -> list[tuple[Block, int, str, int]]:
+        """Return all running warps: block, warp, "running", "waiting" or "exited", and the first line of a lane."""
+        batch, position = self.batch, self.batch.position
+        rows = []
+        for row in range(batch.warps):
+            alive, waiting = batch.alive[row], batch.waiting[row]
+            state = "exited" if not alive.any() else "waiting" if (waiting | ~alive).all() else "running"
+            at = int(batch.pc[row][alive].min()) if alive.any() else len(self.program.instructions) - 1
+            if position is not None and self._has_row(position, row):
+                at = position.at
+            rows.append(
+                (*self._place(row), state, self.program.instructions[min(at, len(self.program.instructions) - 1)].line)
+            )
+        return rows
+
+    def _place(self, row: int) -> tuple[Block, int]:
+        batch = self.batch
+        return batch.blocks[int(batch.warp_block[row])], int(batch.warp_index[row])
+
+    def _row_of(self, block: int | Sequence[int] | None, warp: int | None) -> int:
+        """Return the row of a warp among those that are running; omitted arguments are those of the focus."""
+        batch = self.batch
+        own, mine = self._place(self._row)
+        wanted = own if block is None else _index(block)
+        number = mine if warp is None else warp
+        if wanted not in batch.blocks:
+            running = f"{batch.blocks[0]} to {batch.blocks[-1]}"
+            raise InvalidOperand(f"expected a block that runs now, {running}; got {wanted}")
+        if not is_whole(number) or not 0 <= number < self.config.warps:
+            raise InvalidOperand(f"expected a warp below {self.config.warps}, got {quote(number)}")
+        return batch.blocks.index(wanted) * self.config.warps + int(number)
+
+
+KINDS = {True: "write", False: "read"}
+
+
+def _index(block: int | Sequence[int]) -> Block:
+    """Return the index of a block; missing axes are 0."""
+    axes = list(block) if isinstance(block, Sequence) else [block]
+    if not 1 <= len(axes) <= 3 or not all(is_whole(axis) and axis >= 0 for axis in axes):
+        raise InvalidOperand(f"expected block as one to three indices, got {quote(block)}")
+    x, y, z = (*map(int, axes), 0, 0)[:3]
+    return x, y, z

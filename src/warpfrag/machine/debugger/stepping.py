@@ -1,0 +1,169 @@
+"""Breakpoints on instructions, watchpoints on memory, and the stops of a debugger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from warpfrag.machine.interpreter.lane_group import LaneGroup
+from warpfrag.machine.interpreter.warp_batch import WarpBatch
+from warpfrag.machine.ir.program import DecodedInstruction, SourceLine
+
+StopReason = Literal["breakpoint", "watchpoint", "step"]
+WatchAccess = Literal["write", "read", "any"]
+
+
+@dataclass(eq=False)
+class Breakpoint:
+    """Stops before an instruction, in every warp or in some; `Debugger.break_at` creates it.
+
+    The first `ignore` visits do not stop; `hits` counts the visits of warps that satisfy the condition.
+    """
+
+    line: int | None = None
+    opcode: str | None = None
+    source: int | None = None
+    condition: Callable[..., object] | None = None
+    block: tuple[int, int, int] | None = None
+    warp: int | None = None
+    ignore: int = 0
+    enabled: bool = True
+    hits: int = 0
+
+    def names(self, inst: DecodedInstruction, source: SourceLine | None) -> bool:
+        """Return True if it stops at an instruction; an opcode may be a prefix, word by word."""
+        if self.line is not None and inst.line != self.line:
+            return False
+        if self.source is not None and (source is None or self.source not in _lines_of(source)):
+            return False
+        return self.opcode is None or f"{inst.name}.".startswith(f"{self.opcode.rstrip('.')}.")
+
+
+def _lines_of(source: SourceLine) -> set[int]:
+    """Return the line itself and the lines of the calls that it was inlined through."""
+    lines = {source.line}
+    while source.inlined_at is not None:
+        source = source.inlined_at
+        lines.add(source.line)
+    return lines
+
+
+@dataclass(eq=False)
+class Watchpoint:
+    """Stops after an instruction that accesses some bytes; `Debugger.watch` creates it."""
+
+    space: Literal["global", "shared"]
+    address: int
+    size: int
+    access: WatchAccess = "write"
+    block: tuple[int, int, int] | None = None  # of shared memory
+    enabled: bool = True
+    hits: int = 0
+
+
+class ThreadAt(NamedTuple):
+    """A thread: its block, its warp in the block, and its lane."""
+
+    block: tuple[int, int, int]
+    warp: int
+    lane: int
+
+    def __str__(self) -> str:
+        """Return the thread as messages name it."""
+        return f"block {self.block}, warp {self.warp}, lane {self.lane}"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The position of a stopped kernel: before the instruction of `line`, or, at a watchpoint, after it.
+
+    `warps` are the (block, warp) that stopped together; the first has the focus. At a watchpoint `threads` are those
+    that accessed the bytes, and `old` and `new` their contents before and after.
+    """
+
+    reason: StopReason
+    line: int
+    text: str
+    source: SourceLine | None
+    warps: tuple[tuple[tuple[int, int, int], int], ...]
+    lanes: int  # mask of the focus's lanes that run the instruction
+    cause: Breakpoint | Watchpoint | None = None
+    threads: tuple[ThreadAt, ...] = ()
+    old: bytes = b""
+    new: bytes = b""
+    visit: int = field(default=0)
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        """The block that has the focus."""
+        return self.warps[0][0]
+
+    @property
+    def warp(self) -> int:
+        """The warp of the block that has the focus."""
+        return self.warps[0][1]
+
+    def __str__(self) -> str:
+        """Return one line, in a debugger's style."""
+        where = f" ({self.source})" if self.source is not None else ""
+        return f"{self.reason} at line {self.line}{where}, block {self.block}, warp {self.warp}: {self.text}"
+
+
+class Position(NamedTuple):
+    """The next instruction, the end of its basic block, and the lanes that are at it."""
+
+    at: int
+    end: int
+    group: LaneGroup
+
+
+class SteppedBatch(WarpBatch):
+    """A batch of blocks that runs one instruction at a time."""
+
+    position: Position | None = None
+
+    def run_block(self, start: int, group: LaneGroup) -> None:
+        """Begin a time slice; its instructions wait for `advance`."""
+        self.begin_slice(start, group)
+        self.position = Position(start, self.program.ends[start], group)
+
+    def next_position(self) -> Position | None:
+        """Return the next position; None when all lanes have exited."""
+        while True:
+            if self.position is None and not self.schedule_next():
+                return None
+            if self.position is not None and self._is_complete(self.position):
+                return self.position
+
+    def _is_complete(self, position: Position) -> bool:
+        """Return True if all lanes that the instruction needs are here; otherwise make these lanes wait."""
+        inst = self.inst_at(position)
+        self.line = inst.line
+        if not inst.action.is_collective:
+            return True
+        active = self.active_part(inst, position.group)
+        if self.all_arrived(position.at, inst, position.group, active):
+            return True
+        self.position = None
+        return False
+
+    def inst_at(self, position: Position) -> DecodedInstruction:
+        """Return the instruction at a position."""
+        return self.program.instructions[position.at]
+
+    def advance(self) -> bool:
+        """Run the instruction at `next_position`; return False if its lanes went to sleep instead."""
+        position = self.next_position()
+        if position is None:
+            return False
+        at, end, group = position
+        self.position = None
+        if not self.run_inst(at, group):
+            return False
+        if not self.inst_at(position).action.ends_block:
+            if at + 1 == end:
+                group.put(self.pc, end)
+            else:
+                self.position = Position(at + 1, end, group)
+        return True

@@ -1,0 +1,345 @@
+"""Barriers of a block (bar, barrier) and of a cluster (barrier.cluster); barriers in memory are in `mbarriers`.
+
+`LivelockDetector` finds deadlocks of lanes that read memory in a loop: spin locks, flags, and the grid barrier
+(`launch.options`). No lane sleeps there, so such a launch would end only at its instruction limit. It is in a livelock
+if every lane that can run returns to an earlier state, with the same program counter, registers and local memory, and
+no lane has changed other memory in between: it can only repeat. Lanes at barriers wait for these lanes.
+
+Only a batch with all blocks of the grid is checked: otherwise, a block that has not started might change the memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.errors import PtxError
+from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.interpreter.lane_group import LaneGroup
+from warpfrag.machine.interpreter.warp_state import WarpState
+from warpfrag.machine.ir.actions import Barrier, ClusterBarrier
+from warpfrag.machine.ir.program import DecodedInstruction, polls
+from warpfrag.machine.ir.scalar_types import TYPES
+
+NOWHERE = -1
+MAX_NAMED = 4  # maximum number of blocks listed in a message
+
+
+class LivelockDetector:
+    """Tracks lanes that read memory in a loop."""
+
+    def __init__(self, state: WarpState) -> None:
+        """Start with no lane in a loop."""
+        self.state = state
+        x, y, z = state.launch.grid
+        self.is_judged = len(state.blocks) == x * y * z and bool(state.program.polling)
+        self.polled = np.full(
+            state.waiting.shape, NOWHERE, np.int64
+        )  # the block of instructions in which a lane last read memory
+        self.level = 0  # the quanta of time slices that all lanes had at the last check
+        self.progress, self.looks = 0, 0  # checks since the last change of memory
+        self.seen = b""  # the state at the last earlier check whose number was a power of two
+        self.slices = state.slices.copy()  # each lane's slices at that check
+
+    def note(self, start: int, group: LaneGroup) -> None:
+        """Record that lanes run a block of instructions that reads memory which others may change."""
+        if self.is_judged:
+            group.put(self.polled, start)
+
+    def is_reached(self, level: int, runnable: NDArray[np.bool_], *, has_sleepers: bool) -> bool:
+        """Return True if nothing can change any more, now that all runnable lanes have had `level` quanta.
+
+        Return False if lanes sleep at an mbarrier, since they may wake when their time limit has passed.
+        """
+        state = self.state
+        self.level = level
+        if not self.is_judged:
+            return False
+        if state.progress != self.progress or has_sleepers:
+            self.progress, self.looks, self.seen = state.progress, 0, b""
+            return False
+        now = state.digest()
+        if now == self.seen and (state.slices > self.slices)[runnable].all():
+            return True
+        self.looks += 1
+        if self.looks & (self.looks - 1) == 0:  # finds cycles of any length
+            self.seen, self.slices = now, state.slices.copy()
+        return False
+
+    def deadlock(self) -> tuple[int, str] | None:
+        """Return the line and the message: lanes that read, by line, and exited blocks; None if no lane reads."""
+        state = self.state
+        reading = state.alive & ~state.waiting & (self.polled != NOWHERE)
+        texts, lines = [], []
+        for start in np.unique(self.polled[reading]).tolist():
+            lanes = reading & (self.polled == start)
+            warp, lane = (int(index) for index in np.argwhere(lanes)[0])
+            instructions = state.program.instructions[start : state.program.ends[start]]
+            inst = next(inst for inst in instructions if polls(inst.action))
+            count = int(lanes.sum())
+            others = f" and {count - 1} more" if count > 1 else ""
+            texts.append(
+                f"{inst.name} at line {inst.line} of {state.thread_name(warp, lane)}{others} reads the same again"
+            )
+            lines.append(inst.line)
+        if not texts:
+            return None
+        alive = state.alive.reshape(len(state.blocks), -1)
+        gone = [f"({', '.join(map(str, block))})" for at, block in enumerate(state.blocks) if not alive[at].any()]
+        if gone:
+            more = f" and {len(gone) - MAX_NAMED} more" if len(gone) > MAX_NAMED else ""
+            texts.append(f"blocks that have exited: {', '.join(gone[:MAX_NAMED])}{more}")
+        return lines[0], f"deadlock: {'; '.join(texts)}"
+
+
+MAX_BARRIERS = 16
+U32, PRED = TYPES["u32"], TYPES["pred"]
+
+
+@dataclass
+class BarrierState:
+    """One barrier of one block: the lanes that wait at it, and the number that arrived without waiting.
+
+    `partial` has the lanes that an aligned instruction still lacks, by line and warp. Other lanes of the warp came
+    earlier because the scheduler let them pass; that matters only if these lanes never come.
+    """
+
+    here: NDArray[np.bool_]  # [warps of the block, lanes]
+    arrived: int = 0
+    expected: int = 0
+    votes: NDArray[np.bool_] | None = None
+    line: int = 0
+    waiters: list[tuple[Barrier, DecodedInstruction, int, NDArray[np.bool_]]] = field(default_factory=list)
+    partial: dict[tuple[int, int], tuple[str, NDArray[np.bool_]]] = field(default_factory=dict)
+
+
+class BlockBarriers:
+    """The barriers of all blocks of a batch; `states` has those that lanes have reached, by block and number."""
+
+    def __init__(self, state: WarpState) -> None:
+        """Start without waiting lanes; `divergent` collects findings at barriers that only part of a warp reaches."""
+        self.state = state
+        self.per_block = state.launch.warps
+        self.states: dict[tuple[int, int], BarrierState] = {}
+        self.divergent: dict[int, str] = {}  # line -> description
+
+    def arrive(self, inst: DecodedInstruction, action: Barrier, group: LaneGroup) -> None:
+        """Let lanes arrive at a barrier, and wait there unless it is bar.arrive."""
+        state = self.state
+        operands = list(inst.sources)
+        vote = operands.pop() if action.reduction else None
+        if not operands:
+            raise PtxError(inst.line, f"expected the number of a barrier, got {inst.text}")
+        numbers = group.read(operands[0], U32)
+        expected = group.read(operands[1], U32) if len(operands) > 1 else None
+        votes = group.read(vote, PRED) if vote is not None else None
+        rows = group.warp_rows
+        touched = set()
+        for index in np.nonzero(group.mask.any(axis=1))[0]:
+            warp = int(rows[index])
+            block, own = divmod(warp, self.per_block)
+            lanes = group.mask[index]
+            number = int(numbers[index][lanes][0])
+            if number >= MAX_BARRIERS:
+                raise PtxError(inst.line, f"expected a barrier 0..{MAX_BARRIERS - 1}, got {number}")
+            barrier = self.states.setdefault(
+                (block, number),
+                BarrierState(
+                    np.zeros((self.per_block, LANES), np.bool_), votes=np.zeros((self.per_block, LANES), np.bool_)
+                ),
+            )
+            barrier.line = inst.line
+            if action.aligned:
+                _, missing = barrier.partial.get((inst.line, warp), ("", state.alive[warp]))
+                barrier.partial[inst.line, warp] = inst.name, missing & ~lanes
+            if expected is not None:
+                barrier.expected = int(expected[index][lanes][0])
+                if barrier.expected % LANES or not barrier.expected:
+                    raise PtxError(inst.line, f"expected a multiple of 32 threads, got {barrier.expected}")
+            if state.memory.observer is not None:
+                state.memory.observer.barrier_arrived(block, number, warp, lanes)
+            if not action.waits:
+                barrier.arrived += LANES
+            else:
+                barrier.here[own] |= lanes
+                state.waiting[warp] |= lanes
+                if votes is not None and barrier.votes is not None:
+                    barrier.votes[own][lanes] = votes[index][lanes]
+                    barrier.waiters.append((action, inst, warp, lanes))
+            touched.add((block, number))
+        for key in touched:
+            self.check(*key)
+
+    def _note_divergence(self, barrier: BarrierState) -> None:
+        """Record the instructions that only part of a warp had reached when the barrier completed."""
+        for (line, warp), (name, missing) in barrier.partial.items():
+            if missing.any() and line not in self.divergent:
+                who = self.state.thread_name(warp, int(missing.argmax()))
+                self.divergent[line] = f"{name} is reached by a part of a warp: not by {who}"
+
+    def check(self, block: int, number: int) -> None:
+        """Release the lanes of a barrier when all expected threads have arrived."""
+        barrier = self.states.get((block, number))
+        if barrier is None or not barrier.here.any():
+            return
+        state = self.state
+        rows = slice(block * self.per_block, (block + 1) * self.per_block)
+        alive = state.alive[rows]
+        if barrier.expected:
+            whole = barrier.here.any(axis=1) & ~(alive & ~barrier.here).any(axis=1)
+            if int(whole.sum()) * LANES + barrier.arrived < barrier.expected:
+                return
+        elif (alive & ~barrier.here).any():
+            return
+        if state.memory.observer is not None:
+            state.memory.observer.barrier_released(block, number, barrier.here)
+        self._note_divergence(barrier)
+        del self.states[block, number]
+        state.order_stores([block])
+        state.waiting[rows] &= ~barrier.here
+        state.progress += 1
+        if barrier.waiters and barrier.votes is not None:
+            self._write_votes(barrier)
+
+    def _write_votes(self, barrier: BarrierState) -> None:
+        """Write the result of bar.red for every lane that waited."""
+        votes = barrier.votes[barrier.here] if barrier.votes is not None else np.zeros(0, np.bool_)
+        for action, inst, warp, lanes in barrier.waiters:
+            group = LaneGroup(self.state, np.array([warp]), lanes[None, :])
+            if action.reduction == "popc":
+                group.write(inst.results[0], np.full((1, LANES), int(votes.sum()), np.uint32))
+            else:
+                held = bool(votes.all()) if action.reduction == "and" else bool(votes.any())
+                group.write(inst.results[0], np.full((1, LANES), held, np.bool_))
+
+    def check_all(self) -> None:
+        """Check every barrier again, because exited threads are not waited for."""
+        for key in list(self.states):
+            self.check(*key)
+
+    def release_completed(self) -> bool:
+        """Check every barrier when no lane can run; return True if lanes were released."""
+        before = int(self.state.waiting.sum())
+        self.check_all()
+        return int(self.state.waiting.sum()) < before
+
+    def deadlock(self) -> tuple[int, str] | None:
+        """Return a deadlock's line and message, which names the barriers and the missing threads, or None."""
+        state = self.state
+        for barrier in self.states.values():
+            self._note_divergence(barrier)
+        for (block, number), barrier in self.states.items():
+            if not barrier.here.any():
+                continue
+            rows = slice(block * self.per_block, (block + 1) * self.per_block)
+            missing = state.alive[rows] & ~barrier.here
+            if barrier.expected:
+                count = int(barrier.here.any(axis=1).sum()) * LANES + barrier.arrived
+                return barrier.line, f"deadlock: barrier {number} waits for {barrier.expected} threads, {count} arrived"
+            warp, lane = (int(v) for v in np.argwhere(missing)[0])
+            who = state.thread_name(block * self.per_block + warp, lane)
+            line = state.program.instructions[int(state.pc[block * self.per_block + warp, lane])].line
+            return barrier.line, f"deadlock: barrier {number} waits for {who}, which waits at line {line}"
+        if not state.waiting_in_warp.any():
+            return None
+        warp, lane = (int(v) for v in np.argwhere(state.waiting_in_warp)[0])
+        inst = state.program.instructions[int(state.pc[warp, lane])]
+        return (
+            inst.line,
+            f"deadlock: {inst.name} of {state.thread_name(warp, lane)} waits for lanes of its warp that never arrive",
+        )
+
+
+class ClusterBarriers:
+    """The barrier of every cluster of a batch.
+
+    `phases` counts the completions of each cluster's barrier; `awaited` is the phase that ends a lane's wait: that of
+    its last arrival. An exited thread counts as arrived.
+    """
+
+    def __init__(self, state: WarpState) -> None:
+        """Start without arrivals."""
+        self.state = state
+        self.size = state.launch.warps * state.launch.cluster_blocks  # warps in a cluster
+        self.phases = np.zeros(-(-state.warps // self.size), np.int64)
+        self.awaited = np.zeros((state.warps, LANES), np.int64)
+        self.has_arrived = np.zeros((state.warps, LANES), np.bool_)
+        self.waiting = np.zeros((state.warps, LANES), np.bool_)
+        self.must_wait = np.zeros((state.warps, LANES), np.bool_)  # before it arrives again
+        self.lines = np.zeros(state.warps, np.int64)
+
+    @property
+    def in_use(self) -> bool:
+        """True if lanes have arrived in a phase that is not complete."""
+        return bool(self.has_arrived.any())
+
+    def run(self, inst: DecodedInstruction, action: ClusterBarrier, group: LaneGroup) -> None:
+        """Let lanes arrive, or wait for the phase in which they arrived."""
+        rows = group.warp_rows
+        phases = self.phases[rows // self.size][:, None]
+        self.lines[rows[group.mask.any(axis=1)]] = inst.line
+        if action.waits:
+            awaited = group.of(self.awaited)
+            early = group.mask & ~group.of(self.must_wait)
+            if early.any():
+                raise self._error(inst, group, early, "waits without an arrival")
+            group.put(self.must_wait, values=False)
+            waits = group.mask & (awaited > phases)
+            group.put(self.waiting, waits | group.of(self.waiting))
+            group.put(self.state.waiting, waits | group.of(self.state.waiting))
+            return
+        twice = group.mask & group.of(self.must_wait)
+        if twice.any():
+            raise self._error(inst, group, twice, "arrives twice, without a wait between")
+        group.put(self.must_wait, values=True)
+        group.put(self.has_arrived, values=True)
+        group.put(self.awaited, np.broadcast_to(phases + 1, group.mask.shape))
+        for cluster in np.unique(rows // self.size):
+            self.check(int(cluster))
+
+    def _error(self, inst: DecodedInstruction, group: LaneGroup, wrong: NDArray[np.bool_], text: str) -> PtxError:
+        warp, lane = (int(v) for v in np.argwhere(wrong)[0])
+        return PtxError(inst.line, f"{inst.name}: {self.state.thread_name(int(group.warp_rows[warp]), lane)} {text}")
+
+    def check(self, cluster: int) -> bool:
+        """Complete a cluster's phase when all its live threads have arrived; return True if it was completed."""
+        rows = slice(cluster * self.size, (cluster + 1) * self.size)
+        state = self.state
+        if not self.has_arrived[rows].any() or (state.alive[rows] & ~self.has_arrived[rows]).any():
+            return False
+        self.has_arrived[rows] = False
+        if state.memory.observer is not None:
+            state.memory.observer.cluster_completed(cluster)
+        self.phases[cluster] += 1
+        state.waiting[rows] &= ~self.waiting[rows]
+        self.waiting[rows] = False
+        state.progress += 1
+        first = cluster * state.launch.cluster_blocks
+        state.order_stores(range(first, first + state.launch.cluster_blocks), across_blocks=True)
+        state.wake(np.arange(rows.start, rows.stop))
+        return True
+
+    def check_all(self) -> bool:
+        """Check every cluster again; return True if a phase was completed."""
+        completed = [self.check(cluster) for cluster in range(len(self.phases))]
+        return any(completed)
+
+    def deadlock(self) -> tuple[int, str] | None:
+        """Return a deadlock's line and message, which names the threads that a cluster barrier waits for, or None."""
+        if not self.waiting.any():
+            return None
+        warp, lane = (int(v) for v in np.argwhere(self.waiting)[0])
+        first = warp // self.size * self.size
+        rows = slice(first, first + self.size)
+        missing = self.state.alive[rows] & ~self.has_arrived[rows]
+        count = int(self.waiting[rows].sum())
+        text = f"deadlock: barrier.cluster.wait of {self.state.thread_name(warp, lane)}"
+        text += f" and {count - 1} more" if count > 1 else ""
+        if missing.any():
+            other, other_lane = (int(v) for v in np.argwhere(missing)[0])
+            line = self.state.program.instructions[int(self.state.pc[first + other, other_lane])].line
+            who = self.state.thread_name(first + other, other_lane)
+            text += f" waits for {who}, which is at line {line}"
+        return int(self.lines[warp]), text

@@ -1,0 +1,456 @@
+"""Asynchronous copies: bulk copies, boxes of tensor maps, st.async and red.async, and tensor-map instructions.
+
+Everything is done at issue, lane by lane: data is moved, then the mbarrier receives the byte count. Stores of a copy
+are tagged as if its thread had stored the data (`store_tags`), so that unordered stores are noticed.
+
+The behaviour of an H200 with bad operands was measured (docs/evidence/h200_tma.md): it ends the launch, and so does
+this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.errors import MemoryFault
+from warpfrag.machine.interpreter.device_memory import MemoryAccess, Owners
+from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
+from warpfrag.machine.interpreter.mbarriers import Mbarriers
+from warpfrag.machine.interpreter.warp_state import WarpState
+from warpfrag.machine.ir import actions
+from warpfrag.machine.ir.program import DecodedInstruction, InexactCause, PtxOperand
+from warpfrag.machine.ir.scalar_types import TYPES, Codes
+from warpfrag.machine.ops.asynchronous import reduction
+from warpfrag.machine.semantics.floats import FloatModifiers, add, is_nan
+from warpfrag.smem.tensor_map import GRANULE, MAP_ALIGN, MAP_BYTES, SHARED_ALIGN, TensorMapFields, replace_field
+
+Bytes = NDArray[np.uint8]
+
+U32, S32, B32, B64 = TYPES["u32"], TYPES["s32"], TYPES["b32"], TYPES["b64"]
+SIGNED_32 = 1 << 31
+TF32_NAN = np.uint32(0x7FFFE000)
+REDUCED_TYPES = {
+    "add": {"u32", "s32", "u64", "f16", "bf16", "f32", "tf32", "f64"},
+    "min": {"u32", "s32", "u64", "s64", "f16", "bf16"},
+    "max": {"u32", "s32", "u64", "s64", "f16", "bf16"},
+    "inc": {"u32"}, "dec": {"u32"},
+    "and": {"u32", "s32", "u64"}, "or": {"u32", "s32", "u64"}, "xor": {"u32", "s32", "u64"},
+}  # fmt: skip
+"""The tensor-map types that each reduction takes: with others, an H200 fails with an illegal instruction."""
+
+
+class LaneCopies:
+    """The lanes of one copy, each with the memory that it reads and writes and the mbarriers that it signals."""
+
+    def __init__(self, state: WarpState, mbarriers: Mbarriers, group: LaneGroup) -> None:
+        """Take the lanes and their owners."""
+        self.state, self.mbarriers, self.memory, self.group = state, mbarriers, state.memory, group
+        self.owners = group.owners
+        self.count = len(self.owners.blocks)
+
+    def numbers(self, operand: PtxOperand) -> list[int]:
+        """Return an operand's 32-bit number in each lane."""
+        return self.group.values(operand, U32).tolist()
+
+    def owner(self, lane: int) -> Owners:
+        """Return the owner of a lane's memory; no wavefronts are counted."""
+        which = slice(lane, lane + 1)
+        return Owners(self.owners.blocks[which], self.owners.threads[which], None)
+
+    def span(self, space: str, address: int, size: int, lane: int, *, writes: bool) -> tuple[Bytes, int]:
+        """Return the buffer and the offset of contiguous bytes; raise MemoryFault unless one allocation holds all."""
+        if not size:
+            return np.zeros(0, np.uint8), 0
+        memory, owner = self.memory, self.owner(lane)
+        try:
+            pieces = [
+                memory.reach_space(space, np.array([place], np.uint64), 1, owner, writes=writes)[0]
+                for place in (address, address + size - 1)
+            ]
+        except MemoryFault as fault:
+            raise MemoryFault(
+                lane, f"{fault.reason} ({size} bytes from {address:#x})", ends_launch=fault.ends_launch
+            ) from None
+        (_, buffer, first), (_, other, last) = pieces
+        if buffer is not other or int(last[0]) - int(first[0]) != size - 1:
+            raise MemoryFault(lane, f"{size} bytes at {address:#x} are not inside one allocation", ends_launch=True)
+        memory.count_bytes(space, size, writes=writes)
+        if memory.accesses is not None:
+            memory.accesses.append(MemoryAccess(buffer, first, size, owner.threads, writes))
+        return buffer, int(first[0])
+
+    def span_at(self, space: str, address: int, lane: int, *, writes: bool = True) -> tuple[Bytes, int]:
+        """Return the buffer and the offset of a tensor map at an address of a state space, generic or not."""
+        if space == "generic":
+            space, address = self.memory.space_of(address)
+        return self.span(space, address, MAP_BYTES, lane, writes=writes)
+
+    def tell_read(self, buffer: Bytes, offsets: NDArray[np.int64], size: int, lane: int) -> None:
+        """Report the reads of a lane's copy to the checks."""
+        if self.memory.observer is not None:
+            self.memory.observer.copy_read(buffer, offsets, size, int(self.owners.threads[lane]))
+
+    def tell_write(
+        self,
+        buffer: Bytes,
+        offsets: NDArray[np.int64],
+        size: int,
+        lane: int,
+        cell: int | None,
+        *,
+        reduces: bool = False,
+    ) -> None:
+        """Report the writes of a lane's copy to the checks, with the mbarrier that tracks its completion."""
+        if self.memory.observer is not None:
+            thread = int(self.owners.threads[lane])
+            self.memory.observer.copy_write(buffer, offsets, size, thread, cell, reduces=reduces)
+
+    def store(
+        self, buffer: Bytes, offsets: NDArray[np.int64], codes: NDArray[Any], lane: int, cell: int | None = None
+    ) -> None:
+        """Store codes [offsets, count] for a lane; `cell` is the mbarrier to signal."""
+        self.tell_write(buffer, offsets, codes.dtype.itemsize * codes.shape[1], lane, cell)
+        threads = np.full(len(offsets), self.owners.threads[lane], np.int64)
+        cause = InexactCause.OVERLAPPING_STORES
+        self.memory.tags.store(self.memory.inst, buffer, offsets, codes, threads, cause)
+
+    def blocks_of(self, lane: int, mask: int | None) -> list[int]:
+        """Return the blocks of the batch that a lane's copy goes to: its own, or those in a mask of the cluster."""
+        own = int(self.owners.blocks[lane])
+        if mask is None:
+            return [own]
+        size = self.state.launch.cluster_blocks
+        if not mask or mask >> size:
+            raise MemoryFault(lane, f"expected a mask of the {size} blocks of the cluster, got {mask:#x}")
+        return [own // size * size + rank for rank in range(size) if mask >> rank & 1]
+
+    def barrier_cell(self, place: PtxOperand, lane: int) -> int:
+        """Return the mbarrier that a lane's copy signals, as an index among the 64-bit words of shared memory."""
+        address = self.group.addresses(place)[lane : lane + 1]
+        try:
+            (cell,) = self.mbarriers.cells_at("cluster", address, self.owner(lane)).tolist()
+        except MemoryFault as fault:
+            raise fault.of(lane) from None
+        return int(cell)
+
+    def tell(self, cell: int, count: int, lane: int) -> None:
+        """Report completed bytes to an mbarrier."""
+        address = 8 * cell % self.memory.shared_stride
+        self.mbarriers.check_live(cell, address, lane)
+        self.mbarriers.complete_bytes(cell, count, lane)
+
+    def moved(self, cell: int, block: int) -> int:
+        """Return the index of the same shared-memory address in another block."""
+        words = self.memory.shared_stride // 8
+        return cell % words + block * words
+
+
+def _check(lane: int, value: int, align: int, what: str) -> None:
+    if value % align:
+        raise MemoryFault(lane, f"expected {what} that is a multiple of {align}, got {value:#x}", kind="misaligned")
+
+
+def run_bulk_copy(
+    state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, action: actions.BulkCopy, group: LaneGroup
+) -> None:
+    """Run cp.async.bulk and cp.reduce.async.bulk."""
+    copies = LaneCopies(state, mbarriers, group)
+    target, source, size = inst.sources[:3]
+    rest = list(inst.sources[3:])
+    barrier = rest.pop(0) if action.tells_mbarrier else None
+    masks = copies.numbers(rest.pop(0)) if action.is_multicast else [None] * copies.count
+    sizes = copies.numbers(size)
+    targets, sources = group.addresses(target).tolist(), group.addresses(source).tolist()
+    for lane in range(copies.count):
+        count = sizes[lane]
+        for value, what in ((count, "a size"), (targets[lane], "a target"), (sources[lane], "a source")):
+            _check(lane, value, GRANULE, what)
+        if not count:
+            continue
+        buffer, first = copies.span(action.source, sources[lane], count, lane, writes=False)
+        copies.tell_read(buffer, first + GRANULE * np.arange(count // GRANULE), GRANULE, lane)
+        data = buffer[first : first + count].copy()
+        cell = copies.barrier_cell(barrier, lane) if barrier is not None else None
+        home, at = copies.span(action.target, targets[lane], count, lane, writes=True)
+        own = int(copies.owners.blocks[lane])
+        for block in copies.blocks_of(lane, masks[lane]):
+            moved = (block - own) * copies.memory.shared_stride if action.is_multicast else 0
+            if action.function is None or action.type is None:
+                places = at + moved + GRANULE * np.arange(count // GRANULE)
+                told = copies.moved(cell, block) if cell is not None and action.is_multicast else cell
+                copies.store(home, places, data.view(np.uint32).reshape(-1, 4), lane, told)
+            else:
+                copies.tell_write(home, at + np.arange(0, count, 4), 4, lane, cell, reduces=True)
+                with copies.memory.lock:
+                    cells = home[at : at + count].view(action.type.dtype)
+                    cells[...] = action.function(cells.copy(), data.view(action.type.dtype))
+            if cell is not None:
+                copies.tell(copies.moved(cell, block) if action.is_multicast else cell, count, lane)
+    state.progress += 1
+
+
+def run_tensor_copy(
+    state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, action: actions.TensorCopy, group: LaneGroup
+) -> None:
+    """Run cp.async.bulk.tensor and cp.reduce.async.bulk.tensor."""
+    copies = LaneCopies(state, mbarriers, group)
+    rest = list(inst.sources)
+    shared = rest.pop(0) if action.direction == "load" else rest.pop(2)
+    place, vector = rest.pop(0), rest.pop(0)
+    coordinates = [copies.numbers(item) for item in items_of(vector)]
+    maps = group.addresses(place).tolist()
+    boxes = group.addresses(shared).tolist()
+    barrier = rest.pop(0) if action.direction == "load" else None
+    moves = [copies.numbers(item) for item in items_of(rest.pop(0))] if action.mode == "im2col" else []
+    masks = copies.numbers(rest.pop(0)) if action.is_multicast else [None] * copies.count
+    for lane in range(copies.count):
+        fields = read_map(copies, maps[lane], lane)
+        start = tuple(_signed(axis[lane]) for axis in coordinates)
+        offsets = tuple(axis[lane] & 0xFFFF for axis in moves)
+        check_copy(fields, action, start, boxes[lane], lane)
+        if barrier is None:
+            put_box(copies, fields, action, start, boxes[lane], lane)
+            continue
+        cell = copies.barrier_cell(barrier, lane)
+        data = box_data(copies, fields, start, offsets, lane)
+        home, at = copies.span("cluster", boxes[lane], fields.shared_bytes, lane, writes=True)
+        own = int(copies.owners.blocks[lane])
+        own_places = fields.shared_units(boxes[lane] & 0xFFFFFF) - (boxes[lane] & 0xFFFFFF)
+        for block in copies.blocks_of(lane, masks[lane]):
+            moved = (block - own) * copies.memory.shared_stride if action.is_multicast else 0
+            told = copies.moved(cell, block) if action.is_multicast else cell
+            copies.store(home, at + moved + own_places, data.view(np.uint32).reshape(-1, 4), lane, told)
+            copies.tell(told, len(data), lane)
+    state.progress += 1
+
+
+def _signed(number: int) -> int:
+    return number - 2 * SIGNED_32 if number >= SIGNED_32 else number
+
+
+def read_map(copies: LaneCopies, address: int, lane: int) -> TensorMapFields:
+    """Return the tensor map at a generic address."""
+    _check(lane, address, MAP_ALIGN, "the address of a tensor map")
+    try:
+        buffer, first = copies.span_at("generic", address, lane, writes=False)
+        data = buffer[first : first + MAP_BYTES].tobytes()
+    except MemoryFault as fault:
+        raise MemoryFault(lane, f"no tensor map lies at {address:#x}: {fault.reason}", kind="descriptor") from None
+    fields = TensorMapFields.decode(data)
+    if fields is None:
+        raise MemoryFault(lane, f"the {MAP_BYTES} bytes at {address:#x} are not a tensor map", kind="descriptor")
+    return fields
+
+
+def check_copy(
+    fields: TensorMapFields, action: actions.TensorCopy, start: tuple[int, ...], box: int, lane: int
+) -> None:
+    """Raise a MemoryFault for a copy that ends a launch on a GPU too, as measured on an H200."""
+    if fields.rank != action.rank:
+        raise MemoryFault(
+            lane, f"expected a tensor map of {action.rank} axes, got one of {fields.rank}", kind="descriptor"
+        )
+    if (fields.im2col is not None) != (action.mode != "tile"):
+        kind = "tile" if fields.im2col is None else "im2col"
+        raise MemoryFault(lane, f"expected a tensor map for .{action.mode}, got one for .{kind}", kind="descriptor")
+    problems = fields.problems()
+    if problems:
+        raise MemoryFault(lane, f"the tensor map is not valid: {problems[0]}", kind="descriptor")
+    _check(lane, box & 0xFFFFFF, SHARED_ALIGN, "an address in shared memory")
+    if start[0] * fields.pitches[0] % GRANULE:
+        text = f"expected an innermost coordinate at a multiple of {GRANULE} bytes, got {start[0]} elements of"
+        raise MemoryFault(
+            lane, f"{text} {fields.element.bytes}: an H200 ends with an illegal instruction", kind="descriptor"
+        )
+    if action.direction == "store" and min(start) < 0:
+        text = f"expected coordinates of at least 0 for a store, got {start}"
+        raise MemoryFault(lane, f"{text}: an H200 ends with an illegal instruction", kind="descriptor")
+    if fields.im2col is not None:
+        first = 0 if fields.interleave else 1  # the first pixel axis
+        inside = [
+            low <= at <= extent - 1 + up
+            for at, low, up, extent in zip(
+                start[first:], fields.im2col.lower, fields.im2col.upper, fields.dims[first:], strict=False
+            )
+        ]
+        if not all(inside):
+            text = f"expected a first pixel in the bounding box, got {start}"
+            raise MemoryFault(lane, f"{text}: an H200 ends with an illegal instruction", kind="descriptor")
+    if action.reduction and fields.element.format not in REDUCED_TYPES[action.reduction]:
+        types = ", ".join(sorted(REDUCED_TYPES[action.reduction]))
+        raise MemoryFault(
+            lane, f"expected elements of {types} for .{action.reduction}, got {fields.element.name}", kind="descriptor"
+        )
+
+
+def _tensor_bytes(
+    copies: LaneCopies, fields: TensorMapFields, inside: NDArray[np.int64], lane: int, *, writes: bool
+) -> tuple[Bytes, int]:
+    """Return the buffer that holds the elements inside the tensor, and the offset of the tensor's address in it."""
+    low, high = int(inside.min()), int(inside.max()) + fields.element.bytes
+    buffer, first = copies.span("global", fields.address + low, high - low, lane, writes=writes)
+    return buffer, first - low
+
+
+def box_data(
+    copies: LaneCopies, fields: TensorMapFields, start: tuple[int, ...], offsets: tuple[int, ...], lane: int
+) -> Bytes:
+    """Return the bytes of a box as in shared memory before the swizzle; elements outside the tensor are filled."""
+    places, inside = fields.elements(start, offsets)
+    dtype = np.dtype(f"u{fields.element.bytes}")
+    if inside.all():
+        buffer, base = _tensor_bytes(copies, fields, places, lane, writes=False)
+        copies.tell_read(buffer, base + places.reshape(-1), dtype.itemsize, lane)
+        unit = np.dtype(np.uint64)
+        per_unit = unit.itemsize // dtype.itemsize
+        words = copies.memory.elements(buffer, unit)[(base + places[..., ::per_unit]) // unit.itemsize]
+        return loaded(fields, np.ascontiguousarray(words).reshape(-1).view(dtype)).view(np.uint8)
+    code = fields.element.nan if fields.fill == "nan" and fields.element.nan is not None else 0
+    codes = np.full(places.shape, code, dtype)
+    if inside.any():
+        own = places[inside]
+        buffer, base = _tensor_bytes(copies, fields, own, lane, writes=False)
+        copies.tell_read(buffer, base + own.reshape(-1), dtype.itemsize, lane)
+        codes[inside] = loaded(fields, copies.memory.elements(buffer, dtype)[(base + own) // dtype.itemsize])
+    return codes.reshape(-1).view(np.uint8)
+
+
+def loaded(fields: TensorMapFields, codes: Codes) -> Codes:
+    """Return elements as loaded: tf32 is rounded, and its NaNs become one NaN (measured on an H200)."""
+    if fields.element.format != "tf32":
+        return codes
+    even = (codes >> np.uint32(13)) & np.uint32(1)
+    nearest = (codes + np.uint32(0xFFF) + even) & np.uint32(0xFFFFE000)
+    return np.where(is_nan(codes, "f32"), TF32_NAN, nearest)
+
+
+def put_box(
+    copies: LaneCopies, fields: TensorMapFields, action: actions.TensorCopy, start: tuple[int, ...], box: int, lane: int
+) -> None:
+    """Store a box, or reduce it into the tensor: only the part inside, in whole units along the innermost axis.
+
+    A box that is entirely outside is not even read (measured on an H200).
+    """
+    places, inside = fields.elements(start)
+    inside = np.repeat(inside[..., :: GRANULE // fields.element.bytes], GRANULE // fields.element.bytes, axis=-1)
+    if not inside.any():
+        return
+    home, at = copies.span("shared", box, fields.shared_bytes, lane, writes=False)
+    units = at + fields.shared_units(box) - box
+    copies.tell_read(home, units.reshape(-1), GRANULE, lane)
+    dtype = np.dtype(f"u{fields.element.bytes}")
+    data = copies.memory.elements(home, np.dtype(np.uint64))[units[:, None] // 8 + np.arange(2)]
+    codes = np.ascontiguousarray(data).reshape(-1).view(dtype)[: places.size].reshape(places.shape)
+    own = places[inside]
+    buffer, base = _tensor_bytes(copies, fields, own, lane, writes=True)
+    if action.reduction:
+        copies.tell_write(buffer, base + own.reshape(-1), dtype.itemsize, lane, None, reduces=True)
+        cells, at_cells = copies.memory.elements(buffer, dtype), (base + own) // dtype.itemsize
+        with copies.memory.lock:
+            rounds = reduce_cells(tensor_reduction(fields, action.reduction), cells, at_cells, codes[inside])
+        if rounds > 1 and (fields.element.sign == "f" or action.reduction in {"inc", "dec"}):
+            copies.state.tally.causes[copies.memory.inst] |= InexactCause.OVERLAPPING_STORES
+    elif inside.all():
+        rows = np.ascontiguousarray(codes).reshape(-1).view(np.uint32).reshape(-1, 4)
+        firsts = places[..., :: GRANULE // dtype.itemsize].reshape(-1)
+        copies.store(buffer, base + firsts, rows, lane)
+    else:
+        copies.store(buffer, base + own, codes[inside][:, None], lane)
+
+
+def reduce_cells(function: actions.CodeFunction, cells: Codes, places: NDArray[np.int64], codes: Codes) -> int:
+    """Reduce codes into cells, one after the other where they collide; return the number of rounds.
+
+    Elements of a box collide if a stride of the map is shorter than the extent of the inner axes.
+    """
+    left, rounds = np.arange(len(places)), 0
+    while len(left):
+        _, first = np.unique(places[left], return_index=True)
+        now = left[first]
+        cells[places[now]] = function(cells[places[now]], codes[now])
+        left, rounds = np.delete(left, first), rounds + 1
+    return rounds
+
+
+def tensor_reduction(fields: TensorMapFields, name: str) -> actions.CodeFunction:
+    """Return the result of a reduction: as for `red`, but f32 sums flush subnormals only if the map says so (H200)."""
+    element = fields.element
+    if name == "add" and element.format in {"f32", "tf32"}:
+        style = FloatModifiers(ftz=element.name.endswith("_ftz"))
+        return lambda old, new: add("f32", style, old, new)
+    return reduction(name, TYPES[element.format], "global")
+
+
+def run_async_store(
+    state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, action: actions.AsyncStore, group: LaneGroup
+) -> None:
+    """Run st.async and red.async lane by lane; each lane signals its mbarrier."""
+    copies = LaneCopies(state, mbarriers, group)
+    place, value, barrier = inst.sources
+    kind = action.type
+    codes = np.stack([group.values(item, kind) for item in items_of(value)], axis=1)
+    size = kind.dtype.itemsize * action.count
+    if action.is_ordered:
+        state.tally.causes[state.memory.inst] |= InexactCause.OVERLAPPING_STORES
+    reached = state.memory.reach("cluster", group.addresses(place), size, copies.owners, writes=True)
+    for which, buffer, offsets in reached:
+        for lane, offset in zip(which.tolist(), offsets.tolist(), strict=True):
+            cell = copies.barrier_cell(barrier, lane)
+            if action.function is None:
+                copies.store(buffer, np.array([offset]), codes[lane : lane + 1], lane, cell)
+            else:
+                copies.tell_write(buffer, np.array([offset]), size, lane, cell, reduces=True)
+                cells = state.memory.elements(buffer, kind.dtype)[offset // kind.dtype.itemsize :][: action.count]
+                cells[...] = action.function(cells.copy(), codes[lane])
+            copies.tell(cell, size, lane)
+    state.progress += 1
+
+
+def run_map_replace(
+    state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, action: actions.TensorMapReplace, group: LaneGroup
+) -> None:
+    """Run tensormap.replace: change a field of the 128 bytes, lane by lane."""
+    copies = LaneCopies(state, mbarriers, group)
+    place, *numbers = inst.sources
+    axes = copies.numbers(numbers[0]) if action.has_axis else [0] * copies.count
+    values = group.values(numbers[-1], B64).tolist()
+    for lane, address in enumerate(group.addresses(place).tolist()):
+        _check(lane, address, MAP_BYTES, "the address of a tensor map")
+        buffer, first = copies.span_at(action.space, address, lane)
+        try:
+            data = replace_field(buffer[first : first + MAP_BYTES].tobytes(), action.field, values[lane], axes[lane])
+        except ValueError as error:
+            raise MemoryFault(lane, str(error)) from None
+        buffer[first : first + MAP_BYTES] = np.frombuffer(data, np.uint8)
+    state.progress += 1
+
+
+def run_map_copy(
+    state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, _action: actions.TensorMapCopy, group: LaneGroup
+) -> None:
+    """Run tensormap.cp_fenceproxy: copy the map of each warp from shared to global memory."""
+    copies = LaneCopies(state, mbarriers, group)
+    targets, sources = group.addresses(inst.sources[0]).tolist(), group.addresses(inst.sources[1]).tolist()
+    warps = copies.owners.threads // group.mask.shape[1]
+    for lane in np.unique(warps, return_index=True)[1].tolist():
+        _check(lane, targets[lane], MAP_BYTES, "a target")
+        home, at = copies.span_at("generic", targets[lane], lane, writes=True)
+        buffer, first = copies.span_at("shared", sources[lane], lane)
+        copies.store(
+            home, at + GRANULE * np.arange(MAP_BYTES // GRANULE),
+            buffer[first : first + MAP_BYTES].copy().view(np.uint32).reshape(-1, 4), lane,
+        )  # fmt: skip
+    state.progress += 1
+
+
+COPIES: dict[type[actions.Action], Callable[..., None]] = {
+    actions.BulkCopy: run_bulk_copy,
+    actions.TensorCopy: run_tensor_copy,
+    actions.AsyncStore: run_async_store,
+    actions.TensorMapReplace: run_map_replace,
+    actions.TensorMapCopy: run_map_copy,
+}
+"""The function that runs each type of copy, called with state, mbarriers, instruction, action and lanes."""

@@ -1,0 +1,472 @@
+"""The memory of a launch, and its heap: malloc allocates pieces in sequence, and free marks a piece as freed.
+
+A piece is never reused, so a freed address stays invalid. On a GPU an access to it goes unnoticed; when accesses are
+checked it is a MemoryFault of kind "freed". So is a free of an address that malloc did not return, or that was freed
+before.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.errors import MemoryFault
+from warpfrag.machine.interpreter.observer import Observer
+from warpfrag.machine.interpreter.store_tags import StoreTags, elements
+from warpfrag.machine.ir import state_spaces
+from warpfrag.machine.ir.program import InexactCause
+from warpfrag.machine.semantics.textures import Surface, Texture
+from warpfrag.smem.shared_memory import BANK_BYTES, BANKS
+
+Bytes = NDArray[np.uint8]
+Addresses = NDArray[np.uint64]
+
+UNIT = 16
+"""The alignment and size granularity of a piece, in bytes."""
+
+
+class Heap:
+    """The allocated pieces, and the freed ones."""
+
+    def __init__(self) -> None:
+        """Start with no piece allocated."""
+        self.used = 0
+        self.pieces: dict[int, int] = {}  # sizes of live pieces, by address
+        self.is_freed = np.zeros(0, np.bool_)  # by unit, once a piece is freed
+
+    def copy(self) -> Heap:
+        """Return an independent copy."""
+        other = Heap()
+        other.used, other.pieces, other.is_freed = self.used, dict(self.pieces), self.is_freed.copy()
+        return other
+
+    def allocate(self, size: int) -> int:
+        """Return the address of a new piece, or 0 if not enough memory is left."""
+        piece = -(-max(size, 1) // UNIT) * UNIT
+        if self.used + piece > state_spaces.HEAP_BYTES:
+            return 0
+        address = state_spaces.HEAP + self.used
+        self.used += piece
+        self.pieces[address] = piece
+        return address
+
+    def free(self, address: int, index: int) -> None:
+        """Free a piece; do nothing for a null pointer. `index` is the lane's, for the MemoryFault."""
+        if not address:
+            return
+        if address not in self.pieces:
+            unit = (address - state_spaces.HEAP) // UNIT
+            again = 0 <= unit < len(self.is_freed) and bool(self.is_freed[unit])
+            why = "was freed before" if again else "is no address that malloc gave"
+            raise MemoryFault(index, f"free of {address:#x}, which {why}", kind="freed")
+        if not len(self.is_freed):
+            self.is_freed = np.zeros(state_spaces.HEAP_BYTES // UNIT, np.bool_)
+        first = (address - state_spaces.HEAP) // UNIT
+        self.is_freed[first : first + self.pieces.pop(address) // UNIT] = True
+
+    def check(self, offsets: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
+        """Raise a MemoryFault for the first access to freed memory, given offsets in the heap."""
+        if not len(self.is_freed):
+            return
+        wrong = self.is_freed[offsets // UNIT]
+        if wrong.any():
+            at = int(wrong.argmax())
+            address = state_spaces.HEAP + int(offsets[at])
+            raise MemoryFault(int(lanes[at]), f"{address:#x} lies in memory that was freed", kind="freed")
+
+
+SECTOR = 32
+"""Bytes of global memory that are transferred together."""
+MAX_ACCESS = 16
+"""Maximum number of bytes that a lane can access with one instruction."""
+ALL_BANKS = BANKS * BANK_BYTES
+UNIT_BITS = 48  # enough for any sector number
+
+
+@dataclass
+class BadAccess:
+    """A failed access that was collected: its line, kind and message, its thread, and the number of occurrences."""
+
+    line: int
+    kind: str
+    message: str
+    block: tuple[int, ...]
+    thread: tuple[int, ...]
+    count: int = 0
+
+    @property
+    def text(self) -> str:
+        """The message of the first access, and the number of further ones."""
+        return f"{self.message}; {self.count - 1} more on this line" if self.count > 1 else self.message
+
+
+@dataclass
+class Allocation:
+    """A range of global memory: an array of the caller, a module variable, or the heap."""
+
+    start: int
+    data: Bytes
+    name: str
+    writable: bool = True
+    is_unwritten: bool = False  # the caller declares its contents uninitialised
+
+    @property
+    def end(self) -> int:
+        """The first address after the allocation."""
+        return self.start + len(self.data)
+
+
+class MemoryAccess(NamedTuple):
+    """An access by threads of the batch: `size` bytes each, at their offsets in a buffer."""
+
+    buffer: Bytes
+    offsets: NDArray[np.int64]
+    size: int
+    threads: NDArray[np.int64]
+    writes: bool
+
+
+class DeviceMemory:
+    """The memory that the lanes of some blocks can access, and counts of their accesses."""
+
+    def __init__(self, parameters: bytes, instructions: int) -> None:
+        """Start with only parameters; bytes and wavefronts are counted for each instruction."""
+        self.allocations: list[Allocation] = []
+        self.starts: list[int] = []
+        self.parameters = np.frombuffer(parameters, np.uint8)
+        self.shared: Bytes = np.zeros(0, np.uint8)
+        self.shared_end = 0  # of one block
+        self.cluster_blocks = 1  # consecutive blocks of the batch that can access each other's shared memory
+        self.shared_stride = 1
+        self.local: Bytes = np.zeros(0, np.uint8)
+        self.local_stride = 0
+        self.read_bytes: dict[str, int] = defaultdict(int)
+        self.written_bytes: dict[str, int] = defaultdict(int)
+        self.wavefronts: dict[str, int] = defaultdict(int)
+        self.inst_wavefronts = np.zeros(instructions, np.int64)
+        self.inst_conflicts = np.zeros(instructions, np.int64)
+        self.inst_read = np.zeros(instructions, np.int64)  # bytes
+        self.inst_written = np.zeros(instructions, np.int64)
+        self.inst = 0  # the index of the running instruction
+        self.lock = Lock()  # held by atomics
+        self.tags = StoreTags()
+        self.is_checked = False  # bad accesses are collected
+        self.noted: dict[tuple[int, str], BadAccess] = {}  # by line and kind
+        self.observer: Observer | None = None  # set if checks follow every access
+        self.heap = Heap()
+        self.accesses: list[MemoryAccess] | None = None  # accesses of the running instruction, if a debugger needs them
+        self.resources: dict[int, Texture | Surface] = {}  # by handle
+        self.are_linear: dict[int, bool] = {}  # 1D textures by handle: True in linear memory, False in an array
+
+    def add(self, allocation: Allocation) -> None:
+        """Make an allocation accessible."""
+        at = bisect_right(self.starts, allocation.start)
+        self.starts.insert(at, allocation.start)
+        self.allocations.insert(at, allocation)
+        if allocation.writable:
+            self.tags.add(allocation.data)
+
+    def fork(self) -> DeviceMemory:
+        """Return the same global memory for other blocks, with separate shared memory and counts."""
+        other = DeviceMemory(b"", len(self.inst_wavefronts))
+        other.parameters, other.allocations, other.starts = self.parameters, self.allocations, self.starts
+        other.lock, other.tags.of_global = self.lock, self.tags.of_global
+        other.resources, other.are_linear = self.resources, self.are_linear
+        return other
+
+    @property
+    def has_heap(self) -> bool:
+        """True if device code may allocate and free memory."""
+        return state_spaces.HEAP in self.starts
+
+    def writable_buffers(self) -> list[NDArray[Any]]:
+        """Return all memory that blocks may change and others see: writable allocations and surfaces."""
+        surfaces = [item.array for item in self.resources.values() if isinstance(item, Surface)]
+        return [*(item.data for item in self.allocations if item.writable), *surfaces]
+
+    def note(self, line: int, kind: str, text: str, block: tuple[int, ...], thread: tuple[int, ...]) -> None:
+        """Record a bad access: the first of its line and kind, and the number of occurrences."""
+        bad = self.noted.setdefault((line, kind), BadAccess(line, kind, text, block, thread))
+        bad.count += 1
+
+    def join(self, other: DeviceMemory) -> None:
+        """Add the reads and writes of other blocks."""
+        for own, more in (
+            (self.read_bytes, other.read_bytes), (self.written_bytes, other.written_bytes),
+            (self.wavefronts, other.wavefronts),
+        ):  # fmt: skip
+            for space, count in more.items():
+                own[space] += count
+        self.inst_wavefronts += other.inst_wavefronts
+        self.inst_conflicts += other.inst_conflicts
+        self.inst_read += other.inst_read
+        self.inst_written += other.inst_written
+
+    def start_blocks(self, blocks: int, shared: int, threads: int, local: int) -> None:
+        """Allocate fresh shared and local memory for some blocks."""
+        self.shared_end = state_spaces.SHARED_START + shared
+        self.shared_stride = -(-self.shared_end // 1024) * 1024
+        self.shared = np.zeros(blocks * self.shared_stride, np.uint8)
+        self.local_stride = -(-local // 16) * 16
+        self.local = np.zeros(threads * self.local_stride, np.uint8)
+
+    # --- address resolution
+
+    def reach(
+        self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
+    ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
+        """Return the buffers that an access of `size` bytes touches: (lanes, buffer, offsets in it).
+
+        Its bytes and wavefronts are counted. An access that is misaligned or outside its space is a MemoryFault.
+        """
+        if space != "generic":
+            whole = self.reach_space(space, addresses, size, owners, writes=writes)
+            self.count_bytes(space, size * len(addresses), writes=writes)
+            self._count_wavefronts(space, addresses, size, owners)
+            self._note_accesses(whole, size, owners, writes=writes)
+            return whole
+        reached, parts = [], []
+        windows = addresses >> np.uint64(48)
+        for number in np.unique(windows):
+            at = np.nonzero(windows == number)[0]
+            name = self.window_space(int(number))
+            inner = addresses[at] - np.uint64(state_spaces.WINDOWS[name])
+            parts.append((name, inner, owners.at(at)))
+            try:
+                for which, buffer, offsets in self.reach_space(name, inner, size, owners.at(at), writes=writes):
+                    reached.append((at[which], buffer, offsets))
+            except MemoryFault as fault:
+                raise fault.of(at[fault.index]) from None
+        for name, inner, own in parts:
+            self.count_bytes(name, size * len(inner), writes=writes)
+            self._count_wavefronts(name, inner, size, own)
+        self._note_accesses(reached, size, owners, writes=writes)
+        return reached
+
+    def count_bytes(self, space: str, size: int, *, writes: bool) -> None:
+        """Count bytes that the running instruction reads or writes."""
+        counted, by_inst = (self.written_bytes, self.inst_written) if writes else (self.read_bytes, self.inst_read)
+        counted["shared" if space == "cluster" else space] += size
+        by_inst[self.inst] += size
+
+    def _note_accesses(
+        self, reached: list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]], size: int, owners: Owners, *, writes: bool
+    ) -> None:
+        if self.accesses is not None:
+            self.accesses += [
+                MemoryAccess(buffer, offsets, size, owners.threads[which], writes) for which, buffer, offsets in reached
+            ]
+
+    def window_space(self, number: int) -> str:
+        """Return the state space of a window of generic addresses."""
+        shared = "shared" if self.cluster_blocks == 1 else "cluster"
+        return {1: shared, 2: "local", 3: "param"}.get(number, "global")
+
+    def space_of(self, address: int) -> tuple[str, int]:
+        """Return the state space of a generic address, and the address in that space."""
+        name = self.window_space(address >> state_spaces.WINDOW_SHIFT)
+        return name, address - state_spaces.WINDOWS[name]
+
+    def peek(self, address: int, size: int, owners: Owners) -> Bytes:
+        """Return the memory from a thread's generic address to the end of its buffer, at least `size` bytes."""
+        name, place = self.space_of(address)
+        inner = np.array([place], np.uint64)
+        ((_, buffer, offsets),) = self.reach_space(name, inner, size, owners, writes=False)
+        first = int(offsets[0])
+        parts = {"shared": self.shared_stride, "cluster": self.shared_stride, "local": self.local_stride}
+        part = parts.get(name, len(buffer))
+        return buffer[first : first // max(part, 1) * part + part]
+
+    def _count_wavefronts(self, space: str, addresses: Addresses, size: int, owners: Owners) -> None:
+        if space not in {"shared", "global"} or owners.requests is None:
+            return
+        unit = SECTOR if space == "global" else min(max(size, BANK_BYTES), MAX_ACCESS)
+        slots = 1 if space == "global" else ALL_BANKS // unit
+        count, conflicts = count_wavefronts(addresses, size, owners.requests, unit, slots)
+        self.wavefronts[space] += count
+        self.inst_wavefronts[self.inst] += count
+        self.inst_conflicts[self.inst] += conflicts
+
+    def reach_space(
+        self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
+    ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
+        """Return the buffers that an access to one state space touches; nothing is counted."""
+        self.check_alignment(addresses, size)
+        return self.find(space, addresses, size, owners, writes=writes)
+
+    def find(
+        self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
+    ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
+        """Return the buffers that hold bytes of one state space, aligned or not."""
+        everyone = np.arange(len(addresses))
+        if space in {"global", "const"}:
+            return self._reach_global(addresses, size, writes=writes)
+        if space == "cluster":
+            addresses, owners = self._in_cluster(addresses, owners)
+            space = "shared"
+        start, end, stride, buffer, owner = {
+            "shared": (state_spaces.SHARED_START, self.shared_end, self.shared_stride, self.shared, owners.blocks),
+            "local": (0, self.local_stride, self.local_stride, self.local, owners.threads),
+            "param": (0, len(self.parameters), 0, self.parameters, owners.blocks),
+        }[space]
+        if writes and space == "param":
+            raise MemoryFault(0, "parameters cannot be written", kind="readonly")
+        wrong = np.ones(len(addresses), np.bool_)
+        if start + size <= end:  # a negative address is one near 2**64: nothing may be added to it
+            wrong = (addresses < np.uint64(start)) | (addresses > np.uint64(end - size))
+        if wrong.any():
+            index = int(wrong.argmax())
+            size_text = f"{size} bytes at {int(addresses[index]):#x}"
+            raise MemoryFault(index, f"{size_text} are outside {space} memory, which is {start:#x} to {end:#x}")
+        return [(everyone, buffer, addresses.astype(np.int64) + owner * stride)]
+
+    def _in_cluster(self, addresses: Addresses, owners: Owners) -> tuple[Addresses, Owners]:
+        """Convert addresses in a cluster's shared memory to addresses in the target blocks' shared memory."""
+        ranks = (addresses >> np.uint64(state_spaces.RANK_SHIFT)).astype(np.int64)
+        if not ranks.any():
+            return addresses, owners
+        ranks ^= owners.blocks % self.cluster_blocks
+        wrong = ranks >= self.cluster_blocks
+        if wrong.any():
+            index = int(wrong.argmax())
+            text = f"{int(addresses[index]):#x} names block {int(ranks[index])} of a cluster of"
+            raise MemoryFault(index, f"{text} {self.cluster_blocks}")
+        blocks = owners.blocks // self.cluster_blocks * self.cluster_blocks + ranks
+        return addresses & np.uint64((1 << state_spaces.RANK_SHIFT) - 1), Owners(blocks, owners.threads, None)
+
+    def _reach_global(
+        self, addresses: Addresses, size: int, *, writes: bool
+    ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
+        reached = []
+        left = np.arange(len(addresses))
+        while len(left):
+            first = int(addresses[left[0]])
+            at = bisect_right(self.starts, first) - 1
+            home = self.allocations[at] if at >= 0 else None
+            if home is None or first + size > home.end:
+                raise MemoryFault(int(left[0]), self._nearest(first, size), ends_launch=True)
+            if writes and not home.writable:
+                text = f"a store to {home.name} at {first:#x}, which is read-only"
+                raise MemoryFault(int(left[0]), text, kind="readonly")
+            chosen = addresses[left]
+            inside = (chosen >= np.uint64(home.start)) & (chosen <= np.uint64(home.end - size))
+            which = left[inside]
+            offsets = (addresses[which] - np.uint64(home.start)).astype(np.int64)
+            if self.is_checked and home.start == state_spaces.HEAP:
+                self.heap.check(offsets, which)
+            reached.append((which, home.data, offsets))
+            left = left[~inside]
+        return reached
+
+    def _nearest(self, address: int, size: int) -> str:
+        """Describe the problem with an address, and the allocations near it."""
+        text = f"{size} bytes at {address:#x} are outside every allocation"
+        if not self.allocations:
+            return f"{text}: there is none"
+
+        def distance(allocation: Allocation) -> int:
+            before = allocation.start - address
+            return before if before > 0 else max(0, address + size - allocation.end)
+
+        near = min(self.allocations, key=distance)
+        side = "before" if address < near.start else "beyond"
+        gap = near.start - address if address < near.start else address + size - near.end
+        return f"{text}; the nearest is {near.name} of {len(near.data)} bytes at {near.start:#x}: {gap} bytes {side} it"
+
+    @staticmethod
+    def check_alignment(addresses: Addresses, size: int) -> None:
+        """Raise a MemoryFault for the first address that is not a multiple of a power of two."""
+        wrong = addresses & np.uint64(size - 1)
+        if size & (size - 1) == 0 and wrong.any():
+            index = int((wrong != 0).argmax())
+            raise MemoryFault(
+                index, f"the address {int(addresses[index]):#x} is not a multiple of {size}", kind="misaligned"
+            )
+
+    # --- accesses
+
+    def load(self, space: str, addresses: Addresses, dtype: np.dtype[Any], count: int, owners: Owners) -> NDArray[Any]:
+        """Load codes [lanes, count] from some addresses."""
+        size = dtype.itemsize
+        result = np.empty((len(addresses), count), dtype)
+        for which, buffer, offsets in self.reach(space, addresses, size * count, owners, writes=False):
+            if self.observer is not None:
+                self.observer.read(buffer, offsets, size * count, owners.threads[which])
+            result[which] = self.elements(buffer, dtype)[offsets[:, None] // size + np.arange(count)]
+        return result
+
+    def store(
+        self,
+        space: str,
+        addresses: Addresses,
+        codes: NDArray[Any],
+        owners: Owners,
+        cause: InexactCause = InexactCause.LANES_AT_SAME_ADDRESS,
+    ) -> bool:
+        """Store codes [lanes, count]; record `cause` if lanes store different bytes to one address.
+
+        Return True if other lanes can see any of the stores: they do not see local memory.
+        """
+        size = codes.dtype.itemsize * codes.shape[1]
+        is_seen = False
+        for which, buffer, offsets in self.reach(space, addresses, size, owners, writes=True):
+            if self.observer is not None:
+                self.observer.write(buffer, offsets, codes[which], owners.threads[which])
+            self.tags.store(self.inst, buffer, offsets, codes[which], owners.threads[which], cause)
+            is_seen |= buffer is not self.local
+        return is_seen
+
+    elements = staticmethod(elements)
+
+
+def count_wavefronts(
+    addresses: Addresses, size: int, requests: NDArray[np.int64], unit: int, slots: int
+) -> tuple[int, int]:
+    """Count the wavefronts of some requests: for each, the largest number of different units in one slot.
+
+    Also count bank conflicts: the wavefronts that the units would not need if spread evenly over the slots.
+
+    In shared memory a unit is the data that a lane accesses at once, 4 to 16 bytes, and all banks have `slots` of them:
+    this is `memory.shared_memory.wavefronts`, for aligned accesses. In global memory units are sectors, with one slot,
+    so every touched sector counts.
+    """
+    first, last = addresses // np.uint64(unit), (addresses + np.uint64(size - 1)) // np.uint64(unit)
+    if (first != last).any():
+        spans = [first + np.uint64(more) for more in range(int((last - first).max()) + 1)]
+        requests = np.concatenate([requests[span <= last] for span in spans])
+        first = np.concatenate([span[span <= last] for span in spans])
+    pairs = np.sort(requests.astype(np.uint64) << np.uint64(UNIT_BITS) | first)  # both in one integer, for fast sorting
+    pairs = pairs[np.concatenate([[True], pairs[1:] != pairs[:-1]])]
+    if slots == 1:
+        return len(pairs), 0
+    groups = (pairs >> np.uint64(UNIT_BITS)).astype(np.int64)
+    groups -= groups[0]
+    counts = np.bincount(
+        groups * slots + (pairs % np.uint64(slots)).astype(np.int64), minlength=(groups[-1] + 1) * slots
+    )
+    by_slot = counts.reshape(-1, slots)
+    total = int(by_slot.max(axis=1).sum())
+    return total, total - int((-(-by_slot.sum(axis=1) // slots)).sum())
+
+
+@dataclass(frozen=True)
+class Owners:
+    """The owners of lanes' shared and local memory: their block and their thread in the batch, and their request.
+
+    The lanes of a request are served together: those of a warp, or of one ldmatrix matrix. If it is None, no wavefronts
+    are counted.
+    """
+
+    blocks: NDArray[np.int64]
+    threads: NDArray[np.int64]
+    requests: NDArray[np.int64] | None
+
+    def at(self, which: NDArray[Any]) -> Owners:
+        """Return the owners of some of the lanes."""
+        return Owners(self.blocks[which], self.threads[which], None if self.requests is None else self.requests[which])

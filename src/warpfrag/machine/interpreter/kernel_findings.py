@@ -1,0 +1,140 @@
+"""A finding: one mistake of a kernel at one location, with both accesses if there are two, and the occurrence count.
+
+A location is the kind, the line, and the line of the other access. The first occurrence is described, the others are
+counted. A verdict summarises all findings of a launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+from warpfrag.machine.ir.program import SourceLine
+
+Verdict = Literal["clean", "findings", "incomplete"]
+Check = Literal["memory", "races", "uninitialised", "barriers", "async"]
+BATCH_THREADS = 2048  # threads that run at once if their order is tracked
+
+
+class KernelCheck(NamedTuple):
+    """A check: the kinds that it finds, the observers of a batch that detect them, and whether it can be screened."""
+
+    kinds: tuple[str, ...]
+    observers: Callable[[Any], list[Any]]  # takes a CheckedWarpBatch
+    can_screen: Callable[[Any], bool]  # takes a ProgramScreen
+    follows_order: bool = False  # accesses are compared with the events that order them
+
+
+CHECK_TABLE: dict[Check, KernelCheck] = {
+    "memory": KernelCheck(("bounds", "misaligned", "readonly", "freed"), lambda _: [], lambda _: True),
+    "races": KernelCheck(("race", "lockstep"), lambda _: [], lambda screen: screen.is_ordered, follows_order=True),
+    "uninitialised": KernelCheck(
+        ("uninitialised",), lambda batch: batch.unwritten_checks(), lambda screen: screen.has_marks
+    ),
+    "barriers": KernelCheck(
+        ("barrier", "deadlock"), lambda batch: batch.barrier_checks(), lambda screen: screen.has_whole_barriers
+    ),
+    "async": KernelCheck(
+        ("async", "fence", "descriptor", "tensor_memory"),
+        lambda batch: batch.async_checks(),
+        lambda screen: not screen.is_asynchronous or screen.is_ordered,
+        follows_order=True,
+    ),
+}
+"""All checks. `RaceCheck` tracks the accesses for all checks with `follows_order`."""
+CHECKS: tuple[Check, ...] = tuple(CHECK_TABLE)
+ORDER_CHECKS = {name for name, check in CHECK_TABLE.items() if check.follows_order}
+KINDS = {kind: name for name, check in CHECK_TABLE.items() for kind in check.kinds}
+
+
+@dataclass(frozen=True)
+class KernelAccess:
+    """One side of a finding: the access, its line and its thread; `stack` has the lines of the calls."""
+
+    what: str
+    line: int
+    block: tuple[int, int, int]
+    thread: tuple[int, int, int]
+    stack: tuple[int, ...] = ()
+    source: SourceLine | None = None
+
+    @property
+    def text(self) -> str:
+        """The access in words, as in "st.shared.f32 at line 12 by thread (3, 0, 0) of block (0, 0, 0)"."""
+        where = f"{self.source} (line {self.line})" if self.source else f"line {self.line}"
+        return f"{self.what} at {where} by thread {self.thread} of block {self.block}"
+
+
+@dataclass(frozen=True)
+class KernelFinding:
+    """A mistake of a kernel: its kind, the access that shows it, and the access that it conflicts with (`other`).
+
+    `space` and `address` locate it in memory; `array` and `element` name the caller's array and the element.
+    """
+
+    kind: str
+    line: int
+    text: str
+    source: SourceLine | None = None
+    block: tuple[int, int, int] | None = None
+    thread: tuple[int, int, int] | None = None
+    stack: tuple[int, ...] = ()
+    other: KernelAccess | None = None
+    space: str = ""
+    address: int | None = None
+    array: str = ""
+    element: int | None = None
+    count: int = 1
+
+    @property
+    def check(self) -> str:
+        """The check that detects this kind."""
+        return KINDS[self.kind]
+
+    def __str__(self) -> str:
+        """Return the kind, the location and the description."""
+        where = f"{self.source} (line {self.line} of the PTX)" if self.source else f"line {self.line}"
+        more = f"; {self.count - 1} more here" if self.count > 1 and self.check != "memory" else ""
+        return f"{self.kind}, {where}: {self.text}{more}"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return all fields for JSON; source lines are text."""
+        result: dict[str, object] = asdict(self)
+        result |= {"check": self.check, "source": str(self.source) if self.source else None}
+        if self.other is not None:
+            result["other"] = asdict(self.other) | {"source": str(self.other.source) if self.other.source else None}
+        return result
+
+
+class FindingCollector:
+    """The findings of a launch by location, and the reasons why something could not be checked."""
+
+    def __init__(self, sources: Mapping[int, SourceLine], checks: tuple[Check, ...]) -> None:
+        """Start with no findings; kinds of other checks are ignored."""
+        self.sources, self.checks = sources, checks
+        self.places: dict[tuple[str, int, int], KernelFinding] = {}
+        self.unjudged: dict[str, None] = {}
+
+    def add(self, finding: KernelFinding, count: int = 1) -> None:
+        """Report a finding, or count it if its location is known."""
+        if finding.check not in self.checks:
+            return
+        key = finding.kind, finding.line, finding.other.line if finding.other else 0
+        known = self.places.get(key)
+        if known is not None:
+            self.places[key] = replace(known, count=known.count + count)
+            return
+        other = finding.other
+        if other is not None:
+            other = replace(other, source=self.sources.get(other.line))
+        self.places[key] = replace(finding, count=count, source=self.sources.get(finding.line), other=other)
+
+    def leave_out(self, reason: str) -> None:
+        """Record why something could not be checked."""
+        self.unjudged.setdefault(reason)
+
+    @property
+    def findings(self) -> list[KernelFinding]:
+        """All findings, by line."""
+        return sorted(self.places.values(), key=lambda item: (item.line, item.kind))

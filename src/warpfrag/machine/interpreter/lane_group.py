@@ -1,0 +1,154 @@
+"""A lane group: lanes that are at one instruction of the program, with their reads, writes and addresses.
+
+An instruction sees the state of the machine only through its group. Nothing is written in place: a result is a new
+array, so that copies cost nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.errors import PtxError
+from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.interpreter.device_memory import Owners
+from warpfrag.machine.interpreter.warp_state import WarpState
+from warpfrag.machine.ir.program import (
+    Discard,
+    Immediate,
+    MemoryOperand,
+    PtxOperand,
+    Register,
+    SpecialRegister,
+    VectorOperand,
+)
+from warpfrag.machine.ir.scalar_types import Codes, Type, container, signed
+
+Mask = NDArray[np.bool_]
+
+
+class LaneGroup:
+    """Some lanes of some warps: `rows` are the warps (None for all of the batch), `mask` the lanes of each."""
+
+    __slots__ = ("_places", "is_whole", "mask", "rows", "state")
+
+    def __init__(self, state: WarpState, rows: NDArray[np.int64] | None, mask: Mask) -> None:
+        """Record whether all lanes of the warps are included, as in most groups."""
+        self.state, self.rows, self.mask = state, rows, mask
+        self.is_whole = bool(mask.all())
+        self._places: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+
+    @property
+    def warps(self) -> int:
+        """The number of warps that have lanes in the group."""
+        return len(self.mask)
+
+    @property
+    def warp_rows(self) -> NDArray[np.int64]:
+        """The rows of the group's warps in the state arrays."""
+        return self.rows if self.rows is not None else np.arange(self.state.warps)
+
+    def part(self, mask: Mask) -> LaneGroup:
+        """Return a group of the same warps with fewer lanes."""
+        return LaneGroup(self.state, self.rows, mask)
+
+    @property
+    def active_rows(self) -> NDArray[np.int64]:
+        """The rows of the warps that have active lanes."""
+        return self.warp_rows[self.mask.any(axis=1)]
+
+    def of(self, everyone: Codes) -> Codes:
+        """Return the rows of these warps from an array over all warps."""
+        return everyone if self.rows is None else everyone[self.rows]
+
+    def pick(self, everyone: Codes) -> Codes:
+        """Return the values of these lanes, as a flat array, from an array over all warps."""
+        if self.is_whole:
+            return self.of(everyone).flatten()
+        if self._places is None:
+            warps, lanes = np.divmod(np.flatnonzero(self.mask), LANES)
+            self._places = warps if self.rows is None else self.rows[warps], lanes
+        return everyone[self._places]
+
+    def put(self, everyone: Codes, values: Codes | int) -> None:
+        """Set these lanes of an array over all warps, in place."""
+        if self.rows is None:
+            everyone[self.mask] = values[self.mask] if isinstance(values, np.ndarray) else values
+        else:
+            part = everyone[self.rows]
+            part[self.mask] = values[self.mask] if isinstance(values, np.ndarray) else values
+            everyone[self.rows] = part
+
+    # --- operands
+
+    def read(self, operand: PtxOperand, kind: Type) -> Codes:
+        """Return the codes of an operand in all lanes of the warps."""
+        if type(operand) is Register:
+            codes = self.of(self.state.registers[operand.index])
+            if operand.negated:
+                codes = ~codes
+            return codes if codes.dtype == kind.dtype else codes.astype(kind.dtype)
+        if type(operand) is Immediate:
+            return self.state.constant(operand.code(kind), kind.dtype, self.warps)
+        if type(operand) is SpecialRegister:
+            return self.of(self.state.special(operand.name)).astype(kind.dtype)
+        if type(operand) is MemoryOperand:  # the address of a variable
+            address = self.state.constant(operand.offset & ((1 << kind.bits) - 1), kind.dtype, self.warps)
+            return address if operand.base is None else self.read(operand.base, kind) + address
+        msg = f"expected a register or a number, got {operand}"
+        raise PtxError(self.state.line, msg)
+
+    def values(self, operand: PtxOperand, kind: Type) -> Codes:
+        """Return the codes of an operand in these lanes, as a flat array."""
+        if type(operand) is Register and not operand.negated:
+            return self.pick(self.state.registers[operand.index]).astype(kind.dtype, copy=False)
+        return self.read(operand, kind)[self.mask]
+
+    def write(self, operand: PtxOperand, codes: Codes, kind: Type | None = None) -> None:
+        """Write new codes to a register in these lanes; `kind` extends them to its width."""
+        if type(operand) is not Register:
+            if type(operand) is Discard:
+                return
+            raise PtxError(self.state.line, f"expected a register as a result, got {operand}")
+        dtype = container(operand.bits)
+        if codes.dtype != dtype:
+            codes = (signed(codes) if kind is not None and kind.kind == "s" else codes).astype(dtype)
+        registers = self.state.registers
+        if self.rows is None:
+            if codes.shape != self.mask.shape:
+                codes = np.broadcast_to(codes, self.mask.shape)
+            registers[operand.index] = codes if self.is_whole else np.where(self.mask, codes, registers[operand.index])
+            return
+        whole = registers[operand.index].copy()
+        whole[self.rows] = np.where(self.mask, codes, whole[self.rows])
+        registers[operand.index] = whole
+
+    def addresses(self, place: PtxOperand) -> Codes:
+        """Return the addresses of these lanes, as a flat array."""
+        if not isinstance(place, MemoryOperand):
+            raise PtxError(self.state.line, f"expected an address, got {place}")
+        offset = np.uint64(place.offset & ((1 << 64) - 1))
+        if place.base is None:
+            return np.full(int(self.mask.sum()), offset, np.uint64)
+        codes = self.pick(self.state.registers[place.base.index])
+        if place.base.bits == 64:
+            return codes + offset
+        return (codes.astype(np.uint64) + offset) & np.uint64(0xFFFFFFFF)
+
+    @property
+    def owners(self) -> Owners:
+        """The owners of these lanes' shared and local memory."""
+        state = self.state
+        threads = self.pick(state.lane_number)
+        return Owners(self.pick(state.lane_block), threads, threads // LANES)
+
+    def scatter(self, values: Codes) -> Codes:
+        """Spread values of these lanes over an array of all lanes of the warps, with zeros elsewhere."""
+        full = np.zeros(self.mask.shape, values.dtype)
+        full[self.mask] = values
+        return full
+
+
+def items_of(operand: PtxOperand) -> tuple[PtxOperand, ...]:
+    """Return the items of a vector, or the operand itself as the only item."""
+    return operand.items if isinstance(operand, VectorOperand) else (operand,)

@@ -1,0 +1,229 @@
+"""Instructions of single lanes and of the lanes of a warp: arithmetic, moves, exchanges, memory accesses and trap."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warpfrag.errors import MemoryFault, PtxError
+from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.interpreter.device_memory import Owners
+from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
+from warpfrag.machine.interpreter.warp_state import GRID_REGISTERS, WarpState
+from warpfrag.machine.ir import actions
+from warpfrag.machine.ir.program import (
+    DecodedInstruction,
+    Immediate,
+    InexactCause,
+    Register,
+    SpecialRegister,
+    VectorOperand,
+)
+from warpfrag.machine.ir.scalar_types import TYPES, Codes, split
+from warpfrag.machine.ir.state_spaces import is_in_window
+from warpfrag.machine.semantics.floats import QUIET, choose_nan, is_nan
+
+B32, LANE_INDEX = TYPES["b32"], np.arange(LANES, dtype=np.uint32)
+
+
+def run_lane_op(state: WarpState, inst: DecodedInstruction, action: actions.LaneOp, group: LaneGroup) -> None:
+    """Compute lane by lane, and write the results."""
+    args: list[Codes | int] = []
+    for operand, kind in zip(inst.sources, action.sources, strict=True):
+        if kind is not None:
+            args.append(group.read(operand, kind))
+        elif isinstance(operand, Immediate):
+            args.append(operand.code(None))
+    values = action.function(*args)
+    if action.nan_order and isinstance(values, np.ndarray):
+        values, differs = choose_nan(values, [np.asarray(arg) for arg in args], action.nan_order)
+        if differs is not None and (differs & group.mask).any():
+            state.tally.causes[state.memory.inst] |= InexactCause.NAN_OPERANDS
+    write_results(inst, group, values, action)
+
+
+def write_results(
+    inst: DecodedInstruction,
+    group: LaneGroup,
+    values: Codes | tuple[Codes, ...],
+    action: actions.LaneOp | actions.WarpCollective,
+) -> None:
+    """Write the results that the instruction has operands for."""
+    extends = isinstance(action, actions.LaneOp) and action.extends
+    results = values if isinstance(values, tuple) else (values,)
+    for operand, codes, kind in zip(inst.results, results, action.results, strict=False):
+        group.write(operand, codes, kind if extends else None)
+
+
+def run_move(_state: WarpState, inst: DecodedInstruction, action: actions.Move, group: LaneGroup) -> None:
+    """Run mov: a copy, several registers packed into one, or one unpacked."""
+    kind = action.type
+    target, source = inst.results[0], inst.sources[0]
+    if isinstance(source, VectorOperand):
+        bits = kind.bits // len(source.items)
+        part = TYPES[f"b{bits}"]
+        codes = np.zeros((group.warps, LANES), kind.dtype)
+        for index, item in enumerate(source.items):
+            codes = codes | group.read(item, part).astype(kind.dtype) << kind.dtype.type(bits * index)
+    else:
+        codes = group.read(source, kind)
+    if isinstance(target, VectorOperand):
+        bits = kind.bits // len(target.items)
+        for item, piece in zip(target.items, split(codes, len(target.items), bits), strict=True):
+            group.write(item, piece)
+    else:
+        group.write(target, codes)
+
+
+def run_warp_collective(
+    _state: WarpState, inst: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup
+) -> None:
+    """Run a shuffle, vote, match or reduction."""
+    args = [group.read(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
+    if not (action.synced and action.by_members):
+        write_results(inst, group, action.function(group.mask, *args), action)
+        return
+    members = args[-1]
+    named = ((members >> LANE_INDEX) & np.uint32(1)) != 0
+    left = group.mask
+    while left.any():  # lanes that name the same members form one set; a warp may have several
+        first = np.take_along_axis(members, left.argmax(axis=1)[:, None], axis=1)
+        chosen = left & (members == first)
+        write_results(inst, group.part(chosen), action.function(chosen & named, *args), action)
+        left = left & ~chosen
+
+
+def run_trap(state: WarpState, inst: DecodedInstruction, _action: actions.Trap, group: LaneGroup) -> None:
+    """Run trap or brkpt: end the launch with an error."""
+    warps, lanes = np.nonzero(group.mask)
+    who = state.thread_name(int(group.warp_rows[warps[0]]), int(lanes[0]))
+    hint = (
+        "; grid.sync() needs launch(..., options=LaunchOptions(cooperative=True))"
+        if lacks_grid_workspace(state)
+        else ""
+    )
+    raise PtxError(inst.line, f"{inst.name} by {who}: the kernel ended the launch itself{hint}")
+
+
+def lacks_grid_workspace(state: WarpState) -> bool:
+    """Return True if the kernel asks for the workspace that only a cooperative launch has."""
+    asked = {
+        source.name for inst in state.program.instructions for source in inst.sources if type(source) is SpecialRegister
+    }
+    return not state.launch.is_cooperative and bool(asked & set(GRID_REGISTERS))
+
+
+U32, B64, PRED = TYPES["u32"], TYPES["b64"], TYPES["pred"]
+
+
+def run_load(state: WarpState, inst: DecodedInstruction, action: actions.MemoryLoad, group: LaneGroup) -> None:
+    """Run ld: each lane reads one or more elements, extended to the width of its registers."""
+    kind, addresses = action.type, group.addresses(inst.sources[0])
+    codes = state.memory.load(action.space, addresses, kind.dtype, action.count, group.owners)
+    for index, item in enumerate(items_of(inst.results[0])):
+        group.write(item, group.scatter(codes[:, index]), kind)
+    if action.polls:
+        state.end_wait(group.active_rows, across_blocks=action.space != "shared")
+
+
+def run_store(state: WarpState, inst: DecodedInstruction, action: actions.MemoryStore, group: LaneGroup) -> None:
+    """Run st: each lane writes one or more elements."""
+    items = items_of(inst.sources[1])
+    codes = np.stack([group.values(item, action.type) for item in items], axis=1)
+    state.progress += state.memory.store(action.space, group.addresses(inst.sources[0]), codes, group.owners)
+
+
+def run_atomic(state: WarpState, inst: DecodedInstruction, action: actions.Atomic, group: LaneGroup) -> None:
+    """Run atom or red: lane by lane, in the order of warps and lanes."""
+    kind = action.type
+    addresses, owners = group.addresses(inst.sources[0]), group.owners
+    operands = [
+        np.stack([group.values(item, kind) for item in items_of(operand)], axis=1)
+        for operand in inst.sources[1 : 3 if action.name == "cas" else 2]
+    ]
+    with state.memory.lock:
+        old = exchange(state, action, addresses, owners, operands)
+    state.progress += 1
+    if action.returns:
+        for number, item in enumerate(items_of(inst.results[0])):
+            group.write(item, group.scatter(old[:, number]), kind)
+        state.end_wait(group.active_rows, across_blocks=action.space != "shared")
+
+
+def run_allocate(state: WarpState, inst: DecodedInstruction, _action: actions.Allocate, group: LaneGroup) -> None:
+    """Run alloca: write the address of the new part of the stack, and the stack size in use."""
+    size, align, used, start = (group.read(source, B64) for source in inst.sources)
+    offset = (used + align - np.uint64(1)) // align * align
+    capacity = np.uint64(state.program.local_bytes) - start
+    wrong = (offset > capacity) | (size > capacity - offset)
+    if wrong[group.mask].any():
+        index = int(wrong[group.mask].argmax())
+        asked, taken = int(size[group.mask][index]), int(used[group.mask][index])
+        have = int(capacity[group.mask][index])
+        raise MemoryFault(index, f"{asked} bytes do not fit on the stack: {taken} of {have} are in use")
+    group.write(inst.results[0], start + offset)
+    group.write(inst.results[1], offset + size)
+
+
+def exchange(
+    state: WarpState, action: actions.Atomic, addresses: Codes, owners: Owners, operands: list[Codes]
+) -> Codes:
+    """Write the new values, and return the old ones."""
+    kind = action.type
+    old = np.empty((len(addresses), action.count), kind.dtype)
+    size = kind.dtype.itemsize
+    for which, buffer, offsets in state.memory.reach(action.space, addresses, size * action.count, owners, writes=True):
+        if state.memory.observer is not None:
+            state.memory.observer.update(buffer, offsets, size * action.count, owners.threads[which])
+        cells = state.memory.elements(buffer, kind.dtype)
+        index = offsets // size
+        update = action.function
+        if action.space == "generic" and action.in_window is not None and is_in_window(addresses[which[0]]):
+            update = action.in_window
+        if kind.element == "f64" and (action.space == "shared" or update is action.in_window):
+            note_nan_sums(state, cells, index, operands[0][which][:, 0])
+        if len(np.unique(index)) == len(index):  # all addresses differ: update them at once
+            at = index[:, None] + np.arange(action.count)
+            old[which] = cells[at]
+            cells[at] = update(old[which], *(operand[which] for operand in operands))
+            continue
+        for lane, first in zip(which, index, strict=True):
+            own = slice(first, first + action.count)
+            old[lane] = cells[own]
+            cells[own] = update(old[lane], *(operand[lane] for operand in operands))
+    return old
+
+
+def note_nan_sums(state: WarpState, cells: Codes, index: Codes, operands: Codes) -> None:
+    """Record f64 sums by a cas loop that combine different NaNs: their operand order is not known."""
+    nan = is_nan(operands, "f64")
+    if nan.any() and (nan & is_nan(cells[index], "f64") & ((operands | QUIET) != (cells[index] | QUIET))).any():
+        state.tally.causes[state.memory.inst] |= InexactCause.NAN_OPERANDS
+
+
+def run_async_copy(state: WarpState, inst: DecodedInstruction, _action: actions.AsyncCopy, group: LaneGroup) -> None:
+    """Run cp.async: copy at issue, with zeros after the source bytes."""
+    target, source, size_operand, *rest = inst.sources
+    size = size_operand.code(None) if isinstance(size_operand, Immediate) else 0
+    if size not in {4, 8, 16}:
+        raise PtxError(inst.line, f"expected 4, 8 or 16 bytes for {inst.name}, got {inst.text}")
+    src_bytes = np.full((group.warps, LANES), size, np.uint32)
+    if rest and isinstance(rest[0], Register) and rest[0].bits == 1:  # ignore-src
+        src_bytes = np.where(group.read(rest[0], PRED), np.uint32(0), src_bytes)
+    elif rest and not (isinstance(rest[0], Register) and rest[0].bits == 64):  # src-size; 64 bits are a cache policy
+        src_bytes = np.minimum(group.read(rest[0], U32), np.uint32(size))
+    counts = src_bytes[group.mask]
+    owners, addresses = group.owners, group.addresses(source)
+    codes = np.zeros((len(counts), size), np.uint8)
+    state.memory.check_alignment(addresses, size)
+    for count in np.unique(counts):
+        if count:
+            which = np.nonzero(counts == count)[0]
+            try:
+                codes[which, :count] = state.memory.load(
+                    "global", addresses[which], np.dtype(np.uint8), int(count), owners.at(which)
+                )
+            except MemoryFault as fault:
+                raise fault.of(which[fault.index]) from None
+    words = codes.view(np.uint32)
+    state.memory.store("shared", group.addresses(target), words, owners)
+    state.progress += 1

@@ -1,0 +1,110 @@
+"""The events that a running batch reports: memory accesses, the events that order them, and instructions.
+
+The interpreter calls the methods of an `Observer` while it runs an instruction; these do nothing. `machine.sanitizer`
+derives observers from it. Buffers and offsets are those of `device_memory.DeviceMemory.reach`, threads are numbers in
+the batch, and a cell is the index of an mbarrier among the 64-bit words of shared memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.isa.qualifiers import Form
+from warpfrag.machine.ir.program import DecodedInstruction
+
+Bytes = NDArray[np.uint8]
+Numbers = NDArray[np.int64]
+
+
+class TensorAccess(NamedTuple):
+    """An access to tensor memory: the thread that issued it, and the accessed part of a block's memory."""
+
+    inst: DecodedInstruction
+    thread: int  # number in the batch; the first lane if a warp issued it
+    operand: str  # d, a, metadata, scale_a, scale_b; registers of ld and st; cells of cp and shift
+    block: int
+    column: int
+    columns: int
+    writes: bool
+    reads: bool = False
+    quarters: tuple[int, ...] = (0, 1, 2, 3)  # the groups of 32 lanes
+
+    def overlaps(self, other: TensorAccess) -> bool:
+        """Return True if both access a column of the same lanes."""
+        if self.block != other.block or not set(self.quarters) & set(other.quarters):
+            return False
+        return self.column < other.column + other.columns and other.column < self.column + self.columns
+
+
+class Observer:
+    """Receives memory accesses before they happen, and ordering events when they happen."""
+
+    # --- thread accesses
+
+    def read(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
+        """Handle loads of `size` bytes by each thread."""
+
+    def write(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers) -> None:
+        """Handle stores of codes [threads, count]."""
+
+    def update(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
+        """Handle atomics on `size` bytes by each thread."""
+
+    # --- accesses of copies that a thread issued
+
+    def copy_read(self, buffer: Bytes, offsets: Numbers, size: int, thread: int) -> None:
+        """Handle a thread's copy that reads `size` bytes at each offset."""
+
+    def copy_write(
+        self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False
+    ) -> None:
+        """Handle a thread's copy that writes `size` bytes at each offset, and signals an mbarrier or its bulk group."""
+
+    def product_read(self, offsets: Numbers, size: int, warp: int) -> None:
+        """Handle a wgmma, of the warpgroup that starts at a warp, that reads elements of shared memory."""
+
+    def product_descriptor(self, form: Form, role: str, word: int, warp: int, *, is_transposed: bool) -> None:
+        """Handle the A or B descriptor of a wgmma, of the warpgroup that starts at a warp."""
+
+    # --- tensor memory
+
+    def tensor_access(self, access: TensorAccess) -> None:
+        """Handle a tcgen05 instruction that reads or writes columns."""
+
+    def tensor_allocated(self, block: int, column: int, columns: int) -> None:
+        """Handle a block's allocation of columns."""
+
+    def tensor_freed(self, access: TensorAccess) -> None:
+        """Handle a block's release of columns."""
+
+    def tensor_committed(self, cells: list[int], thread: int) -> None:
+        """Handle a commit: mbarriers track the work that a thread has issued."""
+
+    # --- events that order accesses
+
+    def barrier_arrived(self, block: int, number: int, warp: int, lanes: NDArray[np.bool_]) -> None:
+        """Handle lanes that arrive at a barrier of their block."""
+
+    def barrier_released(self, block: int, number: int, here: NDArray[np.bool_]) -> None:
+        """Handle a completed barrier; `here` are the lanes of the block that waited."""
+
+    def cluster_completed(self, cluster: int) -> None:
+        """Handle the arrival of all threads of a cluster."""
+
+    def mbarrier_initialised(self, cell: int, thread: int) -> None:
+        """Handle a thread that initialises an mbarrier."""
+
+    def mbarrier_invalidated(self, cell: int, thread: int) -> None:
+        """Handle a thread that invalidates an mbarrier."""
+
+    def mbarrier_arrived(self, cell: int, thread: int) -> None:
+        """Handle a thread that arrives at an mbarrier."""
+
+    def mbarrier_completed(self, cell: int) -> None:
+        """Handle the end of an mbarrier's phase."""
+
+    def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:
+        """Handle threads that have seen the end of the phases for which they wait."""

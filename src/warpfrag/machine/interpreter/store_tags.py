@@ -1,0 +1,224 @@
+"""Overlapping plain stores: the last writer of each word, and whether a barrier came in between.
+
+The result of two stores to one address is known if something orders them: the order of instructions in a warp; a
+barrier of their block; or, between blocks as between warps, the end of a wait, because a waiting thread reads memory
+that the other thread changes (an atomic whose old value is used, a volatile, relaxed or acquire load, an mbarrier).
+Such a wait is assumed to order everything that its block does afterwards after everything that any thread did before:
+an overlap is reported only if no such event came in between. Otherwise timing decides, unless the bytes are equal.
+
+Every four bytes of global and shared memory have a tag, from the low end: the bytes stored (4 bits), the warp in its
+block (5), the interval between two barriers of the block (27), the block plus one (27), and whether the block has
+waited for others (1). A store that meets a tag of another warp that nothing orders compares the bytes; if they are
+equal, the tag stays. `compiler.store_overlaps` does the same for one warp at a time.
+
+Lanes of one instruction that store to one address are served as on an H200: 128 bytes at once, which is all lanes of a
+warp, 16 lanes if each stores 8 bytes, or 8 lanes if each stores 16. Among lanes that are served together, the first
+lane's value remains; among several such groups, the last group's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.ir.program import InexactCause
+
+Bytes = NDArray[np.uint8]
+Tags = NDArray[np.uint64]
+
+SERVED_BYTES = 128  # of lanes that are served together
+WORD = 4  # bytes covered by a tag
+WORD_BYTES = 15  # the tag bits for the bytes that were stored
+WARP_SHIFT, INTERVAL_SHIFT, BLOCK_SHIFT, HAS_WAITED_SHIFT = 4, 9, 36, 63
+WARP_FIELD = (1 << INTERVAL_SHIFT) - (1 << WARP_SHIFT)
+BLOCK_FIELD = (1 << HAS_WAITED_SHIFT) - (1 << BLOCK_SHIFT)
+SPREAD = np.array([sum(0xFF << 8 * byte for byte in range(4) if bits >> byte & 1) for bits in range(16)], np.uint32)
+"""The bit mask of a word, from the mask of its bytes."""
+
+
+def first_tags(block_numbers: NDArray[np.int64], warps: NDArray[np.int64]) -> Tags:
+    """Return the tags of warps before their first barrier."""
+    blocks = (block_numbers.astype(np.uint64) + np.uint64(1)) << np.uint64(BLOCK_SHIFT) & np.uint64(BLOCK_FIELD)
+    return blocks | warps.astype(np.uint64) << np.uint64(WARP_SHIFT)
+
+
+def next_interval(writers: Tags, rows: NDArray[np.bool_], *, across_blocks: bool = False) -> None:
+    """Order later stores of some warps after all earlier stores of their block, or of any block."""
+    writers[rows] += np.uint64(1 << INTERVAL_SHIFT)
+    if across_blocks:
+        writers[rows] |= np.uint64(1 << HAS_WAITED_SHIFT)
+
+
+class StoreTags:
+    """The tags of a launch's memory, and of the warps that are running.
+
+    `writers` has the tag of every warp of the batch, `causes` a byte for each instruction. All parts of a launch share
+    the tags of global memory; those of shared memory are kept from batch to batch, because a tag of another block has
+    no effect.
+    """
+
+    def __init__(self) -> None:
+        """Start without memory to track."""
+        self.of_global: dict[int, Tags] = {}  # by the identity of the bytes
+        self.of_shared: Tags = np.zeros(0, np.uint64)
+        self.shared: Bytes = np.zeros(0, np.uint8)
+        self.writers: Tags = np.zeros(0, np.uint64)
+        self.causes: NDArray[np.uint8] = np.zeros(0, np.uint8)
+
+    def add(self, data: Bytes) -> None:
+        """Start tracking stores to a global-memory buffer."""
+        self.of_global[id(data)] = np.zeros(-(-len(data) // WORD), np.uint64)
+
+    def address_of(self, data: Bytes) -> int:
+        """Return the address of a global-memory buffer's tags, for compiled code; 0 if it has none."""
+        tags = self.of_global.get(id(data))
+        return 0 if tags is None else tags.ctypes.data
+
+    def begin(self, shared: Bytes, writers: Tags, causes: NDArray[np.uint8]) -> None:
+        """Continue with other blocks: their shared memory, their warps, and the array that records causes."""
+        self.shared, self.writers, self.causes = shared, writers, causes
+        words = -(-len(shared) // WORD)
+        if len(self.of_shared) < words:
+            self.of_shared = np.zeros(words, np.uint64)
+
+    def forget(self) -> None:
+        """Forget all stores."""
+        for tags in (*self.of_global.values(), self.of_shared):
+            tags[...] = 0
+
+    def store(
+        self,
+        inst: int,
+        buffer: Bytes,
+        offsets: NDArray[np.int64],
+        codes: NDArray[Any],
+        threads: NDArray[np.int64],
+        cause: InexactCause,
+    ) -> None:
+        """Store codes [lanes, count] at some offsets of a buffer, for threads of the batch, and tag them.
+
+        `cause` is recorded if lanes of one instruction store different bytes to one address.
+        """
+        rows = threads // LANES
+        is_shared = buffer is self.shared
+        tags = self.of_shared if is_shared else self.of_global.get(id(buffer))
+        if tags is None:
+            elements(buffer, codes.dtype)[places_of(offsets, codes)] = codes
+            return
+        mine = self.writers[rows][:, None]
+        access = TaggedStore(tags, buffer, offsets, codes, threads, mine, is_shared=is_shared)
+        if access.claim():
+            self.causes[inst] |= cause if access.put() else 0
+            return
+        # one warp at a time; in shared memory, warps of different blocks do not overlap
+        turns = self.writers[rows] & np.uint64(WARP_FIELD) if is_shared else rows
+        for turn in np.unique(turns):
+            part = access.part(turns == turn)
+            self.causes[inst] |= InexactCause.OVERLAPPING_STORES if part.replace_tags() else 0
+            self.causes[inst] |= cause if part.put() else 0
+
+
+class TaggedStore:
+    """The stores of one instruction: their offsets, and the tags of the words there."""
+
+    def __init__(
+        self,
+        tags: Tags,
+        buffer: Bytes,
+        offsets: NDArray[np.int64],
+        codes: NDArray[Any],
+        threads: NDArray[np.int64],
+        mine: Tags,
+        *,
+        is_shared: bool,
+    ) -> None:
+        """Find the words of every lane and the bytes that it stores in them: all bytes, except for narrow stores."""
+        self.tags, self.buffer, self.offsets, self.codes = tags, buffer, offsets, codes
+        self.threads, self.mine, self.is_shared = threads, mine, is_shared
+        self.cells, self.at = elements(buffer, codes.dtype), places_of(offsets, codes)
+        size = self.size = codes.dtype.itemsize * codes.shape[1]
+        self.is_narrow = size < WORD
+        self.words = offsets[:, None] // WORD + np.arange(max(1, size // WORD))
+        self.masks = np.full((1, 1), WORD_BYTES, np.uint64)
+        if self.is_narrow:
+            self.masks = (np.uint64((1 << size) - 1) << (offsets & (WORD - 1)).astype(np.uint64))[:, None]
+
+    def part(self, which: slice | NDArray[np.bool_]) -> TaggedStore:
+        """Return the stores of some lanes."""
+        codes, threads, mine = self.codes[which], self.threads[which], self.mine[which]
+        return TaggedStore(self.tags, self.buffer, self.offsets[which], codes, threads, mine, is_shared=self.is_shared)
+
+    def foreign(self, before: Tags) -> NDArray[np.bool_]:
+        """Return True for words with bytes tagged by another store that nothing orders."""
+        differences = before ^ self.mine
+        foreign = (differences < (1 << INTERVAL_SHIFT)) & ((differences & np.uint64(WARP_FIELD)) != 0)
+        if not self.is_shared:
+            has_waited = self.mine >> np.uint64(HAS_WAITED_SHIFT) != 0
+            foreign |= ((differences & np.uint64(BLOCK_FIELD)) != 0) & ~has_waited
+        return foreign & ((before & self.masks) != 0)
+
+    def claim(self) -> bool:
+        """Tag all words; return False and tag none if other warps own some, or two warps overlap."""
+        before = self.tags[self.words]
+        if self.foreign(before).any():
+            return False
+        self.tag(before, slice(None))
+        if ((self.tags[self.words] ^ self.mine) > WORD_BYTES).any():
+            self.tags[self.words] = before
+            return False
+        return True
+
+    def tag(self, before: Tags, which: slice | NDArray[np.bool_]) -> None:
+        """Tag some of the words; bytes that the same warp has stored since the last barrier remain tagged."""
+        mine, masks = (np.broadcast_to(item, before.shape)[which] for item in (self.mine, self.masks))
+        words, before = self.words[which], before[which]
+        if self.is_narrow:
+            kept = np.where((before ^ mine) <= WORD_BYTES, before & np.uint64(WORD_BYTES), np.uint64(0))
+            self.tags[words] = mine | kept
+            np.bitwise_or.at(self.tags, words, masks)  # lanes may share a word
+        else:
+            self.tags[words] = mine | masks
+
+    def put(self) -> bool:
+        """Store the codes; return True if lanes of one instruction stored different bytes to one address."""
+        self.cells[self.at] = self.codes
+        if not (self.cells[self.at] != self.codes).any():
+            return False
+        together = min(LANES, SERVED_BYTES // self.size)
+        order = np.argsort(self.threads ^ (together - 1), kind="stable")  # puts the first lane of each group last
+        self.cells[self.at[order]] = self.codes[order]
+        return True
+
+    def replace_tags(self) -> bool:
+        """Tag the words of a warp; return True if they change bytes of another store that nothing orders."""
+        before = self.tags[self.words]
+        foreign, overlap = self.foreign(before), before & self.masks
+        changed = np.ascontiguousarray(self.cells[self.at] ^ self.codes)
+        if self.is_narrow:
+            shift = 8 * (self.offsets & (WORD - 1))[:, None]
+            changed = changed.view(f"u{self.size}").astype(np.uint32) << shift.astype(np.uint32)
+        else:
+            changed = changed.view(np.uint32)
+        replaced = foreign & ((changed & SPREAD[overlap]) != 0)
+        equal = foreign & ~replaced & (overlap == self.masks)
+        if self.is_narrow and equal.any() and not equal.all():  # lanes may share a word, so tag lane by lane
+            by_lane = [self.part(slice(lane, lane + 1)).replace_tags() for lane in range(len(self.codes))]
+            return any(by_lane)
+        self.tag(before, ~equal)
+        return bool(replaced.any())
+
+
+def elements(buffer: Bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return a buffer as elements of another size, without the remainder at the end."""
+    if dtype.itemsize == 1:
+        return buffer
+    return buffer[: len(buffer) // dtype.itemsize * dtype.itemsize].view(dtype)
+
+
+def places_of(offsets: NDArray[np.int64], codes: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the element indices in a buffer for codes [lanes, count] at some offsets."""
+    places: NDArray[np.int64] = offsets[:, None] // codes.dtype.itemsize + np.arange(codes.shape[1])
+    return places

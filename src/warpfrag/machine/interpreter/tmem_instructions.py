@@ -1,0 +1,571 @@
+"""Tensor memory of the blocks that run at once, and the tcgen05 instructions that allocate, move and multiply it.
+
+Everything is done at issue, one thread or warp at a time. The ISA lets mma, cp, shift, ld and st complete later, in an
+order that commits, waits and fences determine: a kernel that has those gets the same results in any order. A kernel
+that lacks them is not detected here: the memory observer receives every access, with the thread that made it, and
+`machine.sanitizer.tmem_checks` tracks unfinished work.
+
+Products that `tensorcore` rejects, because their sums are not published, use the nearest published rule; the launch
+then lists the line and the reason, and is not exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.errors import IllegalInstruction, MemoryFault, PtxError, WarpfragError
+from warpfrag.formats.arrays import Array, Words
+from warpfrag.isa.tcgen05_forms import TensorForm, choose
+from warpfrag.isa.tcgen05_spelling import TensorSpelling, check_columns
+from warpfrag.isa.tmem_layouts import TENSOR_COLUMNS, TENSOR_LANES, copied
+from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.interpreter.bulk_copies import LaneCopies
+from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
+from warpfrag.machine.interpreter.matrix_instructions import put_words, words_of
+from warpfrag.machine.interpreter.mbarriers import Mbarriers
+from warpfrag.machine.interpreter.observer import Observer, TensorAccess
+from warpfrag.machine.interpreter.warp_state import WarpState
+from warpfrag.machine.ir.actions import MemoryBarrier, TensorThreadOp
+from warpfrag.machine.ir.program import DecodedInstruction, Immediate, MemoryOperand, PtxOperand, VectorOperand
+from warpfrag.machine.ir.scalar_types import TYPES, Type
+from warpfrag.smem.instruction_descriptor import InstructionDescriptor, ZeroColumnMask
+from warpfrag.tensorcore import execute_tcgen05 as tcgen05
+from warpfrag.tensorcore.arithmetic_plan import nearest_plan
+from warpfrag.tensorcore.rules import Rule
+
+U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
+QUARTER = 32  # lanes of tensor memory that a warp can access
+SCALE_ID_BITS = 0xC0000000  # in the address of scale factors: kernels put the byte id there too
+MAX_ISSUES = 4096
+ARRIVE = MemoryBarrier("arrive")
+
+
+class TensorAllocation(NamedTuple):
+    """Columns that a block has allocated, and the line of the allocation."""
+
+    column: int
+    columns: int
+    line: int
+
+
+class TensorMemories:
+    """The tensor memories of a batch of blocks: cells, allocations, and the blocks that may still allocate."""
+
+    def __init__(self, state: WarpState, mbarriers: Mbarriers) -> None:
+        """Start with nothing allocated; cells are created on a block's first use."""
+        self.state, self.mbarriers = state, mbarriers
+        self.live: dict[int, list[TensorAllocation]] = {}
+        self._pairs: dict[int, Words] = {}
+        self._smallest: dict[int, int] = {}
+        self._relinquished: dict[int, int] = {}
+
+    def pair(self, block: int) -> Words:
+        """Return the cells of both blocks of a block's pair, uint32[2, 128, 512]."""
+        number = block // 2
+        if number not in self._pairs:
+            self._pairs[number] = np.zeros((2, TENSOR_LANES, TENSOR_COLUMNS), np.uint32)
+        return self._pairs[number]
+
+    def cells(self, block: int, blocks: int = 1) -> Words:
+        """Return the cells that a block's instruction sees: its own, or those of the pair."""
+        return self.pair(block) if blocks == 2 else cast("Words", self.pair(block)[block % 2])
+
+    def members(self, block: int, blocks: int) -> tuple[int, ...]:
+        """Return the blocks of the batch that a block's instruction works on, the even rank first."""
+        if blocks == 1:
+            return (block,)
+        size = self.state.launch.cluster_blocks
+        if size % 2:
+            text = f"cta_group::2 needs clusters of an even number of blocks, got {size}"
+            raise MemoryFault(0, text)
+        return block // 2 * 2, block // 2 * 2 + 1
+
+    # --- allocation
+
+    def allocate(self, block: int, columns: int, line: int, *, is_exclusive: bool) -> int:
+        """Allocate columns for a block, and return the first column."""
+        check_columns(columns, is_exclusive=is_exclusive)
+        live = self.live.setdefault(block, [])
+        if block in self._relinquished:
+            text = f"its permit was given up at line {self._relinquished[block]}"
+            raise MemoryFault(0, f"the block may not allocate any more: {text}")
+        if is_exclusive and live:
+            raise MemoryFault(0, f"the block holds {live[0].columns} columns already")
+        if columns > self._smallest.get(block, TENSOR_COLUMNS):
+            text = f"{columns} columns are more than the {self._smallest[block]} of the allocation before"
+            raise MemoryFault(0, f"{text}: they must not grow")
+        used = np.zeros(TENSOR_COLUMNS, np.bool_)
+        for item in live:
+            used[item.column : item.column + item.columns] = True
+        for first in range(0, TENSOR_COLUMNS - columns + 1, columns):
+            if not used[first : first + columns].any():
+                live.append(TensorAllocation(first, columns, line))
+                self._smallest[block] = columns
+                return first
+        held = ", ".join(f"{item.columns} from line {item.line}" for item in live)
+        text = f"{columns} columns are not free: the block holds {held}"
+        raise MemoryFault(0, f"{text}; on a GPU it waits until they are freed")
+
+    def free(self, block: int, address: int, columns: int) -> None:
+        """Free one of a block's allocations as a whole."""
+        for item in self.live.get(block, []):
+            if (item.column, item.columns) == (address, columns):
+                self.live[block].remove(item)
+                return
+        held = ", ".join(f"{item.columns} at {item.column}" for item in self.live.get(block, [])) or "none"
+        text = f"expected an allocation of the block ({held}), got {columns} columns at {address:#x}"
+        raise MemoryFault(0, text)
+
+    def relinquish(self, block: int, line: int) -> None:
+        """Prevent a block from allocating more."""
+        self._relinquished[block] = line
+
+    def check_freed(self) -> None:
+        """Raise a PtxError for the first allocation that is live when all threads have exited."""
+        for block, live in sorted(self.live.items()):
+            for item in live:
+                name = ", ".join(map(str, self.state.blocks[block]))
+                text = f"block ({name}) ends with {item.columns} columns of tensor memory that it allocated here"
+                raise PtxError(item.line, f"{text} and did not free: they stay taken on a GPU")
+
+    def check_access(self, access: TensorAccess) -> None:
+        """Raise a MemoryFault for columns that are not allocated, and report the access to the checks."""
+        first, end = access.column, access.column + access.columns
+        live = self.live.get(access.block, [])
+        if not any(item.column <= first and end <= item.column + item.columns for item in _joined(live)):
+            held = ", ".join(f"{item.column}..{item.column + item.columns - 1}" for item in live) or "none"
+            name = ", ".join(map(str, self.state.blocks[access.block]))
+            text = f"columns {first}..{end - 1} ({access.operand}) are not allocated: block ({name}) has {held}"
+            raise MemoryFault(0, text)
+        if self.observer is not None:
+            self.observer.tensor_access(access)
+
+    @property
+    def observer(self) -> Observer | None:
+        """The observer of accesses; None without checks."""
+        return self.state.memory.observer
+
+
+def _joined(live: list[TensorAllocation]) -> list[TensorAllocation]:
+    """Return allocations with adjacent ones merged: kernels may use them together."""
+    result: list[TensorAllocation] = []
+    for item in sorted(live):
+        if result and result[-1].column + result[-1].columns == item.column:
+            result[-1] = result[-1]._replace(columns=result[-1].columns + item.columns)
+        else:
+            result.append(item)
+    return result
+
+
+def run_tensor(memories: TensorMemories, inst: DecodedInstruction, action: TensorThreadOp, group: LaneGroup) -> None:
+    """Run a tcgen05 instruction for the threads or warps of a group."""
+    spelling = action.spelling
+    refusal = _refusal(spelling, memories.state.program.target)
+    if refusal:
+        raise PtxError(inst.line, f"{inst.name}: {refusal}")
+    if action.is_collective and not group.mask[group.mask.any(axis=1)].all():
+        raise PtxError(inst.line, f"{inst.name} needs all 32 lanes of a warp, but some have left or are predicated off")
+    for index, place in enumerate(_warps(group) if action.is_collective else _threads(group)):
+        try:
+            RUNNERS[spelling.op](memories, inst, spelling, place)
+        except MemoryFault as fault:
+            raise fault.of(index * LANES if action.is_collective else index) from None
+        except WarpfragError as error:
+            reason = error.reason if isinstance(error, IllegalInstruction) else str(error)
+            raise MemoryFault(index * LANES if action.is_collective else index, reason) from error
+    memories.state.progress += 1
+
+
+@lru_cache(MAX_ISSUES)
+def _refusal(spelling: TensorSpelling, target: str) -> str:
+    """Return why a module for a target cannot have an instruction; empty if it can."""
+    return spelling.refusal(target)
+
+
+def _threads(group: LaneGroup) -> Iterator[LaneGroup]:
+    """Yield every thread of a group as a separate group."""
+    for row, lanes in zip(group.warp_rows, group.mask, strict=True):
+        for lane in np.nonzero(lanes)[0]:
+            mask = np.zeros((1, LANES), np.bool_)
+            mask[0, lane] = True
+            yield LaneGroup(group.state, np.array([row]), mask)
+
+
+def _warps(group: LaneGroup) -> Iterator[LaneGroup]:
+    """Yield every warp of a group as a separate group."""
+    for row, lanes in zip(group.warp_rows, group.mask, strict=True):
+        if lanes.any():
+            yield LaneGroup(group.state, np.array([row]), lanes[None])
+
+
+def _block(group: LaneGroup) -> int:
+    return int(group.owners.blocks[0])
+
+
+def _number(group: LaneGroup, operand: PtxOperand, kind: Type = U32) -> int:
+    """Return the operand's value in the first thread."""
+    if isinstance(operand, MemoryOperand):
+        return int(group.addresses(operand)[0])
+    return int(group.values(operand, kind)[0])
+
+
+def _uniform(group: LaneGroup, operand: PtxOperand) -> int:
+    """Return an address that must be the same in all threads of a warp."""
+    addresses = group.addresses(operand) if isinstance(operand, MemoryOperand) else group.values(operand, U32)
+    if (addresses != addresses[0]).any():
+        lane = int((addresses != addresses[0]).argmax())
+        text = f"expected the same in all threads of a warp, got {int(addresses[0]):#x} and {int(addresses[lane]):#x}"
+        raise MemoryFault(lane, text)
+    return int(addresses[0])
+
+
+# --- allocation and ordering
+
+
+def _allocate(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
+    place, columns = inst.sources
+    _uniform(group, place)
+    taken = memories.allocate(
+        _block(group), _uniform(group, columns), inst.line, is_exclusive=bool(spelling.qualifier("exclusive"))
+    )
+    space = "shared" if spelling.qualifier("shared_cta") else "generic"
+    if memories.observer is not None:
+        memories.observer.tensor_allocated(_block(group), taken, _uniform(group, columns))
+    owner = group.owners.at(np.array([0]))
+    memories.state.memory.store(space, group.addresses(place)[:1], np.array([[taken]], np.uint32), owner)
+
+
+def _free(memories: TensorMemories, inst: DecodedInstruction, _spelling: TensorSpelling, group: LaneGroup) -> None:
+    address, count = _uniform(group, inst.sources[0]), _uniform(group, inst.sources[1])
+    memories.free(_block(group), address, count)
+    if memories.observer is not None:
+        thread = int(group.owners.threads[0])
+        memories.observer.tensor_freed(TensorAccess(inst, thread, "freed", _block(group), address, count, writes=True))
+
+
+def _relinquish(
+    memories: TensorMemories, inst: DecodedInstruction, _spelling: TensorSpelling, group: LaneGroup
+) -> None:
+    memories.relinquish(_block(group), inst.line)
+
+
+def _order(_memories: TensorMemories, _inst: DecodedInstruction, _spelling: TensorSpelling, _group: LaneGroup) -> None:
+    """Run a wait or a fence: nothing is in flight."""
+
+
+def _commit(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
+    """Signal an mbarrier, or those of several blocks at one address, at once: all earlier work is complete."""
+    copies = LaneCopies(memories.state, memories.mbarriers, group)
+    address = group.addresses(inst.sources[0])
+    space = "cluster" if spelling.qualifier("shared_cluster") else "generic"
+    (cell,) = memories.mbarriers.cells_at(space, address, group.owners).tolist()
+    mask = _number(group, inst.sources[1]) & 0xFFFF if spelling.qualifier("multicast") else None
+    cells = [cell] if mask is None else [copies.moved(cell, block) for block in copies.blocks_of(0, mask)]
+    if memories.observer is not None:
+        memories.observer.tensor_committed(cells, int(group.owners.threads[0]))
+    for each in cells:
+        memories.mbarriers.check_live(each, int(address[0]), 0)
+        memories.mbarriers.change(each, ARRIVE, 1, 0, inst.line)
+
+
+# --- moves
+
+
+def _reach(
+    memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup, *, writes: bool
+) -> tuple[Words, NDArray[np.intp], NDArray[np.intp]]:
+    """Return the cells of a warp's load or store, and the lane and column of every (lane, reg, slot)."""
+    at = 0
+    address = _uniform(group, inst.sources[at])
+    halves = inst.sources[at + 1] if spelling.qualifier("lanes") == "16x32bx2" else None
+    split = halves.code(None) if isinstance(halves, Immediate) else None
+    lane, column = tcgen05.split_address(address, "the address")
+    row = int(group.warp_rows[0])
+    quarter = int(memories.state.warp_index[row]) % (TENSOR_LANES // QUARTER)
+    if lane // QUARTER not in (0, quarter):
+        first = QUARTER * quarter
+        text = f"a warp whose number is {quarter} modulo 4 reaches lanes {first}..{first + QUARTER - 1}"
+        raise MemoryFault(0, f"{text}, got lane {lane}")
+    base = lane % QUARTER
+    if base not in ((0,) if spelling.qualifier("lanes") == "32x32b" else (0, 16)):
+        expected = "a multiple of 32" if spelling.qualifier("lanes") == "32x32b" else "a multiple of 16"
+        raise MemoryFault(0, f"the lane of its address is {expected}, got {lane}")
+    lanes, columns = tcgen05.registers_reach(spelling, base, split)
+    lanes, columns = lanes[quarter], columns[0] + column
+    block = _block(group)
+    thread = int(group.owners.threads[0])
+    parts = (slice(0, 16), slice(16, 32)) if split is not None else (slice(None),)  # the halves of 16x32bx2 are apart
+    for part in parts:
+        low, high = int(columns[part].min()), int(columns[part].max())
+        reached = TensorAccess(
+            inst, thread, "registers", block, low, high + 1 - low, writes, reads=not writes, quarters=(quarter,)
+        )
+        memories.check_access(reached)
+    return memories.cells(block), lanes, columns
+
+
+def _load(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
+    cells, lanes, columns = _reach(memories, inst, spelling, group, writes=False)
+    words = tcgen05.joined(cells[lanes, columns])
+    put_words(group, inst.results[0], words[None])
+    if spelling.op == "ld.red":
+        group.write(inst.results[1], tcgen05.reduced(spelling, words)[None])
+
+
+def _store(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
+    cells, lanes, columns = _reach(memories, inst, spelling, group, writes=True)
+    tcgen05.put_registers(cells, lanes, columns, words_of(group, inst.sources[-1])[0])
+
+
+def _shared(memories: TensorMemories, members: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Return the shared memory of a block, or [2, bytes] of a pair."""
+    memory = memories.state.memory
+    blocks = memory.shared.reshape(-1, memory.shared_stride)
+    return blocks[members[0]] if len(members) == 1 else blocks[members[0] : members[1] + 1]
+
+
+def _copy(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
+    """Run cp; each block of a pair copies from its own shared memory to its own tensor memory."""
+    address, source = _number(group, inst.sources[0]), _number(group, inst.sources[1], B64)
+    _, column = tcgen05.split_address(address, "the address")
+    thread = int(group.owners.threads[0])
+    for block in memories.members(_block(group), spelling.blocks):
+        columns = copied(spelling).shape[1]
+        memories.check_access(TensorAccess(inst, thread, "cells", block, column, columns, writes=True))
+        tcgen05.put_copy(spelling, memories.cells(block), address, source, _shared(memories, (block,)))
+
+
+def _shift(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
+    lane, column = tcgen05.split_address(_number(group, inst.sources[0]), "the address")
+    if lane % QUARTER:
+        raise MemoryFault(0, f"the lane of its address is a multiple of {QUARTER}, got {lane}")
+    thread = int(group.owners.threads[0])
+    for block in memories.members(_block(group), spelling.blocks):
+        access = TensorAccess(inst, thread, "cells", block, column, tcgen05.SHIFTED_COLUMNS, writes=True, reads=True)
+        memories.check_access(access)
+        tcgen05.put_shift(memories.cells(block), column)
+
+
+# --- products
+
+
+@lru_cache(MAX_ISSUES)
+def _form_of(spelling: TensorSpelling, word: int, target: str) -> tuple[TensorForm, InstructionDescriptor]:
+    """Return the product that an instruction descriptor specifies; raise IllegalInstruction if there is none."""
+    descriptor = InstructionDescriptor.decode(word, kind=spelling.kind)
+    if descriptor.sparse != spelling.is_sparse:
+        text = f"says {'sparse' if descriptor.sparse else 'dense'}, and the instruction is not"
+        raise IllegalInstruction(spelling.name, f"the instruction descriptor {word:#x} {text}")
+    if descriptor.wide_k or descriptor.k_128:
+        raise IllegalInstruction(spelling.name, f"the instruction descriptor {word:#x} asks for a k of sm_107 alone")
+    wanted = {name: getattr(descriptor, name) for name in ("m", "n", "a", "b", "d")}
+    if spelling.qualifier("block_scale"):
+        wanted["scale_type"] = descriptor.scale_type or "ue8m0"
+    if descriptor.k_96:
+        wanted["k"] = 96
+    try:
+        form = choose(spelling, spelling.name, **wanted)
+    except IllegalInstruction as error:
+        text = f"the instruction descriptor {word:#x} is of no product: {error.reason}"
+        raise IllegalInstruction(spelling.name, text) from None
+    if target not in form.targets:
+        text = f"the instruction descriptor {word:#x} is of {form.shape}, which {target} has not"
+        raise IllegalInstruction(spelling.name, text)
+    return form, descriptor
+
+
+@lru_cache(MAX_ISSUES)
+def _issue(
+    spelling: TensorSpelling, word: int, target: str, arch: str, address: int, at: tuple[tuple[str, int], ...]
+) -> tcgen05.TensorProduct:
+    """Return a product with its operands resolved; cached, because kernels issue few distinct products many times."""
+    form, descriptor = _form_of(spelling, word, target)
+    product = tcgen05.TensorProduct(form, arch, address, dict(at), descriptor)
+    lane, _ = product.base
+    for role, place in at:
+        other, _ = tcgen05.split_address(place & ~SCALE_ID_BITS, f"the address of {role}")
+        if role in ("a", "metadata") and other != lane:
+            raise IllegalInstruction(form.name, f"{role} and D share their base lane: got {other} and {lane}")
+    return product
+
+
+class MmaOperands(NamedTuple):
+    """The operands of a tcgen05.mma statement by name."""
+
+    d: PtxOperand
+    a: PtxOperand
+    b: PtxOperand
+    idesc: PtxOperand
+    accumulates: PtxOperand
+    metadata: PtxOperand | None
+    scale_a: PtxOperand | None
+    scale_b: PtxOperand | None
+    masks: PtxOperand | None
+    last: PtxOperand | None  # the factor of the old D, or the zero-column mask of mma.ws
+
+
+def mma_operands(spelling: TensorSpelling, sources: tuple[PtxOperand, ...]) -> MmaOperands:
+    """Return the operands of a tcgen05.mma statement by name."""
+    rest = list(sources)
+    d, a, b = rest.pop(0), rest.pop(0), rest.pop(0)
+    metadata = rest.pop(0) if spelling.is_sparse else None
+    idesc = rest.pop(0)
+    is_scaled = bool(spelling.qualifier("block_scale"))
+    scale_a, scale_b = (rest.pop(0), rest.pop(0)) if is_scaled else (None, None)
+    masks = rest.pop(0) if isinstance(rest[0], VectorOperand) else None
+    accumulates = rest.pop(0)
+    return MmaOperands(d, a, b, idesc, accumulates, metadata, scale_a, scale_b, masks, rest[0] if rest else None)
+
+
+def _multiply(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
+    """Run mma or mma.ws for a block or a pair."""
+    state = memories.state
+    operands = mma_operands(spelling, inst.sources)
+    in_tensor_memory = {
+        role: _number(group, operand) & ~SCALE_ID_BITS
+        for role, operand in operands._asdict().items()
+        if role in ("a", "metadata", "scale_a", "scale_b") and isinstance(operand, MemoryOperand)
+    }
+    product = _issue(
+        spelling,
+        _number(group, operands.idesc),
+        state.program.target,
+        state.launch.arch,
+        _number(group, operands.d),
+        tuple(in_tensor_memory.items()),
+    )
+    members = memories.members(_block(group), spelling.blocks)
+    accumulates = bool(_number(group, operands.accumulates, PRED))
+    _check_places(memories, inst, product, members, int(group.owners.threads[0]), accumulates=accumulates)
+    cells, shared = memories.cells(members[0], spelling.blocks), _shared(memories, members)
+    a = None if "a" in in_tensor_memory else _number(group, operands.a, B64)
+    b = _number(group, operands.b, B64)
+    plan, reason = nearest_plan(product.counted, state.launch.arch)
+    taken = [
+        product.read(cells, a, b, shared, accumulate=accumulates, part=part)
+        for part in range(product.parts if in_tensor_memory else 1)
+    ]
+    if isinstance(operands.last, Immediate):
+        taken, rounds = _halved(taken, product, operands.last.code(None))
+        reason = reason or rounds
+    elif operands.last is not None and spelling.is_weight_stationary:
+        taken = _without_columns(taken, product, _number(group, operands.last, B64), b, shared)
+    if not plan.rule.is_sparse:
+        taken = [_expanded(part) for part in taken]
+    if reason:
+        state.tally.note_uncertain(state.memory.inst, f"{reason}; computed as the nearest published product")
+    if all(
+        np.array_equal(part[role], taken[0][role]) for part in taken[1:] for role in ("a", "columns") if role in part
+    ):
+        result = product.multiply(plan.rule, taken[0], (), 1)
+    else:
+        result = _by_parts(product, plan.rule, taken)
+    product.write(cells, result, _kept_lanes(group, operands.masks, spelling.blocks))
+    if spelling.qualifier("ashift"):
+        tcgen05.put_shift(cells, in_tensor_memory["a"] & 0xFFFF)
+
+
+def _expanded(taken: dict[str, Array]) -> dict[str, Array]:
+    """Return operands with all elements of a sparse A, with zeros for those that are not stored."""
+    if "columns" not in taken:
+        return taken
+    stored = taken["a"]
+    columns = taken["columns"].astype(np.int64)
+    full = np.zeros((*stored.shape[:-1], 2 * stored.shape[-1]), stored.dtype)
+    np.put_along_axis(full, columns, stored, axis=-1)
+    return {role: codes for role, codes in taken.items() if role != "columns"} | {"a": full}
+
+
+def _check_places(
+    memories: TensorMemories,
+    inst: DecodedInstruction,
+    product: tcgen05.TensorProduct,
+    members: tuple[int, ...],
+    thread: int,
+    *,
+    accumulates: bool,
+) -> None:
+    """Raise a MemoryFault for operands in columns that are not allocated."""
+    places = {role: place & 0xFFFF for role, place in product.at.items()} | {"d": product.base[1]}
+    for block in members:
+        for role, column in places.items():
+            columns = product.operands[role].columns
+            reads = accumulates or role != "d"
+            access = TensorAccess(inst, thread, role, block, column, columns, writes=role == "d", reads=reads)
+            memories.check_access(access)
+
+
+def _by_parts(product: tcgen05.TensorProduct, rule: Rule, taken: list[dict[str, Array]]) -> Array:
+    """Return D if the copies of A differ: each part of D's columns uses the copy of A in its lanes."""
+    width = taken[0]["b"].shape[-1] // len(taken)
+    parts = []
+    for number, part in enumerate(taken):
+        columns = slice(number * width, (number + 1) * width)
+        own = part | {role: part[role][..., columns] for role in ("b", "c", "scale_b") if role in part}
+        parts.append(product.multiply(rule, own, (), 1))
+    return cast("Array", np.concatenate(parts, axis=-1))
+
+
+def _halved(
+    taken: list[dict[str, Array]], product: tcgen05.TensorProduct, power: int
+) -> tuple[list[dict[str, Array]], str]:
+    """Return operands with the old D times 2^-power, and the reason why the result is uncertain if it was rounded."""
+    dtype = np.dtype(np.float32 if product.form.d == "f32" else np.float16)
+    old = taken[0]["c"].view(dtype)
+    new = np.ldexp(old, -power).astype(dtype)
+    rounds = (np.ldexp(new.astype(np.float64), power) != old.astype(np.float64)) & ~np.isnan(old)
+    reason = "the rounding of a scaled D that is subnormal is not published" if rounds.any() else ""
+    return [part | {"c": new.view(part["c"].dtype)} for part in taken], reason
+
+
+def _without_columns(
+    taken: list[dict[str, Array]], product: tcgen05.TensorProduct, word: int, b: int, shared: NDArray[np.uint8]
+) -> list[dict[str, Array]]:
+    """Return operands with the columns of B that a zero-column mask selects."""
+    mask = ZeroColumnMask.decode(word)
+    if not mask.active:
+        return taken
+    m, n, k = product.form.shape
+    wide: NDArray[Any] = tcgen05.read_shared(
+        tcgen05.resized(product.operands["b"], k, n + mask.shift), b, shared, 1, trans=product.word.transpose_b, axis=1
+    )
+    if product.word.negate_b:
+        wide = wide ^ wide.dtype.type(1 << (product.operands["b"].format.bits - 1))
+    columns = mask.columns(m, n)
+    chosen = wide[:, [0 if column is None else column for column in columns]]
+    chosen[:, [column is None for column in columns]] = 0
+    return [part | {"b": chosen} for part in taken]
+
+
+def _kept_lanes(group: LaneGroup, masks: PtxOperand | None, blocks: int) -> NDArray[np.bool_] | None:
+    """Return the lanes of D that a product does not write, [128] or [2, 128]; None if it writes all."""
+    if masks is None:
+        return None
+    words = np.array([_number(group, item) for item in items_of(masks)], np.uint32)
+    bits = np.unpackbits(words.view(np.uint8), bitorder="little").astype(np.bool_)
+    return bits.reshape(2, TENSOR_LANES) if blocks == 2 else bits
+
+
+RUNNERS: dict[str, Callable[[TensorMemories, DecodedInstruction, TensorSpelling, LaneGroup], None]] = {
+    "alloc": _allocate,
+    "dealloc": _free,
+    "relinquish_alloc_permit": _relinquish,
+    "fence::before_thread_sync": _order,
+    "fence::after_thread_sync": _order,
+    "wait::ld": _order,
+    "wait::st": _order,
+    "commit": _commit,
+    "ld": _load,
+    "ld.red": _load,
+    "st": _store,
+    "cp": _copy,
+    "shift": _shift,
+    "mma": _multiply,
+    "mma.ws": _multiply,
+}
+"""The function that runs each tcgen05 operation, for a thread or a warp."""

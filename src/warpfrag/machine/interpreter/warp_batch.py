@@ -1,0 +1,499 @@
+"""The interpreter: runs several blocks at once, with every register a numpy array over all their lanes.
+
+Each lane has its own program counter. The scheduler takes the lanes that are furthest behind (the lowest program
+counter), in all warps, and runs them to the end of their block of instructions: lanes that diverged reconverge at the
+next block, and warps at the same instruction are computed together. Lanes that poll for a long time lose priority, so
+that the lanes they wait for can run. Nothing is written in place: a result is a new array, so that copies cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.errors import MemoryFault, PtxError, WarpfragError
+from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.interpreter.block_barriers import BlockBarriers, ClusterBarriers, LivelockDetector
+from warpfrag.machine.interpreter.bulk_copies import COPIES
+from warpfrag.machine.interpreter.calls import CallStacks, run_system
+from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
+from warpfrag.machine.interpreter.lane_instructions import (
+    run_allocate,
+    run_async_copy,
+    run_atomic,
+    run_lane_op,
+    run_load,
+    run_move,
+    run_store,
+    run_trap,
+    run_warp_collective,
+)
+from warpfrag.machine.interpreter.matrix_instructions import run_matrix
+from warpfrag.machine.interpreter.mbarriers import Mbarriers
+from warpfrag.machine.interpreter.texture_instructions import (
+    run_fetch,
+    run_surface_load,
+    run_surface_reduction,
+    run_surface_store,
+)
+from warpfrag.machine.interpreter.tmem_instructions import TensorMemories
+from warpfrag.machine.interpreter.warp_state import LaunchPart, WarpState
+from warpfrag.machine.ir import actions
+from warpfrag.machine.ir.program import DecodedInstruction
+from warpfrag.machine.ir.scalar_types import TYPES, container
+
+NOT_RUNNABLE = np.int64(1) << np.int64(62)  # a priority after that of every lane that can run
+PRIORITY_UNIT = np.int64(1) << np.int64(32)  # larger than any program counter
+QUANTUM = np.int64(4096)  # time slices after which lanes in a loop let others run
+MAX_RANDOM_INSTRUCTIONS = 12  # of a warp, before another warp is chosen at random
+POLLING_SLICES = 64  # the weight of a block that reads memory which others may change
+U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
+LANE_INDEX = np.arange(LANES, dtype=np.uint32)
+LANE_BY_LANE = (
+    actions.MemoryLoad
+    | actions.MemoryStore
+    | actions.Atomic
+    | actions.AsyncCopy
+    | actions.SurfaceLoad
+    | actions.SurfaceStore
+    | actions.SurfaceReduction
+)
+"""Actions in which a lane with a bad access can be skipped."""
+
+
+class WarpBatch(WarpState):
+    """Blocks that run at once, and the scheduler of their warps."""
+
+    def __init__(self, part: LaunchPart) -> None:
+        """Put every lane at the entry, with no lane waiting and no call made."""
+        super().__init__(part)
+        self.barriers = BlockBarriers(self)
+        self.cluster_barriers = ClusterBarriers(self)
+        self.mbarriers = self._new_mbarriers()
+        self.tensor_memories: TensorMemories | None = None  # created at the first tcgen05 instruction
+        self.calls = CallStacks(self)
+        self.livelock = LivelockDetector(self)
+        self.random: np.random.Generator | None = None  # chooses the next warp if there is a seed
+        if part.launch.interleaving is not None:
+            self.random = np.random.default_rng([part.launch.interleaving, *part.blocks[0]])
+
+    # --- scheduling
+
+    def _new_mbarriers(self) -> Mbarriers:
+        """Return the mbarriers of the batch; a faster engine overrides this."""
+        return Mbarriers(self)
+
+    def run(self) -> None:
+        """Run until every lane has exited."""
+        while self.schedule_next():
+            pass
+
+    def schedule_next(self) -> bool:
+        """Give a time slice to the lanes that are furthest behind; return False when all have exited."""
+        runnable = self.alive & ~self.waiting
+        if not runnable.any():
+            if not self.alive.any():
+                return False
+            self.release_waiting()
+            return True
+        priorities = np.where(runnable, (self.slices // QUANTUM) * PRIORITY_UNIT + self.pc, NOT_RUNNABLE)
+        by_warp = priorities.min(axis=1)
+        if self.random is not None:
+            self.schedule_at_random(self.random, runnable, by_warp)
+            return True
+        level, start = (int(part) for part in divmod(by_warp.min(), PRIORITY_UNIT))
+        if level > self.livelock.level:
+            self.look_for_livelock(level, runnable)
+        chosen = (by_warp != NOT_RUNNABLE) & (by_warp % PRIORITY_UNIT == start)
+        if chosen.all():
+            rows, mask = None, runnable & (self.pc == start)
+        else:
+            rows = np.nonzero(chosen)[0]
+            mask = runnable[rows] & (self.pc[rows] == start)
+        self.run_block(start, LaneGroup(self, rows, mask))
+        return True
+
+    def schedule_at_random(
+        self, random: np.random.Generator, runnable: NDArray[np.bool_], by_warp: NDArray[np.int64]
+    ) -> None:
+        """Let one warp run a few instructions, or a warpgroup its wgmma."""
+        warp = int(random.choice(np.nonzero(by_warp != NOT_RUNNABLE)[0]))
+        start = int(by_warp[warp] % PRIORITY_UNIT)
+        action = self.program.instructions[start].action
+        rows = np.array([warp])
+        if isinstance(action, actions.MatrixOp) and action.operation == "wgmma":
+            first = warp - int(self.warp_index[warp]) % 4
+            same = (by_warp != NOT_RUNNABLE) & (by_warp % PRIORITY_UNIT == start)
+            rows = np.nonzero(same[first : first + 4])[0] + first
+        mask = runnable[rows] & (self.pc[rows] == start)
+        group = LaneGroup(self, rows, mask)
+        end = min(self.program.ends[start], start + int(random.integers(1, MAX_RANDOM_INSTRUCTIONS)))
+        self.check_interrupt()
+        for at in range(start, end):
+            if not self.run_inst(at, group) or self.program.instructions[at].action.ends_block:
+                return
+        group.put(self.pc, end)
+
+    def look_for_livelock(self, level: int, runnable: NDArray[np.bool_]) -> None:
+        """Raise a deadlock error if lanes poll memory that no lane will change; called once per quantum."""
+        if self.livelock.is_reached(level, runnable, has_sleepers=self.mbarriers.has_sleepers):
+            self.end_in_deadlock()
+
+    def release_waiting(self) -> None:
+        """When no lane can run, complete barriers, then let waits time out; otherwise raise a deadlock error."""
+        if self.barriers.release_completed() or self.cluster_barriers.check_all() or self.mbarriers.expire():
+            return
+        self.end_in_deadlock()
+
+    def end_in_deadlock(self) -> NoReturn:
+        """Raise an error that names the waiting lanes and their barriers."""
+        reports = [part.deadlock() for part in (self.livelock, self.mbarriers, self.cluster_barriers, self.barriers)]
+        present = [report for report in reports if report is not None]
+        texts = [present[0][1], *(text.removeprefix("deadlock: ") for _, text in present[1:])]
+        raise PtxError(present[0][0], "; ".join(texts), kind="deadlock")
+
+    def run_block(self, start: int, group: LaneGroup) -> None:
+        """Run lanes for one time slice: from one instruction to the end of its block."""
+        instructions, end = self.program.instructions, self.program.ends[start]
+        self.begin_slice(start, group)
+        for at in range(start, end):
+            if not self.run_inst(at, group) or instructions[at].action.ends_block:
+                return
+        group.put(self.pc, end)
+
+    def begin_slice(self, start: int, group: LaneGroup) -> None:
+        """Count the time slice that lanes get for a block of instructions."""
+        self.check_interrupt()
+        weight = 1
+        if start in self.program.polling:
+            weight = POLLING_SLICES
+            self.livelock.note(start, group)
+        group.put(self.slices, group.of(self.slices) + weight)
+
+    def run_inst(self, at: int, group: LaneGroup) -> bool:
+        """Run an instruction; return False if it did not run because lanes wait for others of their warp."""
+        inst = self.program.instructions[at]
+        self.line, self.memory.inst = inst.line, at
+        action = inst.action
+        active = self.active_part(inst, group)
+        if action.is_collective and not self.all_arrived(at, inst, group, active):
+            return False
+        if isinstance(action, actions.MemoryBarrier) and action.waits and active.mask.any():
+            return self.suspend(at, inst, action, group, active)
+        self.count(at, at + 1, group.warps)
+        if action.ends_block:
+            CONTROL_HANDLERS[type(action)](self, at, inst, action, group, active)
+        elif active.is_whole or active.mask.any():
+            self.execute(inst, active)
+        return True
+
+    def active_part(self, inst: DecodedInstruction, group: LaneGroup) -> LaneGroup:
+        """Return the lanes of a group whose guard holds."""
+        if inst.guard is None:
+            return group
+        guard = group.of(self.registers[inst.guard.index])
+        return group.part(group.mask & (~guard if inst.guard.negated else guard))
+
+    def count(self, start: int, end: int, warps: int) -> None:
+        """Count the instructions that a number of warps run; raise PtxError beyond the launch limit."""
+        self.tally.instructions[start:end] += warps
+        self.tally.total += (end - start) * warps
+        if self.tally.total > self.launch.limit:
+            msg = f"the launch has run {self.launch.limit} warp instructions, its limit: it may never end"
+            raise PtxError(self.program.instructions[start].line, msg)
+
+    def check_interrupt(self) -> None:
+        """Raise PtxError if the launch was interrupted."""
+        if self.tally.is_stopped:
+            raise PtxError(self.line, "the launch was interrupted")
+
+    def execute(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Run an instruction that falls through; if faults are collected, skip the lanes that fault."""
+        is_lane_by_lane = isinstance(inst.action, LANE_BY_LANE)
+        while True:
+            try:
+                HANDLERS[type(inst.action)](self, inst, inst.action, group)
+            except MemoryFault as fault:
+                if not self.memory.is_checked or not is_lane_by_lane:
+                    raise self.first_fault(inst, group, fault) from None
+                self.note(inst, group, fault)
+                group = self.without_faulty(inst, group, fault.index)
+                if group.mask.any():
+                    continue
+            return
+
+    def note(self, inst: DecodedInstruction, group: LaneGroup, fault: MemoryFault) -> None:
+        """Record a failed access."""
+        warps, lanes = np.nonzero(group.mask)
+        row, lane = int(group.warp_rows[warps[fault.index]]), int(lanes[fault.index])
+        block, thread = self.indices(row, lane)
+        self.memory.note(inst.line, fault.kind, self.fault(inst, group, fault).reason, block, thread)
+
+    @staticmethod
+    def without_faulty(inst: DecodedInstruction, group: LaneGroup, index: int) -> LaneGroup:
+        """Return a group without the lane whose access failed, after setting that lane's results to 0."""
+        warps, lanes = np.nonzero(group.mask)
+        faulty = np.zeros_like(group.mask)
+        faulty[warps[index], lanes[index]] = True
+        for item in (item for result in inst.results for item in items_of(result)):
+            group.part(faulty).write(item, np.zeros(group.mask.shape, container(getattr(item, "bits", 32))))
+        return group.part(group.mask & ~faulty)
+
+    def first_fault(self, inst: DecodedInstruction, group: LaneGroup, fault: MemoryFault) -> PtxError:
+        """Return the fault that ends a launch: that of the first warp, since compiled code runs one warp at a time."""
+        if group.warps > 1 and not self.memory.is_checked:
+            for row, lanes in zip(group.warp_rows, group.mask, strict=True):
+                warp = LaneGroup(self, np.array([row]), lanes[None, :])
+                try:
+                    if lanes.any():
+                        HANDLERS[type(inst.action)](self, inst, inst.action, warp)
+                except MemoryFault as first:
+                    return self.fault(inst, warp, first)
+        return self.fault(inst, group, fault)
+
+    def fault(self, inst: DecodedInstruction, group: LaneGroup, fault: MemoryFault) -> PtxError:
+        """Return the error of a failed access, with its line and thread."""
+        warps, lanes = np.nonzero(group.mask)
+        who = self.thread_name(int(group.warp_rows[warps[fault.index]]), int(lanes[fault.index]))
+        return PtxError(inst.line, f"{inst.name} by {who}: {fault.reason}", kind=fault.kind)
+
+    # --- convergence
+
+    def all_arrived(self, at: int, inst: DecodedInstruction, group: LaneGroup, active: LaneGroup) -> bool:
+        """Return True if all lanes that a collective instruction needs are here; otherwise let those here wait."""
+        if active is not group and not active.mask.any():
+            return True
+        alive = group.of(self.alive)
+        needed = alive
+        action = inst.action
+        if isinstance(action, actions.WarpCollective) and not action.synced:
+            return True
+        if (
+            isinstance(action, actions.MatrixOp)
+            and action.operation == "wgmma"
+            and not self.warpgroups_arrived(at, group)
+        ):
+            return False
+        if isinstance(action, actions.WarpCollective | actions.WarpWait):
+            members = active.read(inst.sources[-1], B32)
+            named = ((members[:, :, None] >> LANE_INDEX) & np.uint32(1)).astype(np.bool_)
+            needed = (named & active.mask[:, :, None]).any(axis=1) & alive
+        missing = (needed & ~group.mask).any(axis=1)
+        if isinstance(action, actions.WarpCollective | actions.WarpWait) and inst.guard is not None:
+            missing &= active.mask.any(axis=1)
+        if not missing.any():
+            return True
+        group.put(self.pc, at)
+        late = group.warp_rows[missing]
+        here = group.mask[missing]
+        # lanes that arrived earlier may complete the set
+        together = (self.pc[late] == at) & self.alive[late] & (self.waiting_in_warp[late] | here)
+        complete = ~(needed[missing] & ~together).any(axis=1)
+        self.waiting[late] |= here
+        self.waiting_in_warp[late] |= here
+        for row in late[complete]:
+            released = self.waiting_in_warp[row] & (self.pc[row] == at)
+            self.waiting[row][released] = False
+            self.waiting_in_warp[row][released] = False
+        return False
+
+    def warpgroups_arrived(self, at: int, group: LaneGroup) -> bool:
+        """Return True if all four warps of every warpgroup are here; otherwise let the present warps wait."""
+        rows = group.warp_rows
+        warpgroups = self.warp_block * self.launch.warps + self.warp_index // 4
+        here = warpgroups[rows]
+        late = [int(row) for row, warpgroup in zip(rows, here, strict=True) if (here == warpgroup).sum() < 4]
+        if not late:
+            return True
+        group.put(self.pc, at)
+        mask = dict(zip(rows.tolist(), group.mask, strict=True))
+        for row in late:
+            self.waiting[row] |= mask[row]
+            self.waiting_in_warp[row] |= mask[row]
+        for warpgroup in {int(warpgroups[row]) for row in late}:
+            members = np.nonzero(warpgroups == warpgroup)[0]
+            arrived = self.waiting_in_warp[members] & (self.pc[members] == at)
+            if len(members) == 4 and not (self.alive[members] & ~arrived).any():
+                self.waiting[members] = False
+                self.waiting_in_warp[members] = False
+        return False
+
+    def no_op(self, inst: DecodedInstruction, action: actions.NoOp | actions.WarpWait, group: LaneGroup) -> None:
+        """Do nothing."""
+
+    def copy_in_bulk(self, inst: DecodedInstruction, action: actions.Action, group: LaneGroup) -> None:
+        """Run bulk copies, tensor-map box copies and tensor-map changes."""
+        COPIES[type(action)](self, self.mbarriers, inst, action, group)
+
+    # --- operations across lanes
+
+    def matrix_op(self, inst: DecodedInstruction, action: actions.MatrixOp, group: LaneGroup) -> None:
+        """Run mma, wmma, wgmma, ldmatrix, stmatrix and movmatrix."""
+        try:
+            run_matrix(self, inst, action, group)
+        except (MemoryFault, PtxError):
+            raise
+        except WarpfragError as error:
+            raise PtxError(inst.line, str(error)) from error
+
+    def tensor_op(self, inst: DecodedInstruction, action: actions.TensorThreadOp, group: LaneGroup) -> None:
+        """Run tcgen05 on the tensor memories of the blocks."""
+        from warpfrag.machine.interpreter.tmem_instructions import TensorMemories, run_tensor
+
+        if self.tensor_memories is None:
+            self.tensor_memories = TensorMemories(self, self.mbarriers)
+        run_tensor(self.tensor_memories, inst, action, group)
+
+    def memory_barrier(self, inst: DecodedInstruction, action: actions.MemoryBarrier, group: LaneGroup) -> None:
+        """Run mbarrier instructions that do not wait, lane by lane."""
+        self.mbarriers.run(inst, action, group)
+
+    def suspend(
+        self, at: int, inst: DecodedInstruction, action: actions.MemoryBarrier, group: LaneGroup, active: LaneGroup
+    ) -> bool:
+        """Run mbarrier.try_wait or test_wait; return False if lanes sleep until a phase ends (others move on)."""
+        try:
+            is_over = self.mbarriers.wait(at, inst, action, active)
+        except MemoryFault as fault:
+            raise self.fault(inst, active, fault) from None
+        if is_over:
+            self.count(at, at + 1, group.warps)
+            return True
+        idle = group.part(group.mask & ~active.mask)
+        idle.put(self.pc, at + 1)
+        ready = (group.mask & ~group.of(self.waiting)).any(axis=1)
+        self.count(at, at + 1, int(ready.sum()))
+        return False
+
+    def system_call(self, inst: DecodedInstruction, action: actions.SystemCall, group: LaneGroup) -> None:
+        """Call a function that the driver provides."""
+        run_system(self, inst, group, action.name)
+
+    # --- control: `group` has the lanes that reach the instruction, `active` those of them whose guard holds
+
+    def branch(
+        self, at: int, inst: DecodedInstruction, action: actions.Branch, group: LaneGroup, active: LaneGroup
+    ) -> None:
+        """Run bra or brx.idx: active lanes go to the target, the others continue."""
+        group.put(self.pc, at + 1)
+        if not active.mask.any():
+            return
+        if not action.indexed:
+            active.put(self.pc, inst.targets[0])
+            return
+        index = active.read(inst.sources[0], U32)
+        if (index[active.mask] >= len(inst.targets)).any():
+            raise PtxError(inst.line, f"expected an index below {len(inst.targets)} for {inst.name}, got more")
+        active.put(self.pc, np.array(inst.targets, np.int64)[np.where(active.mask, index, 0)])
+
+    def call(
+        self, at: int, inst: DecodedInstruction, _action: actions.DirectCall, group: LaneGroup, active: LaneGroup
+    ) -> None:
+        """Run call: active lanes go to the function's first instruction."""
+        group.put(self.pc, at + 1)
+        if not active.mask.any():
+            return
+        try:
+            self.calls.call(at, inst, active)
+        except MemoryFault as fault:
+            raise self.fault(inst, active, fault) from None
+        active.put(self.pc, inst.targets[0])
+
+    def indirect_call(
+        self, at: int, inst: DecodedInstruction, action: actions.IndirectCall, group: LaneGroup, active: LaneGroup
+    ) -> None:
+        """Run call by address: send each lane to the direct call of its function."""
+        group.put(self.pc, at + 1)
+        functions = active.read(inst.sources[0], B64)
+        left = active.mask
+        for address, target in zip(action.addresses, inst.targets, strict=True):
+            chosen = left & (functions == np.uint64(address))
+            active.part(chosen).put(self.pc, target)
+            left = left & ~chosen
+        if left.any():
+            address = int(functions[left][0])
+            wrong = MemoryFault(
+                int(left[active.mask].argmax()), f"{address:#x} is not a function that matches this call"
+            )
+            raise self.fault(inst, active, wrong)
+
+    def return_(
+        self, at: int, inst: DecodedInstruction, action: actions.Return, group: LaneGroup, active: LaneGroup
+    ) -> None:
+        """Run ret, which returns to the caller or ends the thread, or exit, which ends it."""
+        del inst
+        group.put(self.pc, at + 1)
+        depth = active.of(self.calls.depth)
+        exits = active.mask & ((depth == 0) | action.whole_thread)
+        returns = active.mask & ~exits
+        if returns.any():
+            self.calls.return_(active.part(returns))
+        if exits.any():
+            part = active.part(exits)
+            part.put(self.alive, False)  # noqa: FBT003 (a value)
+            self.release_waiting_in_warp(group.warp_rows)
+            self.barriers.check_all()
+            self.cluster_barriers.check_all()
+
+    def cluster_barrier(
+        self, at: int, inst: DecodedInstruction, action: actions.ClusterBarrier, group: LaneGroup, active: LaneGroup
+    ) -> None:
+        """Run barrier.cluster: active lanes arrive, or wait."""
+        group.put(self.pc, at + 1)
+        if active.mask.any():
+            self.cluster_barriers.run(inst, action, active)
+
+    def barrier(
+        self, at: int, inst: DecodedInstruction, action: actions.Barrier, group: LaneGroup, active: LaneGroup
+    ) -> None:
+        """Run bar or barrier: active lanes arrive, and may wait."""
+        group.put(self.pc, at + 1)
+        if active.mask.any():
+            self.barriers.arrive(inst, action, active)
+
+    def refuse(
+        self, at: int, inst: DecodedInstruction, action: actions.Refused, group: LaneGroup, active: LaneGroup
+    ) -> None:
+        """Raise an error for an instruction that is not modelled, but only if a lane would run it."""
+        if active.mask.any():
+            raise PtxError(inst.line, action.reason)
+        group.put(self.pc, at + 1)
+
+
+HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
+    actions.LaneOp: run_lane_op,
+    actions.Move: run_move,
+    actions.NoOp: WarpBatch.no_op,
+    actions.MemoryLoad: run_load,
+    actions.MemoryStore: run_store,
+    actions.Allocate: run_allocate,
+    actions.Atomic: run_atomic,
+    actions.AsyncCopy: run_async_copy,
+    **dict.fromkeys(COPIES, WarpBatch.copy_in_bulk),
+    actions.WarpCollective: run_warp_collective,
+    actions.WarpWait: WarpBatch.no_op,
+    actions.MatrixOp: WarpBatch.matrix_op,
+    actions.TensorThreadOp: WarpBatch.tensor_op,
+    actions.TensorWarpOp: WarpBatch.tensor_op,
+    actions.MemoryBarrier: WarpBatch.memory_barrier,
+    actions.SystemCall: WarpBatch.system_call,
+    actions.TextureFetch: run_fetch,
+    actions.SurfaceLoad: run_surface_load,
+    actions.SurfaceStore: run_surface_store,
+    actions.SurfaceReduction: run_surface_reduction,
+    actions.Trap: run_trap,
+}
+"""Handlers of actions that fall through, called with the instruction, its action and its lanes."""
+CONTROL_HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
+    actions.Branch: WarpBatch.branch,
+    actions.DirectCall: WarpBatch.call,
+    actions.IndirectCall: WarpBatch.indirect_call,
+    actions.Return: WarpBatch.return_,
+    actions.Barrier: WarpBatch.barrier,
+    actions.ClusterBarrier: WarpBatch.cluster_barrier,
+    actions.Refused: WarpBatch.refuse,
+}
+"""Handlers of actions that end a block, called also with the instruction's index and all lanes that reach it."""

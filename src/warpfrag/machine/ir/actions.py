@@ -1,0 +1,367 @@
+"""The actions of decoded instructions, which both engines can run.
+
+An opcode row turns the words of an instruction into one of these. `results` and `sources` are the types of its register
+operands in order; a `LaneOp` computes a function of arrays of codes, lane by lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
+
+from warpfrag.isa.qualifiers import Form
+from warpfrag.isa.tcgen05_spelling import TensorSpelling
+from warpfrag.machine.ir.attributes import Boundary, Geometry, Lod
+from warpfrag.machine.ir.scalar_types import Codes, Type
+from warpfrag.machine.ir.state_spaces import StateSpace
+
+CodeFunction: TypeAlias = "Callable[..., Codes]"
+"""Maps arrays of codes, one element for each lane, to the array of the result."""
+LaneFunction: TypeAlias = "Callable[..., Codes | tuple[Codes, ...]]"
+"""The same with one or several results; every CodeFunction is one."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """The base class of all actions."""
+
+    ends_block: ClassVar[bool] = False
+    is_collective: ClassVar[bool] = False  # all lanes of a mask take part at once
+
+
+class FusedProduct(NamedTuple):
+    """The product that contraction fused into a sum: its opcode, and flags that negate it or the addend."""
+
+    opcode: str
+    negates_product: bool
+    negates_addend: bool
+
+
+@dataclass(frozen=True)
+class LaneOp(Action):
+    """Registers to registers, lane by lane. A source of None is an immediate, passed as an int.
+
+    `nan_order` lists the operand numbers of an f64 operation: the result is the first NaN in this order.
+    """
+
+    results: tuple[Type, ...]
+    sources: tuple[Type | None, ...]
+    function: LaneFunction
+    extends: bool = False  # a result narrower than its register fills it, by its sign if it has one
+    fused: FusedProduct | None = None
+    nan_order: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Move(Action):
+    """mov: a copy, a pack of a vector into one register, or its parts into a vector."""
+
+    type: Type
+
+
+@dataclass(frozen=True)
+class NoOp(Action):
+    """An instruction without a visible effect: hints, fences, pauses."""
+
+    pauses: bool = False  # nanosleep: a waiting warp lets others run
+
+
+@dataclass(frozen=True)
+class MemoryLoad(Action):
+    """ld, ldu and ld.global.nc."""
+
+    space: StateSpace
+    type: Type
+    count: int
+    polls: bool = False  # volatile, relaxed or acquire: a warp may wait for a change
+
+
+@dataclass(frozen=True)
+class MemoryStore(Action):
+    """st: registers to memory."""
+
+    space: StateSpace
+    type: Type
+    count: int
+
+
+@dataclass(frozen=True)
+class Allocate(Action):
+    """alloca: a part of the thread's stack, from its size, its alignment, the used size and the start of the stack."""
+
+
+@dataclass(frozen=True)
+class Atomic(Action):
+    """atom and red: `function(old, b, c)` is the new value; `returns` is true if the old one is used.
+
+    `in_window` replaces it if a generic address is in the window of shared or local memory; None means no difference.
+    """
+
+    space: StateSpace
+    type: Type
+    count: int
+    name: str
+    function: LaneFunction
+    returns: bool
+    is_float: bool
+    in_window: LaneFunction | None = None
+
+
+@dataclass(frozen=True)
+class TextureFetch(Action):
+    """tex and tld4: four elements of a texture; tld4 gathers one channel of the four texels around a coordinate."""
+
+    geometry: Geometry
+    coordinates: Type
+    lod: Lod | None = None
+    channel: Literal["r", "g", "b", "a"] | None = None
+
+
+@dataclass(frozen=True)
+class SurfaceLoad(Action):
+    """suld.b: elements of a surface, x counted in bytes."""
+
+    geometry: Geometry
+    type: Type
+    count: int
+    boundary: Boundary
+
+
+@dataclass(frozen=True)
+class SurfaceStore(Action):
+    """sust.b: registers to a surface, x counted in bytes."""
+
+    geometry: Geometry
+    type: Type
+    count: int
+    boundary: Boundary
+
+
+@dataclass(frozen=True)
+class SurfaceReduction(Action):
+    """sured.b: `function(old, b)` is the new element of a surface, x counted in bytes."""
+
+    geometry: Geometry
+    type: Type
+    boundary: Boundary
+    function: CodeFunction
+
+
+@dataclass(frozen=True)
+class AsyncCopy(Action):
+    """cp.async: global to shared memory, with zeros after the source bytes."""
+
+    size: int
+    operands: int
+
+
+@dataclass(frozen=True)
+class BulkCopy(Action):
+    """cp.async.bulk and cp.reduce.async.bulk: consecutive bytes, lane by lane.
+
+    It reports to an mbarrier, or to the thread's bulk group; `function(old, b)` reduces elements of `type`.
+    """
+
+    target: StateSpace
+    source: StateSpace
+    tells_mbarrier: bool
+    is_multicast: bool = False
+    type: Type | None = None
+    function: CodeFunction | None = None
+
+
+@dataclass(frozen=True)
+class TensorCopy(Action):
+    """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor: a box of a tensor map, lane by lane.
+
+    `reduction` names the operation; the type is the map's.
+    """
+
+    rank: int
+    direction: Literal["load", "store"]
+    mode: Literal["tile", "im2col", "im2col_no_offs"] = "tile"
+    is_multicast: bool = False
+    reduction: str = ""
+
+    @property
+    def tells_mbarrier(self) -> bool:
+        """True if it reports to an mbarrier, not to the bulk group."""
+        return self.direction == "load"
+
+
+@dataclass(frozen=True)
+class AsyncStore(Action):
+    """st.async and red.async: registers to the shared memory of a block of the cluster, reported to an mbarrier."""
+
+    type: Type
+    count: int
+    function: CodeFunction | None = None
+    is_ordered: bool = False  # the result depends on the order of the stores
+
+
+@dataclass(frozen=True)
+class TensorMapReplace(Action):
+    """tensormap.replace: a field of a tensor map in memory."""
+
+    space: StateSpace
+    field: str
+    has_axis: bool
+
+
+@dataclass(frozen=True)
+class TensorMapCopy(Action):
+    """tensormap.cp_fenceproxy: a tensor map from shared to global memory, by a whole warp."""
+
+    is_collective: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class ClusterBarrier(Action):
+    """barrier.cluster: threads of all blocks of a cluster arrive, and wait for each other."""
+
+    ends_block: ClassVar[bool] = True
+    waits: bool
+
+
+@dataclass(frozen=True)
+class Branch(Action):
+    """bra and brx.idx."""
+
+    ends_block: ClassVar[bool] = True
+    indexed: bool = False
+
+
+@dataclass(frozen=True)
+class DirectCall(Action):
+    """call of a function by name."""
+
+    ends_block: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class IndirectCall(Action):
+    """call by address, with the addresses of the functions it may reach; the instruction's targets call them."""
+
+    ends_block: ClassVar[bool] = True
+    addresses: tuple[int, ...]
+
+
+class SystemFunction(NamedTuple):
+    """The argument and result sizes in bytes of a function that the driver provides."""
+
+    arguments: tuple[int, ...]
+    results: tuple[int, ...] = ()
+
+
+SYSTEM_FUNCTIONS = {
+    "vprintf": SystemFunction((8, 8), (4,)),
+    "__assertfail": SystemFunction((8, 8, 4, 8, 8)),
+    "malloc": SystemFunction((8,), (8,)),
+    "free": SystemFunction((8,)),
+}
+
+
+@dataclass(frozen=True)
+class SystemCall(Action):
+    """call of a function that the driver provides."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Return(Action):
+    """ret and exit."""
+
+    ends_block: ClassVar[bool] = True
+    whole_thread: bool = False
+
+
+@dataclass(frozen=True)
+class Trap(Action):
+    """trap and brkpt: the launch ends."""
+
+
+@dataclass(frozen=True)
+class Barrier(Action):
+    """bar and barrier: wait for the block, or for some of its threads."""
+
+    ends_block: ClassVar[bool] = True
+    waits: bool = True
+    reduction: str = ""
+    aligned: bool = True
+
+
+@dataclass(frozen=True)
+class WarpWait(Action):
+    """bar.warp.sync: wait for lanes of the warp."""
+
+    is_collective: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class WarpCollective(Action):
+    """Shuffles, votes, matches, reductions: `function(mask, *codes)` sees the 32 lanes of every warp.
+
+    `mask` is bool[warps, 32]: the lanes that take part. With `synced` the last source names the lanes to wait for;
+    lanes that name the same lanes take part together, unless this does not affect the result (`by_members`).
+    """
+
+    is_collective: ClassVar[bool] = True
+    results: tuple[Type, ...]
+    sources: tuple[Type, ...]
+    function: LaneFunction
+    synced: bool = True
+    by_members: bool = True
+
+
+@dataclass(frozen=True)
+class MemoryBarrier(Action):
+    """mbarrier: an object of 64 bits in shared memory."""
+
+    name: str
+    space: StateSpace = "shared"
+    counts: bool = False
+    parity: bool = False
+    waits: bool = False
+    transaction: bool = False
+    drops: bool = False
+    completes: bool = True
+
+
+@dataclass(frozen=True)
+class MatrixOp(Action):
+    """mma, wmma, ldmatrix, stmatrix, movmatrix: the warpfrag instruction of this name."""
+
+    is_collective: ClassVar[bool] = True
+    name: str
+    operation: str
+    form: Form = field(compare=False)  # the typed words of the name
+    space: StateSpace = "generic"
+
+
+@dataclass(frozen=True)
+class TensorThreadOp(Action):
+    """A tcgen05 instruction that one thread issues: mma, cp, shift, commit, fences."""
+
+    spelling: TensorSpelling
+
+
+@dataclass(frozen=True)
+class TensorWarpOp(TensorThreadOp):
+    """A tcgen05 instruction that a whole warp issues: ld, st, wait, alloc, dealloc."""
+
+    is_collective: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Unbound(Action):
+    """An instruction whose opcode is not bound yet; no engine sees one."""
+
+
+@dataclass(frozen=True)
+class Refused(Action):
+    """An instruction that cannot be run, and the reason; it is an error only if it would run."""
+
+    ends_block: ClassVar[bool] = True
+    reason: str

@@ -1,0 +1,101 @@
+"""The typed attributes of an instruction, from the qualifiers of its opcode.
+
+`mad.hi.cc.u32` is the opcode `mad` with half="hi", carry_out=True and the type u32. The words are read once, when an
+instruction is decoded (`opcodes.rows.match`); every pass and both engines look at these fields, none at the text. A
+field that the instruction does not mention has its default: None, False, or the generic state space.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from warpfrag.machine.ir.scalar_types import Type
+from warpfrag.machine.ir.state_spaces import StateSpace
+
+Rounding = Literal["rn", "rz", "rm", "rp", "rna"]
+IntegralRounding = Literal["rni", "rzi", "rmi", "rpi"]
+Half = Literal["lo", "hi", "wide"]
+Comparison = Literal[
+    "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"
+]
+BooleanOp = Literal["and", "or", "xor"]
+PermuteMode = Literal["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"]
+FloatClass = Literal["finite", "infinite", "number", "notanumber", "normal", "subnormal"]
+Geometry = Literal["1d", "2d", "3d", "a1d", "a2d", "cube", "acube"]
+Boundary = Literal["trap", "clamp", "zero"]
+Lod = Literal["base", "level", "grad"]
+MemoryOrder = Literal["weak", "relaxed", "acquire", "release", "acq_rel", "volatile"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """The attributes of one instruction; `name` is its whole opcode as written, for messages and counts."""
+
+    name: str
+    opcode: str
+    types: tuple[Type, ...] = ()
+    operand_count: int = 0
+
+    # how numbers are rounded and clamped
+    rounding: Rounding | None = None
+    integral: IntegralRounding | None = None  # to an integer
+    accuracy: Literal["approx", "full"] | None = None  # None: to the last bit
+    ftz: bool = False  # subnormals are zero
+    sat: bool = False  # clamped: to the range of integers, or to 0..1
+    satfinite: bool = False  # larger values become the largest finite number
+    relu: bool = False
+    nan: bool = False  # min and max give NaN if an operand is NaN
+    xorsign: bool = False
+    oob: bool = False  # fma: 0 if a factor is the NaN that tensor copies fill with
+    abs: bool = False
+
+    # integers and bits
+    half: Half | None = None  # of a product; of dp2a's second operand
+    carry_in: bool = False
+    carry_out: bool = False
+    direction: Literal["l", "r"] | None = None  # of a funnel shift
+    wraps: bool = False  # shift amounts beyond the width: modulo it, else clamped
+    shift_amount: bool = False  # bfind: how far to shift left, not the position
+    permute: PermuteMode | None = None
+    accumulate: bool = False  # video instructions: the sum of the parts, added to c
+    increment: bool = False  # vmad.po: plus 1
+    shift_right: Literal["shr7", "shr15"] | None = None  # vmad: before the result is clamped
+
+    # comparisons and conversions
+    comparison: Comparison | None = None
+    combine: BooleanOp | None = None  # with a predicate
+    float_class: FloatClass | None = None  # testp
+    packs: bool = False  # cvt.pack
+    narrow: tuple[Literal["u", "s"], int] | None = None  # the target of cvt.pack: signedness and bits
+    to_space: bool = False  # cvta.to: from a generic address
+
+    # memory
+    space: StateSpace = "generic"
+    vector: int = 1
+    ordering: MemoryOrder | None = None
+    parity: bool = False  # mbarrier: the phase by its parity, not by a state
+    arrival: Literal["expect_tx", "noComplete"] | None = None
+    noinc: bool = False
+
+    # bulk copies and tensor maps
+    destination: StateSpace | None = None
+    origin: StateSpace | None = None
+    axes: int = 0  # of a tensor map
+    load_mode: Literal["tile", "im2col", "im2col_no_offs"] | None = None
+    multicast: bool = False  # to several blocks of a cluster
+    map_field: str | None = None  # which tensormap.replace changes
+
+    # textures and surfaces
+    geometry: Geometry = "1d"  # a1d and a2d are arrays of layers
+    boundary: Boundary = "trap"  # how a surface handles coordinates outside
+    lod: Lod | None = None  # how the level of a mipmap is chosen
+    channel: Literal["r", "g", "b", "a"] | None = None  # which tld4 gathers
+
+    # operations of several lanes
+    operation: str | None = (
+        None  # which of an opcode's operations: atom.add, redux.min, shfl.up, mbarrier.init, bar.red
+    )
+    reduction: Literal["popc", "and", "or"] | None = None  # of a barrier
+    sync: bool = False
+    aligned: bool = False

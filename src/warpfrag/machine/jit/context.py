@@ -1,0 +1,77 @@
+"""The context of compiled code: an array of 64-bit words with the addresses, sizes and counters that it uses."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warpfrag.machine.ir.state_spaces import SPACES
+
+REGISTERS, WARP_BYTES, PARAMETERS, PARAMETER_BYTES, SHARED, SHARED_END, SHARED_STRIDE = range(7)
+LOCAL, LOCAL_STRIDE, ALLOCATIONS, ALLOCATION_COUNT, WARP_BLOCK = range(7, 12)
+FAULT_INST, FAULT_WARP, FAULT_MASK, INST_WAVEFRONTS, FAULT_ADDRESSES = range(12, 17)
+READ_BYTES = 48  # by state space, after the addresses of 32 lanes
+WRITTEN_BYTES = READ_BYTES + len(SPACES)
+WAVEFRONTS = WRITTEN_BYTES + len(SPACES)
+INST_CAUSES = WAVEFRONTS + len(SPACES)  # the address of `LaunchTally.causes`
+SHARED_TAGS, WRITERS, BLOCK_WARPS = range(INST_CAUSES + 1, INST_CAUSES + 4)  # `interpreter.store_tags`
+INST_READ, INST_WRITTEN, INST_CONFLICTS = range(BLOCK_WARPS + 1, BLOCK_WARPS + 4)  # addresses of counts by instruction
+SCREEN, SCREEN_STATE, SUSPICIONS = range(INST_CONFLICTS + 1, INST_CONFLICTS + 4)
+"""The function that every access is reported to, 0 for none; its state (`access_screen`); uncertain lanes."""
+CLUSTER_WARPS = SUSPICIONS + 1
+CONTEXT_WORDS = CLUSTER_WARPS + 1
+ALLOCATION_WORDS = 5  # start, end, data, writable, tags
+NO_FAULT = (1 << 62) - 1
+"""The value of FAULT_INST while no access has faulted."""
+SHARED_BUFFER, LOCAL_BUFFER, COPY_GROUPS = 1, 2, 3
+"""The buffers of reported accesses that are not rows of the allocation table."""
+
+
+# Columns of the instruction table, which has a row for each instruction:
+# its kind, the next instruction (or the one after its segment), the address and the store count of the segment's code,
+# the byte offset of the guard (-1 for none), whether the guard is negated, the branch target, the end of its block,
+# its weight in time slices, and whether the results of mma and wgmma must be in registers before it runs.
+KIND, END, FUNCTION, STORES, GUARD, NEGATED, TARGET, BLOCK_END, WEIGHT, NEEDS_PRODUCTS = range(10)
+COLUMNS = 10
+# Kinds: interpreted; compiled, for any lanes or only for whole warps; run by the scheduler itself.
+INTERPRETED, SEGMENT, WHOLE_WARP_SEGMENT, BRANCH, BARRIER, EXIT, WARP_WAIT = range(7)
+
+# Words of the state. The lanes that have the time slice: whether there are any, their instruction, the end of its
+# block, the number of their warps, whether they are all live lanes (converged), and the slices that are not
+# yet counted lane by lane. The launch: warp instructions so far, their limit, the number of them after which
+# control returns to Python, stores so far, barriers in use, whether Python has changed program counters, the
+# number of pending products (`pending_mma`), and whether a block reached a barrier after some of its threads exited.
+STATUS, IS_SCHEDULED, PC, SLICE_END, WARP_COUNT, IS_CONVERGED, PENDING_SLICES = range(7)
+TOTAL, LIMIT, BUDGET, PROGRESS, BARRIERS_IN_USE, IS_STALE, PENDING_PRODUCTS, IS_LATE = range(7, 15)
+STATE_WORDS = 15
+# Statuses: the reason why the scheduler returned to Python; the last means that it need not return.
+NEEDS_INTERPRETER, NONE_RUNNABLE, FAULT, OUT_OF_BUDGET, NEEDS_FLUSH, NEEDS_NOTHING = range(6)
+ALL_LANES = np.uint32(0xFFFFFFFF)
+"""The mask of a whole warp."""
+
+
+SHARED_MARKS, LOCAL_MARKS, GLOBAL_MARKS = range(3)
+"""Addresses of the marks of shared memory, of local memory, and of a table of marks by allocation."""
+SHARED_ACCESSES, GLOBAL_ACCESSES, CELL_SHIFT = range(3, 6)
+"""Addresses of the access tags of shared memory and of a table by allocation; the number of offset bits in a cell."""
+COPIES, COPY_INSTRUCTIONS = range(6, 8)
+"""Addresses of each thread's cp.async group counts, and of a byte for each instruction, 1 for cp.async."""
+SCREEN_WORDS = 8
+PADDING = 8
+"""Bytes after the marks of a buffer, because marks are read word by word."""
+WRITTEN = 0xFF
+"""The mark of a written byte."""
+CELL_BYTES = 16
+"""The bytes of a cell's tags."""
+INTERVAL_BIT, BLOCK_BIT = 10, 37
+"""The first bit of each field of a tag."""
+MAX_BLOCKS = (1 << 25) - 2
+SEVERAL = 1 << 62
+"""A tag bit: other threads of the block have read the cell in the same interval, or have written the same to it."""
+BY_COPY = -(1 << 63)
+"""The bit of a cp.async write tag, which has the copy's group above the number of its thread in the batch."""
+EVERYBODY = -1
+"""A read tag: the readers are threads of several blocks, or copies."""
+COPY_THREAD_BITS = 20
+GROUPS, GROUPS_DONE, DONE_INTERVAL, GROUPS_DONE_BEFORE = range(4)
+"""Words of each thread: groups closed, groups waited for, the interval of the last wait, and groups done before."""
+COPY_WORDS = 4

@@ -1,0 +1,495 @@
+"""The compiled engine: the interpreter's batch of warps, with machine code for the instructions that can be compiled.
+
+Scheduling, waiting and counting follow the interpreter's rules, so both engines give the same results. The interpreter
+runs instructions without machine code (matrix instructions, atomics) on the same registers.
+
+A kernel that is launched with engine="auto" is interpreted until that has cost as much as compiling would: short runs
+of long kernels are never compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.errors import MemoryFault, PtxError, WarpfragError
+from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.interpreter.block_barriers import MAX_BARRIERS
+from warpfrag.machine.interpreter.device_memory import Owners
+from warpfrag.machine.interpreter.lane_group import LaneGroup
+from warpfrag.machine.interpreter.lane_instructions import run_async_copy
+from warpfrag.machine.interpreter.matrix_instructions import architecture_of, multiply_many
+from warpfrag.machine.interpreter.warp_batch import NOT_RUNNABLE, POLLING_SLICES, PRIORITY_UNIT, QUANTUM, WarpBatch
+from warpfrag.machine.interpreter.warp_state import LaunchPart, special
+from warpfrag.machine.ir import actions
+from warpfrag.machine.ir.program import DecodedInstruction, Immediate, Program
+from warpfrag.machine.ir.scalar_types import Codes, container
+from warpfrag.machine.ir.state_spaces import SPACES
+from warpfrag.machine.jit import context as ctx
+from warpfrag.machine.jit.box_copies import BatchedMbarriers, BoxCopies
+from warpfrag.machine.jit.mma_issue import (
+    WARPS,
+    Tiling,
+    WgmmaPlans,
+    WgmmaProducts,
+    is_joinable,
+    is_matrix_store,
+    mma_chains,
+    mma_runs,
+    tilings_of,
+)
+from warpfrag.machine.jit.pending_mma import MmaInstructions, PendingProducts
+from warpfrag.machine.jit.register_flow import RegisterLayout
+from warpfrag.machine.jit.segments import GeneratedModule, Segment
+
+PATIENCE = 30  # average number of times each instruction is interpreted before compilation is considered
+INSTRUCTIONS_PER_LINE = (
+    3  # interpreted instructions that cost as much as LLVM does per line of its text: 0.2 ms and 70 us were measured
+)
+MIN_INSTRUCTIONS = 2000  # instructions that are interpreted before any program is compiled
+BUDGET = 1_000_000  # warp instructions after which the scheduler lets Python check for an interrupt
+POLLING_BUDGET = 64  # the initial budget per warp, if lanes may wait for memory that no lane changes
+WATCHED_LEVELS = 4  # quanta of time slices in which the interpreter checks for a livelock
+LANE_BITS = np.uint32(1) << np.arange(LANES, dtype=np.uint32)
+BUFFER_ALIGN = 64
+MATRIX_ROW_BYTES = 16  # a matrix row of ldmatrix and stmatrix
+
+
+class CompiledProgram:
+    """The machine code of a program: compiled on first use, or after enough instructions were interpreted."""
+
+    def __init__(self, program: Program) -> None:
+        """Lay out the registers, without compiling anything."""
+        self.program = program
+        self.layout = RegisterLayout.of(program)
+        self.segments: dict[int, Segment] = {}
+        self.covered: set[int] = set()  # instructions that have machine code
+        self.opcodes: set[str] = set()  # the opcodes of these instructions
+        self.products = mma_runs(program)
+        runs = {start: program.instructions[start : ends[-1]] for start, ends in self.products.items()}
+        runs |= {at: [inst] for at, inst in enumerate(program.instructions) if is_joinable(inst)}
+        self.mma_instructions = MmaInstructions(program, runs)
+        self.wgmma_plans: WgmmaPlans = {}
+        self.tilings: dict[tuple[int, str], list[tuple[Tiling | None, list[DecodedInstruction]]]] = {}
+        self.is_ready = False
+        self.interpreted_instructions = 0
+        self.patience = PATIENCE * len(program.instructions) + MIN_INSTRUCTIONS
+        self.is_weighed = False
+
+    def is_worthwhile(self) -> bool:
+        """Return True if interpreting has cost as much as compiling: the total is at most twice the better choice."""
+        if self.interpreted_instructions < self.patience:
+            return False
+        if not self.is_weighed:
+            self.is_weighed = True
+            self.patience = max(self.patience, INSTRUCTIONS_PER_LINE * self.generated.text.count("\n"))
+        return self.interpreted_instructions >= self.patience
+
+    def is_worthwhile_after(self, instructions: int) -> bool:
+        """Return the result of `is_worthwhile` after `instructions` more, which are not counted yet."""
+        before = self.interpreted_instructions
+        self.interpreted_instructions += instructions
+        is_enough = self.is_worthwhile()
+        self.interpreted_instructions = before
+        return is_enough
+
+    def prepare(self) -> None:
+        """Compile the segments, or load them from the cache."""
+        self.is_ready = True
+        from warpfrag.machine.jit.object_cache import MachineCode
+
+        segments, text, helpers = self.generated
+        self._code = MachineCode(text, helpers, [segment.name for segment in segments])
+        self.segments = {segment.start: segment for segment in segments}
+        self.covered = {at for segment in segments for at in range(segment.start, segment.end)}
+        self.opcodes = {self.program.instructions[at].name for at in self.covered}
+        self.tables: dict[str, NDArray[np.int64]] = {}
+
+    def table(self, arch: str) -> NDArray[np.int64]:
+        """Return the scheduler's table of instructions (`context`) for an architecture."""
+        if arch not in self.tables:
+            self.tables[arch] = self._table(arch)
+        return self.tables[arch]
+
+    def _table(self, arch: str) -> NDArray[np.int64]:
+        program = self.program
+        has_calls = any(isinstance(inst.action, actions.DirectCall) for inst in program.instructions)
+        table = np.zeros((len(program.instructions), ctx.COLUMNS), np.int64)
+        for at, inst in enumerate(program.instructions):
+            action, row = inst.action, table[at]
+            row[ctx.END], row[ctx.BLOCK_END] = at + 1, program.ends[at]
+            row[ctx.WEIGHT] = POLLING_SLICES if at in program.polling else 1
+            segment = self.segments.get(at)
+            row[ctx.NEEDS_PRODUCTS] = self.mma_instructions.needs_products[
+                at : segment.end if segment else at + 1
+            ].any()
+            if segment is not None:
+                row[ctx.KIND] = ctx.WHOLE_WARP_SEGMENT if segment.is_whole else ctx.SEGMENT
+                if not has_instruction(action, arch):
+                    row[ctx.KIND] = ctx.INTERPRETED
+                    continue
+                row[ctx.END], row[ctx.STORES] = segment.end, segment.stores
+                row[ctx.FUNCTION] = self._code.addresses[segment.name]
+            elif isinstance(action, actions.Branch) and not action.indexed:
+                row[ctx.KIND], row[ctx.TARGET] = ctx.BRANCH, inst.targets[0]
+                row[ctx.GUARD] = -1 if inst.guard is None else self.layout.offsets[inst.guard.index]
+                row[ctx.NEGATED] = inst.guard is not None and inst.guard.negated
+            elif isinstance(action, actions.Barrier) and is_plain_barrier(inst):
+                row[ctx.KIND] = ctx.BARRIER
+            elif isinstance(action, actions.Return) and inst.guard is None and not has_calls:
+                row[ctx.KIND] = ctx.EXIT
+            elif isinstance(action, actions.WarpWait) and inst.guard is None:
+                row[ctx.KIND] = ctx.WARP_WAIT
+        return table
+
+    @cached_property
+    def generated(self) -> GeneratedModule:
+        """The LLVM module of the program."""
+        from warpfrag.machine.jit.segments import generate  # imports llvmlite
+
+        return generate(self.program, self.layout)
+
+    @cached_property
+    def chains(self) -> set[int]:
+        """The runs of mma that may form one product along K."""
+        return mma_chains(self.program, self.products)
+
+
+def has_instruction(action: actions.Action, arch: str) -> bool:
+    """Return True if an architecture has an action's instruction."""
+    try:
+        return not isinstance(action, actions.MatrixOp) or bool(architecture_of(action.form, arch))
+    except WarpfragError:  # the interpreter raises it when the instruction runs
+        return False
+
+
+def is_plain_barrier(inst: DecodedInstruction) -> bool:
+    """Return True if an instruction is bar.sync for the whole block."""
+    action, number = inst.action, inst.sources[0] if len(inst.sources) == 1 else None
+    is_valid = isinstance(number, Immediate) and 0 <= number.code(None) < MAX_BARRIERS
+    return (
+        is_valid
+        and inst.guard is None
+        and isinstance(action, actions.Barrier)
+        and action.waits
+        and not action.reduction
+    )
+
+
+class BufferRegisters:
+    """The registers of a batch as views of one buffer, created on first use; assignment copies into the buffer."""
+
+    def __init__(self, buffer: NDArray[np.uint8], offsets: Sequence[int], bits: Sequence[int]) -> None:
+        """Take the buffer, [warps, bytes], and the offset and width of each register."""
+        self.buffer, self.offsets, self.bits = buffer, offsets, bits
+        self.views: dict[int, Codes] = {}
+
+    def __len__(self) -> int:
+        """Return the number of registers."""
+        return len(self.offsets)
+
+    def __getitem__(self, index: int) -> Codes:
+        """Return the codes of a register in every lane, [warps, lanes], as a view."""
+        view = self.views.get(index)
+        if view is None:
+            view = self.views[index] = view_of(self.buffer, self.offsets[index], container(self.bits[index]))
+        return view
+
+    def __setitem__(self, index: int, codes: Codes) -> None:
+        """Copy new codes into a register."""
+        self[index][...] = codes
+
+
+def view_of(buffer: NDArray[np.uint8], offset: int, dtype: np.dtype[Any]) -> Codes:
+    """Return the elements of all lanes at an offset in every warp's bytes, [warps, lanes]."""
+    return buffer[:, offset : offset + LANES * dtype.itemsize].view(dtype)
+
+
+class CompiledWarpBatch(WarpBatch):
+    """Blocks that run at once, in machine code where it exists."""
+
+    def __init__(self, part: LaunchPart, compiled: CompiledProgram) -> None:
+        """Put every lane at the entry, and the registers in one buffer."""
+        super().__init__(part)
+        self.compiled, program = compiled, part.program
+        layout = compiled.layout
+        row_bytes = max(BUFFER_ALIGN, layout.bytes)
+        space = np.zeros(self.warps * row_bytes + BUFFER_ALIGN, np.uint8)
+        start = -space.ctypes.data % BUFFER_ALIGN
+        self.buffer = space[start : start + self.warps * row_bytes].reshape(self.warps, -1)
+        self.registers = BufferRegisters(self.buffer, layout.offsets, program.registers)
+        for name, offset in layout.special.items():
+            view_of(self.buffer, offset, np.dtype(np.uint32))[...] = special(self, name, 0)
+        self.context = self._context()
+        self.every_row = np.arange(self.warps)
+        self.every_lane = LaneGroup(self, None, np.ones((self.warps, LANES), np.bool_))
+        # arrays that the compiled scheduler shares with the interpreter
+        self.flags, self.numbers = np.stack([self.alive, self.waiting]), np.stack([self.pc, self.slices])
+        self.alive, self.waiting = self.flags
+        self.pc, self.slices = self.numbers
+        self.schedule = np.zeros(ctx.STATE_WORDS, np.int64)
+        self.lists = np.zeros((3, self.warps), np.int64)
+        self.runs = np.zeros(len(program.instructions), np.int64)
+        self.exited = np.zeros(len(part.blocks), np.bool_)
+        self.products = PendingProducts(self.buffer)
+        self.wgmma = WgmmaProducts(self, self.products, layout, compiled.mma_instructions, compiled.wgmma_plans)
+        self.boxes = BoxCopies(self, self.batched_mbarriers)
+
+    def _new_mbarriers(self) -> BatchedMbarriers:
+        """Return mbarriers that are updated for many lanes at once."""
+        self.batched_mbarriers = BatchedMbarriers(self)
+        return self.batched_mbarriers
+
+    def _context(self) -> NDArray[np.int64]:
+        """Return the words that compiled code reads (see `context`)."""
+        memory = self.memory
+        words = np.zeros(ctx.CONTEXT_WORDS, np.int64)
+        self.table = np.array(
+            [
+                [item.start, item.end, item.data.ctypes.data, item.writable, memory.tags.address_of(item.data)]
+                for item in memory.allocations
+            ],
+            np.int64,
+        ).reshape(-1, ctx.ALLOCATION_WORDS)
+        self.block_numbers = np.ascontiguousarray(self.warp_block, np.int64)
+        words[ctx.REGISTERS] = self.buffer.ctypes.data
+        words[ctx.WARP_BYTES] = self.buffer.shape[1]
+        words[ctx.PARAMETERS] = memory.parameters.ctypes.data if len(memory.parameters) else 0
+        words[ctx.PARAMETER_BYTES] = len(memory.parameters)
+        words[ctx.SHARED] = memory.shared.ctypes.data
+        words[ctx.SHARED_END] = memory.shared_end
+        words[ctx.SHARED_STRIDE] = memory.shared_stride
+        words[ctx.LOCAL] = memory.local.ctypes.data if len(memory.local) else 0
+        words[ctx.LOCAL_STRIDE] = memory.local_stride
+        words[ctx.ALLOCATIONS] = self.table.ctypes.data if len(self.table) else 0
+        words[ctx.ALLOCATION_COUNT] = len(self.table)
+        words[ctx.WARP_BLOCK] = self.block_numbers.ctypes.data
+        words[ctx.INST_WAVEFRONTS] = memory.inst_wavefronts.ctypes.data
+        words[ctx.INST_READ] = memory.inst_read.ctypes.data
+        words[ctx.INST_WRITTEN] = memory.inst_written.ctypes.data
+        words[ctx.INST_CONFLICTS] = memory.inst_conflicts.ctypes.data
+        words[ctx.INST_CAUSES] = self.tally.causes.ctypes.data
+        words[ctx.SHARED_TAGS] = memory.tags.of_shared.ctypes.data
+        words[ctx.WRITERS] = self.writers.ctypes.data
+        words[ctx.BLOCK_WARPS] = self.launch.warps
+        words[ctx.CLUSTER_WARPS] = self.launch.warps * self.launch.cluster_blocks
+        words[ctx.FAULT_INST] = ctx.NO_FAULT
+        return words
+
+    # --- scheduling
+
+    def run(self) -> None:
+        """Run until every lane has exited; interpret until there is machine code."""
+        compiled = self.compiled
+        while not compiled.segments:
+            if not self.schedule_next():
+                return
+            if not compiled.is_ready and compiled.is_worthwhile():
+                compiled.prepare()
+        try:
+            self.run_compiled()
+        finally:
+            self.count_runs()
+
+    def run_block(self, start: int, group: LaneGroup) -> None:
+        """Interpret a block of instructions before there is machine code."""
+        self.compiled.interpreted_instructions += self.program.ends[start] - start
+        super().run_block(start, group)
+
+    def run_inst(self, at: int, group: LaneGroup) -> bool:
+        """Run an instruction after the pending products whose results it needs."""
+        compiled = self.compiled
+        if self.products.pending and (compiled.mma_instructions.needs_products[at] or at in compiled.products):
+            self.products.flush()
+        return super().run_inst(at, group)
+
+    def run_compiled(self) -> None:
+        """Run the compiled scheduler, and handle each status that it returns."""
+        from warpfrag.machine.jit.loops import run_scheduler
+
+        schedule, table = self.schedule, self.compiled.table(self.launch.arch)
+        args = (
+            self.context,
+            self.buffer,
+            self.flags,
+            self.numbers,
+            self.lists,
+            self.block_numbers,
+            self.runs,
+            self.writers,
+            self.exited,
+        )
+        schedule[ctx.LIMIT], schedule[ctx.IS_STALE] = self.launch.limit, 1
+        budget = min(BUDGET, POLLING_BUDGET * self.warps) if self.livelock.is_judged else BUDGET
+        schedule[ctx.BUDGET], last_progress = self.tally.total + budget, self.progress
+        run = run_scheduler.bound(table, schedule, *args)
+        while True:
+            schedule[ctx.TOTAL], schedule[ctx.BARRIERS_IN_USE] = self.tally.total, len(self.barriers.states)
+            schedule[ctx.BARRIERS_IN_USE] += self.cluster_barriers.in_use
+            schedule[ctx.PENDING_PRODUCTS] = len(self.products.pending)
+            run()
+            self.tally.total = int(schedule[ctx.TOTAL])
+            self.progress += int(schedule[ctx.PROGRESS])
+            schedule[ctx.PROGRESS] = 0
+            self.check_interrupt()
+            status = schedule[ctx.STATUS]
+            if status == ctx.FAULT:
+                raise self.compiled_fault()
+            if status == ctx.NEEDS_FLUSH:
+                self.products.flush()
+            elif status == ctx.NEEDS_INTERPRETER:
+                self.interpret(int(schedule[ctx.PC]))
+            elif status == ctx.NONE_RUNNABLE:
+                if not self.alive.any():
+                    return
+                self.release_waiting()
+                schedule[ctx.IS_STALE] = 1
+            elif status == ctx.OUT_OF_BUDGET:
+                if self.livelock.is_judged and self.progress == last_progress:
+                    self.watch_livelock()
+                budget = min(BUDGET, 2 * budget)
+                schedule[ctx.BUDGET], last_progress = self.tally.total + budget, self.progress
+
+    def watch_livelock(self) -> None:
+        """Interpret a few time slices after a while without stores, so that the interpreter can detect a livelock."""
+        progress = self.progress
+        is_running = self.schedule_next()
+        last_level = self.livelock.level + WATCHED_LEVELS
+        while is_running and self.progress == progress and self.livelock.level < last_level:
+            is_running = self.schedule_next()
+        self.schedule[ctx.IS_STALE] = 1
+
+    def interpret(self, at: int) -> None:
+        """Run an instruction, or several mma, for the lanes that have the time slice."""
+        group = self.scheduled_group()
+        ends = self.compiled.products.get(at)
+        if (
+            ends is not None
+            and group.is_whole
+            and has_instruction(self.program.instructions[at].action, self.launch.arch)
+            and self.is_within_limit(ends[-1] - at, group)
+        ):
+            self.multiply(at, ends, group)
+            self.schedule[ctx.PC] = ends[-1]
+        elif self.run_inst(at, group) and not self.program.instructions[at].action.ends_block:
+            self.schedule[ctx.PC] = at + 1
+        else:  # the program counters of these lanes have changed
+            self.schedule[ctx.IS_STALE] = 1
+
+    def wake(self, rows: NDArray[np.int64]) -> None:
+        """Tell the scheduler that lanes no longer wait: update the priorities of their warps."""
+        priorities = np.where(
+            self.alive[rows] & ~self.waiting[rows],
+            (self.slices[rows] // QUANTUM) * PRIORITY_UNIT + self.pc[rows],
+            NOT_RUNNABLE,
+        )
+        self.lists[0, rows] = priorities.min(axis=1)
+
+    def scheduled_group(self) -> LaneGroup:
+        """Return the lanes that have the time slice."""
+        count = int(self.schedule[ctx.WARP_COUNT])
+        masks = self.lists[2].view(np.uint32)[:count]
+        if count == self.warps and bool((masks == ctx.ALL_LANES).all()):
+            return self.every_lane
+        lanes = (masks[:, None] & LANE_BITS) != 0
+        return LaneGroup(self, None if count == self.warps else self.lists[1, :count].copy(), lanes)
+
+    def count_runs(self) -> None:
+        """Add the instructions that compiled code ran to the counts of the launch."""
+        table = self.compiled.table(self.launch.arch)
+        for at in np.nonzero(self.runs)[0]:
+            self.tally.instructions[at : table[at, ctx.END]] += self.runs[at]
+        self.count_bytes()
+
+    def count_bytes(self) -> None:
+        """Add the bytes that compiled code moved, and their wavefronts, to the memory's counts."""
+        memory = self.memory
+        for start, counts in (
+            (ctx.READ_BYTES, memory.read_bytes), (ctx.WRITTEN_BYTES, memory.written_bytes),
+            (ctx.WAVEFRONTS, memory.wavefronts),
+        ):  # fmt: skip
+            for index, space in enumerate(SPACES):
+                if self.context[start + index]:
+                    counts[space] += int(self.context[start + index])
+
+    def multiply(self, start: int, ends: tuple[int, ...], group: LaneGroup) -> None:
+        """Run several mma of whole warps on codes in the buffer, as one product if they are its tiles."""
+        instructions, compiled = self.program.instructions, self.compiled
+        if self.products.pending and compiled.mma_instructions.needs_products[start]:
+            self.products.flush()
+        self.line = instructions[start].line
+        self.count(start, ends[-1], group.warps)
+        parts = [instructions[first:last] for first, last in pairwise((start, *ends))]
+        key = start, self.launch.arch
+        if key not in compiled.tilings:
+            is_chain = len(parts) == 1 or start in compiled.chains
+            compiled.tilings[key] = tilings_of(parts, compiled.layout, self.launch.arch, is_chain=is_chain)
+        rows = self.every_row if group.rows is None else np.ascontiguousarray(group.rows, np.int64)
+        for number, (tiling, part) in enumerate(compiled.tilings[key]):
+            if number or tiling is None:  # may multiply pending products
+                self.products.flush()
+            if tiling is None:
+                multiply_many(self, part, group)
+            else:
+                tiling.issue(self.products, rows, compiled.mma_instructions.accumulators[start])
+
+    def execute(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Run an instruction that falls through: for many lanes at once if possible, else as the interpreter does."""
+        action, at = inst.action, self.memory.inst
+        is_done = False
+        if isinstance(action, actions.MatrixOp) and action.operation == "wgmma":
+            is_done = has_instruction(action, self.launch.arch) and self.wgmma.run(at, inst, group)
+        elif isinstance(action, actions.TensorCopy):
+            is_done = self.boxes.run(inst, action, group)
+        if not is_done:
+            super().execute(inst, group)
+
+    def is_within_limit(self, instructions: int, group: LaneGroup) -> bool:
+        """Return True if these instructions stay within the launch limit; beyond it they run one by one."""
+        return self.tally.total + instructions * group.warps <= self.launch.limit
+
+    def all_arrived(self, at: int, inst: DecodedInstruction, group: LaneGroup, active: LaneGroup) -> bool:
+        """Return True if all lanes that an instruction needs are here; whole warps and warpgroups take a fast path."""
+        action = inst.action
+        if not isinstance(action, actions.MatrixOp):
+            return active is self.every_lane or super().all_arrived(at, inst, group, active)
+        here = active.is_whole and (action.operation != "wgmma" or self.are_warpgroups(group))
+        return here or super().all_arrived(at, inst, group, active)
+
+    def are_warpgroups(self, group: LaneGroup) -> bool:
+        """Return True if every four warps form a warpgroup."""
+        rows = group.warp_rows
+        if len(rows) % WARPS:
+            return False
+        fours = rows.reshape(-1, WARPS)
+        is_first = self.warp_index[fours[:, 0]] % WARPS == 0
+        is_same = self.warp_block[fours[:, 0]] == self.warp_block[fours[:, -1]]
+        return bool((is_first & is_same & (fours[:, -1] - fours[:, 0] == WARPS - 1)).all())
+
+    def compiled_fault(self) -> PtxError:
+        """Return the error of an access that compiled code rejected, as the interpreter reports it."""
+        at, warp = int(self.context[ctx.FAULT_INST]), int(self.context[ctx.FAULT_WARP])
+        mask = (np.uint32(self.context[ctx.FAULT_MASK]) & LANE_BITS) != 0
+        inst = self.program.instructions[at]
+        action = inst.action
+        first = ctx.FAULT_ADDRESSES
+        addresses = self.context[first : first + LANES].view(np.uint64)[mask]
+        owners = Owners(self.lane_block[warp][mask], self.lane_number[warp][mask], None)
+        group = LaneGroup(self, np.array([warp]), mask[None, :])
+        try:
+            if isinstance(action, actions.AsyncCopy):  # the first instruction of its run: the registers are unchanged
+                run_async_copy(self, inst, action, group)
+            elif isinstance(action, actions.MemoryLoad | actions.MemoryStore):
+                size = action.type.dtype.itemsize * action.count
+                self.memory.reach(action.space, addresses, size, owners, writes=isinstance(action, actions.MemoryStore))
+            else:  # a row of ldmatrix or stmatrix
+                writes = is_matrix_store(action)
+                self.memory.reach("shared", addresses, MATRIX_ROW_BYTES, owners, writes=writes)
+        except MemoryFault as fault:
+            return self.fault(inst, group, fault)
+        return PtxError(inst.line, f"{inst.name}: compiled code refused a valid address: please report it")

@@ -1,0 +1,444 @@
+"""Combine the mma of a warp into the tiles of one product, which many warps issue together.
+
+Several mma are the tiles of one product if each A is multiplied with each B once; successive mma on the same
+accumulators are one product with a longer K. Registers are compared to find the warps that hold the same A or B.
+`pending_mma` executes the products.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.isa.legality import form_of
+from warpfrag.isa.qualifiers import Form
+from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
+from warpfrag.machine.interpreter.matrix_instructions import matrix_name, words_of
+from warpfrag.machine.interpreter.warp_state import WarpState
+from warpfrag.machine.ir.actions import Action, MatrixOp
+from warpfrag.machine.ir.program import (
+    DecodedInstruction,
+    Immediate,
+    Program,
+    PtxOperand,
+    Register,
+    VectorOperand,
+    registers_of,
+)
+from warpfrag.machine.ir.scalar_types import TYPES
+from warpfrag.machine.jit.pending_mma import (
+    UNIT_WORDS,
+    MmaInstructions,
+    OperandCodes,
+    OperandUnits,
+    PendingProduct,
+    PendingProducts,
+    TilePlaces,
+)
+from warpfrag.machine.jit.register_flow import RegisterLayout, indices_of, live_after
+from warpfrag.tensorcore.execute_wgmma import element_places
+from warpfrag.tensorcore.resolved import OperandCodec, ResolvedInstruction, resolve_form
+
+Index = NDArray[np.int64]
+
+UNITS_OF_REGISTER = np.arange(0, LANES * 4 // 8, UNIT_WORDS)  # the first words of the units of a 32-bit register
+
+
+@dataclass(frozen=True)
+class RegisterTile:
+    """The offsets of an operand's codes in a warp's registers, [rows, cols]."""
+
+    dtype: np.dtype[Any]
+    index: Index
+    units: Index  # the first 64-bit words of its 16-byte units, [1, units]
+
+    def read(self, buffer: NDArray[np.uint8], rows: Index) -> NDArray[Any]:
+        """Gather the codes of some warps, [warps, rows, cols]."""
+        from warpfrag.machine.jit.loops import take
+
+        out = np.empty((len(rows), *self.index.shape), np.uint32 if self.dtype.itemsize <= 4 else self.dtype)
+        take.run(buffer.view(self.dtype), rows, self.index.reshape(-1), out.reshape(len(rows), -1))
+        return out
+
+    def units_of(self, buffer: NDArray[np.uint8], rows: Index) -> OperandUnits:
+        """Return the 16-byte units of the registers that hold the operand in some warps."""
+        return OperandUnits(
+            buffer.reshape(-1).view(np.uint64), rows * (buffer.shape[1] // 8), self.units, np.zeros(len(rows), np.int64)
+        )
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Several mma combined as the tiles of one product."""
+
+    runner: ResolvedInstruction
+    a: RegisterTile
+    b: RegisterTile
+    c: TilePlaces
+    d: TilePlaces
+
+    @staticmethod
+    def of(parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str) -> Tiling | None:
+        """Return the product of some instructions, with parts along K; None if they are not its tiles."""
+        runner = resolve_form(form_of(matrix_name(parts[0][0])), arch)
+        grids = [grid_of(instructions) for instructions in parts]
+        along_a, along_b = [], []
+        for number, grid in enumerate(grids):
+            if grid is None or grids[0] is None or (len(grid), len(grid[0])) != (len(grids[0]), len(grids[0][0])):
+                return None
+            before = grids[number - 1] if number else None
+            if before is not None and operands_of(grid, is_result=False) != operands_of(before, is_result=True):
+                return None
+            along_a.append(tile_of(runner.a, [[line[0].sources[0]] for line in grid], layout))
+            along_b.append(tile_of(runner.b, [[inst.sources[1] for inst in grid[0]]], layout))
+        first, last = grids[0], grids[-1]
+        if first is None or last is None or (len(parts) > 1 and runner.kernels.rule.c != runner.kernels.rule.d):
+            return None
+        a, b = join(along_a, 1), join(along_b, 0)
+        c = tile_of(runner.c, operands_of(first, is_result=False), layout)
+        d = tile_of(runner.d, operands_of(last, is_result=True), layout)
+        fills = runner.d.size * runner.d.container.itemsize == 4 * prod(runner.d.words)  # no code is stored twice
+        if a is None or b is None or c is None or d is None or not fills:
+            return None
+        of_c, of_d = TilePlaces(c.index, c.dtype), TilePlaces(d.index, d.dtype)
+        is_in_place = c.dtype == d.dtype and np.array_equal(c.index, d.index)
+        return Tiling(runner, a, b, of_c, of_c if is_in_place else of_d)
+
+    def issue(self, products: PendingProducts, rows: Index, accumulators: frozenset[int]) -> None:
+        """Issue the product for some warps."""
+        has_c = np.ones(len(rows), np.bool_)
+        product = PendingProduct(self.runner.kernels, accumulators, rows, self.c, self.d, has_c)
+        operands = []
+        for role, tile in (("a", self.a), ("b", self.b)):
+            units = tile.units_of(products.buffer, rows)
+            sharing = products.find_different(accumulators, role, units)
+            operands.append(OperandCodes(tile.read(products.buffer, rows[sharing.different]), sharing.which))
+        products.issue(product, *operands)
+
+
+def tilings_of(
+    parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str, *, is_chain: bool
+) -> list[tuple[Tiling | None, list[DecodedInstruction]]]:
+    """Return one tiling of all parts if they are a chain, else a tiling (or None) and the instructions of each part."""
+    whole = Tiling.of(parts, layout, arch) if is_chain else None
+    if whole is not None:
+        return [(whole, [])]
+    return [(Tiling.of([instructions], layout, arch), instructions) for instructions in parts]
+
+
+def grid_of(instructions: list[DecodedInstruction]) -> list[list[DecodedInstruction]] | None:
+    """Return instructions by their A and B, [rows][columns]; None unless each A is multiplied with each B once."""
+    all_a, all_b = (list(dict.fromkeys(inst.sources[place] for inst in instructions)) for place in (0, 1))
+    tiles = {(all_a.index(inst.sources[0]), all_b.index(inst.sources[1])): inst for inst in instructions}
+    if not len(tiles) == len(instructions) == len(all_a) * len(all_b):
+        return None
+    return [[tiles[row, column] for column in range(len(all_b))] for row in range(len(all_a))]
+
+
+def operands_of(grid: list[list[DecodedInstruction]], *, is_result: bool) -> list[list[PtxOperand]]:
+    """Return C or D of every tile."""
+    return [[inst.results[0] if is_result else inst.sources[2] for inst in line] for line in grid]
+
+
+def join(parts: list[RegisterTile | None], axis: int) -> RegisterTile | None:
+    """Join parts along K into one operand."""
+    tiles = [tile for tile in parts if tile is not None]
+    if len(tiles) != len(parts):
+        return None
+    index = np.concatenate([tile.index for tile in tiles], axis=axis)
+    return RegisterTile(tiles[0].dtype, index, np.concatenate([tile.units for tile in tiles], axis=1))
+
+
+def register_starts(port: OperandCodec, operand: PtxOperand, layout: RegisterLayout) -> Index | None:
+    """Return the offsets of a fragment's registers; None unless it fills registers of 32 bits."""
+    items = items_of(operand)
+    registers = [item for item in items if isinstance(item, Register) and item.bits == 32]
+    if not port.fills_bytes or len(registers) != len(items) or len(items) != port.words[-1]:
+        return None
+    return np.array([layout.offsets[register.index] for register in registers], np.int64)
+
+
+def element_offsets(port: OperandCodec, starts: Index, row_bytes: int = 0) -> Index:
+    """Return the offsets of a fragment's codes, in elements from a warp's first register; a warpgroup has four rows."""
+    size = port.container.itemsize
+    thread, rest = np.divmod(np.asarray(port.first_places, np.int64), 4 // size * len(starts))
+    word, part = np.divmod(rest, 4 // size)
+    warp, lane = np.divmod(thread, LANES)
+    return ((warp * row_bytes + starts[word] + 4 * lane) // size + part).reshape(port.shape)
+
+
+def tile_of(port: OperandCodec, grid: list[list[PtxOperand]], layout: RegisterLayout) -> RegisterTile | None:
+    """Return the offsets of a grid of fragments; None if a fragment does not fill 32-bit registers."""
+    if len(port.shape) != 2:
+        return None
+    lines, used = [], []
+    for operands in grid:
+        blocks = []
+        for operand in operands:
+            starts = register_starts(port, operand, layout)
+            if starts is None:
+                return None
+            blocks.append(element_offsets(port, starts))
+            used.append((starts[:, None] // 8 + UNITS_OF_REGISTER).reshape(-1))
+        lines.append(np.concatenate(blocks, axis=1))
+    index = np.ascontiguousarray(np.concatenate(lines, axis=0))
+    return RegisterTile(np.dtype(port.container), index, np.concatenate(used)[None])
+
+
+WARPS = 4  # in a warpgroup
+UNIT_BYTES = 8 * UNIT_WORDS
+SCALE_D = 2  # its index in the sources: A, B, scale_d, then signs and transpositions
+B64, PRED = TYPES["b64"], TYPES["pred"]
+
+
+def is_joinable(inst: DecodedInstruction) -> bool:
+    """Return True for a dense wgmma without a guard whose immediates are constants."""
+    action = inst.action
+    if (
+        not isinstance(action, MatrixOp)
+        or action.operation != "wgmma"
+        or inst.guard is not None
+        or action.form.is_sparse
+    ):
+        return False
+    return all(isinstance(operand, Immediate) for operand in inst.sources[SCALE_D + 1 :])
+
+
+@dataclass(frozen=True)
+class GatherPlaces:
+    """The units of operands in shared memory, [descriptors, units], as the 64-bit words at which they start.
+
+    `which` is the descriptor index of every warpgroup. Swizzles keep 16 bytes together, so a unit holds codes that are
+    consecutive along one axis of the operand. If that is the first axis, the operand is gathered transposed.
+    """
+
+    units: Index
+    which: Index
+    is_transposed: bool
+
+    @staticmethod
+    def of(places: Index, which: Index, code_bytes: int) -> GatherPlaces | None:
+        """Group codes at offsets [descriptors, rows, columns] into 16-byte units; None if they are not contiguous."""
+        count = UNIT_BYTES // code_bytes
+        for is_transposed in (False, True):
+            lines = places.swapaxes(1, 2) if is_transposed else places
+            if lines.shape[2] % count:
+                continue
+            units = lines.reshape(len(lines), -1, count)
+            first = units[:, :, 0]
+            if not (first % count).any() and (units == first[:, :, None] + np.arange(count)).all():
+                return GatherPlaces(np.ascontiguousarray(first // count * UNIT_WORDS), which, is_transposed)
+        return None
+
+
+@lru_cache(1024)  # kernels use few descriptors, and use them often
+def gather_places(
+    form: Form, arch: str, role: str, descriptors: bytes, size: int, *, is_transposed: bool
+) -> GatherPlaces | None:
+    """Return the units that warpgroups' descriptors address; None if one is not below `size` bytes or is scattered."""
+    bits = getattr(resolve_form(form, arch).operands, role).format.bits
+    unique, which = np.unique(np.frombuffer(descriptors, np.uint64), return_inverse=True)
+    places = [element_places(form, arch, role, word, is_transposed) for word in unique.tolist()]
+    inside = [item for item in places if item is not None and int(item.max()) < size * 8 // bits]
+    return GatherPlaces.of(np.stack(inside), which, bits // 8) if len(inside) == len(places) else None
+
+
+@dataclass(frozen=True)
+class WgmmaPlan:
+    """A program's wgmma on an architecture: the properties that are the same in every execution.
+
+    `d` has the offsets of D's codes from the registers of a warpgroup's first warp.
+    """
+
+    prepared: ResolvedInstruction
+    negate: tuple[bool, bool]
+    trans: tuple[bool, bool]
+    d: TilePlaces
+
+    @staticmethod
+    def of(inst: DecodedInstruction, arch: str, layout: RegisterLayout, row_bytes: int) -> WgmmaPlan | None:
+        """Return the plan of an instruction; None if it cannot be joined with others."""
+        action = inst.action
+        if not isinstance(action, MatrixOp):
+            return None
+        prepared = resolve_form(action.form, arch)
+        numbers = [item.code(None) for item in inst.sources[SCALE_D + 1 :] if isinstance(item, Immediate)]
+        negate = [number != 1 for number in numbers[:2]] or [False, False]
+        trans = [False, False, *map(bool, numbers[2:])][-2:]  # if A is in registers, only B has one
+        starts = register_starts(prepared.d, inst.results[0], layout)
+        if starts is None or (any(negate) and not prepared.operands.a.format.is_float):
+            return None
+        return WgmmaPlan(
+            prepared,
+            (negate[0], negate[1]),
+            (trans[0], trans[1]),
+            TilePlaces(
+                np.ascontiguousarray(element_offsets(prepared.d, starts, row_bytes)), np.dtype(prepared.d.container)
+            ),
+        )
+
+
+WgmmaPlans: TypeAlias = dict[tuple[int, str], WgmmaPlan | None]
+"""Plans by instruction and architecture."""
+
+
+class WgmmaProducts:
+    """The wgmma of a batch; `plans` are kept with the program, by instruction and architecture."""
+
+    def __init__(
+        self,
+        batch: WarpState,
+        products: PendingProducts,
+        layout: RegisterLayout,
+        instructions: MmaInstructions,
+        plans: WgmmaPlans,
+    ) -> None:
+        """Take the batch, its pending products and the layout of registers in the buffer."""
+        self.batch, self.products, self.layout, self.instructions, self.plans = (
+            batch,
+            products,
+            layout,
+            instructions,
+            plans,
+        )
+
+    def run(self, at: int, inst: DecodedInstruction, group: LaneGroup) -> bool:
+        """Issue a wgmma of whole warps; return False, with nothing pending, if the interpreter must run it."""
+        accumulators = self.instructions.accumulators.get(at)
+        plan = None if accumulators is None or not group.is_whole else self.plan(at, inst)
+        operands = None if plan is None else self.operands(plan, inst, group)
+        if accumulators is None or plan is None or operands is None:
+            self.products.flush()
+            return False
+        a, b = (self.different(plan, accumulators, role, operands[role]) for role in ("a", "b"))
+        rows = np.ascontiguousarray(group.warp_rows[::WARPS])
+        scale_d = group.read(inst.sources[SCALE_D], PRED)[::WARPS, 0]
+        product = PendingProduct(plan.prepared.kernels, accumulators, rows, plan.d, plan.d, scale_d.copy())
+        self.products.issue(product, a, b)
+        return True
+
+    def plan(self, at: int, inst: DecodedInstruction) -> WgmmaPlan | None:
+        """Return the plan of an instruction, which is made once."""
+        plans, arch = self.plans, self.batch.launch.arch
+        if (at, arch) not in plans:
+            plans[at, arch] = WgmmaPlan.of(inst, arch, self.layout, self.products.buffer.shape[1])
+        return plans[at, arch]
+
+    def operands(
+        self, plan: WgmmaPlan, inst: DecodedInstruction, group: LaneGroup
+    ) -> dict[str, tuple[OperandUnits, bool]] | None:
+        """Locate A [64, k] and B [k, n] of every warpgroup, transposed or not; None if one cannot be gathered.
+
+        Operands outside the memory, and codes that are not whole bytes, cannot be gathered.
+        """
+        operands, bits = {}, plan.prepared.operands.a.format.bits
+        if bits % 8:
+            return None
+        for role, source in zip("ab", inst.sources[:SCALE_D], strict=True):
+            if isinstance(source, VectorOperand):
+                words = words_of(group, source)
+                codes = plan.prepared.a.read(words.reshape(-1, WARPS, *words.shape[1:]), (group.warps // WARPS,))
+                operands[role] = OperandUnits.of(np.ascontiguousarray(codes, f"u{bits // 8}")), False
+                continue
+            units = self.shared_units(plan, role, source, group)
+            if units is None:
+                return None
+            operands[role] = units
+        return operands
+
+    def shared_units(
+        self, plan: WgmmaPlan, role: str, operand: PtxOperand, group: LaneGroup
+    ) -> tuple[OperandUnits, bool] | None:
+        """Return the units that descriptors address, each in its block's shared memory, and whether transposed."""
+        batch, form = self.batch, plan.prepared.form
+        stride = batch.memory.shared_stride
+        descriptors = group.read(operand, B64)[::WARPS, 0].tobytes()
+        is_transposed = plan.trans[role == "b"]
+        places = gather_places(form, batch.launch.arch, role, descriptors, stride, is_transposed=is_transposed)
+        if places is None:
+            return None
+        bases = batch.warp_block[group.warp_rows[::WARPS]] * (stride // 8)
+        units = OperandUnits(batch.memory.shared.view(np.uint64), bases, places.units, places.which)
+        return units, places.is_transposed
+
+    def different(
+        self, plan: WgmmaPlan, accumulators: frozenset[int], role: str, operand: tuple[OperandUnits, bool]
+    ) -> OperandCodes:
+        """Return the distinct codes of an operand, [tiles, rows, columns], and the tile index of each warpgroup."""
+        units, is_transposed = operand
+        sharing = self.products.find_different(accumulators, role, units)
+        place = getattr(plan.prepared.operands, role)
+        codes: NDArray[Any] = units.take(sharing.different).view(f"u{place.format.bits // 8}")
+        if plan.negate[role == "b"]:
+            codes ^= codes.dtype.type(1 << (place.format.bits - 1))
+        rows, columns = place.shape
+        if is_transposed:
+            return OperandCodes(codes.reshape(-1, columns, rows).swapaxes(1, 2), sharing.which)
+        return OperandCodes(codes.reshape(-1, rows, columns), sharing.which)
+
+
+def is_matrix_store(action: Action) -> bool:
+    """Return True if an action is stmatrix."""
+    return isinstance(action, MatrixOp) and action.operation == "stmatrix"
+
+
+def _is_plain_product(action: Action) -> bool:
+    """Return True if an action is an mma with one tile per warp that reads all operands before it writes."""
+    if not isinstance(action, MatrixOp) or action.operation != "mma":
+        return False
+    return action.form.shape[:2] == (16, 8)
+
+
+def mma_runs(program: Program) -> dict[int, tuple[int, ...]]:
+    """Map the first instruction of each mma run to the ends of its parts; mma within a part are independent.
+
+    So a part is one product of more warps, and parts may form one product with a longer K.
+    """
+    runs: dict[int, tuple[int, ...]] = {}
+    start: int | None = None
+    written: set[int] = set()
+    for at, inst in enumerate(program.instructions):
+        action = inst.action
+        if not _is_plain_product(action) or len(inst.sources) != 3 or inst.guard is not None:
+            start = None
+            continue
+        used = {item.index for operand in inst.sources for item in registers_of(operand)}
+        mine = {item.index for operand in inst.results for item in registers_of(operand)}
+        same = (
+            start is not None
+            and inst.action == program.instructions[start].action
+            and program.ends[at] == program.ends[start]
+        )
+        if start is None or not same:
+            start, written = at, set()
+            runs[start] = (at + 1,)
+        elif used & written or mine & written:
+            written = set()
+            runs[start] = (*runs[start], at + 1)
+        else:
+            runs[start] = (*runs[start][:-1], at + 1)
+        written |= mine
+    return runs
+
+
+def mma_chains(program: Program, runs: dict[int, tuple[int, ...]]) -> set[int]:
+    """Return the runs whose parts may form one product: each adds to earlier results, which are not read afterwards."""
+    lasts = {ends[-1] - 1: (start, ends) for start, ends in runs.items() if len(ends) > 1}
+    joinable: set[int] = set()
+    for at, live in live_after(program) if lasts else ():
+        if at in lasts:
+            start, ends = lasts[at]
+            last = indices_of(operand for inst in program.instructions[ends[-2] : ends[-1]] for operand in inst.results)
+            before = indices_of(operand for inst in program.instructions[start : ends[-2]] for operand in inst.results)
+            multiplied = indices_of(
+                item for inst in program.instructions[ends[0] : ends[-1]] for item in inst.sources[:2]
+            )
+            if not multiplied & before and not any(register in live for register in before - last):
+                joinable.add(start)
+    return joinable

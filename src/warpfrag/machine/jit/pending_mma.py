@@ -1,0 +1,276 @@
+"""Matrix products that are issued but not yet computed: mma and wgmma of many warps are joined into few large products.
+
+An mma or wgmma whose D registers are those of its C stays *pending* until an instruction needs these accumulators. So
+all iterations of a loop over K become one product with a longer K, and C is read and D written once for all of them. A
+and B are copied when the instruction is issued. Warps or warpgroups that hold the same A or B, as those of neighbouring
+blocks do, become rows and columns of one product (`group_by_operands`). An output depends only on its row, its column
+and its C, so none of this changes a code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.machine.ir.actions import DirectCall, IndirectCall, Return
+from warpfrag.machine.ir.program import DecodedInstruction, Program
+from warpfrag.machine.jit.register_flow import indices_of
+from warpfrag.tensorcore.backend_protocol import ProductOperands
+from warpfrag.tensorcore.backends import KernelSelector
+from warpfrag.tensorcore.matmul import multiply
+
+Index = NDArray[np.int64]
+
+MAX_PENDING_BYTES = 1 << 26  # bytes of copied operands after which they are multiplied
+UNIT_WORDS = 2  # 64-bit words: operands are compared and copied in units of 16 bytes
+
+
+class MmaInstructions:
+    """The instructions that issue products, and those that need their results.
+
+    `accumulators` has the D registers by the instruction that issues a product; `needs_products` is True for
+    instructions that read or write such a register, and for calls and returns, which save and restore registers.
+    """
+
+    def __init__(self, program: Program, runs: dict[int, list[DecodedInstruction]]) -> None:
+        """Take the instructions of every product, keyed by the first, which issues it."""
+        self.accumulators = {
+            at: frozenset(indices_of(operand for inst in instructions for operand in inst.results))
+            for at, instructions in runs.items()
+        }
+        every = frozenset[int]().union(*self.accumulators.values())
+        self.needs_products = np.array([needs_registers(inst, every) for inst in program.instructions], np.bool_)
+        for at, instructions in runs.items():  # its addend may be pending, its factors may not
+            self.needs_products[at] = any(indices_of(inst.sources[:2]) & every for inst in instructions)
+
+
+def needs_registers(inst: DecodedInstruction, registers: frozenset[int]) -> bool:
+    """Return True if an instruction reads or writes any of some registers, or uses all registers."""
+    if isinstance(inst.action, DirectCall | IndirectCall | Return):
+        return True
+    guard = () if inst.guard is None else (inst.guard,)
+    return bool(indices_of((*inst.sources, *inst.results, *inst.memory_results, *guard)) & registers)
+
+
+class OperandCodes(NamedTuple):
+    """An operand of one instruction in many warps: distinct codes [tiles, rows, columns], each warp's tile index."""
+
+    tiles: NDArray[Any]
+    which: Index
+
+
+class OperandSharing(NamedTuple):
+    """The warps that share an operand: for each, the first with it, whether it is the first, and the first's number."""
+
+    first: Index
+    different: NDArray[np.bool_]
+    which: Index
+
+    @staticmethod
+    def of(first: Index) -> OperandSharing:
+        """Return the sharing, given the first warp with the same operand for each warp."""
+        different = first == np.arange(len(first))
+        return OperandSharing(first, different, (np.cumsum(different) - 1)[first])
+
+
+class OperandUnits(NamedTuple):
+    """The addresses of an operand in many warps: 16-byte units at bases[i] + plans[which[i]].
+
+    `words` is the memory as 64-bit words, which are also the unit of bases and plans.
+    """
+
+    words: NDArray[np.uint64]
+    bases: Index
+    plans: Index
+    which: Index
+
+    @staticmethod
+    def of(codes: NDArray[Any]) -> OperandUnits:
+        """Return the units of an array whose rows are the operands."""
+        words = codes.reshape(-1).view(np.uint64)
+        size = len(words) // len(codes)
+        units = np.arange(0, size, UNIT_WORDS)[None]
+        return OperandUnits(words, np.arange(0, len(words), size), units, np.zeros(len(codes), np.int64))
+
+    def take(self, some: NDArray[np.bool_]) -> NDArray[np.uint64]:
+        """Copy the operands of some warps, [warps, words]."""
+        from warpfrag.machine.jit.loops import take_units
+
+        bases = self.bases[some]
+        out = np.empty((len(bases), UNIT_WORDS * self.plans.shape[1]), np.uint64)
+        take_units.run(self.words, bases, self.plans, self.which[some], out)
+        return out
+
+
+class TilePlaces(NamedTuple):
+    """The offsets of a tile's codes from the first register of a warp, [rows, columns], in elements of a type."""
+
+    places: Index
+    dtype: np.dtype[Any]
+
+
+@dataclass
+class PendingProduct:
+    """The products issued for the same warps and accumulators: A and B of each instruction."""
+
+    kernels: KernelSelector
+    accumulators: frozenset[int]
+    rows: Index  # the warp, or the warpgroup's first warp, of every tile
+    c: TilePlaces
+    d: TilePlaces
+    has_c: NDArray[np.bool_]
+    a: list[OperandCodes] = field(default_factory=list)
+    b: list[OperandCodes] = field(default_factory=list)
+
+    def is_continued(self, other: PendingProduct) -> bool:
+        """Return True if another product adds to the same accumulators of the same warps."""
+        return (
+            self.kernels is other.kernels
+            and bool(other.has_c.all())
+            and np.array_equal(self.rows, other.rows)
+            and are_same(self.d.places, other.c.places)
+            and are_same(self.d.places, other.d.places)
+        )
+
+    def conflicts(self, other: PendingProduct) -> bool:
+        """Return True if another product uses some of these registers in some of these warps."""
+        return bool(self.accumulators & other.accumulators) and bool(np.isin(other.rows, self.rows).any())
+
+
+class PendingProducts:
+    """The issued products of a batch, on registers in one buffer, [warps, bytes]."""
+
+    def __init__(self, buffer: NDArray[np.uint8]) -> None:
+        """Start with nothing pending."""
+        self.buffer = buffer
+        self.pending: list[PendingProduct] = []
+        self.bytes = 0
+        self.sharing: dict[tuple[frozenset[int], str, int], OperandSharing] = {}  # keyed by product, operand and warps
+
+    def find_different(self, accumulators: frozenset[int], role: str, units: OperandUnits) -> OperandSharing:
+        """Find the warps that share an operand. The last answer is tried first, as it usually holds in loops.
+
+        Equal operands may then count as different, which costs time but changes no result.
+        """
+        from warpfrag.machine.jit.loops import find_equal
+
+        key = accumulators, role, len(units.bases)
+        known = self.sharing.get(key) or OperandSharing.of(np.arange(len(units.bases)))
+        first = known.first.copy()
+        find_equal.run(*units, first, np.empty(len(first), np.uint64))
+        if not np.array_equal(first, known.first):
+            known = OperandSharing.of(first)
+        self.sharing[key] = known
+        return known
+
+    def issue(self, product: PendingProduct, a: OperandCodes, b: OperandCodes) -> None:
+        """Add one instruction to the product that it continues, or start a new product."""
+        pending = next((item for item in self.pending if item.is_continued(product)), None)
+        if pending is None:
+            if any(item.conflicts(product) for item in self.pending):
+                self.flush()
+            pending = product
+            self.pending.append(pending)
+        pending.a.append(a)
+        pending.b.append(b)
+        self.bytes += a.tiles.nbytes + b.tiles.nbytes
+        is_in_place = product.c.dtype == product.d.dtype and are_same(product.c.places, product.d.places)
+        if self.bytes > MAX_PENDING_BYTES or not is_in_place:
+            self.flush()
+
+    def flush(self) -> None:
+        """Compute all pending products, and write D to the registers."""
+        pending, self.pending, self.bytes = self.pending, [], 0
+        for product in pending:
+            self.multiply(product)
+
+    def multiply(self, product: PendingProduct) -> None:
+        """Multiply for all warps: as large products if they share operands, else one product for each."""
+        groups = group_by_operands(first_of_all(product.a).tobytes(), first_of_all(product.b).tobytes())
+        if groups is None:
+            everyone = np.arange(len(product.rows))
+            a, b = ([part.tiles[part.which] for part in parts] for parts in (product.a, product.b))
+            self.multiply_tiles(product, everyone[:, None], a, b)
+            return
+        for group in groups:
+            a = [part.tiles[part.which[group[:, 0]]] for part in product.a]
+            b = [part.tiles[part.which[group[0]]] for part in product.b]
+            whole_a = [codes.reshape(1, -1, codes.shape[2]) for codes in a]
+            whole_b = [codes.swapaxes(0, 1).reshape(1, codes.shape[1], -1) for codes in b]
+            self.multiply_tiles(product, group, whole_a, whole_b)
+
+    def multiply_tiles(
+        self, product: PendingProduct, group: Index, a: list[NDArray[Any]], b: list[NDArray[Any]]
+    ) -> None:
+        """Multiply for the warps group[i, j], whose accumulators are the tiles of the outputs."""
+        from warpfrag.machine.jit.loops import put_tiles, take_tiles
+
+        rows, kernels, dtype = product.rows[group], product.kernels, code_type(product.c.dtype)
+        height, width = product.c.places.shape
+        tiles = np.zeros((group.shape[0], height, group.shape[1], width), dtype)
+        c = tiles.reshape(group.shape[0] * height, -1)
+        if product.has_c.any():
+            take_tiles.run(*self.cells(product.c, rows), product.c.places, c)
+            tiles.swapaxes(1, 2)[~product.has_c[group]] = 0
+        codes: NDArray[Any] = c.reshape(a[0].shape[0], -1, c.shape[1])
+        pairs = [(a, b)]
+        if kernels.rule.c != kernels.rule.d:  # D is not the C of a next instruction
+            pairs = [([part_a], [part_b]) for part_a, part_b in zip(a, b, strict=True)]
+        for parts_a, parts_b in pairs:
+            whole_a = np.concatenate(parts_a, axis=2, dtype=code_type(parts_a[0].dtype))
+            whole_b = np.concatenate(parts_b, axis=1, dtype=code_type(parts_b[0].dtype))
+            codes = multiply(kernels, ProductOperands(whole_a, whole_b, codes), 1)
+        matrix = codes.reshape(c.shape).astype(code_type(product.d.dtype), copy=False)
+        put_tiles.run(*self.cells(product.d, rows), product.d.places, matrix)
+
+    def cells(self, tile: TilePlaces, rows: Index) -> tuple[NDArray[Any], Index]:
+        """Return all registers as elements of a tile's type, and the offset of each warp's first element."""
+        bases = rows * (self.buffer.shape[1] // tile.dtype.itemsize)
+        return self.buffer.reshape(-1).view(tile.dtype), np.ascontiguousarray(bases)
+
+
+def code_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type in which codes are multiplied, at least 32 bits wide."""
+    return dtype if dtype.itemsize > 4 else np.dtype(np.uint32)
+
+
+def are_same(places: Index, others: Index) -> bool:
+    """Return True if two arrays are the same object or have equal contents."""
+    return places is others or np.array_equal(places, others)
+
+
+def first_of_all(parts: list[OperandCodes]) -> Index:
+    """For every warp, return the first one with the same codes in every part."""
+    different = [part.which for part in parts]
+    if all(are_same(which, different[0]) for which in different[1:]):
+        return np.unique(different[0], return_index=True)[1][different[0]]
+    every = np.stack(different)
+    _, first, which = np.unique(every, axis=1, return_index=True, return_inverse=True)
+    return np.ascontiguousarray(first[which.reshape(-1)], np.int64)
+
+
+MIN_WARPS = 4
+"""The minimum average group size: smaller groups are slower than one product per warp."""
+
+
+@lru_cache(256)  # a loop asks for the same groups at every iteration
+def group_by_operands(a: bytes, b: bytes) -> list[Index] | None:
+    """Group warps as [rows, columns] with one A per row and one B per column; return None if groups are too small.
+
+    `a` and `b` give, for every warp, the first one with the same A and B.
+    """
+    columns: dict[int, dict[int, int]] = {}
+    pairs = zip(*(np.frombuffer(firsts, np.int64).tolist() for firsts in (a, b)), strict=True)
+    for warp, (row, column) in enumerate(pairs):
+        if columns.setdefault(column, {}).setdefault(row, warp) != warp:
+            return None  # two warps share both A and B
+    groups: dict[tuple[int, ...], list[list[int]]] = {}
+    for warps in columns.values():
+        groups.setdefault(tuple(sorted(warps)), []).append([warps[row] for row in sorted(warps)])
+    if MIN_WARPS * len(groups) > len(a) // 8:
+        return None
+    return [np.array(lists, np.int64).T for lists in groups.values()]

@@ -1,0 +1,299 @@
+"""Liveness: the registers that a thread may still read after each instruction. Dead registers are not written back.
+
+Only registers that a block reads before it writes them can be live between blocks. The live registers at the start of
+each block are a set (the bits of an integer); inside a block, one set is carried from its end to its start, so that
+memory does not grow with registers times instructions. If there are too many blocks and registers even for this, all
+registers that some block reads count as live everywhere, and more is written back than necessary. Lanes at other
+instructions keep their values, so a register that is dead for a segment's lanes may keep its old value.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.interpreter.warp_state import INEXACT
+from warpfrag.machine.ir.actions import Branch, DirectCall, IndirectCall, LaneOp, MatrixOp, MemoryLoad, Move, Return
+from warpfrag.machine.ir.program import (
+    DecodedInstruction,
+    MemoryOperand,
+    Program,
+    PtxOperand,
+    Register,
+    SpecialRegister,
+    VectorOperand,
+    registers_of,
+)
+from warpfrag.machine.ir.scalar_types import container
+
+REGISTER_ALIGN = 64  # bytes: the size of an AVX-512 register
+MAX_BITS = 1 << 28  # blocks times registers that are read across them
+MAX_VISITS = 64  # average visits per block before the analysis gives up
+
+
+def indices_of(operands: Iterable[PtxOperand]) -> set[int]:
+    """Return the registers of operands, including those in addresses."""
+    registers: set[int] = set()
+    for operand in operands:
+        if isinstance(operand, Register):  # most are
+            registers.add(operand.index)
+            continue
+        registers.update(register.index for register in registers_of(operand))
+        if isinstance(operand, MemoryOperand) and operand.base is not None:
+            registers.add(operand.base.index)
+    return registers
+
+
+def is_written_whole(inst: DecodedInstruction) -> bool:
+    """Return True if an instruction is known to write its results in every lane that runs it."""
+    action = inst.action
+    if isinstance(action, MatrixOp):
+        return inst.guard is None and action.operation in {"mma", "ldmatrix"}
+    return inst.guard is None and isinstance(action, LaneOp | Move | MemoryLoad)
+
+
+def registers_read(inst: DecodedInstruction) -> set[int]:
+    """Return the registers whose values an instruction needs: sources, addresses and the guard."""
+    registers = indices_of(inst.sources) | indices_of(inst.memory_results)
+    return registers if inst.guard is None else registers | {inst.guard.index}
+
+
+def reads_of(inst: DecodedInstruction) -> set[int]:
+    """Return the registers that an instruction reads; results that are not written in every lane count as read."""
+    return registers_read(inst) | (set() if is_written_whole(inst) else indices_of(inst.results))
+
+
+def effects_of(inst: DecodedInstruction) -> dict[int, bool]:
+    """Return the registers that an instruction names: True if it reads them, False if it writes them in every lane."""
+    written = dict.fromkeys(indices_of(inst.results), False) if is_written_whole(inst) else {}
+    return written | dict.fromkeys(reads_of(inst), True)
+
+
+class LiveSet:
+    """The registers that are live at an instruction during a backward walk through a block; test with `in`."""
+
+    def __init__(self, places: dict[int, int], bits: bytes) -> None:
+        """Start at the end of a block, with the registers live after it as bits; `places` has the bit of each."""
+        self.places, self.bits = places, bits
+        self.inside: dict[int, bool] = {}  # registers that the rest of the block names, True if live
+
+    def __contains__(self, register: int) -> bool:
+        """Return True if a register may still be read."""
+        place = self.places.get(register)
+        across = place is not None and bool(self.bits[place >> 3] >> (place & 7) & 1)
+        return self.inside.get(register, across)
+
+    def step_back(self, effects: dict[int, bool]) -> None:
+        """Step from after an instruction to before it."""
+        self.inside.update(effects)
+
+    def changes(self) -> tuple[set[int], set[int]]:
+        """Return the registers that the instructions so far read before writing, and those that they write first."""
+        read = {register for register, is_live in self.inside.items() if is_live}
+        return read, self.inside.keys() - read
+
+
+class BlockLiveness:
+    """The live registers between blocks: a backward dataflow analysis of the registers that some block reads first."""
+
+    def __init__(self, program: Program, effects: Callable[[DecodedInstruction], dict[int, bool]] = effects_of) -> None:
+        """Find the registers that each block reads and writes, then those live before each, until nothing changes."""
+        instructions = self.instructions = program.instructions
+        self.effects = [effects(inst) for inst in instructions]
+        self.starts = sorted({0, *program.ends} - {len(instructions)}) if instructions else []
+        self.ends = [program.ends[start] for start in self.starts]
+        self.number = {start: number for number, start in enumerate(self.starts)}
+        changes = []
+        for start, end in zip(self.starts, self.ends, strict=True):
+            block = LiveSet({}, b"")
+            for at in range(end - 1, start - 1, -1):
+                block.step_back(self.effects[at])
+            changes.append(block.changes())
+        self.crossing = sorted(set().union(*(read for read, _ in changes)))
+        self.places = {register: place for place, register in enumerate(self.crossing)}
+        self.everything = (1 << len(self.crossing)) - 1
+        calls = [inst for inst in instructions if isinstance(inst.action, DirectCall)]
+        self.returned = self.bits_of(set().union(*map(reads_of, calls)))  # live after a function
+        self.before = [self.everything] * len(self.starts)
+        self.is_exact = len(self.crossing) * len(self.starts) <= MAX_BITS
+        if self.is_exact:
+            self.before = [0] * len(self.starts)
+            self._propagate([(self.bits_of(read), ~self.bits_of(written)) for read, written in changes])
+
+    def bits_of(self, registers: Iterable[int]) -> int:
+        """Return the registers that cross blocks as the bits of an integer; others are left out."""
+        code = bytearray(len(self.crossing) // 8 + 1)
+        for register in registers:
+            place = self.places.get(register)
+            if place is not None:
+                code[place >> 3] |= 1 << (place & 7)
+        return int.from_bytes(code, "little")
+
+    def after(self, number: int) -> int:
+        """Return the registers that are live after a block, as bits: those that are live before its successors."""
+        last = self.ends[number] - 1
+        inst = self.instructions[last]
+        passes = inst.guard is not None or not isinstance(inst.action, Branch | Return)
+        live = self._before(last + 1) if passes else 0
+        for target in inst.targets:
+            live |= self._before(target)
+        return live | self.returned if isinstance(inst.action, Return) else live
+
+    def _before(self, at: int) -> int:
+        return self.before[self.number[at]] if at in self.number else 0
+
+    def _propagate(self, changes: list[tuple[int, int]]) -> None:
+        """Visit blocks whose successors have changed until none is left; after too many visits, everything is live."""
+        predecessors: list[set[int]] = [set() for _ in self.starts]
+        returns, behind_calls = [], set()
+        for number, end in enumerate(self.ends):
+            inst = self.instructions[end - 1]
+            for at in (end, *inst.targets):
+                if at in self.number:
+                    predecessors[self.number[at]].add(number)
+            if isinstance(inst.action, Return):
+                returns.append(number)
+            elif isinstance(inst.action, DirectCall) and end in self.number:
+                behind_calls.add(self.number[end])
+        queue, queued = list(range(len(self.starts))), set(range(len(self.starts)))
+        visits = MAX_VISITS * len(queue)
+        while queue:
+            number = queue.pop()
+            queued.discard(number)
+            read, kept = changes[number]
+            live = read | (self.after(number) & kept)
+            if live == self.before[number]:
+                continue
+            visits -= 1
+            if visits < 0:
+                self.before, self.returned = [self.everything] * len(self.starts), self.everything
+                self.is_exact = False
+                return
+            self.before[number] = live
+            changed = set(predecessors[number])
+            if number in behind_calls and live | self.returned != self.returned:
+                self.returned |= live
+                changed.update(returns)
+            for other in sorted(changed - queued):
+                queued.add(other)
+                queue.append(other)
+
+
+LIVENESS: WeakKeyDictionary[Program, BlockLiveness] = WeakKeyDictionary()
+
+
+def liveness_of(program: Program) -> BlockLiveness:
+    """Return the live registers between the blocks of a program, computed once."""
+    known = LIVENESS.get(program)
+    if known is None:
+        known = LIVENESS[program] = BlockLiveness(program)
+    return known
+
+
+def live_after(program: Program) -> Iterator[tuple[int, LiveSet]]:
+    """Yield every instruction from last to first, with the registers that may be read after it."""
+    blocks = liveness_of(program)
+    size = len(blocks.crossing) // 8 + 1
+    for number in range(len(blocks.starts) - 1, -1, -1):
+        live = LiveSet(blocks.places, blocks.after(number).to_bytes(size, "little"))
+        for at in range(blocks.ends[number] - 1, blocks.starts[number] - 1, -1):
+            yield at, live
+            live.step_back(blocks.effects[at])
+
+
+def outliving(program: Program) -> LiveSet:
+    """Return the registers that are live after some block."""
+    blocks = liveness_of(program)
+    bits = 0
+    for number in range(len(blocks.starts)):
+        bits |= blocks.after(number)
+    return LiveSet(blocks.places, bits.to_bytes(len(blocks.crossing) // 8 + 1, "little"))
+
+
+def assignments_of(inst: DecodedInstruction) -> dict[int, bool]:
+    """Return the registers that an instruction names: True if it reads them, False if it certainly writes them."""
+    written = dict.fromkeys(indices_of(inst.results), False) if inst.guard is None else {}
+    return written | dict.fromkeys(registers_read(inst), True)
+
+
+def maybe_unassigned(program: Program) -> set[int] | None:
+    """Return the registers that may be read before they are written (live at the entry); None if unknown."""
+    blocks = BlockLiveness(program, assignments_of)
+    if not blocks.is_exact:
+        return None
+    bits = blocks.before[0] if blocks.before else 0
+    return {register for register, place in blocks.places.items() if bits >> place & 1} - {program.frame.index}
+
+
+def _unwritten(program: Program) -> set[int] | None:
+    """Return the registers that may be read unwritten; None if the program has calls or is too large."""
+    calls = any(isinstance(inst.action, DirectCall | IndirectCall) for inst in program.instructions)
+    return None if calls else maybe_unassigned(program)
+
+
+def is_followed(program: Program) -> bool:
+    """Return True if all registers that may be read unwritten are known."""
+    return _unwritten(program) is not None
+
+
+def passes_marks(inst: DecodedInstruction) -> bool:
+    """Return True if the results of an instruction are marked in the lanes in which its operands are."""
+    return isinstance(inst.action, LaneOp | Move) or inst.attributes.opcode == "shfl"
+
+
+def marked_registers(program: Program) -> set[int]:
+    """Return the registers that may be read unwritten, and those computed from them; none if that is not tracked."""
+    marked = _unwritten(program) or set()
+    results: dict[int, set[int]] = defaultdict(set)
+    for inst in program.instructions if marked else ():
+        if passes_marks(inst):
+            for register in indices_of(inst.sources):
+                results[register] |= indices_of(inst.results)
+    queue = list(marked)
+    while queue:
+        new = results[queue.pop()] - marked
+        marked |= new
+        queue += new
+    return marked
+
+
+@dataclass(frozen=True)
+class RegisterLayout:
+    """The offsets of a warp's registers in its part of the buffer: the first byte of each register's lanes.
+
+    `special` has the offsets of the constant special registers by name, after the declared registers.
+    """
+
+    offsets: tuple[int, ...]
+    special: dict[str, int]
+    bytes: int
+    maps_addresses: bool = False  # generic addresses may be in the shared memory of another block
+    marks: dict[int, int] = field(default_factory=dict)  # offsets of marks, by register that may be read unwritten
+
+    @staticmethod
+    def of(program: Program) -> RegisterLayout:
+        """Lay out a program's registers: those that outlive a block of instructions come first and are adjacent."""
+        outlive = outliving(program)
+        at, offsets = 0, [0] * len(program.registers)
+        for index in sorted(range(len(offsets)), key=lambda index: index not in outlive):
+            offsets[index] = at
+            at += max(REGISTER_ALIGN, LANES * container(program.registers[index]).itemsize)
+        special: dict[str, int] = {}
+        for inst in program.instructions:
+            for operand in inst.sources:
+                for item in operand.items if isinstance(operand, VectorOperand) else (operand,):
+                    if isinstance(item, SpecialRegister) and item.name not in special and is_fixed(item.name):
+                        special[item.name] = at
+                        at += LANES * 4
+        maps = any(inst.attributes.opcode == "mapa" for inst in program.instructions)
+        marks = {index: at + 4 * number for number, index in enumerate(sorted(marked_registers(program)))}
+        size = -(-(at + 4 * len(marks)) // REGISTER_ALIGN) * REGISTER_ALIGN
+        return RegisterLayout(tuple(offsets), special, size, maps, marks)
+
+
+def is_fixed(name: str) -> bool:
+    """Return True if a special register never changes, and has the same value as on a GPU."""
+    return name.split(".", maxsplit=1)[0] not in INEXACT

@@ -1,0 +1,102 @@
+"""Registers that may be read before they are written: compiled code tracks the lanes in which they are unwritten.
+
+Compilers generate such programs: a masked load leaves a register unchanged in the lanes that are masked off, all lanes
+compute with it, and a masked store uses only the loaded values. So each register that may be read unwritten, or is
+computed from such a register, has a mark for every lane: 32 bits after the registers of the warp. Arithmetic results
+are marked if an operand is; a shuffle moves marks with the values. A mark that reaches anything else is a suspicion,
+which the context counts (`context.SUSPICIONS`), whether a launch is screened or not: few programs have marks at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from warpfrag.machine.ir.program import DecodedInstruction, Register
+from warpfrag.machine.jit import context as ctx
+from warpfrag.machine.jit.ir_builder import I8, I32, I64, IRBuilder, Value, constant
+from warpfrag.machine.jit.register_flow import indices_of, passes_marks, registers_read
+
+
+class RegisterMarks:
+    """The register marks in the code of one segment: `current` has 32-bit integers, a bit for each lane."""
+
+    def __init__(self, ir: IRBuilder, offsets: dict[int, int], warp: Value, context: Value) -> None:
+        """Take the offsets of marks in a warp's registers, without loading any."""
+        self.ir, self.offsets, self.warp, self.context = ir, offsets, warp, context
+        self.current: dict[int, Value] = {}
+        self.changed: set[int] = set()
+
+    def concern(self, inst: DecodedInstruction) -> bool:
+        """Return True if an instruction reads or writes a register that may have marks."""
+        if not self.offsets:
+            return False
+        return not self.offsets.keys().isdisjoint(registers_read(inst) | indices_of(inst.results))
+
+    def is_choice(self, inst: DecodedInstruction) -> bool:
+        """Return True if an instruction selects one of two operands by a register."""
+        return inst.attributes.opcode == "selp" and isinstance(inst.sources[2], Register)
+
+    def of(self, registers: Iterable[int]) -> Value | None:
+        """Return the lanes in which any of some registers has a mark; None if none can have one."""
+        every = None
+        for register in sorted(set(registers) & self.offsets.keys()):
+            if register not in self.current:
+                place = self.ir.at(self.warp, self.offsets[register], I8)
+                self.current[register] = self.ir.load(place, typ=I32, align=4)
+            every = self.either(every, self.current[register])
+        return every
+
+    def either(self, a: Value | None, b: Value | None) -> Value | None:
+        """Return the union of two sets of lanes; None is the empty set."""
+        return self.ir.or_(a, b) if a is not None and b is not None else b if a is None else a
+
+    def both(self, a: Value, b: Value | None) -> Value | None:
+        """Return the intersection of two sets of lanes."""
+        return None if b is None else self.ir.and_(a, b)
+
+    def follow(self, inst: DecodedInstruction, mask: Value, moved: Sequence[int] | None, chosen: Value | None) -> None:
+        """Mark the results of an instruction that the lanes of a mask have run.
+
+        `moved` has the source lane of each lane for a shuffle; `chosen` has the lanes that select the first operand.
+        """
+        ir = self.ir
+        if moved is not None:
+            marks = self.of(indices_of(inst.sources[:1]))
+            self.suspect(self.of(indices_of(inst.sources[1:])), mask)
+            bits = None if marks is None else ir.lane_mask(ir.permute(ir.predicate_of(marks), moved))
+            self.put(indices_of(inst.results[:1]), bits, mask)
+            self.put(indices_of(inst.results[1:]), None, mask)
+            return
+        marks = None
+        if passes_marks(inst):
+            marks = self.of(indices_of(inst.sources))
+            if chosen is not None:
+                lanes = ir.lane_mask(chosen)
+                a, b = (self.of(indices_of([item])) for item in inst.sources[:2])
+                marks = self.either(self.both(lanes, a), self.both(ir.not_(lanes), b))
+                marks = self.either(marks, self.of(indices_of(inst.sources[2:])))
+            self.suspect(self.of([inst.guard.index] if inst.guard is not None else []), mask)
+        else:
+            self.suspect(self.of(registers_read(inst)), mask)
+        self.put(indices_of(inst.results), marks, mask)
+
+    def put(self, registers: set[int], marks: Value | None, mask: Value) -> None:
+        """Set the marks of registers in the lanes of a mask."""
+        ir = self.ir
+        for register in sorted(registers & self.offsets.keys()):
+            others = self.both(ir.not_(mask), self.of([register]))
+            new = self.either(others, self.both(mask, marks))
+            self.current[register] = constant(I32, 0) if new is None else new
+            self.changed.add(register)
+
+    def suspect(self, marks: Value | None, mask: Value) -> None:
+        """Count the lanes of a mask that have a mark."""
+        if marks is not None:
+            ir = self.ir
+            place = ir.at(self.context, ctx.SUSPICIONS)
+            ir.store(ir.or_(ir.load(place, typ=I64), ir.zext(ir.and_(marks, mask), I64)), place)
+
+    def finish(self) -> None:
+        """Write back the changed marks."""
+        for register in sorted(self.changed):
+            self.ir.store(self.current[register], self.ir.at(self.warp, self.offsets[register], I8), 4)

@@ -1,0 +1,349 @@
+"""Screening: run a launch in compiled code, which may prove that no check would report anything.
+
+Compiled code reports its accesses to `access_screen`, and the interpreter reports its own to `ScreenObserver`. Both
+know less than the checks do: an uncertain launch may be correct, and is run again with the checks; otherwise there is
+nothing that a check could report. Not every program can be screened. The conditions for each check:
+
+    uninitialised  written bytes of memory have marks; registers are written before they are read
+                   (`register_flow`), or compiled code tracks the unwritten lanes (`register_marks`)
+    barriers       all barriers are for the whole block; a barrier after some threads have exited is uncertain
+    races          only such barriers order threads: no atomics, no loads that wait for other threads, no mbarriers
+    async          nothing is asynchronous, so nothing needs a wait; or there is only cp.async, tracked as for races
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.interpreter.device_memory import DeviceMemory
+from warpfrag.machine.interpreter.kernel_findings import CHECK_TABLE, Check
+from warpfrag.machine.interpreter.lane_group import LaneGroup
+from warpfrag.machine.interpreter.observer import Observer
+from warpfrag.machine.interpreter.warp_state import LaunchConfig, LaunchPart
+from warpfrag.machine.ir import actions
+from warpfrag.machine.ir.program import DecodedInstruction, PtxOperand
+from warpfrag.machine.jit import context as ctx
+from warpfrag.machine.jit.context import IS_LATE, LOCAL_BUFFER, SHARED_BUFFER
+from warpfrag.machine.jit.engine import CompiledProgram, CompiledWarpBatch
+from warpfrag.machine.jit.mma_issue import WgmmaPlan, WgmmaProducts
+from warpfrag.machine.jit.pending_mma import OperandUnits
+from warpfrag.machine.jit.register_flow import is_followed, registers_read
+from warpfrag.machine.jit.warp_code import copy_groups
+
+Bytes = NDArray[np.uint8]
+Numbers = NDArray[np.int64]
+
+ASYNCHRONOUS = (
+    actions.AsyncCopy
+    | actions.BulkCopy
+    | actions.TensorCopy
+    | actions.AsyncStore
+    | actions.TensorMapReplace
+    | actions.TensorMapCopy
+    | actions.MemoryBarrier
+    | actions.TensorThreadOp
+)
+ORDERED = (
+    actions.LaneOp, actions.Move, actions.NoOp, actions.MemoryLoad, actions.MemoryStore, actions.AsyncCopy,
+    actions.WarpCollective, actions.WarpWait, actions.MatrixOp, actions.Branch, actions.Return, actions.Barrier,
+    actions.TextureFetch,
+)  # fmt: skip
+"""Actions whose accesses are ordered by barriers, or by waits for cp.async groups."""
+SURFACES = actions.SurfaceLoad | actions.SurfaceReduction | actions.SurfaceStore
+MARKED = (*ORDERED, actions.Atomic)
+"""Actions whose accesses compiled code or the interpreter reports."""
+
+
+def is_asynchronous(inst: DecodedInstruction) -> bool:
+    """Return True if an instruction starts asynchronous work: copies, wgmma, tcgen05 and their mbarriers."""
+    action = inst.action
+    return isinstance(action, ASYNCHRONOUS) or (isinstance(action, actions.MatrixOp) and action.operation == "wgmma")
+
+
+def is_ordered(inst: DecodedInstruction) -> bool:
+    """Return True if an action is in `ORDERED`; loads that may wait for other threads, and wgmma, are not."""
+    action = inst.action
+    if isinstance(action, actions.MemoryLoad | actions.MemoryStore) and action.space == "cluster":
+        return False
+    is_waiting = isinstance(action, actions.MemoryLoad) and action.polls
+    return isinstance(action, ORDERED) and not is_waiting and inst.attributes.opcode not in {"wgmma", "mapa"}
+
+
+def is_whole_barrier(inst: DecodedInstruction) -> bool:
+    """Return True if all threads of the block wait at a barrier."""
+    action = inst.action
+    return isinstance(action, actions.Barrier) and action.waits and len(inst.sources) == 1 + bool(action.reduction)
+
+
+class ProgramScreen:
+    """The checks that a program can be screened for."""
+
+    def __init__(self, compiled: CompiledProgram) -> None:
+        """Take a program without analysing it; machine code may come later."""
+        self.compiled, self.instructions = compiled, compiled.program.instructions
+
+    is_enabled: ClassVar[bool] = True
+
+    def is_possible(self, config: LaunchConfig, memory: DeviceMemory, checks: Collection[Check]) -> bool:
+        """Return True if compiled code, once it exists, may decide some checks of a launch."""
+        is_plain = config.interleaving is None and not config.is_cooperative and not memory.has_heap
+        is_plain &= config.cluster_blocks == 1 and math.prod(config.grid) < ctx.MAX_BLOCKS
+        return self.is_enabled and is_plain and self.allows(checks)
+
+    def is_decided(self, checks: Collection[Check]) -> bool:
+        """Return True if machine code tracks everything that these checks need."""
+        return bool(self.compiled.segments) and ("uninitialised" not in checks or self.has_compiled_marks)
+
+    def of_launch(self, memory: DeviceMemory, checks: Collection[Check]) -> LaunchScreen:
+        """Return the screen of a launch."""
+        return LaunchScreen(self, memory, checks)
+
+    def allows(self, checks: Collection[Check]) -> bool:
+        """Return True if the program can be screened for all of these checks."""
+        return self.is_repeatable and all(CHECK_TABLE[check].can_screen(self) for check in checks)
+
+    @cached_property
+    def is_ordered(self) -> bool:
+        """True if all accesses are reported, and only barriers of the block order threads."""
+        return self.has_whole_barriers and all(map(is_ordered, self.instructions))
+
+    @cached_property
+    def cell_shift(self) -> int:
+        """The number of offset bits inside a cell: a cell is as large as the smallest access."""
+        sizes = [
+            inst.action.type.dtype.itemsize
+            for inst in self.instructions
+            if isinstance(inst.action, actions.MemoryLoad | actions.MemoryStore)
+        ]
+        sizes += [2 for inst in self.instructions if inst.attributes.opcode == "wmma"]
+        return min(sizes, default=4).bit_length() - 1
+
+    @cached_property
+    def copy_instructions(self) -> Bytes:
+        """A byte for each instruction, 1 for cp.async."""
+        flags = [isinstance(inst.action, actions.AsyncCopy) for inst in self.instructions]
+        return np.array([*flags, *[False] * ctx.PADDING], np.uint8)
+
+    @cached_property
+    def is_repeatable(self) -> bool:
+        """True if the program can be run twice: it prints nothing, and allocates nothing."""
+        return not any(isinstance(inst.action, actions.SystemCall) for inst in self.instructions)
+
+    @cached_property
+    def has_whole_barriers(self) -> bool:
+        """True if all barriers are for the whole block, and no thread waits for stores or arrivals of others."""
+        has_polling = bool(self.compiled.program.polling) or any(
+            isinstance(inst.action, actions.MemoryBarrier) for inst in self.instructions
+        )
+        return not has_polling and all(
+            is_whole_barrier(inst) for inst in self.instructions if isinstance(inst.action, actions.Barrier)
+        )
+
+    @cached_property
+    def is_asynchronous(self) -> bool:
+        """True if accesses have to be waited for, or are not tracked."""
+        return any(is_asynchronous(inst) or isinstance(inst.action, SURFACES) for inst in self.instructions)
+
+    @cached_property
+    def has_marks(self) -> bool:
+        """True if all reads of memory are reported, and the registers that may be read unwritten are known."""
+        return is_followed(self.compiled.program) and all(isinstance(inst.action, MARKED) for inst in self.instructions)
+
+    @cached_property
+    def has_compiled_marks(self) -> bool:
+        """True if all registers that may be read unwritten are read by compiled code."""
+        marks, covered = self.compiled.layout.marks.keys(), self.compiled.covered
+        return all(at in covered or marks.isdisjoint(registers_read(inst)) for at, inst in enumerate(self.instructions))
+
+
+class LaunchScreen:
+    """The screen of one launch: the state that its batches share."""
+
+    def __init__(self, program: ProgramScreen, memory: DeviceMemory, checks: Collection[Check]) -> None:
+        """Start with nothing uncertain."""
+        self.program, self.compiled = program, program.compiled
+        self.is_uncertain = False
+        self.follows_marks = "uninitialised" in checks
+        self.follows_order = "races" in checks or ("async" in checks and program.is_asynchronous)
+        self.follows_barriers = self.follows_order or "barriers" in checks
+        self.marks = {
+            id(item.data): no_marks(len(item.data))
+            for item in memory.allocations
+            if item.is_unwritten and self.follows_marks
+        }
+        self.accesses = {
+            id(item.data): self.no_accesses(len(item.data))
+            for item in memory.allocations
+            if item.writable and self.follows_order
+        }
+
+    def no_accesses(self, size: int) -> Numbers:
+        """Return the tags of memory without accesses, two for each cell."""
+        return np.zeros(2 * ((size >> self.program.cell_shift) + 1), np.int64)
+
+    def batch(self, part: LaunchPart) -> ScreenedWarpBatch:
+        """Return a batch of blocks that runs under the screen."""
+        return ScreenedWarpBatch(part, self)
+
+
+def no_marks(size: int) -> Bytes:
+    """Return the marks of unwritten memory."""
+    return np.zeros(size + ctx.PADDING, np.uint8)
+
+
+class ScreenObserver(Observer):
+    """Reports the interpreter's accesses to the screen."""
+
+    def __init__(self, batch: ScreenedWarpBatch) -> None:
+        """Take the batch that records uncertain accesses."""
+        self.batch = batch
+
+    def read(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
+        """Report loads of threads."""
+        self.tell(buffer, offsets, size, threads, is_store=False)
+
+    def write(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers) -> None:
+        """Report stores of threads."""
+        self.tell(buffer, offsets, codes.dtype.itemsize * codes.shape[1], threads, is_store=True)
+
+    def update(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
+        """Report an atomic as a load and a store."""
+        self.tell(buffer, offsets, size, threads, is_store=False)
+        self.tell(buffer, offsets, size, threads, is_store=True)
+
+    def product_read(self, offsets: Numbers, size: int, warp: int) -> None:
+        """Report the shared-memory reads of a wgmma."""
+        threads = np.full(len(offsets), warp * LANES, np.int64)
+        self.tell(self.batch.memory.shared, offsets, size, threads, is_store=False)
+
+    def tell(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers, *, is_store: bool) -> None:
+        """Report accesses to the function that compiled code uses."""
+        from warpfrag.machine.jit.access_screen import screen_accesses
+
+        batch = self.batch
+        is_copy = isinstance(batch.program.instructions[batch.memory.inst].action, actions.AsyncCopy)
+        where, who = np.ascontiguousarray(offsets, np.int64), np.ascontiguousarray(threads, np.int64)
+        number = batch.buffer_number(buffer)
+        if number is not None:
+            screen_accesses.run(batch.context.ctypes.data, who, where, number, int(size), is_store, is_copy)
+
+
+class ScreenedProducts(WgmmaProducts):
+    """The wgmma of a batch, whose operands must have been written."""
+
+    batch: ScreenedWarpBatch
+
+    def shared_units(
+        self, plan: WgmmaPlan, role: str, operand: PtxOperand, group: LaneGroup
+    ) -> tuple[OperandUnits, bool] | None:
+        """Return the units that descriptors address; mark the launch uncertain if some are unwritten."""
+        reached = super().shared_units(plan, role, operand, group)
+        if reached is not None and self.batch.screen.follows_marks:
+            units, _ = reached
+            marks = units._replace(words=self.batch.shared_marks[: len(self.batch.memory.shared)].view(np.uint64))
+            if (marks.take(np.ones(len(units.bases), np.bool_)) != np.iinfo(np.uint64).max).any():
+                self.batch.mark_uncertain()
+        return reached
+
+
+class ScreenedWarpBatch(CompiledWarpBatch):
+    """Blocks that run at once in compiled code, under a screen."""
+
+    def __init__(self, part: LaunchPart, screen: LaunchScreen) -> None:
+        """Mark the memory and the registers of these blocks as unwritten."""
+        super().__init__(part, screen.compiled)
+        self.screen = screen
+        memory = self.memory
+        layout, self.threads = screen.compiled.layout, self.alive.copy()
+        self.is_late = False  # threads exited before a barrier of their block
+        self.state = np.zeros(ctx.SCREEN_WORDS, np.int64)
+        self.kept: list[NDArray[Any]] = []  # arrays whose addresses are in the state
+        self.shared_marks = no_marks(len(memory.shared) if screen.follows_marks else 0)
+        if screen.follows_marks:
+            offsets = [offset // 4 for offset in layout.marks.values()]
+            self.buffer.view(np.uint32)[:, offsets] = np.uint32(0xFFFFFFFF)
+            self.put(ctx.SHARED_MARKS, self.shared_marks)
+            self.put(ctx.LOCAL_MARKS, no_marks(len(memory.local)))
+            self.put_table(ctx.GLOBAL_MARKS, screen.marks)
+        if screen.follows_order:
+            self.state[ctx.CELL_SHIFT] = screen.program.cell_shift
+            self.put(ctx.SHARED_ACCESSES, screen.no_accesses(len(memory.shared)))
+            self.put_table(ctx.GLOBAL_ACCESSES, screen.accesses)
+            if screen.program.copy_instructions.any():
+                self.put(ctx.COPIES, np.zeros(self.warps * LANES * ctx.COPY_WORDS, np.int64))
+                self.put(ctx.COPY_INSTRUCTIONS, screen.program.copy_instructions)
+        if screen.follows_marks or screen.follows_order:
+            from warpfrag.machine.jit.access_screen import screen_address
+
+            self.context[ctx.SCREEN] = screen_address()
+            self.context[ctx.SCREEN_STATE] = self.state.ctypes.data
+            memory.observer = ScreenObserver(self)
+            self.wgmma = ScreenedProducts(
+                self, self.products, layout, screen.compiled.mma_instructions, screen.compiled.wgmma_plans
+            )
+
+    def put(self, word: int, array: NDArray[Any]) -> None:
+        """Store the address of an array in the state."""
+        self.kept.append(array)
+        self.state[word] = array.ctypes.data
+
+    def put_table(self, word: int, arrays: Mapping[int, NDArray[Any]]) -> None:
+        """Store a table of arrays by allocation in the state, unless there are none."""
+        rows = [arrays.get(id(item.data)) for item in self.memory.allocations]
+        if arrays:
+            self.put(word, np.array([0 if item is None else item.ctypes.data for item in rows], np.int64))
+
+    def buffer_number(self, buffer: Bytes) -> int | None:
+        """Return the number that compiled code uses for a buffer; None for parameters, which are not tracked."""
+        if buffer is self.memory.shared:
+            return SHARED_BUFFER
+        if buffer is self.memory.local:
+            return LOCAL_BUFFER
+        rows = (at for at, item in enumerate(self.memory.allocations) if item.data is buffer)
+        at = next(rows, None)
+        return None if at is None else int(self.table.ctypes.data) + at * self.table.strides[0]
+
+    def mark_uncertain(self) -> None:
+        """Mark the launch as uncertain, so that it is run again with the checks."""
+        self.screen.is_uncertain = True
+
+    def run_inst(self, at: int, group: LaneGroup) -> bool:
+        """Interpret an instruction; mark the launch uncertain if lanes that it may read are missing."""
+        inst = self.program.instructions[at]
+        action = inst.action
+        if self.screen.follows_marks and (is_partial(inst, group) or not self.is_unmarked(inst)):
+            self.mark_uncertain()
+        if self.screen.follows_order and copy_groups(inst):
+            self.mark_uncertain()  # compiled code did not report it
+        if isinstance(action, actions.Barrier) and self.exited[self.warp_block[group.warp_rows]].any():
+            self.is_late = True
+        has_run = super().run_inst(at, group)
+        if isinstance(action, actions.Return):
+            self.exited[self.warp_block[(self.threads & ~self.alive).any(axis=1)]] = True
+            self.is_late |= bool(self.barriers.states)
+        return has_run
+
+    def is_unmarked(self, inst: DecodedInstruction) -> bool:
+        """Return True if an instruction reads no register that has marks in compiled code."""
+        marks = self.compiled.layout.marks
+        return not marks or marks.keys().isdisjoint(registers_read(inst))
+
+    def run(self) -> None:
+        """Run until every lane has exited, and evaluate the accesses that compiled code found uncertain."""
+        super().run()
+        self.is_late |= bool(self.schedule[IS_LATE])
+        if self.context[ctx.SUSPICIONS] or (self.is_late and self.screen.follows_barriers):
+            self.mark_uncertain()
+
+
+def is_partial(inst: DecodedInstruction, group: LaneGroup) -> bool:
+    """Return True if only some lanes run an instruction that reads other lanes, which may have written nothing."""
+    reads_others = isinstance(inst.action, actions.MatrixOp) or inst.attributes.opcode == "shfl"
+    return reads_others and (inst.guard is not None or not group.is_whole)

@@ -1,0 +1,92 @@
+"""Segments: runs of instructions that are each compiled to one function, and the LLVM module with all of them.
+
+A function runs its instructions for one warp at a time, with the warp's registers in vector registers. Warps must see
+each other's stores in the interpreter's order, so a store starts a segment, and no load follows it there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from llvmlite import ir
+
+from warpfrag.machine.ir.actions import Action, AsyncCopy, MemoryLoad, MemoryStore
+from warpfrag.machine.ir.program import Program
+from warpfrag.machine.jit.memory_access import Helper
+from warpfrag.machine.jit.mma_issue import is_matrix_store
+from warpfrag.machine.jit.register_flow import RegisterLayout, live_after
+from warpfrag.machine.jit.warp_code import COMPILED, UnsupportedInstruction, WarpCode
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Instructions that run as one function; `stores` counts the stores, `is_whole` requires all lanes of each warp."""
+
+    start: int
+    end: int
+    name: str
+    stores: int = 0
+    is_whole: bool = False
+
+
+class GeneratedModule(NamedTuple):
+    """Segments, the text of a module with a function for each, and the helpers that they call."""
+
+    segments: list[Segment]
+    text: str
+    helpers: set[Helper]
+
+
+def cut(program: Program, layout: RegisterLayout, module: ir.Module) -> list[tuple[Segment, WarpCode]]:
+    """Cut a program into segments, each as long as possible within one block, and build their code."""
+    pieces: list[tuple[Segment, WarpCode]] = []
+    ends, instructions = program.ends, program.instructions
+    start, stored, code = 0, False, None
+
+    def close(end: int, *, is_whole: bool = False) -> None:
+        nonlocal code
+        if code is not None:
+            pieces.append((Segment(start, end, code.function.name, int(stored), is_whole), code))
+        code = None
+
+    for at, inst in enumerate(instructions):
+        action: Action = inst.action
+        stores = isinstance(action, MemoryStore | AsyncCopy) or is_matrix_store(action)
+        breaks = action.is_collective or stores or (isinstance(action, MemoryLoad) and stored)
+        if code is not None and (breaks or ends[at] != ends[start]):
+            close(at)
+        if code is None:
+            start, stored = at, False
+        if not isinstance(action, COMPILED) or action.ends_block:
+            close(at)
+            continue
+        code = code or WarpCode(layout, module)
+        try:
+            code.inst(at, inst)
+        except UnsupportedInstruction:  # it has emitted part of its code
+            del module.globals[code.function.name]
+            code = None
+            if start < at:
+                code = WarpCode(layout, module)
+                for earlier in range(start, at):
+                    code.inst(earlier, instructions[earlier])
+            close(at)
+            continue
+        stored |= stores
+        if action.is_collective:
+            close(at + 1, is_whole=True)
+    close(len(instructions))
+    return pieces
+
+
+def generate(program: Program, layout: RegisterLayout) -> GeneratedModule:
+    """Return the LLVM module of a program's segments."""
+    module, helpers = ir.Module("segments"), set[Helper]()
+    pieces = cut(program, layout, module)
+    by_last = {segment.end - 1: code for segment, code in pieces}
+    for last, live in live_after(program):
+        if last in by_last:
+            by_last[last].finish(live)
+            helpers |= by_last[last].helpers
+    return GeneratedModule([segment for segment, _ in pieces], str(module), helpers)

@@ -1,0 +1,540 @@
+"""The LLVM code of a run of instructions for one warp: registers are loaded at the first read and stored at the end.
+
+The functions in `WARP_LOWERINGS` emit operations across all 32 lanes: votes, matches, reductions, elections. They take
+the builder, the attributes and the operands of an instruction, and return its results, or None if the interpreter must
+run it. All lanes take part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from llvmlite import ir as llvm
+
+from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.interpreter.store_tags import HAS_WAITED_SHIFT
+from warpfrag.machine.ir import actions
+from warpfrag.machine.ir.attributes import Attributes
+from warpfrag.machine.ir.program import (
+    DecodedInstruction,
+    Discard,
+    Immediate,
+    InexactCause,
+    MemoryOperand,
+    PtxOperand,
+    Register,
+    SpecialRegister,
+    VectorOperand,
+)
+from warpfrag.machine.ir.scalar_types import TYPES, Type
+from warpfrag.machine.jit import context as ctx
+from warpfrag.machine.jit.context import ALL_LANES
+from warpfrag.machine.jit.ir_builder import (
+    I8,
+    I32,
+    I64,
+    POINTER,
+    VOID,
+    IRBuilder,
+    Value,
+    constant,
+    integers,
+    splat,
+    vector,
+    width,
+)
+from warpfrag.machine.jit.lane_ops import LOWERINGS, choose_nan, is_nan, lower_contracted, lower_lop3
+from warpfrag.machine.jit.memory_access import Helper, helper_name
+from warpfrag.machine.jit.register_flow import REGISTER_ALIGN, LiveSet, RegisterLayout
+from warpfrag.machine.jit.register_marks import RegisterMarks
+from warpfrag.machine.ops.cooperating import shuffle
+
+Results = tuple[Value, ...]
+
+EVERYONE = (1 << LANES) - 1
+REDUCTIONS = {
+    ("add", "u"): "add", ("add", "s"): "add", ("min", "u"): "umin", ("min", "s"): "smin", ("max", "u"): "umax",
+    ("max", "s"): "smax", ("and", "b"): "and", ("or", "b"): "or", ("xor", "b"): "xor",
+}  # fmt: skip
+"""LLVM's vector reductions by operation and type category."""
+
+
+def vote(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Results:
+    """Lower vote: all, any, uni, or the predicates as bits."""
+    bits = ir.lane_mask(operands[0])
+    if attributes.operation == "ballot":
+        return (ir.broadcast(bits),)
+    every, none = (ir.icmp("eq", bits, number) for number in (-1, 0))
+    answers = {"all": every, "any": ir.not_(none), "uni": ir.or_(every, none)}
+    return (ir.broadcast(answers[attributes.operation or ""]),)
+
+
+def match(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Results:
+    """Lower match: the lanes with the same value, or, if all lanes have one value, all lanes and true."""
+    value = operands[0]
+    if attributes.operation == "all":
+        same = ir.lane_mask(ir.icmp("eq", value, ir.permute(value, [0] * LANES)))
+        every = ir.broadcast(ir.icmp("eq", same, -1))
+        return ir.select(every, splat(EVERYONE, 32), splat(0, 32)), every
+    lanes = splat(0, 32)
+    for lane in range(LANES):
+        equal = ir.icmp("eq", value, ir.permute(value, [lane] * LANES))
+        lanes = ir.select(equal, ir.or_(lanes, 1 << lane), lanes)
+    return (lanes,)
+
+
+def reduce_lanes(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Results | None:
+    """Lower integer redux: one number for all lanes."""
+    name = REDUCTIONS.get((attributes.operation or "", attributes.types[0].kind))
+    if name is None:
+        return None
+    return (ir.broadcast(ir.reduce(name, operands[0])),)
+
+
+def elect(_ir: IRBuilder, _attributes: Attributes, _operands: list[Value]) -> Results:
+    """Lower elect: the first lane, as a number and as a predicate."""
+    return splat(0, 32), integers((lane == 0 for lane in range(LANES)), 1)
+
+
+def active_lanes(_ir: IRBuilder, _attributes: Attributes, _operands: list[Value]) -> Results:
+    """Lower activemask: all lanes."""
+    return (splat(EVERYONE, 32),)
+
+
+WARP_LOWERINGS: dict[str, Callable[[IRBuilder, Attributes, list[Value]], Results | None]] = {
+    "vote": vote,
+    "match": match,
+    "redux": reduce_lanes,
+    "elect": elect,
+    "activemask": active_lanes,
+}
+"""Lowerings by opcode; shuffles are in `WarpCode.shuffle`."""
+
+
+COMPILED = (
+    actions.NoOp,
+    actions.LaneOp,
+    actions.Move,
+    actions.MemoryLoad,
+    actions.MemoryStore,
+    actions.AsyncCopy,
+    actions.MatrixOp,
+    actions.WarpCollective,
+)
+"""Actions that can be compiled, at least in some forms."""
+WIDTHS = {1, 8, 16, 32, 64}
+MAX_ACCESS_BITS = 128  # of each lane
+COPY_SIZES = {4, 8, 16}  # bytes that cp.async copies
+UNLIKELY = [1, 1000]  # branch weights
+SEGMENT_FUNCTION = llvm.FunctionType(VOID, [POINTER, POINTER, POINTER, I64])
+"""Its parameters: the context, the rows and the lane masks of some warps, and their number."""
+
+
+class UnsupportedInstruction(Exception):
+    """Raised for an instruction that the interpreter must run."""
+
+
+class WarpCode:
+    """The LLVM code of some instructions for one warp.
+
+    `current` has the registers' present values, `loaded` their earlier values; `changed` must be written back.
+    """
+
+    def __init__(self, layout: RegisterLayout, module: llvm.Module) -> None:
+        """Start a function without instructions, which loops over warps."""
+        self.layout, self.module = layout, module
+        self.function = llvm.Function(module, SEGMENT_FUNCTION, module.get_unique_name("segment"))
+        self.context, rows, masks, self.count = self.function.args
+        for pointer in (self.context, rows, masks):
+            pointer.add_attribute("noalias")
+        ir = self.ir = IRBuilder(self.function.append_basic_block("entry"))
+        entry, self.loop, self.next = (ir.block, *(self.function.append_basic_block(name) for name in ("loop", "next")))
+        spaces = (vector(64), llvm.ArrayType(vector(64), 8), vector(32))
+        self.addresses, self.items, self.src_bytes = (ir.entry_alloca(kind, 256) for kind in spaces)
+        registers = ir.element(self.context, ctx.REGISTERS, POINTER)
+        stride = ir.element(self.context, ctx.WARP_BYTES)
+        ir.branch(self.loop)
+        ir.position_at_end(self.loop)
+        self.index = ir.phi(I64)
+        self.index.add_incoming(constant(I64, 0), entry)
+        self.row, self.mask = ir.element(rows, self.index), ir.element(masks, self.index, I32)
+        self.warp = ir.at(registers, ir.mul(self.row, stride), I8)
+        self.current: dict[int, Value] = {}
+        self.loaded: dict[int, Value] = {}
+        self.changed: dict[int, Register] = {}
+        self.helpers: set[Helper] = set()
+        self.marks = RegisterMarks(ir, layout.marks, self.warp, self.context)
+
+    # --- operands
+
+    def register(self, register: Register) -> Value:
+        """Return the current value of a register, which is loaded at the first read."""
+        if register.bits not in WIDTHS:
+            raise UnsupportedInstruction
+        if register.index not in self.current:
+            value = self.load(self.layout.offsets[register.index], register.bits)
+            self.current[register.index] = self.loaded[register.index] = value
+        return self.current[register.index]
+
+    def load(self, offset: int, bits: int) -> Value:
+        """Load the lanes at an offset of the warp's registers; a predicate is stored as a byte."""
+        value = self.ir.load(self.ir.at(self.warp, offset, I8), typ=vector(max(8, bits)), align=REGISTER_ALIGN)
+        return self.ir.icmp("ne", value, 0) if bits == 1 else value
+
+    def read(self, operand: PtxOperand, kind: Type) -> Value:
+        """Return an operand as codes of a type."""
+        if kind.bits not in WIDTHS:
+            raise UnsupportedInstruction
+        if isinstance(operand, Register):
+            value = self.register(operand)
+            if operand.negated:
+                value = self.ir.not_(value)
+            if kind.bits == 1 and width(value) != 1:
+                raise UnsupportedInstruction
+            return self.ir.resize(value, kind.bits)
+        if isinstance(operand, Immediate):
+            return splat(int(operand.code(kind)), kind.bits)
+        if isinstance(operand, SpecialRegister) and operand.name in self.layout.special:
+            return self.ir.resize(self.load(self.layout.special[operand.name], 32), kind.bits)
+        if isinstance(operand, MemoryOperand) and operand.base is None:
+            return splat(operand.offset, kind.bits)
+        raise UnsupportedInstruction
+
+    def write(self, operand: PtxOperand, value: Value, active: Value | None, kind: Type | None = None) -> None:
+        """Write a register in the lanes whose guard holds; a signed `kind` is sign-extended."""
+        if isinstance(operand, Discard):
+            return
+        if not isinstance(operand, Register) or operand.bits not in WIDTHS:
+            raise UnsupportedInstruction
+        if (operand.bits == 1) != (width(value) == 1):
+            raise UnsupportedInstruction
+        value = self.ir.resize(value, operand.bits, signed=kind is not None and kind.kind == "s")
+        old = self.register(operand)
+        self.current[operand.index] = value if active is None else self.ir.select(active, value, old)
+        self.changed[operand.index] = operand
+
+    # --- instructions
+
+    def inst(self, at: int, inst: DecodedInstruction) -> None:
+        """Append an instruction; raise UnsupportedInstruction if it cannot be compiled."""
+        action = inst.action
+        active = None
+        if inst.guard is not None:
+            active = self.register(inst.guard)
+            active = self.ir.not_(active) if inst.guard.negated else active
+        if isinstance(action, actions.NoOp):
+            for left in copy_groups(inst):
+                numbers = (constant(I64, number) for number in (left or 0, left is None, at))
+                self.ir.call_named("tell_groups", VOID, self.context, self.row, self.mask_of(active), *numbers)
+            return
+        self.compute(at, inst, action, active)
+        if self.marks.concern(inst):
+            moved = self.shuffled_lanes(inst)[0] if inst.attributes.opcode == "shfl" else None
+            chosen = self.read(inst.sources[2], TYPES["pred"]) if self.marks.is_choice(inst) else None
+            self.marks.follow(inst, self.mask_of(active), moved, chosen)
+
+    def compute(self, at: int, inst: DecodedInstruction, action: actions.Action, active: Value | None) -> None:
+        """Emit the effect of an instruction on registers and memory."""
+        if isinstance(action, actions.LaneOp):
+            self.pure(at, inst, action, active)
+        elif isinstance(action, actions.Move):
+            self.move(inst, action, active)
+        elif isinstance(action, actions.MemoryLoad | actions.MemoryStore):
+            self.access(at, inst, action, active)
+        elif isinstance(action, actions.AsyncCopy):
+            self.async_copy(at, inst, active)
+        elif isinstance(action, actions.MatrixOp):
+            self.move_matrices(at, inst, action)
+        elif isinstance(action, actions.WarpCollective):
+            self.collective(inst, action)
+        else:
+            raise UnsupportedInstruction
+
+    def pure(self, at: int, inst: DecodedInstruction, action: actions.LaneOp, active: Value | None) -> None:
+        """Emit an instruction that each lane computes for itself."""
+        attributes = inst.attributes
+        operands: list[Value] = []
+        immediates: list[int] = []
+        for operand, kind in zip(inst.sources, action.sources, strict=True):
+            if kind is not None:
+                operands.append(self.read(operand, kind))
+            elif isinstance(operand, Immediate):
+                immediates.append(operand.code(None))
+            else:
+                raise UnsupportedInstruction
+        results = None
+        if action.fused is not None:
+            if action.fused.opcode == "mul":
+                results = lower_contracted(self.ir, attributes, operands, action.fused[1:])
+        elif attributes.opcode == "lop3":
+            results = lower_lop3(self.ir, attributes, operands, *immediates)
+        elif attributes.opcode in LOWERINGS:
+            results = LOWERINGS[attributes.opcode](self.ir, attributes, operands)
+        if results is None:
+            raise UnsupportedInstruction
+        if action.nan_order:
+            results = (self.choose_nan(at, results[0], operands, action.nan_order, active),)
+        for target, value, kind in zip(inst.results, results, action.results, strict=False):
+            self.write(target, value, active, kind if action.extends else None)
+
+    def choose_nan(
+        self, at: int, result: Value, operands: list[Value], order: tuple[int, ...], active: Value | None
+    ) -> Value:
+        """Return an f64 result with an operand's NaN, if any lane has one; record if the GPU's NaN may differ."""
+        ir = self.ir
+        before, after = ir.block, ir.append_basic_block("chosen")
+        nan = ir.append_basic_block("nan")
+        ir.cbranch(ir.any(is_nan(ir, result)), nan, after).set_weights(UNLIKELY)
+        ir.position_at_end(nan)
+        chosen, differs = choose_nan(ir, result, operands, order)
+        here = ir.and_(self.mask_of(active), ir.lane_mask(differs))
+        with ir.if_then(ir.icmp("ne", here, 0)):
+            place = ir.at(ir.element(self.context, ctx.INST_CAUSES, POINTER), at, I8)
+            ir.store(ir.or_(ir.load(place, typ=I8), int(InexactCause.NAN_OPERANDS)), place)
+        last = ir.block
+        ir.branch(after)
+        ir.position_at_end(after)
+        either = ir.phi(result.type)
+        either.add_incoming(result, before)
+        either.add_incoming(chosen, last)
+        return either
+
+    def move(self, inst: DecodedInstruction, action: actions.Move, active: Value | None) -> None:
+        """Emit mov, packing and unpacking."""
+        kind = action.type
+        target, source = inst.results[0], inst.sources[0]
+        if kind.bits not in WIDTHS:
+            raise UnsupportedInstruction
+        if isinstance(source, VectorOperand):
+            bits = kind.bits // len(source.items)
+            value = splat(0, kind.bits)
+            for index, item in enumerate(source.items):
+                piece = self.ir.resize(self.read(item, TYPES[f"b{bits}"]), kind.bits)
+                value = self.ir.or_(value, self.ir.shl(piece, bits * index))
+        else:
+            value = self.read(source, kind)
+        if not isinstance(target, VectorOperand):
+            self.write(target, value, active)
+            return
+        bits = kind.bits // len(target.items)
+        for index, item in enumerate(target.items):
+            piece = self.ir.lshr(value, bits * index)
+            self.write(item, self.ir.resize(piece, bits), active)
+
+    # --- memory: the data of all lanes passes through %items, their addresses through %addresses
+
+    def addresses_of(self, place: PtxOperand) -> Value:
+        """Return the addresses of an operand in all lanes."""
+        if not isinstance(place, MemoryOperand):
+            raise UnsupportedInstruction
+        if place.base is None:
+            return splat(place.offset, 64)
+        base = self.register(place.base)
+        if width(base) not in {32, 64}:
+            raise UnsupportedInstruction
+        return self.ir.resize(self.ir.add(base, place.offset), 64)
+
+    def access(
+        self, at: int, inst: DecodedInstruction, action: actions.MemoryLoad | actions.MemoryStore, active: Value | None
+    ) -> None:
+        """Emit ld or st: a helper moves the data, or returns that an access faults."""
+        kind, space = action.type, action.space
+        if space == "cluster" or (space == "generic" and self.layout.maps_addresses):
+            raise UnsupportedInstruction
+        if kind.bits not in WIDTHS or kind.bits == 1 or kind.bits * action.count > MAX_ACCESS_BITS:
+            raise UnsupportedInstruction
+        ir = self.ir
+        addresses = self.addresses_of(inst.sources[0])
+        is_load = isinstance(action, actions.MemoryLoad)
+        operand = inst.results[0] if is_load else inst.sources[1]
+        items = operand.items if isinstance(operand, VectorOperand) else (operand,)
+        if len(items) != action.count:
+            raise UnsupportedInstruction
+        mask = self.mask_of(active)
+        ir.store(addresses, self.addresses, 64)
+        places = [ir.at(self.items, LANES * kind.bits // 8 * index, I8) for index in range(len(items))]
+        if not is_load:
+            for item, place in zip(items, places, strict=True):
+                ir.store(self.read(item, kind), place, 32)
+        self.move_data(at, ("load" if is_load else "store", space, kind.bits, len(items)), mask)
+        if is_load:
+            for item, place in zip(items, places, strict=True):
+                self.write(item, ir.load(place, typ=vector(kind.bits), align=32), active, kind)
+        if isinstance(action, actions.MemoryLoad) and action.polls:
+            across = 0 if space == "shared" else 1 << HAS_WAITED_SHIFT
+            ir.call_named("end_wait", VOID, self.context, self.row, mask, constant(I64, across))
+
+    def mask_of(self, active: Value | None) -> Value:
+        """Return the active lanes whose guard holds, as a 32-bit scalar."""
+        if active is None:
+            return self.mask
+        return self.ir.and_(self.mask, self.ir.lane_mask(active))
+
+    def async_copy(self, at: int, inst: DecodedInstruction, active: Value | None) -> None:
+        """Emit cp.async: copy the given number of source bytes, then zeros."""
+        ir = self.ir
+        target, source, size_operand, *rest = inst.sources
+        size = size_operand.code(None) if isinstance(size_operand, Immediate) else 0
+        if size not in COPY_SIZES:
+            raise UnsupportedInstruction
+        src_bytes = splat(size, 32)
+        if rest and isinstance(rest[0], Register) and rest[0].bits == 1:  # ignore-src
+            src_bytes = ir.select(self.read(rest[0], TYPES["pred"]), splat(0, 32), src_bytes)
+        elif rest and not (isinstance(rest[0], Register) and rest[0].bits == 64):  # src-size; 64 bits: a cache policy
+            src_bytes = ir.minimum(self.read(rest[0], TYPES["u32"]), src_bytes, signed=False)
+        mask = self.mask_of(active)
+        targets, sources = self.addresses_of(target), self.addresses_of(source)
+        ir.store(sources, self.addresses, 64)
+        ir.store(src_bytes, self.src_bytes, 64)
+        self.helpers.add(("copy", "global", 32, size // 4))
+        lanes = (self.context, self.row, mask, self.addresses, self.items)
+        fault = ir.call_named(f"copy_{size // 4}", I32, *lanes, self.src_bytes, constant(I64, at))
+        self.stop_on_fault(at, mask, fault)
+        ir.store(targets, self.addresses, 64)
+        self.move_data(at, ("store", "shared", 32, size // 4), mask)
+
+    def move_data(self, at: int, helper: Helper, mask: Value) -> None:
+        """Call a helper that moves the data of some lanes."""
+        self.helpers.add(helper)
+        lanes = (self.context, self.row, mask, self.addresses, self.items)
+        self.stop_on_fault(at, mask, self.ir.call_named(helper_name(*helper), I32, *lanes, constant(I64, at)))
+
+    def stop_on_fault(self, at: int, mask: Value, fault: Value) -> None:
+        """Report a fault, and continue with the next warp."""
+        ir = self.ir
+        bad, good = (ir.append_basic_block(name) for name in ("bad", "good"))
+        ir.cbranch(ir.icmp("ne", fault, 0), bad, good).set_weights(UNLIKELY)
+        ir.position_at_end(bad)
+        ir.call_named("fault", VOID, self.context, constant(I64, at), self.row, mask, self.addresses)
+        ir.branch(self.next)
+        ir.position_at_end(good)
+
+    # --- whole warps
+
+    def move_matrices(self, at: int, inst: DecodedInstruction, action: actions.MatrixOp) -> None:
+        """Emit ldmatrix or stmatrix of 16-bit elements: lanes address rows; a word has elements of one or two rows."""
+        form = action.form
+        if (form.shape[:2], form.d, form.memory, action.space) != PLAIN_MATRICES or inst.guard is not None:
+            raise UnsupportedInstruction
+        if form.op not in {"ldmatrix", "stmatrix"}:
+            raise UnsupportedInstruction
+        operand = inst.results[0] if form.op == "ldmatrix" else inst.sources[1]
+        items = operand.items if isinstance(operand, VectorOperand) else (operand,)
+        if len(items) != form.num:
+            raise UnsupportedInstruction
+        mask = constant(I32, (1 << (8 * form.num)) - 1)
+        if form.op == "stmatrix":
+            for matrix, item in enumerate(items):
+                self.put_rows(matrix, self.read(item, TYPES["b32"]), trans=form.trans)
+        self.ir.store(self.addresses_of(inst.sources[0]), self.addresses, 64)
+        self.move_data(at, ("load" if form.op == "ldmatrix" else "store", "matrices", 64, 2), mask)
+        if form.op == "ldmatrix":
+            self.take_fragments(items, trans=form.trans)
+
+    def put_rows(self, matrix: int, words: Value, *, trans: bool) -> None:
+        """Move a matrix fragment into the rows that eight lanes store: their first halves, then their second halves."""
+        ir, bits = self.ir, 16 if trans else 32
+        elements = ir.bitcast(words, vector(bits, LANES * 32 // bits))
+        for half in range(2):
+            place = ir.at(self.items, 8 * (LANES * half + 8 * matrix), I8)
+            ir.store(ir.permute(elements, row_elements(half, trans=trans)), place, 32)
+
+    def take_fragments(self, items: tuple[PtxOperand, ...], *, trans: bool) -> None:
+        """Move rows, given as first halves and then second halves, into the words of every lane."""
+        ir, bits = self.ir, 16 if trans else 32
+        kind = vector(bits, LANES * 64 // bits)
+        places = (self.items, ir.at(self.items, LANES * 8, I8))
+        low, high = (ir.load(place, typ=kind, align=32) for place in places)
+        for matrix, item in enumerate(items):
+            words = ir.permute(low, fragment_elements(matrix, trans=trans), high)
+            self.write(item, ir.bitcast(words, vector(32)), None)
+
+    def collective(self, inst: DecodedInstruction, action: actions.WarpCollective) -> None:
+        """Emit shuffles, votes and reductions that all lanes of the warp run and name."""
+        if inst.guard is not None:
+            raise UnsupportedInstruction
+        if inst.attributes.opcode == "shfl":
+            self.shuffle(inst)
+            return
+        members = inst.sources[-1] if action.synced else None
+        named = isinstance(members, Immediate) and members.code(TYPES["b32"]) == ALL_LANES
+        lower = WARP_LOWERINGS.get(inst.attributes.opcode)
+        if lower is None or (members is not None and not named):
+            raise UnsupportedInstruction
+        operands = [self.read(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
+        results = lower(self.ir, inst.attributes, operands)
+        if results is None:
+            raise UnsupportedInstruction
+        for target, value in zip(inst.results, results, strict=False):
+            self.write(target, value, None)
+
+    def shuffle(self, inst: DecodedInstruction) -> None:
+        """Emit shfl with constant operands, run by all lanes of the warp."""
+        lanes, inside = self.shuffled_lanes(inst)
+        moved = self.ir.permute(self.read(inst.sources[0], TYPES["b32"]), lanes)
+        for operand, result in zip(inst.results, (moved, integers(inside, 1)), strict=False):
+            self.write(operand, result, None)
+
+    @staticmethod
+    def shuffled_lanes(inst: DecodedInstruction) -> tuple[list[int], list[bool]]:
+        """Return the source lane of each lane in a constant shfl, and whether that lane is in range."""
+        numbers = [operand.code(TYPES["u32"]) for operand in inst.sources[1:3] if isinstance(operand, Immediate)]
+        if len(numbers) != 2:
+            raise UnsupportedInstruction
+        args = [np.full((1, LANES), number, np.uint32) for number in numbers]
+        lanes, inside = shuffle(None, np.arange(LANES)[None, :], *args, mode=inst.attributes.operation or "")
+        return lanes[0].tolist(), inside[0].tolist()
+
+    def finish(self, live: LiveSet) -> None:
+        """Write back the changed registers that may still be read (`live`), in the active lanes."""
+        ir = self.ir
+        mask = ir.predicate_of(self.mask)
+        for index, register in self.changed.items():
+            if index not in live:
+                continue
+            value = ir.select(mask, self.current[index], self.loaded[index])
+            place = ir.at(self.warp, self.layout.offsets[index], I8)
+            ir.store(ir.resize(value, max(8, register.bits)), place, REGISTER_ALIGN)
+        self.marks.finish()
+        ir.branch(self.next)
+        ir.position_at_end(self.next)
+        following = ir.add(self.index, 1)
+        self.index.add_incoming(following, self.next)
+        done = ir.append_basic_block("done")
+        ir.cbranch(ir.icmp("ult", following, self.count), self.loop, done)
+        ir.position_at_end(done)
+        ir.ret_void()
+
+
+def copy_groups(inst: DecodedInstruction) -> list[int | None]:
+    """Return the effects on cp.async groups: None closes one, a number waits until at most that many are pending."""
+    words = inst.name.split(".")
+    if words[:2] != ["cp", "async"] or "bulk" in words or "mbarrier" in words:
+        return []
+    operand = inst.sources[0] if inst.sources else None
+    left = operand.code(None) if isinstance(operand, Immediate) else 0
+    groups: dict[str, list[int | None]] = {"commit_group": [None], "wait_all": [None, 0], "wait_group": [left]}
+    return groups.get(words[2], [])
+
+
+PLAIN_MATRICES = ((8, 8), "b16", "", "shared")
+
+
+def row_elements(half: int, *, trans: bool) -> list[int]:
+    """Return the fragment elements in a half of eight rows, row by row."""
+    if not trans:  # words: word w of row r is in lane 4 r + w
+        return [4 * row + 2 * half + word for row in range(8) for word in range(2)]
+    columns = [4 * half + column for column in range(4)]
+    return [2 * (4 * column + row // 2) + row % 2 for row in range(8) for column in columns]
+
+
+def fragment_elements(matrix: int, *, trans: bool) -> list[int]:
+    """Return the indices of a fragment's elements in the first halves of all rows, followed by the second halves."""
+    if not trans:  # words: lane l has word l % 4 of row l / 4
+        return [64 * (lane % 4 // 2) + 2 * (8 * matrix + lane // 4) + lane % 2 for lane in range(LANES)]
+    places: list[int] = []
+    for lane in range(LANES):  # elements: lane l has column l / 4 of rows 2 (l % 4) and the next
+        first = 128 * (lane // 16) + 4 * (8 * matrix + 2 * (lane % 4)) + lane // 4 % 4
+        places += [first, first + 4]
+    return places

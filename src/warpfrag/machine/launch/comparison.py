@@ -1,0 +1,376 @@
+"""Compare two runs of one launch: the outputs that differ, and the instruction, block and lane of the first difference.
+
+Both sides run wave after wave until their memory differs. That wave is then run again, one instruction at a time on
+both sides (`debugger.lockstep`). The first byte that differs is traced back to its origin: an instruction with equal
+operands and different results. Sides are two architectures, or two kernels that differ in a few instructions.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.errors import InvalidOperand, PtxError, WarpfragError, quote
+from warpfrag.formats.float_environment import exact_floats
+from warpfrag.machine.debugger.lockstep import MIN_LIKENESS, Divergence, Lockstep, NodeFacts, Pairing
+from warpfrag.machine.debugger.stepping import SteppedBatch, ThreadAt
+from warpfrag.machine.interpreter.device_memory import Allocation, DeviceMemory
+from warpfrag.machine.interpreter.warp_state import LaunchConfig, LaunchPart, LaunchTally
+from warpfrag.machine.ir.program import Program, SourceLine
+from warpfrag.machine.launch.device_array import DeviceArray
+from warpfrag.machine.launch.grid import Blocks, Waves, Work
+from warpfrag.machine.launch.host_arrays import as_host_array
+from warpfrag.machine.launch.kernel import Kernel
+from warpfrag.machine.launch.options import DEFAULT_OPTIONS, LaunchOptions, launch_config
+from warpfrag.machine.launch.tensor_map_argument import TensorMap
+from warpfrag.machine.semantics.textures import Surface
+
+MAX_TRACE = 12  # instructions of a trace that are printed
+
+
+@dataclass(frozen=True)
+class OutputDifference:
+    """An argument that differs after the two runs: the number of elements, and the first with both values."""
+
+    argument: int
+    name: str
+    count: int
+    index: tuple[int, ...]
+    values: tuple[object, object]
+
+    def __str__(self) -> str:
+        """Return the line of the report."""
+        place = ", ".join(map(str, self.index))
+        text = f"argument {self.argument} ({self.name}): {self.count} elements differ, the first at [{place}]"
+        return f"{text}: {self.values[0]} and {self.values[1]}"
+
+
+@dataclass(frozen=True)
+class TracedInstruction:
+    """An instruction between the origin of a difference and the output, with its thread and both sides' results.
+
+    `text` is the left side's instruction, `other` the right side's if it differs. `codes` are the contents of the
+    register or memory `name`, as unsigned integers.
+    """
+
+    line: int
+    text: str
+    source: SourceLine | None
+    thread: ThreadAt
+    visit: int
+    name: str
+    codes: tuple[int, int]
+    other: str = ""
+
+    def __str__(self) -> str:
+        """Return the line of the report."""
+        where = f" ({self.source})" if self.source is not None else ""
+        changed = f"; the other side has {self.other}" if self.other else ""
+        values = f"{self.name} is {self.codes[0]:#x} and {self.codes[1]:#x}"
+        return f"line {self.line}{where}: {self.text}{changed}; {self.thread}, visit {self.visit}: {values}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of a comparison: the outputs that differ, and the trace back to their origin."""
+
+    sides: tuple[str, str]
+    outputs: tuple[OutputDifference, ...]
+    trace: tuple[TracedInstruction, ...] = ()
+    note: str = ""
+
+    @property
+    def equal(self) -> bool:
+        """True if both runs leave the same memory."""
+        return not self.outputs and not self.note
+
+    @property
+    def origin(self) -> TracedInstruction | None:
+        """The first instruction with different results although it read equal values; None if it was not found."""
+        return self.trace[0] if self.trace else None
+
+    def __repr__(self) -> str:
+        """Return the verdict in one line."""
+        if self.equal:
+            return f"<Comparison of {self.sides[0]} and {self.sides[1]}: equal>"
+        where = f", from line {self.origin.line} on" if self.origin is not None else ""
+        return f"<Comparison of {self.sides[0]} and {self.sides[1]}: {len(self.outputs)} arguments differ{where}>"
+
+    def __str__(self) -> str:
+        """Return a report of several lines."""
+        lines = [f"{self.sides[0]} and {self.sides[1]}: {'equal' if self.equal else 'different'}"]
+        lines += [str(item) for item in self.outputs]
+        if self.origin is not None:
+            lines.append(f"origin: {self.origin}")
+        instructions = [f"  {item}" for item in self.trace[1:]]
+        if len(instructions) > MAX_TRACE:
+            half = MAX_TRACE // 2
+            instructions = [
+                *instructions[:half],
+                f"  ... {len(instructions) - MAX_TRACE} instructions more ...",
+                *instructions[-half:],
+            ]
+        lines += ["trace, on to the output:", *instructions] if instructions else []
+        return "\n".join([*lines, *([self.note] if self.note else [])])
+
+    def _repr_html_(self) -> str:
+        """Return a card for notebooks."""
+        from warpfrag.html import card, escape, table
+
+        rows = [(str(inst.line), inst.text, str(inst.thread), inst.name, *map(hex, inst.codes)) for inst in self.trace]
+        listed = rows if len(rows) <= MAX_TRACE else [rows[0], *rows[1 - MAX_TRACE :]]
+        head = ("line", "instruction", "thread", "what", *self.sides)
+        return card(
+            f"<code>{escape(repr(self))}</code>",
+            *(f"<p>{escape(str(item))}</p>" for item in self.outputs),
+            table(head, listed) if listed else "",
+            f"<p>{escape(self.note)}</p>" if self.note else "",
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Return everything as plain numbers and texts."""
+        return {
+            "names": list(self.sides),
+            "equal": self.equal,
+            "outputs": [asdict(item) | {"values": [_plain(value) for value in item.values]} for item in self.outputs],
+            "trace": [
+                {
+                    "line": inst.line,
+                    "text": inst.text,
+                    "other": inst.other,
+                    "source": None if inst.source is None else str(inst.source),
+                    "block": list(inst.thread.block),
+                    "warp": inst.thread.warp,
+                    "lane": inst.thread.lane,
+                    "visit": inst.visit,
+                    "name": inst.name,
+                    "codes": list(inst.codes),
+                }
+                for inst in self.trace
+            ],
+            "note": self.note,
+        }
+
+
+def _plain(value: object) -> object:
+    number = np.asarray(value)
+    return number.item() if number.dtype.kind in "biuf" and np.isfinite(number) else str(value)
+
+
+class Side:
+    """One of the two runs: a kernel with its own copy of all memory."""
+
+    def __init__(self, kernel: Kernel, args: Sequence[object], config: LaunchConfig, name: str) -> None:
+        """Copy the memory that the arguments point to."""
+        self.kernel, self.config, self.name = kernel, config, name
+        memory = kernel.device_memory(args, config)
+        self.originals = [(item.data.ctypes.data, len(item.data)) for item in memory.allocations]
+        self.memory = detached(memory, len(kernel.program.instructions))
+
+    @property
+    def program(self) -> Program:
+        """The program of this side."""
+        return self.kernel.program
+
+    def run(self, wave: Blocks) -> WarpfragError | None:
+        """Run a wave of blocks; return the error that ended it, if any."""
+        work = Work(self.program, self.config, self.memory, self.kernel.compiled)
+        work.run(SingleWave(wave))
+        return None if work.failure is None else work.failure[1]
+
+    def stepped(self, wave: Blocks, memory: DeviceMemory) -> SteppedBatch:
+        """Return a batch of the same blocks that runs one instruction at a time on a memory."""
+        instructions = len(self.program.instructions)
+        tally = LaunchTally(np.zeros(instructions, np.int64), np.zeros(instructions, np.uint8))
+        return SteppedBatch(LaunchPart(self.program, self.config, memory, wave, tally))
+
+
+class SingleWave(Waves):
+    """A single wave of given blocks."""
+
+    def __init__(self, wave: Blocks) -> None:
+        """Hold one wave, not taken yet."""
+        super().__init__((len(wave), 1, 1), len(wave), None)
+        self.wave = wave
+
+    def take(self) -> tuple[int, Blocks] | None:
+        """Return the wave at the first call, then None."""
+        wave = super().take()
+        return None if wave is None else (0, self.wave)
+
+
+def detached(memory: DeviceMemory, instructions: int) -> DeviceMemory:
+    """Return a memory with the same contents that shares nothing with the caller's arrays."""
+    own = DeviceMemory(memory.parameters.tobytes(), instructions)
+    for item in memory.allocations:
+        own.add(Allocation(item.start, item.data.copy(), item.name, item.writable))
+    own.resources = {handle: _detached_resource(item) for handle, item in memory.resources.items()}
+    own.are_linear, own.heap = dict(memory.are_linear), memory.heap.copy()
+    return own
+
+
+def _detached_resource(resource: Any) -> Any:  # noqa: ANN401 (a texture or a surface, as it came)
+    if not isinstance(resource, Surface):
+        return resource
+    own = copy.copy(resource)
+    own.array = resource.array.copy()
+    return own
+
+
+@exact_floats
+def compare(
+    kernel: Kernel | Sequence[Kernel],
+    args: Sequence[object] = (),
+    *,
+    grid: int | Sequence[int],
+    block: int | Sequence[int],
+    arch: str | Sequence[str] | None = None,
+    shared: int = 0,
+    seed: int | None = None,
+    options: LaunchOptions = DEFAULT_OPTIONS,
+) -> Comparison:
+    """Run a kernel on two architectures, or two kernels, and find where the runs first differ.
+
+    Arguments are those of `Kernel.launch`; arrays are not changed. Two kernels must be the same except for a few
+    instructions, such as one kernel before and after a change. The first output that differs is traced back to its
+    origin: the instruction with equal operands and different results, with its block, warp and lane.
+    """
+    sides = _sides(kernel, args, arch, grid, block, shared, options)
+    left, right = sides
+    pairing = Pairing.of(left.program, right.program)
+    trace: tuple[TracedInstruction, ...] = ()
+    note = ""
+    waves: Waves = left.kernel.waves(left.config, seed)
+    is_traced = False
+    for _, wave in iter(waves.take, None):
+        before = [] if is_traced else [detached(side.memory, len(side.program.instructions)) for side in sides]
+        errors = [side.run(wave) for side in sides]
+        if not is_traced and (any(errors) or differing(left.memory, right.memory)):
+            is_traced = True
+            trace, note = _traced(sides, wave, before, pairing)
+        if any(errors):
+            failed = next(number for number, error in enumerate(errors) if error is not None)
+            note = f"{note + '; ' if note else ''}{sides[failed].name} ended with an error: {errors[failed]}"
+            break
+    return Comparison((left.name, right.name), _outputs(args, sides), trace, note)
+
+
+def _sides(
+    kernel: Kernel | Sequence[Kernel],
+    args: Sequence[object],
+    arch: str | Sequence[str] | None,
+    grid: object,
+    block: object,
+    shared: int,
+    options: LaunchOptions,
+) -> tuple[Side, Side]:
+    """Return the two runs to compare."""
+    kernels = [kernel] if isinstance(kernel, Kernel) else list(kernel) if isinstance(kernel, Sequence) else []
+    archs = (
+        [arch] if arch is None or isinstance(arch, str) else list(arch) if isinstance(arch, Sequence) else [None] * 3
+    )
+    if not kernels or len(kernels) > 2 or not all(isinstance(item, Kernel) for item in kernels):
+        raise InvalidOperand(f"expected a kernel, or two of them, got {quote(kernel)}")
+    if len(archs) > 2 or {len(kernels), len(archs)} == {1}:
+        raise InvalidOperand(
+            f"expected two kernels, or two architectures such as arch=['sm_80', 'sm_90'], got arch={quote(arch)}"
+        )
+    pairs = list(zip(kernels * (3 - len(kernels)), archs * (3 - len(archs)), strict=True))[:2]
+    made = []
+    for number, (item, name) in enumerate(pairs):
+        config = launch_config(item.program, grid, block, shared, name, options)
+        label = config.arch if len(archs) == 2 else item.name
+        if len(archs) < 2 and pairs[0][0].name == pairs[1][0].name:
+            label = f"{item.name} ({('first', 'second')[number]})"
+        made.append(Side(item, args, config, label))
+    return made[0], made[1]
+
+
+def differing(left: DeviceMemory, right: DeviceMemory) -> bool:
+    """Return True if global memory differs."""
+    others = {item.start: item.data for item in right.allocations}
+    return any(item.start in others and not np.array_equal(item.data, others[item.start]) for item in left.allocations)
+
+
+def _traced(
+    sides: tuple[Side, Side], wave: Blocks, before: list[DeviceMemory], pairing: Pairing
+) -> tuple[tuple[TracedInstruction, ...], str]:
+    """Return the path from the origin to the first output that differs, and a note about it."""
+    if pairing.likeness < MIN_LIKENESS:
+        alike = f"{pairing.likeness:.0%}"
+        return (), f"the kernels are too different to be run side by side: {alike} of their instructions are the same"
+    batches = [side.stepped(wave, memory) for side, memory in zip(sides, before, strict=True)]
+    lockstep = Lockstep(batches[0], batches[1], pairing)
+    note = ""
+    try:
+        lockstep.run()
+    except PtxError as error:
+        note = f"the trace ends with an error: {error}"
+    instructions = tuple(_inst(sides, batches[0], facts) for facts in lockstep.chain())
+    if lockstep.output is None and lockstep.divergence is not None:
+        note = _diverged(lockstep.divergence)
+    elif not instructions and not note:
+        note = "run side by side, the two leave the same memory: the difference depends on the order of warps"
+    return instructions, note
+
+
+def _diverged(divergence: Divergence) -> str:
+    if divergence.left == divergence.right:
+        return f"the runs take different paths: line {divergence.left} is reached by other lanes"
+    texts = [f"line {line}" if line else "its end" for line in divergence]
+    return f"the runs take different paths: the first goes on at {texts[0]}, the second at {texts[1]}"
+
+
+def _inst(sides: tuple[Side, Side], batch: SteppedBatch, facts: NodeFacts) -> TracedInstruction:
+    """Return an instruction of the trace, with the names that users know."""
+    ran = [
+        (side, side.program.instructions[at])
+        for side, at in zip(sides, (facts.left, facts.right), strict=True)
+        if at is not None
+    ]
+    side, own = ran[0]
+    other = "nothing" if len(ran) == 1 else "" if ran[1][1].text == own.text else ran[1][1].text
+    thread = ThreadAt(batch.blocks[int(batch.warp_block[facts.row])], int(batch.warp_index[facts.row]), facts.lane)
+    source = side.kernel.module.sources.get(own.line)
+    return TracedInstruction(own.line, own.text, source, thread, facts.visit, facts.name, facts.codes, other)
+
+
+def _outputs(args: Sequence[object], sides: tuple[Side, Side]) -> tuple[OutputDifference, ...]:
+    """Return the arguments that differ after the two runs."""
+    outputs = []
+    parameters = sides[0].kernel.parameters
+    for number, value in enumerate(args):
+        array = value.array if isinstance(value, TensorMap | DeviceArray | Surface) else value
+        array = array.array if isinstance(array, DeviceArray) else array
+        host = as_host_array(array, f"argument {number}") if array is not None else None
+        if host is None or not host.size or isinstance(value, Surface):
+            continue
+        mine, yours = (_left_in(side, host) for side in sides)
+        if mine is None or yours is None:
+            continue
+        differs = (_bytes(mine) != _bytes(yours)).any(axis=-1)
+        if differs.any():
+            first = tuple(int(axis) for axis in np.unravel_index(int(differs.reshape(-1).argmax()), host.shape))
+            name = parameters[number].name if number < len(parameters) else str(number)
+            values = (mine[first], yours[first])
+            outputs.append(OutputDifference(number, name, int(differs.sum()), first, values))
+    return tuple(outputs)
+
+
+def _left_in(side: Side, host: NDArray[Any]) -> NDArray[Any] | None:
+    """Return the copy of an array that a run wrote, found by the array's host address."""
+    place = host.__array_interface__["data"][0]
+    for original, own in zip(side.originals, side.memory.allocations, strict=True):
+        if original == (place, host.nbytes):
+            return own.data[: host.nbytes].view(host.dtype).reshape(host.shape)
+    return None
+
+
+def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the bytes of each element."""
+    return np.ascontiguousarray(array).view(np.uint8).reshape(*array.shape, array.dtype.itemsize)

@@ -1,0 +1,113 @@
+"""Arrays with an address of their own, for tables of pointers and structures in memory that point to others.
+
+An array argument gets its address when the kernel is launched, and callers need not see it. If memory itself holds
+pointers (the tables of a batched gemm, lists, a `__device__` pointer), the address must be known before: a
+`DeviceArray` has one as long as it lives, and every launch of this process can access it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Sequence
+from threading import Lock
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.formats.arrays import Array
+from warpfrag.machine.ir import state_spaces
+from warpfrag.machine.launch.host_arrays import as_bytes, as_host_array
+
+
+class DeviceArray:
+    """An array at a fixed address of global memory; a list of arrays becomes the table of their addresses.
+
+    It uses the array's own memory, which changes in place. Store `address` wherever kernels read pointers:
+
+        >>> import numpy as np
+        >>> rows = [np.zeros(4, np.float32), np.ones(2, np.float32)]
+        >>> table = DeviceArray(rows)  # float **
+        >>> table.array.tolist() == [DeviceArray(rows[0]).address, DeviceArray(rows[1]).address]
+        True
+
+    None among the items is a null pointer, a list a table of its own. The arrays of a table live as long as it does;
+    an address whose DeviceArray is gone is outside every allocation. A view of an array has an address inside it.
+    """
+
+    def __init__(self, source: object) -> None:
+        """Take an array, or a list of arrays, tables and None."""
+        self._items: tuple[DeviceArray, ...] = ()  # arrays that must live as long
+        if isinstance(source, list | tuple):
+            source = self._table(source)
+        array = as_host_array(source, "DeviceArray")
+        data = as_bytes(source, "DeviceArray")
+        if array is None or data is None:
+            raise InvalidOperand(f"DeviceArray: expected an array, or a list of arrays and None, got {quote(source)}")
+        self.array: Array = array
+        self._source, self.data = source, data
+        self.host = data.ctypes.data
+        owner = ADDRESSES.owner(self.host, len(data))
+        if owner is not None:
+            self._items = (*self._items, owner)
+        self.address: int = ADDRESSES.place(self) if owner is None else owner.address + self.host - owner.host
+
+    def _table(self, items: Sequence[object]) -> NDArray[np.uint64]:
+        self._items = tuple(
+            item if isinstance(item, DeviceArray) else DeviceArray(item) for item in items if item is not None
+        )
+        addresses = iter(self._items)
+        return np.array([0 if item is None else next(addresses).address for item in items], np.uint64)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Raise an error: other memory may hold its address, which means nothing in another process."""
+        raise TypeError("a DeviceArray cannot be pickled or copied: its address is one of this process")
+
+    def __repr__(self) -> str:
+        """Return the type, the shape and the address."""
+        return f"<DeviceArray {self.array.dtype}{list(self.array.shape)} at {self.address:#x}>"
+
+
+class AddressSpace:
+    """The arrays that have an address, by device address and by host address."""
+
+    def __init__(self) -> None:
+        """Start with no arrays."""
+        self.lock = Lock()
+        self.arrays: WeakValueDictionary[int, DeviceArray] = WeakValueDictionary()
+        self.end = state_spaces.DEVICE_ARRAYS
+        self.places: list[tuple[int, int]] = []  # host and device address of each; some may be gone
+        self.longest = 0  # bytes
+
+    def place(self, array: DeviceArray) -> int:
+        """Return a new address; addresses are never reused, so a stale one never refers to another array."""
+        with self.lock:
+            address, size = self.end, len(array.data)
+            self.end += -(-(max(1, size) + state_spaces.ALIGNMENT) // state_spaces.ALIGNMENT) * state_spaces.ALIGNMENT
+            self.arrays[address] = array
+            insort(self.places, (array.host, address))
+            self.longest = max(self.longest, size)
+        return address
+
+    def alive(self) -> list[DeviceArray]:
+        """Return every array that has a fixed address."""
+        with self.lock:
+            return list(self.arrays.values())
+
+    def owner(self, start: int, size: int) -> DeviceArray | None:
+        """Return the array that contains some host bytes; entries of arrays that are gone are removed."""
+        with self.lock:
+            at = bisect_right(self.places, (start, state_spaces.WINDOWS["shared"]))
+            while size and at and self.places[at - 1][0] >= start + size - self.longest:
+                at -= 1
+                array = self.arrays.get(self.places[at][1])
+                if array is None:
+                    del self.places[at]
+                elif start + size <= array.host + len(array.data):
+                    return array
+        return None
+
+
+ADDRESSES = AddressSpace()
+"""The addresses of this process."""

@@ -1,0 +1,77 @@
+"""Run many interleavings of one launch, and compare the memory that they leave.
+
+Each run starts from the same memory. Its seed permutes the blocks and chooses, every few instructions, the warp that
+continues. A different result shows that the order matters: a race, or a float sum by atomics. Equal results prove
+nothing; the check "races" examines which accesses are ordered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.machine.interpreter.device_memory import DeviceMemory
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """The result of other interleavings: the number of runs, and the seeds and arrays that differ."""
+
+    runs: int
+    seeds: tuple[int, ...] = ()
+    """Seeds that leave different memory than the launch itself."""
+    arrays: tuple[str, ...] = ()
+    """The arrays that differ."""
+    errors: tuple[str, ...] = ()
+    """The messages of runs that ended with an error, each once."""
+
+    @property
+    def agrees(self) -> bool:
+        """True if every run left the same memory."""
+        return not self.seeds and not self.errors
+
+    def __str__(self) -> str:
+        """Return the result in a sentence."""
+        if self.agrees:
+            return f"all {self.runs} interleavings leave the same memory"
+        parts = []
+        if self.seeds:
+            more = ", ..." if len(self.seeds) > 5 else ""
+            named = ", ".join(map(str, self.seeds[:5]))
+            count = f"{len(self.seeds)} of {self.runs} interleavings"
+            parts.append(f"{count} differ in {', '.join(self.arrays)} (seeds {named}{more})")
+        parts += [f"one ended with: {error}" for error in self.errors[:1]]
+        return "; ".join(parts)
+
+
+def explore(memory: DeviceMemory, before: list[NDArray[Any]], runs: int, run: Callable[[int], str]) -> Exploration:
+    """Run a launch with `runs` seeds from the memory before it, then restore the memory after it.
+
+    `run(seed)` runs it on the memory and returns the error that ended it, or None.
+    """
+    buffers = memory.writable_buffers()
+    names = [item.name for item in memory.allocations if item.writable]
+    after = [buffer.copy() for buffer in buffers]
+    seeds: list[int] = []
+    arrays: dict[str, None] = {}
+    errors: dict[str, None] = {}
+    for seed in range(runs):
+        for buffer, data in zip(buffers, before, strict=True):
+            buffer[...] = data
+        error = run(seed)
+        if error:
+            errors[error] = None
+            continue
+        differing = [
+            at for at, (buffer, data) in enumerate(zip(buffers, after, strict=True)) if not np.array_equal(buffer, data)
+        ]
+        if differing:
+            seeds.append(seed)
+            arrays |= dict.fromkeys(names[at] if at < len(names) else "a surface" for at in differing)
+    for buffer, data in zip(buffers, after, strict=True):
+        buffer[...] = data
+    return Exploration(runs, tuple(seeds), tuple(arrays), tuple(errors))

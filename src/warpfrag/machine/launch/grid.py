@@ -1,0 +1,278 @@
+"""Run the blocks of a launch: wave after wave, on one core or several, until all are done or stopped.
+
+A grid may have more blocks than memory has bytes: a wave is listed when it is taken, and a seed permutes block numbers
+with a function, not with a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import itemgetter
+from threading import Lock
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.errors import WarpfragError
+from warpfrag.formats.float_environment import exact_floats
+from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.interpreter.device_memory import DeviceMemory
+from warpfrag.machine.interpreter.warp_batch import WarpBatch
+from warpfrag.machine.interpreter.warp_state import LaunchConfig, LaunchPart, LaunchTally
+from warpfrag.machine.ir.actions import Atomic, BulkCopy, MemoryLoad, SystemCall, TensorCopy
+from warpfrag.machine.ir.program import DecodedInstruction, Discard, Program
+from warpfrag.machine.jit.engine import CompiledProgram, CompiledWarpBatch
+from warpfrag.machine.jit.screening import LaunchScreen
+from warpfrag.machine.sanitizer.checked_batch import LaunchChecks
+from warpfrag.tensorcore.schedule import SMALL, count_threads
+
+Blocks: TypeAlias = list[tuple[int, int, int]]
+Progress: TypeAlias = "Callable[[int, int], object]"
+"""Called with the number of finished blocks and the number of all blocks."""
+MAX_WARPS = 128  # that run at once
+WARPS_OF_WGMMA = 512, 1024  # of a kernel with wgmma: they share an instruction's overhead
+MAX_REGISTER_BYTES = 1 << 26  # of warps that run at once, beyond that minimum
+GLANCE = 0.1  # seconds between two polls of other threads
+ROUNDS = 6  # of the Feistel network
+
+
+class Permutation:
+    """A permutation of 0..size-1 chosen by a seed: a Feistel network on the next power of four.
+
+    A round swaps the halves of a number and changes one by a function of the other. This can be undone for any
+    function, so the network is a permutation of its power of four. If an image is outside 0..size-1, the network is
+    applied again until it is inside, as must happen on its cycle.
+    """
+
+    def __init__(self, size: int, seed: int) -> None:
+        """Derive the round keys from the seed."""
+        self.size = size
+        self.half = np.uint64(max(1, -(-(size - 1).bit_length() // 2)))  # bits of a half
+        self.mask = np.uint64((1 << int(self.half)) - 1)
+        self.keys = np.random.default_rng(seed).integers(0, 1 << 64, ROUNDS, np.uint64, endpoint=False)
+
+    def __call__(self, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return the image of each number."""
+        result = self._network(numbers)
+        while (outside := result >= np.uint64(self.size)).any():
+            result[outside] = self._network(result[outside])
+        return result
+
+    def _network(self, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        left, right = numbers >> self.half, numbers & self.mask
+        for key in self.keys:
+            mixed = (right + key) * np.uint64(0x9E3779B97F4A7C15)  # odd, with half of its bits set
+            mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0xD6E8FEB86659FD93)
+            left, right = right, left ^ (mixed >> np.uint64(32) & self.mask)
+        return left << self.half | right
+
+
+class Waves:
+    """The blocks that have not begun, in the order in which they run; safe for several threads."""
+
+    def __init__(
+        self,
+        grid: tuple[int, int, int],
+        at_once: int,
+        seed: int | None,
+        cluster: tuple[int, int, int] = (1, 1, 1),
+    ) -> None:
+        """Start with no wave taken; a wave is `at_once` blocks, or the clusters that fit into that number."""
+        self.grid, self.seed, self.cluster = grid, seed, cluster
+        self.total = grid[0] * grid[1] * grid[2]
+        self.per_cluster = cluster[0] * cluster[1] * cluster[2]
+        self.at_once = max(1, at_once // self.per_cluster)  # clusters
+        self.clusters = self.total // self.per_cluster
+        self.permutation = None if seed is None else Permutation(self.clusters, seed)
+        self.taken = 0  # waves
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        """Return the number of remaining waves."""
+        return -(-self.clusters // self.at_once) - self.taken
+
+    def take(self) -> tuple[int, Blocks] | None:
+        """Return the number of the next wave and its blocks; None if none is left."""
+        with self._lock:
+            if not self:
+                return None
+            number = self.taken
+            self.taken += 1
+        first = number * self.at_once
+        numbers = np.arange(first, min(first + self.at_once, self.clusters), dtype=np.uint64)
+        order = numbers if self.permutation is None else self.permutation(numbers)
+        return number, [block for cluster in order.tolist() for block in self.blocks_of(cluster)]
+
+    def blocks_of(self, cluster: int) -> Blocks:
+        """Return the blocks of a cluster, by rank."""
+        x, y = self.grid[0] // self.cluster[0], self.grid[1] // self.cluster[1]
+        corner = [
+            index * size
+            for index, size in zip((cluster % x, cluster // x % y, cluster // (x * y)), self.cluster, strict=True)
+        ]
+        i, j, _ = self.cluster
+        ranks = range(self.per_cluster)
+        return [(corner[0] + rank % i, corner[1] + rank // i % j, corner[2] + rank // (i * j)) for rank in ranks]
+
+    def again(self) -> Waves:
+        """Return the same waves, with none taken."""
+        return Waves(self.grid, self.at_once * self.per_cluster, self.seed, self.cluster)
+
+    def clear(self) -> None:
+        """Discard the waves that have not begun."""
+        with self._lock:
+            self.taken = -(-self.clusters // self.at_once)
+
+
+class Work:
+    """Runs waves of blocks, and collects their counts and errors."""
+
+    def __init__(
+        self,
+        program: Program,
+        config: LaunchConfig,
+        memory: DeviceMemory,
+        compiled: CompiledProgram | None,
+        checks: LaunchChecks | None = None,
+        screen: LaunchScreen | None = None,
+        batch_of: Callable[[LaunchPart], WarpBatch] | None = None,
+    ) -> None:
+        """Start with nothing done; `checks`, a `screen` or a function replace the engine's own batch class."""
+        self.program, self.config, self.memory, self.compiled = program, config, memory, compiled
+        self.checks, self.screen = checks, screen
+        chosen = screen or checks
+        self.batch_of = chosen.batch if chosen is not None else batch_of
+        self.tally = LaunchTally(
+            np.zeros(len(program.instructions), np.int64), np.zeros(len(program.instructions), np.uint8)
+        )
+        self.divergent: dict[int, str] = {}  # divergent barriers, by line
+        self.done = 0  # blocks
+        self.failure: tuple[int, WarpfragError] | None = None  # and the number of its wave
+
+    @exact_floats
+    def run(self, waves: Waves, progress: Progress | None = None, *, until_compiled: bool = False) -> Work:
+        """Run waves until none is left, or until compiled code is ready."""
+        while self.failure is None and not (until_compiled and self.compiled is not None and self.compiled.segments):
+            wave = waves.take()
+            if wave is None:
+                break
+            number, blocks = wave
+            part = LaunchPart(self.program, self.config, self.memory, blocks, self.tally)
+            batch: WarpBatch
+            if self.batch_of is not None:
+                batch = self.batch_of(part)
+            elif self.compiled is None:
+                batch = WarpBatch(part)
+            else:
+                batch = CompiledWarpBatch(part, self.compiled)
+            try:
+                with np.errstate(all="ignore"):
+                    batch.run()
+                    if batch.tensor_memories is not None:
+                        batch.tensor_memories.check_freed()
+            except WarpfragError as error:
+                self.failure = number, error
+                waves.clear()
+                self.divergent = batch.barriers.divergent | self.divergent
+            else:
+                self.divergent = batch.barriers.divergent | self.divergent
+                self.done += len(blocks)
+                if progress is not None:
+                    progress(self.done, waves.total)
+                if (self.screen and self.screen.is_uncertain) or (self.checks and self.checks.is_stopped):
+                    waves.clear()
+        return self
+
+    def run_all(self, waves: Waves, threads: int | None, progress: Progress | None) -> None:
+        """Run all waves, in order until there is compiled code, then on `threads` threads; None means one per core.
+
+        If several waves fail, the error of the first is kept.
+        """
+        self.run(waves, progress, until_compiled=threads != 1)
+        threads = min(len(waves), count_threads(threads, SMALL))
+        if threads <= 1 or self.failure is not None:
+            if self.failure is None:
+                self.run(waves, progress)
+            return
+        from concurrent.futures import ThreadPoolExecutor, wait  # these import many more modules
+
+        parts = [Work(self.program, self.config, self.memory.fork(), self.compiled) for _ in range(threads)]
+        before = self.done
+        try:
+            with ThreadPoolExecutor(threads) as pool:
+                started = {pool.submit(part.run, waves) for part in parts}
+                try:
+                    while started:
+                        ended, started = wait(started, GLANCE)
+                        for future in ended:
+                            future.result()
+                        if progress is not None:
+                            progress(before + sum(part.done for part in parts), waves.total)
+                except BaseException:
+                    waves.clear()
+                    for part in parts:  # an interrupt ends the work of the others too, at their next pause
+                        part.tally.is_stopped = True
+                    raise
+        finally:
+            for part in parts:
+                self.tally.join(part.tally)
+                self.memory.join(part.memory)
+                self.divergent = part.divergent | self.divergent
+                self.done += part.done
+        failed = [part.failure for part in parts if part.failure is not None]
+        self.failure = min(failed, key=itemgetter(0), default=None)
+
+    def run_waves(self, waves: Waves, threads: int | None, progress: Progress | None) -> Work:
+        """Run all waves; an interrupt reports the progress."""
+        try:
+            self.run_all(waves, threads, progress)
+        except KeyboardInterrupt as error:
+            left = "arrays hold what was stored until then"
+            error.add_note(f"interrupted after {self.done} of {waves.total} blocks; {left}")
+            raise
+        return self
+
+    def run_checked(self, waves: Waves, threads: int | None, progress: Progress | None) -> Work:
+        """Run all waves and collect bad accesses: compiled while there are none, else again from the start."""
+        if self.compiled is not None and not self.memory.has_heap:  # compiled code does not track freed memory
+            changed = self.memory.writable_buffers()
+            before = [buffer.copy() for buffer in changed]
+            self.run_waves(waves, threads, progress)
+            if self.failure is None:
+                return self
+            for buffer, data in zip(changed, before, strict=True):
+                buffer[...] = data
+        again = Work(self.program, self.config, self.memory.fork(), None)
+        again.memory.is_checked = True
+        again.memory.tags.forget()
+        again.run_waves(waves.again(), 1, progress)
+        return again
+
+
+def is_ordered(inst: DecodedInstruction) -> bool:
+    """Return True if an instruction makes block order visible: float atomics, or atomics whose old value is used."""
+    action = inst.action
+    if isinstance(action, TensorCopy):
+        return action.reduction == "add"  # of floats, perhaps: the map says it
+    if isinstance(action, BulkCopy):
+        return action.target == "global" and action.type is not None and action.type.is_float
+    if not isinstance(action, Atomic) or action.space in {"shared", "cluster"}:
+        return False
+    return action.is_float or (action.returns and not isinstance(inst.results[0], Discard)) or action.name == "exch"
+
+
+def is_alone(inst: DecodedInstruction) -> bool:
+    """Return True if an instruction keeps blocks on one core: it prints, or waits for stores of other blocks."""
+    action = inst.action
+    return isinstance(action, SystemCall) or (
+        isinstance(action, MemoryLoad) and action.polls and action.space in {"global", "generic"}
+    )
+
+
+def warps_at_once(program: Program) -> int:
+    """Return the number of warps that run at once; with wgmma it is larger if they have few registers."""
+    if not any(inst.attributes.opcode == "wgmma" for inst in program.instructions):
+        return MAX_WARPS
+    minimum, maximum = WARPS_OF_WGMMA
+    return min(maximum, max(minimum, MAX_REGISTER_BYTES // (4 * LANES * max(1, len(program.registers)))))

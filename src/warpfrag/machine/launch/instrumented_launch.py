@@ -1,0 +1,75 @@
+"""A launch with checks: in compiled code if that proves it clean, else in the interpreter.
+
+A kernel without machine code is interpreted until that has taken as long as compiling it. Each run begins with the
+memory before the launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from warpfrag.machine.interpreter.device_memory import DeviceMemory
+from warpfrag.machine.interpreter.kernel_findings import Check
+from warpfrag.machine.interpreter.warp_state import LaunchConfig
+from warpfrag.machine.ir.program import Program, SourceLine
+from warpfrag.machine.jit.screening import ProgramScreen
+from warpfrag.machine.launch.grid import Progress, Waves, Work
+from warpfrag.machine.sanitizer.checked_batch import LaunchChecks
+
+
+class InstrumentedLaunch:
+    """A launch under checks; `screen` has the checks that compiled code can decide, None if it is not used."""
+
+    def __init__(
+        self,
+        program: Program,
+        config: LaunchConfig,
+        memory: DeviceMemory,
+        checks: tuple[Check, ...],
+        sources: Mapping[int, SourceLine],
+        screen: ProgramScreen | None,
+    ) -> None:
+        """Prepare the launch; nothing runs yet."""
+        self.program, self.config, self.memory = program, config, memory
+        self.checks, self.sources = checks, sources
+        self.screen = screen if screen is not None and screen.is_possible(config, memory, checks) else None
+        changed = memory.writable_buffers() if self.screen is not None else []
+        self.before = [(buffer, buffer.copy()) for buffer in changed]
+
+    def run(self, waves: Waves, progress: Progress | None) -> Work:
+        """Run all waves."""
+        screen = self.screen
+        if screen is None:
+            return self.interpret(waves, progress)
+        if not screen.compiled.is_ready:
+            work = self.interpret(waves.again(), progress, until_compiled=screen)
+            if work.checks is None or not work.checks.is_stopped:
+                return work
+            screen.compiled.prepare()
+            self.restore()
+        if screen.is_decided(self.checks):
+            launch = screen.of_launch(self.memory, self.checks)
+            work = Work(self.program, self.config, self.memory.fork(), screen.compiled, screen=launch)
+            work.run_waves(waves.again(), 1, progress)
+            if work.failure is None and not work.divergent and not launch.is_uncertain:
+                return work
+            self.restore()
+        return self.interpret(waves, progress)
+
+    def interpret(self, waves: Waves, progress: Progress | None, until_compiled: ProgramScreen | None = None) -> Work:
+        """Run waves with the checks, at most until the kernel is worth compiling."""
+        checks = LaunchChecks(self.checks, self.sources)
+        if until_compiled is not None:
+            checks.stops = until_compiled.compiled.is_worthwhile_after
+        work = Work(self.program, self.config, self.memory.fork(), None, checks)
+        work.memory.is_checked = "memory" in self.checks
+        work.run_waves(waves, 1, progress)
+        if until_compiled is not None:
+            until_compiled.compiled.interpreted_instructions += checks.order.now
+        return work
+
+    def restore(self) -> None:
+        """Restore the memory contents from before the launch."""
+        for buffer, data in self.before:
+            buffer[...] = data
+        self.memory.tags.forget()

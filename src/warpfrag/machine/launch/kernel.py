@@ -1,0 +1,336 @@
+"""Kernels and the modules that contain them: select an entry, launch it on numpy arrays."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from warpfrag.errors import InvalidOperand, NotModelled, quote
+from warpfrag.formats.float_environment import exact_floats
+from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.debugger.debugger import Debugger
+from warpfrag.machine.interpreter.device_memory import Allocation, DeviceMemory
+from warpfrag.machine.interpreter.kernel_findings import BATCH_THREADS, ORDER_CHECKS, Check
+from warpfrag.machine.interpreter.warp_state import LaunchConfig
+from warpfrag.machine.ir import state_spaces
+from warpfrag.machine.ir.actions import (
+    SystemCall,
+    TensorCopy,
+)
+from warpfrag.machine.ir.program import ModuleVariable, Parameter, Program, SourceLine
+from warpfrag.machine.jit.engine import CompiledProgram
+from warpfrag.machine.jit.screening import ProgramScreen
+from warpfrag.machine.launch.device_array import ADDRESSES
+from warpfrag.machine.launch.exploration import Exploration, explore
+from warpfrag.machine.launch.fragment_flow import LayoutUse, layout_use
+from warpfrag.machine.launch.grid import Waves, Work, is_alone, is_ordered, warps_at_once
+from warpfrag.machine.launch.instrumented_launch import InstrumentedLaunch
+from warpfrag.machine.launch.launch_arguments import Arguments
+from warpfrag.machine.launch.names import matching, readable, resolve
+from warpfrag.machine.launch.options import (
+    DEFAULT_OPTIONS,
+    LIMIT,
+    Engine,
+    LaunchOptions,
+    checks_of,
+    chosen_engine,
+    declared_shape,
+    launch_config,
+)
+from warpfrag.machine.launch.run import Run
+from warpfrag.machine.launch.run_evidence import launch_arch, opcode_evidence, unknown_layout
+from warpfrag.machine.launch.summary import summarise
+from warpfrag.machine.launch.symbols import Symbols
+from warpfrag.smem.tensor_map import MAP_ALIGN, MAP_BYTES
+from warpfrag.tensorcore.evidence import Evidence
+
+
+class KernelModule(Mapping[str, "Kernel"], ABC):
+    """A mapping from the names of entries to kernels, with the variables that the kernels share.
+
+    A front end derives its module class from this one and provides programs and variables.
+    """
+
+    def __init__(self, *, keep_state: bool, read_sources: Callable[[], dict[int, SourceLine]]) -> None:
+        """Start with no kernel; source lines and variables are read on first use."""
+        self._read_sources = read_sources
+        self.symbols = Symbols(self.variables, keep=keep_state)
+        self._kernels: dict[str, Kernel] = {}
+
+    @property
+    @abstractmethod
+    def address_size(self) -> int:
+        """The bits of an address."""
+
+    @abstractmethod
+    def program(self, entry: str) -> Program:
+        """Return the program of an entry."""
+
+    @abstractmethod
+    def variables(self) -> dict[str, ModuleVariable]:
+        """Return the variables in global and constant memory, by name."""
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return the state without the kernels, which are created again."""
+        return {**self.__dict__, "_kernels": {}}
+
+    @cached_property
+    def sources(self) -> dict[int, SourceLine]:
+        """The source line of each line or address of the code, if the code names them."""
+        return self._read_sources()
+
+    @property
+    def keep_state(self) -> bool:
+        """True if variables keep their values after a launch."""
+        return self.symbols.keep
+
+    def reset(self) -> None:
+        """Reset all variables to their initial values, in place."""
+        self.symbols.reset()
+
+    def __getitem__(self, name: str) -> Kernel:
+        """Return a kernel; PtxError lists the entries if none or several have this name."""
+        entry = resolve(name, list(self), "entries")
+        if entry not in self._kernels:
+            self._kernels[entry] = Kernel(self.program(entry), self)
+        return self._kernels[entry]
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        """Return True if a name identifies one entry."""
+        return isinstance(name, str) and len(matching(name, list(self))) == 1
+
+
+class Kernel:
+    """An entry of a module, ready to launch."""
+
+    def __init__(self, program: Program, module: KernelModule) -> None:
+        """Store the program; machine code is generated once the kernel has run long enough."""
+        self.program, self.module = program, module
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle and copy a kernel by its module and name."""
+        return KernelModule.__getitem__, (self.module, self.name)
+
+    def __repr__(self) -> str:
+        """Return the name and the parameters."""
+        if self.readable_name != self.name:
+            return f"<kernel {self.readable_name}>"
+        return f"<kernel {self.name}({', '.join(parameter.type for parameter in self.parameters)})>"
+
+    @property
+    def name(self) -> str:
+        """The entry's name in PTX."""
+        return self.program.name
+
+    @property
+    def readable_name(self) -> str:
+        """The entry's C++ name with its parameters; `name` if it is not mangled."""
+        return readable(self.name)
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """The parameters in order."""
+        return self.program.parameters
+
+    @property
+    def shared_bytes(self) -> int:
+        """The bytes of static shared memory."""
+        return self.program.shared_bytes
+
+    @property
+    def cluster(self) -> tuple[int, int, int] | None:
+        """The cluster shape that the PTX requires; None if it gives none."""
+        return declared_shape(self.program)
+
+    @property
+    def launch_arch(self) -> str:
+        """The architecture of a launch that names none."""
+        return launch_arch(self.program.target, None)
+
+    @property
+    def tensor_maps(self) -> list[str]:
+        """The parameters that take a tensor map by value, if the kernel copies by tensor maps."""
+        if not any(isinstance(inst.action, TensorCopy) for inst in self.program.instructions):
+            return []
+        return [item.name for item in self.parameters if item.size == MAP_BYTES and item.align >= MAP_ALIGN]
+
+    @cached_property
+    def opcodes(self) -> dict[str, Evidence]:
+        """Every opcode of the program and its evidence, on the architecture of the module's target."""
+        return opcode_evidence(self.program, self.program.target)
+
+    @cached_property
+    def compiled(self) -> CompiledProgram:
+        """The kernel for the compiled engine."""
+        return CompiledProgram(self.program)
+
+    @cached_property
+    def _screen(self) -> ProgramScreen:
+        """The checks that can be decided in compiled code."""
+        return ProgramScreen(self.compiled)
+
+    @cached_property
+    def order_matters(self) -> bool:
+        """True if the order of blocks is visible: float atomics, or atomics whose old value is used."""
+        return any(map(is_ordered, self.program.instructions))
+
+    @cached_property
+    def uses_heap(self) -> bool:
+        """True if the kernel may call malloc."""
+        return any(
+            isinstance(inst.action, SystemCall) and inst.action.name == "malloc" for inst in self.program.instructions
+        )
+
+    @cached_property
+    def is_shared_out(self) -> bool:
+        """True if blocks may run on several cores: their order is not visible, and none waits for stores of others."""
+        return not self.order_matters and not any(map(is_alone, self.program.instructions))
+
+    @cached_property
+    def _layout_use(self) -> LayoutUse | None:
+        """The first instruction that depends on the layout of a wmma fragment."""
+        return layout_use(self.program)
+
+    def _check_fragments(self, arch: str) -> None:
+        """Reject a kernel that depends on a wmma fragment layout that was not measured on an architecture."""
+        unknown = unknown_layout(self.program, arch)
+        if unknown and self._layout_use is not None:
+            inst = self.program.instructions[self._layout_use.at]
+            raise NotModelled(f"line {inst.line}: {inst.text}: {self._layout_use.why}; {unknown}")
+
+    @exact_floats
+    def launch(
+        self,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[object] = (),
+        *,
+        shared: int = 0,
+        arch: str | None = None,
+        checks: Sequence[Check] | Check | Literal["all"] = (),
+        engine: Engine = "auto",
+        seed: int | None = None,
+        options: LaunchOptions = DEFAULT_OPTIONS,
+    ) -> Run:
+        """Run the kernel; arrays among the arguments are global memory and change in place.
+
+        A struct is its bytes, or a list of its fields: arrays for pointers, numpy scalars, bytes. A `Texture` or a
+        `Surface` is passed as its handle.
+
+        `arch` is the architecture whose arithmetic is computed: sm_90 by default if the module's target runs there,
+        else the target. Evidence is for this architecture, which `Run.arch` names.
+
+        The blocks run in grid order, several at once if no atomic makes their order visible. A `seed` permutes them;
+        with `checks` it also chooses the warp that continues. The blocks of a compiled kernel are distributed over the
+        cores unless their order is visible or one may wait for another. If an error or an interrupt ends a launch,
+        memory keeps what was stored before.
+
+        `checks` search for mistakes: "memory", "races", "uninitialised", "barriers" and "async", or "all".
+        `Run.findings` lists them, `Run.verdict` summarises them. An access outside every array ends the launch, and so
+        does a misaligned access, one outside shared or local memory, or a store to read-only memory; with "memory"
+        these are findings: the load returns 0 and the store is ignored. A deadlock is a finding with "barriers", and
+        ends the launch. If compiled code cannot prove a launch clean, it runs again in the interpreter.
+        """
+        config = launch_config(self.program, grid, block, shared, arch, options)
+        self._check_fragments(config.arch)
+        named = checks_of(checks)
+        engine_name = chosen_engine(engine)
+        threads = options.threads
+        memory = self.device_memory(args, config)
+        compiled = None if engine_name == "reference" else self.compiled
+        if engine_name == "compiled" and not self.compiled.is_ready:
+            self.compiled.prepare()
+        waves = self.waves(config, seed, follow_order=bool(ORDER_CHECKS & set(named)))
+        if not self.is_shared_out or options.limit < LIMIT or options.cooperative:
+            threads = 1
+        before = [buffer.copy() for buffer in memory.writable_buffers()] if options.explore else []
+        work = Work(self.program, config, memory, compiled)
+        if set(named) <= {"memory"}:
+            work = (work.run_checked if named else work.run_waves)(waves, threads, options.progress)
+        else:
+            config = replace(config, interleaving=None if seed is None else int(seed))
+            screen = None if compiled is None else self._screen
+            launch = InstrumentedLaunch(self.program, config, memory, named, self.module.sources, screen)
+            work = launch.run(waves, options.progress)
+        module = self.module
+        result = summarise(work, self.readable_name, module.sources, module.address_size, named)
+        if options.explore:
+            result = replace(result, exploration=self._explored(memory, before, config, options.explore))
+        return result
+
+    def _explored(
+        self, memory: DeviceMemory, before: list[np.ndarray[Any, Any]], config: LaunchConfig, runs: int
+    ) -> Exploration:
+        """Run other interleavings, starting from the memory before the launch."""
+
+        def run(seed: int) -> str:
+            memory.tags.forget()
+            memory.observer = None
+            work = Work(self.program, replace(config, interleaving=seed), memory, None)
+            work.run_waves(self.waves(config, seed), 1, None)
+            return str(work.failure[1]) if work.failure is not None else ""
+
+        return explore(memory, before, runs, run)
+
+    def debug(
+        self,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[object] = (),
+        *,
+        shared: int = 0,
+        arch: str | None = None,
+        seed: int | None = None,
+        options: LaunchOptions = DEFAULT_OPTIONS,
+    ) -> Debugger:
+        """Return a debugger for a launch on the reference engine; it takes the arguments of `launch`.
+
+        Nothing runs before `Debugger.run` or `inst`. Only `cluster`, `cooperative` and `limit` of the options apply.
+        """
+        config = launch_config(self.program, grid, block, shared, arch, options)
+        self._check_fragments(config.arch)
+        waves = self.waves(config, seed)
+        memory = self.device_memory(args, config)
+        return Debugger(
+            self.program, config, memory, (blocks for _, blocks in iter(waves.take, None)), self.module.sources
+        )
+
+    def device_memory(self, args: Sequence[object], config: LaunchConfig) -> DeviceMemory:
+        """Return a memory with the arrays, the module's variables, and the workspace of a cooperative grid."""
+        arguments = Arguments(self.name, self.parameters, self.module.address_size)
+        memory = DeviceMemory(arguments.take(args, self.program.parameter_bytes), len(self.program.instructions))
+        for allocation in arguments.allocations:
+            memory.add(allocation)
+        memory.resources = arguments.own_resources()
+        for array in ADDRESSES.alive():
+            memory.add(Allocation(array.address, array.data, repr(array), bool(array.data.flags.writeable)))
+        for name, variable in self.program.variables.items():
+            data = self.module.symbols.storage(name, variable)
+            memory.add(Allocation(variable.address, data, readable(name), variable.space != "const"))
+        if self.uses_heap:
+            heap = np.zeros(state_spaces.HEAP_BYTES, np.uint8)
+            memory.add(Allocation(state_spaces.HEAP, heap, "the heap", is_unwritten=True))
+        if config.is_cooperative:
+            workspace = np.zeros(state_spaces.GRID_WORKSPACE_BYTES, np.uint8)
+            memory.add(Allocation(state_spaces.GRID_WORKSPACE, workspace, "the workspace of the grid"))
+        return memory
+
+    def waves(self, config: LaunchConfig, seed: int | None, *, follow_order: bool = False) -> Waves:
+        """Return the blocks of the grid in waves that fit and cannot observe each other's order."""
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
+            raise InvalidOperand(f"expected seed as an integer of at least 0, got {quote(seed)}")
+        at_once = 1 if self.order_matters else max(1, warps_at_once(self.program) // config.warps)
+        if follow_order:
+            at_once = min(at_once, max(1, BATCH_THREADS // (config.warps * LANES)))
+        if config.is_cooperative:  # all blocks, which wait for each other
+            at_once = config.grid[0] * config.grid[1] * config.grid[2]
+        return Waves(config.grid, at_once, seed, config.cluster)

@@ -1,0 +1,191 @@
+"""The options of a launch and their checks: extents, shared memory, clusters, checks and engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+import numpy as np
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.machine.interpreter.kernel_findings import CHECKS, Check
+from warpfrag.machine.interpreter.warp_state import LaunchConfig
+from warpfrag.machine.ir import state_spaces
+from warpfrag.machine.ir.program import Program
+from warpfrag.machine.launch.grid import Progress
+from warpfrag.machine.launch.run_evidence import launch_arch
+from warpfrag.tensorcore.schedule import check_threads
+
+Engine = Literal["auto", "reference", "compiled"]
+ENGINES = ("auto", "reference", "compiled")
+ENGINE_VARIABLE = "WARPFRAG_ENGINE"
+MAX_THREADS = 1024
+MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_BLOCK = (1024, 1024, 64)
+MAX_SHARED = 227 * 1024
+LIMIT = 10_000_000_000  # warp instructions
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchOptions:
+    """Rarely needed options of a launch."""
+
+    cluster: int | Sequence[int] | None = None
+    """The shape of a cluster, at most 8 blocks; None takes the shape in the PTX (.reqnctapercluster)."""
+    cooperative: bool = False
+    """Run all blocks at once, so that they may wait for each other, as grid.sync() does. They must fit on an H200."""
+    explore: int = 0
+    """The number of further interleavings to run from the same memory; `Run.exploration` compares their results."""
+    limit: int = LIMIT
+    """Stop a launch after this number of warp instructions; a limit below the default is counted on one core."""
+    threads: int | None = None
+    """The number of cores for the blocks of a compiled kernel; None for all."""
+    progress: Progress | None = None
+    """Called with the number of finished blocks and the number of all blocks."""
+
+    def __post_init__(self) -> None:
+        """Reject invalid numbers."""
+        explore = self.explore
+        if isinstance(explore, bool) or not isinstance(explore, int | np.integer) or explore < 0:
+            raise InvalidOperand(f"expected explore as a number of runs, got {quote(explore)}")
+        check_threads(self.threads)
+
+
+DEFAULT_OPTIONS = LaunchOptions()
+
+
+def launch_config(
+    program: Program, grid: object, block: object, shared: int, arch: str | None, options: LaunchOptions
+) -> LaunchConfig:
+    """Return the configuration of a launch, or raise InvalidOperand if it is not valid for the kernel."""
+    name = program.name
+    blocks, threads = extent_of("grid", grid, MAX_GRID), extent_of("block", block, MAX_BLOCK)
+    if threads[0] * threads[1] * threads[2] > MAX_THREADS:
+        raise InvalidOperand(f"expected at most {MAX_THREADS} threads in a block, got {threads}")
+    required = program.directives.get("reqntid")
+    if required and (*required, 1, 1)[:3] != threads:
+        raise InvalidOperand(
+            f"{name} must be launched with blocks of {(*required, 1, 1)[:3]} (.reqntid), got {threads}"
+        )
+    limits = program.directives.get("maxntid")
+    if limits and np.prod(limits) < np.prod(threads):
+        raise InvalidOperand(f"{name} takes blocks of at most {int(np.prod(limits))} threads (.maxntid), got {threads}")
+    if isinstance(shared, bool) or not isinstance(shared, int | np.integer) or shared < 0:
+        raise InvalidOperand(f"expected shared as a number of bytes, got {quote(shared)}")
+    total = program.dynamic_start - state_spaces.SHARED_START + int(shared)
+    if total > MAX_SHARED:
+        raise InvalidOperand(f"expected at most {MAX_SHARED} bytes of shared memory, got {total}")
+    shape, is_explicit = cluster_shape(program, options.cluster, blocks)
+    architecture = launch_arch(program.target, arch)
+    config = LaunchConfig(
+        blocks, threads, int(shared), architecture, options.limit, options.cooperative, shape, is_explicit
+    )
+    if options.cooperative:
+        check_resident(config, total)
+    return config
+
+
+def extent_of(name: str, value: object, limits: tuple[int, int, int] | None = None) -> tuple[int, int, int]:
+    """Return three extents, 1 for missing ones, or raise InvalidOperand if one is above its limit."""
+    extents = [value] if isinstance(value, int | np.integer) else list(value) if isinstance(value, Sequence) else []
+    sizes = [int(extent) for extent in extents if isinstance(extent, int | np.integer) and extent >= 1]
+    if not 1 <= len(extents) <= 3 or len(sizes) != len(extents):
+        raise InvalidOperand(f"expected {name} as one to three positive integers, got {quote(value)}")
+    x, y, z = (*sizes, 1, 1)[:3]
+    if limits and any(size > limit for size, limit in zip((x, y, z), limits, strict=True)):
+        raise InvalidOperand(f"expected {name} of at most {limits}, got {quote(value)}")
+    return x, y, z
+
+
+def checks_of(checks: object) -> tuple[Check, ...]:
+    """Return the checks that a caller names: one, several, or "all"."""
+    if checks == "all":
+        return CHECKS
+    named = (checks,) if isinstance(checks, str) else tuple(checks) if isinstance(checks, Iterable) else (checks,)
+    if "all" in named:
+        return CHECKS
+    check_choice("checks", named, CHECKS)
+    return tuple(check for check in CHECKS if check in named)
+
+
+def chosen_engine(engine: str) -> str:
+    """Return the engine of a launch; "auto" is replaced by the environment variable WARPFRAG_ENGINE if it is set."""
+    check_choice("engine", [engine], ENGINES)
+    if engine == "auto" and ENGINE_VARIABLE in os.environ:
+        engine = os.environ[ENGINE_VARIABLE]
+        check_choice(ENGINE_VARIABLE, [engine], ENGINES)
+    return engine
+
+
+def check_choice(name: str, values: Sequence[object], known: tuple[str, ...]) -> None:
+    """Reject a value that is not among the known ones."""
+    for value in values:
+        if value not in known:
+            raise InvalidOperand(f"expected {name} of {', '.join(known)}, got {quote(value)}")
+
+
+MAX_CLUSTER = 8
+FIRST_ARCH = 90
+
+
+def cluster_shape(program: Program, cluster: object, grid: tuple[int, int, int]) -> tuple[tuple[int, int, int], bool]:
+    """Return the cluster shape of a launch, and True if the PTX or the launch asks for clusters.
+
+    The shape is in the PTX (.reqnctapercluster, or .blocksareclusters with it) or an argument of the launch. A cluster
+    has at most 8 blocks (CUDA C++ Programming Guide, "Thread Block Clusters"); `.maxclusterrank` may say fewer.
+    """
+    declared = declared_shape(program)
+    is_explicit = declared is not None or cluster is not None or "explicitcluster" in program.directives
+    shape = extent_of("cluster", cluster) if cluster is not None else declared
+    if shape is None:
+        if "explicitcluster" in program.directives:
+            raise InvalidOperand(
+                f"{program.name} must be launched with clusters (.explicitcluster):"
+                " give options=LaunchOptions(cluster=(x, y, z))"
+            )
+        return (1, 1, 1), False
+    if declared is not None and shape != declared:
+        raise InvalidOperand(
+            f"{program.name} must be launched with clusters of {declared} (.reqnctapercluster), got {shape}"
+        )
+    largest = min(MAX_CLUSTER, *program.directives.get("maxclusterrank", (MAX_CLUSTER,)))
+    if prod(shape) > largest:
+        raise InvalidOperand(f"expected at most {largest} blocks in a cluster, got {prod(shape)} of {shape}")
+    if any(blocks % size for blocks, size in zip(grid, shape, strict=True)):
+        raise InvalidOperand(f"expected a grid that is a multiple of the cluster {shape} along every axis, got {grid}")
+    number = "".join(filter(str.isdigit, program.target.split("_")[-1]))
+    if prod(shape) > 1 and number and int(number) < FIRST_ARCH:
+        raise InvalidOperand(f"clusters need sm_{FIRST_ARCH} or later, got a module for {program.target}")
+    return shape, is_explicit
+
+
+def declared_shape(program: Program) -> tuple[int, int, int] | None:
+    """Return the cluster shape that the PTX requires; None if it gives none."""
+    extents = program.directives.get("reqnctapercluster")
+    return extent_of("cluster", extents) if extents else None
+
+
+MULTIPROCESSORS = 132
+RESIDENT_BLOCKS = 32  # of a multiprocessor, and so the next two
+RESIDENT_WARPS = 64
+SHARED_BYTES = 228 * 1024
+RESERVED_BYTES = 1024  # of shared memory in each block
+
+
+def check_resident(config: LaunchConfig, shared_bytes: int) -> None:
+    """Reject a cooperative grid that does not fit on an H200 at once, since its blocks would wait forever.
+
+    `shared_bytes` is the static and dynamic shared memory of a block. The limits are those of compute capability 9.0
+    (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"); registers are not counted.
+    """
+    by_shared = SHARED_BYTES // (shared_bytes + RESERVED_BYTES)
+    per_multiprocessor = min(RESIDENT_BLOCKS, RESIDENT_WARPS // config.warps, by_shared)
+    x, y, z = config.grid
+    if x * y * z > MULTIPROCESSORS * per_multiprocessor:
+        raise InvalidOperand(
+            f"a cooperative launch needs all blocks at once: of {config.threads} threads and {shared_bytes} bytes of "
+            f"shared memory an H200 holds {MULTIPROCESSORS} x {per_multiprocessor}, got a grid of {x * y * z}"
+        )

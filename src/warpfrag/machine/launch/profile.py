@@ -1,0 +1,184 @@
+"""The profile of a launch: counts of instructions, bytes and tensor core operations, by line of PTX or source.
+
+These are counts, not times: warp instructions, bytes, memory wavefronts, those due to bank conflicts, and tensor core
+operations. Both engines count the same. A profile is text (`str`), JSON (`to_dict`), a card in a
+notebook, and a page (`warpfrag ptx profile -o page.html`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.machine.ir.actions import MatrixOp
+from warpfrag.machine.ir.program import DecodedInstruction, SourceLine
+
+MAX_ROWS = 20  # of a text or a card
+WARPGROUP = 4  # warps; each counts a wgmma
+QUAD_PAIRS = 4  # products of mma.m8n8k4 with f16
+
+
+@dataclass(frozen=True)
+class LineProfile:
+    """Counts of a line: warp instructions, bytes, wavefronts, bank conflicts, tensor core operations."""
+
+    line: int  # of the PTX, or of the source
+    text: str
+    source: SourceLine | None = None
+    instructions: int = 0
+    read: int = 0  # bytes
+    written: int = 0
+    wavefronts: int = 0
+    conflicts: int = 0
+    tensor_operations: int = 0
+
+    def __add__(self, other: LineProfile) -> LineProfile:
+        """Return the sum of both counts, under this one's name."""
+        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in COLUMNS})
+
+
+COLUMNS = tuple(item.name for item in fields(LineProfile) if item.name not in {"line", "text", "source"})
+HEADINGS = {
+    "instructions": "instructions", "read": "bytes read", "written": "bytes written", "wavefronts": "wavefronts",
+    "conflicts": "conflicts", "tensor_operations": "tensor operations",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False)
+class Profile:
+    """The counts of a launch: `lines` of PTX that ran, in order; `by_source` groups them by source line."""
+
+    kernel: str
+    arch: str
+    lines: tuple[LineProfile, ...]
+
+    @classmethod
+    def of(
+        cls,
+        kernel: str,
+        arch: str,
+        texts: Mapping[int, str],
+        sources: Mapping[int, SourceLine],
+        counts: Mapping[str, Mapping[int, int]],
+    ) -> Profile:
+        """Return the profile for counts by line, with the names of `COLUMNS`."""
+        rows = [
+            LineProfile(line, text, sources.get(line), **{name: counts.get(name, {}).get(line, 0) for name in COLUMNS})
+            for line, text in sorted(texts.items())
+        ]
+        return cls(kernel, arch, tuple(rows))
+
+    @property
+    def total(self) -> LineProfile:
+        """The sum of all lines."""
+        return _sum(self.lines, LineProfile(0, "all"))
+
+    @property
+    def by_source(self) -> tuple[LineProfile, ...]:
+        """One row for each line of the kernel's own source: inlined code counts at the line of its call.
+
+        PTX lines without a .loc are one row, with line 0. Without any .loc that is the only row.
+        """
+        rows: dict[SourceLine | None, LineProfile] = {}
+        for item in self.lines:
+            source = None if item.source is None else item.source.outermost
+            name = "no source line" if source is None else str(source)
+            empty = LineProfile(0 if source is None else source.line, name, source)
+            rows[source] = rows.get(source, empty) + item
+        return tuple(sorted(rows.values(), key=lambda row: (row.source is None, row.source or ("", 0))))
+
+    def __repr__(self) -> str:
+        """Return the totals."""
+        total = self.total
+        parts = [f"{getattr(total, name):,} {heading}" for name, heading in HEADINGS.items() if getattr(total, name)]
+        return f"<Profile of {self.kernel} on {self.arch}: {', '.join(parts)}>"
+
+    def __str__(self) -> str:
+        """Return the lines with the largest counts as a table, by source if known."""
+        return "\n".join([repr(self)[1:-1], *_table(*self.table())])
+
+    def table(
+        self, *, by: str = "", sort: str = "instructions", limit: int | None = MAX_ROWS
+    ) -> tuple[list[str], list[list[str]]]:
+        """Return headings and rows as text, largest first; `by` is "source" or "line", by default whichever exists."""
+        by_source = by == "source" or (not by and any(item.source is not None for item in self.lines))
+        rows = list(self.by_source if by_source else self.lines)
+        if sort != "line":
+            rows.sort(key=lambda row: -getattr(row, sort))
+        used = [name for name in COLUMNS if name == "instructions" or any(getattr(row, name) for row in rows)]
+        heads = ["source" if by_source else "line", *(HEADINGS[name] for name in used)]
+        cells = [
+            [row.text if by_source else str(row.line), *(f"{getattr(row, name):,}" for name in used)]
+            for row in rows[:limit]
+        ]
+        if not by_source:
+            heads.append("instruction")
+            cells = [[*cell, row.text] for cell, row in zip(cells, rows, strict=False)]
+        return heads, cells
+
+    def _repr_html_(self) -> str:
+        """Return a card for notebooks."""
+        from warpfrag.html import card, escape, table
+
+        return card(f"<code>{escape(repr(self)[1:-1])}</code>", table(*self.table()))
+
+    def to_dict(self) -> dict[str, object]:
+        """Return everything as plain numbers and texts."""
+        return {
+            "kernel": self.kernel,
+            "arch": self.arch,
+            "total": _plain(self.total),
+            "lines": [_plain(row) for row in self.lines],
+            "by_source": [_plain(row) for row in self.by_source if row.source is not None],
+        }
+
+
+def _plain(row: LineProfile) -> dict[str, object]:
+    return asdict(row) | {"source": None if row.source is None else str(row.source)}
+
+
+def _sum(rows: Iterable[LineProfile], start: LineProfile) -> LineProfile:
+    for row in rows:
+        start += row
+    return start
+
+
+def _table(heads: list[str], rows: list[list[str]]) -> list[str]:
+    """Return the lines of a table: text left-aligned, numbers right-aligned."""
+    columns = list(zip(heads, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    lines = []
+    for cells in (heads, *rows):
+        parts = [
+            cell.ljust(width)
+            if at in {0, *([len(heads) - 1] if heads[-1] == "instruction" else [])}
+            else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        lines.append("  ".join(parts).rstrip())
+    return lines
+
+
+def tensor_operations(inst: DecodedInstruction) -> int:
+    """Return the multiplications and additions of a matrix instruction, 2 m n k, for each warp that takes part.
+
+    A sparse mma counts as the dense one of the same shape.
+    """
+    action = inst.action
+    if not isinstance(action, MatrixOp) or not action.form.op.startswith(("mma", "wmma.mma", "wgmma")):
+        return 0
+    m, n, k = action.form.shape
+    products = QUAD_PAIRS if str(action.form.shape) == "m8n8k4" and "f16" in action.name else 1
+    return 2 * m * n * k * products // (WARPGROUP if action.operation == "wgmma" else 1)
+
+
+def by_line(instructions: Sequence[DecodedInstruction], counts: NDArray[np.int64]) -> dict[int, int]:
+    """Return the instruction counts, summed by line."""
+    lines: dict[int, int] = {}
+    for at in np.flatnonzero(counts).tolist():
+        line = instructions[at].line
+        lines[line] = lines.get(line, 0) + int(counts[at])
+    return lines

@@ -1,0 +1,206 @@
+"""The result of a launch besides memory: counts, evidence and findings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Literal
+
+from warpfrag.machine.interpreter.kernel_findings import KernelFinding, Verdict
+from warpfrag.machine.ir.program import SourceLine
+from warpfrag.machine.launch.exploration import Exploration
+from warpfrag.machine.launch.profile import Profile
+from warpfrag.tensorcore.evidence import Evidence
+
+MAX_ROWS = 12  # of a table in a notebook
+MAX_NAMES = 3  # in a sentence
+BASIS: Literal["ptx"] = "ptx"
+PTX_REASON = "PTX was executed as its manual defines it; a GPU executes what ptxas makes of it, which can differ"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Counts of a launch: warp instructions by opcode and by line, bytes and wavefronts by state space.
+
+    A shared memory wavefront is one pass over the banks: an access needs one for each word of its busiest bank
+    (`smem.shared_memory`), counted separately for each matrix of ldmatrix and stmatrix. A global memory wavefront is a
+    sector of 32 bytes that a warp's access touches. `wavefronts_by_line` has both, for the lines that access one of
+    these spaces. Accesses by wmma.load, wmma.store, wgmma and tcgen05 are not counted. `conflicts_by_line` are the
+    shared memory wavefronts needed only because lanes access different words of one bank. `tensor_operations_by_line`
+    are the multiplications and additions of tensor cores, 2 m n k for an instruction.
+    """
+
+    opcodes: dict[str, int]
+    lines: dict[int, int]
+    read: dict[str, int]
+    written: dict[str, int]
+    wavefronts: dict[str, int]
+    wavefronts_by_line: dict[int, int]
+    conflicts_by_line: dict[int, int] = field(default_factory=dict)
+    read_by_line: dict[int, int] = field(default_factory=dict)
+    written_by_line: dict[int, int] = field(default_factory=dict)
+    tensor_operations_by_line: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def instructions(self) -> int:
+        """The number of all warp instructions."""
+        return sum(self.opcodes.values())
+
+
+@dataclass(frozen=True)
+class InexactLine:
+    """A line whose result may differ on a GPU, with the reason."""
+
+    line: int
+    source: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """The result of a launch besides memory: its counts, its evidence, and the findings of its checks."""
+
+    evidence: dict[str, Evidence]
+    counts: Counts
+    findings: list[KernelFinding] = field(default_factory=list)
+    engine: str = "reference"  # or "compiled"
+    interpreted: tuple[str, ...] = ()  # opcodes that ran without machine code
+    printed: str = ""  # the output of printf, block after block
+    inexact_lines: tuple[InexactLine, ...] = ()
+    arch: str = ""  # the architecture that the launch was for
+    sources: dict[int, SourceLine] = field(default_factory=dict)
+    """The source line of every line that ran, if it has a .loc."""
+    kernel: str = ""
+    texts: dict[int, str] = field(default_factory=dict)
+    """The instructions of every line that ran."""
+    checks: tuple[str, ...] = ()
+    """The checks that ran with the launch."""
+    unjudged: tuple[str, ...] = ()
+    """The parts that the checks could not judge, with reasons."""
+    exploration: Exploration | None = None
+    """The result of other interleavings, if the launch was asked to `explore` some."""
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict of the checks: "clean", "findings" or "incomplete" (see `unjudged`); None without checks."""
+        if not self.checks:
+            return None
+        return "findings" if self.findings else "incomplete" if self.unjudged else "clean"
+
+    @property
+    def basis(self) -> Literal["ptx"]:
+        """The code that was executed: "ptx"."""
+        return BASIS
+
+    @property
+    def exact(self) -> bool:
+        """False: the basis is PTX, and a GPU executes the machine code that ptxas generates from it (see `inexact`)."""
+        return False
+
+    @property
+    def inexact(self) -> tuple[str, ...]:
+        """The reasons why a GPU of `arch` may leave other bytes: first the basis, then those in `uncertain`."""
+        return (PTX_REASON, *self.uncertain)
+
+    @property
+    def uncertain(self) -> tuple[str, ...]:
+        """The opcodes, lines and races whose result the PTX manual or the model leaves open, with reasons."""
+        opcodes = [f"{name}: {self.evidence[name].detail}" for name in self.inexact_opcodes]
+        lines = [f"line {item.line}: {item.reason}" for item in self.inexact_lines]
+        race = ["a check found accesses whose order is not fixed"] if self._has_race else []
+        return (*opcodes, *lines, *race)
+
+    @property
+    def inexact_opcodes(self) -> list[str]:
+        """The opcodes that ran and whose results are approximate or not modelled."""
+        return [name for name, known in self.evidence.items() if known.level in {"approximate", "not modelled"}]
+
+    @property
+    def _has_race(self) -> bool:
+        """Return True if the order of accesses may change the result on a GPU."""
+        return any(item.kind in {"race", "lockstep", "async", "fence"} for item in self.findings)
+
+    @property
+    def profile(self) -> Profile:
+        """The counts of every line."""
+        counts = self.counts
+        columns = {
+            "instructions": counts.lines,
+            "read": counts.read_by_line,
+            "written": counts.written_by_line,
+            "wavefronts": counts.wavefronts_by_line,
+            "conflicts": counts.conflicts_by_line,
+            "tensor_operations": counts.tensor_operations_by_line,
+        }
+        return Profile.of(self.kernel, self.arch, self.texts, self.sources, columns)
+
+    @property
+    def source_counts(self) -> dict[SourceLine, int]:
+        """Warp instructions by line of the kernel's own source, in order; inlined code counts at its call."""
+        result: dict[SourceLine, int] = {}
+        for line, count in self.counts.lines.items():
+            if line in self.sources:
+                source = self.sources[line].outermost
+                result[source] = result.get(source, 0) + count
+        return dict(sorted(result.items(), key=lambda item: item[0][:2]))
+
+    def __repr__(self) -> str:
+        """Summarise what ran, what is uncertain and what the checks found."""
+        return f"<{self._summary()}>"
+
+    def _summary(self) -> str:
+        causes = [*self.inexact_opcodes, *(f"line {item.line}" for item in self.inexact_lines)]
+        causes += ["the order of accesses"] if self._has_race else []
+        arch = f" for {self.arch}" if self.arch else ""
+        count = len(self.counts.opcodes)
+        parts = [
+            f"Run: PTX semantics{arch}",
+            *([f"uncertain: {_listed(causes)}"] if causes else []),
+            f"{self.counts.instructions:,} warp instructions of {count} opcodes",
+            f"{self.engine} engine",
+            f"{len(self.findings)} findings" if self.findings else "no findings",
+            *([str(self.exploration)] if self.exploration is not None else []),
+            *(["incomplete checks"] if self.verdict == "incomplete" else []),
+        ]
+        return ", ".join(parts)
+
+    def _repr_html_(self) -> str:
+        """Return a card for notebooks: the summary, the most frequent opcodes with their evidence, and the findings."""
+        from warpfrag import html
+
+        ranking = sorted(self.counts.opcodes.items(), key=itemgetter(1), reverse=True)
+        rows = [
+            (name, f"{count:,}", self.evidence[name].level if name in self.evidence else "")
+            for name, count in ranking[:MAX_ROWS]
+        ]
+        if len(ranking) > MAX_ROWS:
+            rest = sum(count for _, count in ranking[MAX_ROWS:])
+            rows.append((f"{len(ranking) - MAX_ROWS} more opcodes", f"{rest:,}", ""))
+        spaces = sorted({*self.counts.read, *self.counts.written, *self.counts.wavefronts})
+        traffic = [
+            (
+                space,
+                *(
+                    f"{table.get(space, 0):,}"
+                    for table in (self.counts.read, self.counts.written, self.counts.wavefronts)
+                ),
+            )
+            for space in spaces
+        ]
+        findings = [(item.check, str(item.line), item.text) for item in self.findings[:MAX_ROWS]]
+        if len(self.findings) > MAX_ROWS:
+            findings.append((f"{len(self.findings) - MAX_ROWS} more findings", "", ""))
+        uncertain = [(str(item.line), item.source, item.reason) for item in self.inexact_lines[:MAX_ROWS]]
+        return html.card(
+            f"<code>{html.escape(self._summary())}</code>",
+            html.table(("opcode", "warp instructions", "evidence"), rows),
+            html.table(("state space", "bytes read", "bytes written", "wavefronts"), traffic) if traffic else "",
+            html.table(("check", "line", "finding"), findings) if findings else "",
+            html.table(("line", "instruction", "uncertain because"), uncertain) if uncertain else "",
+        )
+
+
+def _listed(names: list[str]) -> str:
+    """Return the first few names, and the number of the others."""
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more

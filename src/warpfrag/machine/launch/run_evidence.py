@@ -1,0 +1,145 @@
+"""Evidence for each opcode and line of a kernel, on one architecture.
+
+A launch is for one architecture (`launch_arch`). A comparison with a GPU counts only for the architecture of that GPU;
+results that the ISA specifies hold everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+
+from warpfrag.isa.legality import able_architectures
+from warpfrag.isa.operands import operands
+from warpfrag.isa.qualifiers import Form
+from warpfrag.isa.targets import read_target, targets
+from warpfrag.isa.tcgen05_forms import rows_of, typed
+from warpfrag.isa.tcgen05_spelling import TensorSpelling
+from warpfrag.machine.ir.actions import AsyncCopy, MatrixOp, Refused, TensorThreadOp
+from warpfrag.machine.ir.opcode import OpcodeRow
+from warpfrag.machine.ir.program import MEASURED_ON, DecodedInstruction, InexactCause, Program
+from warpfrag.machine.ops.table import compared
+from warpfrag.tensorcore.arithmetic_plan import nearest_plan
+from warpfrag.tensorcore.evidence import AUTHORITIES, Evidence, evidence
+
+MEASURED_ADDRESSES = 64  # bits
+MEASURED = "sm_90"  # the tables describe its special function unit
+WRITTEN_TARGET = re.compile(r"sm_([0-9]+)([0-9])([af]?)", re.ASCII)
+
+
+def runs_on(target: str, arch: str) -> bool:
+    """Return True if the driver can compile a module's target for a GPU of an architecture.
+
+    A suffix restricts a module to its architecture (a), or to the later ones of its generation (f).
+
+    >>> runs_on("sm_80", "sm_90"), runs_on("sm_90a", "sm_100"), runs_on("sm_100f", "sm_103"), runs_on("sm_120", "sm_90")
+    (True, False, True, False)
+    """
+    own, other = WRITTEN_TARGET.fullmatch(target), WRITTEN_TARGET.fullmatch(arch)
+    if own is None or other is None:
+        return False
+    (major, minor), (other_major, other_minor) = ((int(item[1]), int(item[2])) for item in (own, other))
+    if own[3]:
+        return major == other_major and (minor == other_minor if own[3] == "a" else minor <= other_minor)
+    return (major, minor) <= (other_major, other_minor)
+
+
+def default_arch(target: str) -> str:
+    """Return the architecture of a launch that names none: sm_90 if the module runs there, else the module's."""
+    return MEASURED if runs_on(target, MEASURED) else target
+
+
+def launch_arch(target: str, arch: str | None) -> str:
+    """Return the architecture of a launch: the requested one, or the default."""
+    return read_target(default_arch(target) if arch is None else arch, "", "arch").name
+
+
+def launch_evidence(program: Program, arch: str, address_size: int) -> dict[str, Evidence]:
+    """Return the parts of a launch that are not modelled: a target that `arch` cannot run, a 32-bit address size."""
+    known = {}
+    if not runs_on(program.target, arch):
+        known[f".target {program.target}"] = Evidence("not modelled", f"no GPU runs a module for it as {arch}")
+    if address_size != MEASURED_ADDRESSES:
+        text = "no assembler since CUDA 12.9 takes such a module: nothing of it was compared with a GPU"
+        known[f".address_size {address_size}"] = Evidence("not modelled", text)
+    return known
+
+
+def causes_of(inst: DecodedInstruction, bits: int, arch: str) -> list[InexactCause]:
+    """Return the causes of uncertainty that an instruction had while it ran, on an architecture."""
+    if not bits:
+        return []
+    causes = InexactCause(bits)
+    if isinstance(inst.action, AsyncCopy) and InexactCause.LANES_AT_SAME_ADDRESS in causes:
+        causes = causes & ~InexactCause.LANES_AT_SAME_ADDRESS | InexactCause.OVERLAPPING_STORES  # timing decides here
+    return [cause for cause in causes if MEASURED_ON.get(cause) != _arithmetic_of(arch)]
+
+
+def unknown_layout(program: Program, arch: str) -> str:
+    """Return the reason why a wmma fragment layout of a program is unknown on an architecture, or an empty string."""
+    return next((reason for inst in program.instructions if (reason := _unknown_layout(inst, arch))), "")
+
+
+def _unknown_layout(inst: DecodedInstruction, arch: str) -> str:
+    """Return the reason why an instruction's fragment layout is unknown on an architecture, or an empty string."""
+    if not isinstance(inst.action, MatrixOp) or not inst.action.form.is_wmma:
+        return ""
+    return next(iter(operands(inst.action.form, _arithmetic_of(arch)).values())).unknown
+
+
+def opcode_evidence(program: Program, arch: str) -> dict[str, Evidence]:
+    """Return every opcode of a program and its evidence on an architecture, or on that of a target."""
+    return {inst.name: instruction_evidence(inst, arch) for inst in program.instructions}
+
+
+def instruction_evidence(inst: DecodedInstruction, arch: str) -> Evidence:
+    """Return the evidence for an instruction on an architecture or target."""
+    if isinstance(inst.action, Refused):
+        return Evidence("not modelled", inst.action.reason)
+    if isinstance(inst.action, MatrixOp):
+        return _matrix_evidence(inst, inst.action.form, arch)
+    if isinstance(inst.action, TensorThreadOp) and inst.action.spelling.kind:
+        return _tensor_evidence(inst.action.spelling, arch)
+    if inst.row is None:
+        return Evidence("not modelled", f"{inst.name} is not modelled")
+    return _row_evidence(inst, inst.row, arch)
+
+
+def _tensor_evidence(spelling: TensorSpelling, arch: str) -> Evidence:
+    """Return the evidence for a tcgen05 mma: its types are in a register, so it is that of its .kind."""
+    row = rows_of(spelling)[0]
+    known, _ = nearest_plan(typed(spelling, row, row.m[0], row.n[0], row.a[0], row.b[0]), arch)
+    return Evidence(known.level, known.source, 0, known.machine, known.native, AUTHORITIES[known.level])
+
+
+def _matrix_evidence(inst: DecodedInstruction, form: Form, arch: str) -> Evidence:
+    """Return the evidence for a matrix instruction; wmma loads and stores with an unknown layout count as specified."""
+    if arch not in targets():
+        return Evidence("not modelled", f"nothing is known about {arch}")
+    known, unknown = evidence(form, arch), _unknown_layout(inst, arch)
+    if unknown and not form.is_product and targets()[arch].arch in able_architectures(form):
+        detail = f"PTX ISA, as long as the kernel does not depend on where elements lie in registers: {unknown}"
+        return Evidence("specified", detail, authority="specified")
+    return known
+
+
+def _row_evidence(inst: DecodedInstruction, row: OpcodeRow, arch: str) -> Evidence:
+    """Return the evidence for a row of the opcode table."""
+    detail = row.source
+    if row.may_contract:
+        detail += "; ptxas may fuse an unqualified mul and add: done here in the plain case"
+    if row.level == "measured":
+        if _arithmetic_of(arch) != MEASURED:
+            return Evidence("approximate", f"{detail}; {arch} has a unit of its own")
+        return Evidence("hardware", detail, row.cases, authority="measured", gpus=("NVIDIA H200",))
+    if row.level == "approximate":
+        return Evidence("approximate", detail)
+    known = compared()
+    if inst.name not in known.spellings or _arithmetic_of(arch) != known.arch:
+        return Evidence("specified", detail, authority="specified")
+    detail += f"; {known.gpu}, driver {known.driver}, {known.threads} threads"
+    return Evidence("hardware", detail, known.threads, authority="specified", gpus=(known.gpu,))
+
+
+def _arithmetic_of(arch: str) -> str:
+    """Return the architecture whose arithmetic a target has; those older than the table are their own."""
+    return targets()[arch].arch if arch in targets() else arch

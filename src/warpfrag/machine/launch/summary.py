@@ -1,0 +1,104 @@
+"""Builds the result of a launch: evidence, counts by opcode and line, findings and uncertain lines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+
+from warpfrag.errors import PtxError, WarpfragError
+from warpfrag.machine.interpreter.kernel_findings import KINDS, Check, FindingCollector, KernelFinding
+from warpfrag.machine.interpreter.warp_state import LaunchTally
+from warpfrag.machine.ir.program import REASONS, Program, SourceLine
+from warpfrag.machine.launch.grid import Work
+from warpfrag.machine.launch.profile import by_line, tensor_operations
+from warpfrag.machine.launch.run import Counts, InexactLine, Run
+from warpfrag.machine.launch.run_evidence import causes_of, instruction_evidence, launch_evidence
+from warpfrag.tensorcore.evidence import Evidence
+
+
+def summarise(
+    work: Work, name: str, sources: Mapping[int, SourceLine], address_size: int, checks: tuple[Check, ...]
+) -> Run:
+    """Return the result of a launch; an error that is not a finding of a check is raised."""
+    findings, unjudged = findings_of(work, sources, checks)
+    program, tally, memory, config, compiled = work.program, work.tally, work.memory, work.config, work.compiled
+    opcodes: Counter[str] = Counter()
+    lines: Counter[int] = Counter()
+    known: dict[str, Evidence] = {}
+    instructions, operations = program.instructions, np.zeros(len(program.instructions), np.int64)
+    for at in np.flatnonzero(tally.instructions).tolist():
+        inst, count = instructions[at], int(tally.instructions[at])
+        opcodes[inst.name] += count
+        lines[inst.line] += count
+        operations[at] = tensor_operations(inst) * count
+        if inst.name not in known:
+            known[inst.name] = instruction_evidence(inst, config.arch)
+    known |= launch_evidence(program, config.arch, address_size)
+    uncertain = inexact_lines(program, tally, config.arch)
+    for register in sorted(tally.inexact):
+        known[register] = Evidence("approximate", "a value of this machine: a GPU has another")
+    counts = Counts(
+        dict(opcodes), dict(lines), dict(memory.read_bytes), dict(memory.written_bytes), dict(memory.wavefronts),
+        by_line(instructions, memory.inst_wavefronts), by_line(instructions, memory.inst_conflicts),
+        by_line(instructions, memory.inst_read), by_line(instructions, memory.inst_written),
+        by_line(instructions, operations),
+    )  # fmt: skip
+    engine, interpreted = "reference", set(opcodes)
+    if compiled is not None and compiled.segments:
+        engine, interpreted = "compiled", interpreted - compiled.opcodes
+    printed = "".join(tally.printed)
+    own_sources = {line: sources[line] for line in lines if line in sources}
+    texts: dict[int, str] = {}
+    for inst in instructions:
+        if inst.line in lines:
+            texts[inst.line] = f"{texts[inst.line]}; {inst.text}" if inst.line in texts else inst.text
+    return Run(
+        known, counts, findings, engine, tuple(sorted(interpreted)), printed, uncertain, config.arch, own_sources,
+        name, texts, checks, unjudged,
+    )  # fmt: skip
+
+
+def inexact_lines(program: Program, tally: LaunchTally, arch: str) -> tuple[InexactLine, ...]:
+    """Return the lines that ran and whose results are uncertain on an architecture, in order."""
+    lines: dict[InexactLine, None] = {}
+    ran, causes = tally.instructions.tolist(), tally.causes.tolist()
+    for at, (inst, count, bits) in enumerate(zip(program.instructions, ran, causes, strict=True)):
+        if not (bits or inst.uncertain or at in tally.uncertain):
+            continue
+        reasons = [REASONS[cause] for cause in causes_of(inst, bits, arch)]
+        reasons += tally.uncertain.get(at, {})
+        if count and inst.uncertain:
+            reasons.append(inst.uncertain)
+        lines |= dict.fromkeys(InexactLine(inst.line, inst.text, reason) for reason in reasons)
+    return tuple(sorted(lines, key=lambda item: item.line))
+
+
+def findings_of(
+    work: Work, sources: Mapping[int, SourceLine], checks: tuple[Check, ...]
+) -> tuple[list[KernelFinding], tuple[str, ...]]:
+    """Return the findings by line and the unjudged parts; an error that is not a finding is raised."""
+    collector = work.checks.collector if work.checks is not None else FindingCollector(sources, checks)
+    for line, text in work.divergent.items():
+        collector.add(KernelFinding("barrier", line, text))
+    for bad in work.memory.noted.values():
+        (x, y, z), (i, j, k) = bad.block, bad.thread
+        collector.add(
+            KernelFinding(bad.kind, bad.line, bad.text, block=(x, y, z), thread=(i, j, k)), bad.count
+        )  # fmt: skip
+    if work.failure is not None:
+        error = work.failure[1]
+        kind = error.kind if isinstance(error, PtxError) else ""
+        if KINDS.get(kind) not in checks or not isinstance(error, PtxError):
+            raise located(error, sources)
+        collector.add(KernelFinding(kind, error.line, error.reason))
+        collector.leave_out(f"what follows line {error.line}: the launch ended there")
+    return collector.findings, tuple(collector.unjudged)
+
+
+def located(error: WarpfragError, sources: Mapping[int, SourceLine]) -> WarpfragError:
+    """Return an error with the source line that its line was compiled from."""
+    if isinstance(error, PtxError) and error.line in sources:
+        return PtxError(error.line, error.reason, str(sources[error.line]), error.kind)
+    return error

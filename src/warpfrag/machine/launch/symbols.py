@@ -1,0 +1,116 @@
+"""The variables of a module: `__device__` and `__constant__` memory that its kernels share.
+
+Each launch starts from the initial values of the module's variables. A variable that was accessed by name is held from
+then on, like an array argument: kernels read what the host writes into it, and their own writes stay. With `keep` all
+variables are held, as on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from warpfrag.errors import InvalidOperand
+from warpfrag.formats.arrays import Array
+from warpfrag.machine.ir.program import ModuleVariable
+from warpfrag.machine.ir.scalar_types import TYPES, Type
+from warpfrag.machine.launch.device_array import DeviceArray
+from warpfrag.machine.launch.names import matching, readable, resolve
+
+
+class Symbols(Mapping[str, "Array"]):
+    """The variables of a module by name, each a view of its memory with the type and shape of its declaration.
+
+    Names are looked up like those of entries: mangled, in C++ form, or a part that only one has. nvcc declares arrays
+    of structs, and most others, as bytes: `symbols["table"].view(np.float32)` has the numbers.
+    """
+
+    def __init__(self, read: Callable[[], dict[str, ModuleVariable]], *, keep: bool = False) -> None:
+        """Start with no variables held; `read` returns the declarations and is called on first use."""
+        self._read, self.keep = read, keep
+        self._held: dict[str, tuple[NDArray[np.uint8], ModuleVariable]] = {}
+        self._targets: dict[str, DeviceArray] = {}  # arrays that pointers were set to, which must live as long
+
+    @cached_property
+    def variables(self) -> dict[str, ModuleVariable]:
+        """The address and the initial bytes of each variable."""
+        return self._read()
+
+    def __getitem__(self, name: str) -> Array:
+        """Return the memory of a variable, which is held from now on; PtxError lists the variables if there is none."""
+        symbol = resolve(name, list(self), "variables")
+        variable = self.variables[symbol]
+        return as_declared(self._hold(symbol, variable), variable)
+
+    def __setitem__(self, name: str, values: ArrayLike | DeviceArray) -> None:
+        """Fill a variable: values as numpy takes them, or for a pointer a DeviceArray, which is kept alive."""
+        memory, symbol = self[name], resolve(name, list(self), "variables")
+        try:
+            memory[...] = values.address if isinstance(values, DeviceArray) else values
+        except (ValueError, TypeError, OverflowError) as error:
+            raise InvalidOperand(f"{readable(symbol)}, {memory.dtype} of shape {memory.shape}: {error}") from None
+        self._targets.pop(symbol, None)
+        if isinstance(values, DeviceArray):
+            self._targets[symbol] = values
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names, as spelled in PTX."""
+        return iter(self.variables)
+
+    def __len__(self) -> int:
+        """Return the number of variables."""
+        return len(self.variables)
+
+    def __contains__(self, name: object) -> bool:
+        """Return True if a name identifies one variable."""
+        return isinstance(name, str) and len(matching(name, list(self))) == 1
+
+    def __repr__(self) -> str:
+        """Return the names, types and shapes."""
+        rows = (f"{readable(name)}: .{item.type} {list(item.shape)}" for name, item in self.variables.items())
+        return f"<variables {'; '.join(rows)}>" if self.variables else "<no variables>"
+
+    def reset(self) -> None:
+        """Reset every held variable to its initial values, in place."""
+        for data, variable in self._held.values():
+            data[...] = initial_bytes(variable)
+        self._targets.clear()
+
+    def storage(self, name: str, variable: ModuleVariable) -> NDArray[np.uint8]:
+        """Return the bytes that a launch uses: the held ones, or new ones."""
+        if self.keep:
+            return self._hold(name, variable)
+        return self._held[name][0] if name in self._held else initial_bytes(variable)
+
+    def _hold(self, name: str, variable: ModuleVariable) -> NDArray[np.uint8]:
+        if name not in self._held:
+            self._held[name] = initial_bytes(variable), variable
+        return self._held[name][0]
+
+
+def initial_bytes(variable: ModuleVariable) -> NDArray[np.uint8]:
+    """Return new memory for a variable, with its initial values."""
+    data = np.zeros(variable.size, np.uint8)
+    data[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)
+    return data
+
+
+def as_declared(data: NDArray[np.uint8], variable: ModuleVariable) -> Array:
+    """Return the memory of a variable with the type and the shape of its declaration."""
+    ptx_type = TYPES[variable.type]
+    shape = (*variable.shape, 2) if ptx_type.bits == 128 else variable.shape
+    return data.view(dtype_of(ptx_type)).reshape(shape)
+
+
+def dtype_of(ptx_type: Type) -> np.dtype[Any]:
+    """Return the numpy dtype of a type; unsigned codes if numpy has none."""
+    if ptx_type.kind == "s" and ptx_type.parts == 1:
+        return np.dtype(f"i{ptx_type.bits // 8}")
+    if ptx_type.name in {"f16", "f32", "f64"}:
+        return np.dtype(f"f{ptx_type.bits // 8}")
+    return np.dtype(ml_dtypes.bfloat16) if ptx_type.name == "bf16" else ptx_type.dtype

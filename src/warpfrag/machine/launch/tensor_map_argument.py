@@ -1,0 +1,232 @@
+"""TensorMap: an array and the boxes of it that a kernel copies, as `cuTensorMapEncodeTiled` and `...Im2col` make it.
+
+Axes have numpy's order, innermost last; the driver's lists have the reverse order. `smem.tensor_map` describes the
+128 bytes and how copies use them.
+
+    >>> import numpy as np
+    >>> tiles = TensorMap(np.zeros((96, 128), np.float16), box=(16, 64), swizzle=128)
+    >>> tiles
+    TensorMap(float16[96, 128], box=(16, 64), swizzle=128)
+    >>> tiles.box_bytes, tiles.memory()
+    (2048, Memory(pitch=128, swizzle=128))
+    >>> TensorMap(np.zeros((96, 100), np.float16), box=(16, 128), swizzle=128).problems()
+    ['a stride is a multiple of 16 bytes below 2**40, got 200 along axis 0', \
+'with swizzle 128 it is at most as many bytes, got 256']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.machine.launch.device_array import DeviceArray
+from warpfrag.machine.launch.host_arrays import as_bytes, as_host_array
+from warpfrag.smem.descriptor import Descriptor
+from warpfrag.smem.shared_memory import SWIZZLES, Memory
+from warpfrag.smem.tensor_map import (
+    ELEMENT_TYPES,
+    FILLS,
+    GRANULE,
+    INTERLEAVES,
+    SAME_BYTES,
+    Fill,
+    Im2col,
+    TensorElement,
+    TensorMapFields,
+)
+
+NO_ADDRESS = 0  # of an array before a launch gives it one: aligned as all are
+CORE_ROWS = 8  # of a matrix that the stride of a descriptor counts
+
+
+class TensorMap:
+    """A tensor in global memory and the box that one copy moves; an argument of `Kernel.launch`.
+
+    `box` is the box's extents. `dims` and `strides` (in bytes, for every axis, the innermost an element) are the
+    array's, unless they say otherwise. `swizzle` is 0, 32, 64 or 128 bytes; `fill` is loaded from outside, "zero"
+    or "nan"; `dtype` the type of elements, by numpy's and ml_dtypes' names or "tfloat32", "float32_ftz" and
+    "tfloat32_ftz".
+
+    `interleave` is 16 or 32 if channels are stored in slices of that many bytes: the array then has axes for the image,
+    the slice, (depth, height,) width and the channels of a slice, and the map has all but the last. A copy moves one
+    slice, whatever the box says; the driver requires a width whose number of elements is a multiple of 16 bytes.
+
+    For convolutions over an array of images, channels last, `box` is an `Im2col`, its axes in numpy's order (depth,
+    height, width): a copy moves `channels` of `pixels`, or with `interleave` one slice of channels of each pixel.
+
+    A kernel takes it by value, in a parameter of 128 bytes, or by its address. One over a `DeviceArray` has bytes
+    beyond a launch: `bytes(map)`, for constant or global memory of your own.
+    """
+
+    def __init__(
+        self,
+        array: object,
+        box: Sequence[int] | Im2col,
+        swizzle: int = 0,
+        dims: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+        element_strides: Sequence[int] | None = None,
+        fill: Fill = "zero",
+        dtype: str | None = None,
+        interleave: int = 0,
+    ) -> None:
+        """Store the array and the box; `problems` lists the reasons for which the driver would reject them."""
+        self.array = array
+        host = array.array if isinstance(array, DeviceArray) else as_host_array(array, "the array of a tensor map")
+        if host is None:
+            raise InvalidOperand(f"expected an array for a tensor map, got {quote(array)}")
+        _check_choice("interleave", interleave, INTERLEAVES)
+        shape, pitches, element = _tensor(array, host, dims, strides, dtype, interleave)
+        rank = len(shape)
+        extents = [1] * rank if isinstance(box, Im2col) else _numbers("box", box, rank)
+        steps = [1] * rank if element_strides is None else _numbers("element_strides", element_strides, rank)
+        _check_choice("swizzle", swizzle, tuple(SWIZZLES))
+        _check_choice("fill", fill, FILLS)
+        address = array.address if isinstance(array, DeviceArray) else NO_ADDRESS
+        self.fields = TensorMapFields(
+            element, address, tuple(shape[::-1]), tuple(pitches[-2::-1]), tuple(extents[::-1]), tuple(steps[::-1]),
+            swizzle, fill, interleave, _columns(box, rank) if isinstance(box, Im2col) else None,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        """Return the array and the options that differ from the default."""
+        fields = self.fields
+        shape = ", ".join(map(str, fields.dims[::-1]))
+        parts = [f"{fields.element.name}[{shape}]"]
+        if fields.im2col is None:
+            parts.append(f"box={fields.box[::-1]}")
+        else:
+            kind = fields.im2col
+            parts.append(f"im2col: lower={kind.lower[::-1]}, upper={kind.upper[::-1]}")
+            parts.append(f"channels={kind.channels}, pixels={kind.pixels}")
+        parts += [f"swizzle={fields.swizzle}"] if fields.swizzle else []
+        parts += [f"fill={fields.fill!r}"] if fields.fill != "zero" else []
+        parts += [f"interleave={fields.interleave}"] if fields.interleave else []
+        return f"TensorMap({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        """Return a card for notebooks: the box that a copy moves, and its layout in shared memory."""
+        from warpfrag.html import card, escape, table
+
+        fields = self.fields
+        facts = [
+            ("tensor", f"{fields.element.name}, {' x '.join(map(str, fields.dims[::-1]))}"),
+            ("strides", ", ".join(f"{stride} bytes" for stride in fields.strides[::-1]) or "none"),
+            ("box", f"{' x '.join(map(str, fields.box_shape[::-1]))} elements, {fields.box_bytes} bytes"),
+            ("swizzle", f"{fields.swizzle} bytes" if fields.swizzle else "none"),
+            ("outside", fields.fill),
+            ("problems", "; ".join(self.problems()) or "none"),
+        ]
+        return card(f"<code>{escape(repr(self))}</code>", table(("field", "value"), facts))
+
+    def __bytes__(self) -> bytes:
+        """Return the 128 bytes of the map, if its array has an address beyond a launch."""
+        if not isinstance(self.array, DeviceArray):
+            raise InvalidOperand(f"{self!r} has no address before a launch: make it over a DeviceArray")
+        return self.fields.encode()
+
+    @property
+    def box_bytes(self) -> int:
+        """The bytes that a copy completes at its mbarrier: those of the whole box."""
+        return self.fields.box_bytes
+
+    def problems(self) -> list[str]:
+        """Return the reasons for which the driver rejects this map, with the values that it expects."""
+        return self.fields.problems()
+
+    def memory(self, start: int = 0) -> Memory:
+        """Return the shared memory layout of a box: a matrix whose rows are the innermost axis.
+
+        With `interleave` a row is the copied part of one line of pixels, one slice of channels after the other.
+        """
+        return Memory(order="row", pitch=self.fields.shared_pitch, swizzle=self.fields.swizzle, start=start)
+
+    def descriptor(self, start: int = 0) -> Descriptor:
+        """Return the descriptor with which wgmma reads a box in shared memory, the innermost axis along K."""
+        row = self.fields.box_shape[0] * self.fields.element.bytes
+        if row != (self.fields.swizzle or GRANULE):
+            expected = self.fields.swizzle or GRANULE
+            raise InvalidOperand(f"expected a box whose rows have {expected} bytes, those of its swizzle, got {row}")
+        return Descriptor(start=start, stride=CORE_ROWS * row, swizzle=self.fields.swizzle)
+
+    def encode(self, address: int) -> bytes:
+        """Return the 128 bytes of the map for an array at an address; maps that the driver rejects raise an error."""
+        fields = replace(self.fields, address=_numbers("address", [address], 1)[0])
+        problems = fields.problems()
+        if problems:
+            raise InvalidOperand(f"{self!r} is no tensor map that the driver takes: {'; '.join(problems)}")
+        return fields.encode()
+
+
+def _tensor(
+    array: object,
+    host: NDArray[Any],
+    dims: Sequence[int] | None,
+    strides: Sequence[int] | None,
+    dtype: str | None,
+    interleave: int,
+) -> tuple[list[int], list[int], TensorElement]:
+    """Return the extents, the strides in bytes and the type of a tensor, in numpy's order, all within the array.
+
+    The innermost stride is an element, or with `interleave` the slice of channels of a pixel.
+    """
+    name = host.dtype.name if dtype is None else dtype
+    element = ELEMENT_TYPES.get(SAME_BYTES.get(name, name)) if isinstance(name, str) else None
+    if element is None:
+        known = ", ".join(ELEMENT_TYPES)
+        raise InvalidOperand(f"expected a dtype of {known} or one as wide (int8, float8_*), got {quote(name)}")
+    if dims is None and element.bytes != host.dtype.itemsize:
+        raise InvalidOperand(
+            f"expected elements of {host.dtype.itemsize} bytes as the array has, got {element.name}: give dims too"
+        )
+    shape = (
+        list(host.shape) if dims is None else _numbers("dims", dims, len(dims) if isinstance(dims, Sequence) else -1)
+    )
+    inner = interleave or element.bytes
+    if dims is None and interleave:
+        if not shape or shape[-1] * element.bytes != interleave:
+            last = shape[-1] * element.bytes if shape else 0
+            raise InvalidOperand(f"expected a last axis of {interleave} bytes, the channels of a slice, got {last}")
+        shape = shape[:-1]
+    if not 1 <= len(shape) <= 5:
+        raise InvalidOperand(f"expected an array of one to five axes, got {len(shape)}")
+    dense = [inner] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        dense[axis] = dense[axis + 1] * shape[axis + 1]
+    pitches = dense if strides is None else _numbers("strides", strides, len(shape))
+    if pitches[-1] != inner:
+        what = "a slice" if interleave else "an element"
+        raise InvalidOperand(f"expected the innermost stride to be {what} of {inner} bytes, got {pitches[-1]}")
+    if not isinstance(array, DeviceArray):
+        as_bytes(array, "the array of a tensor map")  # rejects arrays that are not contiguous
+    reach = sum((extent - 1) * pitch for extent, pitch in zip(shape, pitches, strict=True)) + inner
+    if min(shape) > 0 and reach > host.nbytes:
+        raise InvalidOperand(f"expected a tensor inside the array of {host.nbytes} bytes, got one that reaches {reach}")
+    return shape, pitches, element
+
+
+def _columns(box: Im2col, rank: int) -> Im2col:
+    """Return a checked im2col box in the driver's order, innermost axis first."""
+    lower, upper = (_numbers(name, getattr(box, name), max(0, rank - 2)) for name in ("lower", "upper"))
+    channels, pixels = (_numbers(name, [getattr(box, name)], 1)[0] for name in ("channels", "pixels"))
+    return Im2col(tuple(lower[::-1]), tuple(upper[::-1]), channels, pixels)
+
+
+def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    """Reject a value that is not one of the choices."""
+    if type(value) not in {int, str} or value not in choices:
+        raise InvalidOperand(f"expected {name} of {', '.join(map(str, choices))}, got {quote(value)}")
+
+
+def _numbers(name: str, values: object, count: int) -> list[int]:
+    """Return exactly `count` integers."""
+    items = list(values) if isinstance(values, Sequence) and not isinstance(values, str) else []
+    numbers = [int(item) for item in items if isinstance(item, int | np.integer) and not isinstance(item, bool)]
+    if len(numbers) != count or len(items) != count:
+        raise InvalidOperand(f"expected {name} as {count} integers, one for each axis, got {quote(values)}")
+    return numbers

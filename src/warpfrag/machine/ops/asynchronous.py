@@ -1,0 +1,260 @@
+"""Rows of the asynchronous data movement of sm_90: bulk copies, tensor maps, and access to the cluster.
+
+Each operation completes when it is issued: its mbarrier is notified at once, and committed bulk groups are empty.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from warpfrag.errors import ParseError
+from warpfrag.isa.tcgen05_spelling import read_qualifiers
+from warpfrag.machine.ir.actions import (
+    Action,
+    AsyncStore,
+    BulkCopy,
+    ClusterBarrier,
+    CodeFunction,
+    LaneOp,
+    NoOp,
+    Refused,
+    TensorCopy,
+    TensorMapCopy,
+    TensorMapReplace,
+    TensorThreadOp,
+    TensorWarpOp,
+)
+from warpfrag.machine.ir.attributes import Attributes
+from warpfrag.machine.ir.opcode import Modifier, OpcodeRow
+from warpfrag.machine.ir.scalar_types import (
+    B32,
+    B64,
+    BF16,
+    F16,
+    F32,
+    F64,
+    S32,
+    S64,
+    U32,
+    U64,
+    Codes,
+    Type,
+)  # fmt: skip
+from warpfrag.machine.ir.state_spaces import RANK_BITS, RANK_SHIFT, StateSpace
+from warpfrag.machine.ops.moving import CACHE_HINT, update_of
+from warpfrag.machine.ops.opcode_rows import optional, required, row
+from warpfrag.smem.tensor_map import REPLACED
+
+BULK = "PTX ISA, cp.async.bulk and cp.reduce.async.bulk: done when it is issued"
+TENSOR = "PTX ISA, cp.async.bulk.tensor; what bad coordinates do: measured on an H200"
+MAPS = "PTX ISA, tensormap.replace and tensormap.cp_fenceproxy"
+CLUSTERS = "PTX ISA, mapa, getctarank and barrier.cluster"
+MULTIMEM = "multimem needs a multicast object, which several GPUs map: one GPU is modelled"
+
+
+def reduction(name: str, ptx_type: Type, space: StateSpace) -> CodeFunction:
+    """Return the function that a bulk copy reduces with, from an old and a new element, that of `red`."""
+    return update_of(Attributes(name, "red", (ptx_type,), operation=name, space=space))
+
+
+def _bulk_copy(attributes: Attributes) -> BulkCopy:
+    target, source = attributes.destination or "global", attributes.origin or "global"
+    tells_mbarrier = target != "global"
+    if not attributes.operation:
+        return BulkCopy(target, source, tells_mbarrier, attributes.multicast)
+    ptx_type = attributes.types[0]
+    function = reduction(attributes.operation, ptx_type, "shared" if tells_mbarrier else "global")
+    return BulkCopy(target, source, tells_mbarrier, type=ptx_type, function=function)
+
+
+def _tensor_copy(attributes: Attributes) -> TensorCopy:
+    direction: Literal["load", "store"] = "store" if attributes.destination == "global" else "load"
+    return TensorCopy(
+        attributes.axes, direction, attributes.load_mode or "tile", attributes.multicast, attributes.operation or ""
+    )
+
+
+def _async_store(attributes: Attributes) -> AsyncStore:
+    ptx_type = attributes.types[0]
+    function = reduction(attributes.operation, ptx_type, "shared") if attributes.operation else None
+    return AsyncStore(ptx_type, attributes.vector, function, is_ordered=attributes.operation in {"inc", "dec"})
+
+
+def _replace(attributes: Attributes) -> TensorMapReplace:
+    field = attributes.map_field or ""
+    return TensorMapReplace(attributes.space, field, REPLACED[field].has_axis)
+
+
+def _map_address(attributes: Attributes) -> LaneOp:
+    """mapa: return the address with the rank of a block, relative to the own block."""
+    ptx_type = attributes.types[0]
+
+    def run(a: Codes, rank: Codes, own: Codes) -> Codes:
+        plain = a & a.dtype.type(~RANK_BITS & ((1 << ptx_type.bits) - 1))
+        return plain | (rank ^ own).astype(a.dtype) << a.dtype.type(RANK_SHIFT)
+
+    return LaneOp((ptx_type,), (ptx_type, U32, U32), run)
+
+
+def _block_rank(attributes: Attributes) -> LaneOp:
+    """getctarank: return the rank in an address, or that of the own block."""
+    ptx_type = attributes.types[0]
+
+    def run(a: Codes, own: Codes) -> Codes:
+        field = (a >> a.dtype.type(RANK_SHIFT)).astype(np.uint32) & np.uint32(0xFF)
+        return (field ^ own).astype(np.uint32)
+
+    return LaneOp((U32,), (ptx_type, U32), run)
+
+
+def _cluster_barrier(attributes: Attributes) -> ClusterBarrier:
+    return ClusterBarrier(waits=attributes.operation == "wait")
+
+
+def _nothing(_attributes: Attributes) -> NoOp:
+    return NoOp()
+
+
+def _refuse_multimem(_attributes: Attributes) -> Action:
+    return Refused(MULTIMEM)
+
+
+ASYNC: dict[str, Modifier] = {"asynchronous": required("async"), "bulk": required("bulk")}
+REDUCE: dict[str, Modifier] = {"reduces": required("reduce"), **ASYNC}
+MBARRIER, GROUP = required("mbarrier::complete_tx::bytes"), required("bulk_group")
+MULTICAST = optional("multicast::cluster")
+CLUSTER, CTA, GLOBAL = required("shared::cluster"), required("shared::cta"), required("global")
+LOADED = required("shared::cluster", "shared::cta")
+AXES = required("1d", "2d", "3d", "4d", "5d")
+TO_CLUSTER: dict[str, Modifier] = {**REDUCE, "destination": CLUSTER, "origin": CTA, "completion": MBARRIER}
+TO_GLOBAL: dict[str, Modifier] = {
+    **REDUCE, "destination": GLOBAL, "origin": CTA, "completion": GROUP, "cache_hint": CACHE_HINT,
+}  # fmt: skip
+REMOTE: dict[str, Modifier] = {
+    "asynchronous": required("async"), "ordering": optional("weak", "relaxed"), "scope": optional("cluster"),
+    "space": CLUSTER, "completion": MBARRIER,
+}  # fmt: skip
+MAPPED: dict[str, Modifier] = {"space": optional("shared::cluster")}
+ROWS: list[OpcodeRow] = [
+    row(
+        "cp", [], _bulk_copy, BULK, has_result=False, like=ASYNC,
+        destination=LOADED, origin=GLOBAL, completion=MBARRIER, multicast=MULTICAST, cache_hint=CACHE_HINT,
+    ),
+    row("cp", [], _bulk_copy, BULK, has_result=False, like=ASYNC, destination=CLUSTER, origin=CTA, completion=MBARRIER),
+    row(
+        "cp", [], _bulk_copy, BULK, has_result=False, like=ASYNC,
+        destination=GLOBAL, origin=CTA, completion=GROUP, cache_hint=CACHE_HINT,
+    ),
+    row(
+        "cp", [], _nothing, BULK, has_result=False, like=ASYNC,
+        prefetches=required("prefetch"), level2=required("L2"), origin=GLOBAL, cache_hint=CACHE_HINT,
+    ),
+    row(
+        "cp", [], _nothing, BULK, has_result=False, like=ASYNC,
+        group=required("commit_group", "wait_group"), reads=optional("read"),
+    ),
+    row(
+        "cp", [(B32, B64)], _bulk_copy, BULK, has_result=False, like=TO_CLUSTER,
+        operation=required("and", "or", "xor"),
+    ),
+    row("cp", [(U32, S32, U64)], _bulk_copy, BULK, has_result=False, like=TO_CLUSTER, operation=required("add")),
+    row("cp", [(U32, S32)], _bulk_copy, BULK, has_result=False, like=TO_CLUSTER, operation=required("min", "max")),
+    row("cp", [(U32,)], _bulk_copy, BULK, has_result=False, like=TO_CLUSTER, operation=required("inc", "dec")),
+    row("cp", [(B32, B64)], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL, operation=required("and", "or", "xor")),
+    row(
+        "cp", [(U32, S32, U64, F32, F64)], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL,
+        operation=required("add"),
+    ),
+    row(
+        "cp", [(F16, BF16)], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL, operation=required("add"),
+        noftz=required("noftz"),
+    ),
+    row(
+        "cp", [(U32, S32, U64, S64, F16, BF16)], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL,
+        operation=required("min", "max"),
+    ),
+    row("cp", [(U32,)], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL, operation=required("inc", "dec")),
+    row(
+        "cp", [], _tensor_copy, TENSOR, has_result=False, like=ASYNC, tensor=required("tensor"), axes=AXES,
+        destination=LOADED, origin=GLOBAL, load_mode=optional("tile", "im2col"), completion=MBARRIER,
+        multicast=MULTICAST, cache_hint=CACHE_HINT,
+    ),
+    row(
+        "cp", [], _tensor_copy, TENSOR, has_result=False, like=ASYNC, tensor=required("tensor"), axes=AXES,
+        destination=GLOBAL, origin=CTA, load_mode=optional("tile", "im2col_no_offs"), completion=GROUP,
+        cache_hint=CACHE_HINT,
+    ),
+    row(
+        "cp", [], _tensor_copy, TENSOR, has_result=False, like=REDUCE, tensor=required("tensor"), axes=AXES,
+        destination=GLOBAL, origin=CTA, operation=required("add", "min", "max", "inc", "dec", "and", "or", "xor"),
+        load_mode=optional("tile", "im2col_no_offs"), completion=GROUP, cache_hint=CACHE_HINT,
+    ),
+    row(
+        "cp", [], _nothing, TENSOR, has_result=False, like=ASYNC, prefetches=required("prefetch"),
+        tensor=required("tensor"), axes=AXES, level2=required("L2"), origin=GLOBAL,
+        load_mode=optional("tile", "im2col"), cache_hint=CACHE_HINT,
+    ),
+    row(
+        "st", [(B32, B64, U32, U64, S32, S64, F32, F64)], _async_store, BULK, has_result=False, like=REMOTE,
+        vector=optional("v2", "v4"),
+    ),
+    row("red", [(U32, S32, U64)], _async_store, BULK, has_result=False, like=REMOTE, operation=required("add")),
+    row("red", [(U32, S32)], _async_store, BULK, has_result=False, like=REMOTE, operation=required("min", "max")),
+    row("red", [(U32,)], _async_store, BULK, has_result=False, like=REMOTE, operation=required("inc", "dec")),
+    row("red", [(B32,)], _async_store, BULK, has_result=False, like=REMOTE, operation=required("and", "or", "xor")),
+    row(
+        "tensormap", [], _replace, MAPS, has_result=False, operation=required("replace"), load_mode=required("tile"),
+        map_field=required(*REPLACED), space=optional("global", "shared", "shared::cta"), map_bits=required("b1024"),
+        value_bits=required("b32", "b64"),
+    ),
+    row(
+        "tensormap", [], lambda _: TensorMapCopy(), MAPS, has_result=False, operation=required("cp_fenceproxy"),
+        any_words=True,
+    ),
+    row("mapa", [(U32, U64)], _map_address, CLUSTERS, like=MAPPED),
+    row("getctarank", [(U32, U64)], _block_rank, CLUSTERS, like=MAPPED),
+    row(
+        "barrier", [], _cluster_barrier, CLUSTERS, has_result=False, cluster=required("cluster"),
+        operation=required("arrive", "wait"), ordering=optional("release", "relaxed", "acquire"),
+        aligned=optional("aligned"),
+    ),
+    row("multimem", [], _refuse_multimem, MULTIMEM, has_result=False, any_words=True),
+]  # fmt: skip
+
+
+TENSOR_MEMORY = "PTX ISA, TensorCore 5th Generation Family Instructions"
+UNMODELLED = {
+    "decompress": "how a look-up table expands B is not published",
+    "selection": "which elements it keeps in which register is not published",
+}
+"""Qualifiers with which an instruction is not modelled, and the reason."""
+
+
+def _tensor_op(attributes: Attributes) -> Action:
+    """Return the action of a spelling: for one thread, or for a warp if it has .sync."""
+    try:
+        spelling = read_qualifiers(attributes.name.split(".")[1:])
+    except ParseError as error:
+        return Refused(str(error))
+    if spelling.problem:
+        return Refused(f"{attributes.name}: {spelling.problem}")
+    for group, reason in UNMODELLED.items():
+        if spelling.qualifier(group):
+            return Refused(f"{attributes.name} is not modelled: {reason}")
+    if spelling.kind == "ti16":
+        return Refused(f"{attributes.name} is not modelled: what kind::ti16 multiplies is not published")
+    return TensorWarpOp(spelling) if spelling.qualifier("sync") else TensorThreadOp(spelling)
+
+
+WITHOUT_RESULT = (
+    "mma", "st", "cp", "shift", "alloc", "dealloc", "relinquish_alloc_permit", "commit", "wait::ld", "wait::st",
+    "fence::before_thread_sync", "fence::after_thread_sync",
+)  # fmt: skip
+ROWS += [
+    row("tcgen05", [], _tensor_op, TENSOR_MEMORY, any_words=True, operation=required("ld")),
+    row(
+        "tcgen05", [], _tensor_op, TENSOR_MEMORY, has_result=False, any_words=True, operation=required(*WITHOUT_RESULT)
+    ),
+]

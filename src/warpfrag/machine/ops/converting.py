@@ -1,0 +1,228 @@
+"""Rows of cvt, cvt.pack, cvta and isspacep, and of mov."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from warpfrag.machine.ir.actions import LaneOp, Move, Refused
+from warpfrag.machine.ir.attributes import Attributes
+from warpfrag.machine.ir.opcode import OpcodeRow
+from warpfrag.machine.ir.scalar_types import (
+    B16,
+    B32,
+    B64,
+    B128,
+    BF16,
+    BF16X2,
+    E2M1X2,
+    E2M3X2,
+    E3M2X2,
+    E4M3X2,
+    E5M2X2,
+    F16,
+    F16X2,
+    F32,
+    F64,
+    PRED,
+    S8,
+    S16,
+    S32,
+    S64,
+    TF32,
+    U8,
+    U16,
+    U32,
+    U64,
+    UE8M0X2,
+    Codes,
+    Type,
+    container,
+    join,
+    signed,
+    split,
+)  # fmt: skip
+from warpfrag.machine.ir.state_spaces import CONSTANTS_BYTES, GLOBAL_MEMORY_MAPS, RANK_SHIFT, WINDOW_SIZE, WINDOWS
+from warpfrag.machine.ops.floating import style_of
+from warpfrag.machine.ops.opcode_rows import optional, required, row
+from warpfrag.machine.semantics import conversions as to
+from warpfrag.machine.semantics.floats import FloatModifiers
+
+INTEGERS = (U8, U16, U32, U64, S8, S16, S32, S64)
+FLOATS = (F16, BF16, F32, F64)
+NARROW = (E4M3X2, E5M2X2)
+NARROWER = (E2M3X2, E3M2X2, E2M1X2)
+WORDS = (B16, B32, B64, U16, U32, U64, S16, S32, S64, F32, F64)
+ISA = "PTX ISA, Data Movement and Conversion Instructions: cvt"
+MOVES = "PTX ISA, Data Movement and Conversion Instructions"
+
+
+def _integer(attributes: Attributes) -> LaneOp:
+    target, source = attributes.types
+    sat = attributes.sat
+    return LaneOp((target,), (source,), lambda a: to.integer_to_integer(a, source, target, sat=sat), extends=True)
+
+
+def _from_integer(attributes: Attributes) -> LaneOp:
+    target, source = attributes.types
+    mode = attributes.rounding or "rn"
+
+    def run(a: Codes) -> Codes:
+        codes = to.integer_to_float(a, source, target.element, mode)
+        return (
+            to.float_to_float(codes, target.element, target.element, FloatModifiers(sat=True))
+            if attributes.sat
+            else codes
+        )
+
+    return LaneOp((target,), (source,), run)
+
+
+def _to_integer(attributes: Attributes) -> LaneOp:
+    target, source = attributes.types
+    mode, ftz = attributes.integral or "rzi", attributes.ftz
+    return LaneOp(
+        (target,), (source,), lambda a: to.float_to_integer(a, source.element, target, mode, ftz=ftz), extends=True
+    )
+
+
+def _float(attributes: Attributes) -> LaneOp:
+    target, source = attributes.types
+    style = FloatModifiers(
+        attributes.integral or attributes.rounding or "rn",
+        ftz=attributes.ftz, sat=attributes.sat, relu=attributes.relu,
+    )  # fmt: skip
+    if target.element == source.element and not attributes.integral:
+        plain = FloatModifiers("rn", ftz=style.ftz, sat=style.sat, relu=style.relu)
+        return LaneOp((target,), (source,), lambda a: to.float_to_float(a, source.element, target.element, plain))
+    satfinite = attributes.satfinite
+    return LaneOp(
+        (target,),
+        (source,),
+        lambda a: to.float_to_float(a, source.element, target.element, style, satfinite=satfinite),
+    )
+
+
+def _tf32(attributes: Attributes) -> LaneOp:
+    mode, satfinite, relu = attributes.rounding or "rna", attributes.satfinite, attributes.relu
+    return LaneOp((B32,), (F32,), lambda a: to.to_tf32(a, mode, satfinite=satfinite, relu=relu))
+
+
+def _pack_pair(attributes: Attributes) -> LaneOp:
+    """Convert two f32 to a pair; the first is the upper part."""
+    target, source = attributes.types
+    style, satfinite = style_of(attributes), attributes.satfinite
+
+    def run(a: Codes, b: Codes) -> Codes:
+        return _join(
+            [to.float_to_float(v, source.element, target.element, style, satfinite=satfinite) for v in (b, a)], target
+        )
+
+    return LaneOp((target,), (source, source), run)
+
+
+def _repack(attributes: Attributes) -> LaneOp:
+    """Convert a pair to a pair of another format."""
+    target, source = attributes.types
+    style, satfinite = style_of(attributes), attributes.satfinite
+
+    def run(a: Codes) -> Codes:
+        pieces = split(a, source.parts, source.part_bits)
+        return _join(
+            [to.float_to_float(v, source.element, target.element, style, satfinite=satfinite) for v in pieces], target
+        )
+
+    return LaneOp((target,), (source,), run)
+
+
+def _join(pieces: list[Codes], target: Type) -> Codes:
+    return join([piece.astype(container(target.part_bits)) for piece in pieces], target.part_bits)
+
+
+def _saturate_pack(attributes: Attributes) -> LaneOp:
+    """cvt.pack: clamp two integers and join them, with c above them."""
+    kind, bits = attributes.narrow or ("u", 16)
+    low, high = to.limits(kind, bits)
+
+    def run(a: Codes, b: Codes, c: Codes | None = None) -> Codes:
+        lower, upper = (np.clip(signed(v).astype(np.int64), low, high).astype(np.uint64) for v in (b, a))
+        mask = np.uint64((1 << bits) - 1)
+        total = (lower & mask) | (upper & mask) << np.uint64(bits)
+        if c is not None:
+            total |= c.astype(np.uint64) << np.uint64(2 * bits)
+        return total.astype(np.uint32)
+
+    sources = (S32, S32, B32) if attributes.operand_count == 4 else (S32, S32)
+    return LaneOp((B32,), sources, run)
+
+
+def _to_generic(attributes: Attributes) -> LaneOp | Refused:
+    window = np.uint64(WINDOWS[attributes.space])
+    if window and attributes.types[0].bits == 32:
+        return Refused(f"{attributes.name}: generic addresses of 32 bits are modelled for .global and .const only")
+    shift: Callable[[Codes], Codes] = (lambda a: a - window) if attributes.to_space else (lambda a: a + window)
+    return LaneOp((attributes.types[0],), (attributes.types[0],), shift)
+
+
+def _is_in_space(attributes: Attributes) -> LaneOp:
+    """Return True if an address is in a space; as on an H200, entry parameters are also global, constants are not."""
+
+    def is_in(a: Codes, ranges: list[tuple[int, int]]) -> Codes:
+        return np.logical_or.reduce([(a >= np.uint64(start)) & (a < np.uint64(start + size)) for start, size in ranges])
+
+    windows = {space: [(start, WINDOW_SIZE)] for space, start in WINDOWS.items() if start}
+    windows["shared"] = [(WINDOWS["shared"], 1 << RANK_SHIFT)]  # of the own block
+    windows["const"] = [(memory_map.constants, CONSTANTS_BYTES) for memory_map in GLOBAL_MEMORY_MAPS.values()]
+    if attributes.space == "global":
+        others = windows["shared"] + windows["local"] + windows["const"]
+        return LaneOp((PRED,), (B64,), lambda a: ~is_in(a, others))
+    ranges = windows[attributes.space]
+
+    def run(a: Codes) -> Codes:
+        return is_in(a, ranges)
+
+    return LaneOp((PRED,), (B64,), run)
+
+
+def _move(attributes: Attributes) -> Move:
+    return Move(attributes.types[0])
+
+
+NEAREST, RELU, SAT, FTZ = required("rn"), optional("relu"), optional("sat"), optional("ftz")
+ROUNDING = ("rn", "rz", "rm", "rp")
+INTEGRAL = required("rni", "rzi", "rmi", "rpi")
+SATFINITE = optional("satfinite")
+PACKS, CLAMPED = required("pack"), required("sat")
+SPACE = required("global", "shared", "shared::cta", "shared::cluster", "local", "const", "param", "param::entry")
+ROWS: list[OpcodeRow] = [
+    row("cvt", [INTEGERS, INTEGERS], _integer, ISA, sat=SAT),
+    row("cvt", [FLOATS, INTEGERS], _from_integer, ISA, rounding=required(*ROUNDING), sat=SAT),
+    row("cvt", [INTEGERS, FLOATS], _to_integer, ISA, integral=INTEGRAL, ftz=FTZ, sat=SAT),
+    row("cvt", [FLOATS, FLOATS], _float, ISA, rounding=optional(*ROUNDING), ftz=FTZ, sat=SAT),
+    row("cvt", [FLOATS, FLOATS], _float, ISA, integral=INTEGRAL, ftz=FTZ, sat=SAT),
+    row("cvt", [(F16, BF16), (F32,)], _float, ISA, rounding=required("rn", "rz"), relu=RELU, satfinite=SATFINITE),
+    row("cvt", [(TF32,), (F32,)], _tf32, ISA, rounding=required("rna", "rn", "rz"), satfinite=SATFINITE, relu=RELU),
+    row(
+        "cvt", [(F16X2, BF16X2), (F32,)], _pack_pair, ISA,
+        rounding=required("rn", "rz"), relu=RELU, satfinite=SATFINITE,
+    ),
+    row(
+        "cvt", [(*NARROW, *NARROWER), (F32,)], _pack_pair, ISA,
+        rounding=NEAREST, satfinite=required("satfinite"), relu=RELU,
+    ),
+    row("cvt", [NARROW, (F16X2,)], _repack, ISA, rounding=NEAREST, satfinite=required("satfinite"), relu=RELU),
+    row("cvt", [(F16X2,), (*NARROW, *NARROWER)], _repack, ISA, rounding=NEAREST, relu=RELU),
+    row("cvt", [(UE8M0X2,), (F32,)], _pack_pair, ISA, rounding=required("rz", "rp"), satfinite=SATFINITE),
+    row("cvt", [(UE8M0X2,), (BF16X2,)], _repack, ISA, rounding=required("rz", "rp"), satfinite=SATFINITE),
+    row("cvt", [(BF16X2,), (UE8M0X2,)], _repack, ISA, rounding=NEAREST),
+    row("cvt", [(S32,)], _saturate_pack, f"{ISA}.pack", packs=PACKS, sat=CLAMPED, narrow=required("u16", "s16")),
+    row(
+        "cvt", [(S32,), (B32,)], _saturate_pack, f"{ISA}.pack",
+        packs=PACKS, sat=CLAMPED, narrow=required("u8", "s8", "u4", "s4", "u2", "s2"),
+    ),
+    row("cvta", [(U64, U32)], _to_generic, MOVES, to_space=optional("to"), space=SPACE),
+    row("isspacep", [], _is_in_space, MOVES, space=SPACE),
+    row("mov", [(PRED, B128, *WORDS, F16, BF16)], _move, MOVES),
+    row("mov", [WORDS], _move, MOVES, vector=required("v2", "v4")),
+]  # fmt: skip

@@ -1,0 +1,274 @@
+"""Rows of the memory instructions: loads, stores, atomics, asynchronous copies, mbarriers, prefetches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from warpfrag.machine.ir.actions import (
+    Allocate,
+    AsyncCopy,
+    Atomic,
+    CodeFunction,
+    LaneOp,
+    MemoryBarrier,
+    MemoryLoad,
+    MemoryStore,
+    NoOp,
+)
+from warpfrag.machine.ir.attributes import Attributes
+from warpfrag.machine.ir.opcode import Modifier, OpcodeRow, Types
+from warpfrag.machine.ir.scalar_types import (
+    B8,
+    B16,
+    B32,
+    B64,
+    B128,
+    BF16,
+    BF16X2,
+    F16,
+    F16X2,
+    F32,
+    F64,
+    S8,
+    S16,
+    S32,
+    S64,
+    U8,
+    U16,
+    U32,
+    U64,
+    Codes,
+    Type,
+)  # fmt: skip
+from warpfrag.machine.ops.integer import by_parts
+from warpfrag.machine.ops.opcode_rows import optional, required, row
+from warpfrag.machine.semantics import floats, integers
+from warpfrag.machine.semantics.floats import FloatModifiers
+
+ISA = "PTX ISA, Data Movement and Conversion Instructions"
+ATOMS = "PTX ISA, Parallel Synchronization and Communication Instructions: atom, red"
+ASYNC = "PTX ISA, cp.async: done when it is issued"
+BARRIERS = "PTX ISA, mbarrier"
+
+
+def _wide(attributes: Attributes) -> tuple[Type, int]:
+    """Return the type and number of the elements that are moved: 128 bits are two halves."""
+    ptx_type, count = attributes.types[0], attributes.vector
+    return (B64, 2 * count) if ptx_type.bits == 128 else (ptx_type, count)
+
+
+def _load(attributes: Attributes) -> MemoryLoad:
+    polls = attributes.ordering in {"relaxed", "acquire", "volatile"}
+    return MemoryLoad(attributes.space, *_wide(attributes), polls)
+
+
+def _store(attributes: Attributes) -> MemoryStore:
+    return MemoryStore(attributes.space, *_wide(attributes))
+
+
+def _global_sum(ptx_type: Type) -> CodeFunction:
+    """Sums in global memory, by the unit in L2: f32 flushes subnormals; an f64 NaN is kept, the operand's first.
+
+    (Measured on an H200.)
+    """
+    style = FloatModifiers(ftz=ptx_type.element == "f32")
+
+    def run(a: Codes, b: Codes) -> Codes:
+        result = floats.add(ptx_type.element, style, a, b)
+        if ptx_type.element != "f64":
+            return result
+        return np.where(floats.is_nan(b, "f64"), b, np.where(floats.is_nan(a, "f64"), a, result))
+
+    return by_parts(ptx_type, run)
+
+
+def _loop_sum(ptx_type: Type) -> CodeFunction:
+    """Sums in shared and local memory: a loop around cas, with memory as the second operand of an ordinary add."""
+    return by_parts(ptx_type, lambda a, b: floats.add(ptx_type.element, FloatModifiers(), b, a))
+
+
+def _increment(a: Codes, b: Codes) -> Codes:
+    return np.where(a >= b, a.dtype.type(0), a + a.dtype.type(1))
+
+
+def _decrement(a: Codes, b: Codes) -> Codes:
+    return np.where((a == 0) | (a > b), b, a - a.dtype.type(1))
+
+
+def _compare_and_swap(a: Codes, b: Codes, c: Codes) -> Codes:
+    return np.where((a == b).all(axis=-1, keepdims=True), c, a)  # all of 128 bits at once
+
+
+def update_of(attributes: Attributes) -> CodeFunction:
+    """Return the function that computes the new value from the old one and the operands."""
+    ptx_type, name = attributes.types[0], attributes.operation or ""
+    if name in {"min", "max"} and ptx_type.is_float:
+        return by_parts(
+            ptx_type, lambda a, b: floats.extreme(ptx_type.element, FloatModifiers(), a, b, largest=name == "max")
+        )
+    if name in {"min", "max"}:
+        pick = np.minimum if name == "min" else np.maximum
+        return lambda a, b: pick(integers.values_of(a, ptx_type.kind), integers.values_of(b, ptx_type.kind)).view(
+            a.dtype
+        )
+    if name == "add" and ptx_type.is_float:
+        return _global_sum(ptx_type) if attributes.space in {"global", "generic"} else _loop_sum(ptx_type)
+    plain: dict[str, CodeFunction] = {
+        "add": np.add,
+        "and": np.bitwise_and,
+        "or": np.bitwise_or,
+        "xor": np.bitwise_xor,
+        "exch": lambda _, b: b,
+        "inc": _increment,
+        "dec": _decrement,
+        "cas": _compare_and_swap,
+    }
+    return plain[name]
+
+
+def _atomic(attributes: Attributes) -> Atomic:
+    kind, count = _wide(attributes)
+    returns, name = attributes.opcode == "atom", attributes.operation or ""
+    in_window = _loop_sum(kind) if name == "add" and kind.is_float else None
+    return Atomic(attributes.space, kind, count, name, update_of(attributes), returns, kind.is_float, in_window)
+
+
+def _atomics(opcode: str, updates: Sequence[tuple[tuple[str, ...], Types]], *, has_result: bool) -> list[OpcodeRow]:
+    """Return the rows of atom or red, by the operations that each type has."""
+    return [
+        row(opcode, [types], _atomic, ATOMS, has_result=has_result, operation=required(*names), like=ATOMIC)
+        for names, types in updates
+    ]
+
+
+def _copy(attributes: Attributes) -> AsyncCopy:
+    return AsyncCopy(0, attributes.operand_count)
+
+
+def _nothing(_attributes: Attributes) -> NoOp:
+    return NoOp()
+
+
+def _allocate(_attributes: Attributes) -> Allocate:
+    return Allocate()
+
+
+def _copy_word(_attributes: Attributes) -> LaneOp:
+    return LaneOp((B64,), (B64,), lambda a: a)
+
+
+def _policy(_attributes: Attributes) -> LaneOp:
+    return LaneOp((B64,), (), lambda: np.zeros((1, 1), np.uint64))
+
+
+def _barrier(attributes: Attributes) -> MemoryBarrier:
+    name = attributes.operation or ""
+    return MemoryBarrier(
+        name,
+        attributes.space,
+        parity=attributes.parity,
+        waits=name in {"try_wait", "test_wait"},
+        transaction="expect_tx" in {attributes.arrival, name},
+        drops=name == "arrive_drop",
+        completes=attributes.arrival != "noComplete",
+    )
+
+
+def _copy_arrives(attributes: Attributes) -> MemoryBarrier:
+    return MemoryBarrier("copies", attributes.space, counts=attributes.noinc)
+
+
+MOVED = (
+    B8, B16, B32, B64, U8, U16, U32, U64, S8, S16, S32, S64, F32, F64, F16, BF16, F16X2, BF16X2, B128,
+)  # fmt: skip
+SHARED = ("shared", "shared::cta", "shared::cluster")
+SCOPE = optional("cta", "cluster", "gpu", "sys")
+CACHE_HINT = optional("L2::cache_hint")
+PREFETCH = optional("L2::64B", "L2::128B", "L2::256B")
+VECTOR = optional("v2", "v4", "v8")
+MEMORY: dict[str, Modifier] = {
+    "space": optional("global", *SHARED, "local", "param", "param::entry", "param::func", "const"),
+    "memory_mapped": optional("mmio"),
+    "ordering": optional("weak", "relaxed", "acquire", "release", "acq_rel", "volatile"),
+    "scope": SCOPE,
+    "cache": optional("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc"),
+    "level1": optional(
+        "L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate"
+    ),
+    "level2": optional("L2::evict_normal", "L2::evict_first", "L2::evict_last"),
+    "prefetch": PREFETCH,
+    "cache_hint": CACHE_HINT,
+    "vector": VECTOR,
+    "coherent": optional("nc"),
+    "unified": optional("unified"),
+}
+STORED = MEMORY | {"space": optional("global", *SHARED, "local", "param", "param::func")}
+ATOMIC: dict[str, Modifier] = {
+    "ordering": optional("relaxed", "acquire", "release", "acq_rel"),
+    "scope": SCOPE,
+    "space": optional("global", *SHARED),
+    "cache_hint": CACHE_HINT,
+    "noftz": optional("noftz"),
+    "vector": VECTOR,
+}
+UPDATES = (
+    (("and", "or", "xor"), (B32, B64)),
+    (("add",), (U32, S32, U64, S64, F32, F64, F16, F16X2, BF16, BF16X2)),
+    (("min", "max"), (U32, S32, U64, S64, F16, F16X2, BF16, BF16X2)),
+    (("inc", "dec"), (U32,)),
+)
+EXCHANGES = ((("cas",), (B16, B32, B64, B128)), (("exch",), (B32, B64, B128)))
+ARRIVAL: dict[str, Modifier] = {
+    "ordering": optional("release", "relaxed", "acquire"),
+    "scope": optional("cta", "cluster"),
+    "space": optional(*SHARED),
+    "b64": required("b64"),
+}
+ROWS: list[OpcodeRow] = [
+    row("ld", [MOVED], _load, ISA, like=MEMORY),
+    row("ldu", [MOVED], _load, ISA, like=MEMORY),
+    row("st", [MOVED], _store, ISA, has_result=False, like=STORED),
+    *_atomics("atom", (*UPDATES, *EXCHANGES), has_result=True),
+    *_atomics("red", UPDATES, has_result=False),
+    row(
+        "cp", [], _copy, ASYNC, has_result=False,
+        asynchronous=required("async"), cache=required("ca", "cg"),
+        to=required("shared", "shared::cta"), source=required("global"), cache_hint=CACHE_HINT, prefetch=PREFETCH,
+    ),
+    row(
+        "cp", [], _nothing, ASYNC, has_result=False, asynchronous=required("async"),
+        group=required("commit_group", "wait_group", "wait_all"),
+    ),
+    row(
+        "cp", [], _copy_arrives, BARRIERS, has_result=False,
+        asynchronous=required("async"), mbarrier=required("mbarrier"),
+        arrive=required("arrive"), noinc=optional("noinc"), space=optional(*SHARED), b64=required("b64"),
+    ),
+    row(
+        "mbarrier", [], _barrier, BARRIERS, has_result=False, operation=required("init", "inval"),
+        space=optional(*SHARED), b64=required("b64"),
+    ),
+    row(
+        "mbarrier", [], _barrier, BARRIERS, has_result=False,
+        operation=required("expect_tx", "complete_tx"), like=ARRIVAL,
+    ),
+    row(
+        "mbarrier", [], _barrier, BARRIERS, operation=required("arrive", "arrive_drop"),
+        arrival=optional("expect_tx", "noComplete"), like=ARRIVAL,
+    ),
+    row(
+        "mbarrier", [], _barrier, BARRIERS, operation=required("test_wait", "try_wait"),
+        parity=optional("parity"), like=ARRIVAL,
+    ),
+    row("mbarrier", [], _barrier, BARRIERS, operation=required("pending_count"), b64=required("b64")),
+    row("alloca", [(U64,)], _allocate, f"{ISA}: the places of the stack are our own"),
+    row("stacksave", [(U64,)], _copy_word, ISA),
+    row("stackrestore", [(U64,)], _copy_word, ISA),
+    row("prefetch", [], _nothing, ISA, has_result=False, any_words=True),
+    row("prefetchu", [], _nothing, ISA, has_result=False, any_words=True),
+    row("applypriority", [], _nothing, ISA, has_result=False, any_words=True),
+    row("discard", [], _nothing, ISA, has_result=False, any_words=True),
+    row("createpolicy", [], _policy, f"{ISA}: a policy changes no value", any_words=True),
+]  # fmt: skip

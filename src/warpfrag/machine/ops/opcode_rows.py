@@ -1,0 +1,90 @@
+"""The rows of the opcode table, and the matching of an instruction's qualifiers with them.
+
+The words after an opcode are types and modifiers; an assembler takes the modifiers in one order only, here any order
+is accepted. `program.opcode` describes the columns of a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+
+from warpfrag.machine.ir.attributes import Attributes
+from warpfrag.machine.ir.opcode import HINTS, Binder, Level, Modifier, OpcodeRow, Types
+from warpfrag.machine.ir.scalar_types import TYPES, Type
+
+FLAGS = {item.name for item in fields(Attributes) if item.type == "bool"}
+
+
+def optional(*words: str) -> Modifier:
+    """Return a modifier that may be left out."""
+    return Modifier(words, is_required=False)
+
+
+def required(*words: str) -> Modifier:
+    """Return a modifier that is required."""
+    return Modifier(words, is_required=True)
+
+
+def row(
+    opcode: str,
+    types: Sequence[Types],
+    bind: Binder,
+    source: str,
+    /,
+    *,
+    level: Level = "specified",
+    has_result: bool = True,
+    may_contract: bool = False,
+    any_words: bool = False,
+    cases: int = 0,
+    implies: Mapping[str, object] | None = None,
+    like: Mapping[str, Modifier] | None = None,
+    **modifiers: Modifier,
+) -> OpcodeRow:
+    """Return a table row; modifiers are by name, in the order that an assembler takes, followed by those of `like`."""
+    return OpcodeRow(
+        opcode, tuple(types), {**modifiers, **(like or {})}, bind, source,
+        level, has_result, may_contract, any_words, cases, implies or {},
+    )  # fmt: skip
+
+
+def attribute(name: str, word: str) -> object:
+    """Return the typed value that a word gives an attribute.
+
+    >>> attribute("ftz", "ftz"), attribute("vector", "v4"), attribute("space", "shared::cta"), attribute("half", "hi")
+    (True, 4, 'shared', 'hi')
+    """
+    if name in FLAGS:
+        return word != "clamp"
+    if name == "vector":
+        return int(word.removeprefix("v"))
+    if name == "axes":
+        return int(word.removesuffix("d"))
+    if name in {"space", "destination", "origin"}:
+        return "cluster" if word == "shared::cluster" else word.partition("::")[0]
+    if name == "narrow":
+        return word[0], int(word[1:])
+    return word
+
+
+def match(candidate: OpcodeRow, name: str, operand_count: int) -> Attributes | str:
+    """Return the attributes of an instruction that matches a row, or the words that do not match."""
+    types: list[Type] = []
+    words: dict[str, str] = {}
+    for word in name.split(".")[1:]:
+        free = (key for key, choice in candidate.modifiers.items() if word in choice.words and key not in words)
+        key = next(free, None)
+        if key is not None:
+            words[key] = word
+        elif len(types) < len(candidate.types) and TYPES.get(word) in candidate.types[len(types)]:
+            types.append(TYPES[word])
+        elif not candidate.any_words:
+            return f".{word}"
+    if len(types) < len(candidate.types):
+        return f"no .{' .'.join(sorted(kind.name for kind in candidate.types[len(types)]))}"
+    missing = [key for key, choice in sorted(candidate.modifiers.items()) if choice.is_required and key not in words]
+    if missing:
+        return f"none of .{' .'.join(sorted(candidate.modifiers[missing[0]].words))}"
+    values = {key: attribute(key, word) for key, word in words.items() if key not in HINTS}
+    return Attributes(name, candidate.opcode, tuple(types), operand_count, **{**candidate.implies, **values})  # type: ignore[arg-type] # checked by field name when the row is made

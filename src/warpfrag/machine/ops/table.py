@@ -1,0 +1,101 @@
+"""The whole opcode table, and the lookup of an instruction's row."""
+
+from __future__ import annotations
+
+import gzip
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from warpfrag.machine.ir.attributes import Attributes
+from warpfrag.machine.ir.opcode import DecodedOpcode, OpcodeRow
+from warpfrag.machine.ir.state_spaces import StateSpace
+from warpfrag.machine.ops import (
+    asynchronous,
+    comparing,
+    converting,
+    cooperating,
+    floating,
+    integer,
+    moving,
+    texture_opcodes,
+    video,
+)
+from warpfrag.machine.ops.opcode_rows import match
+
+MAX_KEPT = 200  # longest opcode whose decoding is cached, in characters
+ROWS: dict[str, list[OpcodeRow]] = defaultdict(list)
+_MODULES = (
+    integer, floating, comparing, converting, moving, cooperating, video, texture_opcodes, asynchronous,
+)  # fmt: skip
+for _module in _MODULES:
+    for _row in _module.ROWS:
+        ROWS[_row.opcode].append(_row)
+
+
+def find(name: str, operand_count: int) -> DecodedOpcode:
+    """Decode an opcode: the first row that takes all its words; if there is none, the reason names the mismatch."""
+    return _decode(name, operand_count) if len(name) > MAX_KEPT else _find_kept(name, operand_count)
+
+
+def _decode(name: str, operand_count: int) -> DecodedOpcode:
+    opcode = name.partition(".")[0]
+    attributes = Attributes(name, opcode, operand_count=operand_count)
+    if opcode not in ROWS:
+        from difflib import get_close_matches
+
+        near = get_close_matches(opcode[:20], ROWS, n=1)
+        nearest = f"; nearest: {near[0]}" if near else ""
+        reason = f"{name} is not modelled: {opcode} is not an opcode of the PTX machine{nearest}"
+        return DecodedOpcode(None, attributes, reason)
+    misfit = ""
+    for candidate in ROWS[opcode]:
+        matched = match(candidate, name, operand_count)
+        if isinstance(matched, Attributes):
+            return DecodedOpcode(candidate, matched)
+        misfit = matched  # the row that matched furthest has the best message
+    return DecodedOpcode(None, attributes, f"{name} is not modelled: {opcode} is not known with {misfit}")
+
+
+_find_kept = lru_cache(4096)(_decode)
+
+
+def rebind(opcode: DecodedOpcode, space: StateSpace) -> DecodedOpcode:
+    """Return the same opcode for an address in a different state space than the one written."""
+    return _find_in_space(opcode.attributes.name, opcode.attributes.operand_count, space)
+
+
+@lru_cache(4096)
+def _find_in_space(name: str, operand_count: int, space: StateSpace) -> DecodedOpcode:
+    """Cache the result, like `find`: a kernel has thousands of instructions, but tens of opcodes."""
+    opcode = find(name, operand_count)
+    return replace(opcode, attributes=replace(opcode.attributes, space=space))
+
+
+TABLE = Path(__file__).parent / "compared.txt.gz"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Spellings that were compared with a GPU, with equal results throughout."""
+
+    gpu: str
+    driver: str
+    arch: str
+    threads: int
+    spellings: frozenset[str]
+
+
+@lru_cache(1)
+def compared() -> Compared:
+    """Return the list, read once."""
+    head, *names = gzip.decompress(TABLE.read_bytes()).decode("ascii").splitlines()
+    gpu, driver, arch, threads = head.split(",")
+    return Compared(gpu, driver, arch, int(threads), frozenset(names))
+
+
+def packed(table: Compared) -> bytes:
+    """Return the list in its file format."""
+    head = f"{table.gpu},{table.driver},{table.arch},{table.threads}"
+    return gzip.compress("\n".join([head, *sorted(table.spellings), ""]).encode("ascii"), 9, mtime=0)

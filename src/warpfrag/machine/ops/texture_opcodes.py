@@ -1,0 +1,86 @@
+"""Rows of textures and surfaces, by the handles that CUDA calls cudaTextureObject_t and cudaSurfaceObject_t.
+
+PTX does not specify the texture unit to the last bit: `semantics.textures` reproduces an H200. The result type only
+says how a program uses the value: the unit does no conversion for it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warpfrag.machine.ir.actions import (
+    CodeFunction,
+    Refused,
+    SurfaceLoad,
+    SurfaceReduction,
+    SurfaceStore,
+    TextureFetch,
+)
+from warpfrag.machine.ir.attributes import Attributes
+from warpfrag.machine.ir.opcode import Modifier, OpcodeRow
+from warpfrag.machine.ir.scalar_types import B8, B16, B32, B64, F32, S32, S64, U32, U64, Codes
+from warpfrag.machine.ops.opcode_rows import optional, required, row
+from warpfrag.machine.semantics.integers import values_of
+
+UNIT = "the texture unit of an H200, compared with `tools.textures`"
+SURFACES = "PTX ISA, Surface Instructions"
+SAMPLED, GATHERED = 358_912, 27_648  # threads of tex and of tld4 with the same results as on an H200
+RESULTS = (F32, S32, U32)
+STORED = (B8, B16, B32, B64)
+GEOMETRY = required("1d", "2d", "3d", "a1d", "a2d")
+OPERANDS = {None: 2, "base": 2, "level": 3, "grad": 4}  # without offsets and depths to compare with
+ACCESS: dict[str, Modifier] = {
+    "unformatted": required("b"),
+    "geometry": GEOMETRY,
+    "vector": optional("v2", "v4"),
+    "boundary": required("trap", "clamp", "zero"),
+}
+REDUCTION = {**ACCESS, "geometry": required("1d", "2d", "3d"), "vector": optional()}
+UPDATES: dict[str, CodeFunction] = {
+    "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
+}  # fmt: skip
+
+
+def _fetch(attributes: Attributes) -> TextureFetch | Refused:
+    if attributes.operand_count != OPERANDS[attributes.lod]:
+        return Refused(f"{attributes.name} is not modelled with an offset or a depth to compare with")
+    if attributes.lod is not None and attributes.types[1] == S32:
+        return Refused(f"{attributes.name} is not modelled: a level at integer coordinates")
+    return TextureFetch(attributes.geometry, attributes.types[1], attributes.lod, attributes.channel)
+
+
+def _load(attributes: Attributes) -> SurfaceLoad:
+    return SurfaceLoad(attributes.geometry, attributes.types[0], attributes.vector, attributes.boundary)
+
+
+def _store(attributes: Attributes) -> SurfaceStore:
+    return SurfaceStore(attributes.geometry, attributes.types[0], attributes.vector, attributes.boundary)
+
+
+def _reduce(attributes: Attributes) -> SurfaceReduction:
+    ptx_type, update = attributes.types[0], UPDATES[attributes.operation or ""]
+
+    def run(a: Codes, b: Codes) -> Codes:
+        return update(values_of(a, ptx_type.kind), values_of(b, ptx_type.kind)).view(a.dtype)
+
+    return SurfaceReduction(attributes.geometry, ptx_type, attributes.boundary, run)
+
+
+ROWS: list[OpcodeRow] = [
+    row(
+        "tex", [RESULTS, (F32, S32)], _fetch, UNIT, level="measured", cases=SAMPLED,
+        lod=optional("base", "level", "grad"), geometry=GEOMETRY, vector=required("v4"),
+    ),
+    row(
+        "tld4", [RESULTS, (F32,)], _fetch, UNIT, level="measured", cases=GATHERED,
+        channel=required("r", "g", "b", "a"), geometry=required("2d"), vector=required("v4"),
+    ),
+    row("suld", [STORED], _load, SURFACES, like=ACCESS),
+    row("sust", [STORED], _store, SURFACES, has_result=False, like=ACCESS),
+    row(
+        "sured", [(U32, S32, U64, S64)], _reduce, SURFACES, has_result=False,
+        operation=required("add"), like=REDUCTION,
+    ),
+    row("sured", [(U32, S32)], _reduce, SURFACES, has_result=False, operation=required("min", "max"), like=REDUCTION),
+    row("sured", [(B32,)], _reduce, SURFACES, has_result=False, operation=required("and", "or"), like=REDUCTION),
+]  # fmt: skip

@@ -1,0 +1,185 @@
+"""Rows of the video instructions.
+
+The SIMD ones compute two halves or four bytes of a register at once (such as CUDA's __vabsdiffu4). The scalar ones take
+one byte, one half or all of each source, `%r1.b2`, and then apply a second operation with c, or put their result into a
+part of c. No GPU since Maxwell has them: ptxas emits sequences of other instructions, which do not always match the
+manual. The results here are those of an H200; if they follow no known rule, an instruction is rejected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from warpfrag.machine.ir.actions import LaneOp, Refused
+from warpfrag.machine.ir.attributes import Attributes
+from warpfrag.machine.ir.opcode import OpcodeRow
+from warpfrag.machine.ir.scalar_types import B32, S32, U32, Codes, Type
+from warpfrag.machine.ops.opcode_rows import optional, required, row
+from warpfrag.machine.semantics.integers import COMPARE
+
+ISA = "PTX ISA, Video Instructions"
+SEQUENCE = f"{ISA}: what ptxas 13.0 makes of it for sm_90"
+CASES = 128  # threads of each spelling on an H200
+EITHER = (U32, S32)
+OPERATIONS: dict[str, Callable[[Codes, Codes], Codes]] = {
+    "vadd": np.add,
+    "vsub": np.subtract,
+    "vavrg": lambda a, b: (a + b + (a + b >= 0)) >> 1,
+    "vabsdiff": lambda a, b: np.abs(a - b),
+    "vmin": np.minimum,
+    "vmax": np.maximum,
+}
+
+
+def _parts(codes: Codes, count: int, ptx_type: Type) -> list[Codes]:
+    """Return the parts of registers as numbers, low bits first."""
+    bits = 32 // count
+    parts = [codes.astype(np.int64) >> bits * part & ((1 << bits) - 1) for part in range(count)]
+    return [part - ((part >> (bits - 1)) << bits) for part in parts] if ptx_type.kind == "s" else parts
+
+
+def _limits(ptx_type: Type, bits: int) -> tuple[int, int]:
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if ptx_type.kind == "s" else (0, (1 << bits) - 1)
+
+
+def _by_parts(attributes: Attributes) -> LaneOp:
+    """Compute the parts of a and b separately and join them; with .add return their sum plus c."""
+    count = int(attributes.opcode[-1])
+    bits = 32 // count
+    comparison = attributes.comparison
+    operation = COMPARE[comparison] if comparison else OPERATIONS[attributes.opcode[:-1]]
+    first, second = attributes.types[-2:]
+
+    def run(a: Codes, b: Codes, c: Codes) -> Codes:
+        pairs = zip(_parts(a, count, first), _parts(b, count, second), strict=True)
+        results = [operation(x, y).astype(np.int64) for x, y in pairs]
+        if attributes.sat:
+            results = [np.clip(part, *_limits(attributes.types[0], bits)) for part in results]
+        if attributes.accumulate:
+            return (c.astype(np.int64) + sum(results)).astype(np.uint32)
+        total = np.zeros(a.shape, np.int64)
+        for place, part in enumerate(results):
+            total |= (part & ((1 << bits) - 1)) << bits * place
+        return total.astype(np.uint32)
+
+    return LaneOp((B32,), (B32, B32, B32), run)
+
+
+# --- scalar ones: the selectors of d, a and b and the signs that are changed follow the registers as constants
+
+
+def _selected(codes: Codes, selector: int, ptx_type: Type) -> Codes:
+    """Return the part of each register that a selector names, as a number."""
+    start, bits = SELECTORS[selector]
+    part = codes.astype(np.int64) >> start & ((1 << bits) - 1)
+    return part - ((part >> (bits - 1)) << bits) if ptx_type.kind == "s" else part
+
+
+def _shifted(a: Codes, b: Codes, *, left: bool, wraps: bool) -> Codes:
+    count = b & 31 if wraps else np.minimum(b, 32)
+    return a << count if left else a >> count
+
+
+def _scalar_operation(attributes: Attributes) -> Callable[[Codes, Codes], Codes]:
+    if attributes.comparison:
+        return COMPARE[attributes.comparison]
+    if attributes.opcode in {"vshl", "vshr"}:
+        return partial(_shifted, left=attributes.opcode == "vshl", wraps=attributes.wraps)
+    return SCALAR_OPERATIONS[attributes.opcode]
+
+
+def _departs(attributes: Attributes) -> bool:
+    """Return True if an H200 differs from the manual in a way that follows no known rule."""
+    is_merged = attributes.operand_count == MERGED_OPERANDS or attributes.operation is not None
+    if attributes.operation in {"min", "max"}:
+        return attributes.comparison is None
+    return attributes.sat and (is_merged or attributes.opcode in {"vabsdiff", "vshl"})
+
+
+WRAP_ABOVE = {("vadd", "u32", "s32", "u32"), ("vadd", "u32", "u32", "s32"), ("vsub", "u32", "u32", "s32")}
+"""Sums of different signs whose .sat on an H200 clamps only at 0: above the range they wrap."""
+
+
+def _scalar(attributes: Attributes) -> LaneOp | Refused:
+    """Apply one operation to the selected parts; then a second one with c, or insert the result into c."""
+    if _departs(attributes):
+        return Refused(f"{attributes.name} is not modelled: {DEPARTURE}")
+    second, operation = attributes.operation, _scalar_operation(attributes)
+    kinds = attributes.types[-2:]
+    ptx_type = attributes.types[0]  # of vset: that of a, which its second operation goes by
+    wraps = attributes.opcode == "vadd" and set(attributes.types) == {U32}  # its .sat does nothing on an H200
+    wraps_above = (attributes.opcode, *(item.name for item in attributes.types)) in WRAP_ABOVE
+
+    def run(a: Codes, b: Codes, c: Codes, into: int, select_a: int, select_b: int, _signs: int) -> Codes:
+        start, bits = SELECTORS[into]
+        result = operation(_selected(a, select_a, kinds[0]), _selected(b, select_b, kinds[1])).astype(np.int64)
+        if attributes.sat and not wraps:
+            lowest, highest = _limits(ptx_type, bits)
+            result = np.maximum(result, lowest) if wraps_above else np.clip(result, lowest, highest)
+        if second:
+            result = SECOND_OPERATIONS[second](result, _selected(c, 0, ptx_type))
+        elif into:
+            mask = (1 << bits) - 1 << start
+            result = (result if into == HIGH_HALF else result << start) & mask | c.astype(np.int64) & ~mask
+        return result.astype(np.uint32)
+
+    return LaneOp((B32,), SCALAR_SOURCES, run)
+
+
+def _multiply_add(attributes: Attributes) -> LaneOp | Refused:
+    """vmad: the low word of the product of two parts, plus c."""
+    if attributes.sat or attributes.shift_right:
+        return Refused(f"{attributes.name} is not modelled: {DEPARTURE}")
+    kinds = attributes.types[1:]
+
+    def run(a: Codes, b: Codes, c: Codes, _into: int, select_a: int, select_b: int, signs: int) -> Codes:
+        parts = (_selected(a, select_a, kinds[0]), _selected(b, select_b, kinds[1]))
+        product = parts[0].astype(np.uint64) * parts[1].astype(np.uint64)
+        total = (-product if signs & 3 in {1, 2} else product) + (-c if signs & 4 else c).astype(np.uint64)
+        return (total + np.uint64(attributes.increment)).astype(np.uint32)
+
+    return LaneOp((B32,), SCALAR_SOURCES, run)
+
+
+DEPARTURE = "what ptxas makes of it gives other results than its manual says"
+MERGED_OPERANDS = 4
+SELECTORS = ((0, 32), (0, 8), (8, 8), (16, 8), (24, 8), (0, 16), (16, 16))
+"""The first bit and the width of each part in `program.program.SELECTORS`."""
+HIGH_HALF = 6  # of d: ptxas puts the high half of the result there, where its manual has the low one
+SCALAR_SOURCES = (B32, B32, B32, None, None, None, None)
+SCALAR_OPERATIONS = {name: OPERATIONS[name] for name in ("vadd", "vsub", "vabsdiff", "vmin", "vmax")}
+SECOND_OPERATIONS: dict[str, Callable[[Codes, Codes], Codes]] = {
+    "add": np.add, "min": np.minimum, "max": np.maximum,
+}  # fmt: skip
+ORDER = required("eq", "ne", "lt", "le", "gt", "ge")
+ROWS: list[OpcodeRow] = [
+    item
+    for count in (2, 4)
+    for item in (
+        *(row(f"{name}{count}", [EITHER] * 3, _by_parts, ISA, sat=optional("sat")) for name in OPERATIONS),
+        *(row(f"{name}{count}", [EITHER] * 3, _by_parts, ISA, accumulate=required("add")) for name in OPERATIONS),
+        row(f"vset{count}", [EITHER] * 2, _by_parts, ISA, comparison=ORDER, accumulate=optional("add")),
+    )
+]
+SECOND = optional("add", "min", "max")
+ROWS += [
+    *(
+        row(name, [EITHER] * 3, _scalar, SEQUENCE, level="measured", cases=CASES, sat=optional("sat"), operation=SECOND)
+        for name in SCALAR_OPERATIONS
+    ),
+    *(
+        row(
+            name, [EITHER, EITHER, (U32,)], _scalar, SEQUENCE, level="measured", cases=CASES,
+            sat=optional("sat"), wraps=required("clamp", "wrap"), operation=SECOND,
+        )
+        for name in ("vshl", "vshr")
+    ),
+    row("vset", [EITHER] * 2, _scalar, SEQUENCE, level="measured", cases=CASES, comparison=ORDER, operation=SECOND),
+    row(
+        "vmad", [EITHER] * 3, _multiply_add, SEQUENCE, level="measured", cases=CASES,
+        increment=optional("po"), sat=optional("sat"), shift_right=optional("shr7", "shr15"),
+    ),
+]  # fmt: skip

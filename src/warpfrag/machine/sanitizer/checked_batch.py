@@ -1,0 +1,126 @@
+"""A batch of blocks that runs under checks: the interpreter's batch, with every instruction reported to the checks.
+
+`LaunchChecks` holds the state that all batches of a launch share: findings, time, the shadows of global memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.machine.interpreter.device_memory import DeviceMemory
+from warpfrag.machine.interpreter.kernel_findings import CHECK_TABLE, ORDER_CHECKS, Check, FindingCollector
+from warpfrag.machine.interpreter.lane_group import LaneGroup
+from warpfrag.machine.interpreter.warp_batch import WarpBatch
+from warpfrag.machine.interpreter.warp_state import LaunchPart
+from warpfrag.machine.ir.actions import SurfaceLoad, SurfaceReduction, SurfaceStore
+from warpfrag.machine.ir.program import SourceLine
+from warpfrag.machine.sanitizer.barrier_checks import BarrierCheck, MbarrierLifetimes
+from warpfrag.machine.sanitizer.conflicts import ShadowMemory
+from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver, ObserverGroup
+from warpfrag.machine.sanitizer.ordering import LaunchOrder
+from warpfrag.machine.sanitizer.races import RaceCheck
+from warpfrag.machine.sanitizer.tmem_checks import TensorMemoryCheck, uses_tensor_memory
+from warpfrag.machine.sanitizer.unwritten import MARK, UnwrittenCheck
+from warpfrag.machine.sanitizer.wgmma_checks import DescriptorCheck, RegisterCheck, is_wgmma
+
+
+class LaunchChecks:
+    """The checks of one launch, and the state that its batches share."""
+
+    def __init__(self, checks: tuple[Check, ...], sources: Mapping[int, SourceLine]) -> None:
+        """Start with no findings."""
+        self.checks = checks
+        self.collector = FindingCollector(sources, checks)
+        self.order = LaunchOrder()
+        self.shadows: dict[int, ShadowMemory] = {}
+        self.unwritten: dict[int, NDArray[np.uint8]] | None = None
+        self.stops: Callable[[int], bool] = lambda _instructions: False  # True if this many instructions are enough
+        self.is_stopped = False
+
+    @property
+    def follow_order(self) -> bool:
+        """True if a check needs to know which accesses are ordered."""
+        return bool(ORDER_CHECKS & set(self.checks))
+
+    def marks(self, memory: DeviceMemory) -> dict[int, NDArray[np.uint8]]:
+        """The marks of the arrays that the caller declared unwritten."""
+        if self.unwritten is None:
+            marked = [item.data for item in memory.allocations if item.is_unwritten]
+            self.unwritten = {id(data): np.full(len(data), MARK) for data in marked}
+        return self.unwritten
+
+    def batch(self, part: LaunchPart) -> CheckedWarpBatch:
+        """Return a batch of blocks that runs under these checks."""
+        return CheckedWarpBatch(part, self)
+
+
+class CheckedWarpBatch(WarpBatch):
+    """A batch of blocks that runs under checks."""
+
+    def __init__(self, part: LaunchPart, checks: LaunchChecks) -> None:
+        """Create the checks of this batch, and register them with memory."""
+        super().__init__(part)
+        self.checks = checks
+        self.races: RaceCheck | None = None
+        observers: list[InstructionObserver] = []
+        if checks.follow_order:
+            x, y, _ = self.launch.grid
+            numbers = [b[0] + x * (b[1] + y * b[2]) for b in self.blocks]
+            self.races = RaceCheck(self, checks.order, checks.shadows, numbers, checks.collector)
+            observers.append(self.races)
+            surfaces = SurfaceLoad | SurfaceStore | SurfaceReduction
+            if any(isinstance(inst.action, surfaces) for inst in self.program.instructions):
+                checks.collector.leave_out("races: accesses of surfaces are not followed")
+        for name in checks.checks:
+            observers += CHECK_TABLE[name].observers(self)
+        self.observer = observers[0] if len(observers) == 1 else ObserverGroup(observers)
+        self.memory.observer = self.observer
+
+    def barrier_checks(self) -> list[InstructionObserver]:
+        """Return the observers that check barriers."""
+        return [BarrierCheck(self, self.checks.collector), MbarrierLifetimes(self, self.checks.collector)]
+
+    def unwritten_checks(self) -> list[InstructionObserver]:
+        """Return the observer that tracks unwritten values."""
+        return [UnwrittenCheck(self, self.checks.collector, self.checks.marks(self.memory))]
+
+    def async_checks(self) -> list[InstructionObserver]:
+        """Return the observers that check wgmma and tcgen05."""
+        collector, result = self.checks.collector, list[InstructionObserver]()
+        if self.races is not None and uses_tensor_memory(self.program):
+            result.append(TensorMemoryCheck(self, self.races.ordering, collector))
+        if any(is_wgmma(inst) for inst in self.program.instructions):
+            result += [RegisterCheck(self, self.checks.order, collector), DescriptorCheck(self, collector)]
+        return result
+
+    def run_inst(self, at: int, group: LaneGroup) -> bool:
+        """Run an instruction, and notify the checks before and after it."""
+        self.checks.order.now += 1
+        inst = self.program.instructions[at]
+        self.line, self.memory.inst = inst.line, at
+        active = group
+        if inst.guard is not None:
+            self.observer.guarded(inst, group)
+            guard = group.of(self.registers[inst.guard.index])
+            active = group.part(group.mask & (~guard if inst.guard.negated else guard))
+        some = bool(active.mask.any())
+        if some:
+            self.observer.before(inst, active)
+        has_run = super().run_inst(at, group)
+        if some and has_run:
+            self.observer.after(inst, active)
+        return has_run
+
+    def schedule_next(self) -> bool:
+        """Give some lanes a time slice; return False if all have exited or the launch is stopped."""
+        self.checks.is_stopped = self.checks.is_stopped or self.checks.stops(self.checks.order.now)
+        return not self.checks.is_stopped and super().schedule_next()
+
+    def run(self) -> None:
+        """Run until every lane has exited, then let the checks finish."""
+        super().run()
+        if not self.checks.is_stopped:
+            self.observer.finish()

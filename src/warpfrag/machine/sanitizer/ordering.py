@@ -1,0 +1,476 @@
+"""The order of accesses: happens-before as in the PTX memory model, computed with vector clocks.
+
+Time is the number of instructions so far, the same for all. Thread u is ordered after everything that e did up to time
+`known[u, e]`: an access of e at time c happens before the next access of u if `known[u, e] >= c`. Entities are
+the threads of the batch, and agents, which copy for a thread while it continues (the cp.async and bulk groups of a
+thread, the copies that an mbarrier counts, the wgmma of a warpgroup). A thread learns by taking the maximum of rows:
+
+    barriers             all waiting lanes get the rows of all lanes that arrived
+    bar.warp.sync        the lanes of the mask, each other's; shfl.sync, mma.sync and their like order nothing
+    mbarriers            a thread that sees a phase end gets the rows of its arrivals, and the copies it counted
+    release, acquire     a strong store or atomic leaves a message at its address: the thread's row if it releases, the
+                         row at its last fence if it is relaxed; a strong load takes it, at once if it acquires, else at
+                         the thread's next fence. Atomics pass messages on.
+    fence.sc, membar     two of them are ordered if a store after the first is loaded before the second, on whichever
+                         threads: a reduction that the last block finishes needs no more
+
+Scopes are levels: block, cluster, GPU. A message counts if the scopes of both sides, and of their fences, reach the
+other side's block. `fenced` is the part of `known` with a proxy fence on the path: a thread's write must be in it
+before a copy of the async proxy or a wgmma reads the bytes.
+
+If too many blocks run at once for a matrix of all threads, one column represents a whole warp, and
+its lanes share what they know and did: order between the lanes of a warp is then not judged.
+
+Blocks that ended in an earlier wave are not in the matrix: knowledge of them is kept by block (`Snapshot.past`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.interpreter.warp_state import WarpState
+
+Rows = NDArray[np.int64]
+Times = NDArray[np.int32]
+Past = dict[int, Times]
+
+BLOCK, CLUSTER, GPU = 0, 1, 2
+SCOPES = {"cta": BLOCK, "cluster": CLUSTER, "gpu": GPU, "sys": GPU}
+NOWHERE = -1
+MAX_MESSAGES = 6  # at an address, by the blocks that left them
+AGENT_CHUNK = 64  # columns that are added at once
+MAX_THREADS_APART = 9216  # of a batch: with more, the lanes of a warp share a column
+
+
+@dataclass
+class Snapshot:
+    """The knowledge of a thread at one time: a row of `known`, its part with a proxy fence, and earlier batches."""
+
+    batch: LaunchBlocks
+    row: Times
+    fenced: Times
+    past: Past
+    sc: ScFences | None = None
+
+    def joined(self, other: Snapshot) -> Snapshot:
+        """Merge two snapshots of one batch."""
+        return Snapshot(
+            self.batch, _longest(self.row, other.row), _longest(self.fenced, other.fenced),
+            merge_pasts(self.past, other.past), merge_fences(self.sc, other.sc),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ScFences:
+    """The fence.sc knowledge of a thread: from the fences before it, and for its next one.
+
+    A fence.sc that happens before a strong write precedes, in the order of these fences, another one that happens
+    after a load of the written value: otherwise the load would precede the write.
+    """
+
+    done: Snapshot | None = None
+    promised: Snapshot | None = None
+
+
+@dataclass(frozen=True)
+class LaunchBlocks:
+    """The blocks of a batch, by their index in the grid."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass
+class Message:
+    """The message from a strong store or atomic to threads that load its value: a snapshot and its scope."""
+
+    level: int
+    block: int
+    cluster: int
+    snapshot: Snapshot
+    is_promise: bool = False  # it counts at a fence.sc only
+
+
+@dataclass
+class SyncObject:
+    """A barrier in use: the knowledge of this phase's arrivals, and that of all completed phases."""
+
+    current: Snapshot | None = None
+    completed: Snapshot | None = None
+
+
+@dataclass
+class LaunchOrder:
+    """The state that the batches of a launch share: the time, and the messages at addresses of global memory."""
+
+    now: int = 0
+    messages: dict[tuple[int, int], list[Message]] = field(default_factory=dict)
+
+
+class Ordering:
+    """The vector clocks of a batch."""
+
+    def __init__(self, state: WarpState, launch: LaunchOrder, numbers: list[int], *, has_proxies: bool) -> None:
+        """Start with threads that know nothing of each other; without copies and wgmma there is one proxy."""
+        self.state, self.launch = state, launch
+        self.threads = state.warps * LANES
+        self.per_block = state.launch.warps * LANES
+        self.blocks = LaunchBlocks(tuple(numbers))
+        self.number_order = np.argsort(np.array(numbers, np.int64))
+        self.numbers = np.array(numbers, np.int64)[self.number_order]
+        self.is_contiguous = numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        self.share = 1 if self.threads <= MAX_THREADS_APART else LANES  # threads of a column
+        self.own_columns = self.threads // self.share
+        self.known: Times = np.zeros((self.threads, self.own_columns), np.int32)
+        self.fenced: Times = np.zeros((self.threads, self.own_columns if has_proxies else 0), np.int32)
+        self.agents: dict[Hashable, int] = {}  # columns by agent
+        self.agent_names: list[Hashable] = []
+        self.pasts: list[Past] = [{}] * self.threads
+        self.sc_fences: list[ScFences | None] = [None] * self.threads
+        self.has_past = self.has_sc = False  # True if any thread has one
+        self.released: dict[int, Times] = {}  # by the level of the fence: the rows at the last one
+        self.released_fenced: dict[int, Times] = {}
+        self.released_past: dict[tuple[int, int], Past] = {}
+        self.has_released: dict[int, NDArray[np.bool_]] = {}
+        self.pending: dict[tuple[int, int], list[Snapshot]] = {}  # by thread and level: loaded, but not fenced
+        self.barriers: dict[tuple[int, int], SyncObject] = {}
+        self.clusters: dict[int, SyncObject] = {}
+        self.mbarriers: dict[int, SyncObject] = {}
+        self.shared_messages: dict[tuple[int, int], list[Message]] = {}
+
+    # --- entities
+
+    @property
+    def now(self) -> int:
+        """The time: the number of instructions so far."""
+        return self.launch.now
+
+    def entities(self, threads: Rows) -> Rows:
+        """Return the numbers of threads in the whole grid."""
+        return (
+            np.array(self.blocks.numbers, np.int64)[threads // self.per_block] * self.per_block
+            + threads % self.per_block
+        )
+
+    def agent(self, name: Hashable) -> int:
+        """Return the column of an agent, and add one if it has none."""
+        column = self.agents.get(name)
+        if column is None:
+            column = self.agents[name] = self.own_columns + len(self.agent_names)
+            self.agent_names.append(name)
+            if column >= self.known.shape[1]:
+                more = np.zeros((self.threads, AGENT_CHUNK), np.int32)
+                self.known = np.concatenate([self.known, more], axis=1)
+                if self.fenced.shape[1]:
+                    self.fenced = np.concatenate([self.fenced, more], axis=1)
+        return column
+
+    def agent_entity(self, column: int) -> int:
+        """Return the number that identifies an agent in shadow memory: negative, and it contains the batch."""
+        return -1 - (column - self.own_columns) - (self.blocks.numbers[0] << 24)
+
+    def columns(self, entities: Rows) -> Rows:
+        """Return the columns of entities; -1 for entities of an earlier batch."""
+        if self.is_contiguous:
+            threads = entities - self.numbers[0] * self.per_block
+            inside = (threads >= 0) & (threads < self.threads)
+        else:
+            blocks = entities // self.per_block
+            at = np.searchsorted(self.numbers, blocks).clip(max=len(self.numbers) - 1)
+            inside = (self.numbers[at] == blocks) & (entities >= 0)
+            threads = self.number_order[at] * self.per_block + entities % self.per_block
+        if inside.all():
+            return threads // self.share if self.share > 1 else threads
+        result = np.where(inside, threads // self.share, -1)
+        if (entities < 0).any():
+            batch, agent = -1 - entities >> 24, (-1 - entities) & 0xFFFFFF
+            own = (entities < 0) & (batch == self.blocks.numbers[0])
+            result = np.where(own, self.own_columns + agent, result)
+        return result
+
+    # --- questions
+
+    def knows(
+        self, threads: Rows, entities: Rows, times: Times | Rows, *, through_fence: bool = False
+    ) -> NDArray[np.bool_]:
+        """Return True for each access (entity, time) that is ordered before its thread; all arrays have one shape."""
+        columns = self.columns(entities)
+        table = self.fenced if through_fence else self.known
+        result = table[threads, columns] >= times
+        if not through_fence:
+            result |= columns == threads // self.share
+        past = columns < 0
+        if past.any():
+            answers = [
+                self._knows_past(int(thread), int(entity), int(time))
+                for thread, entity, time in zip(threads[past], entities[past], times[past], strict=True)
+            ]
+            result[past] = answers
+        return result
+
+    def knows_blocks(self, threads: Rows, blocks: Rows, times: Times) -> NDArray[np.bool_]:
+        """Return True for each thread that is ordered after everything that a block's threads did up to a time."""
+        first = self.columns(blocks * self.per_block)
+        own, which = np.unique(threads, return_inverse=True)
+        rows = self.known[own, : self.own_columns]
+        rows[np.arange(len(own)), own // self.share] = self.now
+        columns = self.per_block // self.share
+        by_block = rows.reshape(len(own), -1, columns).min(axis=2)
+        return (first >= 0) & (by_block[which, np.maximum(first, 0) // columns] >= times)
+
+    def _knows_past(self, thread: int, entity: int, time: int) -> bool:
+        """Return True if a thread is ordered after an access by an entity of an earlier batch."""
+        past = self.pasts[thread]
+        if entity < 0:  # an agent ends with its thread's block
+            times = past.get((-1 - entity) >> 24)
+            return times is not None and int(times.max()) >= time
+        times = past.get(entity // self.per_block)
+        return times is not None and int(times[entity % self.per_block // self.share]) >= time
+
+    # --- what threads learn
+
+    def touch(self, threads: Rows) -> None:
+        """Set the threads' own time to now, before others learn of it."""
+        self.known[threads, threads // self.share] = self.now
+
+    def snapshot(self, threads: Rows) -> Snapshot:
+        """Return the merged knowledge of some threads now."""
+        self.touch(threads)
+        past: Past = {}
+        sc: ScFences | None = None
+        numbers = threads.tolist() if self.has_past or self.has_sc else ()
+        for item in {id(own): own for own in (self.pasts[thread] for thread in numbers)}.values():
+            past = merge_pasts(past, item)
+        for fences in {id(own): own for own in (self.sc_fences[thread] for thread in numbers)}.values():
+            sc = merge_fences(sc, fences)
+        return Snapshot(self.blocks, self.known[threads].max(axis=0), self.fenced[threads].max(axis=0), past, sc)
+
+    def learn(self, threads: Rows, snapshot: Snapshot) -> None:
+        """Order everything that threads do from now on after everything that a snapshot knows."""
+        snapshot = self.localised(snapshot)
+        past = snapshot.past
+        if len(snapshot.row):
+            width = len(snapshot.row)
+            self.known[threads, :width] = np.maximum(self.known[threads, :width], snapshot.row)
+            width = len(snapshot.fenced)
+            if width:
+                self.fenced[threads, :width] = np.maximum(self.fenced[threads, :width], snapshot.fenced)
+        if snapshot.sc is not None:
+            self.has_sc = True
+            merged: dict[int, ScFences | None] = {}
+            for thread in threads.tolist():
+                fences = self.sc_fences[thread]
+                if id(fences) not in merged:
+                    merged[id(fences)] = merge_fences(fences, snapshot.sc)
+                self.sc_fences[thread] = merged[id(fences)]
+        if past:
+            self.has_past = True
+            cache: dict[int, Past] = {}
+            for thread in threads.tolist():
+                mine = self.pasts[thread]
+                if id(mine) not in cache:
+                    cache[id(mine)] = merge_pasts(mine, past)
+                self.pasts[thread] = cache[id(mine)]
+
+    def localised(self, snapshot: Snapshot) -> Snapshot:
+        """Convert a snapshot of an earlier batch for this batch: all of its knowledge is past."""
+        if snapshot.batch is self.blocks:
+            return snapshot
+        columns = self.per_block // self.share
+        own = {
+            number: snapshot.row[at * columns : (at + 1) * columns]
+            for at, number in enumerate(snapshot.batch.numbers)
+        }  # fmt: skip
+        nothing = np.zeros(0, np.int32)
+        sc = snapshot.sc and ScFences(
+            snapshot.sc.done and self.localised(snapshot.sc.done),
+            snapshot.sc.promised and self.localised(snapshot.sc.promised),
+        )
+        return Snapshot(self.blocks, nothing, nothing, merge_pasts(snapshot.past, own), sc)
+
+    def learn_of_agent(self, threads: Rows, column: int, time: int) -> None:
+        """Order threads after everything that an agent did up to a time; its completion is also a proxy fence."""
+        for table in (self.known, self.fenced):
+            if column < table.shape[1]:
+                table[threads, column] = np.maximum(table[threads, column], time)
+
+    def sync_lanes(self, threads: Rows) -> None:
+        """bar.warp.sync: the named lanes of a warp learn what the others know."""
+        self.learn(threads, self.snapshot(threads))
+
+    def sync_warps(self, warps: Rows) -> None:
+        """bar.warp.sync for whole warps."""
+        threads = (warps[:, None] * LANES + np.arange(LANES)).reshape(-1)
+        self.touch(threads)
+        for table in (self.known, self.fenced):
+            if not table.shape[1]:
+                continue
+            rows = table[threads].reshape(len(warps), LANES, -1)
+            table[threads] = np.repeat(rows.max(axis=1), LANES, axis=0)
+        if self.has_past or self.has_sc:
+            for warp in warps.tolist():
+                self.sync_lanes(np.arange(warp * LANES, (warp + 1) * LANES))
+
+    def arrive(self, sync: SyncObject, threads: Rows) -> None:
+        """Record the arrival of threads at a phase of a barrier."""
+        mine = self.snapshot(threads)
+        sync.current = mine if sync.current is None else sync.current.joined(mine)
+
+    def complete(self, sync: SyncObject) -> None:
+        """Record the end of a barrier phase."""
+        if sync.current is not None:
+            sync.completed = sync.current if sync.completed is None else sync.completed.joined(sync.current)
+        sync.current = None
+
+    # --- fences
+
+    def fence(self, threads: Rows, level: int, *, is_sc: bool = False) -> None:
+        """fence and membar: later stores carry all that threads know, and threads take the messages they loaded."""
+        is_sc = is_sc and level == GPU
+        for thread in threads.tolist() if is_sc else ():
+            fences = self.sc_fences[thread]
+            if fences is not None and fences.promised is not None:
+                self.learn(np.array([thread]), fences.promised)
+        if self.pending:
+            for thread in threads.tolist():
+                for reached in range(level + 1):
+                    for snapshot in self.pending.pop((thread, reached), ()):
+                        self.learn(np.array([thread]), snapshot)
+        self.touch(threads)
+        for reached in range(level + 1):
+            if reached not in self.released or self.released[reached].shape != self.known.shape:
+                self._grow_released(reached)
+            self.released[reached][threads] = self.known[threads]
+            self.released_fenced[reached][threads] = self.fenced[threads]
+            self.has_released[reached][threads] = True
+            for thread in threads.tolist() if self.has_past else ():
+                self.released_past[reached, thread] = self.pasts[thread]
+        for thread in threads.tolist() if is_sc else ():
+            row, fenced = self.known[thread].copy(), self.fenced[thread].copy()
+            self.sc_fences[thread] = ScFences(Snapshot(self.blocks, row, fenced, self.pasts[thread]))
+            self.has_sc = True
+
+    def _grow_released(self, level: int) -> None:
+        """Extend the rows of fences to the width of the threads' rows."""
+        for tables in (self.released, self.released_fenced):
+            new = np.zeros_like(self.known if tables is self.released else self.fenced)
+            if level in tables:
+                new[:, : tables[level].shape[1]] = tables[level]
+            tables[level] = new
+        self.has_released.setdefault(level, np.zeros(self.threads, np.bool_))
+
+    def fence_proxy(self, threads: Rows) -> None:
+        """fence.proxy.async: make everything that threads know visible to the async proxy."""
+        self.touch(threads)
+        if self.fenced.shape[1]:
+            self.fenced[threads] = self.known[threads]
+
+    # --- messages
+
+    def place_of(self, thread: int) -> tuple[int, int]:
+        """Return the block and the cluster of a thread, as numbers in the grid."""
+        at = thread // self.per_block
+        size = self.state.launch.cluster_blocks
+        return self.blocks.numbers[at], self.blocks.numbers[at // size * size]
+
+    def table_of(self, buffer: NDArray[np.uint8]) -> dict[tuple[int, int], list[Message]]:
+        """Return the messages in a buffer; those in shared memory end with the batch."""
+        return self.shared_messages if buffer is self.state.memory.shared else self.launch.messages
+
+    def send(
+        self, buffer: NDArray[np.uint8], offset: int, thread: int, level: int, *, releases: bool, passes_on: bool
+    ) -> None:
+        """Leave a message at an address: the thread's knowledge if it releases, else its knowledge at its last fence.
+
+        A store replaces the messages of others, an atomic passes them on.
+        """
+        table, key = self.table_of(buffer), (id(buffer), offset)
+        if not passes_on:
+            table.pop(key, None)
+        block, cluster = self.place_of(thread)
+        news: list[Message] = []
+        if releases:
+            news.append(Message(level, block, cluster, self.snapshot(np.array([thread]))))
+        else:
+            for reached in range(level, -1, -1):
+                if reached in self.has_released and self.has_released[reached][thread]:
+                    row, fenced = self.released[reached][thread].copy(), self.released_fenced[reached][thread].copy()
+                    past = self.released_past.get((reached, thread), {})
+                    news.append(Message(reached, block, cluster, Snapshot(self.blocks, row, fenced, past)))
+        fences = self.sc_fences[thread]
+        if fences is not None and fences.done is not None:
+            news.append(Message(level, block, cluster, fences.done, is_promise=True))
+        for message in news:
+            self.leave(table.setdefault(key, []), message)
+
+    def leave(self, messages: list[Message], new: Message) -> None:
+        """Add a message to an address: one is kept for each level and block, with the merged knowledge.
+
+        Beyond a few, those that reach every block become one without a block: an access of a smaller scope ignores it.
+        """
+        if new.level == GPU and len(messages) >= MAX_MESSAGES:
+            new = Message(GPU, NOWHERE, NOWHERE, new.snapshot, new.is_promise)
+        for at, item in enumerate(messages):
+            if (item.is_promise, item.level, item.block) == (new.is_promise, new.level, new.block):
+                snapshot = self.localised(item.snapshot).joined(new.snapshot)
+                messages[at] = Message(new.level, new.block, new.cluster, snapshot, new.is_promise)
+                return
+        messages.append(new)
+
+    def receive(self, buffer: NDArray[np.uint8], offset: int, thread: int, level: int, *, acquires: bool) -> None:
+        """Take the message at an address: now if the load acquires, else at the next fence; for fence.sc, a promise."""
+        messages = self.table_of(buffer).get((id(buffer), offset))
+        if not messages:
+            return
+        block, cluster = self.place_of(thread)
+        for message in messages:
+            needed = BLOCK if message.block == block else CLUSTER if message.cluster == cluster else GPU
+            if message.level < needed or level < needed:
+                continue
+            if message.is_promise:
+                promise = ScFences(promised=self.localised(message.snapshot))
+                self.sc_fences[thread] = merge_fences(self.sc_fences[thread], promise)
+                self.has_sc = True
+            elif acquires:
+                self.learn(np.array([thread]), message.snapshot)
+            else:
+                waiting = self.pending.setdefault((thread, needed), [])
+                if all(item is not message.snapshot for item in waiting):
+                    waiting.append(message.snapshot)
+
+
+def merge_fences(first: ScFences | None, second: ScFences | None) -> ScFences | None:
+    """Merge the fence.sc knowledge of two threads."""
+    if first is None or second is None or first is second:
+        return first or second
+    return ScFences(_joined(first.done, second.done), _joined(first.promised, second.promised))
+
+
+def _joined(left: Snapshot | None, right: Snapshot | None) -> Snapshot | None:
+    """Merge two snapshots; either may be None."""
+    return left.joined(right) if left and right and left is not right else left or right
+
+
+def merge_pasts(first: Past, second: Past) -> Past:
+    """Merge the knowledge of two threads about blocks that have ended."""
+    if not second or first is second:
+        return first
+    if not first:
+        return second
+    result = dict(first)
+    for number, times in second.items():
+        result[number] = np.maximum(result[number], times) if number in result else times
+    return result
+
+
+def _longest(first: Times, second: Times) -> Times:
+    """Return the element-wise maximum of two rows; one may have more columns."""
+    if len(first) < len(second):
+        first, second = second, first
+    result = first.copy()
+    result[: len(second)] = np.maximum(result[: len(second)], second)
+    return result

@@ -1,0 +1,359 @@
+"""The strength of accesses and fences: the meaning of .relaxed, .acquire, .gpu and similar qualifiers.
+
+Sources: PTX ISA, Memory Consistency Model. An access is strong if it is volatile, relaxed, acquire or release, or an
+atomic. Two strong accesses do not race if each one's scope includes the other's thread, and they overlap completely.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.interpreter.kernel_findings import FindingCollector, KernelFinding
+from warpfrag.machine.interpreter.lane_group import LaneGroup
+from warpfrag.machine.interpreter.warp_batch import WarpBatch
+from warpfrag.machine.ir.actions import Atomic, Barrier, ClusterBarrier, MatrixOp, MemoryBarrier, NoOp, WarpWait
+from warpfrag.machine.ir.program import DecodedInstruction, Immediate
+from warpfrag.machine.ir.scalar_types import TYPES
+from warpfrag.machine.sanitizer.conflicts import ConflictReporter
+from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
+from warpfrag.machine.sanitizer.ordering import BLOCK, GPU, SCOPES, Ordering, Snapshot, SyncObject
+
+Numbers = NDArray[np.int64]
+
+MEMBAR_LEVELS = {"cta": BLOCK, "gl": GPU, "sys": GPU}
+
+
+class Strength(NamedTuple):
+    """The strength of an access: flags for strong, acquire and release, and the level of its scope."""
+
+    is_strong: bool
+    acquires: bool
+    releases: bool
+    level: int
+
+
+WEAK = Strength(is_strong=False, acquires=False, releases=False, level=BLOCK)
+
+
+def strength_of(inst: DecodedInstruction) -> Strength:
+    """Return the strength of a load, a store or an atomic."""
+    words = inst.name.split(".")
+    is_atomic = isinstance(inst.action, Atomic)
+    order = next((word for word in words if word in {"relaxed", "acquire", "release", "acq_rel", "volatile"}), "")
+    if not order and not is_atomic:
+        return WEAK
+    default = "sys" if order == "volatile" else "gpu"
+    scope = next((word for word in words if word in SCOPES), default)
+    return Strength(
+        is_strong=True, acquires=order in {"acquire", "acq_rel"}, releases=order in {"release", "acq_rel"},
+        level=SCOPES[scope],
+    )  # fmt: skip
+
+
+def fence_level(inst: DecodedInstruction) -> int | None:
+    """Return the scope level of a fence for ordinary memory; None for any other instruction."""
+    words = inst.name.split(".")
+    if words[0] == "membar":
+        return MEMBAR_LEVELS.get(words[1]) if len(words) > 1 else None
+    if words[0] != "fence" or "proxy" in words or "mbarrier_init" in words:
+        return None
+    return SCOPES[next((word for word in words if word in SCOPES), "sys")]
+
+
+def is_sc_fence(inst: DecodedInstruction) -> bool:
+    """Return True if a fence is sequentially consistent: fence.sc, or membar, which is the same."""
+    words = inst.name.split(".")
+    return words[0] == "membar" or "sc" in words
+
+
+def is_proxy_fence(inst: DecodedInstruction) -> bool:
+    """Return True if an instruction is fence.proxy.async, which orders the generic and the async proxy."""
+    words = inst.name.split(".")
+    return words[0] in {"fence", "membar"} and "proxy" in words and any(word.startswith("async") for word in words)
+
+
+B32 = TYPES["b32"]
+
+
+@dataclass
+class BarrierInit:
+    """The thread that initialised an mbarrier, with time and line; `is_fenced` by fence.mbarrier_init."""
+
+    thread: int
+    time: int
+    inst: int
+    is_fenced: bool = False
+
+
+class CopyGroups:
+    """The committed groups of copies or wgmma of a thread or warp, each with the time of its last instruction."""
+
+    def __init__(self) -> None:
+        """Start with nothing issued."""
+        self.last: dict[int, int] = {}  # of the open group
+        self.groups: dict[int, list[int]] = defaultdict(list)
+
+    def issue(self, owner: int, time: int) -> None:
+        """Record a copy."""
+        self.last[owner] = time
+
+    def commit(self, owner: int) -> None:
+        """Close the group."""
+        self.groups[owner].append(self.last.pop(owner, 0))
+
+    def wait(self, owner: int, left: int) -> int:
+        """Return the time up to which everything is complete if at most `left` groups are pending."""
+        groups = self.groups[owner]
+        done = groups[: len(groups) - left] if left < len(groups) else []
+        return max(done, default=0)
+
+
+class SyncFollower(InstructionObserver):
+    """Tracks the synchronisation that orders the threads of a batch."""
+
+    def __init__(
+        self, state: WarpBatch, ordering: Ordering, reporter: ConflictReporter, collector: FindingCollector
+    ) -> None:
+        """Start with nothing issued or initialised."""
+        self.state, self.ordering, self.reporter, self.collector = state, ordering, reporter, collector
+        self.copies, self.bulk_copies, self.products = CopyGroups(), CopyGroups(), CopyGroups()
+        self.issued: dict[
+            Hashable, tuple[int, int, int]
+        ] = {}  # the last copy of an agent: time, instruction and thread
+        self.initialised: dict[int, BarrierInit] = {}  # by the cell of an mbarrier
+
+    @property
+    def inst(self) -> DecodedInstruction:
+        """The instruction that is running."""
+        return self.state.program.instructions[self.state.memory.inst]
+
+    def mbarrier_initialised(self, cell: int, thread: int) -> None:
+        """mbarrier.init: record the thread, since uses must be ordered after it."""
+        self.initialised[cell] = BarrierInit(thread, self.ordering.now, self.state.memory.inst)
+
+    def check_initialised(self, cell: int, thread: int) -> None:
+        """Find uses of an mbarrier that nothing orders after its initialisation."""
+        init = self.initialised.get(cell)
+        if init is None or init.thread == thread:
+            return
+        threads, entity = np.array([thread]), self.ordering.entities(np.array([init.thread]))
+        if self.ordering.knows(threads, entity, np.array([init.time]))[0]:
+            return
+        first = self.reporter.description(int(self.ordering.entities(threads)[0]), self.state.memory.inst, thread)
+        second = self.reporter.description(int(entity[0]), init.inst, init.thread)
+        address = 8 * cell % self.state.memory.shared_stride
+        self.collector.add(
+            KernelFinding(
+                "lockstep" if thread // LANES == init.thread // LANES else "race", first.line,
+                f"{first.what} and {second.text} use the mbarrier at {address:#x}: nothing orders them",
+                block=first.block, thread=first.thread, stack=first.stack, other=second,
+                space="shared", address=address,
+            )
+        )  # fmt: skip
+
+    def finish(self) -> None:
+        """Find copies in shared memory that no thread has waited for when all threads have exited."""
+        for name, (time, at, thread) in self.issued.items():
+            column = self.ordering.agents[name]
+            if (self.ordering.known[:, column] >= time).any():
+                continue
+            access = self.reporter.description(int(self.ordering.entities(np.array([thread]))[0]), at, thread)
+            self.collector.add(
+                KernelFinding(
+                    "async", access.line, f"{access.what}: the block ends, and no thread has waited for it",
+                    block=access.block, thread=access.thread, space="shared",
+                )
+            )  # fmt: skip
+
+    def barrier_arrived(self, block: int, number: int, warp: int, lanes: NDArray[np.bool_]) -> None:
+        """bar and barrier."""
+        sync = self.ordering.barriers.setdefault((block, number), SyncObject())
+        action = self.inst.action
+        if not (isinstance(action, Barrier) and action.waits):  # waiting threads learn the same when released
+            self.ordering.arrive(sync, warp * LANES + np.nonzero(lanes)[0])
+
+    def barrier_released(self, block: int, number: int, here: NDArray[np.bool_]) -> None:
+        """Complete a barrier: the waiting threads learn what all arrivals know."""
+        sync = self.ordering.barriers.pop((block, number), None)
+        if sync is not None:
+            threads = block * self.state.launch.warps * LANES + np.nonzero(here.reshape(-1))[0]
+            snapshot = self.ordering.snapshot(threads)
+            self.ordering.learn(threads, snapshot if sync.current is None else snapshot.joined(sync.current))
+
+    def cluster_completed(self, cluster: int) -> None:
+        """barrier.cluster: threads that wait already learn now, the others when they wait."""
+        sync = self.ordering.clusters.setdefault(cluster, SyncObject())
+        self.ordering.complete(sync)
+        per_cluster = self.state.cluster_barriers.size * LANES
+        for cell in [
+            cell for cell, item in self.initialised.items() if item.is_fenced and item.thread // per_cluster == cluster
+        ]:
+            del self.initialised[cell]  # seen by all of the cluster, even if the arrival was relaxed
+        waiting = np.nonzero(self.state.cluster_barriers.waiting.reshape(-1))[0]
+        size = self.state.cluster_barriers.size * LANES
+        mine = waiting[waiting // size == cluster]
+        if sync.completed is not None and len(mine):
+            self.ordering.learn(mine, sync.completed)
+
+    def mbarrier_arrived(self, cell: int, thread: int) -> None:
+        """mbarrier.arrive releases; the form for cp.async also covers the thread's copies."""
+        self.check_initialised(cell, thread)
+        action = self.inst.action
+        if not isinstance(action, MemoryBarrier) or action.name not in {"arrive", "arrive_drop", "copies"}:
+            return
+        sync = self.ordering.mbarriers.setdefault(cell, SyncObject())
+        column = self.ordering.agent(("cp.async", thread)) if action.name == "copies" else None
+        if "relaxed" not in self.inst.name.split("."):
+            self.ordering.arrive(sync, np.array([thread]))
+        if column is not None and sync.current is not None:
+            sync.current = self.with_agent(sync.current, column)
+
+    def with_agent(self, snapshot: Snapshot | None, column: int, *, fences: bool = True) -> Snapshot:
+        """Return a snapshot that includes everything an agent has done; its end is a proxy fence if it `fences`."""
+        width = self.ordering.known.shape[1]
+        row, fenced = np.zeros(width, np.int32), np.zeros(self.ordering.fenced.shape[1], np.int32)
+        row[column] = self.ordering.now
+        fenced[column:][:fences] = self.ordering.now
+        own = Snapshot(self.ordering.blocks, row, fenced, {})
+        return own if snapshot is None else snapshot.joined(own)
+
+    def tensor_committed(self, cells: list[int], thread: int) -> None:
+        """tcgen05.commit arrives after all that its thread had waited for: it covers copies, not other accesses."""
+        known = self.ordering.snapshot(np.array([thread]))
+        row, fenced = known.row.copy(), known.fenced.copy()
+        row[: self.ordering.own_columns] = fenced[: self.ordering.own_columns] = 0
+        own = Snapshot(self.ordering.blocks, row, fenced, {})
+        for cell in cells:
+            sync = self.ordering.mbarriers.setdefault(cell, SyncObject())
+            sync.current = own if sync.current is None else sync.current.joined(own)
+
+    def mbarrier_completed(self, cell: int) -> None:
+        """End a phase; the copies that it counted are complete."""
+        sync = self.ordering.mbarriers.setdefault(cell, SyncObject())
+        for name in ("mbarrier", "st.async"):
+            column = self.ordering.agents.get((name, cell))
+            if column is not None:
+                sync.current = self.with_agent(sync.current, column, fences=name == "mbarrier")
+        self.ordering.complete(sync)
+
+    def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:
+        """mbarrier.test_wait and try_wait acquire."""
+        for cell, thread in zip(cells.tolist(), threads.tolist(), strict=True):
+            self.check_initialised(cell, thread)
+        if "relaxed" in self.inst.name.split("."):
+            return
+        for cell in np.unique(cells).tolist():
+            sync = self.ordering.mbarriers.get(cell)
+            if sync is not None and sync.completed is not None:
+                self.ordering.learn(threads[cells == cell], sync.completed)
+
+    # --- instructions
+
+    def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Record the arrivals that an instruction may complete, before it runs."""
+        action = inst.action
+        if isinstance(action, ClusterBarrier) and not action.waits and "relaxed" not in inst.name.split("."):
+            threads = self.threads_of(group)
+            size = self.state.cluster_barriers.size * LANES
+            for cluster in np.unique(threads // size).tolist():
+                sync = self.ordering.clusters.setdefault(cluster, SyncObject())
+                self.ordering.arrive(sync, threads[threads // size == cluster])
+        if isinstance(action, MatrixOp) and action.operation == "wgmma":
+            for warp in group.active_rows.tolist():
+                self.products.issue(warp, self.ordering.now)
+
+    def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Record the order that an instruction establishes, after it has run."""
+        action = inst.action
+        if isinstance(action, WarpWait):
+            self.sync_lanes(inst, group)
+        elif isinstance(action, ClusterBarrier) and action.waits:
+            threads = self.threads_of(group)
+            threads = threads[~self.state.cluster_barriers.waiting.reshape(-1)[threads]]
+            size = self.state.cluster_barriers.size * LANES
+            for cluster in np.unique(threads // size).tolist():
+                sync = self.ordering.clusters.get(cluster)
+                if sync is not None and sync.completed is not None:
+                    self.ordering.learn(threads[threads // size == cluster], sync.completed)
+        elif isinstance(action, NoOp):
+            self.fence_or_wait(inst, group)
+
+    def threads_of(self, group: LaneGroup) -> Numbers:
+        """Return the threads of a lane group, as numbers in the batch."""
+        return group.pick(self.state.lane_number).astype(np.int64)
+
+    def sync_lanes(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """bar.warp.sync: synchronise the lanes that name each other."""
+        whole = group.mask.all(axis=1)
+        if whole.any():
+            self.ordering.sync_warps(group.warp_rows[whole].astype(np.int64))
+        if whole.all():
+            return
+        members = group.read(inst.sources[-1], B32)
+        for row in np.nonzero(~whole & group.mask.any(axis=1))[0].tolist():
+            for mask in np.unique(members[row][group.mask[row]]).tolist():
+                lanes = np.nonzero(group.mask[row] & (members[row] == mask))[0]
+                self.ordering.sync_lanes(int(group.warp_rows[row]) * LANES + lanes)
+
+    def fence_or_wait(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Handle fences, and the groups of copies and wgmma."""
+        words = inst.name.split(".")
+        if words[0] in {"fence", "membar"}:
+            threads = self.threads_of(group)
+            if is_proxy_fence(inst):
+                self.ordering.fence_proxy(threads)
+            if "mbarrier_init" in words:
+                own = set(threads.tolist())
+                for item in self.initialised.values():
+                    item.is_fenced |= item.thread in own
+            level = fence_level(inst)
+            if level is not None:
+                self.ordering.fence(threads, level, is_sc=is_sc_fence(inst))
+        elif words[0] == "wgmma":
+            self.group_of_products(inst, group, words)
+        elif words[:2] == ["cp", "async"]:
+            self.group_of_copies(inst, self.threads_of(group).tolist(), words)
+
+    def group_of_products(self, inst: DecodedInstruction, group: LaneGroup, words: list[str]) -> None:
+        """wgmma.commit_group and wgmma.wait_group, warp by warp."""
+        for warp in group.active_rows.tolist():
+            if "commit_group" in words:
+                self.products.commit(warp)
+            elif "wait_group" in words:
+                done = self.products.wait(warp, _count(inst))
+                if done:
+                    first = warp - int(self.state.warp_index[warp]) % 4
+                    column = self.ordering.agent(("wgmma", first))
+                    self.ordering.learn_of_agent(np.arange(warp * LANES, (warp + 1) * LANES), column, done)
+
+    def group_of_copies(self, inst: DecodedInstruction, threads: list[int], words: list[str]) -> None:
+        """The groups of cp.async and cp.async.bulk, thread by thread."""
+        groups = self.bulk_copies if "bulk" in words else self.copies
+        if "commit_group" in words:
+            for thread in threads:
+                groups.commit(thread)
+            return
+        if "wait_all" in words:
+            for thread in threads:
+                groups.commit(thread)
+        elif "wait_group" not in words:
+            return
+        names = ("cp.async",) if groups is self.copies else ("bulk read",) if "read" in words else ("bulk read", "bulk")
+        for thread in threads:
+            done = groups.wait(thread, 0 if "wait_all" in words else _count(inst))
+            for name in names if done else ():
+                if (name, thread) in self.ordering.agents:
+                    self.ordering.learn_of_agent(np.array([thread]), self.ordering.agents[name, thread], done)
+
+
+def _count(inst: DecodedInstruction) -> int:
+    """Return the number of groups that a wait leaves in flight."""
+    operand = inst.sources[0] if inst.sources else None
+    return operand.code(None) if isinstance(operand, Immediate) else 0

@@ -1,0 +1,293 @@
+"""Find tensor memory that is touched too early: before an operation in flight completes, or before it was written.
+
+Every tcgen05 instruction that reads or writes columns is kept until a later one covers them. Two that
+touch the same columns, one of them writing, must be in order:
+
+    ld, st            complete with wait::ld and wait::st of their warp
+    mma, cp, shift    complete with a commit, for threads that wait for its mbarrier
+    pipelined pairs   mma, cp, shift of one thread that run in the order in which they are issued: five pairs of the
+                      ISA, and a cp after mma or cp, on which Triton's block-scaled kernels rely
+
+An operation that has completed for one warp is complete for another warp ordered after it (`ordering`), with
+tcgen05.fence::before_thread_sync before the synchronisation and tcgen05.fence::after_thread_sync after it. A commit
+contains the first of these. Compilers leave both out in whole kernels (Triton 3.9 does): a kernel that has none of them
+is not required to have them, and the run says so. Lanes of a warp count as one. A warp that stores to columns that it
+loaded needs no wait: the store needs the loaded registers.
+
+Columns that were not written since their allocation are undefined. This is tracked for each 32 lanes: an mma with
+64 rows leaves 16 of them unchanged. An mma that reads such columns is a finding here. A load is not: pipelined loops
+load before they know whether another iteration follows. The registers are marked instead (`unwritten`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.isa.tmem_layouts import TENSOR_COLUMNS
+from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.interpreter.kernel_findings import FindingCollector, KernelAccess, KernelFinding
+from warpfrag.machine.interpreter.lane_group import LaneGroup
+from warpfrag.machine.interpreter.observer import TensorAccess
+from warpfrag.machine.interpreter.warp_batch import WarpBatch
+from warpfrag.machine.ir.actions import TensorThreadOp
+from warpfrag.machine.ir.program import DecodedInstruction, Program
+from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
+from warpfrag.machine.sanitizer.ordering import Ordering
+
+QUARTERS = 4
+PIPELINED = {("mma", "mma"), ("cp", "mma"), ("shift", "mma"), ("shift", "cp"), ("mma", "shift")}
+IN_ISSUE_ORDER = PIPELINED | {("mma", "cp"), ("cp", "cp")}
+FENCES = ("fence::before_thread_sync", "fence::after_thread_sync")
+PRODUCT_OPERANDS = {"d", "a", "metadata", "scale_a", "scale_b"}
+MAX_EVENTS = 16  # waits for the commits of one thread that are kept of each warp
+
+
+def uses_tensor_memory(program: Program) -> bool:
+    """Return True if a kernel has tcgen05 instructions."""
+    return any(isinstance(inst.action, TensorThreadOp) for inst in program.instructions)
+
+
+class WrittenColumns:
+    """The columns of each block's tensor memory that were written since they were allocated, for each 32 lanes."""
+
+    def __init__(self) -> None:
+        """Start with nothing written."""
+        self.blocks: dict[int, NDArray[np.bool_]] = defaultdict(lambda: np.zeros((QUARTERS, TENSOR_COLUMNS), np.bool_))
+
+    def forget(self, block: int, column: int, columns: int) -> None:
+        """Mark columns as unwritten, after they are allocated."""
+        self.blocks[block][:, column : column + columns] = False
+
+    def write(self, access: TensorAccess) -> None:
+        """Mark the columns of an access as written."""
+        self.blocks[access.block][list(access.quarters), access.column : access.column + access.columns] = True
+
+    def first_unwritten(self, access: TensorAccess) -> int | None:
+        """Return the first unwritten column of an access; None if all are written."""
+        padded = access.operand.startswith("scale")  # space is for multiples of 128 rows, and the last may be unused
+        end = access.column + (1 if padded else access.columns)
+        written = self.blocks[access.block][list(access.quarters), access.column : end]
+        return next((access.column + at for at in range(written.shape[1]) if not written[:, at].any()), None)
+
+
+@dataclass
+class IssuedAccess:
+    """An access, the time of its issue, and, for ld and st, the time when its warp waited for it."""
+
+    access: TensorAccess
+    op: str  # ld, st, mma, cp, shift
+    time: int
+    waited: int | None = None
+
+    @property
+    def warp(self) -> int:
+        """The warp that issued it."""
+        return self.access.thread // LANES
+
+    @property
+    def is_of_warp(self) -> bool:
+        """True if a wait of its warp completes it, rather than a commit."""
+        return self.op in ("ld", "st")
+
+
+class TensorMemoryCheck(InstructionObserver):
+    """Checks the tensor memory accesses of a batch."""
+
+    def __init__(self, state: WarpBatch, ordering: Ordering, collector: FindingCollector) -> None:
+        """Start with nothing in flight and nothing written."""
+        self.state, self.ordering, self.collector = state, ordering, collector
+        self.issued: dict[int, list[IssuedAccess]] = defaultdict(list)  # by block
+        self.written = WrittenColumns()
+        self.committed: dict[int, dict[int, int]] = defaultdict(dict)  # by mbarrier: the thread and the time
+        self.completed: dict[int, dict[int, int]] = defaultdict(dict)
+        self.learned: dict[int, dict[int, deque[tuple[int, int]]]] = defaultdict(dict)  # by issuer, warp: commit, wait
+        self.fences_before: dict[int, deque[int]] = defaultdict(lambda: deque(maxlen=MAX_EVENTS))  # by warp
+        self.fences_after: dict[int, tuple[int, NDArray[np.int32]]] = {}  # by warp: the time, and the known times
+        self.asks_for_fences = any(_spelled(inst) in FENCES for inst in state.program.instructions)
+        if not self.asks_for_fences:
+            collector.leave_out("tensor memory: the kernel has no tcgen05.fence, so none is asked for between threads")
+
+    # --- what orders accesses
+
+    def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Record waits and fences."""
+        if not isinstance(inst.action, TensorThreadOp):
+            return
+        op, now = inst.action.spelling.op, self.ordering.now
+        for warp in group.active_rows.tolist():
+            if op in ("wait::ld", "wait::st"):
+                self._wait(warp, op[-2:], now)
+            elif op == "fence::before_thread_sync":
+                self.fences_before[warp].append(now)
+            elif op == "fence::after_thread_sync":
+                self.fences_after[warp] = now, self._known(warp)
+
+    def _wait(self, warp: int, op: str, now: int) -> None:
+        for accesses in self.issued.values():
+            for item in accesses:
+                if item.warp == warp and item.op == op and item.waited is None:
+                    item.waited = now
+
+    def _known(self, warp: int) -> NDArray[np.int32]:
+        """Return the time up to which a warp is ordered after each warp."""
+        rows = self.ordering.known[warp * LANES : (warp + 1) * LANES, : self.ordering.own_columns].max(axis=0)
+        return rows.reshape(-1, LANES // self.ordering.share).max(axis=1)
+
+    def tensor_committed(self, cells: list[int], thread: int) -> None:
+        """Record that an mbarrier covers everything a thread has issued so far."""
+        for cell in cells:
+            self.committed[cell][thread] = self.ordering.now
+
+    def mbarrier_completed(self, cell: int) -> None:
+        """End a phase: everything that was committed to it is complete."""
+        if cell in self.committed:
+            self.completed[cell] |= self.committed.pop(cell)
+
+    def mbarrier_waited(self, cells: NDArray[np.int64], threads: NDArray[np.int64]) -> None:
+        """Record that warps know the committed operations are complete."""
+        for cell in np.unique(cells).tolist():
+            for issuer, time in self.completed.get(cell, {}).items():
+                for warp in np.unique(threads[cells == cell] // LANES).tolist():
+                    events = self.learned[issuer].setdefault(warp, deque(maxlen=MAX_EVENTS))
+                    events.append((time, self.ordering.now))
+
+    # --- accesses
+
+    def tensor_allocated(self, block: int, column: int, columns: int) -> None:
+        """Mark newly allocated columns as unwritten."""
+        self.written.forget(block, column, columns)
+
+    def tensor_access(self, access: TensorAccess) -> None:
+        """Compare an access with earlier ones."""
+        column = self.written.first_unwritten(access) if access.reads and access.operand in PRODUCT_OPERANDS else None
+        if column is not None:
+            what = "the old D" if access.operand == "d" else access.operand
+            text = f"reads column {column} ({what}), which was not written since it was allocated"
+            self._report(access, None, text)
+        for item in list(self.issued[access.block]):
+            if item.access.overlaps(access) and (access.writes or item.access.writes):
+                fault = self._fault(item, access)
+                if fault:
+                    self._report(access, item, fault)
+        if access.writes:
+            self.written.write(access)
+        self._keep(access)
+
+    def _keep(self, access: TensorAccess) -> None:
+        """Keep an access, and drop those whose columns it covers."""
+        items = self.issued[access.block]
+        op = _op(access.inst)
+        if access.writes:
+            covered = [item for item in items if _covers(access, item.access) and item.access.inst is not access.inst]
+            for item in covered:
+                items.remove(item)
+        same = [item for item in items if item.access == access]  # a loop that reads the same again
+        for item in same:
+            items.remove(item)
+        items.append(IssuedAccess(access, op, self.ordering.now))
+
+    def tensor_freed(self, access: TensorAccess) -> None:
+        """Report accesses in flight to freed columns, which another block may get."""
+        for item in list(self.issued[access.block]):
+            if item.access.overlaps(access):
+                fault = self._fault(item, access, needs_fences=False)
+                if fault:
+                    self._report(access, item, fault)
+                self.issued[access.block].remove(item)
+
+    def finish(self) -> None:
+        """Report allocations that were never freed; the launch does not end with an error in this case."""
+        memories = self.state.tensor_memories
+        for block, live in sorted(memories.live.items()) if memories is not None else ():
+            for item in live:
+                place = self.state.blocks[block]
+                text = f"{item.columns} columns of tensor memory are allocated here and never freed"
+                x, y, z = (int(axis) for axis in place)
+                self.collector.add(KernelFinding("tensor_memory", item.line, text, block=(x, y, z)))
+            live.clear()
+
+    # --- order
+
+    def _fault(self, item: IssuedAccess, access: TensorAccess, *, needs_fences: bool = True) -> str:
+        """Return the reason why an access is not ordered after an earlier one; an empty string if it is."""
+        warp, op = access.thread // LANES, _op(access.inst)
+        needs_fences = needs_fences and self.asks_for_fences
+        name = f"{item.access.inst.name} at line {item.access.inst.line}"
+        if item.is_of_warp:
+            return self._fault_of_warp(item, warp, op, name, needs_fences=needs_fences)
+        if item.access.thread == access.thread and (item.op, op) in IN_ISSUE_ORDER:
+            return ""
+        events = [
+            (by, wait)
+            for by, all_events in self.learned.get(item.access.thread, {}).items()
+            for commit, wait in all_events
+            if commit >= item.time
+        ]
+        if not any(by == warp or self._known_now(warp, by) >= wait for by, wait in events):
+            return f"{name} may not be complete: no mbarrier was waited for to which it was committed"
+        if not needs_fences or any(self._is_fenced(warp, by, wait) for by, wait in events):
+            return ""
+        return f"no tcgen05.fence::after_thread_sync lies between it and the wait for {name}"
+
+    def _fault_of_warp(self, item: IssuedAccess, warp: int, op: str, name: str, *, needs_fences: bool) -> str:
+        """Return the same for an earlier ld or st."""
+        if item.waited is None:
+            if warp == item.warp and (item.op, op) in {("ld", "st"), ("st", "st")}:
+                return ""
+            return f"{name} may not be complete: no tcgen05.wait::{item.op} follows it"
+        if warp == item.warp:
+            return ""
+        if self._known_now(warp, item.warp) < item.waited:
+            return f"nothing orders it behind {name} of another warp"
+        if not needs_fences:
+            return ""
+        before = [time for time in self.fences_before[item.warp] if time >= item.waited]
+        if not before or self._known_now(warp, item.warp) < before[0]:
+            return f"no tcgen05.fence::before_thread_sync follows {name} of another warp"
+        if not self._is_fenced(warp, item.warp, before[0]):
+            return f"no tcgen05.fence::after_thread_sync lies between it and {name} of another warp"
+        return ""
+
+    def _known_now(self, warp: int, other: int) -> int:
+        return int(self._known(warp)[other])
+
+    def _is_fenced(self, warp: int, other: int, time: int) -> bool:
+        """Return True if a warp passed fence::after_thread_sync after it learned of another warp's operation."""
+        when, known = self.fences_after.get(warp, (-1, None))
+        if known is None:
+            return False
+        return when >= time if warp == other else int(known[other]) >= time
+
+    def _report(self, access: TensorAccess, item: IssuedAccess | None, text: str) -> None:
+        other = None
+        if item is not None:
+            block, thread = self.state.indices(*divmod(item.access.thread, LANES))
+            other = KernelAccess(item.access.inst.name, item.access.inst.line, block, thread)
+        block, thread = self.state.indices(*divmod(access.thread, LANES))
+        last = access.column + access.columns - 1
+        words = f"{access.inst.name} ({access.operand}, columns {access.column}..{last}): {text}"
+        finding = KernelFinding("tensor_memory", access.inst.line, words, block=block, thread=thread, other=other)
+        self.collector.add(finding)
+
+
+def _spelled(inst: DecodedInstruction) -> str:
+    """Return the tcgen05 operation of an instruction; an empty string for any other instruction."""
+    return inst.action.spelling.op if isinstance(inst.action, TensorThreadOp) else ""
+
+
+def _op(inst: DecodedInstruction) -> str:
+    """Return ld, st, mma, cp, shift or dealloc."""
+    return _spelled(inst).partition(".")[0]
+
+
+def _covers(access: TensorAccess, other: TensorAccess) -> bool:
+    """Return True if an access covers everything that another accesses."""
+    return (
+        set(access.quarters) >= set(other.quarters)
+        and access.column <= other.column
+        and access.column + access.columns >= other.column + other.columns
+    )

@@ -1,0 +1,499 @@
+"""Unwritten values: tracked from registers and memory through every instruction, until they matter.
+
+Each register has a mask of the bits that come from unwritten data. Each byte of shared and local memory, and of arrays
+that the caller marks (`ptx.Unwritten`), has one too; tensor memory records which columns are written. Reading such a
+value is not a mistake: compilers do it for lanes that are masked off later. It is a finding if the value determines an
+address or a branch, or is stored to global memory. Moves, shifts and byte permutations keep the mask exact; an mma
+marks the elements of D whose row of A or column of B has a mark; any other result is marked whole if part of an
+operand is marked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.isa.operands import OperandSpec, operands
+from warpfrag.isa.qualifiers import Form
+from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.interpreter.kernel_findings import FindingCollector, KernelFinding
+from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
+from warpfrag.machine.interpreter.matrix_instructions import architecture_of, join_words, split_words
+from warpfrag.machine.interpreter.observer import TensorAccess
+from warpfrag.machine.interpreter.warp_batch import WarpBatch
+from warpfrag.machine.ir import actions
+from warpfrag.machine.ir.program import DecodedInstruction, MemoryOperand, PtxOperand, Register, VectorOperand
+from warpfrag.machine.ir.scalar_types import TYPES, Codes, container
+from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
+from warpfrag.machine.sanitizer.tmem_checks import WrittenColumns
+from warpfrag.tensorcore import fragment, matrix_moves
+
+Bytes = NDArray[np.uint8]
+Numbers = NDArray[np.int64]
+
+APPLIED = {"shl", "shr", "prmt", "bfi", "bfe", "shf"}
+"""Opcodes that move bits: they transform masks as they transform values, if their control operands are written."""
+MOVED_OPERANDS = {"shl": 1, "shr": 1, "prmt": 2, "bfi": 2, "bfe": 1, "shf": 2}
+ADDRESSED = (
+    actions.MemoryLoad
+    | actions.MemoryStore
+    | actions.Atomic
+    | actions.AsyncCopy
+    | actions.BulkCopy
+    | actions.TensorCopy
+    | actions.AsyncStore
+    | actions.MemoryBarrier
+    | actions.MatrixOp
+)
+MARK = np.uint8(0xFF)
+EVERY_BIT = np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+class UnwrittenCheck(InstructionObserver):
+    """Tracks values that were never written."""
+
+    def __init__(self, state: WarpBatch, collector: FindingCollector, marked: dict[int, Bytes]) -> None:
+        """Mark every register and all of shared and local memory; marks of arrays stay from batch to batch."""
+        self.state, self.collector = state, collector
+        program = state.program
+        full = {
+            bits: np.full((state.warps, LANES), -1 if bits > 1 else 1).astype(container(bits))
+            for bits in set(program.registers)
+        }
+        self.masks: list[Codes] = [full[bits] for bits in program.registers]
+        self.clean = {dtype: np.zeros((state.warps, LANES), dtype) for dtype in {mask.dtype for mask in self.masks}}
+        self.is_marked = [True] * len(self.masks)  # True for a register with a mark in any lane
+        self.read_registers: dict[int, list[int]] = {}  # by instruction index
+        frame = program.frame
+        self.masks[frame.index] = np.zeros_like(self.masks[frame.index])
+        self.is_marked[frame.index] = False
+        memory = state.memory
+        self.shared = np.full(len(memory.shared), MARK)
+        self.local = np.full(len(memory.local), MARK)
+        self.marked = marked
+        self.loaded: list[tuple[Bytes, Numbers, Numbers]] = []  # marks, threads, offsets of this instruction's reads
+        self.products: list[Bytes] = []  # marks of the operands of wgmma
+        self.results: list[Codes] | None = None
+        self.is_clean = False  # no operand of the instruction has a mark
+        self.copied: list[Bytes] = []
+        self.columns = WrittenColumns()
+        self.unwritten_loads: list[int] = []  # warps whose tcgen05.ld reads unwritten columns
+
+    def marks_of(self, buffer: Bytes) -> Bytes | None:
+        """Return the marks of a buffer; None if all of it is written."""
+        memory = self.state.memory
+        if buffer is memory.shared:
+            return self.shared
+        return self.local if buffer is memory.local else self.marked.get(id(buffer))
+
+    # --- memory
+
+    def read(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
+        """Keep the marks of the loaded bytes."""
+        marks = self.marks_of(buffer)
+        if marks is not None:
+            self.loaded.append((marks[offsets[:, None] + np.arange(size)], threads, offsets))
+
+    def write(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers) -> None:
+        """Store marks along with the values; in memory without marks they are a finding."""
+        size = codes.dtype.itemsize * codes.shape[1]
+        data = self.stored_marks(self.inst, threads, size)
+        marks = self.marks_of(buffer)
+        is_global = buffer is not self.state.memory.shared and buffer is not self.state.memory.local
+        if data is None:
+            if marks is not None:
+                marks[offsets[:, None] + np.arange(size)] = 0
+            return
+        if is_global:
+            self.report_threads(
+                data.max(axis=1) != 0, threads, "a value that was never written is stored to global memory"
+            )
+        if marks is not None:
+            marks[offsets[:, None] + np.arange(size)] = 0 if is_global else data
+
+    def stored_marks(self, inst: DecodedInstruction, threads: Numbers, size: int) -> Bytes | None:
+        """Return the marks of the values that threads store, [threads, size]; None if all are written."""
+        action = inst.action
+        if isinstance(action, actions.AsyncCopy):
+            result = np.zeros((len(threads), size), np.uint8)
+            for data, owners, _ in self.loaded:
+                at = np.searchsorted(threads, owners)
+                result[at, : data.shape[1]] = data
+            return result if result.any() else None
+        if self.is_clean:
+            return None
+        if isinstance(action, actions.MemoryStore):
+            columns = [self.mask_of(item).reshape(-1)[threads] for item in items_of(inst.sources[1])]
+            if not any(column.any() for column in columns):
+                return None
+            kind = action.type.dtype
+            parts = [
+                np.ascontiguousarray(column.astype(kind)).view(np.uint8).reshape(len(threads), -1) for column in columns
+            ]
+            return np.concatenate(parts, axis=1)
+        if not isinstance(action, actions.MatrixOp):
+            return None
+        warps = np.unique(threads // LANES)
+        words = self.words(LaneGroup(self.state, warps, np.ones((len(warps), LANES), np.bool_)), inst.sources[1])
+        if action.operation == "stmatrix":
+            lines = matrix_moves.lines_by_lane(action.form, words)
+            return lines.reshape(-1, lines.shape[-1]) if lines.any() else None
+        # wmma.store: element by element, for the first lane of each warp
+        (spec,) = operands(action.form, architecture_of(action.form, self.state.launch.arch)).values()
+        codes = fragment.unpack(spec, words).reshape(-1, 1) != 0
+        return np.where(codes, MARK, np.uint8(0)).repeat(size, axis=1) if codes.any() else None
+
+    def update(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
+        """Check atomics: memory and the operand must both be written."""
+        self.read(buffer, offsets, size, threads)
+        inst = self.inst
+        for item in (item for operand in inst.sources[1:] for item in items_of(operand)):
+            wrong = self.mask_of(item).reshape(-1)[threads] != 0
+            self.report_threads(wrong, threads, "an operand of an atomic was never written")
+        marks = self.marks_of(buffer)
+        if marks is not None:
+            cells = offsets[:, None] + np.arange(size)
+            if isinstance(inst.action, actions.Atomic) and inst.action.name != "exch":
+                self.report_threads(
+                    marks[cells].any(axis=1), threads, "an atomic changes memory that was never written"
+                )
+            marks[cells] = 0
+
+    def copy_read(self, buffer: Bytes, offsets: Numbers, size: int, thread: int) -> None:  # noqa: ARG002 (all are told)
+        """Keep the marks of the bytes that a copy reads."""
+        marks, cells = self.marks_of(buffer), offsets[:, None] + np.arange(size)
+        self.copied.append(np.zeros(cells.size, np.uint8) if marks is None else marks[cells].reshape(-1))
+
+    def copy_write(
+        self,
+        buffer: Bytes,
+        offsets: Numbers,
+        size: int,
+        thread: int,
+        cell: int | None,  # noqa: ARG002 (all are told)
+        *,
+        reduces: bool = False,
+    ) -> None:
+        """Copy marks with the bytes; in global memory they are a finding."""
+        source = np.concatenate(self.copied) if self.copied else np.zeros(0, np.uint8)
+        marks = self.marks_of(buffer)
+        is_global = buffer is not self.state.memory.shared
+        if is_global and source.any():
+            self.report(self.inst, thread, "a copy stores bytes to global memory that were never written", 1)
+        if marks is not None and not reduces:
+            cells = offsets[:, None] + np.arange(size)
+            fits = len(source) == cells.size and not is_global and isinstance(self.inst.action, actions.BulkCopy)
+            marks[cells] = source.reshape(cells.shape) if fits else 0
+
+    def product_read(self, offsets: Numbers, size: int, warp: int) -> None:  # noqa: ARG002 (all are told)
+        """Keep the marks of wgmma operands."""
+        self.products.append(self.shared[offsets[:, None] + np.arange(size)].any(axis=1).astype(np.uint8))
+
+    def tensor_allocated(self, block: int, column: int, columns: int) -> None:
+        """Mark newly allocated columns as unwritten."""
+        self.columns.forget(block, column, columns)
+
+    def tensor_access(self, access: TensorAccess) -> None:
+        """Track which columns are written, and which warps load unwritten ones."""
+        if access.reads and access.operand == "registers" and self.columns.first_unwritten(access) is not None:
+            self.unwritten_loads.append(access.thread // LANES)
+        if access.writes:
+            self.columns.write(access)
+
+    # --- registers
+
+    @property
+    def inst(self) -> DecodedInstruction:
+        """The instruction that is running."""
+        return self.state.program.instructions[self.state.memory.inst]
+
+    def mask_of(self, operand: PtxOperand) -> Codes:
+        """Return the mask of an operand in every lane of the batch."""
+        if isinstance(operand, Register):
+            return self.masks[operand.index]
+        if isinstance(operand, MemoryOperand) and operand.base is not None:
+            return self.masks[operand.base.index]
+        if isinstance(operand, VectorOperand):
+            whole = np.zeros((self.state.warps, LANES), np.uint64)
+            for item in operand.items:
+                whole = whole | self.mask_of(item).astype(np.uint64)
+            return whole
+        return self.clean.setdefault(np.dtype(np.uint32), np.zeros((self.state.warps, LANES), np.uint32))
+
+    def words(self, group: LaneGroup, operand: PtxOperand) -> NDArray[np.uint32]:
+        """Return the masks of an operand as words, [warps, 32, words]."""
+        return join_words([self.mask_of(item)[group.warp_rows] for item in items_of(operand)])
+
+    def put(self, group: LaneGroup, operand: PtxOperand, mask: Codes) -> None:
+        """Set the mask of an operand's register in some lanes; `mask` is [warps of the group, lanes]."""
+        if not isinstance(operand, Register):
+            return
+        dtype = container(operand.bits)
+        old = self.masks[operand.index]
+        mask = mask if mask.dtype == dtype else (mask != 0 if dtype == np.bool_ else mask.astype(dtype))
+        new = old.copy()
+        new[group.warp_rows] = np.where(group.mask, mask, old[group.warp_rows])
+        self.masks[operand.index] = new
+        self.is_marked[operand.index] = bool(new.any())
+
+    def put_clean(self, group: LaneGroup, operand: PtxOperand) -> None:
+        """Clear the marks of an operand's registers in some lanes."""
+        for item in items_of(operand):
+            if isinstance(item, Register) and self.is_marked[item.index]:
+                if group.rows is None and group.is_whole:
+                    self.masks[item.index] = self.clean[self.masks[item.index].dtype]
+                    self.is_marked[item.index] = False
+                else:
+                    self.put(group, item, np.zeros(group.mask.shape, self.masks[item.index].dtype))
+
+    def put_whole(self, group: LaneGroup, operand: PtxOperand, wrong: NDArray[np.bool_]) -> None:
+        """Mark whole registers, or clear them."""
+        for item in items_of(operand):
+            self.put(group, item, np.where(wrong, EVERY_BIT, np.uint64(0)))
+
+    # --- instructions
+
+    def guarded(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Report unwritten guards of branches and memory accesses."""
+        if inst.guard is not None and isinstance(inst.action, actions.Branch | ADDRESSED):
+            self.check(inst, group, inst.guard, "a branch or a guard depends on a value that was never written")
+
+    def has_marks(self, inst: DecodedInstruction) -> bool:
+        """Return True if a register that an instruction reads has a mark in any lane."""
+        at = self.state.memory.inst
+        if at not in self.read_registers:
+            items = [item for operand in inst.sources for item in items_of(operand)]
+            bases = [item.base if isinstance(item, MemoryOperand) else item for item in items]
+            self.read_registers[at] = [item.index for item in bases if isinstance(item, Register)]
+        return any(self.is_marked[index] for index in self.read_registers[at])
+
+    def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Report marks that reach an address or a branch, and compute the marks of the results."""
+        self.loaded, self.products, self.copied, self.unwritten_loads, self.results = [], [], [], [], None
+        self.is_clean = not self.has_marks(inst)
+        if self.is_clean:
+            return
+        action = inst.action
+        if isinstance(action, actions.Branch) and action.indexed:
+            self.check(inst, group, inst.sources[0], "a branch depends on a value that was never written")
+        if isinstance(action, ADDRESSED):
+            for operand in inst.sources:
+                if isinstance(operand, MemoryOperand) and operand.base is not None:
+                    self.check(inst, group, operand, "an address depends on a value that was never written")
+        if isinstance(action, actions.LaneOp):
+            self.results = self.computed(inst, action, group)
+        elif isinstance(action, actions.WarpCollective):
+            self.results = self.collected(inst, action, group)
+
+    def check(self, inst: DecodedInstruction, group: LaneGroup, operand: PtxOperand, text: str) -> None:
+        """Report lanes in which an operand has a mark."""
+        if isinstance(operand, Register) and not self.is_marked[operand.index]:
+            return
+        wrong = (self.mask_of(operand)[group.warp_rows] != 0) & group.mask
+        if wrong.any():
+            warp, lane = (int(v) for v in np.argwhere(wrong)[0])
+            self.report(inst, int(group.warp_rows[warp]) * LANES + lane, text, wrong.sum())
+
+    def computed(self, inst: DecodedInstruction, action: actions.LaneOp, group: LaneGroup) -> list[Codes]:
+        """Return the masks of a LaneOp's results."""
+        masks = [self.mask_of(operand)[group.warp_rows] for operand in inst.sources]
+        wrong = np.zeros(group.mask.shape, np.bool_)
+        for mask in masks:
+            wrong |= mask != 0
+        if not (wrong & group.mask).any():
+            return [np.zeros(group.mask.shape, np.uint64)] * len(inst.results)
+        opcode = inst.attributes.opcode
+        registers = [operand for operand in inst.sources if isinstance(operand, Register)]
+        if opcode in {"xor", "sub"} and len(registers) == 2 and registers[0] == registers[1]:
+            return [np.zeros(group.mask.shape, np.uint64)] * len(inst.results)
+        if opcode == "selp":
+            picked = np.where(group.read(inst.sources[2], TYPES["pred"]), masks[0], masks[1])
+            return [np.where(masks[2] != 0, _ones(picked), picked)]
+        if opcode in APPLIED:
+            moved = MOVED_OPERANDS[opcode]
+            how = np.zeros(group.mask.shape, np.bool_)
+            for mask in masks[moved:]:
+                how |= mask != 0
+            values: list[Any] = []
+            for number, (operand, kind) in enumerate(zip(inst.sources, action.sources, strict=True)):
+                if kind is None:
+                    values.append(operand.code(None) if hasattr(operand, "code") else 0)
+                elif number < moved:
+                    values.append(masks[number].astype(kind.dtype))
+                else:
+                    values.append(group.read(operand, kind))
+            result = action.function(*values)
+            result = result[0] if isinstance(result, tuple) else result
+            return [np.where(how, _ones(result), result)]
+        if opcode in {"and", "or"} and len(inst.sources) == 2 and action.sources[0] is not None:
+            kind = action.sources[0]
+            left, right = (group.read(operand, kind) for operand in inst.sources)
+            first, second = (mask.astype(kind.dtype) for mask in masks)
+            if opcode == "or":
+                left, right = ~left, ~right
+            return [(first & (second | right)) | (second & (first | left))]
+        return [np.where(wrong, EVERY_BIT, np.uint64(0))] * len(inst.results)
+
+    def collected(self, inst: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup) -> list[Codes]:
+        """Return the masks of the results of shuffles, votes and reductions."""
+        masks = [self.mask_of(operand)[group.warp_rows] for operand in inst.sources]
+        clean = np.zeros(group.mask.shape, np.uint64)
+        if not masks:
+            return [clean] * len(inst.results)
+        if inst.attributes.opcode == "shfl":
+            args = [group.read(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
+            moved = action.function(group.mask, masks[0].astype(np.uint32), *args[1:])
+            return [moved[0] if isinstance(moved, tuple) else moved, clean]
+        wrong = ((masks[0] != 0) & group.mask).any(axis=1, keepdims=True) & group.mask
+        return [np.where(wrong, EVERY_BIT, np.uint64(0))] * len(inst.results)
+
+    def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Mark the results."""
+        action = inst.action
+        if self.is_clean and isinstance(action, actions.LaneOp | actions.WarpCollective | actions.Move):
+            for operand in inst.results:
+                self.put_clean(group, operand)
+        elif self.results is not None:
+            for operand, mask in zip(inst.results, self.results, strict=False):
+                self.put(group, operand, mask)
+        elif isinstance(action, actions.Move):
+            self.move(inst, action, group)
+        elif isinstance(action, actions.MemoryLoad | actions.Atomic):
+            self.load(inst, action, group)
+        elif isinstance(action, actions.MatrixOp):
+            self.matrix(inst, action, group)
+        elif isinstance(action, actions.DirectCall):
+            self.call(inst, group)
+        elif inst.results:
+            self.put_others(inst, group)
+
+    def put_others(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Handle other instructions: results are written, except for loads of unwritten tensor memory."""
+        if any(isinstance(operand, MemoryOperand) for operand in inst.results):
+            self.local[...] = 0  # results of a driver function are in local memory, as in `call`
+        wrong = group.mask & np.isin(group.warp_rows, self.unwritten_loads)[:, None]
+        for operand in inst.results:
+            if self.unwritten_loads:
+                self.put_whole(group, operand, wrong)
+            else:
+                self.put_clean(group, operand)
+
+    def move(self, inst: DecodedInstruction, action: actions.Move, group: LaneGroup) -> None:
+        """mov: pack and unpack masks as values are."""
+        kind, target, source = action.type, inst.results[0], inst.sources[0]
+        rows = group.warp_rows
+        if isinstance(source, VectorOperand):
+            bits = kind.bits // len(source.items)
+            mask = np.zeros(group.mask.shape, np.uint64)
+            for index, item in enumerate(source.items):
+                part = self.mask_of(item)[rows].astype(np.uint64) & np.uint64((1 << bits) - 1)
+                mask = mask | part << np.uint64(bits * index)
+        else:
+            mask = self.mask_of(source)[rows]
+            mask = mask.astype(np.uint64) if mask.dtype != np.bool_ else mask
+        if isinstance(target, VectorOperand):
+            bits = kind.bits // len(target.items)
+            for index, item in enumerate(target.items):
+                self.put(group, item, mask.astype(np.uint64) >> np.uint64(bits * index) & np.uint64((1 << bits) - 1))
+        else:
+            self.put(group, target, mask)
+
+    def load(self, inst: DecodedInstruction, action: actions.MemoryLoad | actions.Atomic, group: LaneGroup) -> None:
+        """ld and atom: take the marks of the bytes."""
+        if not inst.results:
+            return
+        if not any(marks.any() for marks, _, _ in self.loaded):
+            self.put_clean(group, inst.results[0])
+            return
+        kind = action.type
+        size = kind.dtype.itemsize
+        threads = group.pick(self.state.lane_number)
+        data = np.zeros((len(threads), size * action.count), np.uint8)
+        for marks, owners, _ in self.loaded:  # bytes without marks are omitted
+            data[np.searchsorted(threads, owners)] = marks
+        codes = np.ascontiguousarray(data).view(f"i{size}" if kind.kind == "s" else f"u{size}")
+        for index, item in enumerate(items_of(inst.results[0])):
+            wide = codes[:, index].astype(np.int64 if kind.kind == "s" else np.uint64).view(np.uint64)
+            self.put(group, item, group.scatter(wide))
+
+    def call(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """call: copy marks with the arguments."""
+        for copy in inst.arguments:
+            for target, source in zip(items_of(copy.target), items_of(copy.source), strict=False):
+                if isinstance(target, Register):
+                    self.put(group, target, self.mask_of(source)[group.warp_rows].astype(np.uint64))
+            if isinstance(copy.target, MemoryOperand):
+                self.local[...] = 0  # parameters are in local memory, which is not tracked beyond a call
+        for copy in inst.returns:
+            self.put_clean(group, copy.target)
+
+    def matrix(self, inst: DecodedInstruction, action: actions.MatrixOp, group: LaneGroup) -> None:
+        """Handle matrix instructions: mma, and loads, stores and moves of matrices."""
+        if not inst.results:
+            return
+        warps = group.mask.any(axis=1)
+        here = LaneGroup(self.state, group.warp_rows[warps], group.mask[warps])
+        form = action.form
+        if action.operation == "ldmatrix":
+            places = np.zeros((here.warps, LANES), np.int64).reshape(-1)
+            index = {int(thread): at for at, thread in enumerate(here.of(self.state.lane_number).reshape(-1).tolist())}
+            for _, owners, offsets in self.loaded:
+                places[[index[int(thread)] for thread in owners.tolist()]] = offsets
+            self.put_words(here, inst.results[0], matrix_moves.load(form, places.reshape(-1, LANES), self.shared))
+        elif action.operation == "movmatrix":
+            self.put_words(here, inst.results[0], matrix_moves.move(form, self.words(here, inst.sources[0])))
+        elif form.op.startswith("wmma.load"):
+            (spec,) = operands(form, architecture_of(form, self.state.launch.arch)).values()
+            shape = (here.warps, *spec.layout.shape)
+            wrong = np.concatenate([np.zeros(0, np.bool_), *(data.any(axis=1) for data, _, _ in self.loaded)])
+            wrong = wrong if wrong.size == np.prod(shape) else np.zeros(int(np.prod(shape)), np.bool_)
+            self.put_words(here, inst.results[0], _packed(spec, wrong.reshape(shape)))
+        elif action.operation == "mma" and self.is_clean:
+            self.put_clean(here, inst.results[0])
+        elif action.operation == "wgmma":
+            self.put_whole(here, inst.results[0], self.product_marks(inst, here))
+        else:
+            self.put_words(here, inst.results[0], self.multiply(inst, form, here))
+
+    def put_words(self, group: LaneGroup, operand: PtxOperand, words: NDArray[np.uint32]) -> None:
+        """Write mask words to the registers of an operand."""
+        for item, codes in split_words(operand, words):
+            self.put(group, item, codes)
+
+    def multiply(self, inst: DecodedInstruction, form: Form, group: LaneGroup) -> NDArray[np.uint32]:
+        """mma: mark an element of D if its row of A, its column of B or its element of C is marked."""
+        specs = operands(form, architecture_of(form, self.state.launch.arch))
+        words = [self.words(group, operand) for operand in inst.sources[:3]]
+        a, b, c = (fragment.unpack(specs[role], word) != 0 for role, word in zip("abc", words, strict=True))
+        return _packed(specs["d"], c | a.any(axis=-1, keepdims=True) | b.any(axis=-2, keepdims=True))
+
+    def product_marks(self, inst: DecodedInstruction, group: LaneGroup) -> NDArray[np.bool_]:
+        """wgmma: mark all results of a warp if an operand has a mark."""
+        wrong = np.full(group.mask.shape, any(part.any() for part in self.products))
+        if isinstance(inst.sources[0], VectorOperand):
+            wrong |= (self.mask_of(inst.sources[0])[group.warp_rows] != 0).any(axis=1, keepdims=True)
+        return wrong
+
+    def report_threads(self, wrong: NDArray[np.bool_], threads: Numbers, text: str) -> None:
+        """Report the running instruction if any thread is wrong."""
+        if wrong.any():
+            self.report(self.inst, int(threads[wrong.argmax()]), text, wrong.sum())
+
+    def report(self, inst: DecodedInstruction, thread: int, text: str, count: int) -> None:
+        """Report an instruction, with the first affected thread."""
+        warp, lane = divmod(thread, LANES)
+        block, thread_index = self.state.indices(warp, lane)
+        finding = KernelFinding("uninitialised", inst.line, f"{inst.name}: {text}", block=block, thread=thread_index)
+        self.collector.add(finding, int(count))
+
+
+def _ones(mask: Codes) -> Codes:
+    """Return a mask with all bits set."""
+    return mask | True if mask.dtype == np.bool_ else mask | mask.dtype.type(np.iinfo(mask.dtype).max)
+
+
+def _packed(spec: OperandSpec, wrong: NDArray[np.bool_]) -> NDArray[np.uint32]:
+    """Return the words of a fragment, with all bits of the marked elements set."""
+    return fragment.pack(spec, np.where(wrong, spec.format.codes - 1, 0).astype(f"u{max(8, spec.container) // 8}"))

@@ -1,0 +1,300 @@
+"""Integer instructions on arrays of codes: all arithmetic wraps, except with .sat.
+
+A code is an unsigned integer as wide as the type; `kind` is "s" if it represents a signed integer, else "u".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from warpfrag.machine.ir.scalar_types import Codes, container, signed
+from warpfrag.machine.semantics.conversions import bit_length, limits
+
+
+def values_of(a: Codes, kind: str) -> Codes:
+    """Return codes as the integers they represent, signed or not."""
+    return signed(a) if kind == "s" else a
+
+
+def width(a: Codes) -> int:
+    """Return the width of an array's codes in bits."""
+    return int(a.dtype.itemsize) * 8
+
+
+def saturate(values: Codes, bits: int) -> Codes:
+    """Clamp int64 to signed integers of `bits` bits."""
+    low, high = limits("s", bits)
+    return np.clip(values, low, high).astype(f"i{bits // 8}").view(f"u{bits // 8}")
+
+
+def add_saturated(a: Codes, b: Codes) -> Codes:
+    """add.sat.s32: the sum, clamped."""
+    return saturate(signed(a).astype(np.int64) + signed(b), 32)
+
+
+def subtract_saturated(a: Codes, b: Codes) -> Codes:
+    """sub.sat.s32: the difference, clamped."""
+    return saturate(signed(a).astype(np.int64) - signed(b), 32)
+
+
+def add_carry(a: Codes, b: Codes, carry: Codes | None = None) -> tuple[Codes, Codes]:
+    """Return the sum and its carry out."""
+    total = a + b
+    over = total < a
+    if carry is not None:
+        more = total + carry.astype(total.dtype)
+        over = over | (more < total)
+        total = more
+    return total, over
+
+
+def subtract_borrow(a: Codes, b: Codes, carry: Codes | None = None) -> tuple[Codes, Codes]:
+    """Return the difference and the carry out of a + ~b + 1, which is set if there is no borrow."""
+    return add_carry(a, ~b, np.ones(a.shape, np.bool_) if carry is None else carry)
+
+
+def multiply_high(a: Codes, b: Codes, kind: str) -> Codes:
+    """Return the upper half of the product."""
+    bits = width(a)
+    if bits < 64:
+        wide = "i8" if kind == "s" else "u8"
+        product = values_of(a, kind).astype(wide) * values_of(b, kind).astype(wide)
+        return (product >> product.dtype.type(bits)).astype(f"i{bits // 8}" if kind == "s" else a.dtype).view(a.dtype)
+    low = np.uint64(0xFFFFFFFF)
+    half = np.uint64(32)
+    a0, a1, b0, b1 = a & low, a >> half, b & low, b >> half
+    middle = a1 * b0 + ((a0 * b0) >> half)
+    other = a0 * b1 + (middle & low)
+    high = a1 * b1 + (middle >> half) + (other >> half)
+    if kind == "s":
+        high = high - np.where(signed(a) < 0, b, np.uint64(0)) - np.where(signed(b) < 0, a, np.uint64(0))
+    return high
+
+
+def multiply_wide(a: Codes, b: Codes, kind: str) -> Codes:
+    """Return the whole product, in twice the bits."""
+    bits = width(a) * 2
+    wide = f"{'i' if kind == 's' else 'u'}{bits // 8}"
+    return (values_of(a, kind).astype(wide) * values_of(b, kind).astype(wide)).view(f"u{bits // 8}")
+
+
+def multiply_24(a: Codes, b: Codes, kind: str, *, high: bool) -> Codes:
+    """Return the product of the low 24 bits: the low or the high 32 of its 48 bits."""
+    shift = np.int64(40)
+    if kind == "s":
+        x, y = ((signed(v).astype(np.int64) << shift) >> shift for v in (a, b))
+    else:
+        x, y = (v.astype(np.int64) & np.int64(0xFFFFFF) for v in (a, b))
+    product = x * y
+    return ((product >> np.int64(16)) if high else product).astype(np.uint64).astype(np.uint32)
+
+
+def divide(a: Codes, b: Codes, kind: str, *, remainder: bool) -> Codes:
+    """Return the quotient or remainder, rounded towards zero; for a zero divisor both are all ones."""
+    zero = b == 0
+    x, y = values_of(a, kind), np.where(zero, b.dtype.type(1), b)
+    y = values_of(y, kind)
+    if kind == "s":
+        overflow = (x == limits("s", width(a))[0]) & (y == -1)
+        y = np.where(overflow, y.dtype.type(1), y)  # INT_MIN / -1 wraps to INT_MIN, with remainder 0
+        quotient = (np.abs(x).view(a.dtype) // np.abs(y).view(a.dtype)).view(x.dtype)
+        quotient = np.where((x < 0) != (y < 0), -quotient, quotient)
+        result = (x - quotient * y).view(a.dtype) if remainder else quotient.view(a.dtype)
+    else:
+        result = x % y if remainder else x // y
+    ones = b.dtype.type((1 << width(b)) - 1)
+    return np.where(zero, ones, result)
+
+
+def shift_left(a: Codes, count: Codes) -> Codes:
+    """Shift left; counts beyond the width give zero."""
+    bits = width(a)
+    shifted = a << np.minimum(count, np.uint32(bits - 1)).astype(a.dtype)
+    return np.where(count >= bits, a.dtype.type(0), shifted)
+
+
+def shift_right(a: Codes, count: Codes, kind: str) -> Codes:
+    """Shift right; counts beyond the width give zero, or the sign."""
+    bits = width(a)
+    clamped = np.minimum(count, np.uint32(bits - 1)).astype(a.dtype)
+    if kind == "s":
+        return (signed(a) >> signed(clamped)).view(a.dtype)
+    return np.where(count >= bits, a.dtype.type(0), a >> clamped)
+
+
+def funnel(a: Codes, b: Codes, c: Codes, *, left: bool, wrap: bool) -> Codes:
+    """shf: 32 bits out of b:a."""
+    count = (c & np.uint32(31)) if wrap else np.minimum(c, np.uint32(32))
+    pair = b.astype(np.uint64) << np.uint64(32) | a
+    n = count.astype(np.uint64)
+    shifted = (pair << n) >> np.uint64(32) if left else pair >> n
+    return shifted.astype(np.uint32)
+
+
+def logic(a: Codes, b: Codes, c: Codes, table: int) -> Codes:
+    """lop3: any function of three bits, given as a byte with its truth table."""
+    result = np.zeros_like(a)
+    for index in range(8):
+        if table >> index & 1:
+            term = (a if index & 4 else ~a) & (b if index & 2 else ~b) & (c if index & 1 else ~c)
+            result |= term
+    return result
+
+
+def population(a: Codes) -> Codes:
+    """popc: the number of set bits."""
+    return np.bitwise_count(a).astype(np.uint32)
+
+
+def leading_zeros(a: Codes) -> Codes:
+    """clz: the number of zeros above the highest set bit."""
+    return (np.uint64(width(a)) - bit_length(a.astype(np.uint64))).astype(np.uint32)
+
+
+def find_leading(a: Codes, kind: str, *, shift_amount: bool) -> Codes:
+    """bfind: the position of the leading bit that is not a sign bit; all ones if there is none."""
+    values = np.where(signed(a) < 0, ~a, a) if kind == "s" else a
+    length = bit_length(values.astype(np.uint64)).astype(np.int64)
+    position = width(a) - length if shift_amount else length - 1
+    return np.where(length == 0, np.uint32(0xFFFFFFFF), position.astype(np.uint32))
+
+
+def reverse_bits(a: Codes) -> Codes:
+    """brev: the bits in reverse order."""
+    bits = width(a)
+    result = np.zeros_like(a)
+    for place in range(bits):
+        result |= ((a >> a.dtype.type(place)) & a.dtype.type(1)) << a.dtype.type(bits - 1 - place)
+    return result
+
+
+def _field_of(count: Codes, bits: int) -> Codes:
+    """Return a position or length: its low byte for 32 bits; all of it for 64, which ptxas expands to a sequence."""
+    return count & np.uint32(0xFF) if bits == 32 else np.minimum(count, np.uint32(255))
+
+
+def extract_field(a: Codes, start: Codes, length: Codes, kind: str) -> Codes:
+    """bfe: bits from `start`, extended by the sign or by zeros; the sign bit is at most the top one."""
+    bits = width(a)
+    position, count = _field_of(start, bits), _field_of(length, bits)
+    low = shift_right(a, position, "u")
+    kept = np.where(count >= bits, low, low & (shift_left(np.ones_like(a), count) - a.dtype.type(1)))
+    if kind == "u":
+        return kept
+    top = np.minimum(position.astype(np.int64) + count - 1, bits - 1)
+    sign = (a >> np.maximum(top, 0).astype(a.dtype)) & a.dtype.type(1)
+    sign = np.where(count == 0, a.dtype.type(0), sign)
+    ones = ~a.dtype.type(0) * np.ones_like(a)
+    available = np.maximum(np.minimum(count.astype(np.int64), bits - np.minimum(position, bits).astype(np.int64)), 0)
+    fill = shift_left(ones, available.astype(np.uint32))
+    return np.where(sign != 0, kept | fill, kept)
+
+
+def insert_field(a: Codes, b: Codes, start: Codes, length: Codes) -> Codes:
+    """bfi: a's low bits into b from `start`."""
+    bits = width(a)
+    position, count = _field_of(start, bits), _field_of(length, bits)
+    ones = shift_left(np.ones_like(a), count) - a.dtype.type(1)
+    ones = np.where(count >= bits, ~a.dtype.type(0), ones)
+    mask = shift_left(ones, position)
+    return (b & ~mask) | (shift_left(a, position) & mask)
+
+
+def bit_mask(a: Codes, b: Codes, *, wrap: bool) -> Codes:
+    """bmsk: b ones from bit a on."""
+    start, count = (a & np.uint32(31), b & np.uint32(31)) if wrap else (a, b)
+    ones = shift_left(np.ones_like(a), count) - np.uint32(1)
+    ones = np.where(count >= 32, np.uint32(0xFFFFFFFF), ones)
+    return shift_left(ones, start)
+
+
+def extend(a: Codes, b: Codes, kind: str, *, wrap: bool) -> Codes:
+    """szext: the low b bits of a, extended to 32."""
+    count = (b & np.uint32(31)) if wrap else np.minimum(b, np.uint32(32))
+    kept = np.where(count >= 32, a, a & (shift_left(np.ones_like(a), count) - np.uint32(1)))
+    if kind == "u":
+        return kept
+    sign = np.where(count == 0, np.uint32(0), shift_right(a, np.maximum(count, np.uint32(1)) - np.uint32(1), "u"))
+    fill = shift_left(np.full_like(a, 0xFFFFFFFF), count)
+    return np.where((sign & np.uint32(1)) != 0, kept | fill, kept)
+
+
+def find_nth(mask: Codes, base: Codes, offset: Codes) -> Codes:
+    """fns: the n-th set bit from a base, upwards or downwards; all ones if there is none."""
+
+    def find(bits: int, start: int, count: int) -> int:
+        count = count - (1 << 32) if count >> 31 else count
+        if count == -(1 << 31):
+            return 0  # as measured
+        if count == 0:
+            return start if start < 32 and bits >> start & 1 else 0xFFFFFFFF
+        step, left = (1, count) if count > 0 else (-1, -count)
+        at = start
+        while 0 <= at < 32:
+            left -= bits >> at & 1
+            if left == 0:
+                return at
+            at += step
+        return 0xFFFFFFFF
+
+    flat = [find(int(m), int(s), int(n)) for m, s, n in zip(mask.flat, base.flat, offset.flat, strict=True)]
+    return np.array(flat, np.uint32).reshape(mask.shape)
+
+
+def permute_bytes(a: Codes, b: Codes, c: Codes, mode: str) -> Codes:
+    """prmt: four bytes of b:a by selectors; in the default mode, bit 3 of a selector replicates its byte's sign."""
+    pair = (b.astype(np.uint64) << np.uint64(32)) | a
+    result = np.zeros_like(a)
+    for index in range(4):
+        sign: Codes = np.zeros(c.shape, np.bool_)
+        if mode:
+            chosen = c & np.uint32(3)
+            place = PERMUTE_MODES[mode](chosen.astype(np.int64), index)
+        else:
+            selector = (c >> np.uint32(4 * index)) & np.uint32(0xF)
+            place = (selector & np.uint32(7)).astype(np.int64)
+            sign = (selector & np.uint32(8)) != 0
+        byte = (pair >> (place * 8).astype(np.uint64)).astype(np.uint32) & np.uint32(0xFF)
+        sign_byte = np.where((byte & np.uint32(0x80)) != 0, np.uint32(0xFF), np.uint32(0))
+        result |= np.where(sign, sign_byte, byte) << np.uint32(8 * index)
+    return result
+
+
+PERMUTE_MODES: dict[str, Callable[[Codes, int], Codes]] = {
+    "f4e": lambda c, i: c + i,
+    "b4e": lambda c, i: (c - i) & 7,
+    "rc8": lambda c, _: c,
+    "ecl": np.maximum,
+    "ecr": np.minimum,
+    "rc16": lambda c, i: (c & 1) * 2 + (i & 1),
+}
+
+
+def dot_bytes(a: Codes, b: Codes, c: Codes, kinds: tuple[str, str]) -> Codes:
+    """dp4a: four products of bytes, added to c."""
+    total = c.astype(np.int64)
+    for index in range(4):
+        x, y = (_field(v, 8, index, kind) for v, kind in ((a, kinds[0]), (b, kinds[1])))
+        total = total + x * y
+    return total.astype(np.uint64).astype(np.uint32)
+
+
+def dot_halves(a: Codes, b: Codes, c: Codes, kinds: tuple[str, str], *, high: bool) -> Codes:
+    """dp2a: two products of 16 by 8 bits, added to c."""
+    total = c.astype(np.int64)
+    for index in range(2):
+        total = total + _field(a, 16, index, kinds[0]) * _field(b, 8, index + 2 * high, kinds[1])
+    return total.astype(np.uint64).astype(np.uint32)
+
+
+def _field(a: Codes, bits: int, index: int, kind: str) -> Codes:
+    part = ((a >> np.uint32(bits * index)) & np.uint32((1 << bits) - 1)).astype(container(bits))
+    return values_of(part, kind).astype(np.int64)
+
+
+COMPARE: dict[str, Callable[[Codes, Codes], Codes]] = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
+}  # fmt: skip

@@ -1,0 +1,175 @@
+"""Textures and surfaces: arrays that a kernel samples or accesses by coordinates, through a handle.
+
+A `Texture` is a CUDA texture object over a CUDA array: texels of one, two or four channels along x, y and z,
+or layers of them, and how they are sampled. A `Surface` is the same memory without sampling, which a kernel may change.
+Axes are in numpy's order: an image is [y, x], a volume [z, y, x], layers come first, and channels last.
+
+`semantics.texture_sampling` computes the results of the texture unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.errors import InvalidOperand, NotModelled, quote
+from warpfrag.formats.arrays import is_masked_array
+from warpfrag.machine.ir.attributes import Geometry
+
+Filter = Literal["point", "linear"]
+AddressMode = Literal["clamp", "wrap", "mirror", "border"]
+ReadMode = Literal["element", "normalized"]
+FORMATS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "float32")
+NORMALIZED_FORMATS = FORMATS[:4]  # their texels can be read as floats from 0 or -1 to 1
+CHANNELS = (1, 2, 4)
+FLAG = (False, True)
+UNMEASURED_DEPTHS = range(2050, 3000)  # extents of z for which the bits of normalized coordinates are a guess
+MAX_AXES = 3
+
+
+def _choice(name: str, value: object, known: tuple[object, ...]) -> None:
+    """Reject a value that is not among the known ones."""
+    if type(value) is not type(known[0]) or value not in known:
+        raise InvalidOperand(f"expected {name} as one of {', '.join(map(str, known))}, got {quote(value)}")
+
+
+def _address_modes(address: object, axes: int) -> tuple[AddressMode, ...]:
+    """Return the mode of each axis, from one for all, one for each, or three."""
+    modes = (address,) * MAX_AXES if isinstance(address, str) else address
+    if not isinstance(modes, list | tuple) or len(modes) not in {axes, MAX_AXES}:
+        raise InvalidOperand(f"expected an address mode, or one for each of {axes} axes, got {quote(address)}")
+    for mode in modes:
+        _choice("address", mode, get_args(AddressMode))
+    return tuple(modes[:axes])
+
+
+def _border(border: object, dtype: np.dtype[Any]) -> NDArray[np.float32]:
+    """Return the four channels outside of a texture."""
+    channels = list(border) if isinstance(border, list | tuple) else []
+    if len(channels) != 4 or not all(isinstance(item, int | float | np.floating | np.integer) for item in channels):
+        raise InvalidOperand(f"expected a border of four numbers, got {quote(border)}")
+    with np.errstate(over="ignore"):
+        values = np.array([float(item) for item in channels], np.float32)
+    if values.any() and dtype != np.float32:
+        raise NotModelled(
+            f"a border that is not 0 is not modelled for texels of {dtype}: the unit converts it by a rule of its own"
+        )
+    return values
+
+
+def _texels(array: object, channels: int, *, layered: bool, what: str) -> NDArray[Any]:
+    """Return the texels as [layer, z, y, x, channel], a view of the array."""
+    if not isinstance(array, np.ndarray) or is_masked_array(array):
+        raise InvalidOperand(f"expected the texels of a {what} as a plain numpy array, got {quote(array)}")
+    if str(array.dtype) not in FORMATS:
+        raise InvalidOperand(f"expected texels of {', '.join(FORMATS)}, got {array.dtype}")
+    if not array.flags.c_contiguous:
+        raise InvalidOperand(f"expected a contiguous array, got strides {array.strides} for shape {array.shape}")
+    _choice("channels", channels, CHANNELS)
+    _choice("layered", layered, FLAG)
+    shape = array.shape if channels == 1 else array.shape[:-1]
+    axes = len(shape) - layered
+    limit = MAX_AXES - layered
+    if not 1 <= axes <= limit or 0 in shape or (channels > 1 and array.shape[-1] != channels):
+        order = ", ".join(["layer"] * layered + ["z", "y", "x"][layered:] + [f"{channels} channels"] * (channels > 1))
+        raise InvalidOperand(
+            f"expected a {what} as [{order}], with fewer of these axes before x or all, got shape {array.shape}"
+        )
+    layers = shape[0] if layered else 1
+    extents = (1,) * (MAX_AXES - axes) + shape[layered:]
+    return array.reshape((layers, *extents, channels))
+
+
+def _geometry(axes: int, *, layered: bool) -> Geometry:
+    """Return the PTX geometry of an array with this number of axes."""
+    return ("1d", "2d", "3d")[axes - 1] if not layered else ("a1d", "a2d")[axes - 1]
+
+
+class Texture:
+    """An array that `tex` samples: an argument for a cudaTextureObject_t.
+
+    `address` is one mode, or one for each of x, y and z. `read="normalized"` gives texels of 8 and 16 bits as floats
+    from 0 or -1 to 1. With `layered` the first axis counts layers, with two or four `channels` the last one counts
+    them. A launch takes the texels as they are when it begins.
+    """
+
+    def __init__(
+        self,
+        array: NDArray[Any],
+        filter: Filter = "point",  # noqa: A002 (CUDA's word)
+        address: AddressMode | Sequence[AddressMode] = "clamp",
+        *,
+        normalized: bool = False,
+        read: ReadMode = "element",
+        channels: Literal[1, 2, 4] = 1,
+        layered: bool = False,
+        border: Sequence[float] = (0, 0, 0, 0),
+    ) -> None:
+        """Check that CUDA supports such a texture, and that its results are known."""
+        self.array = array
+        self.texels = _texels(array, channels, layered=layered, what="texture")
+        self.channels, self.layered = channels, layered
+        axes = array.ndim - (channels > 1) - layered
+        self.geometry = _geometry(axes, layered=layered)
+        _choice("filter", filter, get_args(Filter))
+        _choice("read", read, get_args(ReadMode))
+        _choice("normalized", normalized, FLAG)
+        self.filter, self.read, self.normalized = filter, read, normalized
+        self.address = _address_modes(address, axes)
+        if read == "normalized" and str(array.dtype) not in NORMALIZED_FORMATS:
+            raise InvalidOperand(
+                f"expected texels of {', '.join(NORMALIZED_FORMATS)} to read as normalized floats, got {array.dtype}"
+            )
+        if filter == "linear" and array.dtype.kind != "f" and read == "element":
+            raise InvalidOperand(f"expected floats, or read='normalized', to filter linearly, got {array.dtype}")
+        self.border = _border(border, array.dtype)
+
+    @property
+    def border_texel(self) -> NDArray[Any]:
+        """The texel outside of the array for the address mode "border"."""
+        return self.border[: self.channels].astype(self.array.dtype)
+
+    @property
+    def is_guess(self) -> bool:
+        """True if the coordinate rounding of such a texture was not measured."""
+        return self.normalized and self.texels.shape[1] in UNMEASURED_DEPTHS
+
+    def copy(self) -> Texture:
+        """Return the same texture with its own copy of the texels."""
+        other = copy(self)
+        other.array = self.array.copy()
+        other.texels = other.array.reshape(self.texels.shape)
+        return other
+
+    def __repr__(self) -> str:
+        """Describe the texture."""
+        return (
+            f"<Texture {self.geometry} of {self.array.dtype} {self.array.shape}: {self.filter}, "
+            f"{'/'.join(dict.fromkeys(self.address))}{', normalized coordinates' * self.normalized}>"
+        )
+
+
+class Surface:
+    """An array that `suld`, `sust` and `sured` access by coordinates: an argument for a cudaSurfaceObject_t.
+
+    Stores change the array in place. Axes are those of a `Texture`.
+    """
+
+    def __init__(self, array: NDArray[Any], *, channels: Literal[1, 2, 4] = 1, layered: bool = False) -> None:
+        """Check that CUDA supports such a surface."""
+        if isinstance(array, np.ndarray) and not array.flags.writeable:
+            raise InvalidOperand(
+                f"expected an array that can be written for a surface, got a read-only one of shape {array.shape}"
+            )
+        self.array = array
+        self.texels = _texels(array, channels, layered=layered, what="surface")
+        self.channels, self.layered = channels, layered
+        self.geometry = _geometry(array.ndim - (channels > 1) - layered, layered=layered)
+
+    def __repr__(self) -> str:
+        """Describe the surface."""
+        return f"<Surface {self.geometry} of {self.array.dtype} {self.array.shape}>"

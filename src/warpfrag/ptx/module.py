@@ -1,0 +1,122 @@
+"""PTX modules: read or link their text, and select an entry to launch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from warpfrag.errors import FileError, InvalidOperand, quote
+from warpfrag.files import read_bytes
+from warpfrag.machine.ir.actions import SYSTEM_FUNCTIONS
+from warpfrag.machine.ir.program import ModuleVariable, Program, SourceLine
+from warpfrag.machine.launch.kernel import KernelModule
+from warpfrag.machine.launch.names import readable
+from warpfrag.ptx.lowering.call_graph import CallGraph
+from warpfrag.ptx.lowering.passes import lower
+from warpfrag.ptx.lowering.storage import module_variables
+from warpfrag.ptx.reader.linker import LinkInput, link_modules
+from warpfrag.ptx.reader.parser import parse
+from warpfrag.ptx.reader.source_lines import source_lines
+from warpfrag.ptx.reader.syntax import ModuleSyntax
+
+MAX_TEXT = 1 << 28  # bytes of a module
+MODULE_START = re.compile(r"(\s|/\*.*?\*/)*\.version\s")
+
+
+def load(source: str | Path, *, keep_state: bool = False) -> Module:
+    """Read a PTX module: a path, or the text itself, which has several lines or begins with .version.
+
+    Each launch starts from the initial values of the module's variables and from those you set in `Module.symbols`;
+    with `keep_state` it starts from the values that the last launch left, as on a GPU.
+    """
+    if isinstance(source, str) and ("\n" in source or MODULE_START.match(source)):
+        return module_of(source, keep_state=keep_state)
+    if not isinstance(source, str | Path) or not str(source).strip():
+        raise InvalidOperand(f"expected a path or the text of a PTX module, got {quote(source)}")
+    try:
+        text = read_bytes(source, MAX_TEXT).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FileError(f"{quote(str(source))} cannot be read as PTX: {error}") from None
+    return module_of(text, keep_state=keep_state, file_name=Path(source).name)
+
+
+def module_of(text: str, *, keep_state: bool, file_name: str = "") -> Module:
+    """Return the module of a text."""
+    lines, sources = text.count("\n") + 1, partial(source_lines, text)
+    return Module(parse(text), keep_state=keep_state, lines=lines, file_name=file_name, sources=sources)
+
+
+def link(modules: Sequence[Module | str | Path], *, keep_state: bool = False) -> Module:
+    """Link several modules, each loaded or as `load` takes it: a name that is .extern in one is found in another.
+
+    PtxError lists every name that is missing or defined twice. Messages and counts number the lines as if the files
+    were concatenated.
+    """
+    if isinstance(modules, str | Path | Module) or not isinstance(modules, Sequence) or not modules:
+        raise InvalidOperand(f"expected a list of modules, got {quote(modules)}")
+    loaded = [module if isinstance(module, Module) else load(module) for module in modules]
+    inputs = [
+        LinkInput(module.file_name or f"module {number}", module.lines, module.source)
+        for number, module in enumerate(loaded)
+    ]
+    lines = 0
+    sources: dict[int, SourceLine] = {}
+    for module in loaded:
+        sources |= {lines + number: source for number, source in module.sources.items()}
+        lines += module.lines
+    linked = link_modules(inputs, readable, SYSTEM_FUNCTIONS)
+    return Module(linked, keep_state=keep_state, lines=lines, sources=partial(dict, sources))
+
+
+class Module(KernelModule):
+    """A PTX module: a mapping from the names of its entries to kernels.
+
+    An entry is found by its PTX name, its C++ name (`void gemm<float>(float*, int)`, `gemm<float>`, `gemm`), or a part
+    of it that no other entry has.
+    """
+
+    def __init__(
+        self,
+        source: ModuleSyntax,
+        *,
+        keep_state: bool = False,
+        lines: int = 0,
+        file_name: str = "",
+        sources: Callable[[], dict[int, SourceLine]] = dict,
+    ) -> None:
+        """Store the syntax; entries are lowered and `sources` read on first use. `lines` is the length of the text."""
+        super().__init__(keep_state=keep_state, read_sources=sources)
+        self.source, self.lines, self.file_name = source, lines, file_name
+
+    @property
+    def address_size(self) -> int:
+        """The bits of an address: 64, or 32 in old modules."""
+        return self.source.address_size
+
+    @property
+    def version(self) -> str:
+        """The PTX version, such as "8.7"."""
+        return f"{self.source.version[0]}.{self.source.version[1]}"
+
+    @property
+    def target(self) -> str:
+        """The target, such as "sm_80"."""
+        return self.source.target
+
+    def program(self, entry: str) -> Program:
+        """Lower an entry."""
+        return lower(self.source, entry)
+
+    def variables(self) -> dict[str, ModuleVariable]:
+        """Return the variables in global and constant memory."""
+        return module_variables(self.source, CallGraph(self.source))
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the entry names."""
+        return (function.name for function in self.source.functions if function.is_entry and function.body)
+
+    def __repr__(self) -> str:
+        """Return the version, the target and the entries."""
+        return f"<PTX {self.version} for {self.target}: {', '.join(map(readable, self))}>"
