@@ -1,6 +1,7 @@
 """Random kernels: what a GPU leaves against what the PTX machine says.
 
     python -m tools.fuzz run FIRST COUNT --out FOLDER     on a machine with a GPU: compare, trace and shrink, report
+    python -m tools.fuzz record FIRST COUNT --out FOLDER  on a machine with a GPU: what it leaves, to compare later
     python -m tools.fuzz report FOLDER                    the report of a run that was ended before it wrote one
     python -m tools.fuzz probe --out FOLDER               the same for every spelling alone, in several contexts
     python -m tools.fuzz check FIRST COUNT [--coverage]   without a GPU: does ptxas take them, which rows are used
@@ -39,6 +40,8 @@ from tools.fuzz.campaign import (
 )
 from tools.fuzz.coverage import missing, rows_of
 from tools.fuzz.generate import SIZE, generate
+from tools.fuzz.pool import work
+from tools.fuzz.record import Recorded, write
 from tools.fuzz.spellings import TARGETS, write_table
 
 if TYPE_CHECKING:
@@ -68,6 +71,26 @@ def run(arguments: Namespace) -> int:
     tally.counts["seconds with causes"] = round(time.monotonic() - began)
     print(write_report(arguments.out, tally, causes, arguments.size))
     return int(bool(tally.counts[CALLED_CERTAIN]))
+
+
+def record(arguments: Namespace) -> int:
+    """Record what the GPU leaves of many kernels."""
+    seeds = range(arguments.first, arguments.first + arguments.count)
+    jobs = [{"do": "record", "seed": seed, "size": arguments.size} for seed in seeds]
+    states: Counter[str] = Counter()
+    records = []
+    for answer in work(jobs, arguments.workers, seconds_each=60, seconds=arguments.seconds):
+        states[answer["state"]] += 1
+        if "record" in answer:
+            records.append(Recorded(*answer["record"]))
+        else:
+            print(json.dumps(answer))
+    records.sort()
+    write(arguments.out, records)
+    same = sum(item.left[0] == item.left_by_driver for item in records)
+    repeated = sum(item.left[0] == item.left[1] for item in records)
+    print(f"{dict(states)}; {repeated} repeat, {same} equal to what the driver compiled")
+    return 0
 
 
 def report(arguments: Namespace) -> int:
@@ -157,11 +180,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         made.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
         return made
 
-    for name, function in (("run", run), ("check", check)):
+    for name, function in (("run", run), ("record", record), ("check", check)):
         seeded = command(name, function)
         seeded.add_argument("first", type=int, help="the first seed")
         seeded.add_argument("count", type=int, help="how many seeds")
-    timed = [commands.choices["run"], command("probe", probe)]
+    timed = [commands.choices["run"], command("probe", probe), commands.choices["record"]]
     for made in timed:
         made.add_argument("--out", type=Path, default=Path("out"), help="the folder of the report")
         made.add_argument("--seconds", type=float, default=600, help="stop to begin new work after this time")

@@ -23,6 +23,7 @@ from tools.fuzz.emulation import blank_trace, data_of, emulate
 from tools.fuzz.generate import generate
 from tools.fuzz.matrix_probe import compare_matrix_probes
 from tools.fuzz.probe import compare_probes
+from tools.fuzz.record import record
 from tools.fuzz.reduce import first_difference, shrink
 from warpfrag.errors import WarpfragError
 
@@ -125,7 +126,7 @@ def make_small(seed: int, size: int, seconds: float) -> Answer:
 
 
 JOBS: dict[str, Callable[..., Answer]] = {
-    "compare": compare, "engines": engines, "trace": trace, "shrink": make_small,
+    "compare": compare, "engines": engines, "trace": trace, "shrink": make_small, "record": record,
     "probe": compare_probes, "matrix probe": compare_matrix_probes,
 }  # fmt: skip
 

@@ -1,0 +1,107 @@
+"""Record what a GPU leaves of random kernels, so that they can be compared anywhere and later.
+
+Each kernel is assembled by ptxas, its cubin runs twice, and the driver compiles and runs its PTX once. The record has
+the PTX itself (a newer generator may make another kernel of a seed) and digests: of the cubin, and of what each run
+left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tools.fuzz.assembler import assemble
+from tools.fuzz.driver import device
+from tools.fuzz.emulation import Data, data_of, make_data
+from tools.fuzz.generate import generate
+from tools.fuzz.kernel import IN_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+ARCH = "sm_90"
+KERNELS_PER_FILE = 5000
+
+
+class Recorded(NamedTuple):
+    """A kernel and the digests of its cubin, of two runs of the cubin, and of one run of what the driver compiled."""
+
+    seed: int
+    text: str
+    grid: int
+    block: int
+    in_bytes: int
+    out_bytes: int
+    has_nans: bool
+    cubin: str
+    left: tuple[str, str]
+    left_by_driver: str
+
+    @property
+    def repeats(self) -> bool:
+        """True if both runs of the cubin left the same bytes."""
+        return self.left[0] == self.left[1]
+
+    @property
+    def arch(self) -> str:
+        """The architecture that the PTX is assembled for."""
+        return arch_of(self.text)
+
+    def data(self) -> Data:
+        """Return the kernel's arguments."""
+        return make_data(self.seed, self.in_bytes, self.out_bytes, has_nans=self.has_nans)
+
+
+def arch_of(text: str) -> str:
+    """Return the architecture to assemble a module for: that of the GPU, with the suffix of the module's target."""
+    return f"{ARCH}a" if ".target sm_90a" in text else ARCH
+
+
+def digest(data: bytes | Sequence[NDArray[np.uint8]]) -> str:
+    """Return the digest of bytes, or of the arrays that a kernel left."""
+    whole = data if isinstance(data, bytes) else b"".join(array.tobytes() for array in data)
+    return hashlib.sha256(whole).hexdigest()[:32]
+
+
+def record(seed: int, size: int) -> dict[str, Any]:
+    """Run the kernel of a seed on the GPU and return its record."""
+    kernel = generate(seed, size)
+    text, data = kernel.text(), data_of(kernel)
+    answer: dict[str, Any] = {"seed": seed, "state": "recorded"}
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "kernel.cubin"
+        refused = assemble(text, arch_of(text), output)
+        if refused:
+            return answer | {"state": "refused by ptxas", "why": str(refused)[:300]}
+        cubin = output.read_bytes()
+    arguments = [data.given, data.before, data.blob]
+    left = [digest(device().run(image, kernel.grid, kernel.block, arguments)) for image in (cubin, cubin, text)]
+    recorded = Recorded(
+        seed, text, kernel.grid, kernel.block, kernel.threads * IN_BYTES, kernel.out_bytes, seed % 5 == 0,
+        digest(cubin), (left[0], left[1]), left[2],
+    )  # fmt: skip
+    return answer | {"record": recorded}
+
+
+def write(folder: Path, records: Sequence[Recorded]) -> None:
+    """Write records as compressed lines of JSON, several thousand in a file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for at in range(0, len(records), KERNELS_PER_FILE):
+        lines = "".join(json.dumps(record) + "\n" for record in records[at : at + KERNELS_PER_FILE])
+        (folder / f"kernels{at // KERNELS_PER_FILE}.jsonl.xz").write_bytes(lzma.compress(lines.encode()))
+
+
+def read(paths: Iterable[Path]) -> Iterator[Recorded]:
+    """Read records from files that `write` wrote."""
+    for path in paths:
+        with lzma.open(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                fields = json.loads(line)
+                yield Recorded(*fields)._replace(left=tuple(fields[8]))
