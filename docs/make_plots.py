@@ -1,4 +1,4 @@
-"""Write the plots of the how-to pages: orders of additions, the errors of a product, where layers change bits.
+"""Write the plots of the how-to pages: the errors of a product, where layers change bits.
 
 python docs/make_plots.py [FOLDER]     # FOLDER is docs/plots unless said
 """
@@ -11,20 +11,8 @@ from pathlib import Path
 import numpy as np
 
 import warpfrag as wf
-from warpfrag.viz.plots import order_plot
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
-ORDERS = [
-    wf.Order(),
-    wf.Order(split_k=3, unit=64),
-    wf.Order(promote=128),
-    wf.Order(residue=256),
-    wf.Order(split_k=3, unit=8, residue=128),
-    wf.Order(split_k=2, unit=64, promote=128),
-    wf.Order(unit=32, segment_k=3),
-]
-
-
 MODELS = {  # n and k of the projections: queries with keys and values, output, gate with up, down
     "Llama 3 8B": ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)),
     "Llama 3 70B": ((10240, 8192), (8192, 8192), (57344, 8192), (8192, 28672)),
@@ -41,7 +29,6 @@ def plots() -> dict[str, str]:
     A, B = (random.standard_normal(shape).astype(np.float16) for shape in ((48, 1024), (1024, 48)))
     errors = wf.error_report(A, B, instruction=MMA, arch=["sm_80", "sm_90", "sm_100"])
     return {
-        "orders.svg": order_plot(ORDERS, depth=1000, k=16, bits=16).svg,
         "errors.svg": errors.svg(),
         "invariance.svg": wf.batch_invariance(
             {

@@ -2,10 +2,10 @@
 
     python -m tools.tiles [REPORT.md] [--only TEXT]
 
-takes every product that the GPU can run, or those whose name contains a text, and of wgmma a few widths; emits each as
-PTX (assembled by the driver) and as CUDA C++ (compiled by nvcc, if it is on the path), and runs every kernel of it on
-random operands in memory with gaps between the lines. Every code is compared with `mma(A, B, C)`; raw kernels are
-compared with `wf.execute`.
+takes every product that the GPU can run, or those whose name contains a text, and of wgmma a few widths. It emits each
+as PTX (assembled by the driver) and runs its raw kernels, which are compared with `wf.execute`; and, if nvcc is on the
+path, as CUDA C++, and runs its tile kernels on random operands in memory with gaps between the lines. Every code is
+compared with `mma(A, B, C)`.
 """
 
 from __future__ import annotations
@@ -179,6 +179,13 @@ def run_raws(gpu: Gpu, module: LoadedModule, instruction: Instruction) -> Iterat
         yield str(choice), run_raw(gpu, module, instruction, choice)
 
 
+def run_tiles(gpu: Gpu, module: LoadedModule, instruction: Instruction) -> Iterator[tuple[str, bool]]:
+    """Every tile kernel that is emitted for a product, and whether it is right."""
+    random = np.random.default_rng(7)
+    for tile in tiles(instruction, (gpu.target,)):
+        yield f"{tile.entry} {tile.strides}", run_tile(gpu, module, instruction, tile, random)
+
+
 def sample(target: str, only: str = "") -> list[Instruction]:
     """The products that are run; of wgmma those of a few widths."""
     return [
@@ -217,7 +224,7 @@ def check_tiles(say: Callable[[str], object] = print, only: str = "") -> tuple[l
     lines = [f"{gpu.name}, {gpu.target}, driver {gpu.driver}", ""]
     failures = 0
     for language in languages:
-        counts = {"tile": 0, "raw": 0}
+        count = 0
         texts = [emit(unit, lang=language, target=gpu.target, kernels=True) for unit in units]
         if language == "ptx":
             modules = [gpu.load(text) for text in texts]
@@ -227,21 +234,13 @@ def check_tiles(say: Callable[[str], object] = print, only: str = "") -> tuple[l
                 modules = [gpu.load_binary(job.result()) for job in jobs]
         for unit, module in zip(units, modules, strict=True):
             for instruction in unit:
-                random = np.random.default_rng(7)
-                for tile in tiles(instruction, (gpu.target,)):
-                    counts["tile"] += 1
-                    if not run_tile(gpu, module, instruction, tile, random):
-                        failures += 1
-                        lines.append(f"* DIFFERS: {language} {tile.entry} {tile.strides}")
-                for how, is_right in run_raws(gpu, module, instruction):
-                    counts["raw"] += 1
+                for kernel, is_right in (run_raws if language == "ptx" else run_tiles)(gpu, module, instruction):
+                    count += 1
                     if not is_right:
                         failures += 1
-                        lines.append(f"* DIFFERS: {language} {instruction.name} raw {how}")
-        lines.append(
-            f"* {language}: {counts['tile']} tile kernels and {counts['raw']} raw kernels of {len(instructions)} "
-            "instructions ran; each tile kernel on one tile, each raw kernel on eight cases"
-        )
+                        lines.append(f"* DIFFERS: {language} {instruction.name} {kernel}")
+        each = "raw kernels, each on eight cases" if language == "ptx" else "tile kernels, each on one tile"
+        lines.append(f"* {language}: {len(instructions)} instructions ran: {count} {each}")
         say(lines[-1])
     lines.append(f"* {'every code equal' if not failures else f'{failures} kernels differ'}")
     say(lines[-1])

@@ -8,7 +8,6 @@ import pytest
 
 import warpfrag as wf
 from instructions import of_a_warp
-from isa.test_frameworks import CASES
 from warpfrag.isa.aliases import meaning
 from warpfrag.isa.instruction_names import spell
 
@@ -48,21 +47,6 @@ def test_pasted_names_find_what_python_says_they_mean(explorer, case):
 
     assert expected
     assert set(tab.evaluate(FOUND)) == set(expected)
-
-
-@pytest.mark.parametrize(
-    "text", [*CASES, "wmma::bmma_sync", "__hmma_m16n16k16_ld_a", "#ttg.nvidia_mma", "nvvm.wgmma.mma_async"]
-)
-def test_names_of_frameworks_find_what_python_says_they_mean(explorer, text):
-    """Widths of wgmma are one line of the list: that of n = 64, or of the width that is named."""
-    tab = explorer.show()
-    tab.fill("#query", text)
-    expected = {spell(form) for form in meaning(text).forms}
-    families = {re.sub(r"m64n\d+k", "m64n64k", name) for name in expected}
-    tab.wait_for_function("(count) => document.querySelectorAll('#results a').length === count", arg=len(families))
-
-    assert families
-    assert set(tab.evaluate(FOUND)) <= expected
 
 
 def test_every_name_finds_its_instruction(explorer):

@@ -7,6 +7,7 @@ import pytest
 from warpfrag.codegen import ptx_builder as ptx
 from warpfrag.codegen.cuda_builder import AsmOperand, CudaBuilder, InlineAssembly, RegisterArray, guarded
 from warpfrag.codegen.languages import (
+    LANE,
     LANGUAGES,
     SPELLINGS,
     THREAD_INDICES,
@@ -16,7 +17,6 @@ from warpfrag.codegen.languages import (
 from warpfrag.codegen.plan_code import RegisterOperations
 from warpfrag.codegen.ptx_builder import PtxBuilder
 from warpfrag.errors import InvalidOperand
-from warpfrag.layout.index_expressions import IndexConstant, IndexOperation, IndexVariable
 
 
 def text_of(code):
@@ -47,32 +47,19 @@ def test_a_result_is_as_wide_as_its_instruction(operation, kind):
     assert text_of(code) == [f".reg {kind} {result};", f"{operation} {result}, %source, 1;", "ret;"]
 
 
-def test_arrays_ranges_registers_and_the_prologue_come_before_instructions():
+def test_ranges_registers_and_the_thread_index_come_before_instructions():
     code = PtxBuilder()
     code.emit("bar.sync 0;")
-    code.declare("late")
     code.declare_range("t", 3)
-    code.declare_shared("tile", 64, 128)
-    code.prologue("mov.u32 %late, %laneid")
+    code.start_with_index(LANE)
 
     assert text_of(code) == [
-        ".shared .align 128 .b8 tile[64];",
         ".reg .b32 %t<3>;",
-        ".reg .b32 %late;",
-        "mov.u32 %late, %laneid;",
+        ".reg .b32 %lane;",
+        "mov.u32 %lane, %laneid;",
         "bar.sync 0;",
         "ret;",
     ]
-
-
-def test_an_index_expression_is_its_comment_and_its_instructions():
-    code = PtxBuilder()
-    expression = IndexOperation("+", IndexOperation("*", IndexVariable("lane"), IndexConstant(4)), IndexConstant(1))
-
-    assert code.evaluate("at", IndexConstant(7), {}) == "7"
-    assert code.evaluate("at", IndexVariable("lane"), {"lane": "%lane"}) == "%lane"
-    assert code.evaluate("at", expression, {"lane": "%lane"}) == "%at_1"
-    assert text_of(code)[-4:-1] == ["// at = lane * 4 + 1", "mul.lo.s32 %at, %lane, 4;", "add.s32 %at_1, %at, 1;"]
 
 
 def test_a_ptx_kernel_loads_its_parameters():
@@ -86,7 +73,6 @@ def test_a_ptx_kernel_loads_its_parameters():
         "{",
         "    .reg .b64 %d;",
     ]
-    assert ptx.signature("f", {"a": ".b64", "b": ".b32"}) == ".func f(.reg .b64 %a, .reg .b32 %b)"
 
 
 def test_a_module_declares_what_its_kernels_share():

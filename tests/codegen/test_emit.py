@@ -12,8 +12,7 @@ from instructions import every
 from warpfrag import find, get
 from warpfrag.codegen.cuda_functions import register_array
 from warpfrag.codegen.emit import emit, raw_module
-from warpfrag.codegen.kernels import raw_kernel
-from warpfrag.codegen.ptx_kernels import PtxKernel
+from warpfrag.codegen.ptx_kernels import raw_kernel
 from warpfrag.codegen.statement import choices, identifier, immediates, raw_name, registers, statement
 from warpfrag.errors import IllegalInstruction, InvalidOperand, WarpfragError
 from warpfrag.isa.immediates import Immediates
@@ -31,14 +30,14 @@ def test_every_instruction_has_a_name_of_its_own_in_both_languages():
 
 
 @pytest.mark.slow
-def test_both_languages_have_the_same_kernels_each_with_a_name_of_its_own():
+def test_every_kernel_has_a_name_of_its_own():
     every = find(target="sm_120a")
     cuda = re.findall(r"__global__ void (\w+)", emit(every, target="sm_120a", kernels=True))
     text = re.findall(r"\.entry (\w+)", emit(every, lang="ptx", target="sm_120a"))
 
-    assert len(set(cuda)) == len(cuda) > 1900
-    assert sorted(cuda) == sorted(text)
-    assert sum(entry.endswith("_raw") for entry in cuda) > len(every)
+    assert len(set(cuda)) == len(cuda) > 800
+    assert len(set(text)) == len(text) > len(every)
+    assert all(entry.endswith("_raw") for entry in text)
 
 
 @pytest.mark.slow
@@ -160,7 +159,7 @@ def test_the_state_space_is_kept(space, constraint, address):
     assert f'"{name} "' in cuda
     assert f'"{constraint}"({address}), "r"(stride)' in cuda
     assert f"    {name} {{" in text
-    assert ("dynamic_shared" in text) == ("__shared__" in cuda) == space.startswith(".shared")
+    assert ("dynamic_shared" in text) == space.startswith(".shared")
 
 
 @pytest.mark.parametrize(("space", "kind"), [("", '"l"(address)'), (".shared", '"r"(address)')])
@@ -200,12 +199,12 @@ def test_every_choice_of_ids_has_a_kernel():
 )
 def test_immediates_that_do_not_exist_are_refused(name, choice, message):
     with pytest.raises(InvalidOperand, match=message):
-        raw_kernel(PtxKernel, get(name), choice)
+        raw_kernel(get(name), choice)
 
 
 def test_a_selector_that_traps_is_refused():
     with pytest.raises(IllegalInstruction, match="traps"):
-        raw_kernel(PtxKernel, get("mma.sp.m16n8k32.f32.f16.f16.f32"), Immediates(2))
+        raw_kernel(get("mma.sp.m16n8k32.f32.f16.f16.f32"), Immediates(2))
 
 
 @pytest.mark.parametrize(

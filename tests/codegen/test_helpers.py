@@ -1,4 +1,4 @@
-"""Load and store helpers do what the layout says: emitted C++ compiled for the host, emitted PTX interpreted."""
+"""Load and store helpers do what the layout says: emitted C++ compiled for the host."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 
 from instructions import every
-from oracle.ptx_machine import Machine, functions
 from oracle.toolkit import absent
 from warpfrag.codegen.cuda_functions import COMMON, load_function, register_array, store_function
 from warpfrag.codegen.memory_indexing import dimensions, element_bits, extents, stride_names
-from warpfrag.codegen.ptx_kernels import function_name, move_function
 from warpfrag.codegen.statement import registers
 
 
@@ -132,34 +130,3 @@ def test_emitted_cuda_moves_what_the_layout_says(host_library, number):
                 found = [int.from_bytes(words[at : at + size], "little") for at in range(0, len(words), size)]
                 assert found == expected[lane], f"lane {lane}, strides {steps}"
         assert blank == memory
-
-
-@pytest.mark.parametrize("number", range(len(OPERANDS)), ids=[f"{o.role} {o.format} {o.shape}" for _, o in OPERANDS])
-def test_emitted_ptx_moves_what_the_layout_says(number):
-    instruction, operand = OPERANDS[number]
-    codes = codes_of(operand, Random(number))
-    expected = expected_words(operand, codes)
-    ((inputs, lines),) = functions("\n".join(move_function(instruction, operand))).values()
-    assert inputs[0] == "%memory"
-    steps = list(orders(operand))[1 + number % 3]
-    memory = memory_of(operand, codes, steps)
-    place = memory_of(operand, [0] * len(codes), steps) if operand.role == "d" else memory
-    lanes = range(len(expected))
-    if (
-        operand.role != "d" and len(lanes) > 32
-    ):  # the map is linear in the bits of the lane; interpreting takes its time
-        lanes = [0, *(1 << bit for bit in range(len(lanes).bit_length() - 1)), 77, len(lanes) - 1]
-    for lane in lanes:
-        for reg in range(operand.regs):
-            given = dict(zip(inputs, [0, *steps, reg], strict=False))
-            if operand.role == "d":
-                Machine(lines, place, lane, given | {"%value": expected[lane][reg]}).run()
-            else:
-                assert Machine(lines, place, lane, given).run() == expected[lane][reg]
-    assert place == memory
-
-
-def test_the_functions_of_a_module_have_names_of_their_own():
-    names = [function_name(instruction, operand) for instruction, operand in OPERANDS]
-
-    assert len(set(names)) == len(names)

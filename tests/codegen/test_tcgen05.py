@@ -1,9 +1,9 @@
-"""Code of tcgen05: the assembler and the compiler take it, and its constants are those of the descriptors."""
+"""Code of tcgen05: the assembler takes it, and its constants are those of the descriptors."""
 
 import pytest
 
 import warpfrag as wf
-from oracle.toolkit import assemble, compile_cuda, find_newest_ptxas, find_nvcc
+from oracle.toolkit import assemble, find_newest_ptxas
 
 PRODUCTS = [
     ("tcgen05.mma.cta_group::1.kind::f16", {"m": 128, "n": 256, "a": "bf16", "d": "f32"}),
@@ -28,17 +28,11 @@ def test_kernels_in_ptx_assemble(tmp_path):
         assert t.blocks == 2 or f"0x{t.b.descriptors()[0].word:016x};" in text
 
 
-@pytest.mark.slow
-def test_kernels_in_cuda_compile(tmp_path):
-    source = tmp_path / "kernel.cu"
-    for name, shape in (PRODUCTS[0], PRODUCTS[4], PRODUCTS[5]):
-        source.write_text(wf.emit(wf.get(name, **shape), kernels=True))
-        assert compile_cuda(find_nvcc(), "sm_100a", source) == ""
-
-
 def test_what_is_not_written_is_refused_with_the_reason():
     for name in ("tcgen05.mma.cta_group::1.kind::f16", "tcgen05.shift.cta_group::1.down"):
         with pytest.raises(wf.errors.InvalidOperand, match="with shape and types"):
-            wf.emit(wf.get(name))
+            wf.emit(wf.get(name), lang="ptx")
+    with pytest.raises(wf.errors.InvalidOperand, match="tcgen05 is emitted in ptx, got 'cuda'; pass lang='ptx'"):
+        wf.emit(wf.get(PRODUCTS[0][0], **PRODUCTS[0][1]))
     with pytest.raises(wf.errors.InvalidOperand, match="in a file of its own"):
         wf.emit([wf.get(PRODUCTS[0][0], **PRODUCTS[0][1]), "mma.m16n8k16.f32.f16.f16.f32"])

@@ -17,9 +17,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from oracle.toolkit import absent, find_newest_ptxas, programs
-from warpfrag.codegen.emit import ptx_body, ptx_header
-from warpfrag.codegen.kernels import raw_kernel
-from warpfrag.codegen.ptx_kernels import PtxKernel
+from warpfrag.codegen.emit import ptx_header
+from warpfrag.codegen.ptx_kernels import raw_kernel, raw_kernels
 from warpfrag.isa.alias_names import fill
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.ops import OPS
@@ -63,7 +62,7 @@ def kernel(instruction: Instruction) -> str:
     """A kernel with one instruction in it."""
     form = instruction.form
     if not form.op.startswith("wgmma"):
-        return "\n".join(raw_kernel(PtxKernel, instruction) if form.is_product else ptx_body(instruction, ()))
+        return "\n".join(raw_kernel(instruction) if form.is_product else raw_kernels(instruction))
     count = instruction.d.regs
     name = re.sub(r"\W", "_", instruction.name)
     negate = "" if form.a in {"s8", "u8", "b1"} else ", 1, 1"

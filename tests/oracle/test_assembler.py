@@ -12,10 +12,9 @@ import pytest
 
 from instructions import every, of_a_warp
 from oracle.toolkit import absent, advisories, assemble, compile_cuda, find_nvcc, find_ptxas, virtual
-from warpfrag.codegen.emit import emit, ptx_body, ptx_header, source_file
-from warpfrag.codegen.kernels import raw_kernel, wgmma_raw_kernel
+from warpfrag.codegen.emit import emit, ptx_header, source_file
 from warpfrag.codegen.memory_indexing import operand_copies
-from warpfrag.codegen.ptx_kernels import PtxKernel, wgmma_declarations
+from warpfrag.codegen.ptx_kernels import declarations, raw_kernel, raw_kernels, wgmma_raw_kernel
 from warpfrag.codegen.statement import identifier
 from warpfrag.isa.legality import advice, first_version
 from warpfrag.isa.targets import targets
@@ -94,13 +93,8 @@ def numbered(kernels):
 def statement_of(instruction):
     """One kernel that holds the instruction."""
     if instruction.form.is_warpgroup:
-        return wgmma_raw_kernel(PtxKernel, instruction)
-    return raw_kernel(PtxKernel, instruction) if instruction.form.is_product else ptx_body(instruction, ())
-
-
-def smallest(instruction):
-    """The same, with what it needs declared: an illegal instruction is in no module with a header of its own."""
-    return [*(wgmma_declarations(instruction) if instruction.form.is_warpgroup else []), *statement_of(instruction)]
+        return wgmma_raw_kernel(instruction)
+    return raw_kernel(instruction) if instruction.form.is_product else raw_kernels(instruction)
 
 
 @pytest.mark.slow
@@ -109,7 +103,7 @@ def test_every_emitted_ptx_kernel_assembles_for_every_target(target, tmp_path, r
     ptxas, newest = find_ptxas(target)
     whole = set(legal(target))
     if not EVERYTHING:
-        whole = set(new_texts(target, representatives(), lambda one: "\n".join(ptx_body(one, (target,)))))
+        whole = set(new_texts(target, representatives(), lambda one: "\n".join(raw_kernels(one))))
     by_version = {}
     for instruction in legal(target):
         by_version.setdefault(first_version(instruction.form, target), []).append(instruction)
@@ -117,7 +111,7 @@ def test_every_emitted_ptx_kernel_assembles_for_every_target(target, tmp_path, r
     for version, instructions in by_version.items():
         if version > newest:
             continue
-        bodies = [ptx_body(one, (target,)) for one in instructions if one in whole]
+        bodies = [raw_kernels(one) for one in instructions if one in whole]
         known = [statement_of(one) for one in instructions if one not in whole]
         for judge, some in ((target, bodies), (virtual(target), known)):
             text = "\n".join([*ptx_header(instructions, target), *chain.from_iterable(some)])
@@ -139,9 +133,9 @@ def test_what_is_not_legal_is_refused(target, tmp_path, record_property):
     left = [one for one in candidates if target not in one.targets and first_version(one.form, target) <= newest]
     count = len(left)
     module = tmp_path / "refused.ptx"
-    head = [f".version {newest[0]}.{newest[1]}", *ptx_header((), target)[1:]]
+    head = [f".version {newest[0]}.{newest[1]}", *ptx_header((), target)[1:], *declarations(left)]
     while left:
-        lines, owners = numbered([(None, head), *((instruction, smallest(instruction)) for instruction in left)])
+        lines, owners = numbered([(None, head), *((instruction, statement_of(instruction)) for instruction in left)])
         module.write_text("\n".join(lines) + "\n", encoding="utf-8")
         refused = {owners.get(complaint.line) for complaint in assemble(ptxas, virtual(target), module)}
 
@@ -240,7 +234,7 @@ def test_the_assembler_advises_what_the_comments_say(tmp_path):
     instructions = [one for one in find(target="sm_90", sparse=True) if first_version(one.form, "sm_90") <= newest]
     module = tmp_path / "sparse.ptx"
     lines, owners = numbered(
-        [(None, ptx_header(instructions, "sm_90")), *((one, raw_kernel(PtxKernel, one)) for one in instructions)]
+        [(None, ptx_header(instructions, "sm_90")), *((one, raw_kernel(one)) for one in instructions)]
     )
     module.write_text("\n".join(lines) + "\n", encoding="utf-8")
     advised = {owners[found.line] for found in advisories(ptxas, "sm_90", module)}

@@ -99,8 +99,8 @@ class TestVectorFacts(NamedTuple):
 
 @verb(
     "warpfrag test-vectors mma.m16n8k16.f32.f16.f16.f32                  # the groups, and the mistakes they catch",
-    "warpfrag test-vectors mma.m16n8k16.f32.f16.f16.f32 -o vectors.npz   # or .json, or a C++ header .h",
-    "warpfrag test-vectors tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.bf16.bf16 --arch sm_100 -o vectors.h",
+    "warpfrag test-vectors mma.m16n8k16.f32.f16.f16.f32 -o vectors.npz",
+    "warpfrag test-vectors tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.bf16.bf16 --arch sm_100 -o vectors.npz",
 )
 def test_vectors(
     instruction: InstructionName,
@@ -117,7 +117,7 @@ def test_vectors(
 
     Options:
         arch: The architecture whose arithmetic is used.
-        output: Write them: .npz, .json, or a C++ header .h.
+        output: Write them as an .npz archive.
     """
     from warpfrag.codegen.vectors import check_output
     from warpfrag.codegen.vectors import test_vectors as make_vectors

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from warpfrag.cli.instruction_verbs import grouped, ptx_versions
@@ -48,7 +47,7 @@ class NameMeaning(NamedTuple):
     """The meaning of a name from another tool; keys that do not apply are null or empty.
 
     query: the name of the question
-    notation: cute, sass, nvvm, mlir, cuda, cutlass, triton, ptx, gpu or type; null if unknown
+    notation: cute, sass, nvvm, mlir, ptx, gpu or type; null if unknown
     origin: what the name is, if the instruction is only a part of it
     instructions: the instructions that it names
     expands_to: other instructions that also become it
@@ -56,7 +55,6 @@ class NameMeaning(NamedTuple):
     arch: the architecture that accepts everything the GPU can run
     types: element types that it may mean
     requires: qualifiers; an instruction with such elements has one of each list
-    layout: a Triton layout that belongs to no instruction: blocked, linear and the like
     reason: why the name is unknown
     nearest: the closest instructions to an unknown name
     """
@@ -70,7 +68,6 @@ class NameMeaning(NamedTuple):
     arch: str | None = None
     types: tuple[str, ...] = ()
     requires: dict[str, list[str]] | None = None
-    layout: str | None = None
     reason: str | None = None
     nearest: tuple[str, ...] = ()
 
@@ -81,19 +78,16 @@ class NameMeaning(NamedTuple):
     "warpfrag aliases llvm.nvvm.mma.m16n8k16.row.col.bf16           # an LLVM intrinsic",
     "warpfrag aliases 'asm(\"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0'   # a source line",
     "warpfrag aliases mma.m16n8k32.s32.s8.s8.s32                    # other names of a PTX instruction",
-    "warpfrag aliases __hmma_m16n16k16_mma_f32f32                   # a CUDA C++ function",
     "warpfrag aliases hopper                                        # a generation of GPUs",
-    "warpfrag aliases '#ttg.nvidia_mma<{versionMajor = 3, instrShape = [16, 64, 16]}>'   # a Triton layout",
     "warpfrag aliases 'RTX 4090'                                    # a GPU; nvfp4: an element type",
 )
 def aliases(name: InstructionName) -> Answer[NameMeaning]:
     """Translate between PTX, SASS, CuTe, LLVM and MLIR names.
 
-    NAME is a CuTe atom, a line of SASS, an NVVM intrinsic, an MLIR operation, a CUDA C++ function, CUTLASS's Mma, a
-    Triton layout, source with inline assembly, PTX, a GPU or an element type. The exit status is 1 if the name is
-    unknown; then the nearest names are printed, or why it is out of scope.
+    NAME is a CuTe atom, a line of SASS, an NVVM intrinsic, an MLIR operation, source with inline assembly, PTX, a GPU
+    or an element type. The exit status is 1 if the name is unknown; then the nearest names are printed, or why it is
+    out of scope.
     """
-    from warpfrag.isa.framework_names import PLAIN_LAYOUT
     from warpfrag.isa.instruction_names import spell
     from warpfrag.isa.rows import nickname
     from warpfrag.isa.targets import gpu_called, gpus
@@ -103,11 +97,6 @@ def aliases(name: InstructionName) -> Answer[NameMeaning]:
     if called := nickname(name):
         facts = NameMeaning(name, "type", types=called.types, requires=called.lists)
         return Answer(facts, lambda: _print_type(facts))
-    if layout := re.search(PLAIN_LAYOUT, name):
-        text = (
-            f"{layout[1]} is a Triton layout that no instruction requires; `warpfrag identify --triton` finds operands"
-        )
-        return Answer(NameMeaning(name, "triton", layout=layout[1]), lambda: echo(text))
     try:
         meant, forms = _meaning(name)
     except IllegalInstruction as error:

@@ -1,29 +1,39 @@
-"""The parts of kernels in CUDA C++; `kernels` puts them together.
+"""Tile kernels in CUDA C++: one tile of a product from memory to memory, around the functions of its instruction.
 
 Kernels have plain names (extern "C"), by which a program finds them, so they belong in a file that is compiled, not in
-a header. They call the device functions of their instruction.
+a header.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
-from warpfrag.codegen.cuda_builder import CudaBuilder, RegisterArray
+from warpfrag.codegen.cuda_builder import CudaBuilder
 from warpfrag.codegen.cuda_functions import register_array, shared_name
-from warpfrag.codegen.memory_indexing import SharedCopy, Stage, contiguous_strides, extents, stride_names
+from warpfrag.codegen.memory_indexing import (
+    SharedCopy,
+    Stage,
+    contiguous_strides,
+    described_orders,
+    extents,
+    kernel_copies,
+    memory_orders,
+    stride_names,
+)
 from warpfrag.codegen.statement import (
     SWIZZLE_PERIOD,
-    THREADS,
-    Parameters,
+    check_variant,
+    choices,
     immediates,
     is_sparse,
+    kernel_variants,
     registers,
-    state_space,
-    threads,
+    shared_kernel_name,
+    tile_name,
+    tile_operands,
     wgmma_immediates,
 )
-from warpfrag.isa.immediates import Immediates
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
 from warpfrag.isa.operands import REGISTER_BITS
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import OperandBase
@@ -44,42 +54,29 @@ __device__ __forceinline__ void copy_words(void* to, const void* from, int words
 }  // namespace warpfrag
 """
 
-TYPES = {"matrix": "void*", "words": "uint32_t*", "int": "int", "word": "uint32_t", "descriptor": "uint64_t"}
-
 
 class CudaKernel:
-    """A kernel in CUDA C++."""
+    """A kernel in CUDA C++; its parameters are a pointer to each matrix and the strides after it."""
 
-    def __init__(self, instruction: Instruction, parameters: Parameters, outputs: Iterable[str] = "d") -> None:
-        """Start a kernel; `outputs` are the parameters that point to memory it writes."""
+    def __init__(self, instruction: Instruction, operands: Iterable[OperandBase]) -> None:
+        """Start a kernel, and declare a fragment for each operand: an array called `fragment_` and its role."""
         self.instruction = instruction
-        self.parameters = parameters
-        self.outputs = tuple(outputs)
         self.code = CudaBuilder()
-        self.fragments: dict[str, RegisterArray] = {}
-        self.thread = "threadIdx.x"
-        self._shared: set[str] = set()
+        self.parameters: list[str] = []
+        for operand in operands:
+            self.declare(operand)
 
-    def kernel(self, name: str, *comment: str) -> list[str]:
+    def declare(self, operand: OperandBase) -> None:
+        """Declare the fragment of an operand."""
+        self.code.line(register_array(operand, f"fragment_{operand.role}").declaration())
+
+    def take(self, role: str, strides: Iterable[str] = ()) -> None:
+        """Add the parameters of a matrix: its pointer, and its strides."""
+        self.parameters += [f"{'' if role == 'd' else 'const '}void* {role}", *(f"int {name}" for name in strides)]
+
+    def kernel(self, name: str, comment: str) -> list[str]:
         """Return the lines of the kernel, below a comment."""
-        parameters = [
-            f"{'const ' * (TYPES[kind].endswith('*') and name not in self.outputs)}{TYPES[kind]} {name}"
-            for name, kind in self.parameters.items()
-        ]
-        return [*(f"// {text}" for text in comment), *self.code.kernel(name, parameters)]
-
-    def declare(self, role: str, operand: OperandBase) -> None:
-        """Declare a fragment: an array called `fragment_` and its role."""
-        self.fragments[role] = register_array(operand, f"fragment_{role}")
-        self.code.line(self.fragments[role].declaration())
-
-    def start(self, scope: Literal["warp", "cases", "block"]) -> None:
-        """Compute the thread index: in its warp, or in the grid, where a warp or a block is a case."""
-        if scope != "warp":
-            self.thread = "thread"
-            self.code.line("const int thread = blockIdx.x * blockDim.x + threadIdx.x;")
-        if scope == "cases":
-            self.code.line(f"if (thread / {threads(self.instruction)} >= cases) return;")
+        return [f"// {comment}", *self.code.kernel(name, self.parameters)]
 
     def move_tile(self, operand: OperandBase, strides: Sequence[str | int] = (), fragment: str = "") -> None:
         """Load a fragment from memory, or store D; strides are parameters unless they are given."""
@@ -90,14 +87,6 @@ class CudaKernel:
         else:
             self.code.line(f"load_{role}(fragment_{fragment or role}, {role}, {listed});")
 
-    def move_raw(self, operand: OperandBase, pointer: str, fragment: str, *, stores: bool) -> None:
-        """Load or store the registers of a fragment as they are."""
-        array = self.fragments[fragment]
-        const = "" if pointer in self.outputs else "const "
-        words = pointer if array.c_type == "uint32_t" else f"reinterpret_cast<{const}{array.c_type}*>({pointer})"
-        register, word = f"{array.name}[i]", f"{words}[{self.thread} * {operand.regs} + i]"
-        self.code.repeat(operand.regs, f"{word} = {register};" if stores else f"{register} = {word};")
-
     def _call(self, numbers: list[str], arguments: Iterable[str]) -> str:
         template_arguments = f"<{', '.join(numbers)}>" if numbers else ""
         return f"mma{template_arguments}({', '.join(arguments)});"
@@ -107,68 +96,18 @@ class CudaKernel:
         fragments = (f"fragment_{role}" for role in registers(self.instruction))
         self.code.line(self._call(immediates(self.instruction, choice), fragments))
 
-    def _shared_words(self, operand: OperandBase, copy: SharedCopy) -> int:
-        """Declare the shared array of an operand once; return its size in words."""
+    def copy_through_shared(self, operand: OperandBase, copy: SharedCopy) -> None:
+        """Load a fragment through a new shared array by ldmatrix, or store D by stmatrix."""
+        role, stride = operand.role, max(contiguous_strides(operand, copy.order))
         rows, cols = extents(operand)
         words = rows * cols * copy.memory_bits // REGISTER_BITS
-        if operand.role not in self._shared:
-            self._shared.add(operand.role)
-            self.code.line(f"__shared__ __align__(16) uint32_t shared_{operand.role}[{words}];")
-        return words
-
-    def copy_tile(self, operand: OperandBase, copy: SharedCopy) -> None:
-        """Copy a tile between global memory and a new shared array, D to global memory."""
-        role, words = operand.role, self._shared_words(operand, copy)
-        if role == "d":
-            self.code.line("__syncwarp();", f"copy_words(d, shared_d, {words});")
-        else:
-            self.code.line(f"copy_words(shared_{role}, {role}, {words});")
-
-    def move_matrices(self, operand: OperandBase, copy: SharedCopy) -> None:
-        """Move a fragment between the shared array and registers, by ldmatrix or stmatrix."""
-        role, stride = operand.role, max(contiguous_strides(operand, copy.order))
-        self._shared_words(operand, copy)
+        self.code.line(f"__shared__ __align__(16) uint32_t shared_{role}[{words}];")
         memory, fragment = f"shared_{role}, {stride}", f"fragment_{role}"
-        arguments = f"{memory}, {fragment}" if role == "d" else f"{fragment}, {memory}"
-        self.code.line(f"{shared_name(operand, copy)}({arguments});")
-
-    def move_wmma(self, role: str, order: str = "", address: str = "") -> None:
-        """Load a fragment by wmma.load, or store D by wmma.store; without an order by the instruction itself."""
-        name = "store" if role == "d" else "load"
-        memory = f"{role}, {role}_stride" if order else f"{address or 'memory'}, stride"
-        if order:
-            name += f"_{role}" if role in "ab" else f"_{role}_{order}"
-        fragment = f"fragment_{role}"
-        self.code.line(f"{name}({memory}, {fragment});" if role == "d" else f"{name}({fragment}, {memory});")
-
-    def copy_bytes(self, *, to_shared: bool) -> str:
-        """Copy `bytes` bytes between `memory` and dynamic shared memory; return its address."""
-        if to_shared:
-            self.code.line("extern __shared__ __align__(32) uint32_t tile[];", "copy_words(tile, memory, bytes / 4);")
+        function = shared_name(operand, copy)
+        if role == "d":
+            self.code.line(f"{function}({memory}, {fragment});", "__syncwarp();", f"copy_words(d, shared_d, {words});")
         else:
-            self.code.line("__syncwarp();", "copy_words(memory, tile, bytes / 4);")
-        return "tile"
-
-    def move_line(self, pointer: str, *, to_shared: bool) -> None:
-        """Copy the 16 bytes of this lane between global memory and the shared array of lines."""
-        ends = ["lines[threadIdx.x * 4 + i]", f"{pointer}[threadIdx.x * 4 + i]"]
-        if to_shared:
-            self.code.line(f"__shared__ __align__(16) uint32_t lines[{4 * threads(self.instruction)}];")
-        target, source = ends if to_shared else ends[::-1]
-        self.code.repeat(4, f"{target} = {source};")
-
-    def move_matrix(self) -> None:
-        """Run ldmatrix, stmatrix or movmatrix on fragments and the line of this lane."""
-        arguments = [f"fragment_{role}" for role in registers(self.instruction)]
-        if self.instruction.addresses is not None:
-            line = "lines + threadIdx.x * 4"
-            is_generic = not state_space(self.instruction)
-            arguments.append(line if is_generic else f"static_cast<uint32_t>(__cvta_generic_to_shared({line}))")
-        self.code.line(f"{self.instruction.op}({', '.join(arguments)});")
-
-    def synchronize_warp(self) -> None:
-        """Append a barrier for the warp."""
-        self.code.line("__syncwarp();")
+            self.code.line(f"copy_words(shared_{role}, {role}, {words});", f"{function}({fragment}, {memory});")
 
     def stage(self, stage: Stage) -> str:
         """Copy A or B to a new shared array, as wgmma reads it; return its descriptor."""
@@ -178,26 +117,92 @@ class CudaKernel:
         self.code.line(f"stage_{stage.suffix}(shared_{role}, {role}, {strides});")
         return f"descriptor_{stage.suffix}(shared_{role})"
 
-    def stage_image(self) -> None:
-        """Copy the bytes of this case to dynamic shared memory."""
-        self.code.line(
-            "extern __shared__ uint32_t shared_bytes[];",
-            "const uint32_t first = static_cast<uint32_t>(__cvta_generic_to_shared(shared_bytes));",
-            f"const uint32_t base = (first + {SWIZZLE_PERIOD - 1}) & ~{SWIZZLE_PERIOD - 1}u;",
-        )
-        with self.code.braces(f"for (uint32_t i = threadIdx.x; i < bytes / 4; i += {THREADS})"):
-            image = "shared[static_cast<size_t>(blockIdx.x) * (bytes / 4) + i]"
-            self.code.line(f"shared_bytes[(base - first) / 4 + i] = {image};")
-
-    def moved_descriptor(self, name: str) -> str:
-        """Return a descriptor parameter, counted from the start of the image in shared memory."""
-        return f"{name} + base / 16"
-
-    def multiply_wgmma(self, variant: Variant, a: str, b: str, *, scale_d: bool) -> None:
-        """Run wgmma between its fences; an empty `a` is the fragment, `scale_d` a parameter or true."""
+    def multiply_wgmma(self, variant: Variant, a: str, b: str) -> None:
+        """Run wgmma between its fences; `a` is a descriptor or the fragment."""
         sparse = is_sparse(self.instruction)
         numbers = ([str(variant.selector)] if sparse else []) + wgmma_immediates(self.instruction, variant)
-        arguments = ["fragment_d", a or "fragment_a", b, *(["fragment_metadata"] if sparse else [])]
-        arguments += ["scale_d != 0"] if scale_d else []
         self.code.line("fence_async();", "__syncthreads();", "wgmma_fence();")
+        arguments = ["fragment_d", a, b, *(["fragment_metadata"] if sparse else [])]
         self.code.line(self._call(numbers, arguments), "wgmma_commit();", "wgmma_wait();")
+
+
+def mma_kernels(instruction: Instruction, targets: Sequence[str]) -> list[str]:
+    """Return a tile kernel for every selector, and one for each path through shared memory."""
+    lines = [line for choice in choices(instruction) for line in tile_kernel(instruction, choice)]
+    return lines + [
+        line for copies in kernel_copies(instruction, targets) for line in shared_kernel(instruction, copies)
+    ]
+
+
+def tile_kernel(instruction: Instruction, choice: Immediates) -> list[str]:
+    """Return the kernel that moves one tile from memory to memory, with one warp."""
+    operands = registers(instruction)
+    kernel = CudaKernel(instruction, operands.values())
+    for role, operand in operands.items():
+        kernel.take(role, stride_names(operand, f"{role}_"))
+        if role != "d":
+            kernel.move_tile(operand)
+    kernel.multiply(choice)
+    kernel.move_tile(operands["d"])
+    return kernel.kernel(tile_name(instruction, choice), "one tile from memory to memory, with one warp")
+
+
+def shared_kernel(instruction: Instruction, copies: dict[str, SharedCopy]) -> list[str]:
+    """Return the kernel of one tile through shared memory, without gaps, in the orders that the copies name."""
+    operands, orders = registers(instruction), memory_orders(copies)
+    kernel = CudaKernel(instruction, operands.values())
+    for role in operands:
+        kernel.take(role)
+    for role in [*(role for role in operands if role != "d"), "d"]:
+        if role == "d":
+            kernel.multiply(DEFAULT_IMMEDIATES)
+        if role in copies:
+            kernel.copy_through_shared(operands[role], copies[role])
+        else:
+            kernel.move_tile(operands[role], contiguous_strides(operands[role], orders[role]))
+    comment = f"one tile through shared memory; in memory, without gaps: {described_orders(orders)}"
+    return kernel.kernel(shared_kernel_name(instruction, orders), comment)
+
+
+def wmma_kernels(instruction: Instruction, _targets: Sequence[str]) -> list[str]:
+    """Return a tile kernel for each memory order of C and D."""
+    lines = []
+    for order in ("row", "col"):
+        kernel = CudaKernel(instruction, (instruction.operands[role] for role in "dabc"))
+        for role in "dabc":
+            kernel.take(role, [f"{role}_stride"])
+        for role, suffix in (("a", "a"), ("b", "b"), ("c", f"c_{order}")):
+            kernel.code.line(f"load_{suffix}(fragment_{role}, {role}, {role}_stride);")
+        kernel.multiply(DEFAULT_IMMEDIATES)
+        kernel.code.line(f"store_d_{order}(d, d_stride, fragment_d);")
+        comment = f"one tile from memory to memory, with one warp; C and D {order} major"
+        lines += kernel.kernel(tile_name(instruction, order=order), comment)
+    return lines
+
+
+def wgmma_kernels(instruction: Instruction, _targets: Sequence[str]) -> list[str]:
+    """Return the tile kernels of one wgmma."""
+    return [line for variant in kernel_variants(instruction) for line in wgmma_tile_kernel(instruction, variant)]
+
+
+def wgmma_tile_kernel(instruction: Instruction, variant: Variant) -> list[str]:
+    """Return the kernel that moves one tile from memory to memory, with one warpgroup."""
+    check_variant(instruction, variant)
+    kernel = CudaKernel(instruction, [instruction.d])
+    for role, operand in tile_operands(instruction).items():
+        kernel.take(role, stride_names(operand, f"{role}_"))
+    kernel.move_tile(instruction.c, fragment="d")
+    if variant.staged:
+        a = kernel.stage(Stage(instruction.a, variant.trans[0]))
+    else:
+        a = "fragment_a"
+        kernel.declare(instruction.a)
+        kernel.move_tile(instruction.a)
+    b = kernel.stage(Stage(instruction.b, variant.trans[1]))
+    if is_sparse(instruction):
+        kernel.declare(instruction.metadata)
+        kernel.move_tile(instruction.metadata)
+    kernel.multiply_wgmma(variant, a, b)
+    kernel.move_tile(instruction.d)
+    comment = f"one tile from memory to memory, with one warpgroup; {variant.description}"
+    return kernel.kernel(tile_name(instruction, variant), comment)

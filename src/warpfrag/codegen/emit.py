@@ -2,9 +2,9 @@
 
 In CUDA C++ every instruction gets its inline-PTX wrapper; a product also gets functions that move each operand between
 memory and registers, by ldmatrix and stmatrix too where the layout allows it. That is a header, for any number of
-files. With kernels it is a file to compile: a kernel that multiplies one tile, and a raw one, registers in and
-registers out. A PTX module always has the kernels. Index expressions come from the layout. wgmma also gets what fills
-shared memory, and the descriptors that read it.
+files. With kernels it is a file to compile, with kernels that multiply one tile. Index expressions come from the
+layout. wgmma also gets functions that fill shared memory, and the descriptors that read it. A PTX module has raw
+kernels: registers in, registers out.
 
     >>> from warpfrag.codegen.emit import emit
     >>> text = emit("mma.m16n8k16.f32.f16.f16.f32")
@@ -27,23 +27,11 @@ from warpfrag.codegen.cuda_functions import (
     wmma_functions,
     wmma_move_functions,
 )
-from warpfrag.codegen.cuda_kernels import COMMON, CudaKernel
-from warpfrag.codegen.kernels import (
-    KernelWriter,
-    matrix_move_kernels,
-    mma_kernels,
-    raw_kernel,
-    wgmma_kernels,
-    wgmma_raw_kernel,
-    wmma_kernels,
-    wmma_move_kernels,
-)
+from warpfrag.codegen.cuda_kernels import COMMON, mma_kernels, wgmma_kernels, wmma_kernels
 from warpfrag.codegen.languages import LANGUAGES, check_language
 from warpfrag.codegen.plan_code import emit_plan
 from warpfrag.codegen.ptx_builder import module_header
-from warpfrag.codegen.ptx_kernels import PtxKernel, wgmma_declarations, wmma_move_declarations
-from warpfrag.codegen.ptx_kernels import mma_functions as mma_ptx_functions
-from warpfrag.codegen.ptx_kernels import wgmma_functions as wgmma_ptx_functions
+from warpfrag.codegen.ptx_kernels import declarations, raw_kernel, raw_kernels, wgmma_raw_kernel
 from warpfrag.codegen.statement import identifier, remarks
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
 from warpfrag.isa.immediates import Immediates
@@ -58,41 +46,35 @@ from warpfrag.tensorcore.wgmma_call import Variant
 __all__ = ["LANGUAGES", "emit"]
 
 
-def _nothing(_instruction: Instruction) -> list[str]:
+def _no_kernels(_instruction: Instruction, _targets: Sequence[str]) -> list[str]:
     return []
 
 
 class FamilyWriter(NamedTuple):
-    """The writers of a family of operations.
+    """The writers of CUDA C++ for a family of operations.
 
-    operations       the operations, each in one family
-    cuda_functions   blocks of device functions, see `cuda_functions`
-    kernels          the lines of all kernels, by a KernelWriter
-    ptx_functions    the PTX functions that kernels call
-    declarations     declarations that a PTX module has once
-    cuda_common      returns text that all device functions use, once in a header
+    operations  the operations, each in one family
+    functions   blocks of device functions, see `cuda_functions`
+    kernels     the lines of all tile kernels
+    common      returns text that all device functions use, once in a header
     """
 
     operations: tuple[str, ...]
-    cuda_functions: Callable[[Instruction, Sequence[str]], dict[str, list[str]]]
-    kernels: Callable[[type[KernelWriter], Instruction, Sequence[str]], list[str]]
-    ptx_functions: Callable[[Instruction], list[str]] = _nothing
-    declarations: Callable[[Instruction], list[str]] = _nothing
-    cuda_common: Callable[[], str] | None = None
+    functions: Callable[[Instruction, Sequence[str]], dict[str, list[str]]]
+    kernels: Callable[[Instruction, Sequence[str]], list[str]] = _no_kernels
+    common: Callable[[], str] | None = None
 
 
-WMMA_MOVES = ("wmma.load.a", "wmma.load.b", "wmma.load.c", "wmma.store.d")
-WGMMA = ("wgmma.mma_async", "wgmma.mma_async.sp")
 FAMILIES = (
     # one warp, fragments fixed by the ISA: functions load and store each register by the layout
-    FamilyWriter(("mma", "mma.sp", "mma.sp::ordered_metadata"), mma_functions, mma_kernels, mma_ptx_functions),
+    FamilyWriter(("mma", "mma.sp", "mma.sp::ordered_metadata"), mma_functions, mma_kernels),
     # one warp, fragments left open by the ISA: wmma.load and wmma.store move them
     FamilyWriter(("wmma.mma",), wmma_functions, wmma_kernels),
-    FamilyWriter(WMMA_MOVES, wmma_move_functions, wmma_move_kernels, declarations=wmma_move_declarations),
+    FamilyWriter(("wmma.load.a", "wmma.load.b", "wmma.load.c", "wmma.store.d"), wmma_move_functions),
     # 8 x 8 matrices between shared memory and registers, or within registers
-    FamilyWriter(("ldmatrix", "stmatrix", "movmatrix"), matrix_move_functions, matrix_move_kernels),
+    FamilyWriter(("ldmatrix", "stmatrix", "movmatrix"), matrix_move_functions),
     # a warpgroup, with operands in shared memory that descriptors name
-    FamilyWriter(WGMMA, wgmma_functions, wgmma_kernels, wgmma_ptx_functions, wgmma_declarations, wgmma_common),
+    FamilyWriter(("wgmma.mma_async", "wgmma.mma_async.sp"), wgmma_functions, wgmma_kernels, wgmma_common),
 )
 """A new operation joins a family, or adds one."""
 
@@ -124,7 +106,7 @@ def emit(
         target = read_target(target, "emit").name
     selected = _instructions(instructions, target)
     if any(map(_is_tensor, selected)):
-        return _tensor_code(selected, language, target, kernels=kernels)
+        return _tensor_code(selected, language, target)
     if language == "ptx":
         return module(selected, target)
     return source_file(selected, target) if kernels else header(selected, target)
@@ -135,16 +117,16 @@ def _is_tensor(instruction: Instruction) -> bool:
     return instruction.op.startswith("tcgen05.")
 
 
-def _tensor_code(selected: list[Instruction], language: str, target: str | None, *, kernels: bool) -> str:
-    """Return the code of tcgen05 instructions, which need a file of their own."""
-    from warpfrag.codegen import tcgen05_code as tcgen05
+def _tensor_code(selected: list[Instruction], language: str, target: str | None) -> str:
+    """Return the PTX module of tcgen05 instructions, which need a file of their own."""
+    from warpfrag.codegen.tcgen05_code import module as tensor_module
 
-    others = [instruction for instruction in selected if not _is_tensor(instruction)]
-    if others:
-        raise InvalidOperand(f"emit tcgen05 in a file of its own: {others[0]} is no instruction of tensor memory")
-    if language == "ptx":
-        return tcgen05.module(selected, target)
-    return tcgen05.source_file(selected) if kernels else tcgen05.header(selected)
+    rest = [instruction for instruction in selected if not _is_tensor(instruction)]
+    if rest:
+        raise InvalidOperand(f"emit tcgen05 in a file of its own: {rest[0]} is no instruction of tensor memory")
+    if language != "ptx":
+        raise InvalidOperand(f"tcgen05 is emitted in ptx, got {quote(language)}; pass lang='ptx'")
+    return tensor_module(selected, target)
 
 
 def _instructions(
@@ -171,7 +153,7 @@ def header(instructions: Sequence[Instruction], target: str | None = None) -> st
     """Return wrappers, loads and stores, which any number of files may include; with a target, also its extras."""
     parts = [FUNCTIONS_COMMON]
     used = set(map(_writer, instructions))
-    parts += [family.cuda_common() for family in FAMILIES if family in used and family.cuda_common]
+    parts += [family.common() for family in FAMILIES if family in used and family.common]
     for instruction in instructions:
         about = [
             f"// {instruction.name}",
@@ -185,20 +167,20 @@ def header(instructions: Sequence[Instruction], target: str | None = None) -> st
 
 
 def source_file(instructions: Sequence[Instruction], target: str | None = None) -> str:
-    """Return the header, then the kernels of every instruction: a file that compiles alone."""
-    kernels = [_kernels(instruction, target) for instruction in instructions]
+    """Return the header, then the tile kernels of every product: a file that compiles alone."""
+    kernels = [_kernels(instruction, target) for instruction in instructions if instruction.form.is_product]
     return "\n".join([header(instructions, target), COMMON, *kernels])
 
 
 def _function_blocks(instruction: Instruction, target: str | None) -> Iterator[str]:
     name = identifier(instruction)
-    blocks = _writer(instruction).cuda_functions(instruction, _targets(instruction, target))
+    blocks = _writer(instruction).functions(instruction, _targets(instruction, target))
     for suffix, lines in blocks.items():
         yield guarded(f"WARPFRAG_{name}{suffix}".upper(), f"warpfrag::{name}", lines)
 
 
 def _kernels(instruction: Instruction, target: str | None) -> str:
-    lines = _writer(instruction).kernels(CudaKernel, instruction, _targets(instruction, target))
+    lines = _writer(instruction).kernels(instruction, _targets(instruction, target))
     return in_namespace(f"Kernels of {instruction.name}", f"warpfrag::{identifier(instruction)}", lines)
 
 
@@ -225,30 +207,20 @@ def _how_to_compile(instruction: Instruction) -> list[str]:
 
 def module(instructions: Sequence[Instruction], target: str | None = None) -> str:
     """Return the text of a module; without a target, for the oldest that has all of the instructions."""
-    module_target = common_target(instructions, target)
-    lines = ptx_header(instructions, module_target)
-    for instruction in instructions:
-        lines += ptx_body(instruction, (module_target,) if target else instruction.targets)
-    return "\n".join(lines)
-
-
-def raw_module(raw_kernels: Sequence[tuple[Instruction, Immediates | Variant]], target: str) -> str:
-    """Return a module of raw kernels, for a program that compares hardware with warpfrag."""
-    instructions = [instruction for instruction, _ in raw_kernels]
     lines = ptx_header(instructions, common_target(instructions, target))
-    for instruction, fixed in raw_kernels:
-        if isinstance(fixed, Variant):
-            lines += wgmma_raw_kernel(PtxKernel, instruction, fixed)
-        else:
-            lines += raw_kernel(PtxKernel, instruction, fixed)
+    for instruction in instructions:
+        lines += [*(f"// {line}" for line in remarks(instruction)), *raw_kernels(instruction)]
     return "\n".join(lines)
 
 
-def ptx_body(instruction: Instruction, legal_targets: Sequence[str]) -> list[str]:
-    """Return functions and kernels of one instruction, with the matrix moves that all of these targets have."""
-    writer = _writer(instruction)
-    comments = [f"// {line}" for line in remarks(instruction)]
-    return [*comments, *writer.ptx_functions(instruction), *writer.kernels(PtxKernel, instruction, legal_targets)]
+def raw_module(kernels: Sequence[tuple[Instruction, Immediates | Variant]], target: str) -> str:
+    """Return a module of raw kernels, for a program that compares hardware with warpfrag."""
+    instructions = [instruction for instruction, _ in kernels]
+    lines = ptx_header(instructions, common_target(instructions, target))
+    for instruction, fixed in kernels:
+        is_variant = isinstance(fixed, Variant)
+        lines += wgmma_raw_kernel(instruction, fixed) if is_variant else raw_kernel(instruction, fixed)
+    return "\n".join(lines)
 
 
 def common_target(instructions: Sequence[Instruction], target: str | None = None) -> str:
@@ -267,6 +239,4 @@ def common_target(instructions: Sequence[Instruction], target: str | None = None
 def ptx_header(instructions: Sequence[Instruction], target: str) -> list[str]:
     """Return the first lines of a module."""
     version = max((first_version(instruction.form, target) for instruction in instructions), default=(7, 0))
-    by_family = sorted(instructions, key=lambda instruction: FAMILIES.index(_writer(instruction)))
-    declarations = (line for instruction in by_family for line in _writer(instruction).declarations(instruction))
-    return module_header(version, target, dict.fromkeys(declarations))
+    return module_header(version, target, declarations(instructions))

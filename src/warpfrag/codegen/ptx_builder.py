@@ -1,19 +1,7 @@
 """A builder of PTX: registers that declare themselves, instructions, labels, functions, kernels, a module's header.
 
 Registers are virtual in PTX: a body declares as many as it names, and the assembler allocates. So a computation is
-written as a chain of `compute`, each with a register of its own, and reads like the formula that it is:
-
-    >>> from warpfrag.layout.index_expressions import linear
-    >>> code = PtxBuilder()
-    >>> code.evaluate("row", linear({"lane": [0, 0, 1, 2, 4], "i": [0, 8]}), {"lane": "%lane", "i": "%i"})
-    '%row_3'
-    >>> for line in code.body()[2:-3]:
-    ...     print(line)
-        // row = (i >> 1) * 8 + (lane >> 2)
-        shr.u32 %row, %i, 1;
-        mul.lo.s32 %row_1, %row, 8;
-        shr.u32 %row_2, %lane, 2;
-        add.s32 %row_3, %row_1, %row_2;
+written as a chain of `compute`, each with a register of its own.
 """
 
 from __future__ import annotations
@@ -21,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from warpfrag.codegen.languages import Spelling, ThreadIndex
-from warpfrag.layout.index_expressions import Expression, IndexConstant, IndexVariable
 
-# The instruction of each operator of a formula; indices are small and not negative, so signed multiplication will do.
-OPERATOR_INSTRUCTIONS = {"*": "mul.lo.s32", "+": "add.s32", ">>": "shr.u32", "&": "and.b32", "^": "xor.b32"}
 DECLARED_TYPES = {".f32": ".f32", ".f64": ".f64"}
 NAMES_PER_LINE = 8
 WARP_BARRIER = "bar.warp.sync 0xffffffff"
@@ -40,9 +25,9 @@ def declared_type(ptx_type: str) -> str:
     return DECLARED_TYPES.get(ptx_type, ".b32")
 
 
-def width(kind: str) -> int:
+def width(ptx_type: str) -> int:
     """Return the bytes of a register type: 4 for .b32."""
-    return int(kind[2:]) // 8
+    return int(ptx_type[2:]) // 8
 
 
 class PtxBuilder:
@@ -52,19 +37,18 @@ class PtxBuilder:
         """Start with an empty body."""
         self._registers: dict[str, str] = {}
         self._ranges: list[str] = []
-        self._arrays: list[str] = []
         self._prologue: list[str] = []
         self._lines: list[str] = []
 
     # ---- declarations
 
-    def declare(self, name: str, kind: str = ".b32") -> str:
+    def declare(self, name: str, ptx_type: str = ".b32") -> str:
         """Declare a register called `name`, with a number if the name is taken."""
         register, count = f"%{name}", 0
         while register in self._registers:
             count += 1
             register = f"%{name}_{count}"
-        self._registers[register] = kind
+        self._registers[register] = ptx_type
         return register
 
     def declare_vector(self, name: str, count: int, ptx_type: str) -> list[str]:
@@ -75,23 +59,11 @@ class PtxBuilder:
         """Declare words called `%name0`, `%name1` and so on, in PTX's short form."""
         self._ranges.append(f"    .reg .b32 %{name}<{count}>;")
 
-    def declare_shared(self, name: str, size: int, align: int = 16) -> None:
-        """Declare an array of `size` bytes of shared memory, aligned for ldmatrix and stmatrix by default."""
-        self._arrays.append(f"    .shared .align {align} .b8 {name}[{size}];")
-
     # ---- statements
 
     def emit(self, text: str) -> None:
         """Append an instruction, written without its semicolon or with it."""
         self._lines.append(f"    {text.removesuffix(';')};")
-
-    def prologue(self, *texts: str) -> None:
-        """Add instructions that come before all others."""
-        self._prologue += [f"    {text};" for text in texts]
-
-    def comment(self, text: str) -> None:
-        """Append a comment."""
-        self._lines.append(f"    // {text}")
 
     def label(self, name: str) -> None:
         """Append a label."""
@@ -104,23 +76,10 @@ class PtxBuilder:
         self.emit(f"{operation} {', '.join([result, *map(str, operands)])}")
         return result
 
-    def evaluate(self, name: str, expression: Expression, indices: Mapping[str, str]) -> str:
-        """Return the register (or number) with the value of an index expression, written above it as a comment."""
-        self.comment(f"{name} = {expression}")
-        return self._evaluate(name, expression, indices)
-
-    def _evaluate(self, name: str, expression: Expression, indices: Mapping[str, str]) -> str:
-        if isinstance(expression, IndexVariable):
-            return indices[expression.name]
-        if isinstance(expression, IndexConstant):
-            return str(expression.value)
-        left, right = (self._evaluate(name, part, indices) for part in (expression.left, expression.right))
-        return self.compute(name, OPERATOR_INSTRUCTIONS[expression.operator], left, right)
-
-    def load_parameter(self, name: str, kind: str) -> str:
+    def load_parameter(self, name: str, ptx_type: str) -> str:
         """Return a new register with a parameter of the kernel."""
-        register = self.declare(name, kind.replace("u", "b"))
-        self.emit(f"ld.param{kind} {register}, [{name}]")
+        register = self.declare(name, ptx_type.replace("u", "b"))
+        self.emit(f"ld.param{ptx_type} {register}, [{name}]")
         return register
 
     # ---- register operations (see `languages`)
@@ -140,7 +99,7 @@ class PtxBuilder:
     def start_with_index(self, index: ThreadIndex) -> None:
         """Read the number of this thread before anything else."""
         self.declare(index.name)
-        self.prologue(*index.ptx)
+        self._prologue += [f"    {text};" for text in index.ptx]
 
     def operation(self, spelling: Spelling, result: str, operands: Sequence[str | int]) -> None:
         """Append a register operation as PTX spells it."""
@@ -164,47 +123,28 @@ class PtxBuilder:
         for register, result in zip(outputs, results, strict=True):
             self.emit(f"mov.b32 %{register}, {result}")
         parameters = [*(f"in{number}" for number in range(inputs)), *(["base"] if takes_base else [])]
-        types = [dict.fromkeys(names, ".b32") for names in (parameters, outputs)]
-        return self.function(signature(name, *types, separator=" "))
+        listed = [", ".join(f".reg .b32 %{register}" for register in names) for names in (parameters, outputs)]
+        results_text = f"({listed[1]}) " if outputs else ""
+        return [f".func {results_text}{name} ({listed[0]})", *self.body()]
 
     # ---- the finished text
 
     def body(self) -> list[str]:
         """Return declarations, then instructions, in braces; the last one returns."""
         by_type: dict[str, list[str]] = {}
-        for name, kind in self._registers.items():
-            by_type.setdefault(kind, []).append(name)
+        for name, ptx_type in self._registers.items():
+            by_type.setdefault(ptx_type, []).append(name)
         registers = [
-            f"    .reg {kind} {', '.join(names[start : start + NAMES_PER_LINE])};"
-            for kind, names in by_type.items()
+            f"    .reg {ptx_type} {', '.join(names[start : start + NAMES_PER_LINE])};"
+            for ptx_type, names in by_type.items()
             for start in range(0, len(names), NAMES_PER_LINE)
         ]
-        return ["{", *self._arrays, *self._ranges, *registers, *self._prologue, *self._lines, "    ret;", "}", ""]
-
-    def function(self, signature: str) -> list[str]:
-        """Return a device function around the body; see `signature`."""
-        return [signature, *self.body()]
+        return ["{", *self._ranges, *registers, *self._prologue, *self._lines, "    ret;", "}", ""]
 
     def entry(self, name: str, parameters: Mapping[str, str]) -> list[str]:
         """Return a kernel around the body; `parameters` are names and their types."""
-        params = [f"    .param {kind} {parameter}" for parameter, kind in parameters.items()]
+        params = [f"    .param {ptx_type} {parameter}" for parameter, ptx_type in parameters.items()]
         return [f".visible .entry {name}(", ",\n".join(params), ")", *self.body()]
-
-
-def signature(
-    name: str, inputs: Mapping[str, str], outputs: Mapping[str, str] | None = None, *, separator: str = ""
-) -> str:
-    """Return the first line of a function whose parameters are registers, each with its type.
-
-    >>> signature("load", {"base": ".b32"}, {"out0": ".b32"}, separator=" ")
-    '.func (.reg .b32 %out0) load (.reg .b32 %base)'
-    """
-    results = f"({_parameters(outputs)}) " if outputs else ""
-    return f".func {results}{name}{separator}({_parameters(inputs)})"
-
-
-def _parameters(registers: Mapping[str, str]) -> str:
-    return ", ".join(f".reg {kind} %{name}" for name, kind in registers.items())
 
 
 def vector(registers: Iterable[str]) -> str:

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, product
-from typing import Literal, TypeAlias
 
 from warpfrag.codegen.ptx_builder import vector
 from warpfrag.errors import InvalidOperand
@@ -18,10 +17,6 @@ from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import OperandBase
 from warpfrag.tensorcore.registry import get
 from warpfrag.tensorcore.wgmma_call import Variant
-
-ParameterType: TypeAlias = Literal["matrix", "words", "int", "word", "descriptor"]
-Parameters: TypeAlias = dict[str, ParameterType]
-"""The parameters of a kernel."""
 
 # The order of the operands in a statement; those an instruction does not have are left out.
 ROLES = ("d", "a", "b", "c", "metadata", "scale_a", "scale_b")

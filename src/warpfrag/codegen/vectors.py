@@ -27,7 +27,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.codegen.statement import SWIZZLE_PERIOD, can_transpose, identifier
+from warpfrag.codegen.statement import SWIZZLE_PERIOD, can_transpose
 from warpfrag.codegen.vector_groups import (
     Codes,
     Operands,
@@ -236,9 +236,7 @@ def vector_groups(instruction: Instruction, arch: str, seed: int) -> Iterator[Ve
         yield from maker.placement_groups()
 
 
-ENDINGS = (".npz", ".json", ".h")
 SCHEMA = 2
-LINE = 8  # words in a line of a C++ array
 
 
 def test_vectors(
@@ -312,15 +310,11 @@ class VectorSet:
         return by_name[name]
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write an npz archive, JSON, or a C++ header (.h), chosen by the ending of the path.
-
-        The archive holds each array as `group/role`, and `about`, the JSON text without arrays.
-        """
-        output = check_output(path)
-        if output.suffix == ".npz":
-            write_atomically(output, self.to_npz())
-        else:
-            write_atomically(output, self.to_json() if output.suffix == ".json" else self.to_header())
+        """Write an npz archive: each array as `group/role`, and `about`, the description of the set as JSON."""
+        arrays = {f"{group.name}/{role}": words for group in self.groups for role, words in group.registers.items()}
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, allow_pickle=False, about=np.array(json.dumps(self.to_dict())), **arrays)
+        write_atomically(check_output(path), buffer.getvalue())
 
     def to_dict(self) -> dict[str, Any]:
         """Describe the set without its arrays."""
@@ -338,85 +332,14 @@ class VectorSet:
         ]
         return {"schema": SCHEMA, "instruction": self.instruction.name, "arch": self.arch, "groups": groups}
 
-    def to_npz(self) -> bytes:
-        """Return the bytes of an npz archive."""
-        arrays = {f"{group.name}/{role}": words for group in self.groups for role, words in group.registers.items()}
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, allow_pickle=False, about=np.array(json.dumps(self.to_dict())), **arrays)
-        return buffer.getvalue()
-
-    def to_json(self) -> str:
-        """Return JSON text; arrays are nested lists of integers."""
-        about = self.to_dict()
-        for row, group in zip(about["groups"], self.groups, strict=True):
-            row["registers"] = {role: words.tolist() for role, words in group.registers.items()}
-        return json.dumps(about) + "\n"
-
-    def to_header(self) -> str:
-        """Return a C++17 header: one array per operand of each group, and a table of the groups."""
-        from warpfrag.codegen.cuda_builder import CudaBuilder
-
-        rows = self.to_dict()["groups"]
-        roles = list(dict.fromkeys(role for group in self.groups for role in group.registers))
-        code = CudaBuilder()
-        code.line(
-            f"// Test vectors of {self.instruction.name}, arithmetic of {self.arch}.",
-            "// Arrays are uint32[cases][lanes][words]; an operand that a group does not have is null.",
-            "#pragma once",
-            "",
-            "#include <cstdint>",
-            "",
-            f"namespace warpfrag_vectors::{identifier(self.instruction)} {{",
-            "",
-        )
-        with code.braces("struct Group", "};"):
-            code.line(*(_member(key, value) for key, value in rows[0].items()))
-            code.line(*(f"const uint32_t* {role};" for role in roles))
-        code.line("")
-        table = []
-        for number, (row, group) in enumerate(zip(rows, self.groups, strict=True)):
-            for role, words in group.registers.items():
-                with code.braces(f"inline constexpr uint32_t group{number}_{role}[] =", "};"):
-                    code.line(*_hex_lines(words))
-            arrays = [f"group{number}_{role}" if role in group.registers else "nullptr" for role in roles]
-            table.append(f"{{{', '.join([*map(_initializer, row.values()), *arrays])}}},")
-        code.line("")
-        with code.braces("inline constexpr Group groups[] =", "};"):
-            code.line(*table)
-        code.line("", "}  // namespace", "")
-        return "\n".join(code.body())
-
 
 def check_output(path: str | PathLike[str]) -> Path:
-    """Return the path; reject one that names no format or cannot be written."""
+    """Return the path; reject one that is no .npz or cannot be written."""
     try:
         output = Path(path)
     except TypeError:
         raise InvalidOperand(f"expected the path of a file, got {quote(path)}") from None
-    if output.suffix not in ENDINGS:
-        raise InvalidOperand(f"{quote(output.name)}: the ending names the format and is one of {', '.join(ENDINGS)}")
+    if output.suffix != ".npz":
+        raise InvalidOperand(f"test vectors are written as .npz, got {quote(output.name)}")
     check_writable(output)
     return output
-
-
-def _is_hex(value: object) -> bool:
-    return isinstance(value, str) and value.startswith("0x")
-
-
-def _member(name: str, value: Any) -> str:  # noqa: ANN401 (JSON)
-    """Declare the C++ member for a value: text, flag, number or 64-bit word, or an array of these."""
-    first = value[0] if isinstance(value, list) else value
-    c_type = "bool" if isinstance(first, bool) else "int" if isinstance(first, int) else "const char*"
-    c_type = "uint64_t" if _is_hex(first) else c_type
-    return f"{c_type} {name}{f'[{len(value)}]' if isinstance(value, list) else ''};"
-
-
-def _initializer(value: Any) -> str:  # noqa: ANN401 (JSON)
-    if isinstance(value, list):
-        return f"{{{', '.join(map(_initializer, value))}}}"
-    return f"{value}ull" if _is_hex(value) else json.dumps(value)
-
-
-def _hex_lines(words: NDArray[np.uint32]) -> list[str]:
-    flat = words.reshape(-1).tolist()
-    return [", ".join(f"0x{word:08x}" for word in flat[i : i + LINE]) + "," for i in range(0, len(flat), LINE)]

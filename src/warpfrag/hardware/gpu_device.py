@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.codegen.emit import raw_module
-from warpfrag.codegen.kernels import WGMMA_RAW_PARAMETERS
+from warpfrag.codegen.ptx_kernels import WGMMA_RAW_PARAMETERS
 from warpfrag.codegen.statement import ROLES, SWIZZLE_PERIOD, raw_name
 from warpfrag.errors import NoGpu
 from warpfrag.hardware.launches import WARPS, TensorLaunch

@@ -3,10 +3,8 @@
 `aliases_of` returns the names of an instruction, `meaning` the meaning of a text in another notation. Names follow
 patterns, so the facts are rows (`tables/names.toml`, `tables/machine_code.toml`) and the code is generic:
 
-  alias_names      CuTe atoms, NVVM intrinsics and MLIR operations
+  alias_names      CuTe atoms, NVVM intrinsics, MLIR operations, and the instructions in pasted source
   sass_names       machine code, on each target that was disassembled
-  framework_names  functions of CUDA C++, CUTLASS's Mma, Triton's layouts: names of many instructions
-  alias_source     instructions in pasted source
 """
 
 from __future__ import annotations
@@ -26,9 +24,6 @@ CALLED = {
     "sass": "machine code (SASS)",
     "nvvm": "NVVM intrinsic",
     "mlir": "MLIR operation",
-    "cuda": "function of CUDA C++",
-    "cutlass": "template of CUTLASS",
-    "triton": "layout of Triton",
 }
 
 
@@ -92,7 +87,6 @@ def meaning(text: str) -> Meaning | None:
 
     A name that fits a notation but is unknown has no forms.
     """
-    from warpfrag.isa import framework_names as frameworks
     from warpfrag.isa import sass_names as sass
     from warpfrag.isa.alias_names import ATOM, MLIR_OPERATION, atoms, mlir_forms, named
 
@@ -100,9 +94,6 @@ def meaning(text: str) -> Meaning | None:
     if match := re.search(INTRINSIC, text):
         name = re.sub(POINTER, "", match[0])
         return Meaning("nvvm", name, tuple(entry.form for entry in named("nvvm").get(name.lower(), ())))
-    if kind := frameworks.find(text):
-        framework, name = kind
-        return Meaning(framework.notation, name, frameworks.forms_of(text), how=framework.how)
     if match := re.search(MLIR_OPERATION, text):
         return Meaning("mlir", match[0], mlir_forms(text))
     if match := re.search(ATOM, text):

@@ -13,7 +13,6 @@ Between memory and fragments:
 
     access_plan           accesses that move an operand: addresses, cost and result
     loads                 every access plan of an operand: `wf.loads`, `wf.stores`; ldmatrix and stmatrix too
-    tile_search           pitches and swizzles without bank conflicts
 
 `warpfrag.codegen` writes plans as code.
 """

@@ -1,4 +1,4 @@
-"""Plots: error histograms and curves, bars, orders of additions along k, and batch invariance by m."""
+"""Plots: error histograms and curves, bars, and batch invariance by m."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from warpfrag.blas.cublas.batch_invariance import Invariance, LayerRanges
 from warpfrag.blas.cublas.predict_order import OrderRun
 from warpfrag.blas.error_report import ErrorReport, Growth
-from warpfrag.blas.order import Order
 from warpfrag.viz import svg
 from warpfrag.viz.drawing import Plot
 from warpfrag.viz.palette import DARK, Palette, Theme, oklch, themed
@@ -22,7 +21,6 @@ DASHES = ("none", "7 3", "2 3", "9 2 2 2", "4 4", "1 2")
 SERIES = len(DASHES)
 LINE_HEIGHT = 18
 CHARACTER = 7  # approximate width of one, in pixels
-ORDERS_WIDTH, SUMS_WIDTH, ORDER_BAR, ORDER_GAP, ORDER_TITLE = 760, 190, 16, 5, 40
 INVARIANCE_WIDTH, NAMES_WIDTH, ROW, RUN_HEIGHT = 900, 230, 24, 16
 MAX_DRAWN = 400  # layers in one figure
 MAX_NAME = 32  # characters of a layer's name
@@ -182,43 +180,6 @@ def _colours(palette: Palette) -> str:
         f".wf .grid{{stroke:{palette.unread};fill:none}}"
         f".wf .run{{stroke:{palette.paper}}}{rules}"
     )
-
-
-def order_plot(orders: Sequence[Order], *, depth: int, k: int, bits: int) -> Plot:
-    """Return a figure of several orders of additions, one below the other, for a K of this depth."""
-    body: list[str] = []
-    y = MARGIN + 34
-    for order in orders:
-        body += _order(order, y, depth=depth, k=k, bits=bits)
-        y += ORDER_TITLE + len(order.chains(depth, k, bits)) * (ORDER_BAR + ORDER_GAP) + 24
-    text = "\n".join(f"{order!r}: {order.describe(depth)}" for order in orders)
-    return _plot(f"Orders of additions, K = {depth}", body, ORDERS_WIDTH, y, text)
-
-
-def _order(order: Order, y: int, *, depth: int, k: int, bits: int) -> Iterator[str]:
-    """Yield one order: a row for each part, and in it a bar for each chain, with a line where a span ends."""
-    yield svg.text(f"wf.{order!r}", x=MARGIN, y=y + 14, classes="strong")
-    yield svg.text(order.describe(depth), x=MARGIN, y=y + 31, classes="note")
-    bar_width = ORDERS_WIDTH - 2 * MARGIN - SUMS_WIDTH
-    parts = order.chains(depth, k, bits)
-
-    def across(index: int) -> float:
-        return MARGIN + index / depth * bar_width
-
-    for number, part in enumerate(parts):
-        top = y + ORDER_TITLE + number * (ORDER_BAR + ORDER_GAP)
-        for index, spans in enumerate(part):
-            colour = (number if len(parts) > 1 else index) % SERIES
-            left, right = across(spans[0].first), across(spans[-1].last)
-            title = f"k {spans[0].first} to {spans[-1].last - 1}"
-            size = {"width": right - left - 1, "height": ORDER_BAR}
-            yield svg.rect(x=left + 0.5, y=top, **size, title=title, classes=f"bar s{colour}")
-            for span in spans[1:]:
-                line = f"M{svg.number(across(span.first))} {top}v{ORDER_BAR}"
-                yield svg.element("path", {"class": "axis", "d": line})
-        words = f"{len(part)} chains, added in float32" if len(part) > 1 else "one chain"
-        added = " + " if number else ""
-        yield svg.text(added + words, x=MARGIN + bar_width + 10, y=top + ORDER_BAR - 4, classes="note")
 
 
 def invariance_plot(invariance: Invariance) -> Plot:

@@ -29,7 +29,7 @@ from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.instruction_types import instruction_of
 from warpfrag.tensorcore.operand import Operand, OperandBase
 from warpfrag.tensorcore.registry import find
-from warpfrag.viz.explorer.explorer_names import InternedList, framework_vocabulary, names_of
+from warpfrag.viz.explorer.explorer_names import InternedList, names_of
 from warpfrag.viz.explorer.explorer_tensor import SharedLists, tensor_moves, tensor_products, tensor_tables
 from warpfrag.viz.palette import COLOURS
 
@@ -252,7 +252,6 @@ def page_data() -> dict[str, Any]:
         "targets": list(targets()),
         "gpus": {name.lower(): target for name, target in gpus().items()},
         "nicknames": {name: {"types": row.types, "lists": row.lists} for name, row in nicknames().items()},
-        "frameworks": framework_vocabulary(),
         "colours": COLOURS,
         "format_bits": writer.format_bits,
         "patterns": writer.patterns,

@@ -1,7 +1,7 @@
 """Names of instructions on the explorer page (CuTe, SASS, NVVM, MLIR), and the lists in which texts are written once.
 
 SASS names are the same on many targets, and MLIR operations are made of the same pieces: both are written as indices
-into the list of texts. Framework names are written as the patterns that find them.
+into the list of texts.
 """
 
 from __future__ import annotations
@@ -10,15 +10,9 @@ import re
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Generic, TypeVar
 
-from warpfrag.isa import framework_names as frameworks
-
 Entry = TypeVar("Entry", bound="Hashable")
 
 OPERATION = re.compile(r"(.*?) \{(.*)\}(.*)", re.DOTALL)
-FRAMEWORKS = ("builtin", "wmma", "cutlass", "warpgroup", "triton")
-"""The names of the readers in frameworks.js, in the order in which they are tried."""
-PATTERNS = ("builtin", "fragment", "accumulator", "cutlass_shape", "mlir_shape", "mlir_sides", "memref", "version",
-            "shape", "k_width")  # fmt: skip
 
 
 class InternedList(Generic[Entry]):
@@ -38,17 +32,6 @@ class InternedList(Generic[Entry]):
                 self.entries.append(written)
             self._indices[entry] = self.entries.index(written)
         return self._indices[entry]
-
-
-def framework_vocabulary() -> dict[str, Any]:
-    """Return what the page needs to read framework names: regular expressions that JavaScript takes too, and types."""
-    readers = zip(FRAMEWORKS, frameworks.FRAMEWORKS, strict=True)
-    return {
-        "names": [[reader, framework.pattern] for reader, framework in readers],
-        "patterns": {name: getattr(frameworks, name.upper()) for name in PATTERNS},
-        "types": frameworks.TYPES,
-        "families": frameworks.FAMILIES,
-    }
 
 
 def names_of(

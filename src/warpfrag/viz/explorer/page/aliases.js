@@ -1,6 +1,5 @@
 // Aliases: which instructions a CuTe atom, a line of machine code, an intrinsic or an operation means.
 
-import { namedByFramework } from "./frameworks.js";
 import { INSTRUCTIONS } from "./model.js";
 
 const OPCODE = /[A-Z]\w*(?:\.\w+)+/g; // in "4 x IMMA.16832.U8.U8 + 8 x MOVM.U4TO8.M832"
@@ -53,8 +52,8 @@ function byOperation(query) {
 /** The instructions that a text from elsewhere names: as a whole first, then as a part of what they become. */
 export function namedByAlias(query) {
   if (!query.trim()) return [];
-  const operations = [byOperation(query), namedByFramework(query)].find((found) => found.length);
-  if (operations) return operations;
+  const operations = byOperation(query);
+  if (operations.length) return operations;
   const { exact, among, long, texts } = nameIndex();
   const whole = squeezed(query);
   const tokens = query.toLowerCase().split(TOKENS).filter(Boolean).map((token) => token.replace(SPACE, ""));

@@ -19,8 +19,6 @@ export const GPUS = DATA.gpus;
 /** Names of element types elsewhere: what they may mean. */
 export const NICKNAMES = DATA.nicknames;
 
-/** How names of frameworks are found and read; see frameworks.js. */
-export const FRAMEWORKS = DATA.frameworks;
 export const COLOURS = DATA.colours; // lanes beyond the first so many have their colours again
 export const VERSION = DATA.version;
 
