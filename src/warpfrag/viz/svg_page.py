@@ -408,8 +408,8 @@ def page(*, title: str, subtitle: str, notes: tuple[str, ...], scenes: tuple[Sce
     lanes = max(grid.lanes for scene in scenes for grid in scene)
     keys = list(dict.fromkeys(grid.key or _lanes(lanes) for scene in scenes for grid in scene))
     for key in keys:
-        body += _legend(y, inner, key)
-        y += _legend_height(inner, key) + BETWEEN // 4
+        legend, y = _legend(y, inner, key)
+        body += legend
     height = y - BETWEEN // 4 + MARGIN
     width = inner + 2 * MARGIN
     paper = svg.rect(x=0, y=0, width=width, height=height, classes="paper")
@@ -465,31 +465,27 @@ def _lanes_in_line(width: int, names: list[str]) -> int:
     return each
 
 
-def _legend_height(width: int, key: ColourKey) -> int:
-    names = [name for name in key.names if name]
-    return FONT + 9 + -(-len(names) // _lanes_in_line(width, names)) * (CHIP_HEIGHT + 3)
-
-
 def _lanes(lanes: int) -> ColourKey:
     """Return the legend of a figure of registers."""
     return ColourKey(LEGEND if lanes <= LANES else GROUP_LEGEND, tuple(f"T{lane}" for lane in range(lanes)))
 
 
-def _legend(y: int, width: int, key: ColourKey) -> Iterator[str]:
-    """Yield a chip for each colour that has a name."""
+def _legend(y: int, width: int, key: ColourKey) -> tuple[list[str], int]:
+    """Return a sentence and a chip for each colour that has a name, and where the next legend starts."""
     chips = [(lane, name) for lane, name in enumerate(key.names) if name]
-    names = [name for _, name in chips]
-    yield svg.text(key.words, x=MARGIN, y=y + FONT, classes="note start")
+    parts = [svg.text(key.words, x=MARGIN, y=y + FONT, classes="note start")]
     y += FONT + 9
-    each, chip_width = _lanes_in_line(width, names), _chip_width(names)
+    names = [name for _, name in chips]
+    each, chip_width = (_lanes_in_line(width, names), _chip_width(names)) if names else (1, 0)
     for first in range(0, len(chips), each):
         line = []
-        for place, (lane, name) in enumerate(chips[first : first + each]):
-            x = place * chip_width + place // GROUP * PADDING
+        for index, (lane, name) in enumerate(chips[first : first + each]):
+            x = index * chip_width + index // GROUP * PADDING
             line.append(svg.box(x=x, width=chip_width, height=CHIP_HEIGHT, data_lane=lane))
             line.append(svg.text(name, x=x + chip_width // 2, y=13))
-        yield svg.group(line, classes="chips", transform=f"translate({MARGIN} {y})")
+        parts.append(svg.group(line, classes="chips", transform=f"translate({MARGIN} {y})"))
         y += CHIP_HEIGHT + 3
+    return parts, y + BETWEEN // 4
 
 
 def _colours(palette: Palette, lanes: int) -> dict[str, str]:

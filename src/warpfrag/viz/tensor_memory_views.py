@@ -2,9 +2,9 @@
 
 128 lanes by up to 512 columns are too many cells to read, and most of them follow from their neighbours. So a cell of a
 map of tensor memory is a region: lanes and columns over which an operand counts on without a jump, at most a warp's 32
-lanes high. It names the rows and columns that lie there. The matrix beside it has the same regions in the same colours
-and names their lanes and columns. The matrix view shows single elements. A load is shown by what each thread of a warp
-holds: columns of tensor memory, or elements of an operand that is loaded `through` it.
+lanes high. It names the rows and columns of the matrix that the region holds. The matrix view shows single elements. A
+load is shown by the registers of each thread of a warp: columns of tensor memory, or elements of an operand that is
+loaded `through` it.
 """
 
 from __future__ import annotations
@@ -38,14 +38,13 @@ from warpfrag.viz.grids import (
     single_blocks,
     ticks,
 )
+from warpfrag.viz.palette import COLOURS
 from warpfrag.viz.views import FigureRequest, View
 
 ACROSS = 4  # regions side by side, if the columns can be grouped so
 LONG_NAMES = 8  # up to this many regions side by side have words beside their numbers
 FLAT = 2  # up to this many have their words in one line
-SHADES = 4  # of one hue
-HUES = 8
-PLURALS = {"row": "rows", "col": "columns", "chunk": "chunks", "byte": "bytes"}
+COLOURS_KEY = ColourKey("one colour for each part of the matrix; copies of a part have the same colour", ())
 MAX_ROWS, MAX_COLS = 32, 16  # single elements that are shown by default
 HALF_LANES = 16
 WARPS = 4
@@ -79,11 +78,6 @@ class TensorMemoryMap:
         """The coordinate that lanes count: rows, or columns for the scale factors of B."""
         moves = self.layout.steps("tlane")[0].moves
         return next(name for name, amount in moves._asdict().items() if amount)
-
-    @property
-    def across(self) -> str:
-        """The coordinate that columns count."""
-        return next(name for name in reversed(self.layout.dims) if name != self.down)
 
     @cached_property
     def lanes(self) -> int:
@@ -160,14 +154,11 @@ class TensorMemoryMap:
             for name in self.layout.dims
         )
 
-    def colour(self, holds: Ranges) -> int:
-        """Return the colour of a region: a hue for its rows, a shade for its columns."""
-        at = dict(zip(self.layout.dims, holds, strict=True))
-        down, across = at[self.down], at[self.across]
-        if down is None or across is None:
-            return 0
-        shade = SHADES * across[0] // self.extents[self.across] if self._is_divided else 1
-        return SHADES * (down[0] // self._band % HUES) + shade
+    @cached_property
+    def colours(self) -> dict[Ranges, int]:
+        """The colour of each part of the matrix that a region holds."""
+        parts = dict.fromkeys(region.holds for region in self.regions if None not in region.holds)
+        return {part: number % COLOURS for number, part in enumerate(parts)}
 
     @cached_property
     def name(self) -> str:
@@ -175,42 +166,6 @@ class TensorMemoryMap:
         role = self.operand.role
         words = {"metadata": "Metadata", "scale_a": "Scale factors of A", "scale_b": "Scale factors of B"}
         return words.get(role, role.upper())
-
-    @cached_property
-    def _is_divided(self) -> bool:
-        """True if regions differ along the other coordinate."""
-        place = self.layout.dims.index(self.across)
-        return len({region.holds[place] for region in self.regions if region.holds[place]}) > 1
-
-    @cached_property
-    def _band(self) -> int:
-        """The rows of a region."""
-        at = dict(zip(self.layout.dims, self.regions[0].holds, strict=True))[self.down]
-        return at[1] - at[0] + 1 if at else 1
-
-    @property
-    def key(self) -> ColourKey:
-        """The legend of hues and shades, with a name for each hue."""
-        hues = min(HUES, -(-self.extents[self.down] // self._band))
-        words = f"one hue for each {self._band} {PLURALS[self.down]}"
-        words += f", one shade for each quarter of the {PLURALS[self.across]}" if self._is_divided else ""
-        names = ["" for _ in range(SHADES * hues)]
-        used = max(self.colour(region.holds) % SHADES for region in self.regions)
-        for hue in range(hues):
-            last = min((hue + 1) * self._band, self.extents[self.down]) - 1
-            names[SHADES * hue + used] = f"{PLURALS[self.down]} {hue * self._band}-{last}"
-        return ColourKey(words, tuple(names))
-
-    def grid(
-        self, title: str, rows: tuple[HeadingLevel, ...], cols: HeadingLevel, cells: list[FigureCell]
-    ) -> FigureGrid:
-        """Return a grid of regions."""
-        is_stacked = len(cols.marks) > FLAT
-        role, blocks = self.operand.role, single_blocks(cells)
-        colours = len(self.key.names)
-        return FigureGrid(
-            role, title, colours, rows, (cols,), tuple(cells), blocks, key=self.key, is_stacked=is_stacked
-        )
 
 
 def map_grids(tensor: TensorMemoryMap, block: int | None = None) -> list[FigureGrid]:
@@ -222,20 +177,31 @@ def map_grids(tensor: TensorMemoryMap, block: int | None = None) -> list[FigureG
 
 def _map_grid(tensor: TensorMemoryMap, block: int, of_block: str) -> FigureGrid:
     ins = tensor.layout.ins
-    is_long = ins["column"] // tensor.columns <= LONG_NAMES
-    cells = [_map_cell(tensor, region, is_long=is_long) for region in tensor.regions if region.block == block]
+    across = ins["column"] // tensor.columns
+    cells = tuple(
+        _map_cell(tensor, region, is_long=across <= LONG_NAMES) for region in tensor.regions if region.block == block
+    )
     columns, lanes = (
         labels(name, [range_text(first, first + size - 1) for first in range(0, extent, size)])
         for name, extent, size in (("columns", ins["column"], tensor.columns), ("lanes", ins["tlane"], tensor.lanes))
     )
     in_warp = LANES // tensor.lanes
     warps = [HeadingMark(warp * in_warp, (warp + 1) * in_warp - 1, str(warp)) for warp in range(ins["tlane"] // LANES)]
-    title = f"{tensor.name} in tensor memory{of_block}"
-    return tensor.grid(title, (HeadingLevel("warp", tuple(warps)), lanes), columns, cells)
+    return FigureGrid(
+        tensor.operand.role,
+        f"{tensor.name} in tensor memory{of_block}",
+        COLOURS,
+        (HeadingLevel("warp", tuple(warps)), lanes),
+        (columns,),
+        cells,
+        single_blocks(cells),
+        key=COLOURS_KEY,
+        is_stacked=across > FLAT,
+    )
 
 
 def _map_cell(tensor: TensorMemoryMap, region: TensorRegion, *, is_long: bool) -> FigureCell:
-    """Return the cell of a region: the rows and columns that lie there."""
+    """Return the cell of a region: the rows and columns of the matrix that it holds."""
     named = [
         (name, held)
         for name, held in zip(tensor.layout.dims, region.holds, strict=True)
@@ -248,69 +214,17 @@ def _map_cell(tensor: TensorMemoryMap, region: TensorRegion, *, is_long: bool) -
         lines, full = ["base", "lane 16"], [f"{', '.join(full)} where the base lane is 16"]
     elif not named:
         lines, full = ["-"], ["padding"]
+    lanes = range_text(region.lane, region.lane + tensor.lanes - 1)
+    columns = range_text(region.column, region.column + tensor.columns - 1)
     return FigureCell(
         region.lane // tensor.lanes,
         region.column // tensor.columns,
         tuple((name, held[0]) for name, held in named),
-        tensor.colour(region.holds),
+        tensor.colours.get(region.holds, 0),
         tuple(lines),
-        f"{', '.join(_region_words(tensor, region, plural=True))}: {', '.join(full)}",
+        f"lanes {lanes}, columns {columns}: {', '.join(full)}",
         unread=is_other or not named,
     )
-
-
-def _region_words(tensor: TensorMemoryMap, region: TensorRegion, *, plural: bool = False) -> tuple[str, str]:
-    """Return the lanes and the columns of a region."""
-    noun = "columns" if plural or tensor.columns > 1 else "column"
-    return (
-        f"lanes {range_text(region.lane, region.lane + tensor.lanes - 1)}",
-        f"{noun} {range_text(region.column, region.column + tensor.columns - 1)}",
-    )
-
-
-def matrix_map(tensor: TensorMemoryMap) -> FigureGrid:
-    """Return the matrix in the same regions and colours; a cell names the lanes and columns that hold it."""
-    *_, first_dim, second_dim = tensor.layout.dims
-    holders: dict[tuple[Range, Range], list[TensorRegion]] = {}
-    for region in tensor.regions:
-        at = dict(zip(tensor.layout.dims, region.holds, strict=True))
-        down, across = at[first_dim], at[second_dim]
-        is_read = at.get("selector") in (None, (0, 0)) and not tensor.is_other_half(region)
-        if down is not None and across is not None and is_read:
-            holders.setdefault((down, across), []).append(region)
-    rows, cols = (sorted({ranges[axis] for ranges in holders}) for axis in (0, 1))
-    is_long = len(cols) <= LONG_NAMES
-    cells = [
-        FigureCell(
-            rows.index(down),
-            cols.index(across),
-            ((first_dim, down[0]), (second_dim, across[0])),
-            tensor.colour(regions[0].holds),
-            _holder_lines(tensor, regions, is_long=is_long),
-            f"{first_dim} {range_text(*down)}, {second_dim} {range_text(*across)}: "
-            + "; ".join(" ".join(_holder_lines(tensor, [region], is_long=True)) for region in regions),
-        )
-        for (down, across), regions in sorted(holders.items())
-    ]
-    choice = ", selector 0" if tensor.layout.outs.get("selector", 1) > 1 else ""
-    title = f"{tensor.name} ({tensor.extents[first_dim]} x {tensor.extents[second_dim]}){choice}"
-    down_level, across_level = (
-        labels(name, [range_text(*each) for each in ranges]) for name, ranges in ((first_dim, rows), (second_dim, cols))
-    )
-    return tensor.grid(title, (down_level,), across_level, cells)
-
-
-def _holder_lines(tensor: TensorMemoryMap, regions: list[TensorRegion], *, is_long: bool) -> tuple[str, ...]:
-    """Return block, lanes and columns of the first region that holds a part of the matrix, and the other holders."""
-    first = regions[0]
-    is_twin = len(regions) == 2 and first.block == regions[1].block
-    lanes, columns = _region_words(tensor, first, plural=is_twin)
-    if not is_long:
-        lanes, columns = (words.split(" ")[1] for words in (lanes, columns))
-    block = [f"block {first.block}" if is_long else f"b{first.block}"] if "block" in tensor.layout.ins else []
-    if is_twin:
-        return (*block, lanes, f"and {_region_words(tensor, regions[1])[0].split(' ')[1]}", columns)
-    return (*block, lanes, columns, *([f"+ {len(regions) - 1} more"] if len(regions) > 1 else []))
 
 
 def element_grid(tensor: TensorMemoryMap, cut: Cut) -> tuple[FigureGrid, bool]:
@@ -421,7 +335,7 @@ def _all_maps(instruction: Instruction, form: TensorForm, view: View | None, req
 
 
 def _operand_map(operand: OperandBase, form: TensorForm, view: View | None, request: FigureRequest) -> Contents:
-    """Return matrix and memory of one operand in the same colours, or single elements."""
+    """Return the memory of one operand, or single elements."""
     _check_view(view, ("memory", "matrix"), f"{operand.description} in tensor memory")
     _reject_load(request, operand.description)
     tensor = TensorMemoryMap(operand, form)
@@ -434,8 +348,7 @@ def _operand_map(operand: OperandBase, form: TensorForm, view: View | None, requ
             notes.append(f"At most {MAX_ROWS} x {MAX_COLS} elements are shown at once: rows and cols have others.")
         return f"{name}, {form.shape}", notes, [grid]
     request.cut.reject("a map of tensor memory")
-    grids = [matrix_map(tensor), *map_grids(tensor, request.options.block)]
-    return f"{name} in tensor memory, {form.shape}", notes, grids
+    return f"{name} in tensor memory, {form.shape}", notes, map_grids(tensor, request.options.block)
 
 
 def _map_notes(tensor: TensorMemoryMap) -> Iterator[str]:
