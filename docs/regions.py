@@ -108,10 +108,7 @@ def mistakes_line() -> str:
     random = np.random.default_rng(0)
     A, B = (random.integers(-9, 10, operand.shape).astype(float) for operand in (mma.a, mma.b))
     tried = diagnose(mma, random.integers(0, 2**31, (32, 4), dtype=np.uint32), A, B)
-    return (
-        f"For `{mma.name}` these are {sum(tried.tried.values()):,} mistakes, and {tried.pairs:,} pairs of the"
-        " likelier ones where no single mistake explains the result."
-    )
+    return f"For `{mma.name}` these are {sum(tried.tried.values()):,} mistakes."
 
 
 def units_table() -> str:

@@ -217,14 +217,14 @@ def mistakes() -> None:
     observed = np.ones((16, 8), np.float32)
     findings: Diagnosis = wf.diagnose(mma, observed, A, B)
     first: Finding | None = findings[0] if findings else None
-    print(findings.correct, findings.tried, findings.pairs, findings.summary)
+    print(findings.correct, findings.tried, findings.summary)
     right: Agreement | None = findings.agreement
     if right is not None:
         print(right.correct, right.elements, right.rows, right.columns, right.blocks, right.block_shape)
         print(right.lanes, right.registers, right.equals, right.to_dict())
     print(wf.diagnose(mma, observed, A, B, tile=(16, 8)).correct)
     if first is not None:
-        print(first.kind, first.operand, first.text, first.second)
+        print(first.kind, first.operand, first.text)
 
 
 def cuda_in_python() -> None:

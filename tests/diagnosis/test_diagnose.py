@@ -75,7 +75,7 @@ class Planted:
                 self.others[role] = (random.integers(120, 134, (32, 4)).astype(np.uint8)).view(np.uint32)[:, 0]
         self.words |= self.others
         self.case = SuspectProduct(mma, arch, Immediates())
-        self.right = self.case.outcome(self.words, ())
+        self.right = self.case.right(self.words)
 
     def every(self):
         """All mistakes that can be made with it."""
@@ -91,8 +91,8 @@ class Planted:
             for name in starts
         )
 
-    def make(self, *made):
-        """D's codes if these mistakes are made; None where they do not show."""
+    def make(self, made):
+        """D's codes if this mistake is made; None where it does not show."""
         codes = self.case.outcome(self.words, made)
         return None if codes is None or np.array_equal(codes, self.right) else codes
 
@@ -152,30 +152,6 @@ def test_a_correct_result_gives_none_and_says_so():
     assert str(found) == "correct: this is what the instruction gives"
 
 
-PAIRS = [
-    (F16, {"a: read with row-major and column-major order swapped", "b: registers 0 and 1 swapped"}),
-    (F16, {"a: registers 1 and 2 swapped", "a: lanes 4 apart swapped"}),
-    (F16, {"b: halves of a register swapped", "d: registers 0 and 3 swapped"}),
-    (F16, {"c: missing", "d: read with row-major and column-major order swapped"}),
-    (F16, {"d: lanes moved by one", "d: registers 0 and 2 swapped"}),
-    ("mma.m16n8k16.f32.bf16.bf16.f32", {"b: lanes reversed", "d: the arithmetic of sm_90"}),
-    ("mma.m16n8k32.s32.s8.s8.s32", {"b: read with row-major and column-major order swapped", "a: s8 taken for u8"}),
-    ("mma.m16n8k8.f64.f64.f64.f64", {"d: low and high word of a register swapped", "c: lanes 8 apart swapped"}),
-    (SPARSE, {"metadata: selector 1 instead of 0", "a: registers 0 and 1 swapped"}),
-]
-
-
-@pytest.mark.parametrize(("name", "names"), PAIRS, ids=[", ".join(sorted(names)) for _, names in PAIRS])
-def test_two_mistakes_are_found_where_one_does_not_explain_it(name, names):
-    product = planted(name)
-    pair = product.named(*sorted(names))
-    found = product.diagnose(product.make(*pair))
-
-    assert all(finding.second for finding in found)
-    assert set(map(key, pair)) in [{key(finding), key(finding.second)} for finding in found]
-    assert len({frozenset([key(one), key(one.second)]) for one in found}) == len(found)
-
-
 def test_nothing_found_says_how_far_the_search_went():
     product = planted(F16)
     found = product.diagnose(np.roll(product.right, 3, axis=0) ^ 1)
@@ -183,11 +159,9 @@ def test_nothing_found_says_how_far_the_search_went():
     assert found == []
     assert not found.correct
     assert found.tried["registers"] > 50
-    assert found.pairs > 5000
     counted = ", ".join(f"{kind} {count}" for kind, count in found.tried.items())
     assert str(found).startswith(
-        f"nothing found: {sum(found.tried.values())} mistakes tried ({counted}) and {found.pairs} pairs of them\n"
-        "none of 128 elements is right"
+        f"nothing found: {sum(found.tried.values())} mistakes tried ({counted})\nnone of 128 elements is right"
     )
 
 
@@ -213,7 +187,7 @@ def test_one_mistake_must_explain_every_product():
     first, second = Planted(F16, "sm_90", 1), Planted(F16, "sm_90", 2)
     inputs = {role: np.stack([first.given[role], second.given[role]]) for role in "ABC"}
     (swap,) = [one for one in suspects(first.mma.b) if one.text == "registers 0 and 1 swapped"]
-    wrong = [product.case.outcome(product.words, (swap,)) for product in (first, second)]
+    wrong = [product.case.outcome(product.words, swap) for product in (first, second)]
     D = [np.stack([first.right, wrong[1]]), np.stack(wrong)]
 
     assert diagnose(F16, from_codes(first.mma.d.format, D[0]), **inputs) == []
@@ -242,7 +216,7 @@ def test_one_operand_is_diagnosed_from_its_registers(name):
             assert same or (one.kind, role) in [(other.kind, other.operand) for other in found[:3]]
 
 
-def test_one_operand_with_two_mistakes_and_with_none():
+def test_one_operand_with_two_mistakes_and_with_one_and_with_none():
     a = wf.get(F16).a
     A = np.arange(256.0).reshape(16, 16)
     by_name = {one.text: one for one in suspects(a)}
@@ -250,9 +224,8 @@ def test_one_operand_with_two_mistakes_and_with_none():
     found = diagnose(a, second.change(first.change(a.pack(A))), A)
 
     assert diagnose(a, a.pack(A), A).correct
-    assert Finding("transposed", "a", first.text, Finding("registers", "a", second.text)) in found
-    assert str(found[0]).startswith("A: ")
-    assert "; then A: " in str(found[0])
+    assert found == []
+    assert Finding("transposed", "a", first.text) in diagnose(a, first.change(a.pack(A)), A)
     assert not diagnose(a, np.zeros((32, 4), np.uint32), A).correct
 
 

@@ -361,33 +361,3 @@ def test_a_correct_result_is_called_so():
     for name in [*MATRICES, *SPARSE, *SIGNED, *SCALED]:
         one = product(name)
         assert one.findings(one.run(), as_matrix=True).correct
-
-
-PAIRS = [
-    ({"a": CHANGES["transposed"][0]}, {"b": swap_registers}),
-    ({"a": swap_registers}, {"d": CHANGES["lanes"][0]}),
-    ({"b": CHANGES["lanes"][1]}, {"d": swap_registers}),
-    ({"a": CHANGES["lanes"][2]}, {"c": lambda _, words: np.zeros_like(words)}),
-]
-
-
-@pytest.mark.parametrize("number", sampled(range(len(PAIRS)), 4))
-def test_two_mistakes_at_once(number):
-    families = 0
-    for name in MATRICES:
-        one = product(name)
-        changes = {role: change for some in PAIRS[number] for role, change in some.items()}
-        if one.mma.b.regs == 1 and changes.get("b") is swap_registers:
-            continue
-        words = {
-            role: change(one.mma.operands[role], one.words[role]) for role, change in changes.items() if role != "d"
-        }
-        d = one.run(**words)
-        d = changes["d"](one.mma.d, d) if "d" in changes else d
-        found = one.findings(d, as_matrix=False)
-        pairs = [
-            {finding.operand, finding.second.operand} if finding.second else {finding.operand} for finding in found[:3]
-        ]
-        assert set(changes) in pairs, (name, found)
-        families += 1
-    assert families >= 8

@@ -42,7 +42,6 @@ class DiagnosisFacts(NamedTuple):
     correct: true if nothing is wrong
     findings: the likeliest first
     tried: number of mistakes tried, by kind
-    pairs: number of pairs of mistakes tried
     agreement: the correct elements; null if all are, and for one operand
     """
 
@@ -52,7 +51,6 @@ class DiagnosisFacts(NamedTuple):
     correct: bool
     findings: list[Finding]
     tried: dict[str, int]
-    pairs: int
     agreement: Agreement | None
 
 
@@ -168,9 +166,9 @@ def diagnose(
 
     FILE is the result: D's registers as printf or a debugger prints them (as for `warpfrag unpack`), or .npy with the
     registers, uint32 (32, words), or with D as a matrix; for wgmma the registers of all four warps, uint32 (4, 32,
-    words). With --expect-a it is the registers of A, and so on. If no mistake explains it, pairs are tried, and the
-    answer says which rows, columns, blocks, lanes and registers are right and what the wrong elements equal. With
-    --tile, FILE and the inputs are the matrices of a whole kernel, as .npy. Exit status 1 if nothing is found.
+    words). With --expect-a it is the registers of A, and so on. If no mistake explains it, the answer says
+    which rows, columns, blocks, lanes and registers are right and what the wrong elements equal. With --tile, FILE and
+    the inputs are the matrices of a whole kernel, as .npy. Exit status 1 if nothing is found.
 
     Options:
         tile (MxN[xK]): The files are those of a whole kernel, whose blocks compute tiles of D of this size.

@@ -39,20 +39,6 @@ MISPLACED = {  # the mistakes that show in an operand, by role; one text describ
 }
 
 
-@dataclass(frozen=True)
-class TilePlacement:
-    """The location and order of A and B, and flags of the instruction descriptor; `swizzle=None` is a tight tile."""
-
-    staged: bool = True  # A in shared memory
-    trans: bool = False
-    swizzle: int | None = None
-    negate: bool = False
-    saturate: bool = False
-
-
-TIGHT = TilePlacement()
-
-
 @dataclass(frozen=True, eq=False)
 class VectorGroup:
     """Test vectors of one category: operand registers in `words`, by role, and the expected registers `d`.
@@ -160,17 +146,18 @@ class VectorMaker:
         catches: str,
         codes: Codes,
         choice: Immediates = DEFAULT_IMMEDIATES,
-        placement: TilePlacement = TIGHT,
+        *,
+        staged: bool = True,
     ) -> VectorGroup:
         """Run matrices of codes. Without metadata codes, a sparse A is the full matrix."""
-        words, d, call = self.run(self.compressed(codes), choice, placement)
+        words, d, call = self.run(self.compressed(codes), choice, staged=staged)
         return VectorGroup(name, catches, words, d, choice, call)
 
     def run(
-        self, codes: Codes, choice: Immediates, placement: TilePlacement
+        self, codes: Codes, choice: Immediates, *, staged: bool
     ) -> tuple[Operands, Words, WgmmaCall | TensorCall | None]:
         """Pack matrices of codes in registers and run them; return operands, D and the call."""
-        del placement  # there is one for registers
+        del staged  # A is in registers
         matrices = (self.instruction.a, self.instruction.b, self.instruction.c)
         words = {operand.role: operand.pack(codes[operand.role], raw=True) for operand in matrices}
         for role in self.instruction.operands.selected_layouts:

@@ -1,16 +1,14 @@
 """Mistakes with C, signs, number formats and architectures; and results that are nearly right.
 
-An accumulator that was not zeroed holds some number, which is found from the differences. A result that is right up to
-rounding was computed in another order, or by other hardware.
+An accumulator that was not zeroed shifts every element. A result that is right up to rounding was computed in another
+order, or by other hardware.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -21,7 +19,7 @@ from warpfrag.diagnosis.findings import Codes, Kind, Misreading, Mistake, Words
 from warpfrag.diagnosis.matrix_mistakes import recoded
 from warpfrag.errors import NotModelled
 from warpfrag.formats.arrays import as_doubles
-from warpfrag.formats.codes import code_dtype, from_codes, to_codes
+from warpfrag.formats.codes import from_codes, to_codes
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS, Format
 from warpfrag.isa.legality import able_architectures
@@ -189,7 +187,6 @@ def _signs(formats: Mapping[str, str], fmt: str, other: str) -> bool:
 # ---- results that are nearly right
 
 
-MAX_STARTS = 1025  # numbers that are tried if several may explain the accumulators
 MIN_SIGNS = 1 / 8  # share of expected values of either sign
 LARGEST_SHIFT = 1e150  # beyond it the square of a difference overflows
 MIN_SHIFTED = 32  # elements that are needed to tell a shift from rounding
@@ -216,87 +213,33 @@ class RoundingBound(NamedTuple):
         return (self.steps + 1) * 2.0**-self.bits * magnitude
 
 
-def leftovers(
-    accumulator: Operand, result: Format, seen: Codes, right: Codes, reach: NDArray[np.float64]
-) -> Iterator[Mistake]:
-    """Yield the numbers that all accumulators may have held before the product.
+def shift(result: Format, seen: Codes, right: Codes, reach: NDArray[np.float64]) -> Iterator[Misreading]:
+    """Yield the number by which every element is larger than expected, up to rounding: accumulators were not zeroed.
 
-    `reach` is the largest rounding error. Nothing is yielded if the number would swallow the sums, because a D that is
-    the same everywhere has many causes.
+    Expected floats must have both signs, because rounding toward zero shifts values of one sign to one side. Nothing is
+    yielded if the number would swallow the sums, because a D that is the same everywhere has many causes.
     """
     if np.unique(seen).size * SHARE < np.unique(right).size:
         return
     if not result.is_float:
-        differences = np.unique(seen - right)
-        starts = [differences[0]] if len(differences) == 1 else []
-    else:
-        starts = [*_starts(accumulator.format, result, seen, right, reach)]
-    for start in starts:
-        code = np.asarray(start).astype(code_dtype(accumulator.format))
-        value = from_codes(accumulator.format, code).item()
-        text = f"not zeroed: every accumulator held {value:g} before the product"
-        yield Mistake("c", "c", text, plus(accumulator, code), rare=True)
-
-
-def shift(result: Format, seen: Codes, right: Codes, reach: NDArray[np.float64]) -> Misreading | None:
-    """Return the number by which every element is larger than expected, up to rounding, or None.
-
-    Expected values must have both signs, because rounding toward zero shifts values of one sign to one side.
-    """
-    if not result.is_float or np.unique(seen).size * SHARE < np.unique(right).size:
-        return None
+        differences = from_codes(result, np.unique(seen - right))
+        if len(differences) == 1:
+            yield Misreading("c", "c", f"not zeroed: every element is {differences[0]} more than expected", rare=True)
+        return
     got, expected = (as_doubles(from_codes(result, codes)) for codes in (seen, right))
-    if not (np.isfinite(got).all() and np.isfinite(expected).all() and np.isfinite(reach).all()):
-        return None
+    if not all(np.isfinite(values).all() for values in (got, expected, reach)):
+        return
     more = got - expected
     if np.abs(more).max() > LARGEST_SHIFT:
-        return None
+        return
     mean, negative = float(more.mean()), float((expected < 0).mean())
     is_clear = abs(mean) > MIN_ULPS * float(ulps_of(result, expected).mean())
     is_mixed = MIN_SIGNS <= negative <= 1 - MIN_SIGNS and more.size >= MIN_SHIFTED
-    if not (is_clear and is_mixed) or abs(mean) * SHARE <= float(np.sqrt((more * more).mean())):
-        return None
-    if (np.abs(more - mean) > reach + ulps_of(result, got) + ulps_of(result, expected)).any():
-        return None
-    return Misreading("c", "c", f"not zeroed: every element is about {mean:.4g} more than expected", rare=True)
-
-
-def plus(operand: Operand, code: Codes) -> Callable[[Words], Words]:
-    """Return the change of registers that adds a number to every element."""
-    return recoded(operand, lambda codes: added(operand, codes, np.broadcast_to(code, codes.shape)))
-
-
-def _starts(form: Format, result: Format, seen: Codes, right: Codes, reach: NDArray[np.float64]) -> Iterator[int]:
-    """Yield the codes of numbers that may explain the differences up to rounding, the shortest first."""
-    got, expected = (as_doubles(from_codes(result, codes)) for codes in (seen, right))
-    if not (np.isfinite(got).all() and np.isfinite(expected).all() and np.isfinite(reach).all()):
-        return
-    reach = reach + ulps_of(result, got) + ulps_of(result, expected)
-    low, high = float((got - expected - reach).max()), float((got - expected + reach).min())
-    if low > high or low <= 0 <= high:
-        return
-    shortest = _shortest(low, high)
-    middle = (low + high) / 2
-    step = max((high - low) / (MAX_STARTS - 1), 2.0 ** (math.frexp(middle)[1] - 1 - form.fraction))
-    near = [middle + step * place for place in range(-(MAX_STARTS // 2), MAX_STARTS // 2 + 1)]
-    numbers = [shortest, *(number for number in near if low <= number <= high)]
-    codes = [form.encode(float(_rounded(form, number))) for number in numbers if abs(number) <= form.max]
-    yield from dict.fromkeys(codes)
-
-
-def _rounded(form: Format, number: float) -> Fraction:
-    """Return the nearest number of a format."""
-    grid = Fraction(2) ** max(math.frexp(number)[1] - 1 - form.fraction, form.emin - form.fraction)
-    return round(Fraction(number) / grid) * grid
-
-
-def _shortest(low: float, high: float) -> float:
-    """Return the number with the fewest bits between two numbers of one sign."""
-    sign, low, high = (-1.0, -high, -low) if high < 0 else (1.0, low, high)
-    grid = Fraction(2) ** (math.frexp(high)[1])
-    while math.ceil(Fraction(low) / grid) * grid > Fraction(high):
-        grid /= 2
-    return sign * float(math.ceil(Fraction(low) / grid) * grid)
+    # the number itself is one more term, with its own rounding errors
+    allowed = reach + sum(ulps_of(result, values) for values in (got, expected, np.full(got.shape, MIN_ULPS * mean)))
+    is_constant = abs(mean) * SHARE > float(np.sqrt((more * more).mean())) and (np.abs(more - mean) <= allowed).all()
+    if is_clear and is_mixed and is_constant:
+        yield Misreading("c", "c", f"not zeroed: every element is about {mean:.4g} more than expected", rare=True)
 
 
 def ulps_of(form: Format, values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -2,7 +2,7 @@
 
 The inputs of an instruction and the D that came out are given, or one operand's registers and the matrix they should
 hold. Every mistake in `mistakes` is tried, and those that give exactly the observed result are listed, the likeliest
-first. If none does, pairs of mistakes are tried.
+first.
 
     >>> import numpy as np, warpfrag as wf
     >>> mma = wf.get("mma.m16n8k16.f32.f16.f16.f32")
@@ -18,7 +18,6 @@ first. If none does, pairs of mistakes are tried.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,7 +27,6 @@ from warpfrag.diagnosis.arithmetic_mistakes import negated_words
 from warpfrag.diagnosis.descriptor_mistakes import byte_places, negated_memory
 from warpfrag.diagnosis.findings import (
     Agreement,
-    Candidate,
     Codes,
     Diagnosis,
     Finding,
@@ -36,7 +34,6 @@ from warpfrag.diagnosis.findings import (
     Words,
     diagnosis,
     likelihood,
-    rank,
 )
 from warpfrag.diagnosis.kernel_search import KernelSearch, read_tile
 from warpfrag.diagnosis.mistake_search import Search
@@ -58,7 +55,6 @@ from warpfrag.tensorcore.sparsity import compress, logical_columns
 
 __all__ = ["Agreement", "DiagnoseOptions", "Diagnosis", "Finding", "diagnose"]
 
-MAX_PAIRS = 60  # the likeliest pairs, which are listed
 MAX_WORDS = 1 << 20  # compared at once
 
 
@@ -298,21 +294,13 @@ def _diagnose_operand(
         chosen = part_of(choice, operand.role)
         is_right |= np.array_equal(chosen_codes(operand, words, chosen), chosen_codes(operand, right, chosen))
     if is_right:
-        return Diagnosis([], correct=True, tried={}, pairs=0)
+        return Diagnosis([], correct=True, tried={})
 
-    def explaining(some: Sequence[Mistake], stack: Words) -> Iterator[tuple[int, Mistake]]:
-        """Yield the mistakes that turn an entry of the stack into the observed registers, with its index."""
-        at_once = max(1, MAX_WORDS // stack.size)
-        for start in range(0, len(some), at_once):
-            part = some[start : start + at_once]
-            seen = read(np.stack([mistake.change(stack) for mistake in part]))
-            equal = (seen == got).reshape(len(part), len(stack), -1).all(axis=2)
-            yield from ((int(entry), part[index]) for index, entry in np.argwhere(equal))
-
-    singles = sorted((mistake for _, mistake in explaining(suspected, right[None])), key=likelihood)
-    if singles:
-        return diagnosis([(mistake,) for mistake in distinct(operand, singles)], suspected, 0)
-    common = [mistake for mistake in suspected if not mistake.rare]
-    stack = np.stack([mistake.change(right) for mistake in common])
-    pairs: list[Candidate] = [(common[first], second) for first, second in explaining(common, stack)]
-    return diagnosis(sorted(pairs, key=rank)[:MAX_PAIRS], suspected, len(common) ** 2)
+    at_once = max(1, MAX_WORDS // right.size)
+    found: list[Mistake] = []
+    for start in range(0, len(suspected), at_once):
+        part = suspected[start : start + at_once]
+        seen = read(np.stack([mistake.change(right) for mistake in part]))
+        equal = (seen == got).reshape(len(part), -1).all(axis=1)
+        found += [part[int(index)] for index in np.flatnonzero(equal)]
+    return diagnosis(distinct(operand, sorted(found, key=likelihood)), suspected)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -281,36 +281,27 @@ def _by(step: int) -> str:
 
 
 Suspect: TypeAlias = Mistake | Misreading
-Candidate: TypeAlias = tuple[Suspect, ...]
-"""One mistake, or two in the order in which they are made."""
-
-
 MAX_LISTED = 3  # findings in a repr
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A mistake with an operand that explains the observed result; `second` is the other mistake of a pair."""
+    """A mistake with an operand that explains the observed result."""
 
     kind: Kind
     operand: str
     text: str
-    second: Finding | None = None
 
     def __str__(self) -> str:
         """The operand and the mistake, such as `B: registers 0 and 1 swapped`."""
-        operand = self.operand.upper() if len(self.operand) == 1 else self.operand
-        if self.second is None:
-            return f"{operand}: {self.text}"
-        joint = "then" if self.second.operand == self.operand else "and"
-        return f"{operand}: {self.text}; {joint} {self.second}"
+        return f"{self.operand.upper() if len(self.operand) == 1 else self.operand}: {self.text}"
 
 
 class Diagnosis(list[Finding]):
     """The findings, the likeliest first, and how far the search went.
 
-    `correct` is True if nothing is wrong. `tried` counts the mistakes by category, and `pairs` the pairs of them.
-    `agreement` says which elements are right and what the wrong ones equal; it is None if all are right.
+    `correct` is True if nothing is wrong. `tried` counts the mistakes by category. `agreement` says which
+    elements are right and what the wrong ones equal; it is None if all are right.
     """
 
     def __init__(
@@ -319,14 +310,12 @@ class Diagnosis(list[Finding]):
         *,
         correct: bool,
         tried: Mapping[Kind, int],
-        pairs: int,
         agreement: Agreement | None = None,
     ) -> None:
         """Take the findings, the counts and the agreement."""
         super().__init__(findings)
         self.correct = correct
         self.tried = dict(tried)
-        self.pairs = pairs
         self.agreement = agreement
 
     def __str__(self) -> str:
@@ -343,10 +332,7 @@ class Diagnosis(list[Finding]):
 
     def _repr_html_(self) -> str:
         """A card for notebooks: the summary, and every finding with its rank."""
-        rows = [
-            (str(rank), finding.kind, finding.operand, finding.text if finding.second is None else str(finding))
-            for rank, finding in enumerate(self, start=1)
-        ]
+        rows = [(str(rank), finding.kind, finding.operand, finding.text) for rank, finding in enumerate(self, start=1)]
         findings = html.table(("rank", "kind", "operand", "mistake"), rows) if rows else ""
         partial = "" if self.agreement is None else f"<p>{html.escape(str(self.agreement))}</p>"
         return html.card("<code>Diagnosis</code>", f"<p>{html.escape(self.summary)}</p>", findings, partial)
@@ -357,39 +343,23 @@ class Diagnosis(list[Finding]):
         if self.correct:
             return "correct: this is what the instruction gives"
         if self:
-            singular, plural = ("pair of mistakes", "pairs of mistakes") if self[0].second else ("mistake", "mistakes")
-            count = len(self)
-            which = "1" if count == 1 else f"either of {count}" if count == 2 else f"any of {count}"
-            return f"{which} {singular if count == 1 else plural} explains it"
+            which = {1: "1 mistake", 2: "either of 2 mistakes"}.get(len(self), f"any of {len(self)} mistakes")
+            return f"{which} explains it"
         counts = ", ".join(f"{kind} {count}" for kind, count in self.tried.items())
-        return f"nothing found: {sum(self.tried.values())} mistakes tried ({counts}) and {self.pairs} pairs of them"
-
-
-def rank(candidate: Candidate) -> tuple[bool, int, list[tuple[bool, int, int]]]:
-    """Return a key that sorts the likeliest candidate first."""
-    rare = any(mistake.rare for mistake in candidate)
-    return rare, sum(KINDS.index(mistake.kind) for mistake in candidate), sorted(map(likelihood, candidate))
+        return f"nothing found: {sum(self.tried.values())} mistakes tried ({counts})"
 
 
 def diagnosis(
-    candidates: Iterable[Candidate], suspected: Iterable[Suspect], pairs: int, agreement: Agreement | None = None
+    explanations: Iterable[Suspect], suspected: Iterable[Suspect], agreement: Agreement | None = None
 ) -> Diagnosis:
-    """Return the diagnosis; two mistakes with one operand are listed once if their order does not matter."""
-    findings: dict[frozenset[int], Finding] = {}
-    alike: Counter[tuple[tuple[Kind, str], ...]] = Counter()  # how many of a kind with an operand came before
-    place: dict[frozenset[int], int] = {}
-    for candidate in sorted(candidates, key=rank):
-        same_operand = len({mistake.operand for mistake in candidate}) == 1
-        first, *rest = candidate if same_operand else sorted(candidate, key=likelihood)
-        made = [Finding(mistake.kind, mistake.operand, mistake.text) for mistake in (first, *rest)]
-        key = frozenset(map(id, candidate))
-        if key not in findings:
-            kinds = tuple((mistake.kind, mistake.operand) for mistake in made)
-            place[key] = alike[kinds]
-            alike[kinds] += 1
-            findings[key] = replace(made[0], second=made[1]) if rest else made[0]
+    """Return the diagnosis: one mistake of each category with each operand before a second one."""
+    alike: Counter[tuple[Kind, str]] = Counter()
+    findings: list[tuple[int, Finding]] = []
+    for mistake in sorted(explanations, key=likelihood):
+        category = mistake.kind, mistake.operand
+        findings.append((alike[category], Finding(*category, mistake.text)))
+        alike[category] += 1
     counts = Counter(mistake.kind for mistake in suspected)
     tried = {kind: counts[kind] for kind in KINDS if counts[kind]}
-    # one of each kind with each operand before a second: different explanations are worth more than more of one
-    ordered = [findings[key] for key in sorted(findings, key=lambda key: place[key])]
-    return Diagnosis(ordered, correct=False, tried=tried, pairs=pairs, agreement=agreement)
+    ordered = [finding for _, finding in sorted(findings, key=lambda entry: entry[0])]
+    return Diagnosis(ordered, correct=False, tried=tried, agreement=agreement)

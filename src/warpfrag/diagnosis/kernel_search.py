@@ -22,7 +22,6 @@ from warpfrag.diagnosis.arithmetic_mistakes import (
     RoundingBound,
     added,
     k_orders,
-    leftovers,
     other_arithmetic,
     rounding,
     rounding_bound,
@@ -125,7 +124,7 @@ class KernelSearch:
     def diagnosis(self) -> Diagnosis:
         """Search for the mistakes that explain all of D."""
         if np.array_equal(self.seen, self.right):
-            return Diagnosis([], correct=True, tried={}, pairs=0)
+            return Diagnosis([], correct=True, tried={})
         suspected = {role: sorted(self._suspects(role), key=_likely) for role in "abcd"}
         tried = [suspicion.mistake for some in suspected.values() for suspicion in some]
         explanations: list[Mistake | Misreading] = [
@@ -146,7 +145,7 @@ class KernelSearch:
             block=(self.tile.m, self.tile.n),
         )
         everything: list[Mistake | Misreading] = [*tried, *(mistake for mistake, _ in misread)]
-        return diagnosis([(mistake,) for mistake in explanations], everything, 0, partial)
+        return diagnosis(explanations, everything, partial)
 
     def _is_seen(self, sums: Codes) -> bool:
         return np.array_equal(self._written(sums), self.seen)
@@ -259,18 +258,14 @@ class KernelSearch:
             text = f"the arithmetic of {', '.join(archs)}"
             yield Misreading("arch", "d", text), self._product(self.a, self.b, self.c, arch=archs[0])
 
-    def _of_accumulators(self) -> Iterator[Mistake | Misreading]:
+    def _of_accumulators(self) -> Iterator[Misreading]:
         """Yield accumulators that were not zeroed: they held a number, or the sums of the previous tile."""
         for chained in (False, True):
             codes = self._carried(columns_first=chained)
             if codes is not None and self._is_seen(codes):
                 order = "column by column" if chained else "row by row"
                 yield Misreading("c", "c", f"not zeroed between tiles: each starts with the sums of the last, {order}")
-        if self.result == self.rule.d:
-            yield from self._leftovers()
-        shifted = shift(FORMATS[self.result], self.seen, self.right, self._reach())
-        if shifted is not None:
-            yield shifted
+        yield from shift(FORMATS[self.result], self.seen, self.right, self._reach())
 
     def _reach(self) -> NDArray[np.float64]:
         """Return the largest rounding error of each element."""
@@ -278,27 +273,6 @@ class KernelSearch:
         if not form.is_float:
             return np.zeros(self.seen.shape)
         return self._bound().of(as_doubles(from_codes(form, self._magnitude())))
-
-    def _leftovers(self) -> Iterator[Mistake]:
-        """Yield the numbers that every accumulator may have held."""
-        operand = self.instruction.c
-        starts = [*leftovers(operand, FORMATS[self.result], self.seen, self.right, self._reach())]
-        if not starts:
-            return
-        nothing = np.zeros((*operand.threads, operand.words), np.uint32)
-        codes = np.array([operand.unpack(start.change(nothing), raw=True).flat[0] for start in starts])
-        for probe in np.linspace(0, self.seen.size - 1, PROBES).astype(int) if len(starts) > 1 else ():
-            row, col = divmod(int(probe), self.seen.shape[1])
-            a = np.ascontiguousarray(np.broadcast_to(self.a[row], (len(codes), len(self.b))))
-            c = added(operand, np.broadcast_to(self.c[row, col], codes.shape), codes)[:, None]
-            kept = np.flatnonzero(self._product(a, self.b[:, [col]], c)[:, 0] == self.seen[row, col])
-            starts, codes = [starts[place] for place in kept], codes[kept]
-            if not starts:
-                return
-        for mistake, code in zip(starts[:MAX_WHOLE], codes, strict=False):
-            c = added(operand, self.c, np.broadcast_to(code, self.c.shape))
-            if self._is_seen(self._product(self.a, self.b, c)):
-                yield mistake
 
     def _carried(self, *, columns_first: bool) -> Codes | None:
         """Return the sums of a kernel that never zeroes its accumulators; None if tiles differ in size."""

@@ -1,18 +1,16 @@
-"""The result of an mma in which mistakes are made: one candidate at a time, or many variants of one side at once."""
+"""The result of an mma in which a mistake is made."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import combinations, product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from warpfrag.diagnosis.arithmetic_mistakes import added
 from warpfrag.diagnosis.descriptor_mistakes import suspects_in_memory
-from warpfrag.diagnosis.findings import Candidate, Codes, Misreading, Mistake, Suspect, Words
+from warpfrag.diagnosis.findings import Codes, Misreading, Mistake, Suspect, Words
 from warpfrag.diagnosis.mistakes import suspects
 from warpfrag.diagnosis.register_mistakes import chosen_codes, other_choices
 from warpfrag.errors import IllegalInstruction, InvalidSparsity, NotModelled
@@ -76,12 +74,11 @@ class SuspectProduct:
         operand: Operand = self.instruction.a if role == "a" else self.instruction.b
         return operand
 
-    def rule(self, suspected: Iterable[Suspect] = ()) -> Rule | None:
-        """Return the arithmetic rule under some misreadings; None if it is unknown."""
+    def rule(self, suspect: Suspect | None = None) -> Rule | None:
+        """Return the arithmetic rule, under a misreading if one is given; None if it is unknown."""
         form, arch = self.form, self.arch
-        for suspect in suspected:
-            if isinstance(suspect, Misreading):
-                form, arch = replace(form, **suspect.words), suspect.arch or arch  # type: ignore[arg-type] # words of a name
+        if isinstance(suspect, Misreading):
+            form, arch = replace(form, **suspect.words), suspect.arch or arch  # type: ignore[arg-type] # words of a name
         if form not in forms():
             return None
         with suppress(NotModelled, IllegalInstruction):
@@ -112,34 +109,33 @@ class SuspectProduct:
         rule = plan(self.form, self.arch).rule  # raises if the rule is unknown
         return self.run(rule, self.inputs(words)).reshape(self.instruction.d.shape)
 
-    def outcome(self, words: Mapping[str, Words], candidate: Candidate) -> Codes | None:
-        """Return D's codes for one product with these mistakes; None if they are impossible."""
-        rule = self.rule(candidate)
+    def outcome(self, words: Mapping[str, Words], suspect: Suspect) -> Codes | None:
+        """Return D's codes for one product with this mistake; None if it is impossible."""
+        rule, operand = self.rule(suspect), self.instruction.d
         made = {**words}
-        for mistake in candidate:
-            if isinstance(mistake, Mistake) and mistake.operand != "d":
-                made[mistake.operand] = mistake.change(made[mistake.operand])
+        if isinstance(suspect, Mistake) and suspect.operand != "d":
+            made[suspect.operand] = suspect.change(made[suspect.operand])
         if rule is None:
             return None
         try:
             inputs = self.inputs(made)
         except InvalidSparsity:
             return None
-        inputs = _reordered(inputs, candidate)
-        operand = self.instruction.d
+        if isinstance(suspect, Mistake):
+            codes = self.run(rule, inputs).reshape(operand.shape)
+            is_last = suspect.operand == "d"
+            return operand.unpack(suspect.change(operand.pack(codes, raw=True)), raw=True) if is_last else codes
+        if suspect.k_order:
+            order = list(suspect.k_order)
+            inputs = inputs._replace(a=inputs.a[..., order], b=inputs.b[..., order, :])
         codes = self.run(rule, inputs)
-        for mistake in candidate:
-            if isinstance(mistake, Misreading) and mistake.again == "product":
-                codes = self.run(rule, inputs._replace(c=codes))
-            elif isinstance(mistake, Misreading) and mistake.again == "scale_d":
-                codes = self.run(rule, inputs._replace(c=self.read("c", made["c"])[1]))
-            elif isinstance(mistake, Misreading) and mistake.again == "c":
-                codes = added(operand, codes, inputs.c)
-        codes = codes.reshape(operand.shape)
-        for mistake in candidate:
-            if isinstance(mistake, Mistake) and mistake.operand == "d":
-                codes = operand.unpack(mistake.change(operand.pack(codes, raw=True)), raw=True)
-        return codes
+        if suspect.again == "product":
+            codes = self.run(rule, inputs._replace(c=codes))
+        elif suspect.again == "scale_d":
+            codes = self.run(rule, inputs._replace(c=self.read("c", made["c"])[1]))
+        elif suspect.again == "c":
+            codes = added(operand, codes, inputs.c)
+        return codes.reshape(operand.shape)
 
     def run(self, rule: Rule, inputs: ProductOperands) -> Codes:
         """Return D's codes for one product; C and D are converted if the rule has other accumulators."""
@@ -153,101 +149,12 @@ class SuspectProduct:
             codes = to_codes(mine.d.format, as_doubles(from_codes(its[1], codes)), rounding="rne")
         return codes
 
-
-def _reordered(inputs: ProductOperands, candidate: Candidate) -> ProductOperands:
-    """Return the inputs with the terms in the k order of misreadings."""
-    for mistake in candidate:
-        if isinstance(mistake, Misreading) and mistake.k_order:
-            order = list(mistake.k_order)
-            inputs = inputs._replace(a=inputs.a[..., order], b=inputs.b[..., order, :])
-    return inputs
-
-
-# ---- many variants at once
-
-
-PIECE = 1 << 21  # bytes of registers
-SIDES = (("a", "metadata", "scale_a"), ("b", "scale_b"), ("c",))
-"""The operands that give the rows of a product, those that give its columns, and C."""
-
-
-@dataclass(frozen=True)
-class Variants:
-    """Mistakes with one side of a product, and the codes that the hardware then reads: [variant, product, row, col]."""
-
-    made: Sequence[tuple[Mistake, ...]]
-    codes: Mapping[str, Codes]
-
-    def __len__(self) -> int:
-        """The number of variants."""
-        return len(self.made)
-
-
-NOTHING = Variants([()], {})
-
-
-@dataclass(frozen=True)
-class ProductSide:
-    """The operands of one side: their registers, the mistakes with each, and the codes without mistakes."""
-
-    case: SuspectProduct
-    words: Mapping[str, Words]
-    suspected: Mapping[str, Sequence[Mistake]]
-    right: Mapping[str, Codes]
-
-    def once(self) -> Variants:
-        """Return every single mistake."""
-        return self._joined(self._once(role, some) for role, some in self.suspected.items() if some)
-
-    def in_pieces(self) -> Iterator[Variants]:
-        """Yield every single mistake, in pieces that fit into a core's cache."""
-        for role, some in self.suspected.items():
-            at_once = max(1, PIECE // self.words[role].nbytes)
-            for start in range(0, len(some), at_once):
-                yield self._joined(iter([self._once(role, some[start : start + at_once])]))
-
-    def _once(self, role: str, some: Sequence[Mistake]) -> Variants:
-        return self._read([(mistake,) for mistake in some], {role: self._changed(role, some)})
-
-    def twice(self) -> Variants:
-        """Return every pair of mistakes: with one operand one after the other, or with two operands."""
-        return self._joined(self._twice())
-
-    def _twice(self) -> Iterator[Variants]:
-        changed = {role: self._changed(role, some) for role, some in self.suspected.items() if some}
-        for role, first in changed.items():
-            some = self.suspected[role]
-            again = np.concatenate([second.change(first) for second in some])
-            yield self._read([(first, second) for second in some for first in some], {role: again})
-        for left, right in combinations(changed, 2):
-            made = [*product(self.suspected[left], self.suspected[right])]
-            outer, inner = len(changed[left]), len(changed[right])
-            each = {left: np.repeat(np.arange(outer), inner), right: np.tile(np.arange(inner), outer)}
-            yield self._read(made, {role: changed[role][places] for role, places in each.items()})
-
-    def _changed(self, role: str, some: Sequence[Mistake]) -> Words:
-        """Return the registers of an operand with each of several mistakes."""
-        return np.stack([mistake.change(self.words[role]) for mistake in some])
-
-    def _read(self, made: Sequence[tuple[Mistake, ...]], changed: Mapping[str, Words]) -> Variants:
-        """Return the codes that the hardware reads, without variants whose metadata is illegal."""
-        legal = np.arange(len(made))
-        if "metadata" in changed:
-            legal = np.flatnonzero(self._are_legal(changed["metadata"]))
-        codes = dict(self.case.read(role, words[legal]) for role, words in changed.items())
-        return Variants([made[int(place)] for place in legal], codes)
-
-    def _are_legal(self, metadata: Words) -> NDArray[np.bool_]:
-        """Return a mask of the metadata words in which every code that is read is legal."""
-        fields = self.case.instruction.metadata.unpack(metadata, **part_of(self.case.choice, "metadata"))
-        known = self.case.pattern.columns
-        return np.asarray(np.isin(fields, [*known]).reshape(len(metadata), -1).all(axis=1))
-
-    def _joined(self, variants: Iterator[Variants]) -> Variants:
-        """Join the variants of several operands; the operands that a variant does not change are right."""
-        parts = [*variants]
-        codes = {}
-        for name, right in self.right.items():
-            read = [some.codes.get(name, np.broadcast_to(right, (len(some), *right.shape))) for some in parts]
-            codes[name] = read[0] if len(read) == 1 else np.concatenate([right[None][:0], *read])
-        return Variants([candidate for some in parts for candidate in some.made], codes)
+    def changed(self, role: str, words: Words, mistakes: Sequence[Mistake]) -> tuple[list[Mistake], str, Codes]:
+        """Return the mistakes that leave legal metadata, the name of what they change, and the codes that are read."""
+        stack = np.stack([mistake.change(words) for mistake in mistakes])
+        if role == "metadata":
+            fields = self.instruction.metadata.unpack(stack, **part_of(self.choice, role))
+            legal = np.isin(fields, [*self.pattern.columns]).reshape(len(stack), -1).all(axis=1)
+            mistakes = [mistake for mistake, is_legal in zip(mistakes, legal, strict=True) if is_legal]
+            stack = stack[legal]
+        return [*mistakes], *self.read(role, stack)

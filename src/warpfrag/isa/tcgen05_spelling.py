@@ -232,21 +232,23 @@ def operand_facts(spelling: TensorSpelling, operands: list[str]) -> dict[str, st
 
 def _facts(spelling: TensorSpelling, operands: list[str]) -> Iterator[tuple[str, str]]:
     """Return facts from the operands of a statement; ParseError if they do not fit its qualifiers."""
-    expected = _pattern(spelling)
-    kinds = "".join(map(_kind, operands))
-    match = re.fullmatch(expected, kinds)
+    expected = _operands(spelling)
+    categories = "".join(map(_category, operands))
+    match = re.fullmatch("".join(map(_pattern, expected)), categories)
     if match is None:
+        described = ", ".join(f"an optional {name[:-1]}" if name.endswith("?") else name for name in expected)
         raise ParseError(
-            f"{spelling.name} takes {_described(spelling)}; got {len(operands)} operands: {', '.join(operands)[:120]}"
+            f"{spelling.name} takes {described or 'no operands'};"
+            f" got {len(operands)} operands: {', '.join(operands)[:120]}"
         )
     vectors = [len(operand.split(",")) for operand in operands if operand.startswith("{")]
     if spelling.op in ("mma", "mma.ws"):
-        yield "a", "tensor" if kinds[1] == "t" else "shared"
+        yield "a", "tensor" if categories[1] == "t" else "shared"
         if vectors:
             yield "masks", str(vectors[0])
             if vectors[0] not in (4, 8):
                 raise ParseError(f"lane masks are 4 registers, or 8 of a pair of blocks; got {vectors[0]}")
-        if spelling.op == "mma" and (match.group("scale") or ""):
+        if match.groupdict().get("factor"):
             _check_range("the factor of the old D", operands[-1], 0, LARGEST_SCALE)
             yield "scale_d", "yes"
     elif spelling.qualifier("lanes"):
@@ -255,7 +257,7 @@ def _facts(spelling: TensorSpelling, operands: list[str]) -> Iterator[tuple[str,
             raise ParseError(
                 f"{spelling.name} has {' and '.join(map(str, wanted))} registers, got {' and '.join(map(str, vectors))}"
             )
-    elif spelling.op in ("alloc", "dealloc") and kinds.endswith("i"):
+    elif spelling.op in ("alloc", "dealloc") and categories.endswith("i"):
         check_columns(int(operands[-1], 0), is_exclusive=bool(spelling.qualifier("exclusive")))
 
 
@@ -267,67 +269,51 @@ def registers(spelling: TensorSpelling) -> list[int]:
     return [-(-count // METADATA_COLUMNS), count // 2]
 
 
-def _kind(operand: str) -> str:
+def _category(operand: str) -> str:
     """Return t for memory in brackets, v for registers in braces, i for an integer, r for anything else."""
-    if operand.startswith("["):
-        return "t"
-    if operand.startswith("{"):
-        return "v"
+    if operand[0] in BRACKETS:
+        return BRACKETS[operand[0]]
     return "i" if re.fullmatch(r"-?(?:0[xX][0-9a-fA-F]+|\d+)U?", operand) else "r"
 
 
-def _pattern(spelling: TensorSpelling) -> str:
-    """Return the kinds of operands that a spelling takes, as a regular expression over `_kind`."""
-    op, split = spelling.op, "i" if spelling.qualifier("lanes") == "16x32bx2" else ""
-    if op in ("mma", "mma.ws"):
-        extra = "t" if spelling.is_sparse or spelling.qualifier("decompress") else ""
-        if op == "mma.ws":
-            return f"t[tri][ri]{extra}[ri][ri][ri]?"
-        scales = "tt" if spelling.qualifier("block_scale") else "v?"
-        return f"t[tri][ri]{extra}[ri]{scales}[ri]" + ("(?P<scale>)" if scales == "tt" else "(?P<scale>i?)")
-    return {
-        "ld": f"vt{split}",
-        "ld.red": f"v[r]t{split}",
-        "ld.spcompress": "vvt",
-        "ld.red.spcompress": "vvrt",
-        "st": f"t{split}v",
-        "cp": "t[ri]",
-        "shift": "t",
-        "alloc": "t[ri]",
-        "dealloc": "[ri][ri]",
-        "commit": "t[ri]" if spelling.qualifier("multicast") else "t",
-    }.get(op, "")
+OPERANDS = {
+    "ld": "{registers}, [address]",
+    "ld.red": "{registers}, result, [address]",
+    "ld.spcompress": "{metadata}, {registers}, [address]",
+    "ld.red.spcompress": "{metadata}, {registers}, result, [address]",
+    "st": "[address], {registers}",
+    "cp": "[address], descriptor",
+    "shift": "[address]",
+    "alloc": "[where the address goes], columns",
+    "dealloc": "address, columns",
+    "commit": "[mbarrier]",
+}
+BRACKETS = {"[": "t", "{": "v"}
+CATEGORIES = {"a": "[tri]", "result": "r", "immediate": "i", "factor of D": "(?P<factor>i)"}
+"""The categories of operands without brackets; those of others are [ri]."""
 
 
-def _described(spelling: TensorSpelling) -> str:
-    """Describe the operands of a spelling."""
-    if spelling.op in ("mma", "mma.ws"):
-        parts = ["[d]", "a", "b", "idesc"]
-        if spelling.is_sparse or spelling.qualifier("decompress"):
-            parts.insert(3, "[metadata]" if spelling.is_sparse else "[table]")
-        if spelling.qualifier("block_scale"):
-            parts += ["[scale-a]", "[scale-b]"]
-        elif spelling.op == "mma":
-            parts.append("an optional {lane masks}")
-        parts.append("enable-input-d")
-        if spelling.op == "mma.ws":
-            parts.append("an optional zero-column mask")
-        elif not spelling.qualifier("block_scale"):
-            parts.append("an optional factor of D")
-        return ", ".join(parts)
-    split = ", immediate" if spelling.qualifier("lanes") == "16x32bx2" else ""
-    return {
-        "ld": f"{{registers}}, [address]{split}",
-        "ld.red": f"{{registers}}, result, [address]{split}",
-        "ld.spcompress": "{metadata}, {registers}, [address]",
-        "ld.red.spcompress": "{metadata}, {registers}, result, [address]",
-        "st": f"[address]{split}, {{registers}}",
-        "cp": "[address], descriptor",
-        "shift": "[address]",
-        "alloc": "[where the address goes], columns",
-        "dealloc": "address, columns",
-        "commit": "[mbarrier], mask" if spelling.qualifier("multicast") else "[mbarrier]",
-    }.get(spelling.op, "no operands")
+def _operands(spelling: TensorSpelling) -> list[str]:
+    """Return the operands that a spelling takes; ? marks those that may be left out."""
+    if spelling.op not in ("mma", "mma.ws"):
+        operands = OPERANDS[spelling.op].split(", ") if spelling.op in OPERANDS else []
+        if spelling.qualifier("lanes") == "16x32bx2" and not spelling.op.endswith("spcompress"):
+            operands.insert(operands.index("[address]") + 1, "immediate")
+        return operands + (["mask"] if spelling.qualifier("multicast") else [])
+    extra = ["[metadata]"] if spelling.is_sparse else ["[table]"] if spelling.qualifier("decompress") else []
+    operands = ["[d]", "a", "b", *extra, "idesc"]
+    if spelling.op == "mma.ws":
+        return [*operands, "enable-input-d", "zero-column mask?"]
+    if spelling.qualifier("block_scale"):
+        return [*operands, "[scale-a]", "[scale-b]", "enable-input-d"]
+    return [*operands, "{lane masks}?", "enable-input-d", "factor of D?"]
+
+
+def _pattern(operand: str) -> str:
+    """Return the categories that an operand may have, as a regular expression over `_category`."""
+    name = operand.rstrip("?")
+    category = BRACKETS.get(name[0]) or CATEGORIES.get(name, "[ri]")
+    return category + "?" * operand.endswith("?")
 
 
 def _check_range(what: str, text: str, low: int, high: int) -> None:
