@@ -266,7 +266,6 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "drawing to_svg": (wf.draw(F16, "a").to_svg, {"theme": "light"}),
         "relayout": (wf.relayout, {"source": mma.d.tiled(col=2), "target": mma.a, "permute": None}),
         "plan emit": (plan.emit, {"lang": "cuda", "name": "f"}),
-        "cheaper_round_trip": (plan.cheaper_round_trip, {"legal_on": "sm_90"}),
         "Texture": (
             wf.ptx.Texture,
             {"array": np.zeros((4, 4), np.float32), "filter": "linear", "address": ("clamp", "wrap"), "channels": 1,

@@ -185,7 +185,6 @@ def motion() -> None:
     order = wf.relayout(mma.d.tiled(col=2), mma.a, permute="col").permutation
     print(order[0] if order else None)
     print(plan.cost, plan.verdict, plan.source, plan.target, plan.permuted, plan.permutation_text)
-    print(plan.through_memory, plan.cheaper_round_trip("sm_90"))
     memory = wf.Memory(order="row", pitch=128, swizzle=128)
     load: AccessPlan = wf.loads(mma.a, memory)[0]
     shared = np.zeros(4096, np.uint8)

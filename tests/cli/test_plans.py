@@ -47,31 +47,6 @@ def test_a_permutation_is_a_list_and_a_sentence(run):
     assert sentence + " ".join(map(str, order)) in " ".join(run(*words).out.split())
 
 
-def test_a_cheaper_trip_through_memory_is_named(run):
-    words = ["relayout", "mma.m16n8k32.s32.s8.s8.s32:d", "mma.m8n8k16.s32.s8.s8.s32:b"]
-
-    older = " ".join(run(*words, "--arch", "sm_90").out.split())
-    assert "Through shared memory it costs 18 instead of 31, from sm_75 on: st.shared.b8, then" in older
-    newest = " ".join(run(*words).out.split())
-    assert "instead of 31, on sm_100a, sm_100f," in newest
-    assert ": stmatrix.sync.aligned.m16n8.x1.trans.shared.b8, then" in newest
-    trip = run(*words, "--arch", "sm_90", "--json").json["through_memory"]
-    assert (trip["cost"], trip["load"]["accesses"][0]["addresses"][:3]) == (18, [0, 16, 32])
-
-
-def test_a_trip_uses_what_the_target_has(run):
-    u8 = "mma.m8n8k16.s32.u8.u8.s32"
-    words = ["relayout", f"{u8}:a:row=2", f"{u8}:b:col=2", "--json"]
-    newest, older = (run(*words, *more).json["through_memory"] for more in ([], ["--arch", "sm_80"]))
-
-    assert newest["store"]["name"] == "stmatrix.sync.aligned.m8n8.x2.shared.b16"
-    assert (older["store"]["name"], older["load"]["name"]) == (
-        "st.shared.b8",
-        newest["store"]["name"].replace("st", "ld", 1),
-    )
-    assert newest["cost"] <= older["cost"] < run(*words).json["cost"]
-
-
 @pytest.mark.parametrize("lang", ["cuda", "ptx"])
 def test_code_is_printed_or_written(run, tmp_path, lang):
     mma = wf.get(NAME)

@@ -17,7 +17,7 @@ from oracle.toolkit import assemble, compile_cuda, find_newest_ptxas, find_nvcc,
 from tools.plans import access_unit, sample_accesses
 from warpfrag.plans.access_plan import AccessPlan
 from warpfrag.plans.loads import loads, search, stores
-from warpfrag.plans.round_trip import packed
+from warpfrag.plans.relayout import packed
 from warpfrag.smem.shared_memory import Memory, bank_conflicts
 from warpfrag.tensorcore.operand import Operand
 

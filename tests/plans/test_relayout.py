@@ -24,7 +24,6 @@ from warpfrag.layout.linear_layout import Layout
 from warpfrag.plans.relayout import Relayout, fragments, relayout, tiled_alike, warpgroup_fragments
 from warpfrag.plans.relayout_execution import convert_codes
 from warpfrag.plans.relayout_operations import conversions
-from warpfrag.plans.round_trip import plan_through_memory
 from warpfrag.plans.shuffle_search import LANE, Select, ShufflePlan, find_shuffles
 from warpfrag.tensorcore.operand import Operand
 
@@ -269,7 +268,6 @@ def test_accumulators_of_four_warps_become_a_of_the_next_product(name: str, perm
     mma = WGMMA[name]
     plan = relayout(mma.d, mma.a.tiled(col=64 // mma.shape.k), permute=permute)
     assert str(plan) == said
-    assert plan.through_memory is None
     check(plan)
 
 
@@ -282,37 +280,6 @@ def test_nothing_crosses_warps():
         for pair in ((a, other), (other, a)):
             with pytest.raises(InvalidOperand, match="elements would change warps.* in shared memory"):
                 relayout(*pair)
-
-
-# ---- through shared memory
-
-
-def test_a_trip_through_memory_is_named_where_it_costs_less():
-    plan = relayout(wf.get("mma.m16n8k32.s32.s8.s8.s32").d, wf.get("mma.m8n8k16.s32.s8.s8.s32").b)
-    trip = plan.through_memory
-    assert trip is not None
-    assert trip.cost < plan.cost
-    assert (trip.store.name, trip.targets[0]) == ("stmatrix.sync.aligned.m16n8.x1.trans.shared.b8", "sm_100a")
-    older = plan.cheaper_round_trip("sm_90")
-    assert (older.store.name, older.load.name) == ("st.shared.b8", "ldmatrix.sync.aligned.m8n8.x1.shared.b16")
-    assert str(older) == "st.shared.b8, then ldmatrix.sync.aligned.m8n8.x1.shared.b16, in col order, pitch 16"
-    assert relayout(F16.d.tiled(col=2), F16.a).through_memory is None  # nothing is cheaper than free
-    assert relayout(F16.d, F16.b).through_memory is None
-
-
-@pytest.mark.slow
-def test_every_element_arrives_through_memory_too():
-    seen, cheaper = set(), 0
-    for plan in sample()[::2]:  # test_access_plans has every plan to memory and back
-        trip = plan_through_memory(plan.source, plan.target)
-        if trip is not None and plan.permutation is None:
-            codes = random_codes(plan.source, 7)
-            words = plan.source.pack(codes, raw=True)
-            assert np.array_equal(trip(words), plan(words))
-            seen.add((trip.store.name, trip.load.name))
-            cheaper += trip.cost < plan.cost
-    assert len(seen) >= 10
-    assert cheaper >= 5
 
 
 def test_tiles_that_are_no_power_of_two_move_too():

@@ -71,9 +71,3 @@ def test_an_access_plan_names_its_instructions_and_where_they_point():
     assert "base + (lane &amp; 7) * 128" in LOAD._repr_html_()
     assert f"The first 8 of {len(LARGE.accesses)} accesses." in LARGE._repr_html_()
     assert "The first" not in LOAD._repr_html_()
-
-
-def test_a_round_trip_says_what_it_costs():
-    plan = wf.relayout(wf.get("mma.m16n8k32.s32.s8.s8.s32").d, wf.get("mma.m8n8k16.s32.s8.s8.s32").b)
-    assert plan.through_memory is not None
-    assert re.fullmatch(r"<SharedMemoryRoundTrip st.*, then ld.*; cost \d+>", repr(plan.through_memory))

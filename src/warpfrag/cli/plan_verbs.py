@@ -327,14 +327,6 @@ class RelayoutMove(NamedTuple):
     text: str
 
 
-class RoundTrip(NamedTuple):
-    """A store to shared memory and a load that cost less than the relayout."""
-
-    cost: int
-    store: PlanFacts
-    load: PlanFacts
-
-
 class RelayoutFacts(NamedTuple):
     """The plan that moves a matrix from one fragment to another.
 
@@ -343,7 +335,6 @@ class RelayoutFacts(NamedTuple):
     cost: instructions, and one more for each shfl and movmatrix
     steps: in order
     permutation: with --permute: destination column (or row) j holds source column p[j]
-    through_memory: a store and a load that cost less
     lang: language of the code
     code: with --emit: the code
     file: file that was written
@@ -356,7 +347,6 @@ class RelayoutFacts(NamedTuple):
     cost: int
     steps: list[RelayoutMove]
     permutation: tuple[int, ...] | None
-    through_memory: RoundTrip | None
     lang: str | None
     code: str | None
     file: str | None
@@ -400,8 +390,6 @@ def relayout(
         if isinstance(plan, TensorRelayout):
             raise InvalidOperand("a relayout in tensor memory has no figure; --emit cuda writes its code")
         draw(plan).save(output)
-    memory = plan.cheaper_round_trip(arch)
-    trip = RoundTrip(memory.cost, _plan_facts(memory.store), _plan_facts(memory.load)) if memory else None
     moves = [RelayoutMove(*cost(step), described(step)) for step in plan.operations]
     if isinstance(plan, TensorRelayout):
         moves = [
@@ -412,12 +400,11 @@ def relayout(
         moves = [move._replace(count=move.count * plan.count) for move in moves]
     ends = fragment_facts(plan.source), fragment_facts(plan.target)
     permutation = None if isinstance(plan, TensorRelayout) else plan.permutation
-    facts = RelayoutFacts(*ends, plan.is_free, plan.counts, plan.cost, moves, permutation, trip, emit, code, output)
-    better = f"{_legal_on(memory.targets)}: {memory}." if memory else ""
-    return Answer(facts, lambda: _print_code(code, output) if code else _print_relayout(plan, facts, better))
+    facts = RelayoutFacts(*ends, plan.is_free, plan.counts, plan.cost, moves, permutation, emit, code, output)
+    return Answer(facts, lambda: _print_code(code, output) if code else _print_relayout(plan, facts))
 
 
-def _print_relayout(plan: Relayout | TensorRelayout, facts: RelayoutFacts, better: str) -> None:
+def _print_relayout(plan: Relayout | TensorRelayout, facts: RelayoutFacts) -> None:
     print_heading(f"{fragment_text(plan.source)}")
     print_heading(f"-> {fragment_text(plan.target)}")
     if isinstance(plan, TensorRelayout):
@@ -434,15 +421,3 @@ def _print_relayout(plan: Relayout | TensorRelayout, facts: RelayoutFacts, bette
             echo(wrapped(f"{number:2}. {text:<{left}}{move.text}", indent=left + 4))
     if plan.permutation:
         echo("\n" + wrapped(plan.permutation_text, indent=2))
-    if facts.through_memory:
-        costs_less = f"Through shared memory it costs {facts.through_memory.cost} instead of {facts.cost}"
-        echo("\n" + wrapped(f"{costs_less}, {better}", indent=2))
-
-
-def _legal_on(archs: tuple[str, ...]) -> str:
-    """Return the architectures, as the first if all later ones are included."""
-    from warpfrag.isa.targets import targets
-
-    every = [*targets()]
-    later = every[every.index(archs[0]) :]
-    return f"from {archs[0]} on" if list(archs) == later else f"on {', '.join(archs)}"

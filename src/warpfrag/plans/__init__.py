@@ -7,7 +7,6 @@ Between fragments:
     relayout              the plan between registers, and the fragments that have equal extents
     tensor_relayout       the plan from D to A in tensor memory; `wf.relayout` is either
     relayout_execution    operations on registers, with numpy
-    round_trip            a store and a load if they cost less than the operations
 
 Between memory and fragments:
 

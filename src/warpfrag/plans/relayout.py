@@ -14,15 +14,14 @@ An operation that does nothing is left out, so that a plan which only renames re
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from itertools import product
+from itertools import combinations, product
 from typing import TYPE_CHECKING, Literal
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.html import card, escape, table
-from warpfrag.isa.targets import read_target
 from warpfrag.layout import providers
 from warpfrag.layout.axes import Axis
 from warpfrag.layout.bit_matrix import Echelon
@@ -44,7 +43,6 @@ from warpfrag.plans.relayout_operations import (
     total_cost,
     whole_word,
 )
-from warpfrag.plans.round_trip import SharedMemoryRoundTrip, conversion_between, packed, plan_through_memory
 from warpfrag.plans.shuffle_search import LANE, Select, Shuffle, Swap, combined, find_shuffles
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand
@@ -87,17 +85,6 @@ class Relayout:
     def cost(self) -> int:
         """The cost of all instructions, and a pass for each shuffle and movmatrix; see `relayout_operations.price`."""
         return total_cost(self.operations)
-
-    @cached_property
-    def through_memory(self) -> SharedMemoryRoundTrip | None:
-        """A store to shared memory and a load from it that cost less than these operations, or None."""
-        return self.cheaper_round_trip()
-
-    def cheaper_round_trip(self, legal_on: str | None = None) -> SharedMemoryRoundTrip | None:
-        """Return a cheaper round trip that one target has, or None."""
-        target = None if legal_on is None else read_target(legal_on, "relayout", "target").name
-        plan = None if self.is_free or self.permutation else plan_through_memory(self.source, self.target, target)
-        return plan if plan and plan.cost < self.cost else None
 
     @property
     def verdict(self) -> str:
@@ -185,6 +172,33 @@ def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"]
             (conversion_between(source, half), *_transposed(half, target, end)) for half in packed(source, target)
         ]
     return Relayout(source, target, min(plans, key=total_cost), permutation, permute)
+
+
+def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:
+    """Yield an operand with its elements in the smaller format of another, in every choice of joined registers."""
+    joined = (narrow.layout.slots // wide.layout.slots).bit_length() - 1
+    steps = {name: wide.layout.steps(name) for name in wide.layout.ins}
+    if any(step.radix != 2 for name in ("reg", "slot") for step in steps[name]):
+        return
+    for chosen in combinations(steps["reg"], joined):
+        reg = [step for step in steps["reg"] if step not in chosen]
+        layout = Layout.of_steps(wide.layout.outs, {**steps, "reg": reg, "slot": [*steps["slot"], *chosen]})
+        container, low = narrow.spec.container, narrow.spec.low
+        row = replace(wide.spec, layout=layout, format=narrow.format, container=container, low=low)
+        yield replace(wide, spec=row)
+
+
+def conversion_between(source: Operand, target: Operand) -> Convert:
+    """Return the operation from one operand to another with the same lanes and another format."""
+    words = []
+    for reg in range(target.regs):
+        first = dict.fromkeys(target.layout.ins, 0)
+        elements = [target.layout.at(**first | {"reg": reg, "slot": slot})._asdict() for slot in range(target.slots)]
+        holders = [
+            next(place for place in source.layout.where(**element) if not any(place[:-2])) for element in elements
+        ]
+        words.append(tuple(RegisterSlot(place.reg, place.slot) for place in holders))
+    return Convert(source.format.name, target.format.name, tuple(words))
 
 
 def _transposed(source: Operand, target: Operand, end: Layout) -> tuple[RelayoutOperation, ...]:

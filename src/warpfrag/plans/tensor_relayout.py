@@ -78,10 +78,6 @@ class TensorRelayout(Relayout):
         """The cost of all parts between loads and stores."""
         return self.registers.cost * self.count
 
-    def cheaper_round_trip(self, legal_on: str | None = None) -> None:
-        """Return None: the matrix stays in tensor memory."""
-        del legal_on
-
     @property
     def verdict(self) -> str:
         """A sentence that describes the plan."""

@@ -109,7 +109,7 @@ function pairFigure(relayout, state) {
   );
 }
 
-/** The command that prints the code; it also says where a trip through shared memory costs less. */
+/** The command that prints the code. */
 function command({ ends, source, target, permute }, lang) {
   const [from, to] = [source, target].map((operand, side) => fragmentArgument(ends[side], operand));
   const text = `warpfrag relayout ${from} ${to}${permute ? ` --permute ${permute}` : ""} --emit ${lang}`;
