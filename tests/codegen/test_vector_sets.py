@@ -212,7 +212,8 @@ def test_rounding_shows_simpler_arithmetic(name):
     for k in range(a.shape[-1]):
         chain = chain + (a[..., :, k, None] * b[..., k, None, :]).astype(np.float32)
     for simpler in (exact, chain):
-        assert not np.array_equal(simpler.astype(d.dtype), d)
+        with np.errstate(over="ignore"):
+            assert not np.array_equal(simpler.astype(d.dtype), d)
 
 
 def test_the_arithmetic_of_another_architecture_differs():
@@ -220,8 +221,8 @@ def test_the_arithmetic_of_another_architecture_differs():
     assert not np.array_equal(execute(MMA, *(group.words[role] for role in "abc"), arch="sm_80"), group.d)
 
 
-def test_saturation_tells_clamping_from_wrapping():
-    wraps = wf.test_vectors("mma.m16n8k32.s32.s8.s8.s32")["saturation"]
+def test_extremes_tell_clamping_from_wrapping():
+    wraps = wf.test_vectors("mma.m16n8k32.s32.s8.s8.s32")["extremes"]
     clamped = execute("mma.m16n8k32.row.col.satfinite.s32.s8.s8.s32", *(wraps.words[role] for role in "abc"))
     assert 0.1 < np.mean(clamped != wraps.d) < 0.9
 

@@ -5,10 +5,9 @@ Metadata for other selectors and scales for other ids hold other legal values, s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import reduce
 from itertools import cycle, islice
 from operator import or_
 from typing import Any, TypeAlias
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.formats.codes import code_dtype, to_codes
-from warpfrag.formats.number_formats import Format
+from warpfrag.formats.random_codes import random_codes
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, SIDES, Immediates, part_of, suffix_of
 from warpfrag.tensorcore.execute import execute_registers
 from warpfrag.tensorcore.instruction import Instruction
@@ -28,10 +27,8 @@ Codes: TypeAlias = dict[str, NDArray[Any]]
 Words: TypeAlias = NDArray[np.uint32]
 Operands: TypeAlias = dict[str, Words]
 
-INT_MAX = 2**31 - 1
 BASE = 4  # of the digits that number rows and columns: every format but b1 holds 0 to 4 exactly
 HALF_CODES = 30000  # about the number of positive normal f16 codes
-SPREAD = 26  # bits between large and small terms: one more than any tensor core keeps
 MISPLACED = {  # the mistakes that show in an operand, by role; one text describes both scales
     "a": "operands in the wrong lane, register, slot or memory order",
     "metadata": "a wrong selector, metadata in the wrong lane or field",
@@ -96,26 +93,12 @@ class VectorMaker:
         picked = self.random.choice(np.array(codes, np.uint64), (cases, *operand.shape))
         return picked.astype(code_dtype(operand.format))
 
-    def finite(self, role: str, cases: int) -> NDArray[Any]:
-        """Return codes of finite numbers; for C, numbers about as large as the dot products."""
-        if role == "c":
-            return self.accumulators(cases, 0, 6)
-        number_format = self.instruction.operands[role].format
-        codes = self.choose(role, finite_codes(number_format), cases)
-        if number_format.unused:  # the hardware drops these bits: fill them, so that reading them shows
-            codes |= self.random.integers(0, 1 << number_format.unused, codes.shape, codes.dtype)
-        return codes
-
-    def accumulators(self, cases: int, low: int, high: int) -> NDArray[Any]:
-        """Return codes of C: floats with exponents from low to high, or integers of at most 2 ** high."""
-        operand = self.instruction.operands["c"]
-        shape = (cases, *operand.shape)
-        if not operand.format.is_float:
-            return self.exact("c", self.random.integers(-(1 << high), 1 << high, shape).astype(np.int32))
-        exponent = self.random.integers(low, high + 1, shape)
-        values = np.ldexp(self.random.uniform(1, 2, shape), exponent) * self.random.choice([-1.0, 1.0], shape)
-        codes: NDArray[Any] = operand.codes(values, rounding="rne")
-        return codes
+    def codes(self, role: str, cases: int, category: str = "narrow") -> NDArray[Any]:
+        """Return random codes of a class of `formats.random_codes`; integers have only `plain` and `extreme`."""
+        operand = self.instruction.operands[role]
+        chosen = category if operand.format.is_float or category == "extreme" else "plain"
+        drawn = random_codes(operand.format, chosen, (cases, *operand.shape), self.random)
+        return drawn.astype(code_dtype(operand.format))
 
     def fields(self, cases: int) -> NDArray[Any]:
         """Return legal metadata codes."""
@@ -129,16 +112,17 @@ class VectorMaker:
             codes["metadata"] = self.fields(len(codes["b"]))
         return codes
 
-    def finite_operands(self) -> Codes:
-        """Return finite A, B and C, with metadata codes."""
-        return self.stored({role: self.finite(role, self.few) for role in "abc"})
+    def random_operands(self, category: str = "narrow", b: str = "") -> Codes:
+        """Return A, B and C of a class, or B of another, with metadata codes."""
+        categories = {"a": category, "b": b or category, "c": category}
+        return self.stored({role: self.codes(role, self.few, each) for role, each in categories.items()})
 
     def scales(self, role: str, cases: int, *, unit: bool = False) -> NDArray[Any]:
         """Return codes of scale factors: all 1, or within a few powers of two of 1."""
         operand = self.instruction.operands[role]
         if unit:
             return np.full((cases, *operand.shape), operand.format.encode(1.0), np.uint8)
-        return self.choose(role, codes_near_unity(operand.format), cases)
+        return self.codes(role, cases, "plain")
 
     def group(
         self,
@@ -224,36 +208,21 @@ def scale_ids(operand: Any) -> list[dict[str, int]]:  # noqa: ANN401 (scales of 
     return [{"byte_id": byte, "thread_id": thread} for thread in operand.thread_ids for byte in operand.byte_ids]
 
 
-@cache
-def finite_codes(number_format: Format) -> NDArray[Any]:
-    """Return every finite code of a narrow format, or a sample of a wide one whose sums do not overflow."""
-    if number_format.bits <= 8:
-        codes = range(number_format.codes)
-        return np.array([code for code in codes if math.isfinite(number_format.decode(code))], np.uint64)
-    sample = np.random.default_rng(0)
-    values = np.ldexp(sample.uniform(-2, 2, 4096), sample.integers(-5, 6, 4096))
-    return to_codes(number_format, values, rounding="rne").astype(np.uint64)
-
-
-@cache
-def codes_near_unity(number_format: Format) -> NDArray[Any]:
-    """Return the codes of numbers within three powers of two of 1."""
-    near = [code for code in finite_codes(number_format).tolist() if 2.0**-3 <= number_format.decode(code) <= 2.0**3]
-    return np.array(near, np.uint64)
-
-
 def common_groups(maker: VectorMaker) -> Iterator[VectorGroup]:
     """Yield the groups that every matrix multiplication has."""
     yield positions(maker)
     yield from random(maker)
     yield from single_elements(maker)
     if maker.instruction.d.format.is_float:
-        yield rounding(maker)
-        yield special(maker)
+        catches = "sums that keep another number of bits, round in another way, or add in another order"
+        yield maker.group("rounding", catches, maker.random_operands("wide", b="narrow"))
+        catches = "NaN codes, infinities, signed zeros, subnormals or largest numbers treated as something else"
+        yield maker.group("special", catches, maker.random_operands("special"))
         yield overflow(maker)
     else:
-        yield extremes(maker)
-        yield saturation(maker)
+        rule = "clamp" if maker.instruction.form.satfinite else "wrap around"
+        catches = f"signed read as unsigned or the reverse, and sums beyond s32 that do not {rule}"
+        yield maker.group("extremes", catches, maker.random_operands("extreme"))
 
 
 def positions(maker: VectorMaker) -> VectorGroup:
@@ -300,7 +269,7 @@ def random(maker: VectorMaker) -> Iterator[VectorGroup]:
     operands = maker.instruction.operands
     catches = "; ".join(text for role, text in MISPLACED.items() if role in operands)
     for choice in maker.choices():
-        codes = maker.finite_operands()
+        codes = maker.random_operands()
         codes |= {role: maker.scales(role, maker.few) for role in SIDES if role in operands}
         yield maker.group(f"random{suffix_of(choice, operands).replace('_', ' ')}", catches, codes, choice)
 
@@ -319,63 +288,10 @@ def single_elements(maker: VectorMaker) -> Iterator[VectorGroup]:
             index: list[Any] = [case, *(slice(None) for _ in shape)]
             index[line], index[along] = lines, (start + lines) % k
             hot[tuple(index)] = 1
-        codes = {partner: maker.finite(partner, len(starts)), "c": maker.zeros("c", len(starts))}
+        codes = {partner: maker.codes(partner, len(starts)), "c": maker.zeros("c", len(starts))}
         codes[role] = maker.exact(role, hot)
         catches = f"a misplaced element of {partner.upper()}: each output is one element of {partner.upper()}"
         yield maker.group(f"one hot {role}", catches, codes if role == "a" else maker.stored(codes))
-
-
-def rounding(maker: VectorMaker) -> VectorGroup:
-    """Return terms of very different size: in half the cases two large terms cancel, and C ranges from small to large.
-
-    The sum depends on how many bits the tensor core keeps, how it rounds, and in which order it adds.
-    """
-    instruction, generator = maker.instruction, maker.random
-    count = 3 if maker.is_large else 12
-    codes = {role: maker.finite(role, count) for role in "ab"}
-    codes["c"] = np.concatenate([maker.accumulators(count // 3, *ends) for ends in ((-9, -1), (0, 6), (7, 12))])
-    codes = maker.stored(codes)
-    cases, number_format = (count + 1) // 2, instruction.a.format
-    largest = min(12, math.frexp(number_format.max)[1] - 2)
-    smallest = max(largest - SPREAD, number_format.emin - number_format.fraction)
-    shape = (cases, *instruction.a.shape)
-    terms = np.ldexp(generator.uniform(1, 2, shape), generator.integers(smallest, min(smallest + 5, largest), shape))
-    terms[..., 0] = np.ldexp(generator.uniform(1, 1.75, shape[:-1]), largest)
-    terms[..., -1] = -terms[..., 0]
-    # B has one value for every k, so that the two large terms cancel exactly
-    column = generator.uniform(1, 1.75, (cases, *instruction.b.shape[:-2], 1, instruction.b.shape[-1]))
-    codes["a"][::2] = to_codes(number_format, terms, rounding="rne")
-    codes["b"][::2] = to_codes(instruction.b.format, np.broadcast_to(column, codes["b"][::2].shape), rounding="rne")
-    codes["c"][::2] = maker.accumulators(cases, max(-14, smallest), max(-13, smallest + 4))
-    catches = "sums that keep another number of bits, round in another way, or add in another order"
-    return maker.group("rounding", catches, codes)
-
-
-def special(maker: VectorMaker) -> VectorGroup:
-    """Scatter NaN, infinities, zeros of both signs, the smallest and largest numbers over ordinary ones."""
-    cases = maker.few
-    codes = {}
-    for role in "abc":
-        chosen = maker.choose(role, special_codes(maker.instruction.operands[role].format), cases)
-        ordinary = maker.finite(role, cases)
-        shares = np.linspace(0.02, 1.0, cases).reshape(-1, *(1,) * (ordinary.ndim - 1))
-        codes[role] = np.where(maker.random.random(ordinary.shape) < shares, chosen, ordinary)
-    catches = "NaN codes, infinities, signed zeros, subnormals or largest numbers treated as something else"
-    return maker.group("special", catches, maker.stored(codes))
-
-
-def special_codes(number_format: Format) -> list[int]:
-    """Return the codes at the edges of a format."""
-    smallest = 1 << number_format.unused
-    normal = 1 << (number_format.fraction + number_format.unused)
-    positive = {0, smallest, normal - smallest, normal, number_format.encode(number_format.max)}
-    if number_format.infinity:
-        positive.add(number_format.encode(float("inf")))
-    if number_format.nan_code is not None:
-        positive.add(number_format.nan_code)
-        if number_format.nan == "ieee":
-            positive.add(number_format.encode(float("inf")) | smallest)  # a signalling NaN
-    return sorted(positive | {code | number_format.sign_bit for code in positive})
 
 
 def overflow(maker: VectorMaker) -> VectorGroup:
@@ -389,26 +305,3 @@ def overflow(maker: VectorMaker) -> VectorGroup:
             codes[role][0] = largest
     catches = "wrong overflow: infinity, the largest number, or a lost carry"
     return maker.group("overflow", catches, maker.stored(codes))
-
-
-def extremes(maker: VectorMaker) -> VectorGroup:
-    """Fill A and B with the smallest and largest integers."""
-    codes = {"c": maker.zeros("c", maker.few)}
-    for role in "ab":
-        number_format = maker.instruction.operands[role].format
-        ends = [number_format.encode(number_format.min), number_format.encode(number_format.max)]
-        codes[role] = maker.choose(role, ends, maker.few)
-    catches = "signed read as unsigned or the reverse, and too narrow sums"
-    return maker.group("extremes", catches, maker.stored(codes))
-
-
-def saturation(maker: VectorMaker) -> VectorGroup:
-    """Choose C so close to the ends of s32 that some sums pass them and others do not."""
-    codes = {role: maker.finite(role, maker.few) for role in "ab"}
-    shape = (maker.few, *maker.instruction.c.shape)
-    reach = 1 << (maker.instruction.a.format.bits + maker.instruction.b.format.bits)
-    near = INT_MAX - maker.random.integers(0, reach, shape)
-    codes["c"] = maker.exact("c", np.where(maker.random.random(shape) < 0.5, near, -near - 1).astype(np.int32))
-    rule = "clamp" if maker.instruction.form.satfinite else "wrap around"
-    catches = f"sums beyond s32 that do not {rule}, or do so before the last term is added"
-    return maker.group("saturation", catches, maker.stored(codes))

@@ -141,7 +141,7 @@ def vector_groups(instruction: Instruction, arch: str, seed: int) -> Iterator[Ve
     yield from common_groups(maker)
     if isinstance(maker, WgmmaVectorMaker):
         catches = "A in the wrong warp, lane, register or slot"
-        yield maker.group("registers", catches, maker.finite_operands(), staged=False)
+        yield maker.group("registers", catches, maker.random_operands(), staged=False)
 
 
 SCHEMA = 2

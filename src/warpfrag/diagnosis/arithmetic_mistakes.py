@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.diagnosis.findings import Codes, Kind, Misreading, Mistake, Words
-from warpfrag.diagnosis.matrix_mistakes import recoded
+from warpfrag.diagnosis.matrix_mistakes import Recoding, recoded
 from warpfrag.errors import NotModelled
 from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.codes import from_codes, to_codes
@@ -33,7 +33,6 @@ ACCUMULATORS = ("f16", "f32")
 SCALE_TYPES = ("ue8m0", "ue4m3")
 NEGATED = "negated: imm-scale 1 and -1 confused"
 BITOPS = {"and": "xor", "xor": "and"}
-Recoding: TypeAlias = Callable[[Codes], Codes]
 
 
 def starts(operand: Operand) -> Iterator[Mistake]:

@@ -6,7 +6,6 @@ descriptor reads beyond the memory are taken to be zero.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from warpfrag.diagnosis.arithmetic_mistakes import negated, negated_codes, written_as
 from warpfrag.diagnosis.findings import Codes, Kind, Mistake, likelihood, without_repetitions
-from warpfrag.diagnosis.matrix_mistakes import BLOCK, ordered, other_order
+from warpfrag.diagnosis.matrix_mistakes import rearranged
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.arrays import Bytes
 from warpfrag.formats.codes import code_dtype
@@ -187,30 +186,8 @@ def _stored_elsewhere(memory: Bytes, *, of: NDArray[np.int64], to: NDArray[np.in
 
 def _other_matrices(operand: Operand, tile: Shared) -> Iterator[Mistake]:
     """Yield the matrix transposed, moved, or with other values before it was stored."""
-    role, shape = operand.role, operand.shape
-    recoded = partial(partial, _recoded, operand=operand, tile=tile)
-    turned = other_order(shape)
-    orders: list[tuple[Kind, str, NDArray[np.intp], bool]] = [
-        ("transposed", "read with row-major and column-major order swapped", turned, False),
-        ("transposed", "written with row-major and column-major order swapped", np.argsort(turned), False),
-    ]
-    rows, cols = shape
-    places = np.arange(math.prod(shape)).reshape(shape)
-    if rows % BLOCK == 0 and cols % BLOCK == 0:
-        blocks = places.reshape(rows // BLOCK, BLOCK, cols // BLOCK, BLOCK)
-        text = f"each {BLOCK} x {BLOCK} block transposed"
-        orders.append(("blocks", text, blocks.transpose(0, 3, 2, 1).reshape(-1), False))
-    for name, axis in (("rows", 0), ("columns", 1)):
-        for direction, shift in (("", 1), (", the other way", -1)):
-            orders.append(("layout", f"{name} moved by one{direction}", np.roll(places, shift, axis).reshape(-1), True))
-        orders.append(("layout", f"{name} reversed", np.flip(places, axis).reshape(-1), True))
-        if shape[axis] % 2 == 0:
-            halves = np.roll(places, shape[axis] // 2, axis).reshape(-1)
-            orders.append(("layout", f"halves of the {name} swapped", halves, False))
-    for kind, text, order, rare in orders:
-        yield Mistake(kind, role, text, recoded(change=partial(ordered, order=order)), rare=rare)
-    for source in (negated, written_as):
-        yield from source(operand, lambda change: recoded(change=change))
+    for source in (rearranged, negated, written_as):
+        yield from source(operand, lambda change: partial(_recoded, operand=operand, tile=tile, change=change))
 
 
 def _recoded(memory: Bytes, *, operand: Operand, tile: Shared, change: Callable[[Codes], Codes]) -> Bytes:

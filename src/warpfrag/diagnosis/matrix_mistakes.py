@@ -31,14 +31,14 @@ from warpfrag.tensorcore.matrix_moves import move_words
 from warpfrag.tensorcore.operand import Operand
 
 Indices: TypeAlias = NDArray[np.intp]
+Recoding: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 BLOCK = 8  # rows and columns of what ldmatrix and movmatrix turn
 HALF = 16  # bits of the elements that they turn
 
 
 def read_in_other_order(operand: Operand) -> Mistake:
     """Return the mistake of reading a column-major matrix as row-major."""
-    transpose = _rearranged(operand, other_order(operand.shape))
-    return Mistake("transposed", operand.role, "read with row-major and column-major order swapped", transpose)
+    return next(rearranged(operand))
 
 
 def other_order(shape: tuple[int, ...]) -> NDArray[np.intp]:
@@ -64,25 +64,41 @@ def _rearranged(operand: Operand, order: NDArray[np.intp]) -> Callable[[Words], 
     return recoded(operand, partial(ordered, order=order, axes=len(operand.shape)))
 
 
-def turned(operand: Operand) -> Iterator[Mistake]:
-    """Yield blocks transposed or in another order, and memory written in the other order."""
-    role, shape = operand.role, operand.shape
+def element_orders(shape: tuple[int, ...]) -> Iterator[tuple[Kind, str, NDArray[np.intp], bool]]:
+    """Yield wrong orders of a matrix's elements: category, text, the element at each index, and True for rare ones."""
     rows, cols = shape[-2:]
-    move = partial(_rearranged, operand)
-    if rows != cols:
-        written = np.argsort(other_order(shape))
-        yield Mistake("transposed", role, "written with row-major and column-major order swapped", move(order=written))
-    if operand.spec.container == HALF and role in "ab":
-        text = f"each {BLOCK} x {BLOCK} block transposed: ldmatrix .trans missing, or not needed"
-    else:
-        text = f"each {BLOCK} x {BLOCK} block transposed"
+    elements = np.arange(math.prod(shape)).reshape(shape)
+    other = other_order(shape)
+    yield "transposed", "read with row-major and column-major order swapped", other, False
+    yield "transposed", "written with row-major and column-major order swapped", np.argsort(other), False
     if rows % BLOCK == 0 and cols % BLOCK == 0:
-        blocks = np.arange(math.prod(shape)).reshape(-1, rows // BLOCK, BLOCK, cols // BLOCK, BLOCK)
-        yield Mistake("blocks", role, text, move(order=blocks.transpose(0, 1, 4, 3, 2).reshape(-1)))
+        blocks = elements.reshape(-1, rows // BLOCK, BLOCK, cols // BLOCK, BLOCK)
+        yield "blocks", f"each {BLOCK} x {BLOCK} block transposed", blocks.transpose(0, 1, 4, 3, 2), False
         if rows > BLOCK and cols > BLOCK:
             turned = blocks.transpose(0, 3, 1, 2, 4).reshape(-1, rows // BLOCK, cols // BLOCK, BLOCK, BLOCK)
-            order = turned.transpose(0, 1, 3, 2, 4).reshape(-1)
-            yield Mistake("blocks", role, f"{BLOCK} x {BLOCK} blocks in another order", move(order=order))
+            yield "blocks", f"{BLOCK} x {BLOCK} blocks in another order", turned.transpose(0, 1, 3, 2, 4), False
+    for name, axis in (("rows", -2), ("columns", -1), ("elements of memory", None)):
+        for direction, shift in (("", 1), (", the other way", -1)):
+            yield "layout", f"{name} moved by one{direction}", np.roll(elements, shift, axis), True
+    for name, axis in (("rows", -2), ("columns", -1)):
+        yield "layout", f"{name} reversed", np.flip(elements, axis), True
+        if shape[axis] % 2 == 0:
+            yield "layout", f"halves of the {name} swapped", np.roll(elements, shape[axis] // 2, axis), True
+
+
+def rearranged(operand: Operand, recode: Callable[[Recoding], Recoding] | None = None) -> Iterator[Mistake]:
+    """Yield the elements of a matrix in wrong orders; `recode` applies a change to an operand's data."""
+    is_moved = recode is None and operand.spec.container == HALF and operand.role in "ab"
+    recode = recode or partial(recoded, operand)
+    for kind, text, order, rare in element_orders(operand.shape):
+        hint = ": ldmatrix .trans missing, or not needed" if is_moved and "block transposed" in text else ""
+        change = recode(partial(ordered, order=order.reshape(-1), axes=len(operand.shape)))
+        yield Mistake(kind, operand.role, f"{text}{hint}", change, rare=rare)
+
+
+def turned(operand: Operand) -> Iterator[Mistake]:
+    """Yield blocks transposed by ldmatrix or movmatrix, which do not fit all element sizes."""
+    role = operand.role
     if role in "ab" and operand.spec.container < HALF:
         yield Mistake("blocks", role, "ldmatrix with .trans, which turns pairs of bytes, not elements", move_words)
     elif operand.spec.container == HALF:
@@ -97,19 +113,6 @@ def _turn_word(words: Words, *, word: int) -> Words:
     result = words.copy()
     result[..., word] = move_words(words[..., word, None])[..., 0]
     return result
-
-
-def moved(operand: Operand) -> Iterator[Mistake]:
-    """Yield the matrix moved by a row, a column, or an element of memory, and reversed."""
-    places = np.arange(math.prod(operand.shape)).reshape(operand.shape)
-    for name, axis in (("rows", -2), ("columns", -1), ("elements of memory", None)):
-        for direction, shift in (("", 1), (", the other way", -1)):
-            order = np.roll(places, shift, axis).reshape(-1)
-            change = _rearranged(operand, order)
-            yield Mistake("layout", operand.role, f"{name} moved by one{direction}", change, rare=True)
-    for name, order in (("rows", places[..., ::-1, :]), ("columns", places[..., ::-1])):
-        change = _rearranged(operand, order.reshape(-1))
-        yield Mistake("layout", operand.role, f"{name} reversed", change, rare=True)
 
 
 def other_layouts(operand: Operand) -> Iterator[Mistake]:

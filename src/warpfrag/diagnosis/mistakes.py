@@ -50,14 +50,13 @@ def suspects(operand: AnyOperand) -> tuple[Mistake, ...]:
     else:
         sources = [register_mistakes.simple, matrix_mistakes.turned, register_mistakes.register_orders]
         sources += [register_mistakes.parts, register_mistakes.lanes, matrix_mistakes.other_layouts]
-        sources += [matrix_mistakes.moved, matrix_mistakes.indexing]
+        sources += [matrix_mistakes.rearranged, matrix_mistakes.indexing]
         sources += [arithmetic_mistakes.starts] if role == "c" else []
         sources += [arithmetic_mistakes.written_as] if role in "ab" else []
         sources += [arithmetic_mistakes.negated] if operand.staged else []
         mistakes = [mistake for source in sources for mistake in source(operand)]
-        mistakes.insert(0, matrix_mistakes.read_in_other_order(operand))
     mistakes += register_mistakes.warps(operand) if len(operand.threads) > 1 else ()
-    ordered = sorted(mistakes, key=likelihood)
+    ordered = sorted({(mistake.kind, mistake.text): mistake for mistake in mistakes}.values(), key=likelihood)
     common = [mistake for mistake in ordered if not mistake.rare]
     return *distinct(operand, common), *ordered[len(common) :]
 

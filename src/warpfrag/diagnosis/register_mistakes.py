@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import combinations, permutations
 from operator import methodcaller
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,9 @@ from warpfrag.isa.operands import REGISTER_BITS
 from warpfrag.layout.coordinates import LANES
 from warpfrag.tensorcore.operand import AnyOperand, Metadata, Operand, OperandBase, Scale
 
-MANY = 8  # up to 8 registers, any two may be exchanged; of more, those that are a power of two apart
-FEW = 4  # up to 4 things are tried in every order; of more, only in orders that permute bits of their numbers
+MANY = 8  # up to 8 things, exchanging any two is likely; of more, exchanging those that are a power of two apart
+FEW = 4  # up to 4 things are tried in every order
+MAX_BITS = 5  # numbers of up to 5 bits are tried with their bits in every order; of more, with two bits swapped
 PARTS = {
     16: "halves of a register swapped",
     8: "bytes of each half swapped",
@@ -32,53 +33,95 @@ PARTS = {
 """The exchanges of bits by the mask that is xored to every bit number."""
 NIBBLE = 4
 GROUP = 4  # lanes that share a row of most fragments
-STEPS = (1, 2, 4, 8, 16)
+
+
+class WrongOrder(NamedTuple):
+    """A wrong order of registers, slots, lanes or warps: `sources` has the one that each is replaced by."""
+
+    text: str
+    sources: list[int]
+    rare: bool = False
+
+
+@cache
+def wrong_orders(noun: str, numbers: tuple[int, ...]) -> tuple[WrongOrder, ...]:
+    """Return the wrong orders of numbered things, each once: swaps, xor masks, shifts, bits of the number permuted."""
+    by_sources: dict[tuple[int, ...], WrongOrder] = {tuple(range(len(numbers))): WrongOrder("", [])}
+    for order in _orders(noun, numbers):
+        by_sources.setdefault(tuple(order.sources), order)
+    return tuple(by_sources.values())[1:]
+
+
+def _orders(noun: str, numbers: tuple[int, ...]) -> Iterator[WrongOrder]:
+    count, is_warp = len(numbers), noun == "warp"
+    every, bits = range(count), range((count - 1).bit_length())
+    for first, second in combinations(every, 2):
+        if count <= LANES or (second - first).bit_count() == 1:
+            text = f"{noun}s {numbers[first]} and {numbers[second]} swapped"
+            yield WrongOrder(text, _swapped(count, first, second), count > MANY)
+    if (noun, count) == ("lane", LANES):
+        text = "groupID and threadID_in_group swapped"
+        yield WrongOrder(text, [n % 4 * 8 + n // 4 for n in every])
+        yield WrongOrder(f"{text}, the other way", [n % 8 * 4 + n // 8 for n in every])
+    yield WrongOrder(f"{noun}s reversed", [*reversed(every)], count <= FEW)
+    if count <= FEW:
+        for order in permutations(every):
+            text = f"{noun}s in the order {', '.join(str(numbers[n]) for n in order)}"
+            yield WrongOrder(text, [*order], not is_warp)
+    is_power = count == 1 << len(bits)
+    for mask in every[1:] if is_power else ():
+        is_bit = mask.bit_count() == 1
+        text = f"{noun}s {mask} apart swapped" if is_bit else f"{noun} ^ {mask} taken for {noun}"
+        yield WrongOrder(text, [n ^ mask for n in every], not is_bit or count <= MANY)
+    for step in every[1:]:
+        back, by = ("", step) if 2 * step <= count else ("back ", count - step)
+        text = f"{noun}s moved {back}by {'one' if by == 1 else by}"
+        yield WrongOrder(text, [(n - step) % count for n in every], by not in {1, GROUP} or count <= MANY)
+    swaps = (tuple(_swapped(len(bits), low, high)) for low, high in combinations(bits, 2))
+    for order in (permutations(bits) if len(bits) <= MAX_BITS else swaps) if is_power else ():
+        text = f"bits of the {noun} in the order {', '.join(map(str, order))}"
+        sources = [sum((n >> bit & 1) << to for bit, to in enumerate(order)) for n in every]
+        yield WrongOrder(text, sources, rare=True)
+    for n in every:
+        yield WrongOrder(f"every {noun} is {noun} {numbers[n]}", [n] * count, not is_warp)
+
+
+def _swapped(count: int, first: int, second: int) -> list[int]:
+    order = list(range(count))
+    order[first], order[second] = second, first
+    return order
 
 
 def simple(operand: Operand) -> Iterator[Mistake]:
     """Yield the simple mistakes: two registers, the slots of a register, a lane."""
-    role = operand.role
-    registers = _first_registers(operand)
-    for first, second in _couples(registers):
-        swap = _registers(operand, _swapped(operand.regs, first, second))
-        text = f"registers {first} and {second} swapped"
-        yield Mistake("registers", role, text, swap, rare=len(registers) > MANY)
-    if len(registers) > MANY:
-        for bit in range((operand.regs - 1).bit_length()):
-            order = [reg ^ (1 << bit) if reg ^ (1 << bit) < operand.regs else reg for reg in range(operand.regs)]
-            yield Mistake("registers", role, f"registers {1 << bit} apart swapped", _registers(operand, order))
+    role, is_long = operand.role, len(_first_registers(operand)) > MANY
+    for mistake in register_orders(operand):
+        if " and " in mistake.text or (is_long and "apart" in mistake.text):
+            yield mistake
     if operand.slots > 1:
         text = PARTS[16] if operand.slots == 2 else "slots reversed"
         yield Mistake("halves", role, text, partial(exchange_bits, mask=REGISTER_BITS - operand.spec.container))
     for lane in range(operand.layout.lanes):
-        yield Mistake("lanes", role, f"lane {lane} dropped", partial(_drop_lane, lane=lane), rare=True)
+        yield Mistake("lanes", role, f"lane {lane} dropped", partial(_drop, index=lane, axis=-2), rare=True)
     yield Mistake("lanes", role, "lanes moved by one", partial(np.roll, shift=1, axis=-2))
 
 
-# ---- registers
+# ---- registers and lanes
 
 
 def register_orders(operand: Operand) -> Iterator[Mistake]:
-    """Yield registers in another order, used twice, or not filled."""
-    first = _first_registers(operand)
-    for order in _orders(len(first)):
+    """Yield registers in another order, and registers that are not filled."""
+    first, width = _first_registers(operand), operand.words // operand.regs
+    whole = np.arange(operand.words).reshape(-1, width)
+    for text, sources, rare in wrong_orders("register", tuple(first)) if len(first) > 1 else ():
         full = list(range(operand.regs))
-        for place, to in enumerate(order):
-            full[first[place]] = first[to]
-        text = f"registers in the order {', '.join(str(first[to]) for to in order)}"
-        yield Mistake("registers", operand.role, text, _registers(operand, full), rare=True)
-    couples = _couples(first)
-    for reg, other in sorted([*couples, *((high, low) for low, high in couples)]):
-        used = [other if index == reg else index for index in range(operand.regs)]
-        text = f"register {other} used for register {reg} too"
-        yield Mistake("registers", operand.role, text, _registers(operand, used), rare=True)
-    if len(first) > 1:
-        alone = [[reg] for reg in first]
-        half = [[first[n] for n in range(len(first)) if n & bit] for bit in STEPS if bit < len(first)]
-        for some in (*alone, *half):
-            text = f"register{'s' if len(some) > 1 else ''} {', '.join(map(str, some))} not filled"
-            change = partial(_drop, regs=some, width=_width(operand))
-            yield Mistake("registers", operand.role, text, change, rare=True)
+        for index, source in enumerate(sources):
+            full[first[index]] = first[source]
+        change = methodcaller("take", whole[full].reshape(-1), axis=-1)
+        yield Mistake("registers", operand.role, text, change, rare=rare)
+    for reg in first if len(first) > 1 else ():
+        change = partial(_drop, index=slice(reg * width, (reg + 1) * width), axis=-1)
+        yield Mistake("registers", operand.role, f"register {reg} not filled", change, rare=True)
 
 
 def _first_registers(operand: OperandBase) -> list[int]:
@@ -88,65 +131,27 @@ def _first_registers(operand: OperandBase) -> list[int]:
     return sorted(first.values())
 
 
-def _couples(registers: list[int]) -> list[tuple[int, int]]:
-    """Return pairs of registers; of many registers, only pairs that are a power of two apart."""
-    some = combinations(range(len(registers)), 2)
-    near = {1 << bit for bit in range(len(registers).bit_length())}
-    return [
-        (registers[first], registers[second])
-        for first, second in some
-        if len(registers) <= MANY or second - first in near
-    ]
-
-
-def _orders(count: int) -> Iterator[tuple[int, ...]]:
-    """Yield orders beyond one swap: all orders of a few; of more, rotations and those that permute or flip bits."""
-    bits = range((count - 1).bit_length())
-    if count <= FEW:
-        orders = [*permutations(range(count))]
-    else:
-        orders = [tuple((n + step) % count for n in range(count)) for step in range(1, count)]
-        orders.append(tuple(reversed(range(count))))
-        if count == 1 << len(bits):
-            orders += [_by_bits(count, order) for order in (permutations(bits) if count <= MANY else _bit_swaps(bits))]
-            orders += [tuple(n ^ mask for n in range(count)) for mask in range(1, count)]
-    for order in dict.fromkeys(orders):
-        if sum(place != to for place, to in enumerate(order)) > 2:
-            yield order
-
-
-def _bit_swaps(bits: range) -> Iterator[tuple[int, ...]]:
-    """Yield the orders of bits with two bits exchanged."""
-    return (tuple(_swapped(len(bits), low, high)) for low, high in combinations(bits, 2))
-
-
-def _by_bits(count: int, order: Sequence[int]) -> tuple[int, ...]:
-    """Return the numbers with their bits in another order."""
-    return tuple(sum((n >> bit & 1) << to for bit, to in enumerate(order)) for n in range(count))
-
-
-def _swapped(count: int, first: int, second: int) -> list[int]:
-    order = list(range(count))
-    order[first], order[second] = second, first
-    return order
-
-
-def _width(operand: Operand) -> int:
-    """Return the words of a register."""
-    return operand.words // operand.regs
-
-
-def _registers(operand: Operand, order: Iterable[int]) -> Callable[[Words], Words]:
-    """Return the change that takes registers in another order."""
-    whole = np.arange(operand.words).reshape(-1, _width(operand))
-    return methodcaller("take", whole[list(order)].reshape(-1), axis=-1)
-
-
-def _drop(words: Words, *, regs: Iterable[int], width: int) -> Words:
+def _drop(words: Words, *, index: int | slice, axis: int) -> Words:
+    """Return registers with zeros at an index of an axis."""
     result = words.copy()
-    for reg in regs:
-        result[..., reg * width : (reg + 1) * width] = 0
+    np.moveaxis(result, axis, 0)[index] = 0
     return result
+
+
+def lanes(operand: AnyOperand) -> Iterator[Mistake]:
+    """Yield lanes that take each other's registers."""
+    axis = -1 if isinstance(operand, Metadata | Scale) else -2
+    for text, sources, rare in wrong_orders("lane", tuple(range(LANES))):
+        change = methodcaller("take", np.array(sources), axis=axis)
+        yield Mistake(_kind(operand, "lanes"), operand.role, text, change, rare=rare)
+
+
+def warps(operand: AnyOperand) -> Iterator[Mistake]:
+    """Yield warps of a warpgroup that take each other's registers."""
+    axis = -2 if operand.role == "metadata" else -3
+    for text, sources, rare in wrong_orders("warp", tuple(range(operand.threads[0]))):
+        change = methodcaller("take", np.array(sources), axis=axis)
+        yield Mistake(_kind(operand, "lanes"), operand.role, text, change, rare=rare)
 
 
 # ---- parts of a register
@@ -163,26 +168,8 @@ def parts(operand: Operand) -> Iterator[Mistake]:
         whole = mask % container == 0 or mask == REGISTER_BITS // 2
         if mask != REGISTER_BITS - container and (whole or mask >= NIBBLE):
             yield Mistake("halves", role, text, partial(exchange_bits, mask=mask), rare=not whole)
-    if operand.slots > 2:
-        for slots in _orders(operand.slots):
-            change = partial(_slots, order=slots, container=container)
-            yield Mistake("halves", role, f"slots in the order {', '.join(map(str, slots))}", change, rare=True)
-    if operand.slots == FEW:
-        for first, second in combinations(range(operand.slots), 2):
-            change = partial(_slots, order=_swapped(operand.slots, first, second), container=container)
-            yield Mistake("halves", role, f"slots {first} and {second} swapped", change, rare=True)
-    if operand.slots > 1 and operand.regs > 1:
-        turn = partial(exchange_bits, mask=REGISTER_BITS - container)
-        for reg in _first_registers(operand):
-            done = "halves of register {} swapped" if operand.slots == 2 else "slots of register {} reversed"
-            yield Mistake("halves", role, done.format(f"{reg} alone"), partial(_only, reg=reg, change=turn), rare=True)
-
-
-def _only(words: Words, *, reg: int, change: partial[Words]) -> Words:
-    """Apply a change to one 32-bit register."""
-    result = words.copy()
-    result[..., reg] = change(words[..., reg])
-    return result
+    for text, sources, _ in wrong_orders("slot", tuple(range(operand.slots))) if operand.slots > 2 else ():
+        yield Mistake("halves", role, text, partial(_slots, order=sources, container=container), rare=True)
 
 
 def _slots(words: Words, *, order: Sequence[int], container: int) -> Words:
@@ -204,84 +191,6 @@ def exchange_bits(words: Words, *, mask: int) -> Words:
     return result
 
 
-# ---- lanes
-
-
-@cache
-def lane_orders() -> dict[str, NDArray[np.intp]]:
-    """Return the common wrong lane orders: the lane whose registers each lane takes."""
-    lane = np.arange(LANES)
-    orders = {
-        "lanes moved by one, the other way": lane + 1,
-        "lanes moved by four, one group": lane - GROUP,
-        "lanes moved by four, one group, the other way": lane + GROUP,
-        **{f"lanes {bit} apart swapped": lane ^ bit for bit in STEPS},
-        "groupID and threadID_in_group swapped": lane % 4 * 8 + lane // 4,
-        "groupID and threadID_in_group swapped, the other way": lane % 8 * 4 + lane // 8,
-        "lanes reversed": lane ^ (LANES - 1),
-    }
-    return {text: order % LANES for text, order in orders.items()}
-
-
-@cache
-def rare_lane_orders() -> dict[str, NDArray[np.intp]]:
-    """Return the rare wrong lane orders: shifts within groups, one lane for all, xor masks."""
-    lane = np.arange(LANES)
-    orders = {f"lanes moved by {step}": lane - step for step in range(2, LANES - 1)}
-    orders |= {f"lane ^ {mask} taken for lane": lane ^ mask for mask in range(1, LANES)}
-    orders |= {
-        f"lanes of each {size} moved by one{direction}": lane // size * size + (lane + step) % size
-        for size in (GROUP, 2 * GROUP, 4 * GROUP)
-        for direction, step in (("", -1), (", the other way", 1))
-    }
-    for step in STEPS:  # __shfl_up_sync and __shfl_down_sync keep a value if there is no source lane
-        orders[f"lanes moved by {step}, the first keep their own"] = np.where(lane < step, lane, lane - step)
-        kept = lane + step >= LANES
-        orders[f"lanes moved by {step} the other way, the last keep their own"] = np.where(kept, lane, lane + step)
-    orders |= {f"every lane has the registers of lane {source}": np.full(LANES, source) for source in range(LANES)}
-    orders |= {f"lanes of each {size} have the registers of the first": lane // size * size for size in (2, 4, 8, 16)}
-    for order in permutations(range(len(STEPS))):
-        text = f"bits of the lane in the order {', '.join(map(str, order))}"
-        orders[text] = np.array(_by_bits(LANES, order))
-    orders |= {
-        f"lanes {first} and {second} swapped": np.array(_swapped(LANES, first, second))
-        for first, second in combinations(range(LANES), 2)
-    }
-    return {text: order % LANES for text, order in orders.items()}
-
-
-def lanes(operand: Operand) -> Iterator[Mistake]:
-    """Yield lanes that take each other's registers."""
-    for orders, rare in ((lane_orders(), False), (rare_lane_orders(), True)):
-        for text, order in orders.items():
-            yield Mistake("lanes", operand.role, text, methodcaller("take", order, axis=-2), rare=rare)
-
-
-def warps(operand: OperandBase) -> Iterator[Mistake]:
-    """Yield warps of a warpgroup that take each other's registers."""
-    axis = -2 if operand.role == "metadata" else -3
-    kind: Kind = "metadata" if operand.role == "metadata" else "lanes"
-    count = operand.threads[0]
-    for order in permutations(range(count)):
-        moved = [warp for warp, of in enumerate(order) if warp != of]
-        if not moved:
-            continue
-        text = f"warps in the order {', '.join(map(str, order))}"
-        if len(moved) == 2:
-            text = f"warps {moved[0]} and {moved[1]} swapped"
-        take = methodcaller("take", np.array(order), axis=axis)
-        yield Mistake(kind, operand.role, text, take, rare=len(moved) == count - 1)
-    for warp in range(count):
-        take = methodcaller("take", np.full(count, warp), axis=axis)
-        yield Mistake(kind, operand.role, f"every warp has the registers of warp {warp}", take)
-
-
-def _drop_lane(words: Words, *, lane: int) -> Words:
-    result = words.copy()
-    result[..., lane, :] = 0
-    return result
-
-
 # ---- metadata and scale words
 
 
@@ -299,10 +208,7 @@ def word_mistakes(operand: AnyOperand) -> Iterator[Mistake]:
     for mask, text in PARTS.items():
         if mask != REGISTER_BITS - operand.spec.container and mask in {16, 8, 24, 4, 2}:
             yield Mistake(parts, role, text, partial(exchange_bits, mask=mask), rare=mask < 8)
-    for orders, rare in ((lane_orders(), False), (rare_lane_orders(), True)):
-        for text, order in orders.items():
-            take = methodcaller("take", order, axis=-1)
-            yield Mistake(_kind(operand, "lanes"), role, text, take, rare=rare)
+    yield from lanes(operand)
     if isinstance(operand, Metadata):
         for code in range(operand.format.codes):
             word = code * (0xFFFFFFFF // (operand.format.codes - 1))
