@@ -12,7 +12,7 @@ import pytest
 
 import warpfrag as wf
 from viz.parsed import draw
-from warpfrag.viz.tensor_memory_views import TensorMemoryMap, scaled_lines
+from warpfrag.viz.tensor_memory_views import scaled_lines
 
 LOAD = "tcgen05.ld.sync.aligned.16x256b.x4.b32"
 ONE = "tcgen05.mma.cta_group::1.kind::f16"
@@ -132,23 +132,6 @@ def test_all_that_lies_in_tensor_memory_is_drawn_without_an_operand():
     ]
 
 
-@pytest.mark.parametrize(("name", "role"), CASES)
-def test_single_elements_name_their_lane_and_column(name, role):
-    instruction = wf.get(name)
-    tensor = TensorMemoryMap(instruction.operands[role], instruction.form)
-    ((grid,),) = draw(name, role, "matrix").scenes
-    layout = tensor.layout
-
-    assert grid.cells
-    for cell in grid.cells[::5]:
-        at = dict(cell.coordinates)
-        if role.startswith("scale"):
-            at[tensor.down] = scaled_lines(instruction.form, role[-1])[at[tensor.down]]
-        first = layout.where(**dict.fromkeys(layout.dims, 0) | at)[0]
-        assert (cell.lane, cell.reg, cell.slot) == (first.tlane % 32, first.column, str(first.slot))
-        assert cell.lines[0].endswith(f"L{first.tlane}:")
-
-
 @pytest.mark.parametrize("shape", ["32x32b.x4", "16x64b.x4", "16x128b.x2", "16x256b.x2", "16x32bx2.x2"])
 @pytest.mark.parametrize("packed", ["", ".pack::16b"])
 @pytest.mark.parametrize("warp", [None, 3])
@@ -208,14 +191,14 @@ def test_padded_types_have_sixteen_elements_in_sixteen_bytes():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"view": "warp"}, "in tensor memory has the views memory and matrix, not warp"),
+        ({"view": "warp"}, "in tensor memory has the view memory, not warp"),
         ({"warp": 1}, "warp, column and base_lane are of a load"),
         ({"through": LOAD, "view": "memory"}, "a figure of registers has the views matrix and warp, not memory"),
         ({"through": LOAD, "warp": 4}, "warp is 0..3, got 4"),
         ({"through": LOAD, "block": 1}, "block is 0..0, got 1"),
         ({"block": 1}, "block is 0..0, got 1"),
         ({"rows": (0, 3)}, "a map of tensor memory cannot be cut"),
-        ({"view": "matrix", "rows": (0, 200)}, "0 <= first <= last <= 127"),
+        ({"view": "matrix"}, "in tensor memory has the view memory, not matrix"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(options, message):

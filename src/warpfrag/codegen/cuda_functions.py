@@ -253,7 +253,7 @@ def shared_function(operand: OperandBase, copy: SharedCopy) -> list[str]:
     stores = matrix_move.op == "stmatrix"
     line = "row" if copy.order == "row" else "column"
     array = register_array(operand)
-    place = "row * ld + col" if copy.order == "row" else "col * ld + row"
+    offset = "row * ld + col" if copy.order == "row" else "col * ld + row"
     direction = "to" if stores else "from"
     comment = [
         f"// {described(operand)} {direction} shared memory, {line} major, each {line} at a multiple of 16 bytes.",
@@ -263,7 +263,7 @@ def shared_function(operand: OperandBase, copy: SharedCopy) -> list[str]:
         comment.append(f"// In memory ({matrix_move.form.memory}) 16 elements are padded to 16 bytes.")
     code = start_with_thread(operand)
     code.line(*(f"const int {dim} = {formula};" for dim, formula in copy.formulas.items()))
-    code.line(f"const void* line = static_cast<const char*>(memory) + {_in_bytes(place, copy.memory_bits)};")
+    code.line(f"const void* line = static_cast<const char*>(memory) + {_in_bytes(offset, copy.memory_bits)};")
     code.line("const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(line));")
     held = {moved(matrix_move).role: array}
     outputs, inputs = ({}, held) if stores else (held, {})
@@ -300,8 +300,8 @@ def matrix_move_functions(instruction: Instruction, _targets: Sequence[str]) -> 
         all_lanes = per_lane.lanes == moved(instruction).spec.layout.lanes
         who = "Every lane gives" if all_lanes else f"Lanes 0 to {per_lane.lanes - 1} give"
         rest = "" if all_lanes else "; the others give any valid one"
-        kind = "generic address, in shared memory," if is_generic else "shared memory address"
-        lines.append(f"// {who} the {kind} of a {per_lane.dims[1]}, 16 bytes{rest}.")
+        address_text = "generic address, in shared memory," if is_generic else "shared memory address"
+        lines.append(f"// {who} the {address_text} of a {per_lane.dims[1]}, 16 bytes{rest}.")
     code.line(*instruction_assembly(instruction, outputs, inputs, address=address))
     return {"": [*lines, *device_function(instruction.op, parameters, code)]}
 
@@ -460,18 +460,18 @@ def stage_function(stage: Stage) -> list[str]:
     operand = stage.operand
     row, col = stage.coordinates
     bits = operand.format.bits
-    kind = f"uint{8 * stage.unit_bytes}_t"
+    c_type = f"uint{8 * stage.unit_bytes}_t"
     code = CudaBuilder()
     with code.braces(f"for (int unit = threadIdx.x & {THREADS - 1}; unit < {stage.units}; unit += {THREADS})"):
         code.line(*(f"const int {name} = {formula};" for name, formula in stage.formulas.items()))
         code.line(f"const int index = {_factor(row)} * row_stride + {_factor(col)} * col_stride;")
         if bits < 8:
             step = "col_stride" if operand.role == "a" else "row_stride"
-            code.line(f"{kind} code = 0;")
+            code.line(f"{c_type} code = 0;")
             code.repeat(stage.elements, f"code |= element<{bits}>(memory, index + i * {step}) << i * {bits};")
         else:
-            code.line(f"const {kind} code = static_cast<const {kind}*>(memory)[index];")
-        code.line(f"*reinterpret_cast<{kind}*>(static_cast<char*>(shared) + address) = code;")
+            code.line(f"const {c_type} code = static_cast<const {c_type}*>(memory)[index];")
+        code.line(f"*reinterpret_cast<{c_type}*>(static_cast<char*>(shared) + address) = code;")
     parameters = ["void* shared", "const void* memory", *(f"int {name}" for name in stride_names(operand))]
     return [
         f"// {described(operand)}, into shared memory, at a multiple of {SWIZZLE_PERIOD}: {stage.size} bytes.",

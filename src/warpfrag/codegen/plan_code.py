@@ -286,10 +286,10 @@ class RelayoutLowering:
         if bits < 8:
             return self._by_shifts(cells, state, bits)
         size = bits // 8
-        places = [
+        pieces = [
             None if cell is None else (cell.word, cell.slot * size + byte) for cell in cells for byte in range(size)
         ]
-        return self._by_prmt(places, state)
+        return self._by_prmt(pieces, state)
 
     def _joined_by_lane(
         self,
@@ -304,29 +304,29 @@ class RelayoutLowering:
         size = bits // 8
         selectors = []
         for some in (others, cells):
-            places = [cell and (cell.word, cell.slot * size + byte) for cell in some for byte in range(size)]
-            chosen = [place[1] + 4 * words.index(place[0]) if place else 0 for place in places]
+            pieces = [cell and (cell.word, cell.slot * size + byte) for cell in some for byte in range(size)]
+            chosen = [piece[1] + 4 * words.index(piece[0]) if piece else 0 for piece in pieces]
             selectors.append(sum(choice << 4 * byte for byte, choice in enumerate(chosen)))
         first, second = state[words[0]], state[words[-1]]
         if selectors[0] == selectors[1]:
             return self.do("prmt", first, second, selectors[0])
         return self.do("prmt by lane", first, second, self.do("select", *selectors, parity))
 
-    def _by_prmt(self, places: list[tuple[int, int] | None], state: list[str]) -> str:
+    def _by_prmt(self, pieces: list[tuple[int, int] | None], state: list[str]) -> str:
         """Join four bytes, each from a byte of some word; None if any value will do."""
-        words = list(dict.fromkeys(place[0] for place in places if place))
+        words = list(dict.fromkeys(piece[0] for piece in pieces if piece))
         result = state[words[0]]
-        if all(place is None or place == (words[0], byte) for byte, place in enumerate(places)):
+        if all(piece is None or piece == (words[0], byte) for byte, piece in enumerate(pieces)):
             return result
         for at, word in enumerate(words[1:] or words):
             selector = 0
-            for byte, place in enumerate(places):
-                if place is None:
+            for byte, piece in enumerate(pieces):
+                if piece is None:
                     choice = 0
-                elif place[0] == word:
-                    choice = place[1] + (4 if words[1:] else 0)
+                elif piece[0] == word:
+                    choice = piece[1] + (4 if words[1:] else 0)
                 elif at == 0:
-                    choice = place[1] if place[0] == words[0] else 0
+                    choice = piece[1] if piece[0] == words[0] else 0
                 else:
                     choice = byte  # set by an earlier prmt
                 selector |= choice << (4 * byte)
@@ -335,13 +335,13 @@ class RelayoutLowering:
 
     def _by_shifts(self, cells: tuple[RegisterSlot | None, ...], state: list[str], bits: int) -> str:
         """Join small pieces; those that move by the same distance move together."""
-        places = [(cell.word, cell.slot * bits, slot * bits) for slot, cell in enumerate(cells) if cell is not None]
-        return self._gathered(places, (1 << bits) - 1, state)
+        pieces = [(cell.word, cell.slot * bits, slot * bits) for slot, cell in enumerate(cells) if cell is not None]
+        return self._gathered(pieces, (1 << bits) - 1, state)
 
-    def _gathered(self, places: list[tuple[int, int, int]], code: int, state: list[str]) -> str:
+    def _gathered(self, pieces: list[tuple[int, int, int]], code: int, state: list[str]) -> str:
         """Return a word of pieces, each described by its word, its first bit there and its first bit here."""
         moved: dict[tuple[int, int], int] = {}  # word and distance: the bits of the word that go there
-        for word, there, here in places:
+        for word, there, here in pieces:
             moved[word, here - there] = moved.get((word, here - there), 0) | code << there
         parts = []
         for (word, distance), mask in moved.items():
@@ -365,12 +365,12 @@ class RelayoutLowering:
         row = conversion(op.source, op.target)
         source, target = self.source, self.target
         if row is None:  # the same format in another container
-            places = [
+            pieces = [
                 (cell.word, cell.slot * source.container + source.low, slot * target.container + target.low)
                 for slot, cell in enumerate(cells)
                 if cell is not None
             ]
-            return self._gathered(places, source.format.codes - 1, state)
+            return self._gathered(pieces, source.format.codes - 1, state)
         if source.container not in {16, 32} or target.low:
             raise InvalidOperand(
                 f"no code is known for {op.source} in {source.container} bits to {op.target} in {target.container}"

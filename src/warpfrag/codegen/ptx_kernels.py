@@ -177,7 +177,7 @@ class PtxKernel:
 
 
 def raw_kernels(instruction: Instruction) -> list[str]:
-    """Return every raw kernel of an instruction: one for each selector, or for each place of A in wgmma."""
+    """Return every raw kernel: one for each selector, or for A of wgmma in shared memory and in registers."""
     if instruction.form.is_warpgroup:
         variants = (variant for variant in kernel_variants(instruction) if not any(variant.trans))
         return [line for variant in variants for line in wgmma_raw_kernel(instruction, variant)]

@@ -5,6 +5,7 @@ Metadata for other selectors and scales for other ids hold other legal values, s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
@@ -214,8 +215,7 @@ def common_groups(maker: VectorMaker) -> Iterator[VectorGroup]:
     yield from random(maker)
     yield from single_elements(maker)
     if maker.instruction.d.format.is_float:
-        catches = "sums that keep another number of bits, round in another way, or add in another order"
-        yield maker.group("rounding", catches, maker.random_operands("wide", b="narrow"))
+        yield rounding(maker)
         catches = "NaN codes, infinities, signed zeros, subnormals or largest numbers treated as something else"
         yield maker.group("special", catches, maker.random_operands("special"))
         yield overflow(maker)
@@ -292,6 +292,18 @@ def single_elements(maker: VectorMaker) -> Iterator[VectorGroup]:
         codes[role] = maker.exact(role, hot)
         catches = f"a misplaced element of {partner.upper()}: each output is one element of {partner.upper()}"
         yield maker.group(f"one hot {role}", catches, codes if role == "a" else maker.stored(codes))
+
+
+def rounding(maker: VectorMaker) -> VectorGroup:
+    """Return terms of very different size; in half of the cases two large terms cancel, and tiny ones are left."""
+    codes = maker.random_operands("wide", b="narrow")
+    number_format = maker.instruction.a.format
+    large = number_format.encode(2.0 ** min(12, math.frexp(number_format.max)[1] - 2))
+    codes["a"][::2], codes["c"][::2] = (maker.codes(role, maker.few, "tiny")[::2] for role in "ac")
+    codes["a"][::2, ..., 0], codes["a"][::2, ..., -1] = large, large | number_format.sign_bit
+    codes["b"][::2, ..., -1, :] = codes["b"][::2, ..., 0, :]
+    catches = "sums that keep another number of bits, round in another way, or add in another order"
+    return maker.group("rounding", catches, codes)
 
 
 def overflow(maker: VectorMaker) -> VectorGroup:

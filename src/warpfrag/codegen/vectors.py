@@ -15,7 +15,6 @@ from __future__ import annotations
 import io
 import json
 import operator
-from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -135,15 +134,6 @@ MAKERS: dict[str, type[VectorMaker]] = {
 }
 
 
-def vector_groups(instruction: Instruction, arch: str, seed: int) -> Iterator[VectorGroup]:
-    """Yield every group of an instruction."""
-    maker = MAKERS[instruction.form.operation.scope](instruction, arch, seed)
-    yield from common_groups(maker)
-    if isinstance(maker, WgmmaVectorMaker):
-        catches = "A in the wrong warp, lane, register or slot"
-        yield maker.group("registers", catches, maker.random_operands(), staged=False)
-
-
 SCHEMA = 2
 
 
@@ -164,7 +154,12 @@ def test_vectors(
     check_multiplies(mma, "test vectors exist for")
     if mma.form.operation.fragments == "measured":  # wmma fragments differ by architecture
         mma = get(mma, target=arch)
-    return VectorSet(mma, arch, tuple(vector_groups(mma, arch, number)))
+    maker = MAKERS[mma.form.operation.scope](mma, arch, number)
+    groups = [*common_groups(maker)]
+    if isinstance(maker, WgmmaVectorMaker):
+        catches = "A in the wrong warp, lane, register or slot"
+        groups.append(maker.group("registers", catches, maker.random_operands(), staged=False))
+    return VectorSet(mma, arch, tuple(groups))
 
 
 def check_multiplies(instruction: Instruction, purpose: str) -> None:

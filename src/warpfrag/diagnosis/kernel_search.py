@@ -125,7 +125,9 @@ class KernelSearch:
         """Search for the mistakes that explain all of D."""
         if np.array_equal(self.seen, self.right):
             return Diagnosis([], correct=True, tried={})
-        suspected = {role: sorted(self._suspects(role), key=_likely) for role in "abcd"}
+        suspected = {
+            role: sorted(self._suspects(role), key=lambda suspicion: likelihood(suspicion.mistake)) for role in "abcd"
+        }
         tried = [suspicion.mistake for some in suspected.values() for suspicion in some]
         explanations: list[Mistake | Misreading] = [
             suspicion.mistake for role, some in suspected.items() for suspicion in self._explaining(role, some)
@@ -317,10 +319,6 @@ class KernelSearch:
             return []
         text = rounding(FORMATS[self.result], self.seen, self.right, self._magnitude(), self._bound())
         return [] if text is None else [Misreading("rounding", "d", text)]
-
-
-def _likely(suspicion: Suspicion) -> tuple[bool, int, int]:
-    return likelihood(suspicion.mistake)
 
 
 def _unchanged(words: Codes) -> Codes:

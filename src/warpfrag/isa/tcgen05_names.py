@@ -33,13 +33,6 @@ CUTE_COPIES = {
     "64x128b.warpx2::02_13": "2x64dp128bitlw02_13",
     "64x128b.warpx2::01_23": "2x64dp128bitlw01_23",
 }
-CUTE_LANES = {
-    "32x32b": "32dp32b",
-    "16x64b": "16dp64b",
-    "16x128b": "16dp128b",
-    "16x256b": "16dp256b",
-    "16x32bx2": "16dp32b",
-}
 
 
 def cute_names(spelling: TensorSpelling) -> tuple[str, ...]:
@@ -48,7 +41,8 @@ def cute_names(spelling: TensorSpelling) -> tuple[str, ...]:
     if op in ("ld", "st") and spelling.qualifier("lanes"):
         packed = "_16b" if spelling.qualifier("pack") or spelling.qualifier("unpack") else ""
         stem = "LOAD" if op == "ld" else "STORE"
-        return (f"SM100_TMEM_{stem}_{CUTE_LANES[spelling.qualifier('lanes')]}{spelling.repeat}x{packed}",)
+        lanes = spelling.qualifier("lanes").removesuffix("x2").replace("x", "dp", 1)
+        return (f"SM100_TMEM_{stem}_{lanes}{spelling.repeat}x{packed}",)
     if op == "cp" and not spelling.qualifier("narrow"):
         rows = spelling.qualifier("rows")
         shape = f"{rows}.{spelling.qualifier('copies')}" if rows == "64x128b" else rows

@@ -92,9 +92,9 @@ def _parts(mover: Instruction, step: int) -> tuple[LinePart, ...]:
     parts = []
     for lane, reg, bit in product(range(layout.lanes), range(layout.regs), range(0, REGISTER_BITS, step)):
         slot, inside = divmod(bit, unit)
-        place = layout.at(lane=lane, reg=reg, slot=slot)
-        giver = givers[place.matrix, getattr(place, line_dim)]
-        parts.append(LinePart(lane, reg, bit, giver, getattr(place, along) * unit + inside))
+        element = layout.at(lane=lane, reg=reg, slot=slot)
+        giver = givers[element.matrix, getattr(element, line_dim)]
+        parts.append(LinePart(lane, reg, bit, giver, getattr(element, along) * unit + inside))
     return tuple(parts)
 
 
@@ -182,10 +182,10 @@ def _warp_addresses(starts: tuple[LineStart, ...], operand: OperandSpec, memory:
     line_addresses = []
     for row, col in starts:
         inside = range(0, LINE * 8 // bits, max(1, 8 // bits))  # elements that start a byte
-        places = [(row, col + at) if memory.contiguous == "col" else (row + at, col) for at in inside]
-        if not all(0 <= row < rows and 0 <= col < cols for row, col in places):
+        elements = [(row, col + at) if memory.contiguous == "col" else (row + at, col) for at in inside]
+        if not all(0 <= row < rows and 0 <= col < cols for row, col in elements):
             return []
-        there = [addresses[row][col] for row, col in places]
+        there = [addresses[row][col] for row, col in elements]
         if there[0] % LINE or there != [there[0] + at * bits // 8 for at in inside]:
             return []
         line_addresses.append(there[0])
@@ -283,10 +283,10 @@ def _plans(operand: Operand, memory: Memory, direction: Direction) -> list[Acces
 
 @lru_cache(maxsize=32)  # one question asks several times
 def _elements(layout: Layout) -> list[tuple[tuple[int, int, int], tuple[int, ...]]]:
-    """Return thread, register and slot of every place, and row and column of its element."""
+    """Return thread, register and slot of every holder, and row and column of its element."""
     elements = []
-    for place in layout.places():
-        held = place._asdict()
+    for holder in layout.places():
+        held = holder._asdict()
         thread = held.get("warp", 0) * LANES + held["lane"]
         elements.append(((thread, held["reg"], held["slot"]), tuple(layout.at(**held))))
     return elements

@@ -77,8 +77,8 @@ class Relayout:
         """The number of instructions that every lane runs, by name; renames cost none."""
         counts = dict.fromkeys(("shfl", "movmatrix", "select", "prmt", "cvt"), 0)
         for op in self.operations:
-            kind, count = cost(op)
-            counts[kind] += count
+            instruction, count = cost(op)
+            counts[instruction] += count
         return counts
 
     @property
@@ -127,7 +127,7 @@ class Relayout:
 
     def __str__(self) -> str:
         """Show the cost in one line."""
-        parts = ", ".join(f"{count} {kind}" for kind, count in self.counts.items() if count)
+        parts = ", ".join(f"{count} {instruction}" for instruction, count in self.counts.items() if count)
         return f"free{f': {parts}' if parts else ''}" if self.is_free else parts
 
     def __call__(self, words: ArrayLike) -> Words:
@@ -195,9 +195,9 @@ def conversion_between(source: Operand, target: Operand) -> Convert:
         first = dict.fromkeys(target.layout.ins, 0)
         elements = [target.layout.at(**first | {"reg": reg, "slot": slot})._asdict() for slot in range(target.slots)]
         holders = [
-            next(place for place in source.layout.where(**element) if not any(place[:-2])) for element in elements
+            next(holder for holder in source.layout.where(**element) if not any(holder[:-2])) for element in elements
         ]
-        words.append(tuple(RegisterSlot(place.reg, place.slot) for place in holders))
+        words.append(tuple(RegisterSlot(holder.reg, holder.slot) for holder in holders))
     return Convert(source.format.name, target.format.name, tuple(words))
 
 
@@ -272,9 +272,9 @@ class _Lane:
         self.bits = [(axis, weight) for axis, weight, radix in digits if radix == 2]
         self.larger = [(axis, weight, radix) for axis, weight, radix in digits if radix != 2]
 
-    def direction(self, place: Coordinate) -> int:
-        """Return a place as `shuffle_search` takes it, whatever its repeat."""
-        at = place._asdict()
+    def direction(self, holder: Coordinate) -> int:
+        """Return a holder as `shuffle_search` takes it, whatever its repeat."""
+        at = holder._asdict()
         return at["lane"] << LANE | sum((at[axis] // weight & 1) << bit for bit, (axis, weight) in enumerate(self.bits))
 
     def repeats(self) -> list[dict[str, int]]:
@@ -287,11 +287,11 @@ class _Lane:
             starts.append(at)
         return starts
 
-    def repeat_of(self, place: Coordinate) -> dict[str, int]:
-        """Return the first register and slot of the repeat that contains a place."""
+    def repeat_of(self, holder: Coordinate) -> dict[str, int]:
+        """Return the first register and slot of the repeat that contains a holder."""
         at = {"reg": 0, "slot": 0}
         for axis, weight, radix in self.larger:
-            at[axis] += weight * (place._asdict()[axis] // weight % radix)
+            at[axis] += weight * (holder._asdict()[axis] // weight % radix)
         return at
 
     def cell(self, number: int, start: dict[str, int]) -> RegisterSlot:
@@ -312,7 +312,7 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
     own, its = _Lane(start), _Lane(end)
     zero = dict.fromkeys(pull.ins, 0)
     # of an element that the source holds several times, the copy in the lane that wants it is the best
-    copies = [own.direction(place) for place in start.where(**start.at(**zero)._asdict())]
+    copies = [own.direction(holder) for holder in start.where(**start.at(**zero)._asdict())]
 
     def image(lane: int = 0, **unit: int) -> int:
         """Return the source of the element that is one unit away from the first register."""
@@ -436,8 +436,8 @@ def find_permutation(source: Layout, target: Layout, axis: str) -> Layout:
     zero = dict.fromkeys(target.outs, 0)
 
     def lane(layout: Layout, **element: int) -> tuple[int, int]:
-        place = layout.inverse().at(**zero | element)._asdict()
-        return place.get(WARP, 0), place["lane"]
+        holder = layout.inverse().at(**zero | element)._asdict()
+        return holder.get(WARP, 0), holder["lane"]
 
     taken, chosen = Echelon(), []
     for weight in weights:

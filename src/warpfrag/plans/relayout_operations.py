@@ -138,18 +138,18 @@ THROUGH_MEMORY = ("shfl", "movmatrix")
 """Instructions that use the shared-memory unit once: a pass, beyond the instruction itself."""
 
 
-def price(kind: str, count: int) -> int:
+def price(instruction: str, count: int) -> int:
     """Return the cost of `count` instructions: one each, and one for each pass through the shared-memory unit.
 
     Loads and stores are counted alike, so that a relayout and a round trip through memory can be compared. What only
     depends on the lane, such as addresses, is worked out once for many runs and is not counted.
     """
-    return count * (2 if kind in THROUGH_MEMORY else 1)
+    return count * (2 if instruction in THROUGH_MEMORY else 1)
 
 
 def total_cost(operations: Iterable[RelayoutOperation]) -> int:
     """Return the cost of all operations."""
-    return sum(price(kind, count) for kind, count in map(cost, operations))
+    return sum(price(instruction, count) for instruction, count in map(cost, operations))
 
 
 def cost(op: RelayoutOperation) -> tuple[str, int]:

@@ -1,6 +1,6 @@
 """The fewest shuffles that a linear map between registers of lanes needs.
 
-**The question.** A map says for every target place (lane and cell) the source place whose element it gets. Lanes cannot
+**The question.** A map says for every target (lane, cell) the source (lane, cell) whose element it gets. Lanes cannot
 read each other; `shfl` can: every lane publishes one word, and every lane reads the word of one lane.
 
 **Packets.** The cells of a target lane that come from one source lane are gathered into words there, so that every
@@ -57,7 +57,7 @@ class Shuffle:
         return sources
 
 
-LANE = 32  # in an integer that stands for a place: where the bits of the lane start, above those of the cell
+LANE = 32  # in an integer that stands for a lane and a cell: where the bits of the lane start, above those of the cell
 CELL = (1 << LANE) - 1
 
 
@@ -69,7 +69,7 @@ class ShufflePlan:
     publish   words exchanged before the shuffles, by lane
     shuffle   the lane that each word is read from
     receive   words exchanged after them
-    cells     for each cell of a target lane its packet, and its place in it
+    cells     for each cell of a target lane its packet, and its slot in it
     """
 
     packets: tuple[tuple[int, ...], ...]
@@ -95,7 +95,7 @@ class ShufflePlan:
 
 
 def find_shuffles(lanes: list[int], cells: list[int], slots: int, liked: list[int]) -> ShufflePlan | None:
-    """Return the fewest shuffles for a linear map from target places to source places.
+    """Return the fewest shuffles for a linear map from target (lane, cell) to source (lane, cell).
 
     `lanes` and `cells` are the images of the bits of the target lane and of the target cell. A word carries 2**slots
     cells. `liked` are directions among target cells that a packet should run along, best first. None if lanes would
@@ -155,12 +155,12 @@ def find_shuffles(lanes: list[int], cells: list[int], slots: int, liked: list[in
         Swap(step.mask, step.words[0], 1 << len(outer))
         for step in _exchanges([turned(image) for image in columns], len(inner))
     )
-    place = Echelon()
+    slots_of = Echelon()
     for at, bits in enumerate([*inner, *outer]):
-        place.add(bits, 1 << at)
+        slots_of.add(bits, 1 << at)
     homes = []
     for cell in range(1 << len(cells)):
-        at = place.inputs(combined(cell, reduced))
+        at = slots_of.inputs(combined(cell, reduced))
         homes.append((at >> len(inner), at & ((1 << len(inner)) - 1)))
     packets = tuple(
         tuple(combined(number, source_basis) ^ combined(slot, [image & CELL for image in inner_images])

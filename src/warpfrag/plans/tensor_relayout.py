@@ -71,7 +71,7 @@ class TensorRelayout(Relayout):
     @cached_property
     def counts(self) -> dict[str, int]:
         """The number of instructions that every lane runs between loads and stores, by name."""
-        return {kind: count * self.count for kind, count in self.registers.counts.items()}
+        return {instruction: count * self.count for instruction, count in self.registers.counts.items()}
 
     @property
     def cost(self) -> int:
@@ -220,10 +220,10 @@ def _block_layout(layout: Layout, blocks: int) -> Layout:
     return Layout.of_steps({**layout.outs, "row": layout.outs["row"] // blocks}, steps)
 
 
-def _registers(operand: TensorOperand, places: Layout, spelling: TensorSpelling, is_packed: bool = False) -> Operand:  # noqa: FBT001, FBT002
+def _registers(operand: TensorOperand, layout: Layout, spelling: TensorSpelling, is_packed: bool = False) -> Operand:  # noqa: FBT001, FBT002
     """Return an operand as the registers of a load or store hold it."""
-    reached = access(spelling, columns=places.ins["column"])
-    row: dict[str, Any] = {"layout": composed(places, reached)}
+    reached = access(spelling, columns=layout.ins["column"])
+    row: dict[str, Any] = {"layout": composed(layout, reached)}
     if is_packed:
         row["container"] = HALF
     return Operand(replace(operand.spec, **row), operand.instruction)

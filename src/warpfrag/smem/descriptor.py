@@ -231,25 +231,17 @@ class Descriptor:
             raise InvalidOperand(
                 f"a descriptor is a word of {WORD_BITS} bits, such as 0x4000004000000000; got {quote(word)}"
             )
-        if kind == "tcgen05":
-            return cls._decode_tensor(word)
-        numbers = {name: field.read(word) for name, field in cls.FIELDS.items()}
-        widths = {code: swizzle for swizzle, code in CODES.items()}
-        entries: dict[str, Any] = numbers | {"swizzle": widths[numbers["swizzle"]]}
-        return cls(**entries, other=word & ~_in_fields("wgmma"))
-
-    @classmethod
-    def _decode_tensor(cls, word: int) -> Descriptor:
-        """Decode a word for tcgen05; an unknown swizzle stays in `other`."""
-        numbers: dict[str, Any] = {name: field.read(word) for name, field in cls.TENSOR_FIELDS.items()}
-        code = numbers["swizzle"]
-        widths = {2 * number: swizzle for swizzle, number in CODES.items()} | {WIDE_CODE: 128}
-        numbers["swizzle"] = widths.get(code, 0)
-        numbers["unit"] = WIDE_UNIT if code == WIDE_CODE else UNIT
-        invalid = 0 if code in widths else code << cls.TENSOR_FIELDS["swizzle"].low
-        rest: dict[str, Any] = {"absolute": bool(numbers.pop("absolute")), "kind": "tcgen05"}
-        swizzles = cls.TENSOR_FIELDS["swizzle"].mask
-        return cls(**numbers, **rest, other=word & ~_in_fields("tcgen05") & ~swizzles | invalid)
+        is_tensor = kind == "tcgen05"
+        fields = cls.TENSOR_FIELDS if is_tensor else cls.FIELDS
+        entries: dict[str, Any] = {name: field.read(word) for name, field in fields.items()} | {"kind": kind}
+        code = entries["swizzle"]
+        widths = {number << is_tensor: swizzle for swizzle, number in CODES.items()}
+        if is_tensor:
+            widths[WIDE_CODE] = 128
+            entries |= {"absolute": bool(entries["absolute"]), "unit": WIDE_UNIT if code == WIDE_CODE else UNIT}
+        entries["swizzle"] = widths.get(code, 0)
+        unknown = 0 if code in widths else code << fields["swizzle"].low  # stays in `other`
+        return cls(**entries, other=word & ~sum(field.mask for field in fields.values()) | unknown)
 
     def explain(self) -> list[Explained]:
         """Return the fields of the word, the lowest first."""

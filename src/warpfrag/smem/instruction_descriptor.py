@@ -23,48 +23,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.isa.qualifiers import HasForm
 from warpfrag.isa.tcgen05_forms import TensorForm, shape_rows
-from warpfrag.smem.descriptor import Explained, Problem
+from warpfrag.smem.descriptor import Explained, Field, Problem
 from warpfrag.smem.shared_memory import is_whole, repr_of_fields
 from warpfrag.tables import read_table
 
 WORD_BITS, MASK_BITS = 32, 64
 FLAGS = ("sparse", "saturate", "negate_a", "negate_b", "transpose_a", "transpose_b", "wide_k", "k_128", "k_96")
 NUMBERED = ("d", "a", "b", "scale_type", "max_shift")
-TURNABLE_KINDS = {"f16": 16, "tf32": 32, "f8f6f4": 8, "i8": 8, "mxf8f6f4": 8}
 TEXTS = ("kind", "a", "b", "d", "scale_type")
 NARROW = ("e2m3", "e3m2", "e2m1")
 
 
-class WordField(NamedTuple):
-    """A field of a word: its name, lowest bit, number of bits, and the divisor of a size."""
-
-    name: str
-    low: int
-    bits: int
-    shift: int = 1
-
-    def read(self, word: int) -> int:
-        """Return the raw number."""
-        return word >> self.low & ((1 << self.bits) - 1)
-
-
-def fields_of(kind: str) -> tuple[WordField, ...]:
+def fields_of(kind: str) -> dict[str, Field]:
     """Return the fields of a kind's words, the lowest first; InvalidOperand if there is no such kind."""
     return _fields_of(kind if isinstance(kind, str) else quote(kind))
 
 
 @cache
-def _fields_of(kind: str) -> tuple[WordField, ...]:
-    """Return the fields of a kind's words, the lowest first."""
+def _fields_of(kind: str) -> dict[str, Field]:
     table = read_table("tcgen05")["descriptor"]
     for name in ("plain", "mxf8f6f4", "mxf4"):
         if kind in table[name]["kinds"]:
-            return tuple(WordField(**row) for row in table[name]["fields"])
+            return {row["name"]: Field(row["low"], row["bits"], row.get("shift", 1)) for row in table[name]["fields"]}
     kinds = ", ".join(entry for name in ("plain", "mxf8f6f4", "mxf4") for entry in table[name]["kinds"])
     raise InvalidOperand(f"kind is one of {kinds}; got {quote(kind)}")
 
@@ -116,7 +101,7 @@ class InstructionDescriptor:
             if not isinstance(entry, str if is_text else int):
                 what = "a text such as f16" if is_text else "a number"
                 raise InvalidOperand(f"{field.name} of an instruction descriptor is {what}, got {quote(entry)}")
-        known = {field.name: field for field in fields_of(self.kind)}
+        known = fields_of(self.kind)
         for field in fields(self):
             entry = getattr(self, field.name)
             if field.name in ("kind", "other") or (field.name == "d" and "d" not in known):
@@ -125,7 +110,7 @@ class InstructionDescriptor:
                 if entry not in (field.default, "ue8m0" if field.name == "scale_type" else field.default):
                     raise InvalidOperand(f"a descriptor of kind {self.kind} has no {field.name}, got {quote(entry)}")
                 continue
-            self._raw(known[field.name])
+            self._raw(field.name, known[field.name])
         if not is_whole(self.other) or self.other & ~self._unused():
             raise InvalidOperand(f"other has only bits of a word that belong to no field, got {quote(self.other)}")
 
@@ -134,36 +119,35 @@ class InstructionDescriptor:
         return repr_of_fields(self)
 
     def _unused(self) -> int:
-        used = sum(((1 << field.bits) - 1) << field.low for field in fields_of(self.kind))
-        return ((1 << WORD_BITS) - 1) ^ used
+        return ((1 << WORD_BITS) - 1) ^ sum(field.mask for field in fields_of(self.kind).values())
 
-    def _raw(self, field: WordField) -> int:
+    def _raw(self, name: str, field: Field) -> int:
         """Return a field as its number; InvalidOperand if it has none."""
-        entry = getattr(self, field.name)
-        if field.name in FLAGS:
+        entry = getattr(self, name)
+        if name in FLAGS:
             if not isinstance(entry, bool):
-                raise InvalidOperand(f"{field.name} is True or False, got {quote(entry)}")
+                raise InvalidOperand(f"{name} is True or False, got {quote(entry)}")
             return int(entry)
-        if field.name in NUMBERED:
-            numbers = _numbers(field.name, self.kind)
+        if name in NUMBERED:
+            numbers = _numbers(name, self.kind)
             text = str(entry) or "ue8m0"
             if text in numbers:
                 return numbers[text]
             if text.startswith("?") and text[1:].isdigit() and int(text[1:]) < 1 << field.bits:
                 return int(text[1:])
-            raise InvalidOperand(f"{field.name} of kind {self.kind} is one of {', '.join(numbers)}; got {quote(entry)}")
-        end = field.shift << field.bits
-        if not is_whole(entry) or not 0 <= entry < end or entry % field.shift:
-            what = f"a multiple of {field.shift}" if field.shift > 1 else "a number"
+            raise InvalidOperand(f"{name} of kind {self.kind} is one of {', '.join(numbers)}; got {quote(entry)}")
+        end = field.unit << field.bits
+        if not is_whole(entry) or not 0 <= entry < end or entry % field.unit:
+            what = f"a multiple of {field.unit}" if field.unit > 1 else "a number"
             raise InvalidOperand(
-                f"{field.name} of an instruction descriptor is {what} from 0 to {end - field.shift}, got {quote(entry)}"
+                f"{name} of an instruction descriptor is {what} from 0 to {end - field.unit}, got {quote(entry)}"
             )
-        return int(entry) // field.shift
+        return int(entry) // field.unit
 
     @property
     def word(self) -> int:
         """The 32 bits."""
-        return self.other | sum(self._raw(field) << field.low for field in fields_of(self.kind))
+        return self.other | sum(self._raw(name, field) << field.low for name, field in fields_of(self.kind).items())
 
     @classmethod
     def decode(cls, word: int, *, kind: str) -> InstructionDescriptor:
@@ -173,19 +157,17 @@ class InstructionDescriptor:
                 f"an instruction descriptor is a word of {WORD_BITS} bits, such as 0x8400490; got {quote(word)}"
             )
         entries: dict[str, Any] = {"kind": kind}
-        used = 0
-        for field in fields_of(kind):
-            raw = field.read(word)
-            used |= ((1 << field.bits) - 1) << field.low
-            if field.name in FLAGS:
-                entries[field.name] = bool(raw)
-            elif field.name in NUMBERED:
-                texts = {number: text for text, number in _numbers(field.name, kind).items()}
-                text = texts.get(raw, f"?{raw}")
-                entries[field.name] = int(text) if field.name == "max_shift" else text
+        for name, field in fields_of(kind).items():
+            number = field.read(word)
+            if name in FLAGS:
+                entries[name] = bool(number)
+            elif name in NUMBERED:
+                texts = {code: text for text, code in _numbers(name, kind).items()}
+                text = texts.get(number, f"?{number}")
+                entries[name] = int(text) if name == "max_shift" else text
             else:
-                entries[field.name] = raw * field.shift
-        return cls(**entries, other=word & ~used)
+                entries[name] = number
+        return cls(**entries, other=word & ~sum(field.mask for field in fields_of(kind).values()))
 
     @classmethod
     def of(cls, instruction: HasForm, **options: int | str | bool | None) -> InstructionDescriptor:
@@ -202,8 +184,8 @@ class InstructionDescriptor:
         """Return the fields of the word, the lowest first."""
         word = self.word
         return [
-            Explained(field.name, field.low + field.bits - 1, field.low, field.read(word), self._meaning(field.name))
-            for field in fields_of(self.kind)
+            Explained(name, field.low + field.bits - 1, field.low, field.read(word) // field.unit, self._meaning(name))
+            for name, field in fields_of(self.kind).items()
         ]
 
     def _meaning(self, name: str) -> str:

@@ -211,7 +211,6 @@ def logical_grid(operand: SparseOperand, cut: Cut = EVERYTHING) -> FigureGrid:
         tuple(sorted(cells)),
         tuple(sorted(blocks)),
         words_on_blocks=True,
-        ruled=operand.pattern.chunk,
     )
 
 

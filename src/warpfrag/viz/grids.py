@@ -110,9 +110,8 @@ class ColourKey(NamedTuple):
 class FigureGrid:
     """One picture: cells, blocks, and heading levels from the outside in.
 
-    The text of a cell is stacked if it is too long for one line, or if the grid `is_stacked`. With `ruled`, strokes in
-    every row separate groups of columns. `lanes` counts the lanes of the layout, even if a cut hides some of them, or
-    the colours of `key`, if that says what else they stand for.
+    The text of a cell is stacked if it is too long for one line, or if the grid `is_stacked`. `lanes` counts the lanes
+    of the layout, even if a cut hides some of them, or the colours of `key`, if that says what else they stand for.
     """
 
     operand: str
@@ -123,7 +122,6 @@ class FigureGrid:
     cells: tuple[FigureCell, ...]
     blocks: tuple[CellBlock, ...]
     words_on_blocks: bool = False
-    ruled: int = 0
     key: ColourKey | None = None
     is_stacked: bool = False
 

@@ -58,12 +58,6 @@ def rect(
     return element("rect", _names(attributes) | box, tooltip(title))
 
 
-def strokes(upright: Iterable[tuple[Number, Number, Number]], *, classes: str) -> str:
-    """Return vertical lines (x, y, length) as one path."""
-    steps = ("M{} {}v{}".format(*map(number, stroke)) for stroke in upright)
-    return element("path", {"class": classes, "d": "".join(steps)})
-
-
 def text(words: str, *, x: Number, y: Number, classes: str = "") -> str:
     """Return one line of text; y is its baseline."""
     return element("text", {"class": classes, "x": x, "y": y}, escape(words))

@@ -34,7 +34,6 @@ PADDING = 8  # what a cell has more than its words, both sides together
 LEVEL = 16  # height of one line of column headings
 TITLE_HEIGHT = 20
 GAP = 6  # between headings and cells
-STROKE = 4  # length of the strokes that part chunks
 APART = 8  # between the numbers of columns, so that they do not run into each other
 
 SINGLE_LINE_LIMIT = 960  # a grid with one-line cells is at most this wide,
@@ -164,7 +163,6 @@ class GridPanel:
         yield from self._column_headings(left, y + TITLE_HEIGHT)
         shape = "cells" if self.size.mode != "block" else "cells fine"
         yield svg.group(self._cell_rows(left, top), classes=shape)
-        yield from self._rules(left, top)
         yield from self._blocks(left, top)
 
     def _cell_rows(self, left: int, top: int) -> Iterator[str]:
@@ -220,15 +218,6 @@ class GridPanel:
             return svg.text(" ".join(lines), x=x, y=y + 4, classes=classes)
         words = [line.removesuffix(":") for line in lines]  # a line break replaces the colon
         return svg.stacked_text(words, x=x, y=y + 4 - LINE * (len(lines) - 1) // 2, step=LINE, classes=classes)
-
-    def _rules(self, left: int, top: int) -> Iterator[str]:
-        """Yield short strokes at the edges of each row, where the chunks of a sparse A end."""
-        step, height = self.grid.ruled, self.size.height
-        columns = range(step, self.grid.width, step) if step else ()
-        edges = [(top + y * height + start) for y in range(self.grid.height) for start in (0, height - STROKE)]
-        if columns:
-            strokes = ((left + column * self.size.width, y, STROKE) for column in columns for y in edges)
-            yield svg.strokes(strokes, classes="block")
 
     def _level_width(self, level: HeadingLevel) -> int:
         """Width of a column of row headings."""

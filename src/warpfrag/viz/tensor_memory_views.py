@@ -2,9 +2,8 @@
 
 128 lanes by up to 512 columns are too many cells to read, and most of them follow from their neighbours. So a cell of a
 map of tensor memory is a region: lanes and columns over which an operand counts on without a jump, at most a warp's 32
-lanes high. It names the rows and columns of the matrix that the region holds. The matrix view shows single elements. A
-load is shown by the registers of each thread of a warp: columns of tensor memory, or elements of an operand that is
-loaded `through` it.
+lanes high. It names the rows and columns of the matrix that the region holds. A load is shown by the registers of each
+thread of a warp: columns of tensor memory, or elements of an operand that is loaded `through` it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import NamedTuple
 from warpfrag.errors import InvalidOperand, check_index
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.isa.tmem_layouts import copies_in_words, is_half, placement, scaled_lines
-from warpfrag.layout.coordinates import LANES, Place
+from warpfrag.layout.coordinates import LANES
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand, OperandBase
@@ -32,11 +31,9 @@ from warpfrag.viz.grids import (
     HeadingLevel,
     HeadingMark,
     Range,
-    bit_words,
     labels,
     range_text,
     single_blocks,
-    ticks,
 )
 from warpfrag.viz.palette import COLOURS
 from warpfrag.viz.views import FigureRequest, View
@@ -45,7 +42,6 @@ ACROSS = 4  # regions side by side, if the columns can be grouped so
 LONG_NAMES = 8  # up to this many regions side by side have words beside their numbers
 FLAT = 2  # up to this many have their words in one line
 COLOURS_KEY = ColourKey("one colour for each part of the matrix; copies of a part have the same colour", ())
-MAX_ROWS, MAX_COLS = 32, 16  # single elements that are shown by default
 HALF_LANES = 16
 WARPS = 4
 MAX_COLUMNS = 32  # columns of a load that are shown by default
@@ -102,11 +98,6 @@ class TensorMemoryMap:
             group *= step.radix
         first = self.layout.steps("column")[:1]
         return group if first and not getattr(first[0].moves, self.down) else 1
-
-    @cached_property
-    def extents(self) -> dict[str, int]:
-        """The extent of each coordinate in the matrix, without the padding of scale factors."""
-        return {**self.layout.outs, self.down: len(self.lines)}
 
     @cached_property
     def lines(self) -> dict[int, int]:
@@ -227,51 +218,6 @@ def _map_cell(tensor: TensorMemoryMap, region: TensorRegion, *, is_long: bool) -
     )
 
 
-def element_grid(tensor: TensorMemoryMap, cut: Cut) -> tuple[FigureGrid, bool]:
-    """Return single elements with the lane and column of each, and whether the default cut left some out."""
-    layout = tensor.layout
-    *outer, down, across = layout.dims
-    (rows, is_cut_down), (cols, is_cut_across) = (
-        _visible(cut, name, tensor.extents[dim], limit)
-        for name, dim, limit in (("rows", down, MAX_ROWS), ("cols", across, MAX_COLS))
-    )
-    part, _ = cut.within("parts", layout.outs[outer[0]] if outer else 1)
-    inverse = {line: index for index, line in tensor.lines.items()}
-    cells = []
-    for row in range(rows[0], rows[1] + 1):
-        for col in range(cols[0], cols[1] + 1):
-            at = {down: row, across: col}
-            in_layout = at | {tensor.down: inverse[at[tensor.down]]} | dict.fromkeys(outer, part)
-            cells.append(_element_cell(tensor, at, layout.where(**in_layout), (row - rows[0], col - cols[0])))
-    choice = f", {outer[0]} {part}" if outer else ""
-    title = f"{tensor.name} ({tensor.extents[down]} x {tensor.extents[across]}){choice}"
-    words = "lanes of tensor memory, a hue for each four; the same in each 32"
-    key = ColourKey(words, tuple(f"L{lane}" for lane in range(LANES)))
-    levels = (ticks(down, *rows),), (ticks(across, *cols),)
-    grid = FigureGrid(tensor.operand.role, title, LANES, *levels, tuple(cells), single_blocks(cells), key=key)
-    return grid, is_cut_down or is_cut_across
-
-
-def _visible(cut: Cut, name: str, extent: int, limit: int) -> tuple[Range, bool]:
-    """Return the requested range, or the first few; and whether the default leaves some out."""
-    first, last = cut.within(name, extent)
-    is_open = getattr(cut, name) is None
-    return (first, min(last, limit - 1) if is_open else last), is_open and last >= limit
-
-
-def _element_cell(tensor: TensorMemoryMap, at: dict[str, int], places: list[Place], yx: tuple[int, int]) -> FigureCell:
-    operand, first = tensor.operand, places[0]
-    bits = f"[{bit_words(operand, first.slot)}]" if tensor.layout.slots > 1 else ""
-    is_pair = "block" in tensor.layout.ins
-    holders = [
-        f"{f'block {place.block} ' if is_pair else ''}lane {place.tlane} column {place.column}{bits}"
-        for place in places
-    ]
-    tip = f"{operand.role.upper()}[{','.join(map(str, at.values()))}] {'; copy '.join(holders)}"
-    lines = (f"{f'b{first.block} ' if is_pair else ''}L{first.tlane}:", f"c{first.column}{bits}")
-    return FigureCell(*yx, tuple(at.items()), first.tlane % LANES, lines, tip, first.column, str(first.slot))
-
-
 # ---- figures
 
 
@@ -303,7 +249,7 @@ def tensor_drawing(
 
 def _check_view(view: View | None, views: tuple[str, ...], figure: str) -> None:
     if view is not None and view not in views:
-        raise InvalidOperand(f"{figure} has the views {' and '.join(views)}, not {view}")
+        raise InvalidOperand(f"{figure} has the view{'s' * (len(views) > 1)} {' and '.join(views)}, not {view}")
 
 
 def _reject_load(request: FigureRequest, figure: str) -> None:
@@ -335,20 +281,14 @@ def _all_maps(instruction: Instruction, form: TensorForm, view: View | None, req
 
 
 def _operand_map(operand: OperandBase, form: TensorForm, view: View | None, request: FigureRequest) -> Contents:
-    """Return the memory of one operand, or single elements."""
-    _check_view(view, ("memory", "matrix"), f"{operand.description} in tensor memory")
+    """Return the memory of one operand."""
+    _check_view(view, ("memory",), f"{operand.description} in tensor memory")
     _reject_load(request, operand.description)
+    request.cut.reject("a map of tensor memory")
     tensor = TensorMemoryMap(operand, form)
     name = f"Operand {tensor.name}" if len(operand.role) == 1 else tensor.name
-    notes = [*_map_notes(tensor)]
-    if view == "matrix":
-        grid, is_cut = element_grid(tensor, request.cut)
-        notes.append("A cell names the lane (L) and the column (c) of tensor memory.")
-        if is_cut:
-            notes.append(f"At most {MAX_ROWS} x {MAX_COLS} elements are shown at once: rows and cols have others.")
-        return f"{name}, {form.shape}", notes, [grid]
-    request.cut.reject("a map of tensor memory")
-    return f"{name} in tensor memory, {form.shape}", notes, map_grids(tensor, request.options.block)
+    title = f"{name} in tensor memory, {form.shape}"
+    return title, [*_map_notes(tensor)], map_grids(tensor, request.options.block)
 
 
 def _map_notes(tensor: TensorMemoryMap) -> Iterator[str]:
@@ -384,7 +324,7 @@ def _registers(instruction: Instruction, operand: OperandBase, view: View | None
         fixed["block"], of_block = block, f" of block {block}"
     of_warp = _of_warp(held, fixed)
     is_access = "tlane" in of_warp.layout.dims
-    notes = [*_load_notes(of_warp, str(load), warp, request, is_access=is_access)]
+    notes = [*_load_notes(of_warp, str(load), warp, request)]
     if view == "warp":
         request.cut.reject("the warp view")
         grids = [replace(warp_grid(of_warp), title=f"The registers of warp {warp}")]
@@ -429,18 +369,12 @@ def _held_part(operand: Operand, cut: Cut) -> tuple[Cut, bool]:
     return visible, cut.cols is None and last < max(cols)
 
 
-def _load_notes(operand: Operand, load: str, warp: int, request: FigureRequest, *, is_access: bool) -> Iterator[str]:
-    """Yield the load, its address, its warp, and the names of the registers."""
-    options, layout = request.options, operand.layout
-    registers = f"{operand.regs} register{'s' * (operand.regs > 1)}"
+def _load_notes(operand: Operand, load: str, warp: int, request: FigureRequest) -> Iterator[str]:
+    """Yield the load, its address, and the lanes of its warp."""
+    options, count = request.options, operand.regs
+    address = f"column {options.column}, base lane {options.base_lane}"
+    yield f"{load}, {address}: {count} register{'s' * (count > 1)} per thread."
+    if operand.slots > 1 and "tlane" in operand.layout.dims:
+        yield "A register has the lower halves of two columns."
     first = LANES * warp + options.base_lane
-    if is_access:
-        names = f"{operand.role}0..{operand.role}{operand.regs * operand.slots - 1}"
-        halves = " A register has the lower halves of two columns." if operand.slots > 1 else ""
-        yield f"{registers} per thread: {names}.{halves}"
-        rows = {getattr(layout.at(**place._asdict()), layout.dims[-2]) for place in layout.places()}
-        reach = f"lanes {first} to {first + (HALF_LANES if len(rows) <= HALF_LANES else LANES) - 1}"
-    else:
-        yield f"{load}, column {options.column}, base lane {options.base_lane}: {registers} per thread."
-        reach = f"lanes from {first} on"
-    yield f"Warp {warp} of four reaches {reach} of tensor memory; each further warp 32 lanes further."
+    yield f"Warp {warp} of four reaches lanes from {first} on; each further warp 32 lanes further."

@@ -39,7 +39,6 @@ class Pointer:
 
     array: Array
     offset: int = 0
-    strict: bool = False
 
     def __add__(self, elements: int) -> Pointer:
         """The pointer some elements further on."""
@@ -73,11 +72,10 @@ def _whole(elements: object) -> int:
     return check_integer(elements, "a pointer moves by an integer number of elements")
 
 
-def ptr(memory: object, *, strict: bool = False) -> Pointer:
+def ptr(memory: object) -> Pointer:
     """A pointer to the first element of a numpy array or of any buffer; add elements to move it.
 
-    Loads and stores want it aligned to 256 bits, counted from the start of the allocation; `strict=True` counts from
-    address 0 instead, for memory that a GPU will really see.
+    Loads and stores want it aligned to 256 bits, counted from the start of the allocation.
 
         >>> import numpy as np
         >>> from warpfrag import wmma
@@ -85,7 +83,7 @@ def ptr(memory: object, *, strict: bool = False) -> Pointer:
         <pointer to element 16 of float16[32, 64]>
     """
     if isinstance(memory, Pointer):
-        return replace(memory, strict=memory.strict or strict)
+        return memory
     array = memory if isinstance(memory, np.ndarray) else _from_buffer(memory)
     steps = [step for step, extent in zip(array.strides, array.shape, strict=True) if extent > 1]
     if any(step < 0 for step in steps) or (steps and min(steps) != array.itemsize):
@@ -93,7 +91,7 @@ def ptr(memory: object, *, strict: bool = False) -> Pointer:
             f"memory: expected elements that are neighbours along one axis, got strides {array.strides} of "
             f"{array.itemsize}-byte elements; a pointer has no strides"
         )
-    return Pointer(array, 0, strict)
+    return Pointer(array)
 
 
 def _from_buffer(memory: object) -> NDArray[Any]:
@@ -143,7 +141,12 @@ class Tile:
         """The bytes of the tile, [lines, bytes per line]: a window on the memory. The guide's rules are checked."""
         self._check_ldm(what)
         allocation, start, stop = self.pointer.memory()
-        self._check_alignment(what, allocation.ctypes.data if self.pointer.strict else 0, start)
+        past = start % (POINTER_BITS // 8)
+        if past:
+            raise InvalidOperand(
+                f"{what}: the pointer must be aligned to {POINTER_BITS} bits; {self.pointer!r} is at byte {start} of "
+                f"its allocation, {past} bytes past a multiple of {POINTER_BITS // 8}"
+            )
         line, step = self.extent * self.bits // 8, self.ldm * self.bits // 8
         needed = (self.lines - 1) * step + line
         if start + needed > stop:
@@ -164,15 +167,6 @@ class Tile:
         if self.ldm < self.extent:
             raise InvalidOperand(
                 f"{what}: ldm must be at least {self.extent}, the elements in one line of the tile; got {self.ldm}"
-            )
-
-    def _check_alignment(self, what: str, origin: int, start: int) -> None:
-        past = (origin + start) % (POINTER_BITS // 8)
-        if past:
-            place = f"address {origin + start:#x}" if self.pointer.strict else f"byte {start} of its allocation"
-            raise InvalidOperand(
-                f"{what}: the pointer must be aligned to {POINTER_BITS} bits; {self.pointer!r} is at {place}, "
-                f"{past} bytes past a multiple of {POINTER_BITS // 8}"
             )
 
 
