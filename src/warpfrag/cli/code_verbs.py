@@ -111,7 +111,7 @@ def test_vectors(
 ) -> Answer[TestVectorFacts]:
     """Write test vectors that expose layout mistakes: operand registers and the expected result registers.
 
-    For tcgen05 they are the contents of shared and tensor memory, and descriptors of every order and swizzle.
+    For tcgen05 they are the contents of shared and tensor memory, with descriptors.
 
     Each group says which mistakes it catches.
 
@@ -175,14 +175,13 @@ def emit(
     """Write code around instructions: a CUDA C++ header, or a PTX module.
 
     For a multiplication: the inline-PTX wrapper, and functions that move each operand between memory and registers,
-    also by ldmatrix and stmatrix if the layout allows it. The header may be included in any number of files. PTX always
-    has kernels: one tile from memory to memory, and raw registers to raw registers. Without --arch the code compiles
-    wherever the instructions are legal.
+    also by ldmatrix and stmatrix if the layout allows it. The header may be included in any number of files. PTX has
+    kernels from registers to registers. Without --arch the code compiles wherever the instructions are legal.
 
     Options:
         lang: The language.
         arch: Reject an instruction that this architecture does not accept; use all of its features.
-        kernels: CUDA C++: kernels too, for a file that is compiled, not included.
+        kernels: CUDA C++: kernels too, from memory to memory, for a file that is compiled, not included.
         output: Write the code to a file.
     """
     from warpfrag.codegen.emit import emit as emit_code

@@ -60,9 +60,7 @@ def _orders(noun: str, numbers: tuple[int, ...]) -> Iterator[WrongOrder]:
             text = f"{noun}s {numbers[first]} and {numbers[second]} swapped"
             yield WrongOrder(text, _swapped(count, first, second), count > MANY)
     if (noun, count) == ("lane", LANES):
-        text = "groupID and threadID_in_group swapped"
-        yield WrongOrder(text, [n % 4 * 8 + n // 4 for n in every])
-        yield WrongOrder(f"{text}, the other way", [n % 8 * 4 + n // 8 for n in every])
+        yield WrongOrder("groupID and threadID_in_group swapped", [n % 4 * 8 + n // 4 for n in every])
     yield WrongOrder(f"{noun}s reversed", [*reversed(every)], count <= FEW)
     if count <= FEW:
         for order in permutations(every):
