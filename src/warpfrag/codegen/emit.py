@@ -28,7 +28,7 @@ from warpfrag.codegen.cuda_functions import (
     wmma_move_functions,
 )
 from warpfrag.codegen.cuda_kernels import COMMON, mma_kernels, wgmma_kernels, wmma_kernels
-from warpfrag.codegen.languages import LANGUAGES, check_language
+from warpfrag.codegen.languages import check_language
 from warpfrag.codegen.plan_code import emit_plan
 from warpfrag.codegen.ptx_builder import module_header
 from warpfrag.codegen.ptx_kernels import declarations, raw_kernel, raw_kernels, wgmma_raw_kernel
@@ -42,8 +42,6 @@ from warpfrag.plans.relayout import Relayout
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.registry import get
 from warpfrag.tensorcore.wgmma_call import Variant
-
-__all__ = ["LANGUAGES", "emit"]
 
 
 def _no_kernels(_instruction: Instruction, _targets: Sequence[str]) -> list[str]:
@@ -218,8 +216,10 @@ def raw_module(kernels: Sequence[tuple[Instruction, Immediates | Variant]], targ
     instructions = [instruction for instruction, _ in kernels]
     lines = ptx_header(instructions, common_target(instructions, target))
     for instruction, fixed in kernels:
-        is_variant = isinstance(fixed, Variant)
-        lines += wgmma_raw_kernel(instruction, fixed) if is_variant else raw_kernel(instruction, fixed)
+        if isinstance(fixed, Variant):
+            lines += wgmma_raw_kernel(instruction, fixed)
+        else:
+            lines += raw_kernel(instruction, fixed)
     return "\n".join(lines)
 
 

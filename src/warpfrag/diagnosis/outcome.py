@@ -154,7 +154,7 @@ class SuspectProduct:
         stack = np.stack([mistake.change(words) for mistake in mistakes])
         if role == "metadata":
             fields = self.instruction.metadata.unpack(stack, **part_of(self.choice, role))
-            legal = np.isin(fields, [*self.pattern.columns]).reshape(len(stack), -1).all(axis=1)
-            mistakes = [mistake for mistake, is_legal in zip(mistakes, legal, strict=True) if is_legal]
+            legal = np.flatnonzero(np.isin(fields, [*self.pattern.columns]).reshape(len(stack), -1).all(axis=1))
+            mistakes = [mistakes[int(index)] for index in legal]
             stack = stack[legal]
         return [*mistakes], *self.read(role, stack)

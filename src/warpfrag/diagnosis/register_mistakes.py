@@ -118,8 +118,8 @@ def register_orders(operand: Operand) -> Iterator[Mistake]:
         change = methodcaller("take", whole[full].reshape(-1), axis=-1)
         yield Mistake("registers", operand.role, text, change, rare=rare)
     for reg in first if len(first) > 1 else ():
-        change = partial(_drop, index=slice(reg * width, (reg + 1) * width), axis=-1)
-        yield Mistake("registers", operand.role, f"register {reg} not filled", change, rare=True)
+        drop = partial(_drop, index=slice(reg * width, (reg + 1) * width), axis=-1)
+        yield Mistake("registers", operand.role, f"register {reg} not filled", drop, rare=True)
 
 
 def _first_registers(operand: OperandBase) -> list[int]:
