@@ -16,18 +16,12 @@ data = "finite"
 """
 
 
-def test_a_figure_is_written(run, tmp_path, monkeypatch):
+def test_every_case_has_figures_or_a_refusal(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("sweep.toml").write_text(PLAN, encoding="utf-8")
-    answer = run("sweep", "sweep.toml", "--plot", "sweep.svg")
     cases = run("sweep", "sweep.toml", "--json").json["cases"]
 
-    assert answer.code == 0
-    assert answer.out.endswith("wrote sweep.svg\n")
     assert len(cases) == 6
     computed = [case["figures"]["errors"] for case in cases if case["figures"] is not None]
     assert all(bool(case["refusal"]) == (case["figures"] is None) for case in cases)
     assert 2 <= len(cases) - len(computed) <= 4
-    figure = Path("sweep.svg").read_text(encoding="utf-8")
-    assert figure.count("<rect") == 1 + sum(errors["rms_to_rms"] > 0 for errors in computed)
-    assert "Root mean square error" in figure

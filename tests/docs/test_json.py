@@ -11,10 +11,8 @@ from jsonschema import Draft202012Validator
 
 import warpfrag as wf
 from warpfrag.cli import VERBS, main
-from warpfrag.cli.installation_verbs import OpenPoints
 from warpfrag.cli.support.output import print_json
 from warpfrag.hardware import cublas_survey
-from warpfrag.hardware.open_points import Settled
 from warpfrag.hardware.verification import KernelResult, Mismatch, Report
 
 ROOT = Path(__file__).parents[2]
@@ -189,13 +187,6 @@ def test_a_comparison_with_a_gpu_is_as_the_schema_says(capsys):
     answer = json.loads(capsys.readouterr().out)
 
     assert schema_errors(answer, "verify") == []
-
-
-def test_open_points_are_as_the_schema_says(capsys):
-    answers = [Settled("a", "which?", "this", 4, 3, "first at lane 0"), Settled("b", "how?", "so", skip_reason="no")]
-    print_json("verify", OpenPoints(answers))
-
-    assert schema_errors(json.loads(capsys.readouterr().out), "verify") == []
 
 
 def test_a_survey_is_as_the_schema_says(capsys, monkeypatch, tmp_path):

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from ptx.tensor_kernels import kernel, run
+from ptx.tensor_kernels import kernel, probe_module, run, vector, whole
 from warpfrag import ptx
-from warpfrag.codegen.tcgen05_code import probe_module, vector, whole
 from warpfrag.tensorcore.tensor_images import image_columns, shared_parts
 
 pytestmark = pytest.mark.one_engine  # checks of tensor memory run in the interpreter, whichever engine is asked for

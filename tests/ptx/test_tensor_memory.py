@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from ptx.tensor_kernels import kernel, run
+from ptx.tensor_kernels import kernel, run, vector
 from warpfrag import ptx
-from warpfrag.codegen.tcgen05_code import vector
 from warpfrag.smem.instruction_descriptor import ZeroColumnMask
 from warpfrag.tensorcore.execute_tcgen05 import resized
 from warpfrag.tensorcore.tensor_images import image_columns, shared_parts

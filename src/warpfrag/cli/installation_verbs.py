@@ -13,7 +13,6 @@ from warpfrag.cli.support.output import NO, ProgressLine, echo, print_notes, pri
 from warpfrag.cli.support.verbs import Answer, Param, integer, verb
 from warpfrag.errors import NoGpu, WarpfragError, quote
 from warpfrag.files import check_writable, write_atomically
-from warpfrag.hardware.open_points import Settled
 from warpfrag.hardware.verification import KernelResult, Report
 from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import Family
@@ -216,18 +215,11 @@ def _differing_images(case: TensorCase, arch: str) -> int:
     return sum(not np.array_equal(run_images(form, image, arch), d) for image, d in zip(images, case.d, strict=True))
 
 
-class OpenPoints(NamedTuple):
-    """The GPU's answers to the open tcgen05 questions."""
-
-    points: list[Settled]
-
-
 @verb(
     "warpfrag verify                                       # everything this GPU can run, 1000 cases each",
     "warpfrag verify mma.m16n8k16.f32.f16.f16.f32 --cases 100000",
     "warpfrag verify --only wgmma --cases 60               # all whose name contains it",
     "warpfrag verify --capture my_gpu.npz --report my_gpu.md   # evidence to contribute",
-    "warpfrag verify --open-points --capture points.npz    # on a B200: the open tcgen05 questions",
 )
 def verify(
     instructions: tuple[InstructionName, ...] = (),
@@ -238,8 +230,7 @@ def verify(
     device: Annotated[int, Param("N", integer(0, 1000))] = 0,
     capture: File | None = None,
     report: File | None = None,
-    open_points: bool = False,
-) -> Answer[Report] | Answer[OpenPoints]:
+) -> Answer[Report]:
     """Run instructions on the GPU of this machine and compare every code with warpfrag's prediction.
 
     Exit status 0 if every code is equal, 1 if one differs or was not compared, 2 if there is no GPU.
@@ -250,16 +241,11 @@ def verify(
         device: The GPU.
         capture: Write operands and results, for `warpfrag check`.
         report: Write the report as Markdown.
-        open_points: Run only the open tcgen05 questions.
     """
     from warpfrag.hardware.verification import verify as compare
 
     for path in filter(None, (capture, report)):
         check_writable(path)  # before the GPU has worked for it
-    if open_points:
-        if instructions or only or report:
-            raise click.UsageError("--open-points runs a fixed list: it takes --device, --capture and --json alone")
-        return _settle(device, capture)
     try:
         with ProgressLine(lines=True) as line:
             verification = compare(
@@ -285,25 +271,6 @@ def verify(
         echo(verification.summary())
 
     return Answer(verification, show, 0 if verification.equal else NO)
-
-
-def _settle(device: int, capture: str | None) -> Answer[OpenPoints]:
-    """Run every open question on the GPU."""
-    from warpfrag.hardware.open_points import settle
-
-    with ProgressLine(lines=True) as line:
-        answers = settle(
-            device=device,
-            capture=capture,
-            progress=lambda done, total, answer: line.show(done, total, str(answer)),
-        )
-
-    def show() -> None:
-        for answer in answers:
-            echo(f"{answer.question}\n  {answer}")
-
-    is_settled = all(answer.words == answer.equal and not answer.skip_reason for answer in answers)
-    return Answer(OpenPoints(list(answers)), show, 0 if is_settled else NO)
 
 
 def _result_text(result: KernelResult) -> str:

@@ -14,12 +14,10 @@ import click
 from warpfrag.cli.support.arguments import File
 from warpfrag.cli.support.output import ProgressLine, echo, echo_error, print_notes, print_table
 from warpfrag.cli.support.verbs import Answer, Param, integer, verb
-from warpfrag.errors import FileError, InvalidOperand, NoGpu, SchedulerError, StoreWarning
-from warpfrag.files import check_writable, write_atomically
+from warpfrag.errors import FileError, NoGpu, SchedulerError, StoreWarning
 from warpfrag.sweep import Case, Outcome, SweepPlan
 
 FIGURES = ("largest_ulps", "rms_ulps", "mean_ulps", "rms_relative", "rms_to_magnitude", "rms_to_rms")
-PLOTTED = "rms_to_rms"
 
 
 class SurveyFacts(NamedTuple):
@@ -84,7 +82,6 @@ class SweepFacts(NamedTuple):
 @verb(
     "warpfrag sweep sweep.toml                                   # writes sweep.zarr; the same command resumes",
     "warpfrag sweep sweep.toml --workers 8 -o results.zarr       # on eight processes of this machine",
-    "warpfrag sweep sweep.toml --plot sweep.svg                  # a figure of its results",
     "warpfrag sweep sweep.toml --verify                          # reads all blocks, and repairs damaged ones",
     "warpfrag sweep sweep.toml --scheduler tcp://10.0.0.1:8786   # on the workers of a Dask scheduler",
 )
@@ -95,7 +92,6 @@ def sweep(
     workers: Annotated[int, Param("N", integer(1, 1024))] | None = None,
     verify: bool = False,
     output: File | None = None,
-    plot: File | None = None,
 ) -> Answer[SweepFacts]:
     """Compute every GEMM of a TOML file, block by block, and compare it with the exact one.
 
@@ -108,7 +104,6 @@ def sweep(
         workers: Number of processes on this machine; default: only this one.
         verify: Read every existing block, and compare it with its checksum.
         output: The Zarr store; default: FILE.zarr.
-        plot: Write a figure of the errors of all cases to this file, as SVG.
     """
     from warpfrag.sweep import SweepPlan
     from warpfrag.sweep import sweep as run_sweep
@@ -116,8 +111,6 @@ def sweep(
     if scheduler is not None and workers is not None:
         raise click.UsageError("give --scheduler, whose workers already run, or --workers, which are started; not both")
     plan = SweepPlan.read(file)
-    if plot is not None:
-        check_writable(plot)
     store = str(Path(file).with_suffix(".zarr")) if output is None else output
     with ProgressLine(lines=True) as line:
         progress = CaseProgress(line)
@@ -132,15 +125,11 @@ def sweep(
             raise
         except (NoGpu, FileError, SchedulerError) as error:
             raise type(error)(f"{error}{progress.kept(store)}") from None
-    if plot is not None:
-        write_atomically(plot, _plot(plan, outcomes).encode())
 
     def show() -> None:
         _print_outcomes(plan, outcomes)
         summary = f"computed {progress.computed} blocks" if progress.computed else "nothing was left to compute"
         echo(f"{summary}; everything is in {store}")
-        if plot is not None:
-            echo(f"wrote {plot}")
 
     return Answer(SweepFacts(store, plan.digest, progress.computed, outcomes), show)
 
@@ -149,21 +138,6 @@ def _names(plan: SweepPlan, outcomes: list[Outcome]) -> tuple[list[str], list[st
     """Return the keys of a case, and those that vary in this plan."""
     names = [field.name for field in fields(outcomes[0].case)]
     return names, [name for name in names if len(getattr(plan, name)) > 1]
-
-
-def _plot(plan: SweepPlan, outcomes: list[Outcome]) -> str:
-    """Return a bar chart of the relative root mean square error of each case."""
-    from warpfrag.viz.plots import bar_plot
-
-    _, varying = _names(plan, outcomes)
-    bars = [
-        (f"{outcome.name}: {', '.join(outcome.case.texts(*varying))}".rstrip(": "), outcome.figures["errors"][PLOTTED])
-        for outcome in outcomes
-        if outcome.figures is not None and outcome.figures["errors"] is not None
-    ]
-    if not bars:
-        raise InvalidOperand("no case of this sweep has errors to plot")
-    return bar_plot("Root mean square error / root mean square of the results", bars).svg
 
 
 @contextmanager

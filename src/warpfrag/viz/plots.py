@@ -74,32 +74,6 @@ def _plot(title: str, body: Sequence[str], width: int, height: int, text: str) -
     return Plot(title, write, text)
 
 
-def bar_plot(title: str, bars: Sequence[tuple[str, float]]) -> Plot:
-    """Return a horizontal bar for each case, on a logarithmic axis; a case without errors has no bar."""
-    sizes = [size for _, size in bars if size > 0] or [1.0]
-    low, high = math.floor(math.log10(min(sizes))), math.ceil(math.log10(max(sizes)))
-    low, high = min(low, high - 1), max(high, low + 1)
-    left, top = 2 * MARGIN + max(len(label) for label, _ in bars) * CHARACTER, MARGIN + 34
-
-    def across(size: float) -> float:
-        return left + (math.log10(size) - low) / (high - low) * PLOT_WIDTH
-
-    body = []
-    y = top + LINE_HEIGHT
-    for label, size in bars:
-        body.append(svg.text(label, x=left - 8, y=y, classes="end"))
-        if size > 0:
-            body.append(svg.rect(x=left, y=y - 11, width=max(across(size) - left, 1), height=13, classes="bar s0"))
-        body.append(svg.text(f"{size:.3g}", x=(across(size) if size > 0 else left) + 6, y=y, classes="note"))
-        y += LINE_HEIGHT
-    body.append(svg.element("path", {"class": "axis", "d": f"M{left} {top}V{y - 8}H{left + PLOT_WIDTH}"}))
-    body += [
-        svg.text(f"1e{power}", x=across(10.0**power), y=y + 10, classes="middle tick")
-        for power in range(low, high + 1, max(1, (high - low) // 5))
-    ]
-    return _plot(title, body, left + PLOT_WIDTH + 90, y + MARGIN + 10, title)
-
-
 def _frame(x: int, y: int, heading: str, across: str) -> list[str]:
     left, bottom = x + LEFT, y + ABOVE + PLOT_HEIGHT
     return [
