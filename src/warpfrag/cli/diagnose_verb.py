@@ -11,7 +11,7 @@ from warpfrag.cli.descriptor_verb import read_word
 from warpfrag.cli.support.arguments import Arch, File, InstructionName, RoundingName
 from warpfrag.cli.support.matrix_files import codes_of, read_source
 from warpfrag.cli.support.output import DONE, NO, echo, wrapped
-from warpfrag.cli.support.register_dumps import dump_of, parse_warps, single_warp, warps_of_group
+from warpfrag.cli.support.register_dumps import read_registers
 from warpfrag.cli.support.verbs import Answer, Param, facts_of, integer, verb
 from warpfrag.diagnosis.diagnose import Agreement, Diagnosis, Finding
 from warpfrag.errors import InvalidOperand
@@ -336,14 +336,8 @@ def _matrix(registers: OperandBase, shape: tuple[int, ...], path: str, rounding:
 
 def _observed(registers: OperandBase, dump: Dump) -> NDArray[Any]:
     """Return the observed registers, from an array or a dump. Metadata and scale factors have one word per lane."""
-    import numpy as np
-
     source = read_source(dump.file)
     if source.is_array:
         return source.array()
-    warps = parse_warps(source.text(), dump_of(registers, dump.by))
-    if len(registers.threads) > 1:
-        words = np.array(warps_of_group(warps, dump.warp, registers.threads[0], registers.description), np.uint32)
-    else:
-        words = np.array(single_warp(warps, dump.warp), np.uint32)
+    words = read_registers(source.text(), registers, dump.by, dump.warp)
     return words[..., 0] if registers.role in SELECTED_BY else words

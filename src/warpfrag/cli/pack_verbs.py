@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from warpfrag.cli.support.arguments import Arch, ElementChoice, File, InstructionName, OperandName, RoundingName
 from warpfrag.cli.support.matrix_files import code_text, exact_text, matrix_lines, read_codes, read_source, short_text
 from warpfrag.cli.support.operand_view import OperandView, operand_view
 from warpfrag.cli.support.output import echo
-from warpfrag.cli.support.register_dumps import (
-    dump_lines,
-    dump_of,
-    parse_warps,
-    read_tensor_dump,
-    single_warp,
-    tensor_lines,
-    warps_of_group,
-)
+from warpfrag.cli.support.register_dumps import dump_lines, dump_of, read_registers
 from warpfrag.cli.support.verbs import Answer, Param, integer, verb
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.number_formats import Rounding
@@ -26,6 +18,7 @@ from warpfrag.tensorcore.operand import Metadata, Scale
 from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -88,22 +81,11 @@ def pack(
     view = operand_view(get(instruction, arch), operand)
     next(view.chosen(choice))  # rejects an option that is not for this operand
     packed = _pack(view, file, choice, raw=raw, rounding=rounding, full=full)
-    is_in_tensor_memory = view.matrix_registers.storage in ("tensor", "either")
-    words = packed.tolist() if is_in_tensor_memory else packed.reshape(*view.matrix_registers.threads, -1).tolist()
-
-    def show() -> None:
-        if is_in_tensor_memory:
-            lines = list(tensor_lines(packed))
-        elif "warp" in view.threads:
-            lines = [
-                f"warp {w} lane {n}: {line}" for w, rows in enumerate(words) for n, line in enumerate(dump_lines(rows))
-            ]
-        else:
-            lines = dump_lines(words)
-        for line in lines:
-            echo(line)
-
-    return Answer(PackedRegisters(view.instruction.name, view.name, words), show)
+    group = dump_of(view.matrix_registers).group
+    words = packed if group == "block" else packed.reshape(*view.matrix_registers.threads, -1)
+    lines = dump_lines(words, group if group == "block" or "warp" in view.threads else "")
+    facts = PackedRegisters(view.instruction.name, view.name, words.tolist())
+    return Answer(facts, lambda: echo("\n".join(lines)))
 
 
 def _pack(
@@ -171,9 +153,9 @@ def unpack(
     view = operand_view(get(instruction, arch), operand)
     next(view.chosen(choice))  # rejects an option that is not for this operand
     registers = view.matrix_registers
-    rows = _rows(view, file, by, warp)
+    words = read_registers(read_source(file).text(), registers, by, warp, batch=True)
     is_raw = raw or registers.format.kind == "bits" or isinstance(registers, Metadata)
-    matrix = _unpack(view, rows, choice, raw=is_raw, strict=strict)
+    matrix = _unpack(view, words, choice, raw=is_raw, strict=strict)
 
     def show() -> None:
         write: Callable[[float], str] = exact_text if exact else short_text(matrix.dtype)
@@ -181,33 +163,18 @@ def unpack(
             write = "0b{:04b}".format
         elif is_raw:
             write = partial(code_text, number_format=registers.format)
-        for line in matrix_lines(matrix, write):
-            echo(line)
+        echo("\n".join(matrix_lines(matrix, write)))
 
     values = matrix if is_raw or not registers.format.is_float else matrix.astype(float)  # ml_dtypes become floats
     return Answer(UnpackedMatrix(view.instruction.name, view.name, is_raw, values.tolist()), show)
 
 
-def _rows(view: OperandView, file: str, by: str | None, warp: int | None) -> list[list[int]] | list[list[list[int]]]:
-    """Return the words of a dump: by lane, for several warps one after the other, or of tensor memory."""
-    registers, text = view.matrix_registers, read_source(file).text()
-    if registers.storage in ("tensor", "either"):
-        return cast("list[list[int]]", read_tensor_dump(text, registers.threads).tolist())
-    warps = parse_warps(text, dump_of(registers, by))
-    if "warp" in view.threads:
-        return warps_of_group(warps, warp, view.layout.ins["warp"], f"{view.name} of {view.instruction}")
-    return single_warp(warps, warp) if warp is not None or len(warps) == 1 else [*warps.values()]
-
-
 def _unpack(
-    view: OperandView, rows: list[list[int]] | list[list[list[int]]], choice: ElementChoice, *, raw: bool, strict: bool
+    view: OperandView, words: NDArray[np.uint32], choice: ElementChoice, *, raw: bool, strict: bool
 ) -> NDArray[Any]:
     """Return the matrix, of codes if raw; those of several warps are a batch."""
-    import numpy as np
-
     from warpfrag.tensorcore.tensor_operand import TensorMetadata, TensorScale
 
-    words = np.array(rows, np.uint32)
     registers, chosen = view.matrix_registers, _chosen(view, choice)
     if isinstance(registers, TensorMetadata):
         return registers.unpack(words, **chosen)
