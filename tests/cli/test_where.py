@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 import warpfrag as wf
@@ -126,48 +125,7 @@ def test_ordered_metadata_leaves_fewer_places(run):
     assert [(entry["slot"], entry["codes"]) for entry in found] == [(0, ["0100", "1000", "1100"])]
 
 
-@pytest.fixture
-def codes_file(tmp_path):
-    """Metadata codes 1001: of four columns, 1 and 2 are stored."""
-    path = tmp_path / "codes.txt"
-    path.write_text("\n".join(["0b1001 " * 8] * 16), encoding="utf-8")
-    return path
-
-
-def test_with_codes_a_logical_column_is_found_exactly(run, codes_file):
-    found = holders(run("where", SPARSE, "a", 9, 13, "--codes", codes_file, "--json"))
-    expected = wf.get(SPARSE).a.where(row=9, col=13, codes=np.full((16, 8), 0b1001))
-
-    assert [(entry["lane"], entry["reg"], entry["slot"]) for entry in found] == expected
-    assert len(expected) == 1
-
-
-def test_with_codes_the_logical_column_is_the_one_asked_for(run, codes_file):
-    answer = run("where", SPARSE, "a", 9, 13, "--codes", codes_file)
-    (found,) = holders(run("where", SPARSE, "a", 9, 13, "--codes", codes_file, "--json"))
-
-    assert answer.lines[2].split()[-1] == "13"
-    assert (found["logical_first"], found["logical_last"]) == (13, 13)
-    assert run("where", SPARSE, "a", 9, 13, "--logical").lines[2].split()[7] == "12..15"
-
-
-def test_with_codes_an_element_that_is_not_stored_is_said_to_be_zero(run, codes_file):
-    answer = run("where", SPARSE, "a", 9, 12, "--codes", codes_file)
-
-    assert answer.code == 0
-    assert answer.lines[1] == "A[9, 12] is not stored: under these codes it is zero"
-
-
-def test_logical_columns_are_checked(refused, codes_file):
+def test_logical_columns_are_checked(refused):
     assert refused("where", SPARSE, "a", 9, 32, "--logical") == "col is 0..31, got 32"
     assert refused("where", SPARSE, "a", 9, "--logical").startswith("expected row and col")
-    assert "are for A of a sparse instruction" in refused("where", NAME, "a", 9, 3, "--logical")
-    assert "are for A of a sparse instruction" in refused("where", SPARSE, "b", 9, 3, "--codes", codes_file)
-
-
-def test_bad_codes_are_refused(refused, tmp_path):
-    path = tmp_path / "codes.txt"
-    path.write_text("0 " * 128, encoding="utf-8")
-
-    assert "metadata code 0000 repeats a position" in refused("where", SPARSE, "a", 9, 12, "--codes", path)
-    assert "No such file" in refused("where", SPARSE, "a", 9, 12, "--codes", tmp_path / "missing.txt")
+    assert "is for A of a sparse instruction" in refused("where", NAME, "a", 9, 3, "--logical")

@@ -11,19 +11,17 @@ from warpfrag.cli.support.arguments import (
     IN_TENSOR_MEMORY,
     Arch,
     ElementChoice,
-    File,
     InstructionName,
     Load,
     OperandName,
     WarpIndex,
 )
-from warpfrag.cli.support.operand_view import OperandView, Record
+from warpfrag.cli.support.operand_view import OperandView
 from warpfrag.cli.support.output import echo, print_heading, print_notes, print_table
 from warpfrag.cli.support.verbs import Answer, verb
 from warpfrag.errors import InvalidOperand, check_index, quote
 from warpfrag.layout.coordinates import place
 from warpfrag.tensorcore.instruction import Instruction
-from warpfrag.tensorcore.operand import SparseOperand
 
 ELEMENT = re.compile(r"(\w+)\[ ?(\d{1,9}) ?(?:, ?|\]\[)(\d{1,9}) ?\]")  # A[9, 3] or A[9][3]
 
@@ -142,7 +140,6 @@ def where(
     descriptor: str | None = None,
     trans: bool = False,
     logical: bool = False,
-    codes: File | None = None,
     load: Load = IN_TENSOR_MEMORY,
     arch: Arch | None = None,
 ) -> Answer[ElementHolders]:
@@ -150,7 +147,7 @@ def where(
 
     OPERAND is a, b, c, d, metadata, scale_a, scale_b or, for ldmatrix and stmatrix, addresses. ROW and COL are row and
     chunk for metadata, row and scale for scale_a, scale and column for scale_b, and the row alone for addresses. For a
-    sparse A, COL counts stored columns, unless --logical or --codes is given. An option that is left out means all.
+    sparse A, COL counts stored columns, unless --logical is given. An option that is left out means all.
     For wgmma, B is in shared memory and A may be: the answer is a byte address. For tensor memory it is lane and
     column; with --through, warp, lane and register after that tcgen05.ld.
 
@@ -158,7 +155,6 @@ def where(
         descriptor (WORD): The shared-memory descriptor of A or B of wgmma; default: a tile without gaps.
         trans: The operand is MN-major in shared memory (16-bit types).
         logical: COL is a column of the full A of a sparse instruction.
-        codes: Metadata codes, rows by chunks: find a logical column exactly.
     """
     from warpfrag.cli.support.operand_view import operand_view
     from warpfrag.tensorcore.registry import get
@@ -171,26 +167,22 @@ def where(
         return _address(resolved, operand, (row, col), descriptor, trans=trans)
     view = operand_view(resolved, operand, load)
     position = [row] if col is None else [row, col]
-    if codes is not None or logical:
+    if logical:
         next(view.chosen(choice))  # rejects an option that is not for this operand
-        sparse = _sparse(view, position)
-        at_row, at_col = position
-        if codes is None:
-            holders = _possible(view, sparse, at_row, at_col)
-        else:
-            holders = _exact(view, sparse, at_row, at_col, codes)
+        holders = _possible(view, position)
     else:
-        holders = [Holder(record) for record in view.where(position, choice)]
-    entries = [{**view.json(holder.record, holder.column), **holder.facts} for holder in holders]
-    absent = [] if holders else [_absent(view, position)]
-    is_logical = logical or codes is not None
-    facts = ElementHolders(view.instruction.name, view.name, position, is_logical, entries, absent + view.notes)
+        holders = [*view.where(position, choice)]
+    entries = [view.json(holder) for holder in holders]
+    element = f"{view.name.upper()}[{', '.join(map(str, position))}]"
+    absent = [] if holders else [f"{element} is not in these registers: the load or store does not reach it"]
+    facts = ElementHolders(view.instruction.name, view.name, position, logical, entries, absent + view.notes)
 
     def show() -> None:
         print_heading(view.title)
         if holders:
-            rows = [[*view.cells(holder.record, holder.column), *holder.texts] for holder in holders]
-            print_table([*view.header(), *holders[0].facts], rows)
+            extra = [["{}..{}".format(*each["span"]), " ".join(each["codes"])] if logical else [] for each in holders]
+            rows = [[*view.cells(each), *texts] for each, texts in zip(holders, extra, strict=True)]
+            print_table([*view.header(), *(["span", "codes"] if logical else [])], rows)
         for line in absent:
             echo(line)
         print_notes(view.notes)
@@ -206,14 +198,6 @@ def _element(operand: str, row: int | None, col: int | None) -> tuple[str, int, 
     if not element:
         raise click.UsageError("Missing argument 'ROW'", click.get_current_context())
     return element[1], int(element[2]), int(element[3])
-
-
-def _absent(view: OperandView, position: list[int]) -> str:
-    """Return the reason why no register holds an element."""
-    element = f"{view.name.upper()}[{', '.join(map(str, position))}]"
-    if view.after or view.is_access:
-        return f"{element} is not in these registers: the load or store does not reach it"
-    return f"{element} is not stored: under these codes it is zero"
 
 
 def _address(
@@ -255,52 +239,17 @@ def _address(
     return Answer(ElementHolders(instruction.name, operand.role, [row, col], False, [holder], notes), show)  # noqa: FBT003
 
 
-class Holder(NamedTuple):
-    """A place, its logical column if known, and the codes that put the element there."""
-
-    record: Record
-    column: int | None = None
-    span: tuple[int, int] | None = None
-    codes: list[str] | None = None
-
-    @property
-    def facts(self) -> dict[str, object]:
-        """Return the span and codes, if known."""
-        return {} if self.codes is None else {"span": self.span, "codes": self.codes}
-
-    @property
-    def texts(self) -> list[str]:
-        """Return the facts as table cells."""
-        return [] if self.span is None or self.codes is None else ["{}..{}".format(*self.span), " ".join(self.codes)]
-
-
-def _sparse(view: OperandView, position: list[int]) -> SparseOperand:
-    """Return the sparse A of the question, after checking the position."""
+def _possible(view: OperandView, position: list[int]) -> list[dict[str, object]]:
+    """Return every place that can hold an element of the full A, with the metadata codes that put it there."""
     from warpfrag.tensorcore.operand import SparseOperand
 
     sparse = view.registers
     if not isinstance(sparse, SparseOperand):
-        raise InvalidOperand(
-            f"--logical and --codes are for A of a sparse instruction, not for {view.name} of {view.instruction}"
-        )
+        raise InvalidOperand(f"--logical is for A of a sparse instruction, not for {view.name} of {view.instruction}")
     if len(position) != 2:
         raise InvalidOperand(f"expected row and col for A of {view.instruction}, got {' '.join(map(str, position))}")
-    check_index("row", position[0], sparse.shape[0])
-    check_index("col", position[1], view.instruction.shape.k)
-    return sparse
-
-
-def _exact(view: OperandView, sparse: SparseOperand, row: int, col: int, file: str) -> list[Holder]:
-    """Return the holder of an element of the full A under the metadata codes of a file; none if it is not stored."""
-    from warpfrag.cli.support.matrix_files import read_codes
-
-    metadata = view.instruction.metadata
-    codes = read_codes(file, metadata.format, metadata.shape, raw=True)
-    return [Holder(view.record(place), col) for place in sparse.where(row=row, col=col, codes=codes)]
-
-
-def _possible(view: OperandView, sparse: SparseOperand, row: int, col: int) -> list[Holder]:
-    """Return every place that can hold an element of the full A, with the codes that put it there."""
+    row = check_index("row", position[0], sparse.shape[0])
+    col = check_index("col", position[1], view.instruction.shape.k)
     rule = sparse.pattern
     chunk, inside = divmod(col, rule.chunk)
     holders = []
@@ -309,5 +258,5 @@ def _possible(view: OperandView, sparse: SparseOperand, row: int, col: int) -> l
         if codes:
             (record,) = view.where([row, chunk * rule.kept + order])
             span = sparse.span(**{name: record[name] for name in (*view.threads, "reg")})
-            holders.append(Holder(record, span=(span.first, span.last), codes=codes))
+            holders.append({**record, "span": (span.first, span.last), "codes": codes})
     return holders

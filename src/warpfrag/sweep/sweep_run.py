@@ -30,7 +30,7 @@ from warpfrag.isa.operands import operands
 from warpfrag.sweep.dask_workers import connected, run_all
 from warpfrag.sweep.error_tally import ErrorTally, tally
 from warpfrag.sweep.sweep_plan import Case, SweepBlock, SweepPlan, matrices_of
-from warpfrag.sweep.sweep_store import BlockRecord, Outcome, StoredCase, StoreWriter, list_damage, versions
+from warpfrag.sweep.sweep_store import Outcome, StoredCase, StoreWriter, list_damage, versions
 from warpfrag.tensorcore.arithmetic_plan import plan as arithmetic_plan
 from warpfrag.tensorcore.rules import Popcount
 
@@ -137,29 +137,20 @@ class _Run:
             for number in range(len(self.plan.cases))
             if number not in self.refusals
         }
-        self.corrupt = {
-            number: {entry.block for entry in stored.damage}
-            for number, stored in self.cases.items()
-            if stored.figures is not None and stored.damage
-        }
-        """The damaged blocks of finished cases."""
-        self.total = sum(self._count(number) for number in self.cases)
-        self.done = sum(self._count(number) - len(self._missing(number)) for number in self.cases)
-
-    def _count(self, number: int) -> int:
-        return len(self.store.blocks(self.plan.cases[number]))
+        self.missing = {number: self._missing(number) for number in self.cases}
+        """The blocks of each case that must be computed."""
+        self.total = sum(len(store.blocks(self.plan.cases[number])) for number in self.cases)
 
     def _missing(self, number: int) -> set[tuple[int, int]]:
-        """Return the blocks of a case that must be computed."""
         stored = self.cases[number]
         if stored.figures is not None:
-            return self.corrupt.get(number, set())
-        return set(self.store.blocks(self.plan.cases[number])) - stored.records.keys()
+            return {entry.block for entry in stored.damage}
+        return set(self.store.blocks(self.plan.cases[number])) - stored.tallies.keys()
 
     @property
     def left(self) -> int:
         """The number of blocks to compute."""
-        return self.total - self.done
+        return sum(map(len, self.missing.values()))
 
     def repair(self) -> None:
         """Delete damaged chunks, with a warning, and finish cases that have all of their blocks."""
@@ -170,16 +161,14 @@ class _Run:
             listed = list_damage([entry for _, entry in damage])
             msg = f"{quote(str(self.store.path))} is damaged; these chunks are computed again: {listed}"
             warnings.warn(msg, StoreWarning, stacklevel=3)
-        for number, stored in self.cases.items():
-            if stored.figures is None:
+        for number, missing in self.missing.items():
+            if not missing:
                 self._finish(number)
-            else:
-                self.store.delete_records(number)
 
     def tasks(self, threads: int | None) -> Iterator[BlockTask]:
         """Yield the blocks to compute, case by case."""
         for number in self.cases:
-            case, missing = self.plan.cases[number], set(self._missing(number))
+            case, missing = self.plan.cases[number], set(self.missing[number])
             if missing:
                 self.store.begin(number)
             for index, block in case.blocks(self.plan.block):
@@ -196,53 +185,41 @@ class _Run:
         if isinstance(answer, str):
             self._refuse(task, answer)
             return
-        D, errors = answer
-        if number in self.corrupt:
-            is_done = self._replace(task, D)
-        else:
-            crc32c = self.store.write(number, task.grid_index, D, errors)
-            self.cases[number].records[task.grid_index] = BlockRecord(crc32c, errors)
-            is_done = self._finish(number)
-        self.done += 1
+        stored, (D, errors) = self.cases[number], answer
+        is_new = stored.figures is None
+        self.store.write(number, task.grid_index, D, errors if is_new else None)
+        if is_new:
+            stored.tallies[task.grid_index] = errors
+        self.missing[number].remove(task.grid_index)
+        if not self.missing[number]:
+            self._finish(number)
         if self.progress is not None:
-            self.progress(self.done, self.total, task.case, is_done)
+            self.progress(self.total - self.left, self.total, task.case, not self.missing[number])
 
     def _refuse(self, task: BlockTask, reason: str) -> None:
         """Give up a case that this machine cannot compute, unless it was finished before."""
-        if task.number in self.corrupt:
+        if self.cases[task.number].figures is not None:
             raise FileError(
-                f"{quote(str(self.store.chunk_file(task.number, task.grid_index)))} is corrupt, and {reason}"
+                f"{quote(str(self.store.chunk_file(task.number, task.grid_index)))} is damaged, and {reason}"
             )
-        self.done += len(self._missing(task.number))
+        self.missing[task.number] = set()
         self.refusals[task.number] = reason
         self.store.delete_case(task.number)
 
-    def _replace(self, task: BlockTask, D: NDArray[Any]) -> bool:
-        """Write a corrupt block of a finished case, if it has the recorded crc32c; return True if it was the last."""
-        number = task.number
-        if self.store.write(number, task.grid_index, D, None) != self.cases[number].crc32c[task.grid_index]:
-            chunk, folder = self.store.chunk_file(number, task.grid_index), self.store.path / self.store.name(number)
-            chunk.unlink()
-            raise FileError(
-                f"{quote(str(chunk))} is corrupt, and recomputing it gives different bytes; delete {quote(str(folder))}"
-            )
-        self.corrupt[number].remove(task.grid_index)
-        return not self.corrupt[number]
-
-    def _finish(self, number: int) -> bool:
-        """Write the figures of a case and return True, if it has all of its blocks."""
-        records = self.cases[number].records
-        if len(records) < self._count(number):
-            return False
-        figures = sum((record.tally for record in records.values()), ErrorTally()).figures()
+    def _finish(self, number: int) -> None:
+        """Write the figures of a case that has all of its blocks."""
+        stored = self.cases[number]
+        if stored.figures is not None:
+            self.store.delete_records(number)
+            return
+        figures = sum(stored.tallies.values(), ErrorTally()).figures()
         self.store.begin(number)
-        self.store.finish(number, figures, [records[index].crc32c for index in sorted(records)])
-        self.cases[number] = self.cases[number]._replace(figures=figures)
-        return True
+        self.store.finish(number, figures)
+        self.cases[number] = stored._replace(figures=figures)
 
     def outcomes(self) -> list[Outcome]:
         """Return the outcome of every case, in the order of the plan."""
-        nothing = StoredCase(None, {}, (), {})
+        nothing = StoredCase(None, {})
         return [
             Outcome(
                 self.store.name(number),

@@ -3,11 +3,11 @@
     sweep.zarr/
       zarr.json           a group; attributes["warpfrag"] has the plan and the versions that computed it
       0, 1, ...           an array for each case: D, in chunks of one block; its attributes are the case and, once D is
-                          complete, the figures and the crc32c of every chunk
-      .blocks/0/1.2.json  the record of a finished block of an unfinished case: its tally and its chunk's crc32c
+                          complete, the figures
+      .blocks/0/1.2.json  the error tally of a finished block of an unfinished case
 
-Every file is replaced atomically. The record of a block is written after its chunk, and the figures of a case after all
-of its records, so a file that is mentioned exists. A chunk ends with its crc32c (Zarr's codec). A damaged chunk is
+Every file is replaced atomically. The tally of a block is written after its chunk, and the figures of a case after all
+of its tallies, so a file that is mentioned exists. A chunk ends with its crc32c (Zarr's codec). A damaged chunk is
 deleted before it is computed again: if the process is killed in between, the next one sees that it is missing.
 """
 
@@ -20,7 +20,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from errno import ENOENT, ENOTDIR
 from importlib.metadata import version
 from itertools import product
 from os import PathLike
@@ -40,12 +39,12 @@ from warpfrag.sweep.sweep_plan import Case, SweepPlan
 if TYPE_CHECKING:
     import zarr
 
-SCHEMA = 3
+SCHEMA = 4
 KEY = "warpfrag"
 RECORDS = ".blocks"
 METADATA = "zarr.json"
 PARTIAL = (f"{PART}*", "*.partial")  # files that warpfrag and Zarr were writing when they were killed
-MAX_BYTES = 1 << 28  # of a JSON file: the crc32c of 20 million chunks
+MAX_BYTES = 1 << 20  # of a JSON file
 CRC_BYTES = 4
 MAX_LISTED = 5  # damaged files in a message
 
@@ -73,14 +72,11 @@ class Outcome:
 
 
 class BlockDamage(NamedTuple):
-    """A block whose chunk is missing or not what was written."""
+    """A block whose chunk is missing or damaged: its case, its index in the grid of chunks, its file in the store."""
 
     case: str
-    """The array's name in the store."""
     block: tuple[int, int]
-    """The index in the grid of chunks."""
     file: str
-    """The path inside the store."""
     reason: str
 
     def __str__(self) -> str:
@@ -94,23 +90,12 @@ def list_damage(damage: Sequence[BlockDamage]) -> str:
     return "; ".join(map(str, damage[:MAX_LISTED])) + more
 
 
-class BlockRecord(NamedTuple):
-    """A finished block of an unfinished case."""
-
-    crc32c: str
-    tally: ErrorTally
-
-
 class StoredCase(NamedTuple):
-    """The stored part of a case."""
+    """The stored part of a case: its figures if it is finished, else the error tallies of its finished blocks."""
 
     figures: dict[str, Any] | None
-    """None if the case is not finished."""
-    records: dict[tuple[int, int], BlockRecord]
-    """The finished blocks of an unfinished case."""
-    damage: tuple[BlockDamage, ...]
-    crc32c: dict[tuple[int, int], str]
-    """The recorded crc32c of every chunk of a finished case."""
+    tallies: dict[tuple[int, int], ErrorTally]
+    damage: tuple[BlockDamage, ...] = ()
 
 
 class StoreReader:
@@ -144,63 +129,42 @@ class StoreReader:
     def read_case(self, number: int, *, verify: bool) -> StoredCase:
         """Return the stored part of a case; chunks are checked for their size, and with `verify` for their content."""
         metadata = self.path / self.name(number) / METADATA
-        attributes = read_json(metadata).get("attributes", {}) if metadata.exists() else {}
-        blocks, damage = self.blocks(self.plan.cases[number]), []
-        if "figures" in attributes:
-            crc32c = attributes.get("crc32c", [])
-            if len(crc32c) != len(blocks):
-                raise _damaged(metadata)
-            sums = dict(zip(blocks, crc32c, strict=True))
-            damage = [entry for block in blocks for entry in self._damage(number, block, sums[block], verify=verify)]
-            return StoredCase(attributes["figures"], {}, tuple(damage), sums)
-        records = {}
-        for block in blocks:
-            record = self._record(number, block)
-            if record is None:
-                continue
-            problems = self._damage(number, block, record.crc32c, verify=verify)
-            if not problems:
-                records[block] = record
-            damage += problems
-        return StoredCase(None, records, tuple(damage), {})
+        figures = read_json(metadata).get("attributes", {}).get("figures") if metadata.exists() else None
+        blocks = self.blocks(self.plan.cases[number])
+        read = {} if figures is not None else {block: self._tally(number, block) for block in blocks}
+        tallies = {block: tally for block, tally in read.items() if tally is not None}
+        damage = []
+        for block in blocks if figures is not None else [*tallies]:
+            problem = self._chunk_problem(number, block, verify=verify)
+            if problem:
+                file = self.chunk_file(number, block).relative_to(self.path).as_posix()
+                damage.append(BlockDamage(self.name(number), block, file, problem))
+                tallies.pop(block, None)
+        return StoredCase(figures, tallies, tuple(damage))
 
-    def _record(self, number: int, block: tuple[int, int]) -> BlockRecord | None:
-        """Return the record of a block; None if it does not exist or was not written completely."""
-        file = self.record_file(number, block)
-        if not file.exists():
-            return None
+    def _tally(self, number: int, block: tuple[int, int]) -> ErrorTally | None:
+        """Return the error tally of a block; None if it does not exist or was not written completely."""
         try:
-            facts = json.loads(read_bytes(file, MAX_BYTES))
-            return BlockRecord(facts["crc32c"], ErrorTally.from_dict(facts["tally"]))
+            return ErrorTally.from_dict(json.loads(read_bytes(self.record_file(number, block), MAX_BYTES)))
         except (FileError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def _damage(self, number: int, block: tuple[int, int], crc32c: str, *, verify: bool) -> list[BlockDamage]:
-        """Return the damage of a block: none, or one entry."""
+    def _chunk_problem(self, number: int, block: tuple[int, int], *, verify: bool) -> str:
+        """Return the defect of a chunk, or nothing; with `verify` its content is compared with its checksum."""
         case, file = self.plan.cases[number], self.chunk_file(number, block)
         rows, columns = self.chunk_shape(case)
         size = rows * columns * natural_dtype(FORMATS[case.form.d]).itemsize + CRC_BYTES
-        problem = _chunk_problem(file, size, crc32c if verify else None)
-        return [BlockDamage(self.name(number), block, file.relative_to(self.path).as_posix(), problem)] * bool(problem)
-
-
-def _chunk_problem(path: Path, size: int, crc32c: str | None) -> str:
-    """Return the defect of a chunk, or nothing; its content is compared if a crc32c is given."""
-    try:
-        if not path.is_file():
-            return "is missing"
-        content = path.read_bytes() if crc32c is not None else None
-        size_on_disk = path.stat().st_size
-    except OSError as error:
-        return "is missing" if error.errno in {ENOENT, ENOTDIR} else f"cannot be read: {error.strerror}"
-    if size_on_disk != size:
-        return f"has {size_on_disk} bytes, not {size}"
-    if content is None:
+        try:
+            size_on_disk = file.stat().st_size if file.is_file() else -1
+            content = file.read_bytes() if verify and size_on_disk == size else b""
+        except OSError as error:
+            return f"cannot be read: {error.strerror}"
+        if size_on_disk != size:
+            return "is missing" if size_on_disk < 0 else f"has {size_on_disk} bytes, not {size}"
+        stored = int.from_bytes(content[-CRC_BYTES:], "little")
+        if content and import_extra("google_crc32c", "dask").value(content[:-CRC_BYTES]) != stored:
+            return "does not match its checksum"
         return ""
-    stored = content[-CRC_BYTES:]
-    if import_extra("google_crc32c", "dask").value(content[:-CRC_BYTES]) != int.from_bytes(stored, "little"):
-        return "does not match its checksum"
-    return "" if stored.hex() == crc32c else "holds another block"
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -281,7 +245,7 @@ def open_results(path: str | PathLike[str], *, verify: bool = False) -> SweepRes
             stored, blocks = store.read_case(number, verify=verify), len(store.blocks(case))
             figures = stored.figures
             total += blocks
-            done += len(stored.records) if figures is None else blocks - len(stored.damage)
+            done += len(stored.tallies) if figures is None else blocks - len(stored.damage)
             damage += stored.damage
         outcomes.append(Outcome(store.name(number), case, figures, case.refusal))
     if damage:
@@ -370,22 +334,20 @@ class StoreWriter(StoreReader):
                 config={"write_empty_chunks": True},  # else a chunk of negative zeros would come back positive
             )
 
-    def write(self, number: int, block: tuple[int, int], D: NDArray[Any], tally: ErrorTally | None) -> str:
-        """Write a block's chunk and, if the case is unfinished, its record; return the chunk's crc32c."""
+    def write(self, number: int, block: tuple[int, int], D: NDArray[Any], tally: ErrorTally | None) -> None:
+        """Write a block's chunk and, if the case is unfinished, its error tally."""
         chunk, record = self.chunk_file(number, block), self.record_file(number, block)
         rows, columns = (index * size for index, size in zip(block, self.plan.block, strict=True))
         with _write_errors(chunk):
             self._array(number)[rows : rows + D.shape[0], columns : columns + D.shape[1]] = D
-            crc32c = chunk.read_bytes()[-CRC_BYTES:].hex()
             record.parent.mkdir(parents=True, exist_ok=True)
         if tally is not None:
-            write_atomically(record, json.dumps({"crc32c": crc32c, "tally": tally.to_dict()}))
-        return crc32c
+            write_atomically(record, json.dumps(tally.to_dict()))
 
-    def finish(self, number: int, figures: dict[str, Any], crc32c: list[str]) -> None:
-        """Write the figures of a case and the crc32c of its chunks, then delete its records."""
+    def finish(self, number: int, figures: dict[str, Any]) -> None:
+        """Write the figures of a case, then delete its error tallies."""
         with _write_errors(self.path / self.name(number)):
-            self._array(number).update_attributes({"figures": figures, "crc32c": crc32c})
+            self._array(number).update_attributes({"figures": figures})
         self.delete_records(number)
 
     def delete_case(self, number: int) -> None:

@@ -233,20 +233,19 @@ class OperandView:
         about = isinstance(self.registers, SparseOperand | Metadata)
         return [*place, *dims, *(["logical cols"] if about else [])]
 
-    def cells(self, record: Record, column: int | None = None) -> list[object]:
-        """Return one line of that table; `column` is the logical column if it is known exactly."""
+    def cells(self, record: Record) -> list[object]:
+        """Return one line of that table."""
         cells: list[object] = [record[name] for name in self.threads]
         if self.registers:
             cells += [*(record[name] for name in self.counted), bits_text(record)]
             cells += [f"{self.name}{record['element']}"] if self.has_numbers else []
         cells += [record[dim] for dim in self.dims]
-        columns = self.logical(record) if column is None else None
-        logical = [f"{columns[0]}..{columns[1]}"] if columns else [] if column is None else [f"{column}"]
-        return [*cells, *logical]
+        columns = self.logical(record)
+        return [*cells, *([f"{columns[0]}..{columns[1]}"] if columns else [])]
 
-    def json(self, record: Record, column: int | None = None) -> Record:
-        """Return a record with the logical columns of a sparse A; `column` as for cells."""
-        columns = self.logical(record) if column is None else (column, column)
+    def json(self, record: Record) -> Record:
+        """Return a record with the logical columns of a sparse A."""
+        columns = self.logical(record)
         return record | ({"logical_first": columns[0], "logical_last": columns[1]} if columns else {})
 
     def written(self, notation: str) -> str:
