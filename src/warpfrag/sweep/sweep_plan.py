@@ -37,7 +37,7 @@ from hashlib import sha256
 from itertools import product
 from math import prod
 from os import PathLike
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,38 +66,23 @@ SCALE_SPREAD = 6  # codes that a scale factor may be away from 1
 ROLES = ("A", "B")
 
 
-def _integers(row: Format, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.rint(values * (float(row.max) / 4))
-
-
-def _normal(row: Format, size: int, random: np.random.Generator) -> NDArray[np.float64]:
-    values = random.standard_normal(size)
-    return values if row.is_float else _integers(row, values)
-
-
-def _uniform(row: Format, size: int, random: np.random.Generator) -> NDArray[np.float64]:
+def _draw_values(row: Format, data: str, size: int, random: np.random.Generator) -> NDArray[np.float64]:
+    """Return values of one of the distributions `VALUES`, before they are rounded to the format."""
+    if data == "normal":
+        values = random.standard_normal(size)
+        return values if row.is_float else np.rint(values * (float(row.max) / 4))
+    if data == "powers":
+        low = max(-MAX_POWER, row.emin) if row.is_float else 0
+        high = min(MAX_POWER, int(np.log2(float(row.max))))
+        signs = np.where(random.random(size) < 0.5, -1.0, 1.0)
+        return signs * np.exp2(random.integers(low, high, size, endpoint=True))
     if row.is_float:
-        return random.uniform(-1, 1, size)
-    return random.integers(int(row.min), int(row.max), size, endpoint=True).astype(np.float64)
+        return random.uniform(-1, 1, size) if data == "uniform" else random.random(size)
+    integers = random.integers(int(row.min), int(row.max), size, endpoint=True).astype(np.float64)
+    return integers if data == "uniform" else np.abs(integers)
 
 
-def _positive(row: Format, size: int, random: np.random.Generator) -> NDArray[np.float64]:
-    return random.random(size) if row.is_float else np.abs(_uniform(row, size, random))
-
-
-def _powers(row: Format, size: int, random: np.random.Generator) -> NDArray[np.float64]:
-    low = max(-MAX_POWER, row.emin) if row.is_float else 0
-    high = min(MAX_POWER, int(np.log2(float(row.max))))
-    signs = np.where(random.random(size) < 0.5, -1.0, 1.0)
-    return signs * np.exp2(random.integers(low, high, size, endpoint=True))
-
-
-VALUES: dict[str, Callable[[Format, int, np.random.Generator], NDArray[np.float64]]] = {
-    "normal": _normal,
-    "uniform": _uniform,
-    "positive": _positive,
-    "powers": _powers,
-}
+VALUES = ("normal", "uniform", "positive", "powers")
 DISTRIBUTIONS = tuple(dict.fromkeys((*VALUES, *FLOAT_CLASSES, *INTEGER_CLASSES)))
 
 
@@ -131,7 +116,7 @@ def draw(
 
 def _codes(row: Format, data: str, size: int, random: np.random.Generator) -> NDArray[Any]:
     if data in VALUES:
-        values = np.clip(VALUES[data](row, size, random), float(row.min), float(row.max))
+        values = np.clip(_draw_values(row, data, size, random), float(row.min), float(row.max))
         return to_codes(row, values, rounding="rne")
     if data == "bits":
         return random.integers(0, row.codes - 1, size, dtype=np.uint64, endpoint=True)
@@ -346,19 +331,21 @@ class KeyReader(NamedTuple):
             raise FileError(f"{name}: expected {self.expected}; got {quote(value)}") from None
 
 
-def _is_count(value: object, minimum: int = 1, maximum: int = MAX_EXTENT) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum
-
-
 def _is_shape(value: object) -> bool:
     return isinstance(value, list) and bool(value) and not any(isinstance(entry, list) for entry in value)
 
 
-def _counts(count: int) -> Callable[[Any], tuple[int, ...]]:
-    def read(value: object) -> tuple[int, ...]:
-        if not isinstance(value, list) or len(value) != count or not all(map(_is_count, value)):
+def _integer(value: object, minimum: int = 1, maximum: int = MAX_EXTENT) -> int:
+    if type(value) is not int or not minimum <= value <= maximum:
+        raise TypeError
+    return value
+
+
+def _integers_of(count: int) -> Callable[[Any], tuple[int, ...]]:
+    def read(value: list[object]) -> tuple[int, ...]:
+        if len(value) != count:
             raise TypeError
-        return tuple(value)
+        return tuple(map(_integer, value))
 
     return read
 
@@ -369,40 +356,16 @@ def _text(value: object) -> str:
     return value
 
 
-def _choice(known: tuple[str, ...]) -> Callable[[Any], str]:
-    def read(value: object) -> str:
-        text = _text(value)
-        if text not in known:
-            near = get_close_matches(text, known, n=1)
-            hint = f"; the nearest is {near[0]!r}" if near else ""
-            raise FileError(f"expected one of {', '.join(known)}; got {quote(text)}{hint}")
-        return text
-
-    return read
-
-
-def _order(value: object) -> Order:
-    if not isinstance(value, dict):
-        raise TypeError
-    known = [field.name for field in fields(Order)]
-    for name in value:
-        _choice(tuple(known))(name)
-    return Order(**value)
-
-
-def _seed(value: object) -> int:
-    if not _is_count(value, 0, (1 << 63) - 1):
-        raise TypeError
-    return value
-
-
 READERS = {
     "instruction": KeyReader("the name of an instruction", lambda value: get(_text(value)).name),
     "arch": KeyReader("the name of an architecture, such as 'sm_90'", lambda value: read_target(_text(value), "").name),
-    "shape": KeyReader(f"three integers M, N, K from 1 to {MAX_EXTENT}, such as [64, 64, 256]", _counts(3)),
-    "data": KeyReader(f"one of {', '.join(DISTRIBUTIONS)}", _choice(DISTRIBUTIONS)),
-    "order": KeyReader("a table of the fields of wf.Order, such as { split_k = 4, unit = 64 }", _order),
-    "seed": KeyReader("an integer from 0 on", _seed),
-    "backend": KeyReader(f"one of {', '.join(BACKENDS)}", _choice(BACKENDS)),
-    "block": KeyReader(f"two integers from 1 to {MAX_EXTENT}, such as [256, 256]", _counts(2), is_list=False),
+    "shape": KeyReader(f"three integers M, N, K from 1 to {MAX_EXTENT}, such as [64, 64, 256]", _integers_of(3)),
+    "data": KeyReader(f"one of {', '.join(DISTRIBUTIONS)}", lambda value: DISTRIBUTIONS[DISTRIBUTIONS.index(value)]),
+    "order": KeyReader(
+        f"a table such as {{ split_k = 4, unit = 64 }} with the keys {', '.join(Order.__dataclass_fields__)}",
+        lambda value: Order(**value),
+    ),
+    "seed": KeyReader("an integer from 0 on", lambda value: _integer(value, 0, (1 << 63) - 1)),
+    "backend": KeyReader(f"one of {', '.join(BACKENDS)}", lambda value: BACKENDS[BACKENDS.index(value)]),
+    "block": KeyReader(f"two integers from 1 to {MAX_EXTENT}, such as [256, 256]", _integers_of(2), is_list=False),
 }
