@@ -120,33 +120,74 @@ SWITCH = ProcessSwitch(_warn_of_workers)
 
 
 class Emulation(TorchDispatchMode):
-    """The context that `emulate` returns, with a record of each matrix multiplication that ran in it."""
+    """A context in which every mm, addmm, bmm, baddbmm and linear runs as `instruction` on `arch` computes it.
+
+    It emulates forward and backward products, on CPU and GPU tensors. `compare` names another architecture, with which
+    every product is compared; `model` gives layers their names; `keep` keeps the result of every product; `backend`
+    says what computes the products, as for `wf.gemm`: GPU tensors stay on the GPU unless it is "cpu". Afterwards,
+    `records` has a record of each product, and `results` the kept results.
+
+    `scales` has one scale for every A and one for every B, as for fp8: operands are divided by them before they are
+    rounded, and the sums are multiplied by both. "amax" scales the largest magnitude of each tensor to the largest
+    number of the format.
+
+    Instead of an instruction, `library="cublas"` takes for every product the instruction and the order of additions
+    that PyTorch's library chooses for its shape on `gpu`, as `wf.predict` knows them; `Record.prediction` says how.
+
+    An emulation applies to every thread of the process except those that enter their own. If several threads have one,
+    a product in a thread without one is rejected. Functions of torch.compile run uncompiled. Other operations that sum
+    products (mv, dot, convolutions, fused recurrent layers) stay PyTorch's own, with a `NotEmulated` warning for each.
+    A product in a process that is forked inside, such as a DataLoader worker, is rejected.
+    """
 
     def __init__(
         self,
-        instruction: str,
-        arch: str,
-        order: Order,
-        compare: str | None,
-        model: torch.nn.Module | None,
         *,
-        keep: bool,
-        backend: str,
-        scales: tuple[TensorScale, TensorScale] = (1.0, 1.0),
+        instruction: str | HasForm | None = None,
         library: str | None = None,
         gpu: str = "H200",
+        arch: str = "sm_90",
+        order: Order = ASCENDING,
+        compare: str | None = None,
+        model: torch.nn.Module | None = None,
+        keep: bool = False,
+        backend: str = "cpu",
+        scales: tuple[TensorScale, TensorScale] = (1.0, 1.0),
     ) -> None:
-        """Remember what is asked for; `emulate` has checked it."""
+        """Check the settings; nothing changes before the context is entered."""
         super().__init__()
-        self.instruction, self.arch, self.order, self.compare = instruction, arch, order, compare
+        if (instruction is None) == (library is None):
+            raise InvalidOperand(
+                "expected an instruction, or library='cublas'; got " + ("neither" if instruction is None else "both")
+            )
+        if instruction is None:
+            if not isinstance(library, str) or library != "cublas":
+                raise InvalidOperand(f"library: expected 'cublas', got {quote(library)}")
+            choices_of(gpu)  # rejects a GPU without a table
+            instruction = instruction_for(natural_dtype(FORMATS["bf16"]), natural_dtype(FORMATS["bf16"]), arch)
+        form = form_of(instruction)
+        for name in (arch, *([compare] if compare is not None else [])):
+            arithmetic_arch(form, name)
+        is_dense = form.operation.does == "multiply" and not form.operation.sparsity and not form.block_scale
+        if not is_dense or not FORMATS[form.a].is_float or form.c != form.d:
+            raise InvalidOperand(
+                f"{spell(form)}: expected a dense mma of floats without scale factors, whose C and D have one type"
+            )
+        if not isinstance(order, Order):
+            raise InvalidOperand(f"order: expected a wf.Order, got {quote(order)}")
+        if model is not None and not isinstance(model, torch.nn.Module):
+            raise InvalidOperand(f"model: expected a torch.nn.Module, got {quote(model)}")
+        order.chains(0, form.shape.k, FORMATS[form.a].bits)  # rejects lengths that do not fit the instruction
+        check_backend(backend)
+        self.instruction, self.arch, self.order, self.compare = spell(form), arch, order, compare
         self.library, self.gpu = library, gpu
-        """Whose choice of an order each product takes, if not `order` and `instruction` for all, and on which GPU."""
         self.backend = backend
-        self.scales = scales
+        self.scales = check_scales(scales)
+        if library is not None and self.scales != (1.0, 1.0):
+            raise InvalidOperand("scales need an instruction: wf.predict computes the library's scaled gemms")
         self.records: list[Record] = []
         self.results: list[torch.Tensor] = []
-        """The result of each record, if `keep` is set."""
-        self._keep = keep
+        self._keep = check_flag("keep", keep)
         self._names = {} if model is None else {id(module): name for name, module in model.named_modules()}
         self._inside = _Inside()
         self._layer_of_storage: dict[int, str] = {}
@@ -368,77 +409,7 @@ class Emulation(TorchDispatchMode):
         return "\n".join(lines) + (f"\n(last column:{against})" if against else "")
 
 
-def emulate(
-    *,
-    instruction: str | HasForm | None = None,
-    library: str | None = None,
-    gpu: str = "H200",
-    arch: str = "sm_90",
-    order: Order = ASCENDING,
-    compare: str | None = None,
-    model: torch.nn.Module | None = None,
-    keep: bool = False,
-    backend: str = "cpu",
-    scales: tuple[TensorScale, TensorScale] = (1.0, 1.0),
-) -> Emulation:
-    """A context in which every mm, addmm, bmm, baddbmm and linear runs as `instruction` on `arch` computes it.
-
-    Forward and backward products alike, on tensors of the CPU or of a GPU. `compare` names another architecture, with
-    which every product is compared; `model` gives layers their names; `keep` keeps what every product gave; `backend`
-    says what computes the products, as for `wf.gemm`: tensors of a GPU stay there unless it is "cpu".
-    It is the object to ask afterwards: `records`, `results`.
-
-    `scales` has one scale for every A and one for every B, as for fp8: operands are divided by them before they are
-    rounded, and the sums are multiplied by both. "amax" scales the largest magnitude of each tensor to the largest
-    number of the format.
-
-    Instead of an instruction, `library="cublas"` takes for every product the instruction and the order of additions
-    that PyTorch's library chooses for its shape on `gpu`, as `wf.predict` knows them; `Record.prediction` says how.
-
-    It holds for every thread of the process but those that enter one of their own; where several threads have one, a
-    product of a thread that has none is refused. Functions of torch.compile run uncompiled. Other operations that sum
-    products (mv, dot, convolutions, fused recurrent layers) stay PyTorch's own, with a `NotEmulated` warning for each
-    kind. A product in a process that is forked inside, such as a worker of a DataLoader, is refused.
-    """
-    if (instruction is None) == (library is None):
-        raise InvalidOperand(
-            "expected an instruction, or library='cublas'; got " + ("neither" if instruction is None else "both")
-        )
-    if instruction is None:
-        if not isinstance(library, str) or library != "cublas":
-            raise InvalidOperand(f"library: expected 'cublas', got {quote(library)}")
-        choices_of(gpu)  # rejects a GPU without a table
-        instruction = instruction_for(natural_dtype(FORMATS["bf16"]), natural_dtype(FORMATS["bf16"]), arch)
-    form = form_of(instruction)
-    for name in (arch, *([compare] if compare is not None else [])):
-        arithmetic_arch(form, name)
-    is_dense = form.operation.does == "multiply" and not form.operation.sparsity and not form.block_scale
-    if not is_dense or not FORMATS[form.a].is_float or form.c != form.d:
-        raise InvalidOperand(
-            f"{spell(form)}: expected a dense product of floats without scale factors, whose C and D are alike"
-        )
-    if not isinstance(order, Order):
-        raise InvalidOperand(f"order: expected a wf.Order, got {quote(order)}")
-    if model is not None and not isinstance(model, torch.nn.Module):
-        raise InvalidOperand(f"model: expected a torch.nn.Module, got {quote(model)}")
-    order.chains(0, form.shape.k, FORMATS[form.a].bits)  # refuses lengths that do not fit the instruction
-    check_backend(backend)
-    checked = check_scales(scales)
-    if library is not None and checked != (1.0, 1.0):
-        raise InvalidOperand("scales need an instruction: wf.predict computes the library's scaled gemms")
-    return Emulation(
-        spell(form),
-        arch,
-        order,
-        compare,
-        model,
-        keep=check_flag("keep", keep),
-        backend=backend,
-        scales=checked,
-        library=library,
-        gpu=gpu,
-    )
-
+emulate = Emulation
 
 TensorScale: TypeAlias = float | Literal["amax"]
 """The scale of a whole tensor."""

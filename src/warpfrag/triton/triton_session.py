@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypedDict, Unpack
 
 from triton import knobs
 from triton.runtime import driver
@@ -46,10 +46,13 @@ class Launch:
 
 
 class Session:
-    """A context in which kernels of Triton run here; `launches` has those that ran, in order.
+    """A context in which every launch of a Triton kernel runs here, compiled for `arch`, and is kept in `launches`.
 
-    Inside, tensors that ask for a device "cuda" are made in the memory of the host, so that tests written for a GPU
-    need no change. Sessions may be nested; the innermost one runs the kernels.
+    For an autotuned kernel, the first configuration that its pruning leaves is used; `config` chooses another: its
+    index in the decorator, a `triton.Config`, or some of its values ({"BLOCK_M": 64, "num_warps": 8}), which select the
+    first configuration that has them all. `checks`, `engine` and `seed` are those of `ptx.Kernel.launch`. If PyTorch is
+    loaded, tensors that ask for device "cuda" are made in host memory, so that tests written for a GPU need no change;
+    `redirect=False` turns that off. Sessions may be nested; the innermost one runs the kernels.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class Session:
         seed: int | None = None,
         redirect: bool = True,
     ) -> None:
-        """Nothing changes before the context is entered; `emulate` says what the parameters mean."""
+        """Check the architecture; nothing changes before the context is entered."""
         self.arch, self.config, self.checks, self.engine, self.seed = arch, config, checks, engine, seed
         self.launches: list[Launch] = []
         self.is_launching = False  # while it is Triton that looks at arguments
@@ -145,23 +148,7 @@ class Session:
         return run
 
 
-def emulate(
-    arch: str = DEFAULT_ARCH,
-    *,
-    config: object = None,
-    checks: Sequence[Check] | Check | Literal["all"] = (),
-    engine: Engine = "auto",
-    seed: int | None = None,
-    redirect: bool = True,
-) -> Session:
-    """A context in which every launch of a Triton kernel runs here, compiled for `arch`.
-
-    Of an autotuned kernel the first configuration runs that its pruning leaves; `config` chooses another: its number
-    among those of the decorator, a `triton.Config`, or some of its values ({"BLOCK_M": 64, "num_warps": 8}), which the
-    first that has them all fits. `checks`, `engine` and `seed` are those of `ptx.Kernel.launch`. Where PyTorch is
-    loaded, what asks for device "cuda" is made in the memory of the host; `redirect=False` leaves it alone.
-    """
-    return Session(arch, config=config, checks=checks, engine=engine, seed=seed, redirect=redirect)
+emulate = Session
 
 
 class Launcher:
@@ -186,26 +173,27 @@ class Launcher:
         return f"<Launcher of {self.kernel!r}>"
 
 
-def run(
-    kernel: object,
-    *,
-    arch: str = DEFAULT_ARCH,
-    config: object = None,
-    checks: Sequence[Check] | Check | Literal["all"] = (),
-    engine: Engine = "auto",
-    seed: int | None = None,
-) -> Launcher:
-    """Launch a kernel with Triton's syntax: `run(kernel)[grid](x, y, n, BLOCK=128)`, which gives the `ptx.Run`.
+class SessionOptions(TypedDict, total=False):
+    """The options of a session that `run` takes too."""
 
-    The kernel is what `@triton.jit` made, with `@triton.heuristics` and `@triton.autotune` around it or not; arrays are
-    numpy's or tensors in the memory of the host. Parameters are those of `emulate`. An empty grid gives None.
+    arch: str
+    config: object
+    checks: Sequence[Check] | Check | Literal["all"]
+    engine: Engine
+    seed: int | None
+
+
+def run(kernel: object, **options: Unpack[SessionOptions]) -> Launcher:
+    """Launch a kernel with Triton's syntax: `run(kernel)[grid](x, y, n, BLOCK=128)` returns the `ptx.Run`.
+
+    The kernel is decorated with `@triton.jit`, and perhaps `@triton.heuristics` and `@triton.autotune`. Arrays are
+    NumPy arrays or tensors in host memory. Options are those of `emulate`. An empty grid returns None.
     """
     if not isinstance(kernel, KernelInterface) or type(kernel).__name__ == "InterpretedFunction":
         hint = "; unset TRITON_INTERPRET" if type(kernel).__name__ == "InterpretedFunction" else ""
         raise InvalidOperand(f"expected a kernel that @triton.jit made, got {quote(kernel)}{hint}")
-    options: dict[str, Any] = {"config": config, "checks": checks, "engine": engine, "seed": seed, "redirect": False}
-    Session(arch, **options)  # says what is wrong before a grid is given
-    return Launcher(kernel, lambda: Session(arch, **options))
+    Session(**options, redirect=False)  # rejects a wrong architecture before a grid is given
+    return Launcher(kernel, lambda: Session(**options, redirect=False))
 
 
 def _set_for(stack: ExitStack, owner: object, name: str, value: object) -> None:
