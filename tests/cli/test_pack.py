@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import warpfrag as wf
-from warpfrag.cli.support.matrix_files import exact_text, exact_value, short_text
+from warpfrag.cli.support.matrix_files import exact_value, short_text
 from warpfrag.formats.codes import from_codes, natural_dtype
 
 NAME = "mma.m16n8k16.f32.f16.f16.f32"
@@ -118,11 +117,8 @@ def test_raw_codes_go_to_registers_and_back(run, name, operand):
 def test_values_go_to_text_and_back(run, name, operand):
     words = wf.get(name).operands[operand].pack(some_codes(wf.get(name).operands[operand]), raw=True)
     short = run("unpack", name, operand, stdin=dump(words))
-    exact = run("unpack", name, operand, "--exact", stdin=dump(words))
 
     assert run("pack", name, operand, "--rounding", "rne", stdin=short.out).out.split() == dump(words).split()
-    assert run("pack", name, operand, stdin=exact.out).out.split() == dump(words).split()
-    assert len(short.out) <= len(exact.out)
 
 
 def test_values_are_printed_with_as_few_digits_as_tell_them_apart(run):
@@ -130,7 +126,6 @@ def test_values_are_printed_with_as_few_digits_as_tell_them_apart(run):
     row = run("unpack", NAME, "a", stdin=dump(words)).lines[0].split()
 
     assert row == ["0.1"] * 16
-    assert run("unpack", NAME, "a", "--exact", stdin=dump(words)).lines[0].split() == ["0.0999755859375"] * 16
 
 
 def test_negative_zero_and_what_is_not_finite_survive(run):
@@ -326,30 +321,25 @@ def described(descr="'<f2'", shape="(16, 16)", order="False"):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (
-            header(described(shape="(1000000000000, 1000000)")),
-            "float16 of shape (1000000000000, 1000000), but 0 bytes follow",
-        ),
-        (header(described(shape=f"({10**30}, 2)")), f"({10**30}, 2), but 0 bytes follow"),
-        (header(described(shape="(-16, -16)"), bytes(512)), "(-16, -16), but 512 bytes follow"),
-        (header(described(shape="(-1,)"), bytes(512)), "(-1,), but 512 bytes follow"),
-        (header(described(shape="(0, 99999999999999999999)")), "stdin is an empty array"),
-        (header(described(shape="(16.0, 16)"), bytes(512)), "its header cannot be read (ValueError)"),
-        (header(described(shape="16"), bytes(512)), "its header cannot be read (ValueError)"),
-        (header(described(), bytes(511)), "(16, 16), but 511 bytes follow"),
-        (header(described(), bytes(513)), "(16, 16), but 513 bytes follow"),
-        (header(described("'|O'"), bytes(512)), "its dtype is 'object'"),
+        (header(described(shape="(1000000000000, 1000000)")), "is not an array of numbers"),
+        (header(described(shape=f"({10**30}, 2)")), "is not an array of numbers"),
+        (header(described(shape="(-16, -16)"), bytes(512)), "is not an array of numbers"),
+        (header(described(shape="(-1,)"), bytes(512)), "is not an array of numbers"),
+        (header(described(shape="(0, 16)")), "stdin is an empty array"),
+        (header(described(shape="(16.0, 16)"), bytes(512)), "is not an array of numbers"),
+        (header(described(shape="16"), bytes(512)), "is not an array of numbers"),
+        (header(described(), bytes(511)), "is not an array of numbers"),
+        (header(described("'|O'"), bytes(512)), "is not an array of numbers"),
         (header(described("'<c8'"), bytes(2048)), "its dtype is 'complex64'"),
-        (header(described("'<U1000000'"), bytes(512)), "its dtype is '<U1000000'"),
+        (header(described("'<U1000000'"), bytes(512)), "is not an array of numbers"),
         (header(described("[('a', '<f2')]"), bytes(512)), "its dtype is"),
         (header(described("('<f2', (2, 2))"), bytes(2048)), "is not an array of numbers"),
-        (header(described("'no such'"), bytes(512)), "its header cannot be read"),
-        (header("{" * 5000), "its header cannot be read"),
-        (header("(" * 9000 + ")" * 9000), "its header cannot be read"),
-        (header(described(), bytes(512), version=3), "its header cannot be read"),
-        (header(described(), bytes(512), version=9), "its header cannot be read"),
-        (header(described())[:40], "its header cannot be read"),
-        (b"\x93NUMPY\x01\x00\xff\xff", "its header cannot be read"),
+        (header(described("'no such'"), bytes(512)), "is not an array of numbers"),
+        (header("{" * 5000), "is not an array of numbers"),
+        (header("(" * 9000 + ")" * 9000), "is not an array of numbers"),
+        (header(described(), bytes(512), version=9), "is not an array of numbers"),
+        (header(described())[:40], "is not an array of numbers"),
+        (b"\x93NUMPY\x01\x00\xff\xff", "is not an array of numbers"),
         (b"\x80\x04N.", "neither text in UTF-8 nor .npy"),
         (b"PK\x03\x04", "is an archive (.npz)"),
         (b"\xff\xfe1\x00", "neither text in UTF-8 nor .npy"),
@@ -379,13 +369,8 @@ def test_a_decimal_is_the_fraction_that_it_is(number):
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_hexadecimal_and_exact_text_are_the_value_again(value):
-    assert (
-        Fraction(exact_value(value.hex(), "here"))
-        == Fraction(exact_value(exact_text(value), "here"))
-        == Fraction(value)
-    )
-    assert Decimal(exact_text(value)) == Decimal(value)
+def test_a_hexadecimal_number_is_the_value_again(value):
+    assert Fraction(exact_value(value.hex(), "here")) == Fraction(value)
 
 
 @given(st.sampled_from(["f16", "bf16", "tf32", "f32", "f64", "e4m3", "e5m2", "e2m1", "ue8m0"]), st.data())

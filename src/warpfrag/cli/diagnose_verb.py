@@ -9,7 +9,7 @@ import click
 
 from warpfrag.cli.descriptor_verb import read_word
 from warpfrag.cli.support.arguments import Arch, File, InstructionName, RoundingName
-from warpfrag.cli.support.matrix_files import codes_of, read_source
+from warpfrag.cli.support.matrix_files import read_codes, read_operand, read_source
 from warpfrag.cli.support.output import DONE, NO, echo, wrapped
 from warpfrag.cli.support.register_dumps import read_registers
 from warpfrag.cli.support.verbs import Answer, Param, facts_of, integer, verb
@@ -176,6 +176,7 @@ def diagnose(
     """
     from warpfrag.diagnosis.diagnose import DiagnoseOptions
     from warpfrag.diagnosis.diagnose import diagnose as find_mistakes
+    from warpfrag.formats.codes import from_codes
     from warpfrag.isa.immediates import Immediates
     from warpfrag.tensorcore.instruction_types import instruction_of
 
@@ -195,7 +196,8 @@ def diagnose(
     if expectations:
         ((role, path),) = expectations.items()
         registers = _registers(resolved, role)
-        matrix = _matrix(registers, registers.shape, path, rounding)
+        codes = read_codes(path, registers.format, registers.shape, rounding=rounding)
+        matrix = codes if role == "metadata" else from_codes(registers.format, codes)
         diagnosis = find_mistakes(registers, _observed(registers, dump), matrix, options=options)
     else:
         role = "d"
@@ -290,14 +292,13 @@ def _whole_matrix(role: str, path: str) -> NDArray[Any]:
 
 def _input(instruction: Instruction, role: str, path: str, *, dump: Dump, rounding: Rounding) -> NDArray[Any]:
     """Return the intended input: a matrix (for a sparse instruction the full A), or the words of all lanes."""
+    from warpfrag.formats.codes import from_codes
+
     registers = instruction.operands.get(role)
-    if registers is None:
-        raise click.BadParameter(f"{instruction.name} takes no {role}", param_hint=f"--{role.replace('_', '-')}")
-    if role == "metadata" or (role in SELECTED_BY and _is_words(path)):
+    if registers is not None and (role == "metadata" or (role in SELECTED_BY and _is_words(path))):
         return _observed(registers, dump._replace(file=path))
-    is_sparse = role == "a" and instruction.pattern is not None
-    shape = (instruction.shape.m, instruction.shape.k) if is_sparse else registers.shape
-    return _matrix(registers, shape, path, rounding)
+    codes = read_operand(instruction, role, path, rounding)
+    return from_codes(instruction.operands[role].format, codes)
 
 
 def _stage(
@@ -325,13 +326,6 @@ def _stage(
 def _is_words(path: str) -> bool:
     source = read_source(path)
     return source.is_array and source.array().dtype == "uint32"
-
-
-def _matrix(registers: OperandBase, shape: tuple[int, ...], path: str, rounding: Rounding) -> NDArray[Any]:
-    from warpfrag.formats.codes import from_codes
-
-    codes = codes_of(read_source(path), registers.format, shape, rounding=rounding)
-    return codes if registers.role == "metadata" else from_codes(registers.format, codes)
 
 
 def _observed(registers: OperandBase, dump: Dump) -> NDArray[Any]:

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import click
 
 from warpfrag.cli.support.arguments import Arch, File, InstructionName, RoundingName, Seed
-from warpfrag.cli.support.matrix_files import code_text, codes_of, read_source, short_text, value_text
+from warpfrag.cli.support.matrix_files import code_text, read_operand, short_text, value_text
 from warpfrag.cli.support.output import echo, print_heading, print_table, wrapped
 from warpfrag.cli.support.verbs import Answer, facts_of, verb
-from warpfrag.errors import InvalidOperand
 from warpfrag.formats.number_formats import Format, Rounding
 from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.tensorcore.evidence import Evidence
 from warpfrag.tensorcore.instruction import Instruction
-from warpfrag.tensorcore.operand import Scale
 from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
@@ -41,11 +39,11 @@ class OperandFiles(NamedTuple):
     """The files of the operands.
 
     Options:
-        a: A: a matrix (sparse: full and pruned) as text or .npy, or registers as .npy, uint32 (32, words).
-        b: B, likewise.
-        c: C, likewise; zero if only other files are given.
-        scale_a: Scale factors of A, likewise.
-        scale_b: Scale factors of B, likewise.
+        a: A: a matrix as text or .npy; for a sparse instruction the full, pruned A.
+        b: B, as text or .npy.
+        c: C, as text or .npy; zero if only other files are given.
+        scale_a: Scale factors of A, as text or .npy.
+        scale_b: Scale factors of B, as text or .npy.
     """
 
     a: File | None = None
@@ -193,9 +191,6 @@ def _operands(
 
     roles = [role for role in files if getattr(instruction, role) is not None]
     paths = {role: path for role, path in files.items() if path is not None}
-    for role in paths:
-        if role not in roles:
-            raise click.BadParameter(f"{instruction.name} takes no {role}", param_hint=f"--{role.replace('_', '-')}")
     sources = {role: "file" if role in paths else "zero" if paths and role == "c" else "random" for role in roles}
     if "random" not in sources.values():
         seed = None
@@ -203,36 +198,12 @@ def _operands(
         seed = int(np.random.default_rng().integers(1 << 31))
     random = np.random.default_rng(seed)
     codes = {role: random_matrix(instruction, role, random) for role in roles}  # all: a file changes no other operand
-    codes |= {role: _read(instruction, role, path, rounding) for role, path in paths.items()}
+    codes |= {role: read_operand(instruction, role, path, rounding) for role, path in paths.items()}
+    if "a" in paths and instruction.pattern is not None:
+        instruction.compress(codes["a"], raw=True)  # rejects an A that is not sparse
     if sources["c"] == "zero":
         codes["c"] = np.zeros(instruction.c.shape, code_dtype(instruction.c.format))
     return RandomOperands(codes, sources, seed)
-
-
-def _read(instruction: Instruction, role: str, path: str, rounding: Rounding) -> NDArray[Any]:
-    """Return the codes of a matrix, or of registers in a .npy."""
-    operand = getattr(instruction, role)
-    is_sparse = role == "a" and instruction.pattern is not None
-    shape = (instruction.shape.m, instruction.shape.k) if is_sparse else operand.shape
-    source = read_source(path)
-    array = source.array() if source.is_array else None
-    if array is None or array.shape == shape:
-        codes = codes_of(source, operand.format, shape, rounding=rounding)
-        if is_sparse:
-            instruction.compress(codes, raw=True)  # rejects an A that is not sparse
-        return codes
-    registers = (32, operand.words)
-    if array.shape == registers and is_sparse:
-        full = f"{instruction.shape.m} x {instruction.shape.k}"
-        raise InvalidOperand(
-            f"{source.name}: registers of a sparse A mean nothing without their metadata: give the full A, {full}"
-        )
-    if array.shape != registers or array.dtype != "uint32":
-        accepted = f"a matrix of shape {shape}" + ("" if is_sparse else f" or registers, uint32 of shape {registers}")
-        other = "; `warpfrag gemm` multiplies matrices of any extents" if role in "ab" else ""
-        raise InvalidOperand(f"{source.name}: expected {accepted}, got {array.dtype} of shape {array.shape}{other}")
-    unpacked: NDArray[Any] = operand.unpack(array[:, 0] if isinstance(operand, Scale) else array, raw=True)
-    return unpacked
 
 
 def _trace(instruction: Instruction, arch: str, codes: Codes, output: tuple[int, int], mma: int) -> list[TraceStep]:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from warpfrag.cli.support.arguments import Arch, ElementChoice, File, InstructionName, OperandName, RoundingName
-from warpfrag.cli.support.matrix_files import code_text, exact_text, matrix_lines, read_codes, read_source, short_text
+from warpfrag.cli.support.matrix_files import code_text, matrix_lines, read_codes, read_source, short_text
 from warpfrag.cli.support.operand_view import OperandView, operand_view
 from warpfrag.cli.support.output import echo
 from warpfrag.cli.support.register_dumps import dump_lines, dump_of, read_registers
@@ -126,7 +126,6 @@ def unpack(
     file: File = "-",
     *,
     raw: bool = False,
-    exact: bool = False,
     strict: bool = False,
     by: Literal["lane", "register"] | None = None,
     warp: Annotated[int, Param("N", integer(low=0))] | None = None,
@@ -145,7 +144,6 @@ def unpack(
 
     Options:
         raw: Print codes in hex, not values.
-        exact: Print every digit of a value.
         strict: Reject copies of one element that differ (wmma).
         by: Whether a line of an unlabelled dump is a lane or a register.
         warp: Which warp of a dump of several; default: all.
@@ -158,7 +156,7 @@ def unpack(
     matrix = _unpack(view, words, choice, raw=is_raw, strict=strict)
 
     def show() -> None:
-        write: Callable[[float], str] = exact_text if exact else short_text(matrix.dtype)
+        write: Callable[[float], str] = short_text(matrix.dtype)
         if isinstance(registers, Metadata):
             write = "0b{:04b}".format
         elif is_raw:

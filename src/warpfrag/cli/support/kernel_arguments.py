@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import re
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
-from warpfrag.errors import FileError, InvalidOperand, quote
-from warpfrag.files import read_bytes
+from warpfrag.cli.support.matrix_files import read_source
+from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
     from warpfrag.ptx import Module
@@ -29,7 +28,7 @@ def read_symbol(text: str, module: Module) -> tuple[str, np.ndarray[Any, Any]]:
     name, equals, value = text.partition("=")
     memory = module.symbols[name]
     if value.endswith(".npy"):
-        array = _load_array(value)
+        array = read_source(value, MAX_BYTES).array(opaque=True)
         if array.nbytes == memory.nbytes:  # nvcc declares most arrays as bytes
             array = np.ascontiguousarray(array).reshape(-1).view(memory.dtype).reshape(memory.shape)
         module.symbols[name] = array
@@ -61,19 +60,7 @@ def read_argument(text: str, arrays: Arrays) -> object:
             f"--arg: expected FILE.npy, NAME:TYPE:SHAPE, TYPE:NUMBER or null, got {quote(text)}; types are {known}"
         )
     name = re.split(r"[/\\:]", text.removesuffix(".npy"))[-1]
-    return arrays.setdefault(name, np.ascontiguousarray(_load_array(text)))
-
-
-def _load_array(text: str) -> np.ndarray[Any, Any]:
-    """Return the array of a file."""
-    data = io.BytesIO(read_bytes(text, MAX_BYTES))
-    try:
-        array = np.load(data, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise FileError(f"{quote(text)} cannot be read as an array: {error}") from None
-    if not isinstance(array, np.ndarray):
-        raise FileError(f"{quote(text)} is not a single array: save it with numpy.save")
-    return array
+    return arrays.setdefault(name, np.array(read_source(text, MAX_BYTES).array(opaque=True)))
 
 
 def _read_number(option: str, dtype: np.dtype[Any], digits: str) -> object:

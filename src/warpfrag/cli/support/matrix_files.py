@@ -18,6 +18,8 @@ from fractions import Fraction
 from io import BytesIO, StringIO
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from warpfrag.cli.support.output import shape_text, table_lines
 from warpfrag.errors import FileError, InvalidOperand, quote
 from warpfrag.files import read_bytes
@@ -27,18 +29,22 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from warpfrag.tensorcore.instruction import Instruction
+
 MAX_BYTES = 1 << 24  # of an input: the largest operand, as text with every digit, is a tenth of that
 MAX_ARRAY_BYTES = 1 << 30  # of a whole matrix, as .npy
 MAX_DIGITS = 4000  # of a number: an exact f64 has at most 1100, and Python reads no more than 4300
-FAR = 2000  # powers of ten or two: beyond, a number is as large or as small as any to every format
+FAR = 5 * MAX_DIGITS  # powers of ten or two: beyond, a number is as large or as small as any to every format
 NPY = b"\x93NUMPY"
 ZIP = b"PK"  # .npz is an archive of .npy
 COMMENT = re.compile(r"(#|//).*")
 WORD = re.compile(r"[^\s,;\[\](){}|]+")
-DECIMAL = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:e([+-]?\d+))?", re.ASCII | re.IGNORECASE)
-HEXADECIMAL = re.compile(r"([+-]?)0x([\da-f]*)(?:\.([\da-f]*))?(?:p([+-]?\d+))?", re.ASCII | re.IGNORECASE)
-BINARY = re.compile(r"([+-]?)0b([01]+)()()", re.ASCII | re.IGNORECASE)
-SPECIAL = re.compile(r"([+-]?)(inf|infinity|nan)", re.IGNORECASE)
+NOTATIONS = {  # by pattern: the base of the digits, the base of the exponent, and its steps per digit
+    re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:e([+-]?\d+))?", re.ASCII | re.IGNORECASE): (10, 10, 1),
+    re.compile(r"([+-]?)0x([\da-f]*)(?:\.([\da-f]*))?(?:p([+-]?\d+))?", re.ASCII | re.IGNORECASE): (16, 2, 4),
+    re.compile(r"([+-]?)0b([01]+)()()", re.ASCII | re.IGNORECASE): (2, 2, 1),
+}
+SPECIAL = re.compile(r"[+-]?(inf|infinity|nan)", re.IGNORECASE)
 MAX_WHOLE = 1e15  # a whole number up to here is written without a point
 
 
@@ -68,22 +74,16 @@ class InputSource:
         """Return the array of a .npy: real numbers; if `opaque`, also elements without a type."""
         import numpy as np
 
-        stream = BytesIO(self.content)
         try:
-            version = np.lib.format.read_magic(stream)
-            read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-            shape, is_fortran, dtype = read_header[version](stream)
-        except Exception as error:  # noqa: BLE001 (a header is Python text: what numpy raises for a broken one is open)
-            raise FileError(
-                f"{self.name} is not an array of numbers: its header cannot be read ({type(error).__name__})"
-            ) from None
+            array = np.load(BytesIO(self.content), allow_pickle=False)
+            dtype = array.dtype
+        except Exception as error:  # noqa: BLE001 (numpy raises many types for a broken header)
+            raise FileError(f"{self.name} is not an array of numbers: {str(error) or type(error).__name__}") from None
         if dtype.kind not in "biuf" and not (opaque and dtype.kind == "V" and dtype.names is None and dtype.itemsize):
             raise FileError(f"{self.name} is not an array of numbers: its dtype is {quote(str(dtype))}")
-        data = self.content[stream.tell() :]
-        if min(shape, default=1) < 1 or len(data) != math.prod(shape) * dtype.itemsize:
-            size = f"says {dtype} of shape {quote(shape)}, but {len(data)} bytes follow"
-            raise FileError(f"{self.name}: its header {size}" if math.prod(shape) else f"{self.name} is an empty array")
-        return np.frombuffer(data, dtype).reshape(shape, order="F" if is_fortran else "C")
+        if not array.size:
+            raise FileError(f"{self.name} is an empty array")
+        return np.asarray(array)
 
 
 def read_source(file: str, max_bytes: int = MAX_BYTES) -> InputSource:
@@ -105,13 +105,7 @@ def read_codes(
     file: str, number_format: Format, shape: tuple[int, ...], *, raw: bool = False, rounding: Rounding = None
 ) -> NDArray[Any]:
     """Return the codes of the matrix in a text or .npy file, which contains values, or codes if `raw`."""
-    return codes_of(read_source(file), number_format, shape, raw=raw, rounding=rounding)
-
-
-def codes_of(
-    source: InputSource, number_format: Format, shape: tuple[int, ...], *, raw: bool = False, rounding: Rounding = None
-) -> NDArray[Any]:
-    """Return the codes of the matrix in a source."""
+    source = read_source(file)
     if not source.is_array:
         return _codes_of_text(source, number_format, shape, raw=raw, rounding=rounding)
     from warpfrag.formats.codes import check_codes, to_codes
@@ -133,12 +127,12 @@ def _codes_of_text(
 
     words = _words(source, shape)
     known: dict[str, int] = {}  # a matrix repeats its numbers: zeros above all
-    for place, (line, word) in enumerate(words):
+    for position, (line, word) in enumerate(words):
         if word not in known:
             value = exact_value(word, f"{source.name}, line {line}")
             code = _check_code(number_format, value) if raw else _encode(number_format, value, rounding)
             if isinstance(code, str):
-                index = tuple(int(i) for i in np.unravel_index(place, shape))
+                index = tuple(int(i) for i in np.unravel_index(position, shape))
                 raise InvalidOperand(f"{source.name}: element {index} is {quote(word)}, but {code}")
             known[word] = code
     return np.array([known[word] for _, word in words], code_dtype(number_format)).reshape(shape)
@@ -173,32 +167,19 @@ def exact_value(word: str, what: str) -> Fraction | float:
     (Fraction(10000000000000000001, 10000000000000000000), Fraction(3, 1), -0.0)
     """
     if len(word) <= MAX_DIGITS:
-        for pattern, base in ((DECIMAL, 10), (HEXADECIMAL, 16), (BINARY, 2)):
+        if SPECIAL.fullmatch(word):
+            return float(word)
+        for pattern, (base, radix, per_digit) in NOTATIONS.items():
             match = pattern.fullmatch(word)
             if match and (match[2] or match[3]):
-                return _scaled(match[1], match[2], match[3] or "", int(match[4] or 0), base)
-        if match := SPECIAL.fullmatch(word):
-            return float(word)
-    raise InvalidOperand(
-        f"{what}: {quote(word)} is not a number" + (f" of at most {MAX_DIGITS} digits" if word[:1].isdigit() else "")
-    )
-
-
-def _scaled(sign: str, whole: str, fraction: str, exponent: int, base: int) -> Fraction | float:
-    """Return the value of the parts of a number; its exponent counts powers of ten or, in hexadecimal, of two."""
-    digits = whole + fraction
-    mantissa = int(digits, base)
-    if not mantissa:
-        return -0.0 if sign == "-" else Fraction(0)
-    radix, per_digit = (10, 1) if base == 10 else (2, base.bit_length() - 1)
-    scale = exponent - per_digit * len(fraction)
-    length = per_digit * len(digits.lstrip("0"))
-    if length + scale > FAR:
-        mantissa, scale = 1, FAR
-    elif length + scale < -FAR:
-        mantissa, scale = 1, -FAR
-    value = mantissa * Fraction(radix) ** scale
-    return -value if sign == "-" else value
+                sign, whole, fraction, exponent = match.groups(default="")
+                digits = int(sign + whole + fraction, base)
+                scale = int(exponent or 0) - per_digit * len(fraction)
+                if not digits:
+                    return -0.0 if sign == "-" else Fraction(0)
+                return digits * Fraction(radix) ** max(-FAR, min(scale, FAR))
+    limit = f" of at most {MAX_DIGITS} digits" if word[:1].isdigit() else ""
+    raise InvalidOperand(f"{what}: {quote(word)} is not a number{limit}")
 
 
 def _encode(number_format: Format, value: Fraction | float, rounding: Rounding) -> int | str:
@@ -219,6 +200,16 @@ def _check_code(number_format: Format, value: Fraction | float) -> int | str:
     return f"a code of {number_format} is 0..{number_format.codes - 1:#x}"
 
 
+def read_operand(instruction: Instruction, role: str, file: str, rounding: Rounding) -> NDArray[Any]:
+    """Return the codes of an operand's matrix in a file; a sparse A is given in full."""
+    operand = instruction.operands.get(role)
+    if operand is None:
+        raise click.BadParameter(f"{instruction.name} takes no {role}", param_hint=f"--{role.replace('_', '-')}")
+    is_sparse = role == "a" and instruction.pattern is not None
+    shape = (instruction.shape.m, instruction.shape.k) if is_sparse else operand.shape
+    return read_codes(file, operand.format, shape, rounding=rounding)
+
+
 def code_text(code: int, number_format: Format) -> str:
     """Return a code in hex, as wide as the format."""
     return f"0x{code:0{(number_format.bits + 3) // 4}x}"
@@ -234,18 +225,6 @@ def value_text(value: float) -> str:
     if number.is_integer() and abs(number) < MAX_WHOLE:
         return repr(number) if number == 0 and math.copysign(1, number) < 0 else str(int(number))
     return repr(number)
-
-
-def exact_text(value: float) -> str:
-    """Return a value with every digit.
-
-    >>> exact_text(0.1), exact_text(2.0), exact_text(-math.inf)
-    ('0.1000000000000000055511151231257827021181583404541015625', '2', '-inf')
-    """
-    from decimal import Decimal
-
-    number = float(value)
-    return str(Decimal(number)) if math.isfinite(number) else repr(number)
 
 
 def short_text(dtype: np.dtype[Any]) -> Callable[[float], str]:
