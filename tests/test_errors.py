@@ -71,7 +71,6 @@ def test_an_error_is_also_the_builtin_error_that_fits():
         "ParseError": [ValueError],
         "PtxError": [],
         "SchedulerError": [OSError],
-        "ServerError": [OSError],
         "WarpfragError": [],
     }
     errors = {

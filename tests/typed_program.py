@@ -413,7 +413,6 @@ def the_rest() -> None:
     except wf.errors.MemoryFault as fault:
         print(fault.index, fault.of(0).reason)
     except (
-        wf.errors.ServerError,
         wf.errors.InvalidOperand,
         wf.errors.InvalidSparsity,
         wf.errors.MissingExtra,

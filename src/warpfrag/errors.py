@@ -90,10 +90,6 @@ class FileError(WarpfragError, OSError):
     """A file cannot be read or written, or its content is not what was expected."""
 
 
-class ServerError(WarpfragError, OSError):
-    """The explorer cannot serve its page: the port is taken or not allowed."""
-
-
 class SchedulerError(WarpfragError, OSError):
     """A Dask scheduler cannot be reached, has gone, or has workers of another version."""
 

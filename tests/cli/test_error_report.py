@@ -46,7 +46,6 @@ def test_two_architectures_differ_or_not_in_one_line(run, operands):
     assert 0 < differing < 20
     assert f"\nsm_80 and sm_90: different bits in {differing} of 20 outputs\n" in run(*words, "sm_80", "sm_90").out
     assert "\nsm_90 and sm_90a: the same bits in all 20 outputs\n" in run(*words, "sm_90", "sm_90a").out
-    assert run(*words, "H100", "H200").out.endswith("sm_90a was given 2 times: the same arithmetic, so the same bits\n")
     assert " and " not in run(*words, "sm_90").out
     assert [row["differing"] for row in run(*words, "sm_80", "sm_90", "--json").json["errors"]] == [0, differing]
 

@@ -27,7 +27,6 @@ from warpfrag.errors import NoGpu, SchedulerError
 from warpfrag.hardware import verification
 from warpfrag.sweep import sweep_run as study_run
 from warpfrag.tensorcore.captures import capture
-from warpfrag.viz.explorer.page_server import PageServer
 
 TIMES = int(os.environ.get("WARPFRAG_FUZZ", "1"))
 COSTLY = {  # what computes or builds the page takes as long as a hundred look-ups
@@ -137,7 +136,6 @@ def files(tmp_path, monkeypatch):
 
     monkeypatch.setattr(verification, "Worker", no_gpu)
     monkeypatch.setattr(study_run, "connected", no_scheduler)
-    monkeypatch.setattr(PageServer, "serve_forever", lambda _: None)
     captured = tmp_path / "captured"
     captured.mkdir()
     integers = wf.get(NAMES[1])
@@ -270,7 +268,7 @@ ANSWERED = {  # a line of every verb that prints an answer
     "loads": [NAMES[0], "a", "--pitch", "128"],
     "stores": [NAMES[0], "d", "--pitch", "128"],
     "draw": [NAMES[0]],
-    "explore": ["--serve"],
+    "explore": ["-o", "explorer.html"],
     "samples": [],
     "cache": [],
     "check": [],

@@ -256,6 +256,6 @@ def test_verify_without_a_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch, capsy
 def test_verify_refuses_a_file_it_could_not_write_before_it_asks_for_a_gpu(
     tmp_path, capsys: pytest.CaptureFixture[str]
 ):
-    path = tmp_path / "nowhere" / "report.md"
-    assert main(["verify", F16, "--report", str(path)]) == 2
+    path = tmp_path / "nowhere" / "capture.npz"
+    assert main(["verify", F16, "--capture", str(path)]) == 2
     assert f"cannot write '{path}': No such file or directory" in capsys.readouterr().err

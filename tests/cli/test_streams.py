@@ -279,7 +279,6 @@ def test_more_digits_than_python_reads_are_refused(refused):
         ["execute", NAME, "--seed", digits],
         ["draw", NAME, "a", "--rows", f"0-{digits}"],
         ["where", NAME, "a", digits, "-" + digits],
-        ["explore", "--serve", "--port", digits],
         ["verify", "--cases", digits],
     ):
         assert len(refused(*words)) < 1000

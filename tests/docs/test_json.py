@@ -108,7 +108,7 @@ COMMANDS = [
     f"diagnose {MMA} --expect-d b.txt swapped.txt",
     "predict half.npy half.npy",
     "batch-invariance bf16 --n 4096 --k 14336 --m 1 300",
-    "batch-invariance f16 --lossy --n 64 --k 11528 --m 1 20",
+    "batch-invariance f16 --n 64 --k 11528 --m 1 20",
     "explain half.npy half.npy half.npy half.npy",
     "find-order half.npy half.npy single.npy",
     f"error-report half.npy half.npy --instruction {MMA} --arch sm_80 sm_90 --order promote=16",

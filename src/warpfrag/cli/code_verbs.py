@@ -30,12 +30,7 @@ class ArithmeticFacts(NamedTuple):
     references: dict[str, dict[str, Any]]
 
 
-@verb(
-    "warpfrag arithmetic-table sm_90",
-    "warpfrag arithmetic-table sm_90 --for mma.m16n8k16.f32.f16.f16.f32",
-    "warpfrag arithmetic-table                                    # one table of all architectures",
-    "warpfrag arithmetic-table sm_100 --json",
-)
+@verb
 def arithmetic_table(arch: str | None = None, *, for_: InstructionName | None = None) -> Answer[ArithmeticFacts]:
     """Show what a tensor core adds in one step, the bits it keeps, its rounding and order, with references.
 
@@ -44,6 +39,12 @@ def arithmetic_table(arch: str | None = None, *, for_: InstructionName | None = 
 
     Options:
         for_: Only the row of this instruction.
+
+    For example:
+        warpfrag arithmetic-table sm_90
+        warpfrag arithmetic-table sm_90 --for mma.m16n8k16.f32.f16.f16.f32
+        warpfrag arithmetic-table                                    # one table of all architectures
+        warpfrag arithmetic-table sm_100 --json
     """
     from warpfrag.tensorcore.arithmetic_table import ArithmeticTable
     from warpfrag.tensorcore.arithmetic_table import arithmetic_table as make_table
@@ -97,11 +98,7 @@ class TestVectorFacts(NamedTuple):
     groups: list[TestVectorGroup]
 
 
-@verb(
-    "warpfrag test-vectors mma.m16n8k16.f32.f16.f16.f32                  # the groups, and the mistakes they catch",
-    "warpfrag test-vectors mma.m16n8k16.f32.f16.f16.f32 -o vectors.npz",
-    "warpfrag test-vectors tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.bf16.bf16 --arch sm_100 -o vectors.npz",
-)
+@verb
 def test_vectors(
     instruction: InstructionName,
     *,
@@ -118,6 +115,11 @@ def test_vectors(
     Options:
         arch: The architecture whose arithmetic is used.
         output: Write them as an .npz archive.
+
+    For example:
+        warpfrag test-vectors mma.m16n8k16.f32.f16.f16.f32                  # the groups, and the mistakes they catch
+        warpfrag test-vectors mma.m16n8k16.f32.f16.f16.f32 -o vectors.npz
+        warpfrag test-vectors tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.bf16.bf16 --arch sm_100 -o vectors.npz
     """
     from warpfrag.codegen.vectors import check_output
     from warpfrag.codegen.vectors import test_vectors as make_vectors
@@ -158,12 +160,7 @@ class EmittedCode(NamedTuple):
     text: str | None
 
 
-@verb(
-    "warpfrag emit mma.m16n8k16.f32.f16.f16.f32",
-    "warpfrag emit mma.m16n8k16.f32.f16.f16.f32 --arch sm_90 -o mma.cuh      # with stmatrix",
-    "warpfrag emit mma.m16n8k16.f32.f16.f16.f32 --kernels -o mma.cu          # with kernels to launch",
-    "warpfrag emit mma.sp.m16n8k32.f32.f16.f16.f32 wmma.mma.row.col.m16n16k16.f32.f32 --lang ptx",
-)
+@verb
 def emit(
     instructions: tuple[InstructionName, ...],
     *,
@@ -183,6 +180,12 @@ def emit(
         arch: Reject an instruction that this architecture does not accept; use all of its features.
         kernels: CUDA C++: kernels too, from memory to memory, for a file that is compiled, not included.
         output: Write the code to a file.
+
+    For example:
+        warpfrag emit mma.m16n8k16.f32.f16.f16.f32
+        warpfrag emit mma.m16n8k16.f32.f16.f16.f32 --arch sm_90 -o mma.cuh      # with stmatrix
+        warpfrag emit mma.m16n8k16.f32.f16.f16.f32 --kernels -o mma.cu          # with kernels to launch
+        warpfrag emit mma.sp.m16n8k32.f32.f16.f16.f32 wmma.mma.row.col.m16n16k16.f32.f32 --lang ptx
     """
     from warpfrag.codegen.emit import emit as emit_code
 

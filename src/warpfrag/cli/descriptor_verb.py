@@ -14,7 +14,7 @@ from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import get
 from warpfrag.tensorcore.tcgen05_types import TensorMma
 
-WORD = re.compile(r"(?:0x)?[0-9a-f_]{1,20}", re.IGNORECASE | re.ASCII)
+WORD = re.compile(r"(?:0x)?[0-9a-f]+(?:_[0-9a-f]+)*", re.IGNORECASE | re.ASCII)
 
 
 class DescriptorFacts(NamedTuple):
@@ -61,38 +61,22 @@ class DescriptorAnswer(NamedTuple):
     descriptors: list[DescriptorFacts]
 
 
-def read_word(text: str, kind: str = "wgmma", *, decimal: bool = False) -> Descriptor:
-    """Return the descriptor that a text names: in hex, with or without 0x, or in decimal."""
-    example = "4611686293305294848" if decimal else "0x4000004000000000"
-    return Descriptor.decode(_number("a descriptor", 64, text, example, decimal=decimal), kind=kind)
+def read_word(text: str, kind: str = "wgmma") -> Descriptor:
+    """Return the descriptor that a text names: in hex, with or without 0x."""
+    return Descriptor.decode(_number("a descriptor", 64, text, "0x4000004000000000"), kind=kind)
 
 
-def _number(name: str, bits: int, text: str, example: str, *, decimal: bool) -> int:
-    """Return the number that a text spells."""
-    digits = text.strip().replace("_", "")
-    is_word = WORD.fullmatch(text.strip()) and (digits.isdecimal() if decimal else digits.lower() not in ("", "0x"))
-    number = int(digits, 10 if decimal else 16) if is_word else -1
-    if not 0 <= number < 1 << bits:
-        expected = f"{bits} bits{' in decimal' if decimal else ''} such as {example}"
-        size = f" of {number.bit_length()} bits" if is_word else ""
-        raise InvalidOperand(f"{name} is a word of {expected}, got {quote(text)}{size}")
-    return number
+def _number(name: str, bits: int, text: str, example: str) -> int:
+    """Return the number that hex digits spell."""
+    if not WORD.fullmatch(text.strip()) or int(text, 16) >> bits:
+        raise InvalidOperand(f"{name} is a word of {bits} bits in hex, such as {example}; got {quote(text)}")
+    return int(text, 16)
 
 
-@verb(
-    "warpfrag descriptor 0x4000004000000000                 # decoded field by field",
-    "warpfrag descriptor 4000004000000000                   # the same: digits without 0x are hex",
-    "warpfrag descriptor --stride 1024 --swizzle 128        # built",
-    "warpfrag descriptor 0x4000004000000000 --for wgmma.mma_async.m64n64k16.f32.f16.f16 b   # its problems",
-    "warpfrag descriptor --tile 64 --swizzle 128 --for wgmma.mma_async.m64n64k16.f32.f16.f16 b",
-    "warpfrag descriptor 0x4000404000000000 --for tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 b",
-    "warpfrag descriptor 0x8400490 --for tcgen05.mma.cta_group::1.kind::f16 idesc    # the instruction descriptor",
-    "warpfrag descriptor --for tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 idesc    # built",
-)
+@verb
 def descriptor(
     word: str | None = None,
     *,
-    decimal: bool = False,
     start: int | None = None,
     leading: int | None = None,
     stride: int | None = None,
@@ -104,12 +88,11 @@ def descriptor(
 ) -> Answer[DescriptorAnswer]:
     """Decode or build a shared-memory descriptor of wgmma or tcgen05: its fields, its CuTe layout and its problems.
 
-    WORD is 64 bits, in hex (with --decimal, in decimal); or give its fields, in bytes; or --tile for a tile without
+    WORD is 64 bits in hex, with or without 0x; or give its fields, in bytes; or --tile for a tile without
     gaps. With --for, the exit status is 1 if there is a problem: the hardware itself reports none. For tcgen05, idesc
     is the 32-bit instruction descriptor, and mask the zero-column mask of mma.ws; without a WORD, idesc is built.
 
     Options:
-        decimal: WORD is decimal; else it is hex, with or without 0x.
         start (BYTES): Start address of the operand.
         leading (BYTES): Leading byte offset.
         stride (BYTES): Stride byte offset.
@@ -118,9 +101,19 @@ def descriptor(
         for_ (INSTRUCTION OPERAND): The A or B it is for; for tcgen05 also idesc and mask.
         trans: The operand is MN-major (16-bit types; for tcgen05 also 8-bit ones and tf32).
         tile (K): A tile without gaps of this extent along K: a descriptor for each step.
+
+    For example:
+        warpfrag descriptor 0x4000004000000000                 # decoded field by field
+        warpfrag descriptor 4000004000000000                   # the same: digits without 0x are hex
+        warpfrag descriptor --stride 1024 --swizzle 128        # built
+        warpfrag descriptor 0x4000004000000000 --for wgmma.mma_async.m64n64k16.f32.f16.f16 b   # its problems
+        warpfrag descriptor --tile 64 --swizzle 128 --for wgmma.mma_async.m64n64k16.f32.f16.f16 b
+        warpfrag descriptor 0x4000404000000000 --for tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 b
+        warpfrag descriptor 0x8400490 --for tcgen05.mma.cta_group::1.kind::f16 idesc    # the instruction descriptor
+        warpfrag descriptor --for tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 idesc    # built
     """
     if for_ is not None and for_[1].lower() in ("idesc", "mask"):
-        return _tensor_word(for_[0], for_[1].lower(), word, decimal=decimal)
+        return _tensor_word(for_[0], for_[1].lower(), word)
     fields = {"start": start, "leading": leading, "stride": stride, "swizzle": swizzle, "base_offset": base_offset}
     values = {name: number for name, number in fields.items() if number is not None}
     operand = _operand(*for_) if for_ else None
@@ -136,13 +129,13 @@ def descriptor(
     else:
         kind = operand.descriptor_kind if operand else "wgmma"
         entries: dict[str, Any] = {**values, "kind": kind}
-        descriptors = [Descriptor(**entries) if word is None else read_word(word, kind, decimal=decimal)]
+        descriptors = [Descriptor(**entries) if word is None else read_word(word, kind)]
     rows = [_facts(each, each.problems(operand, trans=trans) if operand else [], trans=trans) for each in descriptors]
     instruction, role = (operand.instruction, operand.role) if operand else (None, None)
 
     def show() -> None:
-        if word is not None and word.strip().isdecimal() and not decimal:
-            echo(f"{word.strip()} is read as hex; --decimal reads it as decimal")
+        if word is not None and word.strip().isdecimal():
+            echo(f"{word.strip()} is read as hex")
         for number, row in enumerate(rows):
             if number:
                 echo()
@@ -156,14 +149,13 @@ def descriptor(
     )
 
 
-def _tensor_word(name: str, which: str, text: str | None, *, decimal: bool) -> Answer[DescriptorAnswer]:
+def _tensor_word(name: str, which: str, text: str | None) -> Answer[DescriptorAnswer]:
     """Decode or build the instruction descriptor or the zero-column mask of tcgen05.mma."""
     instruction = get(name)
     if not isinstance(instruction, TensorMma):
         raise InvalidOperand(f"{which} belongs to tcgen05.mma, not to {instruction}")
     bits = MASK_BITS if which == "mask" else WORD_BITS
-    example = "138413200" if decimal else "0x8400490"
-    number = None if text is None else _number(which, bits, text, example, decimal=decimal)
+    number = None if text is None else _number(which, bits, text, "0x8400490")
     if which == "mask":
         mask = ZeroColumnMask.decode(number if number is not None else 0)
         m, n = instruction.shape.m or 128, instruction.shape.n or 256
@@ -171,10 +163,8 @@ def _tensor_word(name: str, which: str, text: str | None, *, decimal: bool) -> A
         fields = [{"name": field, "meaning": getattr(mask, field)} for field in names]
         facts = DescriptorFacts(f"0x{mask.word:016x}", fields, mask.problems(m), columns=mask.columns(m, n))
     else:
-        if number is None:
-            idesc = instruction.descriptor()
-        else:
-            idesc = InstructionDescriptor.decode(number, kind=instruction.kind)
+        decoded = None if number is None else InstructionDescriptor.decode(number, kind=instruction.kind)
+        idesc = decoded or instruction.descriptor()
         fields = [field._asdict() for field in idesc.explain()]
         facts = DescriptorFacts(f"0x{idesc.word:08x}", fields, idesc.problems(instruction))
     answer = DescriptorAnswer(instruction.name, which, trans=False, descriptors=[facts])

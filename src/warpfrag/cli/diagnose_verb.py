@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_FINDINGS = 12  # findings in text; JSON has all
-SPARSE = "mma.sp.m16n8k32.f32.f16.f16.f32"
-WGMMA = "wgmma.mma_async.m64n64k16.f32.f16.f16"
-SCALED = "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
 
 Pair = tuple[Annotated[int, Param("N", integer(0))], Annotated[int, Param("N", integer(0))]]
 
@@ -140,15 +137,7 @@ class IntendedImmediates(NamedTuple):
     thread_id: Pair = (0, 0)
 
 
-@verb(
-    "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy dump.txt      # D's registers",
-    "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy --c C.txt D.npy   # D as a matrix",
-    "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --expect-a A.npy a.txt             # A's registers",
-    "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --tile 128x128x32 --a A.npy --b B.npy D.npy   # of a kernel",
-    f"warpfrag diagnose {SPARSE} --a full.txt --b wide.txt --metadata e.txt --selector 1 dump.txt",
-    f"warpfrag diagnose {SCALED} --expect-scale-a scales.txt --byte-id 2 0 words.txt",
-    f"warpfrag diagnose {WGMMA} --a A64.npy --b B64.npy --descriptor-b 0xc000001000000000 D64.npy",
-)
+@verb
 def diagnose(
     instruction: InstructionName,
     file: File = "-",
@@ -173,6 +162,18 @@ def diagnose(
     Options:
         tile (MxN[xK]): The files are those of a whole kernel, whose blocks compute tiles of D of this size.
         arch: The architecture whose arithmetic is used.
+
+    For example:
+        warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy dump.txt      # D's registers
+        warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy --c C.txt D.npy   # D as a matrix
+        warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --expect-a A.npy a.txt             # A's registers
+        warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --tile 128x128x32 --a A.npy --b B.npy D.npy   # of a kernel
+        warpfrag diagnose mma.sp.m16n8k32.f32.f16.f16.f32 --a full.txt --b wide.txt --metadata e.txt --selector 1
+            dump.txt
+        warpfrag diagnose mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0 --expect-scale-a scales.txt
+            --byte-id 2 0 words.txt
+        warpfrag diagnose wgmma.mma_async.m64n64k16.f32.f16.f16 --a A64.npy --b B64.npy --descriptor-b
+            0xc000001000000000 D64.npy
     """
     from warpfrag.diagnosis.diagnose import DiagnoseOptions
     from warpfrag.diagnosis.diagnose import diagnose as find_mistakes

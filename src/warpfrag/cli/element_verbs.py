@@ -60,16 +60,7 @@ class ElementHolders(NamedTuple):
     notes: list[str]
 
 
-@verb(
-    "warpfrag at mma.m16n8k16.f32.f16.f16.f32 a 5          # everything lane 5 holds of A",
-    "warpfrag at mma.m16n8k16.f32.f16.f16.f32 a 5 2 1      # register 2, slot 1 of lane 5",
-    "warpfrag at mma.sp.m16n8k32.f32.f16.f16.f32 metadata 5",
-    "warpfrag at ldmatrix.m8n8.x4.shared.b16 addresses 9",
-    "warpfrag at wgmma.mma_async.m64n64k16.f32.f16.f16 d 5 7 --warp 1",
-    "warpfrag at tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 d 37 5     # lane 37, column 5",
-    "warpfrag at tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 d 5 --warp 1 "
-    "--through tcgen05.ld.sync.aligned.16x256b.x8.b32",
-)
+@verb
 def at(
     instruction: InstructionName,
     operand: OperandName,
@@ -86,6 +77,16 @@ def at(
     OPERAND is a, b, c, d, metadata, scale_a, scale_b or, for ldmatrix and stmatrix, addresses. Four warps run wgmma:
     --warp selects one; default: all. For tensor memory, LANE and REG are lane and column. --through shows the
     registers after that tcgen05.ld.
+
+    For example:
+        warpfrag at mma.m16n8k16.f32.f16.f16.f32 a 5          # everything lane 5 holds of A
+        warpfrag at mma.m16n8k16.f32.f16.f16.f32 a 5 2 1      # register 2, slot 1 of lane 5
+        warpfrag at mma.sp.m16n8k32.f32.f16.f16.f32 metadata 5
+        warpfrag at ldmatrix.m8n8.x4.shared.b16 addresses 9
+        warpfrag at wgmma.mma_async.m64n64k16.f32.f16.f16 d 5 7 --warp 1
+        warpfrag at tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 d 37 5     # lane 37, column 5
+        warpfrag at tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 d 5 --warp 1 --through
+            tcgen05.ld.sync.aligned.16x256b.x8.b32
     """
     from warpfrag.cli.support.operand_view import operand_view
     from warpfrag.tensorcore.registry import get
@@ -119,17 +120,7 @@ def at(
     return Answer(facts, show)
 
 
-@verb(
-    "warpfrag where mma.m16n8k16.f32.f16.f16.f32 a 9 3",
-    "warpfrag where mma.m16n8k16.f32.f16.f16.f32 'A[9, 3]'",
-    "warpfrag where mma.sp.m16n8k32.f32.f16.f16.f32 a 9 13 --logical      # a column of the full A",
-    "warpfrag where mma.sp.m16n8k32.f32.f16.f16.f32 metadata 9 3 --selector 1",
-    "warpfrag where ldmatrix.m8n8.x4.shared.b16 d 3 5 --matrix 2",
-    "warpfrag where wgmma.mma_async.m64n64k16.f32.f16.f16 b 3 5 --descriptor 0x4000004000000000",
-    "warpfrag where tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 d 37 5",
-    "warpfrag where tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 d 37 5 "
-    "--through tcgen05.ld.sync.aligned.32x32b.x64.b32",
-)
+@verb
 def where(
     instruction: InstructionName,
     operand: OperandName,
@@ -155,6 +146,17 @@ def where(
         descriptor (WORD): The shared-memory descriptor of A or B of wgmma; default: a tile without gaps.
         trans: The operand is MN-major in shared memory (16-bit types).
         logical: COL is a column of the full A of a sparse instruction.
+
+    For example:
+        warpfrag where mma.m16n8k16.f32.f16.f16.f32 a 9 3
+        warpfrag where mma.m16n8k16.f32.f16.f16.f32 'A[9, 3]'
+        warpfrag where mma.sp.m16n8k32.f32.f16.f16.f32 a 9 13 --logical      # a column of the full A
+        warpfrag where mma.sp.m16n8k32.f32.f16.f16.f32 metadata 9 3 --selector 1
+        warpfrag where ldmatrix.m8n8.x4.shared.b16 d 3 5 --matrix 2
+        warpfrag where wgmma.mma_async.m64n64k16.f32.f16.f16 b 3 5 --descriptor 0x4000004000000000
+        warpfrag where tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 d 37 5
+        warpfrag where tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 d 37 5 --through
+            tcgen05.ld.sync.aligned.32x32b.x64.b32
     """
     from warpfrag.cli.support.operand_view import operand_view
     from warpfrag.tensorcore.registry import get

@@ -112,13 +112,7 @@ class Execution(NamedTuple):
     results: list[ArchResult]
 
 
-@verb(
-    "warpfrag execute mma.m16n8k16.f32.f16.f16.f32                     # random operands; the seed is shown",
-    "warpfrag execute mma.m16n8k16.f32.f16.f16.f32 --seed 7 --trace 3 5   # the steps of D[3, 5]",
-    "warpfrag execute mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy",
-    "warpfrag execute mma.m16n8k32.f32.e4m3.e4m3.f32 --arch sm_89",
-    "warpfrag execute mma.m16n8k16.f32.f16.f16.f32 --arch sm_80 sm_90 --seed 1     # side by side",
-)
+@verb
 def execute(
     instruction: InstructionName,
     more: tuple[Arch, ...] = (),
@@ -139,6 +133,13 @@ def execute(
         arch (ARCH...): The architecture whose arithmetic is used; default: sm_90. Several are printed side by side.
         trace (ROW COL): Show each step of one output.
         mma: Which of the four multiplications of m8n8k4 with f16.
+
+    For example:
+        warpfrag execute mma.m16n8k16.f32.f16.f16.f32                     # random operands; the seed is shown
+        warpfrag execute mma.m16n8k16.f32.f16.f16.f32 --seed 7 --trace 3 5   # the steps of D[3, 5]
+        warpfrag execute mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy
+        warpfrag execute mma.m16n8k32.f32.e4m3.e4m3.f32 --arch sm_89
+        warpfrag execute mma.m16n8k16.f32.f16.f16.f32 --arch sm_80 sm_90 --seed 1     # side by side
     """
     from warpfrag.tensorcore.array_types import Scaled
     from warpfrag.tensorcore.instruction_types import instruction_of

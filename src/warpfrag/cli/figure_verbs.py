@@ -9,8 +9,8 @@ import click
 
 from warpfrag.cli.descriptor_verb import read_word
 from warpfrag.cli.support.arguments import IN_TENSOR_MEMORY, Arch, File, InstructionName, Load, OperandName, WarpIndex
-from warpfrag.cli.support.output import echo, flush, terminal_width
-from warpfrag.cli.support.verbs import Param, integer, verb
+from warpfrag.cli.support.output import echo, terminal_width
+from warpfrag.cli.support.verbs import Param, verb
 from warpfrag.errors import quote
 from warpfrag.files import write_atomically
 from warpfrag.tensorcore.instruction import Instruction
@@ -58,18 +58,7 @@ class Selection(NamedTuple):
     block: int | None = None
 
 
-@verb(
-    "warpfrag draw mma.m16n8k16.f32.f16.f16.f32 -o mma.svg            # A left, B above, D in the corner",
-    "warpfrag draw mma.m16n8k16.f32.f16.f16.f32 a                     # in the terminal",
-    "warpfrag draw mma.m16n8k16.f32.f16.f16.f32 a --view warp -o a.png",
-    "warpfrag draw mma.sp.m16n8k32.f32.f16.f16.f32 metadata --selector 1 -o e.svg",
-    "warpfrag draw wgmma.mma_async.m64n64k16.f32.f16.f16 d --warp 1 -o d.svg",
-    "warpfrag draw wgmma.mma_async.m64n64k16.f32.f16.f16 b --descriptor 0x4000004000000000 -o b.svg",
-    "warpfrag draw tcgen05.mma.cta_group::1.kind::f16.m64n64k16.f32.f16.f16 d -o d.svg         # tensor memory",
-    "warpfrag draw tcgen05.ld.sync.aligned.16x256b.x2.b32 -o ld.svg",
-    "warpfrag draw --figure 130 -o figure-130.svg                     # as numbered in the PTX ISA",
-    json=False,
-)
+@verb
 def draw(
     instruction: InstructionName | None = None,
     operand: OperandName | None = None,
@@ -95,6 +84,17 @@ def draw(
         descriptor: The shared-memory descriptor of A or B of wgmma; repeat it for each step along k.
         trans: The operand is MN-major in shared memory (16-bit types).
         theme: Colours.
+
+    For example:
+        warpfrag draw mma.m16n8k16.f32.f16.f16.f32 -o mma.svg            # A left, B above, D in the corner
+        warpfrag draw mma.m16n8k16.f32.f16.f16.f32 a                     # in the terminal
+        warpfrag draw mma.m16n8k16.f32.f16.f16.f32 a --view warp -o a.png
+        warpfrag draw mma.sp.m16n8k32.f32.f16.f16.f32 metadata --selector 1 -o e.svg
+        warpfrag draw wgmma.mma_async.m64n64k16.f32.f16.f16 d --warp 1 -o d.svg
+        warpfrag draw wgmma.mma_async.m64n64k16.f32.f16.f16 b --descriptor 0x4000004000000000 -o b.svg
+        warpfrag draw tcgen05.mma.cta_group::1.kind::f16.m64n64k16.f32.f16.f16 d -o d.svg         # tensor memory
+        warpfrag draw tcgen05.ld.sync.aligned.16x256b.x2.b32 -o ld.svg
+        warpfrag draw --figure 130 -o figure-130.svg                     # as numbered in the PTX ISA
     """
     words = tuple(read_word(text).word for text in descriptor) or None
     settings = {**selection._asdict(), **load._asdict(), "warp": warp, "descriptor": words, "arch": arch}
@@ -149,36 +149,18 @@ def _check_options(instruction: Instruction, operand: str | None, options: dict[
             )
 
 
-@verb(
-    "warpfrag explore -o explorer.html     # one file: open it in a browser",
-    "warpfrag explore --serve              # or serve it on this machine",
-    json=False,
-)
-def explore(
-    *,
-    output: File | None = None,
-    serve: bool = False,
-    port: Annotated[int, Param("N", integer(0, 65535))] | None = None,
-) -> None:
+@verb
+def explore(*, output: File) -> None:
     """Write an interactive page of every fragment of every instruction, for a browser without a network.
 
     Options:
-        output: Write the page to a file.
-        serve: Serve the page on 127.0.0.1, until interrupted.
-        port: The port of --serve; default: any free one.
+        output: The file of the page.
+
+    For example:
+        warpfrag explore -o explorer.html     # one file: open it in a browser
     """
-    if (output is None and not serve) or (port is not None and not serve):
-        raise click.UsageError("--port goes with --serve" if port is not None else "expected -o FILE or --serve")
-    if output is not None:
-        from warpfrag.viz import explorer
+    from warpfrag.viz import explorer
 
-        page = explorer.build_page()
-        write_atomically(output, page)
-        echo(f"{output}: {len(page.encode()) // 1024} KiB")
-    if serve:
-        from warpfrag.viz.explorer.page_server import PageServer
-
-        with PageServer(port or 0) as server:
-            echo(f"{server.address} shows the explorer; Ctrl-C ends it")
-            flush()  # at once, also into a pipe
-            server.serve_forever()
+    page = explorer.build_page()
+    write_atomically(output, page)
+    echo(f"{output}: {len(page.encode()) // 1024} KiB")

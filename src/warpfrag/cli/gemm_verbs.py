@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from io import BytesIO
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -31,6 +30,7 @@ from warpfrag.tensorcore.registry import get
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from warpfrag.blas.cublas.batch_invariance import Invariance  # noqa: TC004 (a return type is not evaluated)
     from warpfrag.blas.cublas.predict_order import PredictedOrder
     from warpfrag.blas.error_report import ErrorReport  # noqa: TC004 (a return type is not evaluated)
     from warpfrag.blas.explain import Explanation  # noqa: TC004 (a return type is not evaluated)
@@ -70,10 +70,7 @@ class GemmResult(NamedTuple):
     trace: list[ProductStep]
 
 
-@verb(
-    "warpfrag gemm A.npy B.npy --instruction mma.m16n8k16.f32.f16.f16.f32 -o D.npy",
-    "warpfrag gemm A.npy B.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --order split_k=3,unit=64 --trace 3 5",
-)
+@verb
 def gemm(
     a: Matrix,
     b: Matrix,
@@ -97,6 +94,10 @@ def gemm(
         order: The order of additions, such as split_k=3,unit=64; default: k ascending.
         trace (ROW COL): Show each instruction of one output.
         output: Write D to this .npy: numbers, or codes of bf16 as uint16.
+
+    For example:
+        warpfrag gemm A.npy B.npy --instruction mma.m16n8k16.f32.f16.f16.f32 -o D.npy
+        warpfrag gemm A.npy B.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --order split_k=3,unit=64 --trace 3 5
     """
     from warpfrag.blas.gemm import gemm as compute
     from warpfrag.blas.gemm import read_gemm
@@ -180,12 +181,7 @@ class PredictedProduct(NamedTuple):
     text: str
 
 
-@verb(
-    "warpfrag predict A.npy B.npy -o D.npy                        # float16; float32 with TF32; int8",
-    "warpfrag predict A.npy B.npy --codes bf16 --layout nt --bias bias.npy -o D.npy   # a linear layer",
-    "warpfrag predict A.npy B.npy --codes e4m3 --fast-accumulation",
-    "warpfrag predict A.npy B.npy --shape 8 1024 4096             # some rows and columns of a larger GEMM",
-)
+@verb
 def predict(
     a: Matrix,
     b: Matrix,
@@ -208,6 +204,12 @@ def predict(
         fast_accumulation: e4m3 with use_fast_accum.
         shape (M N K): Full M N K if A and B are slices.
         output: Write D to this .npy: numbers, or codes of bf16 as uint16.
+
+    For example:
+        warpfrag predict A.npy B.npy -o D.npy                        # float16; float32 with TF32; int8
+        warpfrag predict A.npy B.npy --codes bf16 --layout nt --bias bias.npy -o D.npy   # a linear layer
+        warpfrag predict A.npy B.npy --codes e4m3 --fast-accumulation
+        warpfrag predict A.npy B.npy --shape 8 1024 4096             # some rows and columns of a larger GEMM
     """
     from warpfrag.blas.cublas.predict import predict as predict_product
 
@@ -238,71 +240,38 @@ def predict(
     return Answer(PredictedProduct(tuple(prediction.D.shape), *made), show)
 
 
-class LossyRange(NamedTuple):
-    """A range of m for which the library omits the end of K.
-
-    name: name of the layer
-    omitted_k: number of omitted k
-    guess: true if it depends on a modelled choice
-    """
-
-    name: str
-    n: int
-    k: int
-    first: int
-    last: int
-    omitted_k: int
-    guess: bool
-
-
-class InvariantRanges(NamedTuple):
-    """The ranges of m in which layers keep their order of additions.
-
-    vary: m
-    invariance: the ranges of each layer, and those of all
-    lossy: ranges of m for which the library omits the end of K
-    """
-
-    vary: str
-    invariance: dict[str, Any]
-    lossy: list[LossyRange]
-
-
-@verb(
-    "warpfrag batch-invariance bf16 --n 4096 --k 14336            # ranges of m in which a row keeps its bits",
-    "warpfrag batch-invariance f16 --lossy --n 64 --k 11528       # m for which the library omits the end of K",
-    "warpfrag batch-invariance --layers layers.toml --svg bits.svg   # of a whole model",
-)
+@verb
 def batch_invariance(
     type_: Literal["bf16", "f16", "tf32", "e4m3", "s8"] = "bf16",
     *,
-    vary: Literal["m"] = "m",
     n: Count | None = None,
     k: Count | None = None,
     layers: File | None = None,
     m: tuple[Count, Count] = (1, 8192),
-    lossy: bool = False,
     layout: Literal["nn", "nt", "tn"] = "nt",
     bias: bool = False,
     fast_accumulation: bool = False,
     library: LibraryOptions = LibraryOptions(),  # noqa: B008 (immutable)
     svg: File | None = None,
-) -> Answer[InvariantRanges]:
+) -> Answer[Invariance]:
     """List the ranges of the batch size m in which a layer keeps its order of additions, and so its bits.
 
-    TYPE is bf16, f16, tf32, e4m3 or s8. A layer is --n and --k, or a file of --layers.
+    TYPE is bf16, f16, tf32, e4m3 or s8. A layer is --n and --k, or a file of --layers. Ranges in which the library
+    omits the end of K say so.
 
     Options:
-        vary: The extent that varies.
         n: Columns of the layer.
         k: Depth of the layer.
         layers: Layers as `warpfrag survey` takes them.
         m (FIRST LAST): The range of m.
-        lossy: List the m for which the library omits the end of K.
         layout: Which of A and B is transposed in memory.
         bias: The layer has a bias.
         fast_accumulation: e4m3 with use_fast_accum.
         svg: Write a picture of the ranges.
+
+    For example:
+        warpfrag batch-invariance bf16 --n 4096 --k 14336            # ranges of m in which a row keeps its bits
+        warpfrag batch-invariance --layers layers.toml --svg bits.svg   # of a whole model
     """
     from warpfrag.blas.cublas.batch_invariance import batch_invariance as compute
 
@@ -326,24 +295,13 @@ def batch_invariance(
     )
     if svg is not None:
         write_atomically(svg, ranges.svg().encode())
-    omitted = [
-        LossyRange(layer.name, layer.n, layer.k, run.first, run.last, run.omitted_k, run.is_guess)
-        for layer in ranges.layers
-        for run in layer.ranges
-        if run.omitted_k
-    ]
 
     def show() -> None:
-        if lossy and not omitted:
-            echo(wrapped(f"{ranges.source} omits nothing for m = {ranges.m[0]}..{ranges.m[1]}"))
-        for row in omitted if lossy else ():
-            end = f"the last {row.omitted_k} of {row.k} k are omitted{', a guess' if row.guess else ''}"
-            echo(wrapped(f"{row.name}: m = {row.first}..{row.last}: {end}"))
-        for line in () if lossy else ranges.text.splitlines():
+        for line in ranges.text.splitlines():
             echo(wrapped(line, indent=4 if line.startswith(" ") else 0))
         _print_written(svg)
 
-    return Answer(InvariantRanges(vary, ranges.to_dict(), omitted), show)
+    return Answer(ranges, show)
 
 
 class FoundOrder(NamedTuple):
@@ -368,11 +326,7 @@ class FoundOrder(NamedTuple):
     tried: int
 
 
-@verb(
-    "warpfrag find-order A.npy B.npy D.npy                                  # float16, float32 (as tf32) or int8",
-    "warpfrag find-order A.npy B.npy D.npy --codes bf16 --result bf16       # codes, as uint16",
-    "warpfrag find-order A.npy B.npy D.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --arch sm_80",
-)
+@verb
 def find_order(
     a: Matrix,
     b: Matrix,
@@ -390,6 +344,11 @@ def find_order(
 
     Options:
         arch: The architecture whose arithmetic is used.
+
+    For example:
+        warpfrag find-order A.npy B.npy D.npy                                  # float16, float32 (as tf32) or int8
+        warpfrag find-order A.npy B.npy D.npy --codes bf16 --result bf16       # codes, as uint16
+        warpfrag find-order A.npy B.npy D.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --arch sm_80
     """
     from warpfrag.blas.find_order import find_order as search
 
@@ -418,11 +377,7 @@ def find_order(
     return Answer(facts, show, NO if order is None else DONE)
 
 
-@verb(
-    "warpfrag explain D1.npy D2.npy A.npy B.npy                          # float16, float32 (as tf32) or int8",
-    "warpfrag explain D1.npy D2.npy A.npy B.npy --codes bf16 --result bf16   # codes, as uint16",
-    "warpfrag explain D1.npy D2.npy A.npy B.npy --arch sm_80 --arch sm_90   # which of these computed them",
-)
+@verb
 def explain(
     d1: Matrix,
     d2: Matrix,
@@ -442,6 +397,11 @@ def explain(
 
     Options:
         arch: An architecture to try; may be repeated.
+
+    For example:
+        warpfrag explain D1.npy D2.npy A.npy B.npy                          # float16, float32 (as tf32) or int8
+        warpfrag explain D1.npy D2.npy A.npy B.npy --codes bf16 --result bf16   # codes, as uint16
+        warpfrag explain D1.npy D2.npy A.npy B.npy --arch sm_80 --arch sm_90   # which of these computed them
     """
     from warpfrag.blas.explain import ARCHS
     from warpfrag.blas.explain import explain as compare
@@ -470,13 +430,7 @@ def explain(
     return Answer(answer, show, DONE if is_explained else NO)
 
 
-@verb(
-    "warpfrag error-report A.npy B.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --arch sm_80 sm_90 sm_100",
-    "warpfrag error-report A.npy B.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --order '' --order split_k=4,unit=64",
-    "warpfrag error-report A.npy B.npy --instruction mma.m16n8k16.f32.bf16.bf16.f32 --codes bf16 -o errors.svg",
-    "warpfrag error-report A8.npy B8.npy --instruction mma.m16n8k32.f32.e4m3.e4m3.f32 --codes e4m3 "
-    "--against A.npy B.npy",
-)
+@verb
 def error_report(
     a: Matrix,
     b: Matrix,
@@ -508,6 +462,14 @@ def error_report(
         scale_b: Scale factors of B, as .npy.
         against (A B): A and B before quantization, as .npy: compare with their exact product.
         output: Write the figure to this file, as SVG.
+
+    For example:
+        warpfrag error-report A.npy B.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --arch sm_80 sm_90 sm_100
+        warpfrag error-report A.npy B.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --order '' --order
+            split_k=4,unit=64
+        warpfrag error-report A.npy B.npy --instruction mma.m16n8k16.f32.bf16.bf16.f32 --codes bf16 -o errors.svg
+        warpfrag error-report A8.npy B8.npy --instruction mma.m16n8k32.f32.e4m3.e4m3.f32 --codes e4m3 --against
+            A.npy B.npy
     """
     from warpfrag.blas.measure_errors import error_report as measure
 
@@ -530,9 +492,6 @@ def error_report(
 
     def show() -> None:
         echo(str(report))
-        for name, count in Counter(archs).items():
-            if count > 1:
-                echo(f"{name} was given {count} times: the same arithmetic, so the same bits")
         for series in report:
             if series.nonfinite:
                 echo(f"{series.name}: {series.nonfinite} outputs are infinite or NaN, and left out")

@@ -17,7 +17,6 @@ from warpfrag.errors import InvalidOperand, WarpfragError, quote
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.tensorcore.identify import LoadedOperand, Match, Near, Tiled
 
-MMA = "mma.m16n8k16.f32.f16.f16.f32"
 MAX_LINES = 12
 SLOTS = (1, 2, 4, 8, 16, 32)
 SHAPE = re.compile(r"\d{1,6}(?:[x,]\d{1,6})*", re.ASCII)
@@ -81,12 +80,7 @@ class LayoutReading:
         return several + (", read as N x K, the order of B in CuTe" if self.transposed else "")
 
 
-@verb(
-    'warpfrag identify --cute "((_4,_8),(_2,_2,_2)):((_32,_1),(_16,_8,_128))" --shape 16x16',
-    "warpfrag identify --triton layout.txt --slots 2              # compiler output, in a file",
-    f"warpfrag identify {MMA}:d:col=2     # other operands with this fragment's layout",
-    'warpfrag identify --cute "tmem_[32b](0x0000.0000) o ((_16,_4),_64):((_65536,_2097152),_1)"   # tensor memory',
-)
+@verb
 def identify(
     fragment: FragmentName | None = None,
     *,
@@ -114,6 +108,12 @@ def identify(
         dims (NAMES): Names of the coordinates, if not row and col: matrix,row,col.
         transposed: The text counts columns first; default: both are tried for B.
         all_: List every operand, not only the first.
+
+    For example:
+        warpfrag identify --cute "((_4,_8),(_2,_2,_2)):((_32,_1),(_16,_8,_128))" --shape 16x16
+        warpfrag identify --triton layout.txt --slots 2              # compiler output, in a file
+        warpfrag identify mma.m16n8k16.f32.f16.f16.f32:d:col=2     # other operands with this fragment's layout
+        warpfrag identify --cute "tmem_[32b](0x0000.0000) o ((_16,_4),_64):((_65536,_2097152),_1)"   # tensor memory
     """
     texts = {name: text for name, text in (("cute", cute), ("triton", triton), ("json", steps)) if text is not None}
     if len(texts) + (fragment is not None) != 1:

@@ -38,12 +38,7 @@ class Samples(NamedTuple):
     samples: list[SampleFile]
 
 
-@verb(
-    "warpfrag samples                  # list them",
-    "warpfrag samples dump.txt         # print a text file",
-    "warpfrag samples D.npy -o D.npy   # copy a file",
-    "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --a sample:A.txt --b sample:B.txt sample:dump.txt",
-)
+@verb
 def samples(
     name: Literal[tuple(SAMPLES)] | None = None,  # type: ignore[valid-type] # the names of a table
     *,
@@ -53,6 +48,12 @@ def samples(
 
     Options:
         output: Write the sample to this file.
+
+    For example:
+        warpfrag samples                  # list them
+        warpfrag samples dump.txt         # print a text file
+        warpfrag samples D.npy -o D.npy   # copy a file
+        warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --a sample:A.txt --b sample:B.txt sample:dump.txt
     """
     if name is None and output is not None:
         raise click.UsageError("-o needs the name of a sample")
@@ -95,12 +96,16 @@ class CheckFacts(NamedTuple):
     differing: int
 
 
-@verb("warpfrag check                    # all of it, one line per family", "warpfrag check --only mma.sp")
+@verb
 def check(*, only: str = "") -> Answer[CheckFacts]:
     """Run every captured case and compare every code with the GPU's result; exit status 1 if one differs.
 
     Options:
         only (TEXT): Only instructions with this name, or whose name contains this.
+
+    For example:
+        warpfrag check                    # all of it, one line per family
+        warpfrag check --only mma.sp
     """
     from warpfrag.isa.legality import nearest
     from warpfrag.isa.rows import families_of
@@ -215,12 +220,7 @@ def _differing_images(case: TensorCase, arch: str) -> int:
     return sum(not np.array_equal(run_images(form, image, arch), d) for image, d in zip(images, case.d, strict=True))
 
 
-@verb(
-    "warpfrag verify                                       # everything this GPU can run, 1000 cases each",
-    "warpfrag verify mma.m16n8k16.f32.f16.f16.f32 --cases 100000",
-    "warpfrag verify --only wgmma --cases 60               # all whose name contains it",
-    "warpfrag verify --capture my_gpu.npz --report my_gpu.md   # evidence to contribute",
-)
+@verb
 def verify(
     instructions: tuple[InstructionName, ...] = (),
     *,
@@ -229,7 +229,6 @@ def verify(
     seed: Seed = 0,
     device: Annotated[int, Param("N", integer(0, 1000))] = 0,
     capture: File | None = None,
-    report: File | None = None,
 ) -> Answer[Report]:
     """Run instructions on the GPU of this machine and compare every code with warpfrag's prediction.
 
@@ -240,12 +239,17 @@ def verify(
         cases: Cases for each instruction and selector; for wgmma, tiles of 16 x 8.
         device: The GPU.
         capture: Write operands and results, for `warpfrag check`.
-        report: Write the report as Markdown.
+
+    For example:
+        warpfrag verify                                       # everything this GPU can run, 1000 cases each
+        warpfrag verify mma.m16n8k16.f32.f16.f16.f32 --cases 100000
+        warpfrag verify --only wgmma --cases 60               # all whose name contains it
+        warpfrag verify --capture my_gpu.npz                  # evidence to contribute
     """
     from warpfrag.hardware.verification import verify as compare
 
-    for path in filter(None, (capture, report)):
-        check_writable(path)  # before the GPU has worked for it
+    if capture is not None:
+        check_writable(capture)  # before the GPU has worked for it
     try:
         with ProgressLine(lines=True) as line:
             verification = compare(
@@ -259,8 +263,6 @@ def verify(
             )
     except NoGpu as error:
         raise NoGpu(f"{error}; `warpfrag check` compares with captured results instead") from None
-    if report:
-        write_atomically(report, verification.markdown())
 
     def show() -> None:
         for kernel in verification.lines:
@@ -328,10 +330,7 @@ class CacheFacts(NamedTuple):
     kept: list[str]
 
 
-@verb(
-    "warpfrag cache           # the folders of compiled code, and their size",
-    "warpfrag cache --clear   # remove code that was compiled here",
-)
+@verb
 def cache(*, clear: bool = False) -> Answer[CacheFacts]:
     """Show where compiled code is stored: GEMM loops from the wheel, those compiled here, and PTX kernels.
 
@@ -340,6 +339,10 @@ def cache(*, clear: bool = False) -> Answer[CacheFacts]:
 
     Options:
         clear: Remove code that was compiled here; code from a wheel stays.
+
+    For example:
+        warpfrag cache           # the folders of compiled code, and their size
+        warpfrag cache --clear   # remove code that was compiled here
     """
     folders = code_folders()
     removed, reasons = clear_folders(folders) if clear else (0, [])

@@ -67,12 +67,7 @@ class FoundInstructions(NamedTuple):
     instructions: list[FoundInstruction]
 
 
-@verb(
-    "warpfrag find --arch sm_90a -a e4m3",
-    "warpfrag find --op wmma --type bf16 --long      # with the architectures that accept each",
-    "warpfrag find --sparse --shape m16n8k64 --json",
-    "warpfrag find -a fp8 --arch 'RTX 4090'           # nicknames of types, names of GPUs",
-)
+@verb
 def find(
     *,
     arch: Arch | None = None,
@@ -107,6 +102,12 @@ def find(
         sparse: Only with a sparse A.
         dense: Only with a dense A.
         long: Show the architectures that accept each.
+
+    For example:
+        warpfrag find --arch sm_90a -a e4m3
+        warpfrag find --op wmma --type bf16 --long      # with the architectures that accept each
+        warpfrag find --sparse --shape m16n8k64 --json
+        warpfrag find -a fp8 --arch 'RTX 4090'           # nicknames of types, names of GPUs
     """
     from warpfrag.tensorcore import registry
 
@@ -277,17 +278,18 @@ class InstructionFacts(NamedTuple):
     texts: dict[str, str]
 
 
-@verb(
-    "warpfrag get mma.m16n8k16.f32.f16.f16.f32",
-    "warpfrag get mma.sp.m16n8k64.s32.s8.s8.s32 --json",
-    "warpfrag get mma.m16n8k16.f32.f16.f16.f32 --to cute       # also triton, mlir, c, json",
-)
+@verb
 def get(
     instruction: InstructionName, *, to: NotationName | None = None, arch: Arch | None = None
 ) -> Answer[InstructionFacts]:
     """Show operands, registers, layout formulas, architectures, selectors, sparsity and sources of an instruction.
 
     With --to, show only the layouts of all operands, in the notation of another tool.
+
+    For example:
+        warpfrag get mma.m16n8k16.f32.f16.f16.f32
+        warpfrag get mma.sp.m16n8k64.s32.s8.s8.s32 --json
+        warpfrag get mma.m16n8k16.f32.f16.f16.f32 --to cute       # also triton, mlir, c, json
     """
     resolved = get_instruction(instruction, arch)
     views = _views(resolved)

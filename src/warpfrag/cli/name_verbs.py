@@ -72,21 +72,22 @@ class NameMeaning(NamedTuple):
     nearest: tuple[str, ...] = ()
 
 
-@verb(
-    "warpfrag aliases SM80_16x8x16_F32F16F16F32_TN                  # a CuTe atom",
-    "warpfrag aliases HMMA.16816.F32                                # machine code",
-    "warpfrag aliases llvm.nvvm.mma.m16n8k16.row.col.bf16           # an LLVM intrinsic",
-    "warpfrag aliases 'asm(\"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0'   # a source line",
-    "warpfrag aliases mma.m16n8k32.s32.s8.s8.s32                    # other names of a PTX instruction",
-    "warpfrag aliases hopper                                        # a generation of GPUs",
-    "warpfrag aliases 'RTX 4090'                                    # a GPU; nvfp4: an element type",
-)
+@verb
 def aliases(name: InstructionName) -> Answer[NameMeaning]:
     """Translate between PTX, SASS, CuTe, LLVM and MLIR names.
 
     NAME is a CuTe atom, a line of SASS, an NVVM intrinsic, an MLIR operation, source with inline assembly, PTX, a GPU
     or an element type. The exit status is 1 if the name is unknown; then the nearest names are printed, or why it is
     out of scope.
+
+    For example:
+        warpfrag aliases SM80_16x8x16_F32F16F16F32_TN                  # a CuTe atom
+        warpfrag aliases HMMA.16816.F32                                # machine code
+        warpfrag aliases llvm.nvvm.mma.m16n8k16.row.col.bf16           # an LLVM intrinsic
+        warpfrag aliases 'asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0'   # a source line
+        warpfrag aliases mma.m16n8k32.s32.s8.s8.s32                    # other names of a PTX instruction
+        warpfrag aliases hopper                                        # a generation of GPUs
+        warpfrag aliases 'RTX 4090'                                    # a GPU; nvfp4: an element type
     """
     from warpfrag.isa.instruction_names import spell
     from warpfrag.isa.rows import nickname
@@ -208,10 +209,7 @@ class Legality(NamedTuple):
     nearest: tuple[str, ...] = ()
 
 
-@verb(
-    "warpfrag legal mma.m16n8k16.f32.f16.f16.f32 --arch sm_75",
-    "warpfrag legal mma.sp.m16n8k32.f32.f16.f16.f32 --arch sm_90 --selector 2",
-)
+@verb
 def legal(instruction: InstructionName, *, arch: Arch | None = None, selector: int | None = None) -> Answer[Legality]:
     """Check whether an architecture accepts an instruction; if not, show the wrong word and the closest alternatives.
 
@@ -220,6 +218,10 @@ def legal(instruction: InstructionName, *, arch: Arch | None = None, selector: i
     Options:
         arch: The architecture; default: any.
         selector: The sparsity selector.
+
+    For example:
+        warpfrag legal mma.m16n8k16.f32.f16.f16.f32 --arch sm_75
+        warpfrag legal mma.sp.m16n8k32.f32.f16.f16.f32 --arch sm_90 --selector 2
     """
     from warpfrag.isa.legality import left_out
 

@@ -41,15 +41,7 @@ class OperandTable(NamedTuple):
     notes: list[str]
 
 
-@verb(
-    "warpfrag table mma.m16n8k16.f32.f16.f16.f32 a",
-    "warpfrag table mma.m16n8k16.f32.f16.f16.f32 c --by lane",
-    "warpfrag table ldmatrix.m8n8.x4.shared.b16 d --matrix 2",
-    "warpfrag table mma.m16n8k16.f32.f16.f16.f32 a --to cute       # also triton, mlir, c, json",
-    "warpfrag table tcgen05.mma.cta_group::1.kind::f16.m64n8k16.f32.f16.f16 d --by lane",
-    "warpfrag table tcgen05.mma.cta_group::1.kind::f16.m128n8k16.f32.f16.f16 d --warp 0 "
-    "--through tcgen05.ld.sync.aligned.16x256b.x1.b32",
-)
+@verb
 def table(
     instruction: InstructionName,
     operand: OperandName,
@@ -69,6 +61,15 @@ def table(
 
     Options:
         by: The rows of the table.
+
+    For example:
+        warpfrag table mma.m16n8k16.f32.f16.f16.f32 a
+        warpfrag table mma.m16n8k16.f32.f16.f16.f32 c --by lane
+        warpfrag table ldmatrix.m8n8.x4.shared.b16 d --matrix 2
+        warpfrag table mma.m16n8k16.f32.f16.f16.f32 a --to cute       # also triton, mlir, c, json
+        warpfrag table tcgen05.mma.cta_group::1.kind::f16.m64n8k16.f32.f16.f16 d --by lane
+        warpfrag table tcgen05.mma.cta_group::1.kind::f16.m128n8k16.f32.f16.f16 d --warp 0 --through
+            tcgen05.ld.sync.aligned.16x256b.x1.b32
     """
     from warpfrag.cli.support.operand_view import numbering_notes, operand_view
     from warpfrag.tensorcore.registry import get

@@ -50,11 +50,7 @@ class UnpackedMatrix(NamedTuple):
     matrix: list[Any]
 
 
-@verb(
-    "warpfrag pack mma.m16n8k16.f32.f16.f16.f32 a matrix.txt",
-    "warpfrag pack mma.m16n8k16.f32.f16.f16.f32 a matrix.txt | warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 a",
-    "warpfrag pack mma.sp.m16n8k32.f32.f16.f16.f32 metadata sparse.txt --full",
-)
+@verb
 def pack(
     instruction: InstructionName,
     operand: OperandName,
@@ -77,6 +73,11 @@ def pack(
     Options:
         raw: The numbers are codes, not values.
         full: FILE holds the full A of a sparse instruction: compress it first.
+
+    For example:
+        warpfrag pack mma.m16n8k16.f32.f16.f16.f32 a matrix.txt
+        warpfrag pack mma.m16n8k16.f32.f16.f16.f32 a matrix.txt | warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 a
+        warpfrag pack mma.sp.m16n8k32.f32.f16.f16.f32 metadata sparse.txt --full
     """
     view = operand_view(get(instruction, arch), operand)
     next(view.chosen(choice))  # rejects an option that is not for this operand
@@ -115,11 +116,7 @@ def _chosen(view: OperandView, choice: ElementChoice) -> dict[str, int]:
     return {dim: index or 0 for dim, index in choice._asdict().items() if dim in view.choices}
 
 
-@verb(
-    "warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 d dump.txt",
-    "cuda-gdb ... | warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 d - --by register",
-    "warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 d dump.txt --raw      # codes in hex",
-)
+@verb
 def unpack(
     instruction: InstructionName,
     operand: OperandName,
@@ -147,6 +144,11 @@ def unpack(
         strict: Reject copies of one element that differ (wmma).
         by: Whether a line of an unlabelled dump is a lane or a register.
         warp: Which warp of a dump of several; default: all.
+
+    For example:
+        warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 d dump.txt
+        cuda-gdb ... | warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 d - --by register
+        warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 d dump.txt --raw      # codes in hex
     """
     view = operand_view(get(instruction, arch), operand)
     next(view.chosen(choice))  # rejects an option that is not for this operand

@@ -38,9 +38,6 @@ from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import get
 
 IN_LINE = 8  # addresses
-MMA, HALF = "mma.m16n8k16.f32.f16.f16.f32", "mma.m16n8k16.f16.f16.f16.f16"
-FP8 = "mma.m16n8k32.f32.e4m3.e4m3.f32"
-TENSOR = "tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.bf16.bf16"
 
 Size = Annotated[int, Param("BYTES", integer(1, MAX_BYTES - 1))]
 Language = Annotated[Literal["cuda", "ptx"], Param(help="Print the code.")]
@@ -138,14 +135,7 @@ class PlanOutput(NamedTuple):
     output: File | None = None
 
 
-@verb(
-    f"warpfrag loads {MMA} a --order row --pitch 128 --swizzle 128",
-    f"warpfrag loads {MMA} b:col=2 --order col --pitch 128 --swizzle 128 --lanes   # two tiles",
-    f"warpfrag loads {MMA} a --search",
-    f"warpfrag loads {MMA} b --pitch 128 --swizzle 128 --emit cuda",
-    f"warpfrag loads {MMA} a --pitch 128 --swizzle 128 -o addresses.svg",
-    "warpfrag loads mma.m16n8k32.kind::f8f6f4.f32.e3m2.e2m1.f32 a --pitch 48 --packed",
-)
+@verb
 def loads(
     instruction: InstructionName,
     operand: OperandName,
@@ -162,16 +152,19 @@ def loads(
 
     Options:
         packed: 16 elements of 4 or 6 bits are at the start of each 16 bytes.
+
+    For example:
+        warpfrag loads mma.m16n8k16.f32.f16.f16.f32 a --order row --pitch 128 --swizzle 128
+        warpfrag loads mma.m16n8k16.f32.f16.f16.f32 b:col=2 --order col --pitch 128 --swizzle 128 --lanes   # two tiles
+        warpfrag loads mma.m16n8k16.f32.f16.f16.f32 a --search
+        warpfrag loads mma.m16n8k16.f32.f16.f16.f32 b --pitch 128 --swizzle 128 --emit cuda
+        warpfrag loads mma.m16n8k16.f32.f16.f16.f32 a --pitch 128 --swizzle 128 -o addresses.svg
+        warpfrag loads mma.m16n8k32.kind::f8f6f4.f32.e3m2.e2m1.f32 a --pitch 48 --packed
     """
     return _plan_answer("load", read_operand(get(instruction, arch), operand), memory, shown, arch, packed=packed)
 
 
-@verb(
-    f"warpfrag stores {HALF} d --order row --pitch 32 --swizzle 32",
-    f"warpfrag stores {MMA} d --pitch 32 --arch sm_80",
-    f"warpfrag stores {HALF} d:col=2 --search --emit ptx",
-    "warpfrag stores wgmma.mma_async.m64n64k16.f16.f16.f16 d --pitch 128 --swizzle 128   # by four warps",
-)
+@verb
 def stores(
     instruction: InstructionName,
     operand: OperandName,
@@ -184,6 +177,12 @@ def stores(
 
     OPERAND is a, b, c or d; b:col=2 is two tiles side by side, row=2 two below each other. Without --pitch the matrix
     has no gaps. All sizes are in bytes. The cost is the number of instructions and shared-memory passes.
+
+    For example:
+        warpfrag stores mma.m16n8k16.f16.f16.f16.f16 d --order row --pitch 32 --swizzle 32
+        warpfrag stores mma.m16n8k16.f32.f16.f16.f32 d --pitch 32 --arch sm_80
+        warpfrag stores mma.m16n8k16.f16.f16.f16.f16 d:col=2 --search --emit ptx
+        warpfrag stores wgmma.mma_async.m64n64k16.f16.f16.f16 d --pitch 128 --swizzle 128   # by four warps
     """
     return _plan_answer("store", read_operand(get(instruction, arch), operand), memory, shown, arch)
 
@@ -352,13 +351,7 @@ class RelayoutFacts(NamedTuple):
     file: str | None
 
 
-@verb(
-    f"warpfrag relayout {MMA}:d:col=2 {MMA}:a             # two D become the next A",
-    f"warpfrag relayout {FP8}:d:col=4 {FP8}:a --emit cuda",
-    f"warpfrag relayout {FP8}:d:col=4 {FP8}:a --permute col     # free, with k permuted",
-    f"warpfrag relayout {MMA}:d {MMA}:b -o moves.svg",
-    f"warpfrag relayout {TENSOR}:d {TENSOR}:a     # tensor memory: load, convert, store",
-)
+@verb
 def relayout(
     source: FragmentName,
     destination: FragmentName,
@@ -379,6 +372,14 @@ def relayout(
     Options:
         permute: Allow any order of the destination's rows or columns.
         output: With --emit the code; else a figure, .svg, .png or .txt.
+
+    For example:
+        warpfrag relayout mma.m16n8k16.f32.f16.f16.f32:d:col=2 mma.m16n8k16.f32.f16.f16.f32:a   # two D become A
+        warpfrag relayout mma.m16n8k32.f32.e4m3.e4m3.f32:d:col=4 mma.m16n8k32.f32.e4m3.e4m3.f32:a --emit cuda
+        warpfrag relayout mma.m16n8k32.f32.e4m3.e4m3.f32:d:col=4 mma.m16n8k32.f32.e4m3.e4m3.f32:a --permute col
+        warpfrag relayout mma.m16n8k16.f32.f16.f16.f32:d mma.m16n8k16.f32.f16.f16.f32:b -o moves.svg
+        warpfrag relayout tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.bf16.bf16:d
+            tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.bf16.bf16:a     # tensor memory: load, convert, store
     """
     plan = plan_relayout(read_fragment(source, arch), read_fragment(destination, arch), permute=permute)
     code = plan.emit(emit) if emit else None

@@ -81,11 +81,7 @@ class ElementProducts(NamedTuple):
     notes: list[str]
 
 
-@verb(
-    "warpfrag products mma.m16n8k16.f32.f16.f16.f32 9 3",
-    "warpfrag products mma.sp.m16n8k32.f32.f16.f16.f32 9 3 --selector 1",
-    "warpfrag products mma.m8n8k4.row.col.f32.f16.f16.f32 0 5 --mma 2",
-)
+@verb
 def products(
     instruction: InstructionName,
     row: int,
@@ -103,6 +99,11 @@ def products(
     Options:
         mma: Which of the four multiplications of m8n8k4 with f16; default: all.
         selector: The sparsity selector; default: 0.
+
+    For example:
+        warpfrag products mma.m16n8k16.f32.f16.f16.f32 9 3
+        warpfrag products mma.sp.m16n8k32.f32.f16.f16.f32 9 3 --selector 1
+        warpfrag products mma.m8n8k4.row.col.f32.f16.f16.f32 0 5 --mma 2
     """
     resolved = get(instruction, arch)
     operation = resolved.form.operation

@@ -252,14 +252,7 @@ class PtxView(NamedTuple):
     comparison: Comparison | None = None
 
 
-@verb(
-    "warpfrag ptx info matmul.ptx",
-    "warpfrag ptx run saxpy.cu --entry saxpy --block 128 --arg f32:2 --arg x.npy --arg y.npy -o results.npz",
-    "warpfrag ptx profile matmul.ptx --grid 4 --block 128 --arg a.npy --arg b.npy --arg c:f32:64x64 -o profile.html",
-    "warpfrag ptx explain matmul.ptx:565 --grid 4 --block 128 --arg a.npy --arg b.npy --arg c:f32:64x64 -o mma.svg",
-    "warpfrag ptx compare matmul.ptx --with sm_80 --grid 4 --block 128 --arg a.npy --arg b.npy --arg c:f32:64x64",
-    "warpfrag ptx run add.ptx --grid 4 --block 128 --arg x.npy --arg out:f32:512 --arg i32:512 -o results.npz",
-)
+@verb
 def ptx(
     action: Literal["info", "run", "profile", "explain", "compare"],
     file: File,
@@ -283,6 +276,14 @@ def ptx(
         with_ (ARCH|FILE.ptx): compare: the other architecture, or the other kernel.
         by: profile: rows; default: source lines if .loc names them.
         output: run: the arrays, .npz; profile: a page, .html; explain: a figure, .svg, .png or .txt.
+
+    For example:
+        warpfrag ptx info matmul.ptx
+        warpfrag ptx run saxpy.cu --entry saxpy --block 128 --arg f32:2 --arg x.npy --arg y.npy -o results.npz
+        warpfrag ptx profile matmul.ptx --grid 4 --block 128 --arg a.npy --arg b.npy --arg c:f32:64x64 -o profile.html
+        warpfrag ptx explain matmul.ptx:565 --grid 4 --block 128 --arg a.npy --arg b.npy --arg c:f32:64x64 -o mma.svg
+        warpfrag ptx compare matmul.ptx --with sm_80 --grid 4 --block 128 --arg a.npy --arg b.npy --arg c:f32:64x64
+        warpfrag ptx run add.ptx --grid 4 --block 128 --arg x.npy --arg out:f32:512 --arg i32:512 -o results.npz
     """
     line = 0
     if action == "explain":

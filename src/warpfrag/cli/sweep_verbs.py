@@ -39,10 +39,7 @@ class SurveyFacts(NamedTuple):
     settings: dict[str, Any]
 
 
-@verb(
-    "warpfrag survey layers.toml -o choices.npz        # on a machine with a GPU; resumes if interrupted",
-    "warpfrag predict A.npy B.npy --choices choices.npz   # on any machine",
-)
+@verb
 def survey(layers: File, *, output: File) -> Answer[SurveyFacts]:
     """Record, for every m, the configuration that this machine's cuBLAS chooses for layers; nothing is multiplied.
 
@@ -51,6 +48,10 @@ def survey(layers: File, *, output: File) -> Answer[SurveyFacts]:
 
     Options:
         output: The file of choices, .npz; choices that it contains are not queried again.
+
+    For example:
+        warpfrag survey layers.toml -o choices.npz        # on a machine with a GPU; resumes if interrupted
+        warpfrag predict A.npy B.npy --choices choices.npz   # on any machine
     """
     from warpfrag.hardware.cublas_survey import SurveyPlan
     from warpfrag.hardware.cublas_survey import survey as record
@@ -79,12 +80,7 @@ class SweepFacts(NamedTuple):
     cases: list[Outcome]
 
 
-@verb(
-    "warpfrag sweep sweep.toml                                   # writes sweep.zarr; the same command resumes",
-    "warpfrag sweep sweep.toml --workers 8 -o results.zarr       # on eight processes of this machine",
-    "warpfrag sweep sweep.toml --verify                          # reads all blocks, and repairs damaged ones",
-    "warpfrag sweep sweep.toml --scheduler tcp://10.0.0.1:8786   # on the workers of a Dask scheduler",
-)
+@verb
 def sweep(
     file: File,
     *,
@@ -104,6 +100,12 @@ def sweep(
         workers: Number of processes on this machine; default: only this one.
         verify: Read every existing block, and compare it with its checksum.
         output: The Zarr store; default: FILE.zarr.
+
+    For example:
+        warpfrag sweep sweep.toml                                   # writes sweep.zarr; the same command resumes
+        warpfrag sweep sweep.toml --workers 8 -o results.zarr       # on eight processes of this machine
+        warpfrag sweep sweep.toml --verify                          # reads all blocks, and repairs damaged ones
+        warpfrag sweep sweep.toml --scheduler tcp://10.0.0.1:8786   # on the workers of a Dask scheduler
     """
     from warpfrag.sweep import SweepPlan
     from warpfrag.sweep import sweep as run_sweep

@@ -334,23 +334,3 @@ class Report:
             result = f"{self.differing} cases differ" if self.differing else "every code equal"
         skip_reason = f"; kernels not compared in full: {len(self.skipped)}" if self.skipped else ""
         return f"{len(self.lines)} kernels, {self.cases} cases on {self.device} ({self.arch}): {result}{skip_reason}"
-
-    def markdown(self) -> str:
-        """Return a Markdown page: the machine, the summary, one row per kernel."""
-        rows = [
-            f"| `{line.instruction}`{f' {line.variant}' if line.variant else ''} | "
-            f"{'' if line.selector is None else line.selector} | {line.cases} | {line.skip_reason or line.differing} |"
-            for line in self.lines
-        ]
-        detail = [f"* `{line.instruction}`: {mismatch}" for line in self.lines for mismatch in line.mismatches]
-        head = [
-            f"# {self.device}, {self.arch}",
-            "",
-            f"{self.summary()}.",
-            "",
-            f"Driver {self.driver}; assembled by {self.assembler}; seed {self.seed}.",
-            "",
-            "| instruction | selector | cases | differing |",
-            "|---|---|---:|---|",
-        ]
-        return "\n".join([*head, *rows, *([""] if detail else []), *detail]) + "\n"

@@ -3,8 +3,9 @@
 A positional parameter is an argument and a keyword-only one an option. The annotation says how a value is read: `int`,
 `str`, `bool` (a flag), `Literal` (a choice), `X | None`, `tuple[X, X]` (two values), `tuple[X, ...]` (any number), or
 an alias of `arguments`. A named tuple is a group of options that travel together: one for each of its fields. Lines
-`name (METAVAR): text` below `Options:` in a docstring are the help of options; the text above is that of the verb. A
-verb returns an `Answer`: --json prints its facts, and else it prints itself.
+`name (METAVAR): text` below `Options:` in a docstring are the help of options, and those below `For example:` are
+examples; the text above is the help of the verb. A verb returns an `Answer`: --json prints its facts, and else it
+prints itself. A verb that returns None writes files and has no --json.
 """
 
 from __future__ import annotations
@@ -104,49 +105,47 @@ class VerbCommand(PipeSafeCommand):
             formatter.write("".join(f"  {example}\n" for example in self.examples))
 
 
-def verb(*examples: str, json: bool = True) -> Callable[[Callable[..., Answer[Any] | None]], VerbCommand]:
-    """Declare a verb, with examples for its help; without `json`, it writes files and has no --json."""
+def verb(function: Callable[..., Answer[Any] | None]) -> VerbCommand:
+    """Declare a verb."""
+    name = function.__name__.rstrip("_").replace("_", "-")
+    about, texts, examples = _documented(function)
+    declared = [
+        (parameter, option)
+        for parameter in _parameters(function)
+        for option in (_parameters(parameter.annotation) if _is_group(parameter.annotation) else [parameter])
+    ]
 
-    def declare(function: Callable[..., Answer[Any] | None]) -> VerbCommand:
-        name = function.__name__.rstrip("_").replace("_", "-")
-        about, texts = _documented(function)
-        declared = [
-            (parameter, option)
-            for parameter in _parameters(function)
-            for option in (_parameters(parameter.annotation) if _is_group(parameter.annotation) else [parameter])
-        ]
-
-        def run(*, as_json: bool = False, **values: object) -> int:
-            groups: dict[str, dict[str, object]] = {}
-            for parameter, option in declared:
-                if option is not parameter:
-                    groups.setdefault(parameter.name, {})[option.name] = values.pop(option.name)
-            hints = {parameter.name: parameter.annotation for parameter, _ in declared}
-            answer = function(**values, **{group: hints[group](**fields) for group, fields in groups.items()})
-            if answer is None:
-                return DONE
-            if as_json:
-                print_json(name, answer.facts)
-            else:
-                answer.show()
-            return answer.status
-
-        command = VerbCommand(name, callback=run, help=about, context_settings={"help_option_names": ["-h", "--help"]})
+    def run(*, as_json: bool = False, **values: object) -> int:
+        groups: dict[str, dict[str, object]] = {}
         for parameter, option in declared:
-            known = texts if option is parameter else _documented(parameter.annotation)[1] | texts
-            command.params.append(_click_parameter(option, *known.get(option.name, ("", ""))))
-        if json:
-            command.params.append(click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object."))
-        command.examples, command.function = examples, function
-        return command
+            if option is not parameter:
+                groups.setdefault(parameter.name, {})[option.name] = values.pop(option.name)
+        hints = {parameter.name: parameter.annotation for parameter, _ in declared}
+        answer = function(**values, **{group: hints[group](**fields) for group, fields in groups.items()})
+        if answer is None:
+            return DONE
+        if as_json:
+            print_json(name, answer.facts)
+        else:
+            answer.show()
+        return answer.status
 
-    return declare
+    command = VerbCommand(name, callback=run, help=about, context_settings={"help_option_names": ["-h", "--help"]})
+    for parameter, option in declared:
+        known = texts if option is parameter else _documented(parameter.annotation)[1] | texts
+        command.params.append(_click_parameter(option, *known.get(option.name, ("", ""))))
+    if function.__annotations__["return"] != "None":
+        command.params.append(click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object."))
+    command.examples, command.function = examples, function
+    return command
 
 
-def _documented(function: Callable[..., object]) -> tuple[str, dict[str, tuple[str, str]]]:
-    """Return the text above `Options:` in a docstring, and the metavar and help of each option below."""
-    about, _, options = inspect.cleandoc(function.__doc__ or "").partition("\nOptions:\n")
-    return about, {match[1]: (match[2], " ".join(match[3].split())) for match in OPTION_TEXT.finditer(options)}
+def _documented(function: Callable[..., object]) -> tuple[str, dict[str, tuple[str, str]], tuple[str, ...]]:
+    """Return the help in a docstring, the metavar and help of each option below `Options:`, and the examples."""
+    text, _, examples = inspect.cleandoc(function.__doc__ or "").partition("\nFor example:\n")
+    about, _, options = text.partition("\nOptions:\n")
+    known = {match[1]: (match[2], " ".join(match[3].split())) for match in OPTION_TEXT.finditer(options)}
+    return about, known, tuple(examples.replace("\n" + " " * 8, " ").replace("    ", "", 1).split("\n    "))
 
 
 def _parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
