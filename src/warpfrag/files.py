@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 from stat import S_IMODE
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from warpfrag.errors import FileError, quote
 from warpfrag.tables.samples import PREFIX, read_sample
@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 PART = ".warpfrag-"
 """The prefix of temporary files; a killed process may leave one."""
 STREAMS = ("/dev/fd/", "/dev/std", "/proc/")  # other names of open streams
+
+
+def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
+    """Return the content of a TOML file."""
+    import tomllib
+
+    try:
+        return tomllib.loads(read_bytes(path, 1 << 20).decode("utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise FileError(f"{quote(str(path))} is not TOML: {error}") from None
 
 
 def write_atomically(path: str | PathLike[str], data: bytes | str) -> None:

@@ -233,7 +233,7 @@ def test_a_plan_of_a_survey(tmp_path):
         "[layers]\nx = [1]": "layer 'x' is n and k",
         "[layers]\nx = [8, 8]\n[y]": "got y",
         "m = 0\n[layers]\nx = [8, 8]": "m is an integer from 1 to",
-        "x": "is no TOML",
+        "x": "is not TOML",
     }.items():
         path.write_text(text, "utf-8")
         with pytest.raises(wf.WarpfragError, match=message):

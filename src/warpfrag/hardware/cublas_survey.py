@@ -6,7 +6,6 @@ choice changes. The file is written after every layer, so a survey that is kille
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,6 +18,7 @@ from warpfrag.blas.cublas.kernel_orders import NVJET, choice_of
 from warpfrag.blas.cublas.predict_order import product_kind
 from warpfrag.blas.find_order import Progress
 from warpfrag.errors import FileError, InvalidOperand, NotModelled, quote
+from warpfrag.files import read_toml
 
 DENSE, STEP = 1024, 16
 TYPES = ("bf16", "f16", "tf32", "e4m3")
@@ -36,12 +36,7 @@ class SurveyPlan:
     @classmethod
     def read(cls, path: str | PathLike[str]) -> SurveyPlan:
         """Read a TOML file: [layers] with name = [n, k]; optionally types, layouts, biases, fast_accumulation and m."""
-        try:
-            table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise FileError(f"{path} cannot be read: {error}") from None
-        except tomllib.TOMLDecodeError as error:
-            raise FileError(f"{path} is no TOML: {error}") from None
+        table = read_toml(path)
         known = {"layers", "types", "layouts", "biases", "fast_accumulation", "m"}
         if set(table) - known:
             raise InvalidOperand(

@@ -28,7 +28,6 @@ times the normal distribution. `bits`, `finite`, `narrow`, `wide`, `special`, `t
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
@@ -46,7 +45,7 @@ from warpfrag.blas.gemm import gemm
 from warpfrag.blas.gemm_backend import BACKENDS
 from warpfrag.blas.order import Order
 from warpfrag.errors import FileError, WarpfragError, quote
-from warpfrag.files import read_bytes
+from warpfrag.files import read_toml
 from warpfrag.formats.codes import code_dtype, to_codes
 from warpfrag.formats.number_formats import FORMATS, Format
 from warpfrag.formats.random_codes import FLOAT_CLASSES, INTEGER_CLASSES, random_codes
@@ -58,7 +57,6 @@ from warpfrag.isa.targets import read_target
 from warpfrag.tensorcore.array_types import Scaled
 from warpfrag.tensorcore.registry import get
 
-MAX_BYTES = 1 << 20
 MAX_CASES = 100_000
 MAX_EXTENT = 1 << 24
 MAX_POWER = 8
@@ -252,11 +250,7 @@ class SweepPlan:
     @classmethod
     def read(cls, path: str | PathLike[str]) -> SweepPlan:
         """Read a TOML file; errors name the wrong key."""
-        content = read_bytes(path, MAX_BYTES)
-        try:
-            table = tomllib.loads(content.decode("utf-8"))
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise FileError(f"{quote(str(path))} is not TOML: {error}") from None
+        table = read_toml(path)
         try:
             return cls.of_table(table)
         except WarpfragError as error:
