@@ -40,7 +40,7 @@ def test_the_table_by_matrix(run):
     lines = run("table", NAME, "c").lines
 
     assert lines[1] == "cell = lane:element; element = register"
-    assert lines[3].split() == ["r\\c", *map(str, range(8))]
+    assert lines[3].split() == ["row\\col", *map(str, range(8))]
     assert lines[4].split() == ["0", "0:0", "0:1", "1:0", "1:1", "2:0", "2:1", "3:0", "3:1"]
     assert lines[19].split() == ["15", "28:2", "28:3", "29:2", "29:3", "30:2", "30:3", "31:2", "31:3"]
 
@@ -59,7 +59,7 @@ def test_a_table_is_cut_to_the_width_of_the_terminal(run, monkeypatch, columns):
     lines = run("table", NAME, "a").lines[3:]  # a title is not cut
 
     assert max(map(len, lines)) <= columns
-    headers = [line.split()[1:] for line in lines if line.startswith("r\\c")]
+    headers = [line.split()[1:] for line in lines if line.startswith("row\\col")]
     assert [int(label) for header in headers for label in header] == list(range(16))
     assert len({len(header) for header in headers}) == 1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from warpfrag.cli.support.arguments import (
@@ -11,7 +11,6 @@ from warpfrag.cli.support.arguments import (
     ElementChoice,
     InstructionName,
     Load,
-    NotationName,
     OperandName,
     WarpIndex,
 )
@@ -26,8 +25,6 @@ class OperandTable(NamedTuple):
     instruction: canonical name
     operand: a, b, c, d, metadata, scale_a, scale_b or addresses
     by: the order: matrix or lane
-    notation: with --to: the notation
-    text: with --to: the layout in that notation
     elements: every place
     notes: notes on the answer
     """
@@ -35,8 +32,6 @@ class OperandTable(NamedTuple):
     instruction: str
     operand: str
     by: str
-    notation: str | None
-    text: str | None
     elements: list[dict[str, int]]
     notes: list[str]
 
@@ -48,7 +43,6 @@ def table(
     *,
     by: Literal["matrix", "lane"] = "matrix",
     choice: ElementChoice = ElementChoice(),  # noqa: B008 (immutable)
-    to: NotationName | None = None,
     warp: WarpIndex | None = None,
     load: Load = IN_TENSOR_MEMORY,
     arch: Arch | None = None,
@@ -56,8 +50,7 @@ def table(
     """Show a whole operand: the place of every element, or the elements of every lane.
 
     By matrix, a cell is lane:element (warp.lane:element for a warpgroup); by lane it is row,column. Elements are
-    numbered as in PTX, through the registers of a lane. With --to, show the whole layout in the notation of another
-    tool.
+    numbered as in PTX, through the registers of a lane. `warpfrag get --to` writes layouts in other notations.
 
     Options:
         by: The rows of the table.
@@ -66,16 +59,14 @@ def table(
         warpfrag table mma.m16n8k16.f32.f16.f16.f32 a
         warpfrag table mma.m16n8k16.f32.f16.f16.f32 c --by lane
         warpfrag table ldmatrix.m8n8.x4.shared.b16 d --matrix 2
-        warpfrag table mma.m16n8k16.f32.f16.f16.f32 a --to cute       # also triton, mlir, c, json
         warpfrag table tcgen05.mma.cta_group::1.kind::f16.m64n8k16.f32.f16.f16 d --by lane
         warpfrag table tcgen05.mma.cta_group::1.kind::f16.m128n8k16.f32.f16.f16 d --warp 0 --through
             tcgen05.ld.sync.aligned.16x256b.x1.b32
     """
-    from warpfrag.cli.support.operand_view import numbering_notes, operand_view
+    from warpfrag.cli.support.operand_view import operand_view
     from warpfrag.tensorcore.registry import get
 
     view = operand_view(get(instruction, arch), operand, load)
-    text = view.written(to) if to else None
     chosen, warps = list(view.chosen(choice)), view.warps(warp)
     records = [
         record
@@ -85,59 +76,41 @@ def table(
     ]
     if by == "matrix":
         records.sort(key=lambda record: [record[dim] for dim in view.dims])
-    elements = list(map(view.json, records))
-    facts = OperandTable(view.instruction.name, view.name, by, to, text, elements, view.notes)
+    facts = OperandTable(view.instruction.name, view.name, by, list(map(view.json, records)), view.notes)
 
     def show() -> None:
-        if text and to:
-            echo(text)
-            print_notes([*numbering_notes([view], to), *view.notes])
-            return
         print_heading(view.title)
-        legend, grids = by_matrix(view, records) if by == "matrix" else by_lane(view, records)
-        echo(legend)
-        for grid in grids:
-            for line in text_lines(grid):
-                echo(line)
+        if by == "matrix":
+            _print_by_matrix(view, records)
+        else:
+            _print_by_lane(view, records)
         print_notes(view.notes)
 
     return Answer(facts, show)
 
 
-class TextGrid(NamedTuple):
-    """A text table: a caption, column labels, and a label and cells per line."""
-
-    caption: str
-    header: list[str]
-    lines: list[list[str]]
-
-
-def by_matrix(view: OperandView, records: list[Record]) -> tuple[str, list[TextGrid]]:
-    """Return the meaning of a cell, and a grid per matrix whose cells name lane and element."""
-    layout, thread = view.layout, ".".join(view.threads)
+def _print_by_matrix(view: OperandView, records: list[Record]) -> None:
+    """Print the meaning of a cell, and a grid per matrix whose cells name lane and element."""
     # Addresses have one coordinate beside the matrix: then the matrix is the line.
     down, across = view.positions if len(view.positions) == 2 else view.dims
-    is_numbered = view.registers is not None and (layout.slots > 1 or not view.in_tensor_memory)
-    legend = f"cell = {thread}"
-    if view.in_tensor_memory:
-        legend += ":slot" * is_numbered
-    elif is_numbered:
-        meaning = f"register = element / {layout.slots}, slot = element % {layout.slots}"
-        meaning = "element = register" if layout.slots == 1 else "element = slot" if layout.regs == 1 else meaning
-        legend += f":element; {meaning}"
+    is_numbered = view.registers is not None and (view.layout.slots > 1 or not view.in_tensor_memory)
+    number = "" if not is_numbered else ":slot" if view.in_tensor_memory else ":element"
+    slots = view.layout.slots
+    meaning = f"register = element / {slots}, slot = element % {slots}" if slots > 1 else "element = register"
+    echo(f"cell = {'.'.join(view.threads)}{number}" + (f"; {meaning}" if number == ":element" else ""))
 
     def cell(record: Record) -> tuple[int, str]:
-        number = f":{record['element']}" if is_numbered else ""
-        return record[across], ".".join(str(record[name]) for name in view.threads) + number
+        element = f":{record['element']}" if is_numbered else ""
+        return record[across], ".".join(str(record[name]) for name in view.threads) + element
 
-    outer = [name for name in view.dims if name not in {down, across} and layout.outs[name] > 1]
-    corner = "r\\c" if (down, across) == ("row", "col") else f"{down}\\{across}"
-    return legend, _grids(records, outer, down, cell, lambda columns: [corner, *map(str, columns)])
+    outer = [name for name in view.dims if name not in {down, across} and view.layout.outs[name] > 1]
+    _print_grids(records, outer, down, cell, lambda columns: [f"{down}\\{across}", *map(str, columns)])
 
 
-def by_lane(view: OperandView, records: list[Record]) -> tuple[str, list[TextGrid]]:
-    """Return the meaning of a cell, and a grid per warp whose cells give the coordinates of elements."""
+def _print_by_lane(view: OperandView, records: list[Record]) -> None:
+    """Print the meaning of a cell, and a grid per warp whose cells give the coordinates of elements."""
     slots = view.layout.slots
+    echo(f"cell = {','.join(view.dims)}")
 
     def cell(record: Record) -> tuple[int, str]:
         number = record["column"] * slots + record["slot"] if view.in_tensor_memory else record.get("element", 0)
@@ -150,43 +123,35 @@ def by_lane(view: OperandView, records: list[Record]) -> tuple[str, list[TextGri
         return [view.lane_name, *(labels if view.registers else ["address"])]
 
     outer = [name for name in ("block", "warp") if name in view.layout.ins]
-    return f"cell = {','.join(view.dims)}", _grids(records, outer, view.lane_name, cell, header)
+    _print_grids(records, outer, view.lane_name, cell, header)
 
 
-def _grids(
+def _print_grids(
     records: list[Record],
     outer: Sequence[str],
     down: str,
     cell: Callable[[Record], tuple[int, str]],
     header: Callable[[list[int]], list[str]],
-) -> list[TextGrid]:
-    """Return a grid for each index of the outer coordinates."""
+) -> None:
+    """Print a grid for each index of the outer coordinates, in blocks of columns."""
     grids: dict[tuple[int, ...], dict[int, dict[int, str]]] = {}
     for record in records:
         column, text = cell(record)
         lines = grids.setdefault(tuple(record[name] for name in outer), {})
         lines.setdefault(record[down], {}).setdefault(column, text)  # the hardware reads the first copy
-    made = []
     for index, lines in sorted(grids.items()):
         columns = sorted({column for line in lines.values() for column in line})
-        rows = [[str(label), *(line.get(column, "-") for column in columns)] for label, line in sorted(lines.items())]
-        caption = ", ".join(f"{name} {number}" for name, number in zip(outer, index, strict=True))
-        made.append(TextGrid(caption, header(columns), rows))
-    return made
-
-
-def text_lines(grid: TextGrid) -> Iterator[str]:
-    """Yield a grid as aligned text, in blocks of columns that fit the terminal."""
-    width = terminal_width()
-    widths = [max(len(line[place]) for line in [grid.header, *grid.lines]) for place in range(len(grid.header))]
-    fitting = max(1, (width - widths[0]) // (max(widths[1:]) + 1))
-    per_block = 1 << (fitting.bit_length() - 1)  # a power of two, as the extents are: no block is left with one column
-    for start in range(1, len(grid.header), per_block):
-        columns = [0, *range(start, min(start + per_block, len(grid.header)))]
-        header, *lines = (
-            [line[place].rjust(widths[place]) for place in columns] for line in [grid.header, *grid.lines]
-        )
-        yield ""
-        if grid.caption:
-            yield grid.caption
-        yield from table_lines(header, lines, gap=1)
+        corner, *labels = header(columns)
+        width = max(map(len, [*labels, *(text for line in lines.values() for text in line.values())]))
+        fitting = max(1, (terminal_width() - len(corner)) // (width + 1))
+        per_block = 1 << (fitting.bit_length() - 1)  # a power of two, as the extents are
+        for start in range(0, len(columns), per_block):
+            shown = slice(start, start + per_block)
+            echo()
+            if outer:
+                echo(", ".join(f"{name} {number}" for name, number in zip(outer, index, strict=True)))
+            rows = [
+                [label, *(line.get(column, "-").rjust(width) for column in columns[shown])]
+                for label, line in sorted(lines.items())
+            ]
+            echo("\n".join(table_lines([corner, *(label.rjust(width) for label in labels[shown])], rows, gap=1)))
