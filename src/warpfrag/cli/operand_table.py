@@ -70,7 +70,7 @@ def table(
     chosen, warps = list(view.chosen(choice)), view.warps(warp)
     records = [
         record
-        for record in view.places()
+        for record in view.records(view.layout.places())
         if {dim: record[dim] for dim in view.choices} in chosen
         and any(index.items() <= record.items() for index in warps)
     ]

@@ -1,4 +1,4 @@
-"""One operand as the command line shows it: its places, the coordinates that users pass, and notes.
+"""One operand as the command line shows it: its registers and lanes, the coordinates that users pass, and notes.
 
 Layout coordinates that choose a matrix, selector or byte are options; row and column are arguments. A place and its
 element are a record, a dict from column to number, which text and JSON print alike.
@@ -7,7 +7,6 @@ element are a record, a dict from column to number, which text and JSON print al
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -30,15 +29,29 @@ Record = dict[str, int]
 ADDRESSES = "addresses"
 
 
-@dataclass(frozen=True)
 class OperandView:
-    """An operand, or the row addresses of ldmatrix and stmatrix, which have no registers."""
+    """An operand, or the row addresses of ldmatrix and stmatrix, which have no registers.
 
-    instruction: Instruction
-    name: str
-    layout: Layout
-    registers: OperandBase | None = None
-    after: str = ""
+    `dims` are the coordinates of its elements: `choices` are options of a verb, `positions` are arguments. `threads`
+    are the coordinates of a thread (for tensor memory, lane and column), `counted` those inside a thread.
+    """
+
+    def __init__(
+        self, instruction: Instruction, name: str, layout: Layout, registers: OperandBase | None = None, after: str = ""
+    ) -> None:
+        """Split the coordinates of the layout."""
+        self.instruction, self.name, self.layout, self.registers, self.after = (
+            instruction, name, layout, registers, after,
+        )  # fmt: skip
+        self.dims = tuple(dim for dim in layout.dims if dim not in layout.ins)
+        self.choices = tuple(dim for dim in self.dims if dim in ElementChoice._fields)
+        self.positions = tuple(dim for dim in self.dims if dim not in ElementChoice._fields)
+        self.threads = tuple(name for name in ("block", "tlane", "column", "warp", "lane") if name in layout.ins)
+        self.in_tensor_memory = "tlane" in layout.ins
+        self.is_access = "tlane" in layout.outs  # the registers of tcgen05.ld and st hold columns of tensor memory
+        self.lane_name = "tlane" if self.in_tensor_memory else "lane"
+        self.counted = ("slot",) if self.in_tensor_memory else ("reg", "slot")
+        self.has_numbers = len(name) == 1 and not self.in_tensor_memory  # PTX numbers elements: a0, a1, ...
 
     @property
     def title(self) -> str:
@@ -49,16 +62,6 @@ class OperandView:
         shape = extents if self.is_access else self.registers.shape
         after = f", after {self.after}" if self.after else ""
         return f"{self.name} of {self.instruction}: {shape_text(tuple(shape))} {self.registers.format}{after}"
-
-    @property
-    def is_access(self) -> bool:
-        """Return True for the registers of tcgen05.ld and st, whose elements are columns of tensor memory."""
-        return "tlane" in self.layout.outs
-
-    @property
-    def dims(self) -> tuple[str, ...]:
-        """Return the coordinates of its elements; a tensor-memory column is one element of tcgen05.ld."""
-        return tuple(dim for dim in self.layout.dims if dim not in self.layout.ins)
 
     @property
     def matrix_registers(self) -> Metadata | Scale | Operand | TensorScale:
@@ -78,41 +81,6 @@ class OperandView:
         if not (isinstance(form, TensorForm) and self.name in ("scale_a", "scale_b")):
             return "", ()
         return "row" if self.name == "scale_a" else "col", scaled_lines(form, self.name[-1])
-
-    @cached_property
-    def _line_at(self) -> dict[int, int]:
-        """Map each layout coordinate that is not padding to its row or column."""
-        return {index: line for line, index in enumerate(self.lines[1])}
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """Return the coordinates that are options."""
-        return tuple(dim for dim in self.dims if dim in ElementChoice._fields)
-
-    @property
-    def positions(self) -> tuple[str, ...]:
-        """Return the coordinates that are arguments."""
-        return tuple(dim for dim in self.dims if dim not in ElementChoice._fields)
-
-    @property
-    def threads(self) -> tuple[str, ...]:
-        """Return the coordinates of a thread: lane, and warp in a warpgroup; for tensor memory, lane and column."""
-        return tuple(name for name in ("block", "tlane", "column", "warp", "lane") if name in self.layout.ins)
-
-    @property
-    def in_tensor_memory(self) -> bool:
-        """Return True if its places are lanes and columns of tensor memory."""
-        return "tlane" in self.layout.ins
-
-    @property
-    def lane_name(self) -> str:
-        """Return the name of its lane coordinate."""
-        return "tlane" if self.in_tensor_memory else "lane"
-
-    @property
-    def counted(self) -> tuple[str, ...]:
-        """Return the coordinates inside a thread: register and slot; tensor memory has no registers."""
-        return ("slot",) if self.in_tensor_memory else ("reg", "slot")
 
     def warps(self, warp: int | None) -> list[dict[str, int]]:
         """Return the warp of the question, or all warps; an empty index if the operand belongs to one warp."""
@@ -136,17 +104,18 @@ class OperandView:
         if self.registers is not None:
             bits = self.registers.bits(place.slot)
             reg = getattr(place, "reg", 0)
-            counted = {"slot": place.slot} if self.in_tensor_memory else {"reg": reg, "slot": place.slot}
             record |= {
-                **counted,
+                **({} if self.in_tensor_memory else {"reg": reg}),
+                "slot": place.slot,
                 "element": reg * self.registers.slots + place.slot,
                 "bit_high": bits.high,
                 "bit_low": bits.low,
             }
         coordinates = self.layout.at(**place._asdict())
         record |= {dim: getattr(coordinates, dim) * self.step(dim) for dim in self.dims}
-        padded, _ = self.lines
-        return record | ({padded: self._line_at.get(record[padded], -1)} if padded else {})
+        padded, indices = self.lines
+        line_at = {index: line for line, index in enumerate(indices)}
+        return record | ({padded: line_at.get(record[padded], -1)} if padded else {})
 
     def records(self, places: Iterable[Place]) -> list[Record]:
         """Return places and their elements, without the padding of scale factors."""
@@ -159,16 +128,6 @@ class OperandView:
             return check_index("tlane", lane, self.layout.ins["tlane"]) == lane
         check_index("lane", lane, LANES)
         return lane < self.layout.lanes
-
-    @property
-    def unread(self) -> str:
-        """Return a sentence about the lanes that take no part, if any."""
-        lanes = LANES if self.in_tensor_memory else self.layout.lanes
-        return f"the addresses of lanes {lanes} to {LANES - 1} are not read" if lanes < LANES else ""
-
-    def places(self) -> Iterator[Record]:
-        """Return an iterator over the places that hold elements, lane by lane."""
-        return iter(self.records(self.layout.places()))
 
     def chosen(self, choice: ElementChoice = ElementChoice()) -> Iterator[Record]:  # noqa: B008 (immutable)
         """Yield every value of the choosing coordinates that the options allow."""
@@ -266,18 +225,13 @@ class OperandView:
         return notation == "cute" and self.name == "b" and len(self.layout.dims) == 2
 
     @property
-    def has_numbers(self) -> bool:
-        """Return True if PTX numbers the elements (a0, a1, ...): not for metadata and scales."""
-        return len(self.name) == 1 and not self.in_tensor_memory
-
-    @property
     def notes(self) -> list[str]:
         """Return notes on the places of this operand."""
         notes = []
         if self.instruction.arch:
             notes.append(f"wmma fragments differ between GPUs: these are for {self.instruction.arch}; see --arch")
-        if self.unread:
-            notes.append(self.unread)
+        if not self.in_tensor_memory and self.layout.lanes < LANES:
+            notes.append(f"the addresses of lanes {self.layout.lanes} to {LANES - 1} are not read")
         form = self.instruction.form
         if self.layout.copies > 1 and self.in_tensor_memory and isinstance(form, TensorForm):
             notes.append(copies_in_words(form, self.name, self.layout.copies))
@@ -319,14 +273,15 @@ def _loaded(view: OperandView, registers: OperandBase, load: Load) -> OperandVie
 
     column, base_lane = load.column or 0, load.base_lane or 0
     if view.is_access and load.through is None:
-        return replace(view, layout=load_layout(view.instruction, column, base_lane))
+        layout = load_layout(view.instruction, column, base_lane)
+        return OperandView(view.instruction, view.name, layout, registers)
     if registers.storage != "tensor":
         load.refuse(f"{view.name} of {view.instruction}")
     if load.through is None:
         raise InvalidOperand("--column and --base-lane belong to the address of a load: name it with --through")
     loaded = after_load(registers, load.through, column, base_lane)
     at = f" at column {column}" * bool(column) + f" from lane {base_lane} of each 32" * bool(base_lane)
-    return replace(view, layout=loaded.layout, registers=loaded, after=load.through + at)
+    return OperandView(view.instruction, view.name, loaded.layout, loaded, load.through + at)
 
 
 def numbering_notes(views: Iterable[OperandView], notation: str) -> list[str]:
