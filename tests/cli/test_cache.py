@@ -24,8 +24,8 @@ def places(tmp_path, monkeypatch):
     folders = [
         cache.CodeFolder("wheel", tmp_path / "objects", ("*.wfo",)),
         cache.CodeFolder("loops", tmp_path / "numba", ("*.nbi", "*.nbc")),
-        cache.CodeFolder("ptx", tmp_path / "ptx", (f"{'[0-9a-f]' * object_cache.DIGITS}.o",), object_cache.MAX_BYTES),
-        cache.CodeFolder("ptx", tmp_path / "missing", ("*.o",), object_cache.MAX_BYTES),
+        cache.CodeFolder("ptx", tmp_path / "ptx", (f"{'[0-9a-f]' * object_cache.DIGITS}.o",)),
+        cache.CodeFolder("ptx", tmp_path / "missing", ("*.o",)),
     ]
     for name in ("objects/x.wfo", "numba/a.nbi", "numba/a.1.nbc", "numba/a.pyc", f"ptx/{OBJECT}", "ptx/mine.o"):
         path = tmp_path / name

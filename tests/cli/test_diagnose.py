@@ -61,8 +61,8 @@ def test_d_may_be_an_array(run, mma):
 
 def test_one_operand(run, mma):
     words = mma.a.pack(np.load("a.npy").T)
-    answer = ask(run, "--expect-a", "a.npy", stdin=lines(words, "a"))
-    finding = ask(run, "--expect-a", "a.npy", "--json", stdin=lines(words, "a")).json["findings"][0]
+    answer = ask(run, "--expect", "a", "a.npy", stdin=lines(words, "a"))
+    finding = ask(run, "--expect", "a", "a.npy", "--json", stdin=lines(words, "a")).json["findings"][0]
 
     assert answer.code == 0
     assert "A: read with row-major and column-major order swapped" in answer.out
@@ -87,8 +87,8 @@ def test_a_warp_is_chosen(run, mma):
         f"warp {warp} {line}" for warp in (0, 1) for line in lines(words ^ np.uint32(1 - warp), "a").splitlines()
     )
 
-    assert ask(run, "--expect-a", "a.npy", "--warp", 1, stdin=dump).out.startswith("correct")
-    assert ask(run, "--expect-a", "a.npy", "--warp", 0, stdin=dump).code == 1
+    assert ask(run, "--expect", "a", "a.npy", "--warp", 1, stdin=dump).out.startswith("correct")
+    assert ask(run, "--expect", "a", "a.npy", "--warp", 0, stdin=dump).code == 1
 
 
 SPARSE = "mma.sp.m16n8k32.f32.f16.f16.f32"
@@ -115,7 +115,7 @@ def test_a_sparse_product_with_its_metadata_and_selector(run, tmp_path, monkeypa
         wf.execute(sp, sp.a.pack(stored), sp.b.pack(B), metadata=e, immediates=Immediates(one)) for one in (0, 1)
     )
     words = ["diagnose", SPARSE, "--a", "a.npy", "--b", "b.npy", "--metadata", "e.txt", "--selector", 1]
-    expect = ["diagnose", SPARSE, "--expect-metadata", "codes.txt", "--selector", 1]
+    expect = ["diagnose", SPARSE, "--expect", "metadata", "codes.txt", "--selector", 1]
 
     assert "metadata: selector 0 instead of 1" in run(*words, stdin=lines(wrong)).out
     assert run(*words, stdin=lines(right)).out.startswith("correct")
@@ -137,7 +137,7 @@ def test_scale_factors_with_their_ids(run, tmp_path, monkeypatch):
     wrong, right = (wf.execute(mx, *packed, **more, immediates=Immediates(0, (at, 0), (1, 1))) for at in (0, 2))
     words = ["diagnose", SCALED, "--arch", "sm_120", "--a", "a.npy", "--b", "b.npy", "--scale-b", "sb.npy"]
     words += ["--scale-a", "words.npy", "--byte-id", 2, 0, "--thread-id", 1, 1]
-    expect = ["diagnose", SCALED, "--expect-scale-a", "sa.npy", "--byte-id", 2, 0]
+    expect = ["diagnose", SCALED, "--expect", "scale_a", "sa.npy", "--byte-id", 2, 0]
 
     assert "scale_a: byte_id 0 instead of 2" in run(*words, stdin=lines(wrong)).out
     assert run(*words, stdin=lines(right)).out.startswith("correct")
@@ -147,17 +147,17 @@ def test_scale_factors_with_their_ids(run, tmp_path, monkeypatch):
 
 
 def test_refusals(refused, mma):
-    one = refused("diagnose", NAME, "--expect-a", "a.npy", "--b", "b.npy")
-    assert "give --a and --b, or one --expect-... alone" in one
+    one = refused("diagnose", NAME, "--expect", "a", "a.npy", "--b", "b.npy")
+    assert "give --a and --b, or --expect alone" in one
     assert "--b is missing: the intended input" in refused("diagnose", NAME, "--a", "a.npy", stdin="0 " * 128)
     both = ["--a", "a.npy", "--b", "b.npy"]
     assert "takes no a" in refused("diagnose", "ldmatrix.m8n8.x4.b16", "--a", "a.npy", "--b", "b.npy")
     assert "takes no metadata" in refused("diagnose", NAME, *both, "--metadata", "a.npy")
-    assert "has no operand scale_a: it has a, b, c, d" in refused("diagnose", NAME, "--expect-scale-a", "a.npy")
+    assert "has no operand scale_a: it has a, b, c, d" in refused("diagnose", NAME, "--expect", "scale_a", "a.npy")
     assert "'-1' is not in the range" in refused("diagnose", NAME, "--byte-id", -1, 0)
     assert "takes no scale_a" in refused("diagnose", NAME, *both, "--scale-a", "a.npy")
     assert "the dump has the warps 0, 1: choose one" in refused(
-        "diagnose", NAME, "--expect-a", "a.npy", stdin="\n".join(f"thread {at}: 0 0 0 0" for at in range(64))
+        "diagnose", NAME, "--expect", "a", "a.npy", stdin="\n".join(f"thread {at}: 0 0 0 0" for at in range(64))
     )
 
 
@@ -191,7 +191,7 @@ def test_wgmma_is_asked_about_with_its_descriptors(run, tmp_path, monkeypatch):
     np.save("t.npy", wf.execute(w, w.a.pack(A), w.b.store(B, trans=True), w.c.pack(C)))
     assert ask("--trans", "b", "t.npy").out.startswith("correct")
     np.save("words.npy", w.a.pack(A)[[1, 0, 2, 3]])
-    one = run("diagnose", WGMMA, "--expect-a", "a.npy", "words.npy")
+    one = run("diagnose", WGMMA, "--expect", "a", "a.npy", "words.npy")
     assert one.lines[1] == "  lanes: A: warps 0 and 1 swapped"
     assert "is held by warps 0 to 3" in ask(stdin=lines(d[0])).err
     assert "are for wgmma" in run("diagnose", NAME, *inputs[:4], "--trans", "b", "d.npy").err

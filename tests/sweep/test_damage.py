@@ -202,21 +202,6 @@ def test_content_is_compared_when_that_is_asked_for(stores, tmp_path):
     assert files(path) == files(stores / "complete.zarr")
 
 
-def test_a_finished_case_is_kept_if_a_damaged_block_cannot_be_computed(stores, tmp_path, monkeypatch):
-    path = tmp_path / "sweep.zarr"
-    shutil.copytree(stores / "complete.zarr", path)
-    (path / "1/c/0/1").unlink()
-    monkeypatch.setattr(run, "run_task", lambda task: "the GPU of this machine is sm_75")
-    with (
-        pytest.warns(StoreWarning),
-        pytest.raises(wf.errors.FileError, match=r"1/c/0/1' is damaged, and the GPU of this"),
-    ):
-        sweep(SweepPlan.of_table(TABLE), path)
-    with pytest.warns(StoreWarning):
-        assert not open_results(path).is_complete
-    assert (path / "1/zarr.json").is_file()
-
-
 @pytest.mark.parametrize("file", ["zarr.json", "1/zarr.json"])
 @pytest.mark.parametrize("damage", ["truncate", "zeros", "put_folder"])
 def test_damaged_metadata_are_refused_by_name(stores, tmp_path, monkeypatch, capsys, file: str, damage: str):

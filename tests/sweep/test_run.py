@@ -283,7 +283,7 @@ def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path, monkeypatch, 
 
 
 def test_backends_that_are_not_there(tmp_path, monkeypatch, capsys):
-    """Without a GPU a sweep ends, and keeps what it has; a GPU of another architecture is a reason like any other."""
+    """Without a GPU a sweep ends, and keeps what it has; so does one whose GPU has another architecture."""
     monkeypatch.chdir(tmp_path)
     path = toml(tmp_path, '[8, 12, 16]\ndata = "normal"\narch = ["sm_80", "sm_90"]\nbackend = ["cpu", "native"]')
 
@@ -301,12 +301,8 @@ def test_backends_that_are_not_there(tmp_path, monkeypatch, capsys):
     assert main(["sweep", str(path)]) == 2
     assert "there is no GPU here; 2 of 8 blocks are in" in capsys.readouterr().err
     has_gpu = True
-    assert main(["sweep", str(path)]) == 0
-    said = capsys.readouterr().out
-    assert "1 of 4 cases cannot be computed: the GPU of this machine is sm_90" in said
-    assert sorted(zarr.open_group(tmp_path / "sweep.zarr", mode="r")) == ["0", "2", "3"]
-    found = sweep(SweepPlan.read(path), tmp_path / "sweep.zarr")
-    assert [outcome.figures and outcome.figures["compared"] for outcome in found] == [96, None, 96, 96]
+    assert main(["sweep", str(path)]) == 2
+    assert "normal ascending 0 native: the GPU of this machine is sm_90" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("missing", ["zarr", "distributed"])

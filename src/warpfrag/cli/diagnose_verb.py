@@ -34,7 +34,7 @@ class DiagnosisFacts(NamedTuple):
     """The mistakes that explain a result.
 
     instruction: canonical name
-    operand: the operand of the registers: d, or that of --expect-...
+    operand: the operand of the registers: d, or that of --expect
     arch: the architecture whose arithmetic is used; null if nothing was computed
     correct: true if nothing is wrong
     findings: the likeliest first
@@ -69,28 +69,6 @@ class Inputs(NamedTuple):
     metadata: File | None = None
     scale_a: File | None = None
     scale_b: File | None = None
-
-
-class Expected(NamedTuple):
-    """The matrix that the registers of one operand should hold.
-
-    Options:
-        expect_a: The dump shows A's registers; this is the matrix they should hold (sparse: as stored).
-        expect_b: The same for B.
-        expect_c: The same for C.
-        expect_d: The same for D.
-        expect_metadata: The same for the metadata: its codes, a row of 4-bit fields for each row of A.
-        expect_scale_a: The same for the scale factors of A.
-        expect_scale_b: The same for the scale factors of B.
-    """
-
-    expect_a: File | None = None
-    expect_b: File | None = None
-    expect_c: File | None = None
-    expect_d: File | None = None
-    expect_metadata: File | None = None
-    expect_scale_a: File | None = None
-    expect_scale_b: File | None = None
 
 
 class Warpgroup(NamedTuple):
@@ -143,7 +121,7 @@ def diagnose(
     file: File = "-",
     *,
     inputs: Inputs = Inputs(),  # noqa: B008 (immutable)
-    expected: Expected = Expected(),  # noqa: B008 (immutable)
+    expect: tuple[str, File] | None = None,
     tile: str | None = None,
     warpgroup: Warpgroup = Warpgroup(),  # noqa: B008 (immutable)
     rounding: RoundingName | None = None,
@@ -155,22 +133,24 @@ def diagnose(
 
     FILE is the result: D's registers as printf or a debugger prints them (as for `warpfrag unpack`), or .npy with the
     registers, uint32 (32, words), or with D as a matrix; for wgmma the registers of all four warps, uint32 (4, 32,
-    words). With --expect-a it is the registers of A, and so on. If no mistake explains it, the answer says
-    which rows, columns, blocks, lanes and registers are right and what the wrong elements equal. With --tile, FILE and
-    the inputs are the matrices of a whole kernel, as .npy. Exit status 1 if nothing is found.
+    words). With --expect it is the registers of that operand. If no mistake explains it, the answer says which rows,
+    columns, blocks, lanes and registers are right and what the wrong elements equal. With --tile, FILE and the inputs
+    are the matrices of a whole kernel, as .npy. Exit status 1 if nothing is found.
 
     Options:
+        expect (OPERAND FILE): FILE holds the registers of this operand; this is the matrix they should hold (a sparse
+            A as it is stored; metadata as codes, a row of 4-bit fields for each row of A).
         tile (MxN[xK]): The files are those of a whole kernel, whose blocks compute tiles of D of this size.
         arch: The architecture whose arithmetic is used.
 
     For example:
         warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy dump.txt      # D's registers
         warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy --c C.txt D.npy   # D as a matrix
-        warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --expect-a A.npy a.txt             # A's registers
+        warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --expect a A.npy a.txt             # A's registers
         warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --tile 128x128x32 --a A.npy --b B.npy D.npy   # of a kernel
         warpfrag diagnose mma.sp.m16n8k32.f32.f16.f16.f32 --a full.txt --b wide.txt --metadata e.txt --selector 1
             dump.txt
-        warpfrag diagnose mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0 --expect-scale-a scales.txt
+        warpfrag diagnose mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0 --expect scale_a scales.txt
             --byte-id 2 0 words.txt
         warpfrag diagnose wgmma.mma_async.m64n64k16.f32.f16.f16 --a A64.npy --b B64.npy --descriptor-b
             0xc000001000000000 D64.npy
@@ -185,8 +165,7 @@ def diagnose(
     if resolved.arch:  # wmma: the fragments of the GPU that runs it
         resolved = instruction_of(resolved.form, arithmetic_arch(resolved.form, arch))
     paths = {role: path for role, path in inputs._asdict().items() if path is not None}
-    expectations = {name[7:]: path for name, path in expected._asdict().items() if path is not None}
-    _check_options(resolved, paths, expectations, warpgroup)
+    _check_options(resolved, paths, warpgroup, is_one_operand=expect is not None)
     chosen = Immediates(
         **immediates._asdict(),
         negate=("a" in warpgroup.negate, "b" in warpgroup.negate),
@@ -194,8 +173,8 @@ def diagnose(
     )
     options = DiagnoseOptions(chosen, rounding)
     dump = Dump(file, *lines)
-    if expectations:
-        ((role, path),) = expectations.items()
+    if expect is not None:
+        role, path = expect[0].lower(), expect[1]
         registers = _registers(resolved, role)
         codes = read_codes(path, registers.format, registers.shape, rounding=rounding)
         matrix = codes if role == "metadata" else from_codes(registers.format, codes)
@@ -220,7 +199,7 @@ def diagnose(
         diagnosis,
         instruction=resolved.name,
         operand=role,
-        arch=None if expectations else arch,
+        arch=None if expect else arch,
         findings=list(diagnosis),
     )
     return Answer(facts, lambda: _print(diagnosis), DONE if diagnosis or diagnosis.correct else NO)
@@ -235,21 +214,18 @@ class Dump(NamedTuple):
 
 
 def _check_options(
-    instruction: Instruction, paths: dict[str, str], expectations: dict[str, str], warpgroup: Warpgroup
+    instruction: Instruction, paths: dict[str, str], warpgroup: Warpgroup, *, is_one_operand: bool
 ) -> None:
     """Reject options that exclude each other, and missing inputs."""
     has_descriptor = warpgroup.descriptor_a is not None or warpgroup.descriptor_b is not None
-    msg = ""
-    if len(expectations) > 1 or (expectations and (paths or has_descriptor)):
-        msg = "give --a and --b, or one --expect-... alone, which needs no inputs"
-    is_wgmma = any(isinstance(operand, Operand) and operand.staged for operand in instruction.operands.values())
-    if (warpgroup.trans or has_descriptor) and not is_wgmma:
-        msg = f"--descriptor-a, --descriptor-b and --trans are for wgmma, not for {instruction.name}"
-    missing = [role for role in "ab" if role not in paths and not expectations]
-    if missing and not msg:
-        msg = f"--{missing[0]} is missing: the intended input (or use --expect-a and the like, for one operand)"
-    if msg:
-        raise click.UsageError(msg)
+    is_staged = any(isinstance(operand, Operand) and operand.staged for operand in instruction.operands.values())
+    missing = [role for role in "ab" if role not in paths]
+    if is_one_operand and (paths or has_descriptor):
+        raise click.UsageError("give --a and --b, or --expect alone, which needs no inputs")
+    if (warpgroup.trans or has_descriptor) and not is_staged:
+        raise click.UsageError(f"--descriptor-a, --descriptor-b and --trans are for wgmma, not for {instruction.name}")
+    if missing and not is_one_operand:
+        raise click.UsageError(f"--{missing[0]} is missing: the intended input (or use --expect, for one operand)")
 
 
 def _registers(instruction: Instruction, role: str) -> OperandBase:

@@ -20,7 +20,7 @@ from warpfrag.viz.palette import Theme
 from warpfrag.viz.views import View
 
 RANGE = re.compile(r"(\d{1,9})(?:(?:-|\.\.|:)(\d{1,9}))?", re.ASCII)
-CHOSEN = {"selector": {"metadata"}, "byte_id": {"scale_a", "scale_b"}, "thread_id": {"scale_a", "scale_b"}}
+CHOSEN = {"selector": ("metadata",), "byte_id": ("scale_a", "scale_b"), "thread_id": ("scale_a", "scale_b")}
 
 
 def read_range(text: str) -> tuple[int, int]:
@@ -96,57 +96,52 @@ def draw(
         warpfrag draw tcgen05.ld.sync.aligned.16x256b.x2.b32 -o ld.svg
         warpfrag draw --figure 130 -o figure-130.svg                     # as numbered in the PTX ISA
     """
-    words = tuple(read_word(text).word for text in descriptor) or None
-    settings = {**selection._asdict(), **load._asdict(), "warp": warp, "descriptor": words, "arch": arch}
-    options = {name: value for name, value in settings.items() if value is not None} | (
-        {"trans": True} if trans else {}
-    )
-    picture = _picture(instruction, operand, figure, theme, options)
+    from warpfrag.isa.immediates import Immediates
+    from warpfrag.viz.draw import ViewOptions, draw_figure
+    from warpfrag.viz.draw import draw as draw_instruction
+
+    given = {**selection._asdict(), **load._asdict(), "warp": warp, "arch": arch, "trans": trans or None}
+    given["descriptor"] = tuple(read_word(text).word for text in descriptor) or None
+    options = {name: value for name, value in given.items() if value is not None}
+    picture: Drawing
+    if figure is not None:
+        extra = [word for word in (instruction, operand) if word] + [_spelled(option) for option in options]
+        if extra:
+            raise click.UsageError(f"--figure needs no other option than --theme and -o; leave out {', '.join(extra)}")
+        picture = draw_figure(figure, theme=theme)
+    elif instruction is None:
+        raise click.UsageError("expected an instruction, or --figure and a number")
+    else:
+        _check_options(get(instruction), operand, options)
+        byte_id, thread_id = options.get("byte_id", 0), options.get("thread_id", 0)
+        picture = draw_instruction(
+            instruction,
+            operand,
+            selection.view,
+            rows=selection.rows,
+            cols=selection.cols,
+            immediates=Immediates(options.get("selector", 0), (byte_id, byte_id), (thread_id, thread_id)),
+            options=ViewOptions(**{key: options[key] for key in ViewOptions.__dataclass_fields__ if key in options}),
+            arch=arch,
+            theme=theme,
+        )
     if output is None:
         echo(picture.to_text(terminal_width()).rstrip("\n"))
     else:
         picture.save(output)
 
 
-def _picture(
-    name: str | None, operand: str | None, figure: str | None, theme: Theme, options: dict[str, Any]
-) -> Drawing:
-    """Return the figure of an instruction, or of a number."""
-    from warpfrag.isa.immediates import Immediates
-    from warpfrag.viz.draw import ViewOptions, draw_figure
-    from warpfrag.viz.draw import draw as draw_instruction
-
-    others = [word for word in (name, operand) if word] + [f"--{option.replace('_', '-')}" for option in options]
-    if figure is not None and others:
-        raise click.UsageError(f"--figure needs no other option than --theme and -o; leave out {', '.join(others)}")
-    if name is None and figure is None:
-        raise click.UsageError("expected an instruction, or --figure and a number")
-    if figure is not None:
-        return draw_figure(figure, theme=theme)
-    _check_options(get(name or ""), operand, options)
-    byte_id, thread_id = options.get("byte_id", 0), options.get("thread_id", 0)
-    return draw_instruction(
-        name or "",
-        operand,
-        options.get("view"),
-        rows=options.get("rows"),
-        cols=options.get("cols"),
-        immediates=Immediates(options.get("selector", 0), (byte_id, byte_id), (thread_id, thread_id)),
-        options=ViewOptions(**{name: options[name] for name in ViewOptions.__dataclass_fields__ if name in options}),
-        arch=options.get("arch"),
-        theme=theme,
-    )
+def _spelled(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
 
 
 def _check_options(instruction: Instruction, operand: str | None, options: dict[str, Any]) -> None:
     """Reject an option that would change nothing: only metadata have selectors, only scale factors have ids."""
     drawn = {operand} if operand else {*instruction.operands}
     for option, roles in CHOSEN.items():
-        if option in options and not roles & drawn & {*instruction.operands}:
+        if option in options and not {*roles} & drawn & {*instruction.operands}:
             subject = f"{operand} of {instruction}" if operand else f"{instruction}"
-            raise click.UsageError(
-                f"--{option.replace('_', '-')} is not for {subject}: it chooses within {' and '.join(sorted(roles))}"
-            )
+            raise click.UsageError(f"{_spelled(option)} is not for {subject}: it chooses within {' and '.join(roles)}")
 
 
 @verb

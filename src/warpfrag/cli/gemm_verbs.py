@@ -313,7 +313,6 @@ class FoundOrder(NamedTuple):
     order: null if no order gives D
     text: the order in words
     seen_in: kernels that add in this order
-    tried: orders that were tried
     """
 
     instruction: str | None
@@ -323,7 +322,6 @@ class FoundOrder(NamedTuple):
     order: Order | None
     text: str
     seen_in: str
-    tried: int
 
 
 @verb
@@ -354,26 +352,19 @@ def find_order(
 
     name = None if instruction is None else get(instruction).name
     A, B, D = read_array(a, codes), read_array(b, codes), read_array(d, result, "--result")
-    tried = 0
     with ProgressLine() as line:
-
-        def progress(done: int, total: int, text: str) -> None:
-            nonlocal tried
-            tried = done + 1
-            line.show(done, total, text)
-
-        order = search(A, B, D, instruction=name, arch=arch, progress=progress, backend=backend)
+        order = search(A, B, D, instruction=name, arch=arch, progress=line.show, backend=backend)
     depth = int(A.shape[-1])
     text, seen_in = ("", "") if order is None else (order.describe(depth), order.seen_in)
 
     def show() -> None:
         if order is None:
-            echo(wrapped(f"no order explains it: {tried} were tried, and none gives every code of D"))
+            echo(wrapped("no order explains it: none that was tried gives every code of D"))
             return
         echo(wrapped(f"{text}: as {seen_in}"))
         echo(wrapped(f"all {D.size} codes are equal; in Python: wf.{order!r}"))
 
-    facts = FoundOrder(name, arch, tuple(D.shape), depth, order, text, seen_in, tried)
+    facts = FoundOrder(name, arch, tuple(D.shape), depth, order, text, seen_in)
     return Answer(facts, show, NO if order is None else DONE)
 
 

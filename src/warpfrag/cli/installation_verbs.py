@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import click
 
 from warpfrag.cli.support.arguments import Count, File, InstructionName, Seed
-from warpfrag.cli.support.output import NO, ProgressLine, echo, print_notes, print_table
+from warpfrag.cli.support.output import DONE, NO, ProgressLine, echo, print_notes, print_table
 from warpfrag.cli.support.verbs import Answer, Param, integer, verb
 from warpfrag.errors import NoGpu, WarpfragError, quote
 from warpfrag.files import check_writable, write_atomically
@@ -282,23 +283,23 @@ def _result_text(result: KernelResult) -> str:
 
 
 class CodeFolder(NamedTuple):
-    """A folder with compiled code, and the size it is kept below."""
+    """A folder with compiled code: wheel (installed loops), loops (compiled here) or ptx (kernels with their loops)."""
 
     contents: str
     folder: Path
     patterns: tuple[str, ...]
-    max_bytes: int | None = None
 
-    def files(self) -> dict[Path, int]:
-        """Return its files with their sizes; another process may remove some meanwhile."""
-        sizes = {}
-        for pattern in self.patterns:
-            for path in sorted(self.folder.glob(pattern)):
-                try:
-                    sizes[path] = path.stat().st_size
-                except OSError:
-                    continue
-        return sizes
+    def files(self) -> list[Path]:
+        """Return its files."""
+        return [path for pattern in self.patterns for path in sorted(self.folder.glob(pattern))]
+
+    def facts(self) -> FolderFacts:
+        """Return the number and size of its files; another process may remove some meanwhile."""
+        sizes = []
+        for path in self.files():
+            with suppress(OSError):
+                sizes.append(path.stat().st_size)
+        return FolderFacts(self.contents, str(self.folder), len(sizes), sum(sizes))
 
 
 class FolderFacts(NamedTuple):
@@ -307,14 +308,12 @@ class FolderFacts(NamedTuple):
     contents: wheel (installed loops), loops (compiled here by numba) or ptx (kernels of PTX files with their loops)
     files: number of files
     bytes: their size
-    max_bytes: the size it is kept below
     """
 
     contents: str
     folder: str
     files: int
     bytes: int
-    max_bytes: int | None
 
 
 class CacheFacts(NamedTuple):
@@ -345,20 +344,22 @@ def cache(*, clear: bool = False) -> Answer[CacheFacts]:
         warpfrag cache --clear   # remove code that was compiled here
     """
     folders = code_folders()
-    removed, reasons = clear_folders(folders) if clear else (0, [])
-    sizes = [list(each.files().values()) for each in folders]
-    rows = [
-        FolderFacts(each.contents, str(each.folder), len(files), sum(files), each.max_bytes)
-        for each, files in zip(folders, sizes, strict=True)
-    ]
+    removed, kept = 0, []
+    for path in [path for each in folders if clear and each.contents != "wheel" for path in each.files()]:
+        try:
+            path.unlink(missing_ok=True)
+            removed += 1
+        except OSError as error:
+            kept.append(f"{path.name}: {error.strerror}")
+    rows = [each.facts() for each in folders]
 
     def show() -> None:
         table = [[row.contents, row.files, row.bytes, row.folder] for row in rows]
         print_table(["contents", "files", "bytes", "folder"], table)
         if clear:
-            print_notes([f"{removed} files removed", *reasons])
+            print_notes([f"{removed} files removed", *kept])
 
-    return Answer(CacheFacts(rows, removed, reasons), show, int(bool(reasons)))
+    return Answer(CacheFacts(rows, removed, kept), show, NO if kept else DONE)
 
 
 def code_folders() -> list[CodeFolder]:
@@ -369,8 +370,9 @@ def code_folders() -> list[CodeFolder]:
         from warpfrag.machine.jit import batch_loops, object_cache
     except ImportError:  # without numba and llvmlite nothing is compiled
         return []
-    pattern = f"{'[0-9a-f]' * object_cache.DIGITS}.o"
-    of_kernels = [CodeFolder("ptx", path, (pattern,), object_cache.MAX_BYTES) for path in object_cache.folders()]
+    of_kernels = [
+        CodeFolder("ptx", path, (f"{'[0-9a-f]' * object_cache.DIGITS}.o",)) for path in object_cache.folders()
+    ]
     if compiled_backend() is None:
         return of_kernels
     from warpfrag.tensorcore.kernels import fused, objects
@@ -378,15 +380,3 @@ def code_folders() -> list[CodeFolder]:
     kept = {entry.compiled.stats.cache_path for entry in (fused.fused_tiles, batch_loops.take_tiles)} - {None}
     of_loops = [CodeFolder("loops", Path(folder), ("*.nbi", "*.nbc")) for folder in sorted(kept)]
     return [CodeFolder("wheel", objects.FOLDER, (f"*{objects.SUFFIX}",)), *of_loops, *of_kernels]
-
-
-def clear_folders(folders: list[CodeFolder]) -> tuple[int, list[str]]:
-    """Remove code that was compiled here; return the number of files, and why others stay."""
-    removed, reasons = 0, []
-    for path in (path for folder in folders if folder.contents != "wheel" for path in folder.files()):
-        try:
-            path.unlink(missing_ok=True)
-            removed += 1
-        except OSError as error:
-            reasons.append(f"{path.name}: {error.strerror}")
-    return removed, reasons

@@ -105,26 +105,18 @@ class LaunchSettings(NamedTuple):
 
 
 class RunOptions(NamedTuple):
-    """Checks of a run.
+    """The checks of a run, and the warp whose instruction is explained.
 
     Options:
         check: The mistakes to search for: exit status 1 if any are found, 3 if not everything could be judged.
         explore: Run N more interleavings, and compare.
+        at_block: explain: the block; default: the first that reaches the line.
+        warp: explain: the warp; default: the first that reaches the line.
+        visit: explain: number of earlier executions to skip.
     """
 
     check: tuple[Literal["memory", "races", "uninitialised", "barriers", "async", "all"], ...] = ()
     explore: Natural = 0
-
-
-class ExplainOptions(NamedTuple):
-    """The warp whose instruction is explained.
-
-    Options:
-        at_block: explain: the block; default: the first that reaches it.
-        warp: explain: the warp; default: the first that reaches it.
-        visit: explain: number of earlier executions to skip.
-    """
-
     at_block: Extent | None = None
     warp: Natural | None = None
     visit: Natural = 0
@@ -261,7 +253,6 @@ def ptx(
     checks: RunOptions = RunOptions(),  # noqa: B008 (immutable)
     with_: str | None = None,
     by: Literal["source", "line"] | None = None,
-    stop: ExplainOptions = ExplainOptions(),  # noqa: B008 (immutable)
     output: File | None = None,
 ) -> Answer[ModuleFacts] | Answer[RunFacts] | Answer[PtxView]:
     """Inspect the kernels of a PTX or CUDA file (info), run one (run), and look inside the run.
@@ -296,7 +287,7 @@ def ptx(
     variables = dict(read_symbol(text, module) for text in launch.symbol)
     settings = launch.settings(kernel, arrays)
     if action == "explain":
-        return _explain(kernel, settings, line, stop, output)
+        return _explain(kernel, settings, line, checks, output)
     if action == "compare":
         return _compare(kernel, settings, with_, launch, output)
     run = _run(kernel, settings, checks)
@@ -484,7 +475,7 @@ def _file_and_line(file: str) -> tuple[str, int]:
 
 
 def _explain(
-    kernel: Kernel, settings: dict[str, Any], line: int, options: ExplainOptions, output: str | None
+    kernel: Kernel, settings: dict[str, Any], line: int, options: RunOptions, output: str | None
 ) -> Answer[PtxView]:
     view = _stopped(kernel, settings, line, options)
     stop, visit = view.stop, options.visit
@@ -514,7 +505,7 @@ def _explain(
     return Answer(PtxView("explain", instruction=facts), show)
 
 
-def _stopped(kernel: Kernel, settings: dict[str, Any], line: int, options: ExplainOptions) -> InstructionView:
+def _stopped(kernel: Kernel, settings: dict[str, Any], line: int, options: RunOptions) -> InstructionView:
     """Run to the instruction of a line, in one warp at one visit."""
     with kernel.debug(**settings) as debugger:
         debugger.break_at(line, block=options.at_block, warp=options.warp)

@@ -14,7 +14,7 @@ import click
 from warpfrag.cli.support.arguments import File
 from warpfrag.cli.support.output import ProgressLine, echo, echo_error, print_notes, print_table
 from warpfrag.cli.support.verbs import Answer, Param, integer, verb
-from warpfrag.errors import FileError, NoGpu, SchedulerError, StoreWarning
+from warpfrag.errors import FileError, NoGpu, NotModelled, SchedulerError, StoreWarning
 from warpfrag.sweep import Case, Outcome, SweepPlan
 
 FIGURES = ("largest_ulps", "rms_ulps", "mean_ulps", "rms_relative", "rms_to_magnitude", "rms_to_rms")
@@ -125,7 +125,7 @@ def sweep(
             line.clear()
             echo_error(f"interrupted{progress.kept(store)}")
             raise
-        except (NoGpu, FileError, SchedulerError) as error:
+        except (NoGpu, NotModelled, FileError, SchedulerError) as error:
             raise type(error)(f"{error}{progress.kept(store)}") from None
 
     def show() -> None:

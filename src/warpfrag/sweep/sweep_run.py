@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from warpfrag.blas.gemm import gemm
 from warpfrag.blas.gemm_backend import Cpu
 from warpfrag.errors import (
-    FileError,
     InvalidOperand,
     NotModelled,
     SchedulerError,
@@ -48,8 +47,8 @@ class BlockTask(NamedTuple):
     threads: int | None
 
 
-def run_task(task: BlockTask) -> tuple[NDArray[Any], ErrorTally] | str:
-    """Return a block of D and its errors, or the reason why this machine's GPU cannot compute the case."""
+def run_task(task: BlockTask) -> tuple[NDArray[Any], ErrorTally]:
+    """Return a block of D and its errors."""
     if task.versions != versions():
         texts = (
             ", ".join(f"{name} {number}" for name, number in stack.items()) for stack in (versions(), task.versions)
@@ -57,11 +56,11 @@ def run_task(task: BlockTask) -> tuple[NDArray[Any], ErrorTally] | str:
         raise SchedulerError("a worker has {}, and the sweep {}: results could differ".format(*texts))
     case, block = task.case, task.block
     matrices = case.operands(block)
+    backend = Cpu(task.threads) if case.backend == "cpu" else case.backend
     try:
-        backend = Cpu(task.threads) if case.backend == "cpu" else case.backend
         codes = gemm(*matrices_of(matrices), **case.options() | {"backend": backend}, raw=True)
-    except NotModelled as error:
-        return str(error)
+    except NotModelled as error:  # by the GPU of this machine
+        raise NotModelled(f"{case}: {error}") from None
     D = from_codes(FORMATS[case.form.d], codes)
     a, b = _values(case, matrices)
     return D, tally(D, a, b, case.form.d, (block.rows.start, block.columns.start))
@@ -172,19 +171,12 @@ class _Run:
             if missing:
                 self.store.begin(number)
             for index, block in case.blocks(self.plan.block):
-                if number in self.refusals:
-                    break
                 if index in missing:
                     yield BlockTask(number, index, case, block, versions(), threads)
 
-    def keep(self, task: BlockTask, answer: tuple[NDArray[Any], ErrorTally] | str) -> None:
-        """Write a block, and the figures of its case after the last block; or give up the case."""
+    def keep(self, task: BlockTask, answer: tuple[NDArray[Any], ErrorTally]) -> None:
+        """Write a block, and the figures of its case after the last block."""
         number = task.number
-        if number in self.refusals:
-            return  # this block was in progress when another one failed
-        if isinstance(answer, str):
-            self._refuse(task, answer)
-            return
         stored, (D, errors) = self.cases[number], answer
         is_new = stored.figures is None
         self.store.write(number, task.grid_index, D, errors if is_new else None)
@@ -195,16 +187,6 @@ class _Run:
             self._finish(number)
         if self.progress is not None:
             self.progress(self.total - self.left, self.total, task.case, not self.missing[number])
-
-    def _refuse(self, task: BlockTask, reason: str) -> None:
-        """Give up a case that this machine cannot compute, unless it was finished before."""
-        if self.cases[task.number].figures is not None:
-            raise FileError(
-                f"{quote(str(self.store.chunk_file(task.number, task.grid_index)))} is damaged, and {reason}"
-            )
-        self.missing[task.number] = set()
-        self.refusals[task.number] = reason
-        self.store.delete_case(task.number)
 
     def _finish(self, number: int) -> None:
         """Write the figures of a case that has all of its blocks."""

@@ -350,11 +350,6 @@ class StoreWriter(StoreReader):
             self._array(number).update_attributes({"figures": figures})
         self.delete_records(number)
 
-    def delete_case(self, number: int) -> None:
-        """Delete the files of a case that cannot be computed."""
-        self.delete_records(number)
-        _remove(self.path / self.name(number))
-
     def delete_records(self, number: int) -> None:
         """Delete the records of a case, and their folder if it was the last."""
         self._arrays.pop(number, None)
