@@ -77,15 +77,6 @@ def test_a_stream_may_be_broken_anywhere(per_line):
     assert parse(text, 4) == ROWS
 
 
-def test_a_line_per_register_must_be_said():
-    text = "\n".join(" ".join(f"{ROWS[lane][reg]:x}" for lane in range(32)) for reg in range(4))
-
-    with pytest.raises(InvalidOperand, match="4 lines of 32 words: say --by register if a line is a register"):
-        parse(text, 4)
-    assert parse(text, 4, by="register") == ROWS
-    assert parse(text, 4, by="lane") != ROWS
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -89,18 +89,6 @@ class Warpgroup(NamedTuple):
     scale_d: Annotated[int, Param("0|1", integer(0, 1))] = 1
 
 
-class DumpLines(NamedTuple):
-    """The lines of a dump.
-
-    Options:
-        by: Whether a line of an unlabelled dump is a lane or a register.
-        warp: Which warp of a dump of several.
-    """
-
-    by: Literal["lane", "register"] | None = None
-    warp: Annotated[int, Param("N", integer(0))] | None = None
-
-
 class IntendedImmediates(NamedTuple):
     """The intended immediates.
 
@@ -125,7 +113,7 @@ def diagnose(
     tile: str | None = None,
     warpgroup: Warpgroup = Warpgroup(),  # noqa: B008 (immutable)
     rounding: RoundingName | None = None,
-    lines: DumpLines = DumpLines(),  # noqa: B008 (immutable)
+    warp: Annotated[int, Param("N", integer(0))] | None = None,
     immediates: IntendedImmediates = IntendedImmediates(),  # noqa: B008 (immutable)
     arch: Arch = "sm_90",
 ) -> Answer[DiagnosisFacts]:
@@ -140,6 +128,7 @@ def diagnose(
     Options:
         expect (OPERAND FILE): FILE holds the registers of this operand; this is the matrix they should hold (a sparse
             A as it is stored; metadata as codes, a row of 4-bit fields for each row of A).
+        warp: Which warp of a dump of several.
         tile (MxN[xK]): The files are those of a whole kernel, whose blocks compute tiles of D of this size.
         arch: The architecture whose arithmetic is used.
 
@@ -172,7 +161,7 @@ def diagnose(
         scale_d=bool(warpgroup.scale_d),
     )
     options = DiagnoseOptions(chosen, rounding)
-    dump = Dump(file, *lines)
+    dump = Dump(file, warp)
     if expect is not None:
         role, path = expect[0].lower(), expect[1]
         registers = _registers(resolved, role)
@@ -206,10 +195,9 @@ def diagnose(
 
 
 class Dump(NamedTuple):
-    """A file with the observed registers, and the meaning of its lines."""
+    """A file with the observed registers, and the warp that is meant."""
 
     file: str
-    by: str | None
     warp: int | None
 
 
@@ -310,5 +298,5 @@ def _observed(registers: OperandBase, dump: Dump) -> NDArray[Any]:
     source = read_source(dump.file)
     if source.is_array:
         return source.array()
-    words = read_registers(source.text(), registers, dump.by, dump.warp)
+    words = read_registers(source.text(), registers, dump.warp)
     return words[..., 0] if registers.role in SELECTED_BY else words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from warpfrag.cli.support.arguments import Arch, ElementChoice, File, InstructionName, OperandName, RoundingName
 from warpfrag.cli.support.matrix_files import code_text, matrix_lines, read_codes, read_source, short_text
@@ -124,7 +124,6 @@ def unpack(
     *,
     raw: bool = False,
     strict: bool = False,
-    by: Literal["lane", "register"] | None = None,
     warp: Annotated[int, Param("N", integer(low=0))] | None = None,
     choice: ElementChoice = ElementChoice(),  # noqa: B008 (immutable)
     arch: Arch | None = None,
@@ -142,18 +141,17 @@ def unpack(
     Options:
         raw: Print codes in hex, not values.
         strict: Reject copies of one element that differ (wmma).
-        by: Whether a line of an unlabelled dump is a lane or a register.
         warp: Which warp of a dump of several; default: all.
 
     For example:
         warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 d dump.txt
-        cuda-gdb ... | warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 d - --by register
+        cuda-gdb ... | warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 d
         warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 d dump.txt --raw      # codes in hex
     """
     view = operand_view(get(instruction, arch), operand)
     next(view.chosen(choice))  # rejects an option that is not for this operand
     registers = view.matrix_registers
-    words = read_registers(read_source(file).text(), registers, by, warp, batch=True)
+    words = read_registers(read_source(file).text(), registers, warp, batch=True)
     is_raw = raw or registers.format.kind == "bits" or isinstance(registers, Metadata)
     matrix = _unpack(view, words, choice, raw=is_raw, strict=strict)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -93,7 +92,7 @@ def sweep(
 
     FILE names instructions, architectures, shapes, data and orders; every combination is a case. Blocks are written to
     a Zarr store as they are done. If it is interrupted, the same command resumes it. Missing or truncated blocks are
-    computed again; with --verify also those that were changed.
+    computed again; with --verify also those that do not match their checksum.
 
     Options:
         scheduler (ADDRESS): Run on the workers of the Dask scheduler at this address.
@@ -117,7 +116,7 @@ def sweep(
     with ProgressLine(lines=True) as line:
         progress = CaseProgress(line)
         try:
-            with _store_warnings(line):
+            with warnings.catch_warnings(action="ignore", category=StoreWarning):  # outcomes list the repairs
                 outcomes = run_sweep(
                     plan, store, scheduler=scheduler, workers=workers, verify=verify, progress=progress
                 )
@@ -127,6 +126,10 @@ def sweep(
             raise
         except (NoGpu, NotModelled, FileError, SchedulerError) as error:
             raise type(error)(f"{error}{progress.kept(store)}") from None
+
+    for outcome in outcomes:
+        for chunk in outcome.repaired:
+            echo_error(f"warpfrag: {store} was damaged: {chunk}; computed again")
 
     def show() -> None:
         _print_outcomes(plan, outcomes)
@@ -140,24 +143,6 @@ def _names(plan: SweepPlan, outcomes: list[Outcome]) -> tuple[list[str], list[st
     """Return the keys of a case, and those that vary in this plan."""
     names = [field.name for field in fields(outcomes[0].case)]
     return names, [name for name in names if len(getattr(plan, name)) > 1]
-
-
-@contextmanager
-def _store_warnings(line: ProgressLine) -> Iterator[None]:
-    """Print warnings about the store at once, each on a line."""
-    with warnings.catch_warnings():
-        show = warnings.showwarning
-
-        def tell(message: Warning | str, category: type[Warning], *details: Any, **more: Any) -> None:  # noqa: ANN401 (showwarning's)
-            if not issubclass(category, StoreWarning):
-                show(message, category, *details, **more)
-                return
-            line.clear()
-            echo_error(f"warpfrag: {message}")
-
-        warnings.simplefilter("always", StoreWarning)
-        warnings.showwarning = tell
-        yield
 
 
 class CaseProgress:

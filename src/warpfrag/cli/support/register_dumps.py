@@ -83,19 +83,17 @@ class ValueEncoding(NamedTuple):
 class DumpFormat(NamedTuple):
     """The expected contents of a dump: `words` of 32 bits in each of `lanes`, for each warp or block (`group`).
 
-    With `wide`, 64-bit registers may be written whole. `floats` encodes values; `by` says whether a line without a
-    label is a lane or a register.
+    With `wide`, 64-bit registers may be written whole. `floats` encodes values.
     """
 
     words: int
     wide: bool = False
-    by: str | None = None
     floats: ValueEncoding | None = None
     lanes: int = LANES
     group: str = "warp"
 
 
-def dump_of(registers: OperandBase, by: str | None = None) -> DumpFormat:
+def dump_of(registers: OperandBase) -> DumpFormat:
     """Return the expected contents of a dump of an operand."""
     if registers.storage in ("tensor", "either"):
         *_, lanes, columns = registers.threads
@@ -103,16 +101,16 @@ def dump_of(registers: OperandBase, by: str | None = None) -> DumpFormat:
     row = registers.spec
     is_float = registers.format.is_float and registers.role in "abcd"
     floats = ValueEncoding(row.format, registers.slots, row.register_bits, row.low) if is_float else None
-    return DumpFormat(registers.words, row.register_bits > REGISTER_BITS, by, floats)
+    return DumpFormat(registers.words, row.register_bits > REGISTER_BITS, floats)
 
 
 def read_registers(
-    text: str, registers: OperandBase, by: str | None = None, warp: int | None = None, *, batch: bool = False
+    text: str, registers: OperandBase, warp: int | None = None, *, batch: bool = False
 ) -> NDArray[np.uint32]:
     """Return the words of an operand by lane; of all its warps or blocks, and with `batch` of all warps in the dump."""
     import numpy as np
 
-    dumped = dump_of(registers, by)
+    dumped = dump_of(registers)
     found = parse_dump(text, dumped)
     count = registers.threads[0] if len(registers.threads) > 1 + (dumped.group == "block") else 1
     listed = f"the {dumped.group}s {', '.join(map(str, found))}"
@@ -260,21 +258,16 @@ def _value_encoding(lines: list[DumpLine], floats: ValueEncoding | None) -> Valu
 
 
 def _by_position(lines: list[DumpLine], dumped: DumpFormat, count: int) -> list[list[DumpWord]]:
-    """Return the words of each lane in a dump without labels: its lines in order, or one stream."""
-    lanes, by = dumped.lanes, dumped.by
+    """Return the words of each lane in a dump without labels: its lines in order, one stream, or named registers."""
+    lanes = dumped.lanes
     sizes = [sum(1 + _is_wide(word, dumped) for word in line.words) for line in lines]
-    if len(lines) == count > 1 and sizes == [lanes] * count and by != "lane":
-        if by is None and not all(line.words[0].stem for line in lines):
-            each = f"{count} lines of {lanes} words"
-            raise InvalidOperand(f"{each}: say --by register if a line is a register, --by lane if it is a stream")
-        heads = [(line.words[0].stem, line.words[0].number) for line in lines]
-        return [
-            [
-                line.words[lane]._replace(stem=stem, number=number)
-                for line, (stem, number) in zip(lines, heads, strict=True)
-            ]
-            for lane in range(lanes)
+    heads = [(line.words[0].stem, line.words[0].number) for line in lines]
+    if len(lines) == count > 1 and sizes == [lanes] * count and all(stem for stem, _ in heads):
+        named = [
+            [word._replace(stem=stem, number=number) for word in line.words]
+            for line, (stem, number) in zip(lines, heads, strict=True)
         ]
+        return [list(row) for row in zip(*named, strict=True)]
     if sum(sizes) != lanes * count:
         wrong = next((at for at, size in enumerate(sizes) if size != count), None) if len(lines) == lanes else None
         got = f"got {sum(sizes)}" if wrong is None else f"got {sizes[wrong]} in line {lines[wrong].number}"
@@ -283,7 +276,7 @@ def _by_position(lines: list[DumpLine], dumped: DumpFormat, count: int) -> list[
         )
     stream = [word for line in lines for word in line.words]
     each = len(stream) // lanes
-    return [stream[lane::lanes] if by == "register" else stream[lane * each :][:each] for lane in range(lanes)]
+    return [stream[lane * each :][:each] for lane in range(lanes)]
 
 
 def _is_wide(word: DumpWord, dumped: DumpFormat) -> bool:
