@@ -1,4 +1,4 @@
-"""`warpfrag diagnose`: the mistake behind a wrong D, or behind wrong registers."""
+"""`warpfrag diagnose`: the mistake that explains a wrong D, or wrong registers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Inputs(NamedTuple):
         c: The C you intended; default: zero.
         metadata: Metadata words of all lanes, as a dump or .npy, uint32 (32,); default: made from A.
         scale_a: Scale factors of A: a matrix, or the words of all lanes as .npy, uint32 (32,).
-        scale_b: Scale factors of B, likewise.
+        scale_b: Scale factors of B, in the same form.
     """
 
     a: File | None = None
@@ -117,7 +117,7 @@ def diagnose(
     immediates: IntendedImmediates = IntendedImmediates(),  # noqa: B008 (immutable)
     arch: Arch = "sm_90",
 ) -> Answer[DiagnosisFacts]:
-    """Find the mistakes behind a wrong result: those that reproduce it exactly are listed, the likeliest first.
+    """Find the mistakes that explain a wrong result: those that reproduce it exactly are listed, the likeliest first.
 
     FILE is the result: D's registers as printf or a debugger prints them (as for `warpfrag unpack`), or .npy with the
     registers, uint32 (32, words), or with D as a matrix; for wgmma the registers of all four warps, uint32 (4, 32,

@@ -31,7 +31,7 @@ class LaneElements(NamedTuple):
 
     instruction: canonical name
     operand: a, b, c, d, metadata, scale_a, scale_b or addresses
-    elements: one place for each slot of the question
+    elements: one for each slot of the question, with its register and bits
     notes: notes on the answer
     """
 
@@ -48,7 +48,7 @@ class ElementHolders(NamedTuple):
     operand: a, b, c, d, metadata, scale_a, scale_b or addresses
     position: row and column of the question
     logical: true if the column is one of the full A
-    holders: places, the one that the hardware reads first; empty if the element is not stored
+    holders: lanes, registers and bits, the one that the hardware reads first; empty if the element is not stored
     notes: notes on the answer
     """
 
@@ -242,7 +242,7 @@ def _address(
 
 
 def _possible(view: OperandView, position: list[int]) -> list[dict[str, object]]:
-    """Return every place that can hold an element of the full A, with the metadata codes that put it there."""
+    """Return every register that can hold an element of the full A, with the metadata codes that put it there."""
     from warpfrag.tensorcore.operand import SparseOperand
 
     sparse = view.registers

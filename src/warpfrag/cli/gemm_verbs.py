@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from warpfrag.blas.gemm_trace import ProductStep
     from warpfrag.tensorcore.array_types import Scaled
 
-LAYER_TYPES = ("bf16", "f16", "tf32", "e4m3", "s8")
 
 CodesFormat = Annotated[
     str,
@@ -305,7 +304,7 @@ def batch_invariance(
 
 
 class FoundOrder(NamedTuple):
-    """The order of additions behind a result.
+    """The order of additions that gives a result.
 
     instruction: canonical name, if given
     shape: extents of D

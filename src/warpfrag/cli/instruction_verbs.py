@@ -428,7 +428,7 @@ def formulas(view: OperandView) -> tuple[dict[str, str], dict[str, str]]:
     from warpfrag.layout.index_expressions import element_formulas, place_formulas
 
     forth = element_formulas(view.layout)
-    if not view.layout.is_onto:  # a load reaches some places of many: the others have no inverse
+    if not view.layout.is_onto:  # a load reaches some elements only: the others have no inverse
         return forth, {}
     back = place_formulas(view.layout)
     step = view.step("byte_id")

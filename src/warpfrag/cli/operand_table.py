@@ -20,12 +20,12 @@ from warpfrag.cli.support.verbs import Answer, verb
 
 
 class OperandTable(NamedTuple):
-    """Every place of an operand.
+    """Every element of an operand, and its registers.
 
     instruction: canonical name
     operand: a, b, c, d, metadata, scale_a, scale_b or addresses
     by: the order: matrix or lane
-    elements: every place
+    elements: every element with its lane, register and bits
     notes: notes on the answer
     """
 
@@ -47,7 +47,7 @@ def table(
     load: Load = IN_TENSOR_MEMORY,
     arch: Arch | None = None,
 ) -> Answer[OperandTable]:
-    """Show a whole operand: the place of every element, or the elements of every lane.
+    """Show a whole operand: the register of every element, or the elements of every lane.
 
     By matrix, a cell is lane:element (warp.lane:element for a warpgroup); by lane it is row,column. Elements are
     numbered as in PTX, through the registers of a lane. `warpfrag get --to` writes layouts in other notations.

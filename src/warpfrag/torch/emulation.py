@@ -1,4 +1,4 @@
-"""The mode in which PyTorch's matrix products run with a tensor core's arithmetic, and what it records."""
+"""The context that computes PyTorch's matrix products with a tensor core's arithmetic, and its records."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Record:
     """One product that ran.
 
     `error` is the root mean square distance from the product of the same rounded operands in float64, divided by the
-    root mean square of that; `differing` counts the codes that another architecture gives otherwise, if one is named.
+    root mean square of that; `differing` counts the outputs whose bits differ on the architecture of `compare`.
     """
 
     number: int
@@ -53,11 +53,11 @@ class Record:
     outputs: int
     first_differing: tuple[int, ...] | None
     prediction: PredictedOrder | None = None
-    """The order that the library chooses, and how that is known, where a library is emulated."""
+    """The order that the library chooses, and how that is known, if a library is emulated."""
 
 
 class ProductChoice(NamedTuple):
-    """With which instruction and in which order a product is computed, and how many of its k are left out."""
+    """The instruction and order of a product, and the number of k at the end that are omitted."""
 
     instruction: str
     order: Order
@@ -66,14 +66,14 @@ class ProductChoice(NamedTuple):
 
 
 class _Inside(local):
-    """The layers that run, the outermost first: of each thread its own, since hooks see those of all."""
+    """The layers that run in this thread, the outermost first: hooks see the layers of all threads."""
 
     def __init__(self) -> None:
         self.layers: list[str] = []
 
 
 class _Computing(local):
-    """A count per thread, above 0 inside an emulated product: operations in there are not emulated again."""
+    """A count per thread, above 0 inside an emulated product, whose own operations are not emulated."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -92,7 +92,7 @@ HOOKS = ProductHooks()
 
 
 def _emulation_here(name: str) -> Emulation | None:
-    """The emulation that a product of this thread belongs to: its own, or the only one that there is."""
+    """Return the emulation of a product in this thread: the thread's own, or the only one."""
     emulations = tuple(OPEN)
     own = [emulation for emulation in emulations if emulation.thread == get_ident()]
     owners = {emulation.thread for emulation in emulations}
@@ -104,7 +104,7 @@ def _emulation_here(name: str) -> Emulation | None:
 
 
 def _run_anywhere(func: Any, plain: Callable[..., Any], args: Any, kwargs: Any) -> Any:  # noqa: ANN401 (torch's)
-    """An operation that no mode has taken, in whatever thread it is."""
+    """Run an operation that no mode has handled, in any thread."""
     is_ours = OPEN and not COMPUTING.depth and has_numbers(args)
     emulation = _emulation_here(func.overloadpacket.__name__) if is_ours else None
     return plain(*args, **kwargs) if emulation is None else emulation.run(func, plain, args, kwargs)
@@ -200,7 +200,7 @@ class Emulation(TorchDispatchMode):
         """The thread that entered it."""
 
     def __enter__(self) -> Self:
-        """Begin, in every thread: those that do not enter an emulation of their own take part in this one."""
+        """Start emulating in this thread, and in all threads that enter no emulation of their own."""
         from torch.nn.modules import module as hooks
 
         if self._is_open:
@@ -228,7 +228,7 @@ class Emulation(TorchDispatchMode):
             self._around.close()
 
     def __iter__(self) -> Iterator[Record]:
-        """The products that ran."""
+        """Return an iterator over the products that ran."""
         return iter(self.records)
 
     def _enter_layer(self, module: torch.nn.Module, _args: object) -> None:
@@ -247,7 +247,7 @@ class Emulation(TorchDispatchMode):
     def run(
         self, func: Any, plain: Callable[..., Any], args: Any, kwargs: Any  # noqa: ANN401 (an operation of torch)
     ) -> Any:  # fmt: skip  # noqa: ANN401
-        """An operation: a product as the instruction computes it, anything else as `plain` does."""
+        """Run an operation: a product as the instruction computes it, anything else as `plain` does."""
         if func in PLAIN_PRODUCTS:
             if has_numbers(args):
                 self.warn_once(
@@ -269,7 +269,7 @@ class Emulation(TorchDispatchMode):
             return self._multiply(operation)
 
     def warn_once(self, what: str, message: str) -> None:
-        """Say that something is not emulated, the first time that it is met."""
+        """Warn the first time that an operation is not emulated."""
         with self._lock:
             is_new = what not in self._warned
             self._warned.add(what)
@@ -280,7 +280,7 @@ class Emulation(TorchDispatchMode):
         operation.check()
         if os.getpid() != self._process:
             where = "in a process that was forked inside an emulation, such as a DataLoader's worker"
-            raise InvalidOperand(f"{operation.name} {where}: what runs there cannot be recorded; use num_workers=0")
+            raise InvalidOperand(f"{operation.name} {where}: products in it cannot be recorded; use num_workers=0")
         choice = self._choice(operation)
         form, device = form_of(choice.instruction), self._device(operation.A)
         wide = [tensor.detach().resolve_neg().to(device) for tensor in (operation.A, operation.B)]
@@ -312,7 +312,7 @@ class Emulation(TorchDispatchMode):
         return torch.device("cpu")
 
     def _choice(self, operation: TorchProduct) -> ProductChoice:
-        """The instruction and the order of a product: those of all products, or what the library chooses for it."""
+        """Return the instruction and order of a product: the same for all, or the library's choice."""
         if self.library is None:
             return ProductChoice(self.instruction, self.order)
         names = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "tf32"}
@@ -338,7 +338,7 @@ class Emulation(TorchDispatchMode):
     def _product(
         self, A: torch.Tensor, B: torch.Tensor, operation: TorchProduct, arch: str, choice: ProductChoice
     ) -> torch.Tensor:
-        """The product in float32, before it is rounded to the dtype of the operation."""
+        """Return the product in float32, before it is rounded to the dtype of the operation."""
         if choice.omitted_k:
             A, B = A[..., : -choice.omitted_k], B[..., : -choice.omitted_k, :]
         sums = gemm(A, B, instruction=choice.instruction, arch=arch, order=choice.order, backend=self.backend).float()
@@ -380,7 +380,7 @@ class Emulation(TorchDispatchMode):
         )  # fmt: skip
 
     def _layer(self, operation: TorchProduct) -> tuple[str, str]:
-        """The layer of a product: the one that runs, or in the backward pass the one whose operands these are."""
+        """Return the layer of a product: the running one, or in the backward pass the one that had these operands."""
         storages = [tensor.untyped_storage().data_ptr() for tensor in (operation.A, operation.B)]
         if self._inside.layers:
             layer = self._inside.layers[-1] or "model"
@@ -391,8 +391,8 @@ class Emulation(TorchDispatchMode):
         return (known[0], "backward") if known else ("", "")
 
     def __str__(self) -> str:
-        """A line for each product."""
-        against = f"  codes unlike {self.compare}" if self.compare else ""
+        """Return a line for each product."""
+        against = f"outputs whose bits differ on {self.compare}" if self.compare else ""
         what = f"{self.instruction} on {self.arch}, {self.order}"
         if self.library is not None:
             guesses = sum(record.prediction is not None and record.prediction.is_guess for record in self.records)
@@ -406,7 +406,7 @@ class Emulation(TorchDispatchMode):
                 f"{record.number:4}  {record.layer:{width}}  {record.direction:8}  {record.operation:7}  "
                 f"{shape:24}  error {record.error:.3g}{unlike}"
             )
-        return "\n".join(lines) + (f"\n(last column:{against})" if against else "")
+        return "\n".join(lines) + (f"\n(last column: {against})" if against else "")
 
 
 emulate = Emulation
@@ -434,12 +434,12 @@ def check_scales(scales: object) -> tuple[TensorScale, TensorScale]:
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of a dtype that numpy knows."""
+    """Return a tensor of a dtype that NumPy has."""
     return tensor if tensor.dtype in (torch.float16, torch.float32, torch.float64) else tensor.float()
 
 
 def rounded(tensor: torch.Tensor, name: str) -> torch.Tensor:
-    """Numbers as the instruction takes them: its format's own dtype where PyTorch has it, else float32."""
+    """Round a tensor to a format; the dtype is the format's own if PyTorch has it, else float32."""
     if tensor.is_cuda and (on_gpu := rounded_there(tensor, name)) is not None:
         return on_gpu
     row = FORMATS[name]
@@ -451,7 +451,7 @@ def rounded(tensor: torch.Tensor, name: str) -> torch.Tensor:
 
 
 def rounded_there(tensor: torch.Tensor, name: str) -> torch.Tensor | None:
-    """The same by PyTorch, where the tensor is; None where that may round twice, or refuses nothing."""
+    """Round on the GPU with PyTorch, or return None if that would round twice."""
     if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32):
         return None
     if name in ("f16", "bf16"):

@@ -1,9 +1,9 @@
 """Changes to the process while an emulation is open, for every thread.
 
-PyTorch's modes belong to a thread, and reach autograd's own threads, to which it hands them; no thread that Python
-starts. Products of those are met one level lower: in the dispatcher, whose key BackendSelect every operation passes on
-its way from autograd to the kernels of its device, in whatever thread. Kernels that were once put there stay, because
-taking one away while a thread is in it is not safe; where no emulation is open they only pass on.
+PyTorch's modes belong to a thread. PyTorch passes them on to autograd's threads, but not to threads that Python starts.
+Products in those are intercepted one level lower, in the dispatcher: every operation passes the key BackendSelect on
+its way from autograd to the kernels of its device. Kernels that are registered there stay, because removing one while a
+thread runs it is not safe; if no emulation is open, they call the original.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ import torch
 Run = Callable[[Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 KEY = "BackendSelect"
 START_METHODS = ("spawn", "forkserver")
-"""Of processes that begin without what this one has in memory."""
+"""Start methods of processes that do not inherit this one's memory."""
 
 
 class ProductHooks:
-    """Kernels that meet operations in every thread."""
+    """Dispatcher kernels that intercept operations in every thread."""
 
     def __init__(self) -> None:
-        """None, until they are asked for."""
+        """Register nothing yet."""
         self._library: Any = None
         self._lock = Lock()
 
     def install(self, operations: Iterable[Any], run: Run) -> None:
-        """Let `run` have an operation, what PyTorch does with it, and its arguments; once for the process."""
+        """Register `run`, once per process; it takes an operation, PyTorch's implementation, and the arguments."""
         with self._lock:
             if self._library is not None:
                 return
@@ -59,19 +59,19 @@ def _kernel(operation: Any, below: Any, run: Run) -> Callable[..., Any]:  # noqa
 class ProcessSwitch:
     """Settings of the process while any emulation is open.
 
-    Attention is made of its products rather than one fused kernel. Functions of torch.compile run as they are written:
-    compiled code may hold products that no operation shows.
+    Attention runs as separate products, not as one fused kernel. Functions of torch.compile run uncompiled, because
+    compiled code may contain products that are not operations.
     """
 
     def __init__(self, warn_of_workers: Callable[[str], None]) -> None:
-        """Remember whom to tell that a DataLoader starts processes."""
+        """Keep the function that warns about DataLoader workers."""
         self._users = 0
         self._lock = Lock()
         self._undo = ExitStack()
         self._warn_of_workers = warn_of_workers
 
     def __enter__(self) -> None:
-        """The first user turns it on."""
+        """Turn it on for the first user."""
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         with self._lock:
@@ -87,14 +87,14 @@ class ProcessSwitch:
             self._users += 1
 
     def __exit__(self, *_: object) -> None:
-        """The last user turns it off."""
+        """Turn it off after the last user."""
         with self._lock:
             self._users -= 1
             if not self._users:
                 self._undo.close()
 
     def _watch_loaders(self) -> Callable[[Any], Iterator[Any]]:
-        """See the workers of DataLoaders; gives what `DataLoader.__iter__` was."""
+        """Replace `DataLoader.__iter__` by one that warns about workers; return the original."""
         plain: Callable[[Any], Iterator[Any]] = torch.utils.data.DataLoader.__iter__
 
         def watched(loader: Any) -> Iterator[Any]:  # noqa: ANN401 (a DataLoader)

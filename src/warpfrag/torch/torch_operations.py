@@ -1,8 +1,7 @@
 """PyTorch's matrix multiplications, and readers of their arguments.
 
 A product reaches the dispatcher as one of a few operations of ATen, each with several overloads: `OPERATIONS` has for
-every overload how its arguments become a `TorchProduct`. `PLAIN_PRODUCTS` are those that sum products too, and are not
-emulated.
+every overload the reader of its arguments. `PLAIN_PRODUCTS` also sum products, but are not emulated.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from warpfrag.errors import InvalidOperand
 
 
 class TorchProduct(NamedTuple):
-    """A product as PyTorch asks for it: alpha * (A B) + beta * C."""
+    """The arguments of a matrix multiplication: alpha * (A B) + beta * C."""
 
     name: str
     A: torch.Tensor
@@ -35,12 +34,12 @@ class TorchProduct(NamedTuple):
         return self.dtype or self.A.dtype
 
     def check(self) -> None:
-        """Refuse what PyTorch refuses too, or what is no dense matrix in memory."""
+        """Reject operands that PyTorch rejects too, and tensors that are not dense."""
         tensors = {"A": self.A, "B": self.B, **({} if self.C is None else {"C": self.C})}
         for name, tensor in tensors.items():
             if tensor.layout != torch.strided or tensor.is_quantized:
                 raise InvalidOperand(
-                    f"{self.name}: {name} is a tensor of layout {tensor.layout}; only plain ones are emulated"
+                    f"{self.name}: {name} has layout {tensor.layout}; only dense (strided) tensors are emulated"
                 )
         of_result = {"C": self.A} if self.C is not None and self.C.dtype == self.dtype else {}
         for what in ("dtype", "device"):
@@ -50,7 +49,7 @@ class TorchProduct(NamedTuple):
                 raise InvalidOperand(f"{self.name}: expected operands of one {what}, got {listed}")
 
     def written(self, result: torch.Tensor) -> torch.Tensor:
-        """The result, or what it is written to: of its dtype and shape, or empty."""
+        """Return the result, written to `out` if that is given."""
         out = self.out
         if out is None:
             return result
@@ -124,7 +123,7 @@ order of additions is not modelled. (einsum, matmul, addbmm and others are made 
 
 
 def _plain_products() -> dict[Any, str]:
-    """Every overload of the operations that are not emulated, as far as this PyTorch has them."""
+    """Return every overload, in this PyTorch, of the operations that are not emulated."""
     packets = [getattr(torch.ops.aten, name, None) for name in NOT_EMULATED]
     return {
         getattr(packet, overload): packet.__name__

@@ -1,19 +1,19 @@
-"""Triton's kernels as they are, without a GPU: compiled by Triton for any architecture, run by the PTX machine.
+"""Run unchanged Triton kernels without a GPU: Triton compiles them for any architecture, the PTX machine runs them.
 
     import warpfrag.triton
 
     run = warpfrag.triton.run(add_kernel, arch="sm_90a")[(4,)](x, y, out, n, BLOCK=1024)
     run.inexact, run.source_counts
 
-Arguments are numpy arrays or tensors of PyTorch in the memory of the host, and change in place. Constexprs, defaults,
-`@triton.heuristics` and `@triton.autotune` (its first configuration, or the one you name) work as on a GPU, because it
-is Triton that binds the arguments and compiles: `emulate` only takes the place of its driver.
+Arguments are NumPy arrays or PyTorch tensors in host memory, which the kernel modifies. Constexprs, defaults,
+`@triton.heuristics` and `@triton.autotune` (its first configuration, or the one you name) work as on a GPU: Triton
+binds the arguments and compiles, and `emulate` only replaces its driver.
 
     with warpfrag.triton.emulate(arch="sm_80") as session:
         test_softmax()  # unchanged: every launch inside runs here
     findings = [finding for launch in session.launches for finding in launch.run.findings]
 
-Tests of pytest get the same from `-p warpfrag.pytest_plugin`. It needs the extra `triton`.
+pytest tests get the same from `-p warpfrag.pytest_plugin`. It needs the extra `triton`.
 """
 
 from __future__ import annotations

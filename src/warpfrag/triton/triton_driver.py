@@ -1,8 +1,8 @@
-"""From the arguments of a Triton launch to those of its PTX entry.
+"""A Triton driver that runs kernels on the PTX machine, and the conversion of launch arguments to entry arguments.
 
-Triton drops constexprs, flattens tuples, takes descriptors apart and appends two pointers to scratch memory. A pointer
-may point into the middle of an array (a view), and a kernel may read around it, within the memory that was allocated:
-so what a kernel is given is the whole storage of a tensor, and the address inside.
+Triton drops constexprs, flattens tuples, splits descriptors and appends two pointers to scratch memory. A pointer may
+point into the middle of an array (a view), and a kernel may read around it, within the allocation: so a kernel gets the
+whole storage of a tensor, and the address inside.
 """
 
 from __future__ import annotations
@@ -45,29 +45,29 @@ ALIGNED = 1 << 20  # an address as aligned as every allocation of a GPU
 
 
 class HostArray:
-    """A numpy array as Triton takes tensors: with a dtype, a pointer, a shape and strides in elements."""
+    """A NumPy array with the tensor interface that Triton expects: dtype, pointer, shape, strides in elements."""
 
     def __init__(self, array: NDArray[Any]) -> None:
-        """Its pointer is as aligned as on a GPU, where allocations are aligned and views need not be."""
+        """Align the pointer as on a GPU: allocations are aligned, views need not be."""
         self.array, self.dtype, self.shape = array, array.dtype, array.shape
         self.pointer = ALIGNED + storage(array)[1]
 
     def data_ptr(self) -> int:
-        """The pointer, by whose alignment Triton specializes a kernel."""
+        """Return the pointer; Triton specializes a kernel by its alignment."""
         return self.pointer
 
     def element_size(self) -> int:
-        """Bytes of an element."""
+        """Return the bytes of an element."""
         return self.array.itemsize
 
     def stride(self, axis: int | None = None) -> int | tuple[int, ...]:
-        """The strides, in elements."""
+        """Return the strides, in elements."""
         strides = tuple(step // self.array.itemsize for step in self.array.strides)
         return strides if axis is None else strides[axis]
 
 
 def as_tensor(value: object) -> object:
-    """An argument as Triton takes it: arrays of numpy as tensors, also inside tuples; anything else as it is."""
+    """Return an argument for Triton: NumPy arrays become tensors, also inside tuples."""
     if isinstance(value, np.ndarray):
         return HostArray(value)
     if isinstance(value, np.generic):
@@ -78,7 +78,7 @@ def as_tensor(value: object) -> object:
 
 
 def storage(value: object) -> tuple[NDArray[np.uint8], int]:
-    """The memory that an array or tensor is a view of, byte by byte, and where in it the view starts."""
+    """Return the memory of which an array or tensor is a view, as bytes, and the offset of the view."""
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
             raise InvalidOperand(f"expected an array of numbers, got {value.dtype}")
@@ -91,17 +91,15 @@ def storage(value: object) -> tuple[NDArray[np.uint8], int]:
         return storage(value.array)
     tensor: Any = getattr(value, "base", value) if not hasattr(value, "untyped_storage") else value
     if not hasattr(tensor, "untyped_storage"):
-        raise InvalidOperand(f"expected an array of numpy or a tensor of PyTorch, got {quote(value)}")
+        raise InvalidOperand(f"expected a NumPy array or a PyTorch tensor, got {quote(value)}")
     if tensor.device.type != "cpu":
-        raise InvalidOperand(
-            f"expected a tensor in the memory of the host, got one on {tensor.device}: .cpu() copies it"
-        )
+        raise InvalidOperand(f"expected a tensor in host memory, got one on {tensor.device}; copy it with .cpu()")
     memory = tensor.untyped_storage()
     return _memory(memory.data_ptr(), memory.nbytes(), writable=True), tensor.storage_offset() * tensor.element_size()
 
 
 def _memory(start: int, size: int, *, writable: bool) -> NDArray[np.uint8]:
-    """Bytes of the host, without a copy; whoever has them keeps their owner."""
+    """Return host bytes without a copy; the caller keeps their owner alive."""
     if not size:
         return np.zeros(0, np.uint8)
     data: NDArray[np.uint8] = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(start))
@@ -110,17 +108,17 @@ def _memory(start: int, size: int, *, writable: bool) -> NDArray[np.uint8]:
 
 
 class EntryArguments:
-    """The arguments of one launch, in the order of the entry's parameters, with the names that Python has for them."""
+    """The arguments of one launch, in the order of the entry's parameters, with their Python names."""
 
     def __init__(self, maps: Sequence[dict[str, Any]] = ()) -> None:
-        """Nothing is taken yet; `maps` says how copies of each descriptor are swizzled, where the target has TMA."""
+        """Start empty; `maps` describes the tensor map of each descriptor, if the target has TMA."""
         self.values: list[object] = []
         self.names: list[str] = []
         self._maps = iter(maps) if maps else None
-        self._views: list[DeviceArray] = []  # memory that pointers point into: it has an address while this lives
+        self._views: list[DeviceArray] = []  # keep the memory of views alive
 
     def take(self, name: str, kind: object, value: Any) -> None:  # noqa: ANN401 # whatever Triton takes
-        """Add what an argument of Triton becomes: nothing for a constexpr, several for a tuple or a descriptor."""
+        """Add the entry arguments of a Triton argument: none for a constexpr, several for a tuple or a descriptor."""
         if kind == "constexpr":
             return
         if isinstance(kind, tuple | list):
@@ -138,7 +136,7 @@ class EntryArguments:
             self.names.append(name)
 
     def _pointer(self, value: object) -> object:
-        """A whole storage, or the rest of it from the start of a view."""
+        """Return a whole storage, or the rest of it from the start of a view."""
         if value is None:
             return None
         memory, offset = storage(value)
@@ -148,7 +146,7 @@ class EntryArguments:
         return memory[offset:]
 
     def _mapped(self, name: str, value: Any, about: dict[str, Any]) -> Iterator[tuple[str, object]]:  # noqa: ANN401 # Triton's TensorDescriptor
-        """A descriptor where the target has TMA: a tensor map, the shape and the strides."""
+        """Yield the parts of a descriptor if the target has TMA: a tensor map, the shape and the strides."""
         if about.get("is_im2col") or about.get("fp4_padded"):
             raise NotModelled(
                 f"argument {name} is copied by TMA, and im2col and padded 4-bit tensors are not modelled; "
@@ -167,13 +165,13 @@ class EntryArguments:
         yield from (("i64", step) for step in value.strides)
 
     def scratch(self, name: str, size: int) -> None:
-        """Add memory of the launch's own; a null pointer where the kernel needs none."""
+        """Add scratch memory, or a null pointer if the kernel needs none."""
         self.values.append(np.zeros(size, np.uint8) if size else None)
         self.names.append(name)
 
 
 def _scalar(name: str, kind: str, value: Any) -> object:  # noqa: ANN401 # Triton has checked that it is a number
-    """A number of the type that Triton gave it."""
+    """Return a number of Triton's type."""
     if kind not in SCALARS:
         raise InvalidOperand(f"argument {name}: expected a pointer or a number, got Triton's type {kind}")
     dtype = np.dtype(SCALARS[kind])
@@ -185,7 +183,7 @@ def _scalar(name: str, kind: str, value: Any) -> object:  # noqa: ANN401 # Trito
 
 
 def _decomposed(kind: str, value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401 # Triton's TensorDescriptor
-    """A descriptor where the target has no TMA: pointer, shape and strides, and once more for the host's checks."""
+    """Yield the parts of a descriptor without TMA: pointer, shape and strides, and again for the host's checks."""
     yield from zip(expand_signature([kind], None, ""), decompose_descriptor(value), strict=True)
 
 
@@ -195,12 +193,12 @@ SHARED_BYTES = {
     75: 64 << 10, 80: 163 << 10, 86: 99 << 10, 87: 163 << 10, 88: 99 << 10, 89: 99 << 10, 90: 227 << 10,
     100: 227 << 10, 103: 227 << 10, 107: 227 << 10, 110: 227 << 10, 120: 99 << 10, 121: 99 << 10,
 }  # fmt: skip
-REGISTERS = 32  # of a thread, for host code that computes an occupancy: only an assembler knows
-PTX_KEY = "warpfrag: the PTX is not assembled"  # Triton keeps what it compiles by this, among others
+REGISTERS = 32  # per thread, for host code that computes an occupancy; the real number is not known
+PTX_KEY = "warpfrag: the PTX is not assembled"  # part of Triton's cache key
 
 
 def capability(arch: object) -> int:
-    """The number by which Triton knows an architecture: 90 for sm_90 and sm_90a, for which it compiles as sm_90a."""
+    """Return Triton's number of an architecture: 90 for sm_90 and sm_90a, for which it compiles as sm_90a."""
     match = re.fullmatch(r"sm_(\d+)[af]?", arch) if isinstance(arch, str) else None
     if match is None or arch not in targets() or int(match[1]) not in SHARED_BYTES:
         known = ", ".join(f"sm_{number}" for number in SHARED_BYTES)
@@ -224,7 +222,7 @@ class MachineDriver(DriverBase):
     """The driver that Triton calls to find the device, load kernels and launch them."""
 
     def __init__(self, session: LaunchSession) -> None:
-        """A device of the session's target; launches are recorded there."""
+        """Represent a device of the session's architecture; the session records launches."""
         super().__init__()
         self.session = session
         self.capability = capability(session.arch)
@@ -235,59 +233,59 @@ class MachineDriver(DriverBase):
 
     @classmethod
     def is_active(cls) -> bool:
-        """Never chosen by Triton itself."""
+        """Return False: Triton never chooses this driver itself."""
         return False
 
     def map_python_to_cpp_type(self, ty: str) -> str:
-        """Triton's base class asks for it; only a launcher in C would use it, and none is written."""
+        """Reject the question: only a launcher in C would need it."""
         raise InvalidOperand(f"expected no launcher in C, got a question for the C type of {quote(ty)}")
 
     def get_current_target(self) -> object:
-        """The architecture that Triton compiles for."""
+        """Return the architecture that Triton compiles for."""
         return GPUTarget("cuda", self.capability, 32)
 
     def get_current_device(self) -> str:
-        """A name that no real device has, so that kernels compiled for one are never mistaken for the other's."""
+        """Return a name that no real device has, so that compiled kernels are not confused."""
         return f"warpfrag:{self.capability}"
 
     def set_current_device(self, device: object) -> None:
-        """There is only one."""
+        """Do nothing: there is one device."""
 
     def get_current_stream(self, _device: object = None) -> int:
-        """Launches are done when they return."""
+        """Return stream 0: launches are finished when they return."""
         return 0
 
     def get_device_capability(self, _device: object = None) -> tuple[int, int]:
-        """As a GPU says it: (9, 0)."""
+        """Return the compute capability, such as (9, 0)."""
         return divmod(self.capability, 10)
 
     def get_active_torch_device(self) -> object:
-        """The host, whose memory has the tensors."""
+        """Return the host: tensors are in its memory."""
         import torch
 
         return torch.device("cpu")
 
     def get_device_interface(self) -> object:
-        """The module in place of torch.cuda."""
+        """Return the module that replaces torch.cuda."""
         import torch
 
         return torch.cpu
 
     def get_benchmarker(self) -> Callable[..., list[float]]:
-        """Nothing is timed here: all configurations are equally fast, and the kernel is not run."""
+        """Return a benchmarker that runs nothing: all configurations are equally fast."""
         return lambda _call, quantiles=(0.5,), **_options: [0.0 for _ in quantiles]
 
     def get_empty_cache_for_benchmark(self) -> object:
-        """A tensor to clear before a measurement."""
+        """Return a tensor to clear before a measurement."""
         import torch
 
         return torch.empty(0)
 
     def clear_cache(self, _cache: object) -> None:
-        """There is no cache to clear."""
+        """Do nothing: there is no cache."""
 
     def _properties(self, _device: object) -> dict[str, int]:
-        """Device properties: the sizes of the architecture, and an H200's clocks."""
+        """Return device properties: the sizes of the architecture, and an H200's clocks."""
         return {
             "max_shared_mem": SHARED_BYTES[self.capability],
             "max_num_regs": 65536,
@@ -300,7 +298,7 @@ class MachineDriver(DriverBase):
 
     @staticmethod
     def _load(name: str, binary: bytes, _shared: int, _device: object) -> tuple[None, LoadedKernel, int, int, int]:
-        """The kernel of a binary, which is PTX here; without a handle that would have to be unloaded."""
+        """Return the kernel of a binary, which is PTX here; there is no handle to unload."""
         text = binary.decode()
         return None, LoadedKernel(load(text)[name], text), REGISTERS, 0, 1024
 
@@ -309,15 +307,15 @@ class LoadedKernel:
     """A kernel and its text."""
 
     def __init__(self, kernel: Kernel, ptx: str) -> None:
-        """Both are kept as long as Triton keeps its compiled kernel."""
+        """Keep both as long as Triton keeps its compiled kernel."""
         self.kernel, self.ptx = kernel, ptx
 
 
 class EntryLauncher:
-    """A compiled kernel of Triton, ready for arguments: Triton makes one and calls it for every launch."""
+    """A compiled Triton kernel: Triton makes one launcher and calls it for every launch."""
 
     def __init__(self, src: Any, metadata: Any) -> None:  # noqa: ANN401 # Triton's own
-        """Take what the arguments are (`src`) and how blocks are made (`metadata`)."""
+        """Keep the signature of the source and the metadata of the kernel."""
         self.signature, self.metadata = dict(src.signature), metadata
         self.name = getattr(src, "name", "") or metadata.name
 
@@ -336,7 +334,7 @@ class EntryLauncher:
             leave(launch_metadata)
 
     def _arguments(self, blocks: int, args: tuple[object, ...]) -> EntryArguments:
-        """The entry's arguments, and the scratch memory that Triton asks for."""
+        """Return the entry's arguments, and the scratch memory that Triton requests."""
         taken = EntryArguments(getattr(self.metadata, "tensordesc_meta", None) or ())
         for (name, kind), value in zip(self.signature.items(), args, strict=True):
             taken.take(name, kind, value)
@@ -347,7 +345,7 @@ class EntryLauncher:
 
 
 def keep_ptx(previous: Any) -> Callable[..., Any]:  # noqa: ANN401 # a hook of Triton
-    """A hook of Triton's compiler that keeps the PTX as the binary, after a hook that is already set."""
+    """Return a hook of Triton's compiler that keeps the PTX as the binary, after an existing hook."""
 
     def hook(*args: Any) -> Any:  # noqa: ANN401 # none, or (backend, stages, options, language, capability)
         if not args:
@@ -362,7 +360,7 @@ def keep_ptx(previous: Any) -> Callable[..., Any]:  # noqa: ANN401 # a hook of T
 
 
 def name_arguments(error: PtxError, names: list[str]) -> PtxError:
-    """An error with the names of Python for arguments that PTX only numbers."""
+    """Return an error with Python names instead of argument numbers."""
 
     def rename(match: re.Match[str]) -> str:
         return names[int(match[1])] if int(match[1]) < len(names) else match[0]

@@ -36,7 +36,7 @@ DEFAULT_ARCH = "sm_90a"
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch that ran: the kernel's name, its grid and block, its PTX, and what it left besides memory."""
+    """A finished launch: the kernel's name, its grid and block, its PTX, and its `Run`."""
 
     kernel: str
     grid: tuple[int, int, int]
@@ -68,13 +68,13 @@ class Session:
         """Check the architecture; nothing changes before the context is entered."""
         self.arch, self.config, self.checks, self.engine, self.seed = arch, config, checks, engine, seed
         self.launches: list[Launch] = []
-        self.is_launching = False  # while it is Triton that looks at arguments
+        self.is_launching = False  # while Triton inspects arguments
         self._redirect = redirect
         self._driver = MachineDriver(self)
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        """Take the place of Triton's driver."""
+        """Replace Triton's driver."""
         with ExitStack() as stack:
             _set_for(stack, driver, "_active", self._driver)
             hook = keep_ptx(knobs.runtime.add_stages_inspection_hook)
@@ -87,7 +87,7 @@ class Session:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Give Triton its driver back."""
+        """Restore Triton's driver."""
         self._stack.close()
 
     def __repr__(self) -> str:
@@ -120,7 +120,7 @@ class Session:
         self.launches.append(Launch(loaded.kernel.name, grid, block, loaded.ptx, run))
 
     def _with_arrays(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """`JITFunction.run`, for arrays of numpy too."""
+        """Return `JITFunction.run`, extended to NumPy arrays."""
 
         def run(function: object, *args: object, **kwargs: object) -> object:
             taken = {name: as_tensor(value) for name, value in kwargs.items()}
@@ -133,7 +133,7 @@ class Session:
         return run
 
     def _with_single_config(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """`Autotuner.run` with one configuration, which Triton need not time; a real GPU's choices are not touched."""
+        """Return `Autotuner.run` with one configuration, which Triton does not time; choices for real GPUs stay."""
 
         def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # Triton's own signature
             before = tuner.configs, tuner.cache
@@ -152,14 +152,14 @@ emulate = Session
 
 
 class Launcher:
-    """A kernel to launch: `launcher[grid](*args, **constexprs)` runs it and gives the Run."""
+    """A kernel to launch: `launcher[grid](*args, **constexprs)` runs it and returns the Run."""
 
     def __init__(self, kernel: Any, session: Callable[[], Session]) -> None:  # noqa: ANN401 # a kernel of Triton
-        """Take a kernel as its decorators left it."""
+        """Keep the decorated kernel."""
         self.kernel, self._session = kernel, session
 
     def __getitem__(self, grid: object) -> Callable[..., Run | None]:
-        """The launch on a grid: a tuple of one to three numbers, or a function of the constexprs."""
+        """Return the launch on a grid: a tuple of one to three numbers, or a function of the constexprs."""
 
         def launch(*args: object, **kwargs: object) -> Run | None:
             with self._session() as session:
@@ -169,7 +169,7 @@ class Launcher:
         return launch
 
     def __repr__(self) -> str:
-        """The kernel."""
+        """Return the kernel's name."""
         return f"<Launcher of {self.kernel!r}>"
 
 
@@ -203,7 +203,7 @@ def _set_for(stack: ExitStack, owner: object, name: str, value: object) -> None:
 
 
 def _choose(pruned: Sequence[Any], configs: Sequence[Any], wanted: object) -> object:
-    """The configuration that is wanted, of all; the first that pruning leaves, where none is."""
+    """Return the wanted configuration, or the first that pruning leaves."""
     if wanted is None:
         return pruned[0]
     if isinstance(wanted, dict):
@@ -220,7 +220,7 @@ def _choose(pruned: Sequence[Any], configs: Sequence[Any], wanted: object) -> ob
 
 @contextmanager
 def on_the_host(driver: MachineDriver) -> Iterator[None]:
-    """Make tensors of device "cuda" in the memory of the host; nothing happens where PyTorch is not loaded."""
+    """Make tensors of device "cuda" in host memory; do nothing if PyTorch is not loaded."""
     if "torch" not in sys.modules:
         yield
         return
@@ -234,10 +234,10 @@ def on_the_host(driver: MachineDriver) -> Iterator[None]:
 
 
 class TensorAddresses:
-    """The addresses that tensors have on the device, for those whose address was asked for; they live as long."""
+    """Device addresses of the tensors whose `data_ptr` was called; the tensors stay alive."""
 
     def __init__(self) -> None:
-        """No tensor has one yet."""
+        """Start without addresses."""
         self._owners: dict[int, tuple[DeviceArray, object]] = {}  # by the host's address: the array, and the storage
 
     def address(self, tensor: Any) -> int:  # noqa: ANN401 # a tensor of PyTorch, if it is installed
@@ -254,7 +254,7 @@ def _mode(session: LaunchSession) -> Any:  # noqa: ANN401 # a mode of PyTorch's,
     from torch.overrides import TorchFunctionMode
 
     def host(value: object) -> object:
-        """The host where the GPU is named; a bare number names one too, but only as `device`."""
+        """Replace a CUDA device by the host; a bare number names a device only as `device=`."""
         if isinstance(value, torch.device):
             return torch.device("cpu") if value.type == "cuda" else value
         return "cpu" if isinstance(value, str) and value.split(":")[0] == "cuda" else value
@@ -264,7 +264,7 @@ def _mode(session: LaunchSession) -> Any:  # noqa: ANN401 # a mode of PyTorch's,
     is_cuda = getattr(torch.Tensor, "is_cuda").__get__  # noqa: B009 (a property, which types take for a flag)
 
     class HostTensors(TorchFunctionMode):
-        """Every call of PyTorch, with the host for the GPU."""
+        """PyTorch calls with the host instead of the GPU."""
 
         def __torch_function__(
             self,
@@ -273,7 +273,7 @@ def _mode(session: LaunchSession) -> Any:  # noqa: ANN401 # a mode of PyTorch's,
             args: tuple[Any, ...] = (),
             kwargs: dict[str, Any] | None = None,
         ) -> object:
-            """The call, on the host."""
+            """Run a call on the host."""
             kwargs = dict(kwargs or {})
             if func is torch.Tensor.cuda:
                 return args[0]
@@ -290,7 +290,7 @@ def _mode(session: LaunchSession) -> Any:  # noqa: ANN401 # a mode of PyTorch's,
 
 
 def _answers(driver: MachineDriver) -> dict[str, object]:
-    """Replacements for functions of torch.cuda."""
+    """Return replacements for functions of torch.cuda."""
     major, minor = driver.get_device_capability()
     properties = driver.utils.get_device_properties(None)
     device = SimpleNamespace(

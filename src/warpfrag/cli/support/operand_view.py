@@ -1,7 +1,7 @@
 """One operand as the command line shows it: its registers and lanes, the coordinates that users pass, and notes.
 
-Layout coordinates that choose a matrix, selector or byte are options; row and column are arguments. A place and its
-element are a record, a dict from column to number, which text and JSON print alike.
+Layout coordinates that choose a matrix, selector or byte are options; row and column are arguments. A register
+and its element are a record, a dict from column to number, which text and JSON print alike.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class OperandView:
 
     @property
     def notes(self) -> list[str]:
-        """Return notes on the places of this operand."""
+        """Return notes on this operand."""
         notes = []
         if self.instruction.arch:
             notes.append(f"wmma fragments differ between GPUs: these are for {self.instruction.arch}; see --arch")
