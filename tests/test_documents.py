@@ -341,10 +341,10 @@ class TestMmaM8n8k128:
     def test_targets(self, operation: str, since: str) -> None:
         """.xor from sm_75, .and from sm_80."""
         name = f"mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.{operation}.popc"
-        assert wf.get(name, target=since).name == name
+        assert wf.get(name, arch=since).name == name
         before = {"sm_75": "sm_70", "sm_80": "sm_75"}[since]
         with pytest.raises(wf.IllegalInstruction, match=before):
-            wf.get(name, target=before)
+            wf.get(name, arch=before)
 
 
 class TestWmmaApi:

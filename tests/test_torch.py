@@ -561,11 +561,11 @@ def test_every_product_in_the_order_that_the_library_chooses():
         torch.nn.Linear(128, 256), torch.nn.GELU(), torch.nn.Linear(256, 64, bias=False)
     ).bfloat16()
     x = torch.randn(2, 4, 128).bfloat16()
-    with torch.no_grad(), emulation.emulate(library="cublas", gpu="H200", model=model, keep=True) as run:
+    with torch.no_grad(), emulation.emulate(library="cublas", arch="H200", model=model, keep=True) as run:
         model(x)
     calls = [(record.prediction.kind.call, record.prediction.shape) for record in run.records]
     assert calls == [("linear", (8, 256, 128)), ("matmul", (8, 64, 256))]
-    assert str(run).startswith("cublas on an H200, ")
+    assert str(run).startswith("cublas on H200, ")
     expected = wf.predict(
         x.reshape(8, 128).view(torch.int16).numpy().view("bfloat16"),
         model[0].weight.t().contiguous().view(torch.int16).numpy().view("bfloat16"),
@@ -577,4 +577,4 @@ def test_every_product_in_the_order_that_the_library_chooses():
     with pytest.raises(wf.errors.InvalidOperand, match="library: expected 'cublas', got 'mkl'"):
         emulation.emulate(library="mkl")
     with pytest.raises(wf.NotModelled, match="there are tables for H200, not for 'T4'"):
-        emulation.emulate(library="cublas", gpu="T4")
+        emulation.emulate(library="cublas", arch="T4")

@@ -27,8 +27,8 @@ KERNEL = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry nothing
 
 
 def registers() -> None:
-    mma: wf.Instruction = wf.get("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", target="sm_90a")
-    names: list[str] = [one.name for one in wf.find(target="sm_90a", a="e4m3")]
+    mma: wf.Instruction = wf.get("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", arch="sm_90a")
+    names: list[str] = [one.name for one in wf.find(arch="sm_90a", a="e4m3")]
     m, n, k = mma.shape
     print(mma.name, names, m + n + k, mma.targets[0].upper(), mma.selectors, mma.op, mma.kind, mma.layouts, mma.sources)
     operand: wf.Operand = mma.a

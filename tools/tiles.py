@@ -190,7 +190,7 @@ def sample(target: str, only: str = "") -> list[Instruction]:
     """The products that are run; of wgmma those of a few widths."""
     return [
         found
-        for found in find(target=target)
+        for found in find(arch=target)
         if found.form.is_product and only in found.name and (not found.form.is_warpgroup or found.shape.n in WIDTHS)
     ]
 
@@ -225,7 +225,7 @@ def check_tiles(say: Callable[[str], object] = print, only: str = "") -> tuple[l
     failures = 0
     for language in languages:
         count = 0
-        texts = [emit(unit, lang=language, target=gpu.target, kernels=True) for unit in units]
+        texts = [emit(unit, lang=language, arch=gpu.target, kernels=True) for unit in units]
         if language == "ptx":
             modules = [gpu.load(text) for text in texts]
         else:

@@ -82,7 +82,7 @@ def test_choosing_finds_the_same_as_find(explorer):
     tab.select_option('[data-facet="a"]', "e4m3")
     tab.select_option('[data-facet="shape"]', "m16n8k32")
 
-    assert names(explorer) == [i.name for i in wf.find(target="sm_90a", a="e4m3", shape="m16n8k32")]
+    assert names(explorer) == [i.name for i in wf.find(arch="sm_90a", a="e4m3", shape="m16n8k32")]
     assert explorer.state() | {"target": "sm_90a", "a": "e4m3", "shape": "m16n8k32"} == explorer.state()
     assert tab.locator('[data-facet="d"] option:not([disabled])').all_inner_texts() == ["any", "f16", "f32"]
 

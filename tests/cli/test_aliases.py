@@ -111,7 +111,7 @@ def test_every_verb_takes_names_from_elsewhere(run):
     assert run("where", ATOM, "a", "9", "3").out == run("where", NAME, "a", "9", "3").out
     assert run("get", "HMMA.16816.F32").out == run("get", NAME).out
     assert run("find", "-a", "fp8", "--arch", "RTX 4090").out == "".join(
-        f"{one.name}\n" for one in wf.find(target="sm_89") if one.form.a in {"e4m3", "e5m2"}
+        f"{one.name}\n" for one in wf.find(arch="sm_89") if one.form.a in {"e4m3", "e5m2"}
     )
     legal = run("legal", f'asm volatile("{NAME} {{%0}}"', "--arch", "A100")
     assert legal.out.startswith("yes\n")

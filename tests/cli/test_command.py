@@ -195,7 +195,7 @@ def test_an_unknown_operand_is_refused_with_those_there_are(refused):
 def test_an_unknown_target_is_refused_with_those_there_are(refused):
     message = refused("get", NAME, "--arch", "sm_99")
 
-    assert "unknown target 'sm_99'; expected one of sm_70, sm_72, sm_75, sm_80" in message
+    assert "unknown arch 'sm_99'; expected one of sm_70, sm_72, sm_75, sm_80" in message
     assert "nearest: sm_90, sm_89, sm_90a" in message
 
 

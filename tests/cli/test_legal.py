@@ -126,7 +126,7 @@ def test_nonsense_is_a_no_and_not_an_error(run):
 
 
 def test_a_target_that_does_not_exist_is_bad_input(refused):
-    assert "unknown target 'sm_1'" in refused("legal", NAME, "--arch", "sm_1")
+    assert "unknown arch 'sm_1'" in refused("legal", NAME, "--arch", "sm_1")
 
 
 def test_legal_in_json(run):
@@ -144,7 +144,7 @@ def test_legal_in_json(run):
 
 def _nearest(name, target):
     with pytest.raises(wf.IllegalInstruction) as caught:
-        wf.get(name, target=target)
+        wf.get(name, arch=target)
     return caught.value.nearest
 
 
@@ -158,7 +158,7 @@ def test_list_names_every_instruction_once(run):
 @pytest.mark.parametrize(
     ("words", "question"),
     [
-        (["--arch", "sm_90a", "-a", "e4m3"], {"target": "sm_90a", "a": "e4m3"}),
+        (["--arch", "sm_90a", "-a", "e4m3"], {"arch": "sm_90a", "a": "e4m3"}),
         (["--shape", "m16n8k64", "--sparse"], {"shape": "m16n8k64", "sparse": True}),
         (["--dense", "--kind", "mxf4"], {"kind": "mxf4", "sparse": False}),
         (["--op", "mma.sp"], {"op": "mma.sp"}),

@@ -201,7 +201,7 @@ def test_a_trace_of_bits_has_two_terms(capsys: pytest.CaptureFixture[str]):
     (["execute", F16, "--trace", "16", "0"], "ROW is 0..15, got 16"),
     (["execute", F16, "--a", "missing.npy"], "cannot read 'missing.npy': No such file or directory"),
     (["execute", F16, "--seed", "-1"], "'-1' is not in the range 0.."),
-    (["execute", F16, "--arch", "sm_1"], "unknown target 'sm_1'"),
+    (["execute", F16, "--arch", "sm_1"], "unknown arch 'sm_1'"),
     (["execute", F16, "--scale-a", "x.npy"], "takes no scale_a"),
     (["execute", "ldmatrix.m8n8.x4.b16"], "it moves registers and computes nothing"),
     (["check", "--only", "no such thing"], "no captured instruction contains 'no such thing'"),

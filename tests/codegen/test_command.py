@@ -22,7 +22,7 @@ def run(*words):
 def test_the_code_is_printed():
     assert run(MMA).stdout == emit(MMA)
     assert run(MMA, "--kernels").stdout == emit(MMA, kernels=True)
-    assert run(MMA, "--lang", "ptx", "--arch", "90").stdout.strip() == emit(MMA, lang="ptx", target="sm_90").strip()
+    assert run(MMA, "--lang", "ptx", "--arch", "90").stdout.strip() == emit(MMA, lang="ptx", arch="sm_90").strip()
 
 
 def test_the_code_is_written_to_a_file(tmp_path):

@@ -31,9 +31,9 @@ def test_every_instruction_has_a_name_of_its_own_in_both_languages():
 
 @pytest.mark.slow
 def test_every_kernel_has_a_name_of_its_own():
-    every = find(target="sm_120a")
-    cuda = re.findall(r"__global__ void (\w+)", emit(every, target="sm_120a", kernels=True))
-    text = re.findall(r"\.entry (\w+)", emit(every, lang="ptx", target="sm_120a"))
+    every = find(arch="sm_120a")
+    cuda = re.findall(r"__global__ void (\w+)", emit(every, arch="sm_120a", kernels=True))
+    text = re.findall(r"\.entry (\w+)", emit(every, lang="ptx", arch="sm_120a"))
 
     assert len(set(cuda)) == len(cuda) > 800
     assert len(set(text)) == len(text) > len(every)
@@ -42,7 +42,7 @@ def test_every_kernel_has_a_name_of_its_own():
 
 @pytest.mark.slow
 def test_a_header_holds_nothing_that_one_program_may_hold_once():
-    text = emit(find(target="sm_120a"), target="sm_120a")
+    text = emit(find(arch="sm_120a"), arch="sm_120a")
     functions = re.findall(r"^__device__ (\w*)", text, re.MULTILINE)
 
     assert "__global__" not in text
@@ -62,7 +62,7 @@ def test_a_unit_holds_each_instruction_once():
 
 
 def test_headers_for_several_targets_may_be_included_together():
-    plain, newer = (emit("mma.m16n8k16.f16.f16.f16.f16", target=target) for target in (None, "sm_90"))
+    plain, newer = (emit("mma.m16n8k16.f16.f16.f16.f16", arch=target) for target in (None, "sm_90"))
     guards = [re.findall(r"#ifndef (\w+)", text) for text in (plain, newer)]
 
     assert newer.startswith(plain)
@@ -75,7 +75,7 @@ def test_headers_for_several_targets_may_be_included_together():
 @pytest.mark.parametrize("lang", ["cuda", "ptx"])
 def test_the_wmma_of_two_architectures_is_one_text(lang):
     name = "wmma.mma.row.col.m16n16k16.f32.f16"
-    both = [get(name, target="sm_80"), get(name, target="sm_90")]
+    both = [get(name, arch="sm_80"), get(name, arch="sm_90")]
 
     assert both[0] != both[1]
     assert emit(both, lang=lang) == emit(name, lang=lang)
@@ -99,8 +99,8 @@ def test_constraints_fit_the_registers(name, role, constraint, c_type):
 
 
 def test_the_wrapper_names_as_many_operands_as_its_statement():
-    for instruction in find(target="sm_120a"):
-        for block in re.findall(r"asm volatile\((.*?)\);", emit(instruction, target="sm_120a"), re.DOTALL):
+    for instruction in find(arch="sm_120a"):
+        for block in re.findall(r"asm volatile\((.*?)\);", emit(instruction, arch="sm_120a"), re.DOTALL):
             text = "".join(re.findall(r'^ *"(.*)"$', block, re.MULTILINE))
             numbers = {int(number) for number in re.findall(r"%(\d+)", text)}
             operands = re.findall(r'"=?[rfdln]"\(', block)
@@ -117,13 +117,13 @@ def test_a_statement_has_metadata_selector_scales_and_ids_in_order():
 
 
 def test_a_target_may_be_written_short():
-    assert emit(MMA, target="90a") == emit(MMA, target="sm_90a")
-    assert ".target sm_90a\n" in emit(MMA, lang="ptx", target="SM90A")
+    assert emit(MMA, arch="90a") == emit(MMA, arch="sm_90a")
+    assert ".target sm_90a\n" in emit(MMA, lang="ptx", arch="SM90A")
 
 
 def test_without_a_target_only_what_all_targets_have_is_used():
     assert "stmatrix" not in emit("mma.m16n8k16.f16.f16.f16.f16")
-    assert "stmatrix" in emit("mma.m16n8k16.f16.f16.f16.f16", target="sm_90")
+    assert "stmatrix" in emit("mma.m16n8k16.f16.f16.f16.f16", arch="sm_90")
     assert "ldmatrix" in emit(MMA)
 
 
@@ -136,7 +136,7 @@ def test_index_expressions_are_as_a_person_writes_them():
 
 
 def test_wmma_needs_no_layout():
-    text = emit("wmma.mma.row.col.m16n16k16.f32.f16", target="sm_70")
+    text = emit("wmma.mma.row.col.m16n16k16.f32.f16", arch="sm_70")
 
     assert "wmma.load.a.sync.aligned.row.m16n16k16.f16" in text  # of any memory
     assert "wmma.store.d.sync.aligned.col.m16n16k16.f32" in text
@@ -218,8 +218,8 @@ def test_a_selector_that_traps_is_refused():
         ([5], {}, "expected an instruction, its name, or several of them, got 5"),
         ([None], {}, "expected an instruction, its name, or several of them, got None"),
         ([[5]], {}, "expected PTX text, got a int"),
-        ([MMA], {"target": "sm_75"}, "not on target 'sm_75'"),
-        ([MMA], {"target": 80}, "unknown target 80"),
+        ([MMA], {"arch": "sm_75"}, "not on target 'sm_75'"),
+        ([MMA], {"arch": 80}, "unknown arch 80"),
     ],
 )
 def test_refusals_say_what_was_expected(arguments, options, message):
@@ -259,7 +259,7 @@ def test_a_module_is_for_the_oldest_target_that_takes_all():
     ],
 )
 def test_versions(name, target, version):
-    assert emit(name, lang="ptx", target=target).startswith(".version {}.{}\n".format(*version))
+    assert emit(name, lang="ptx", arch=target).startswith(".version {}.{}\n".format(*version))
 
 
 def test_emitting_imports_no_compiler():

@@ -76,7 +76,7 @@ def test_halves_lanes_and_orders():
 
 
 def test_registers_that_hold_copies_are_not_swapped():
-    fragment = get("wmma.mma.row.col.m16n16k16.f32.f16", target="sm_90")
+    fragment = get("wmma.mma.row.col.m16n16k16.f32.f16", arch="sm_90")
     swapped = [mistake.text for mistake in mistakes(fragment) if (mistake.kind, mistake.operand) == ("registers", "a")]
 
     assert fragment.a.layout.copies == 2

@@ -78,7 +78,7 @@ def test_evidence_covers_every_product_on_every_architecture():
 
 def test_being_compared_with_hardware_takes_nothing_from_who_defines_it():
     known = facts.evidence_by_architecture()["sm_90"]
-    integers = [one for one in wf.find(target="sm_90a", d="s32") if one.form.is_product]
+    integers = [one for one in wf.find(arch="sm_90a", d="s32") if one.form.is_product]
     of_warps = [one for one in of_a_warp() if one.form.is_product and "sm_90a" in one.targets]
 
     assert known.authorities["specified"] == len(integers) == 478

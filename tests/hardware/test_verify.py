@@ -243,11 +243,11 @@ def test_a_process_that_ends_is_reported_and_replaced(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("name", [F16, SP, "mma.m16n8k16.f16.f16.f16.f16", "wmma.mma.row.col.m16n16k16.f32.f16"])
 def test_the_kernels_to_run_are_those_that_are_emitted(name: str):
-    instruction = wf.get(name, target="sm_90a")
+    instruction = wf.get(name, arch="sm_90a")
     entries = {tile.entry for tile in tiles(instruction, ("sm_90a",))}
-    assert entries == set(re.findall(r"__global__ void (\w+)", emit(instruction, target="sm_90a", kernels=True)))
+    assert entries == set(re.findall(r"__global__ void (\w+)", emit(instruction, arch="sm_90a", kernels=True)))
     raw = {raw_name(instruction, choice) for choice in choices(instruction)}
-    assert raw == set(re.findall(r"\.entry (\w+)", emit(instruction, lang="ptx", target="sm_90a")))
+    assert raw == set(re.findall(r"\.entry (\w+)", emit(instruction, lang="ptx", arch="sm_90a")))
 
 
 def test_without_a_gpu_there_is_a_clear_message(monkeypatch: pytest.MonkeyPatch):

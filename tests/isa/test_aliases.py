@@ -299,9 +299,9 @@ def test_names_from_elsewhere_are_taken_wherever_an_instruction_is(name):
     narrow = [row[:8] for row in ones]
 
     assert wf.gemm(ones, narrow, instruction=name, arch="H100").tolist() == [[16.0] * 8] * 16
-    assert wf.get(name, target="RTX 4090") is wf.get(NAME)
+    assert wf.get(name, arch="RTX 4090") is wf.get(NAME)
     with pytest.raises(wf.IllegalInstruction, match="not on target 'sm_75'"):
-        wf.get(name, target="T4")
+        wf.get(name, arch="T4")
 
 
 @pytest.mark.parametrize(
@@ -335,13 +335,13 @@ def test_names_from_elsewhere_are_taken_wherever_an_instruction_is(name):
 )
 def test_gpus_are_targets(text, target):
     assert gpus()[gpu_called(text)] == target
-    assert wf.find(target=text) == wf.find(target=target)
+    assert wf.find(arch=text) == wf.find(arch=target)
 
 
 def test_unknown_gpus_are_refused_with_what_is_near():
     assert set(gpus().values()) <= set(targets())
     with pytest.raises(wf.IllegalInstruction, match=r"a GPU such as H100 \(docs/reference/tables.md\)") as error:
-        wf.find(target="H10O")
+        wf.find(arch="H10O")
     assert error.value.nearest[0] == "H100"
     assert [gpu_called(text) for text in ("RTX 6000", "6000", "Quadro 6000", "Titan")] == [
         None

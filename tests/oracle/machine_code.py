@@ -50,10 +50,10 @@ source = "ptxas and nvdisasm 13.4, one kernel for each instruction, -O3"
 def listed(target: str) -> list[Instruction]:
     """Return the instructions of a target that become machine instructions; wmma.load is made of plain loads."""
     if target == WGMMA_TARGET:
-        return [one for one in find(target=target) if one.op.startswith("wgmma")]
+        return [one for one in find(arch=target) if one.op.startswith("wgmma")]
     return [
         one
-        for one in find(target=target)
+        for one in find(arch=target)
         if not one.op.startswith("tcgen05") and (one.form.is_product or not one.form.is_wmma)
     ]
 

@@ -189,7 +189,7 @@ def test_every_state_space_assembles_and_compiles(tmp_path):
         for space in spaces
     ]
     module, source = tmp_path / "spaces.ptx", tmp_path / "spaces.cu"
-    texts = emit(names, lang="ptx", target="sm_90"), emit(names, target="sm_90", kernels=True)
+    texts = emit(names, lang="ptx", arch="sm_90"), emit(names, arch="sm_90", kernels=True)
     for path, text in zip((module, source), texts, strict=True):
         path.write_text(text, encoding="utf-8")
         assert [name for name in names if f"{get(name).name} " not in text] == []
@@ -203,7 +203,7 @@ def test_headers_may_be_included_together_twice_and_in_several_files(tmp_path):
     nvcc = find_nvcc()
     headers = {
         "dense.cuh": emit("mma.m16n8k16.f16.f16.f16.f16"),
-        "dense_sm_90.cuh": emit("mma.m16n8k16.f16.f16.f16.f16", target="sm_90"),
+        "dense_sm_90.cuh": emit("mma.m16n8k16.f16.f16.f16.f16", arch="sm_90"),
         "sparse.cuh": emit("mma.sp::ordered_metadata.m16n8k32.f32.f16.f16.f32"),
         "wmma.cuh": emit(["wmma.mma.row.col.m16n16k16.f32.f32", "ldmatrix.m8n8.x4.b16", "movmatrix.m8n8.trans.b16"]),
     }
@@ -231,7 +231,7 @@ def test_headers_may_be_included_together_twice_and_in_several_files(tmp_path):
 
 def test_the_assembler_advises_what_the_comments_say(tmp_path):
     ptxas, newest = find_ptxas("sm_90")
-    instructions = [one for one in find(target="sm_90", sparse=True) if first_version(one.form, "sm_90") <= newest]
+    instructions = [one for one in find(arch="sm_90", sparse=True) if first_version(one.form, "sm_90") <= newest]
     module = tmp_path / "sparse.ptx"
     lines, owners = numbered(
         [(None, ptx_header(instructions, "sm_90")), *((one, raw_kernel(one)) for one in instructions)]
@@ -249,7 +249,7 @@ def test_a_wrong_module_is_noticed(tmp_path, right, wrong):
     ptxas, _ = find_ptxas("sm_80")
     module, source = tmp_path / "wrong.ptx", tmp_path / "wrong.cu"
     for path, lang in ((module, "ptx"), (source, "cuda")):
-        text = emit("mma.m16n8k16.f32.f16.f16.f32", lang=lang, target="sm_80", kernels=True)
+        text = emit("mma.m16n8k16.f32.f16.f16.f32", lang=lang, arch="sm_80", kernels=True)
         path.write_text(re.sub(rf"(mma\.sync\.aligned\.){right}", rf"\g<1>{wrong}", text), encoding="utf-8")
 
     assert assemble(ptxas, "sm_80", module)

@@ -359,7 +359,7 @@ def test_wmma_load_and_store_are_the_measured_maps(key: str) -> None:
     if op == "c":
         names.append((f"wmma.store.d.sync.aligned.{layout}.{shape}.global.{kind}", "d"))
     for name, operand in names:
-        for instruction in (wf.get(name), wf.get(name, target="sm_90"), wf.get(name, target="sm_90a")):
+        for instruction in (wf.get(name), wf.get(name, arch="sm_90"), wf.get(name, arch="sm_90a")):
             actual = getattr(instruction, operand)
             assert actual.format.name == kind
             assert actual.ptx_type == ptx.ptx_type(kind)
@@ -418,7 +418,7 @@ def test_wmma_copies_and_the_one_the_hardware_reads(key: str) -> None:
 @pytest.mark.parametrize("target", ["sm_80", "sm_89", "sm_100a", "sm_120a"])
 def test_wmma_layouts_nobody_measured_are_refused(target: str) -> None:
     """wmma is legal on these targets, but its map is nobody's to know: NotModelled, not sm_90's map."""
-    instruction = wf.get("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32", target=target)
+    instruction = wf.get("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32", arch=target)
     for operand in "abcd":
         with pytest.raises(wf.NotModelled):
             _ = getattr(instruction, operand).layout

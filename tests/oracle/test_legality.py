@@ -93,11 +93,11 @@ def test_accepted_exactly_where_the_table_says(name: str) -> None:
     """One spelling, ten targets: `get`, `targets` and the refusal's words agree with the assembler."""
     instruction = wf.get(name)
     for target, cell in TABLE[name].items():
-        error = refusal(name, target=target)
+        error = refusal(name, arch=target)
         assert (error is None) == bool(cell), f"{name} on {target}: {error}"
         assert (target in instruction.targets) == bool(cell)
         if error is None:
-            assert wf.get(name, target=target).name == instruction.name
+            assert wf.get(name, arch=target).name == instruction.name
         else:
             assert target in error.reason
 
@@ -110,23 +110,23 @@ def test_alias_targets(target: str) -> None:
     if target not in {"sm_120f", "sm_121f"}:
         lacking = []
     expected = {name for name in NAMES if TABLE[name][ALIASES[target]] and name not in lacking}
-    assert {name for name in NAMES if refusal(name, target=target) is None} == expected
+    assert {name for name in NAMES if refusal(name, arch=target) is None} == expected
 
 
 @pytest.mark.parametrize("target", COLUMNS)
 def test_find_by_target(target: str) -> None:
-    """`find(target=...)` lists the instructions of that column, and nothing else of the table."""
+    """`find(arch=...)` lists the instructions of that column, and nothing else of the table."""
     others = ("matrix", "wgmma", "tcgen05")  # the movers; wgmma and tcgen05 have tests of their own
-    found = [one for one in wf.find(target=target) if not any(word in one.name for word in others)]
+    found = [one for one in wf.find(arch=target) if not any(word in one.name for word in others)]
     assert {instruction.name for instruction in found} == {wf.get(name).name for name in NAMES if TABLE[name][target]}
 
 
 def test_find_by_target_and_type() -> None:
-    """`find(target="sm_90a", a="e4m3")` is the table's rows with A of e4m3 on sm_90a."""
+    """`find(arch="sm_90a", a="e4m3")` is the table's rows with A of e4m3 on sm_90a."""
     expected = {name for name in NAMES if TABLE[name]["sm_90a"] and name.startswith("mma")}
     expected = {wf.get(name).name for name in expected if ptx.spelling(name).type_of("a") == "e4m3"}
     assert len(expected) == 12  # k16 and k32, two B types, two accumulators; sparse k64, two forms, two B types
-    found = {instruction.name for instruction in wf.find(target="sm_90a", a="e4m3")}
+    found = {instruction.name for instruction in wf.find(arch="sm_90a", a="e4m3")}
     assert {name for name in found if not name.startswith("wgmma")} == expected
     assert len(found) == 12 + 2 * 2 * 2 * 32  # wgmma: dense and sparse, two B types, two accumulators, every width
 
@@ -137,7 +137,7 @@ def test_selectors_exactly_as_the_table_says(name: str) -> None:
     for target, cell in TABLE[name].items():
         if not cell:
             continue
-        accepted = [s for s in range(-1, 6) if refusal(name, target=target, selector=s) is None]
+        accepted = [s for s in range(-1, 6) if refusal(name, arch=target, selector=s) is None]
         assert tuple(accepted) == selectors_of(name, cell), f"{name} on {target}"
     cells = {cell for cell in TABLE[name].values() if cell}
     assert len(cells) == 1
@@ -150,7 +150,7 @@ def test_trapping_selectors_are_refused(name: str, selector: int) -> None:
     """ptxas takes selectors 2 and 3 here, but the hardware traps: not legal anywhere, target named or not."""
     assert TABLE[name]["sm_90a"] == "0 1 2 3"
     for target in (None, *(column for column in COLUMNS if TABLE[name][column]), *ALIASES):
-        error = refusal(name, target=target, selector=selector)
+        error = refusal(name, arch=target, selector=selector)
         assert error is not None
         assert "selector" in error.reason
         assert str(selector) in error.reason
@@ -164,8 +164,8 @@ def test_unknown_targets_are_refused(target: object) -> None:
     name = "mma.m16n8k16.f32.f16.f16.f32"
     tile = [[0] * 4] * 32
     for question in (
-        lambda: wf.get(name, target=target),
-        lambda: wf.find(target=target),
+        lambda: wf.get(name, arch=target),
+        lambda: wf.find(arch=target),
         lambda: wf.get(name).evidence(target),
         lambda: wf.execute(name, tile, tile, arch=target),
         lambda: wf.gemm([[0.0]], [[0.0]], instruction=name, arch=target),
@@ -183,8 +183,8 @@ def test_unknown_targets_are_refused(target: object) -> None:
 def test_a_target_may_be_written_as_people_do(written: str) -> None:
     """One function reads the names of targets and architectures, for every question."""
     name = "wmma.mma.row.col.m16n16k16.f32.f32"
-    assert wf.get(name, target=written) is wf.get(name, target="sm_90a")
-    assert wf.find(target=written) == wf.find(target="sm_90a")
+    assert wf.get(name, arch=written) is wf.get(name, arch="sm_90a")
+    assert wf.find(arch=written) == wf.find(arch="sm_90a")
     assert wf.get(name).evidence(written) == wf.get(name).evidence("sm_90a")
     ones = [[1.0] * 16] * 16
     assert wf.gemm(ones, ones, instruction=name, arch=written)[0, 0] == 16
@@ -218,7 +218,7 @@ MOVER_TARGETS = mover_targets()
 def test_movers_accepted_exactly_where_the_document_says(name: str) -> None:
     """Each of the 31 forms of ldmatrix, stmatrix and movmatrix, on every target name."""
     assert len(MOVER_TARGETS) == 31
-    accepted = {target for target in (*COLUMNS, *ALIASES) if refusal(name, target=target) is None}
+    accepted = {target for target in (*COLUMNS, *ALIASES) if refusal(name, arch=target) is None}
     assert accepted == MOVER_TARGETS[name]
     assert accepted == set(wf.get(name).targets) & {*COLUMNS, *ALIASES}
 
@@ -436,7 +436,7 @@ def test_refused_by_name(name: str) -> None:
     if name.split(".", maxsplit=1)[0] in {"mma", "wmma", "ldmatrix", "stmatrix", "movmatrix"}:
         assert {near.split(".")[0] for near in error.nearest} == {name.split(".", maxsplit=1)[0]}
     for target in ("sm_80", "sm_90a", "sm_120a"):
-        assert refusal(name, target=target) is not None
+        assert refusal(name, arch=target) is not None
 
 
 OUT_OF_SCOPE = {

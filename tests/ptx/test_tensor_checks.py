@@ -46,7 +46,7 @@ def emitted(name):
         (program,) = (module[entry] for entry in module)
         return program.launch(t.blocks, 128, [*tiles, image, d], checks=["async"])
 
-    return wf.emit(t, lang="ptx", target="sm_100a"), launch
+    return wf.emit(t, lang="ptx", arch="sm_100a"), launch
 
 
 def without(text, part, number):

@@ -43,7 +43,7 @@ def test_emitted_kernels_give_the_product(name, shape, reason):
     """Every sum is exact: one that is computed by another rule than the GPU's gives the same here."""
     t = wf.get(name, **shape)
     target = "sm_103a" if shape.get("k") == 96 else "sm_100a"
-    module = ptx.load(wf.emit(t, lang="ptx", target=target))
+    module = ptx.load(wf.emit(t, lang="ptx", arch=target))
     (program,) = (module[name] for name in module)
     A, B, C = matrices(t)
     stored, codes = t.compress(A) if "metadata" in t.operands else (A, None)

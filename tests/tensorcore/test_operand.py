@@ -20,22 +20,22 @@ WMMA = "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32"
 def test_an_instruction_is_one_object_however_it_comes():
     mma = wf.get(F16)
     assert wf.get(mma) is mma
-    assert wf.get(F16, target="sm_90a") is mma
+    assert wf.get(F16, arch="sm_90a") is mma
     assert pickle.loads(pickle.dumps(mma)) is mma  # noqa: S301 (our own bytes)
     assert hash(mma) == hash(wf.get(F16.upper()))
-    assert mma in wf.find(target="sm_90a", a="f16")
+    assert mma in wf.find(arch="sm_90a", a="f16")
 
 
 def test_pickle_keeps_the_fragments_of_wmma():
-    old = wf.get(WMMA, target="sm_80")
+    old = wf.get(WMMA, arch="sm_80")
     assert pickle.loads(pickle.dumps(old)) is old  # noqa: S301 (our own bytes)
     assert old != wf.get(WMMA)
 
 
 def test_wmma_says_whose_fragments_it_has():
     assert "sm_90" in repr(wf.get(WMMA))
-    assert wf.get(WMMA, target="sm_90a") is wf.get(WMMA)
-    unknown = wf.get(WMMA, target="sm_80")
+    assert wf.get(WMMA, arch="sm_90a") is wf.get(WMMA)
+    unknown = wf.get(WMMA, arch="sm_80")
     assert unknown.a.regs == 8
     with pytest.raises(wf.NotModelled, match="there is no measurement of the wmma fragments of sm_80; measured: sm_90"):
         unknown.a.layout  # noqa: B018
@@ -45,18 +45,18 @@ def test_wmma_says_whose_fragments_it_has():
 
 def test_find_asks_every_question():
     assert len(wf.find()) > 600
-    found = wf.find(target="sm_90a", a="e4m3", b="e5m2", d="f32", shape="m16n8k32", sparse=False)
+    found = wf.find(arch="sm_90a", a="e4m3", b="e5m2", d="f32", shape="m16n8k32", sparse=False)
     assert [str(entry) for entry in found] == ["mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32"]
     assert wf.find(shape=(16, 8, 32)) == wf.find(shape="m16n8k32")
     assert {entry.kind for entry in wf.find(kind="mxf4")} == {"mxf4"}
-    assert wf.find(target="sm_70", a="bf16") == []
+    assert wf.find(arch="sm_70", a="bf16") == []
 
 
 @pytest.mark.parametrize(
     ("question", "message"),
     [
         ({"a": "e4m4"}, "a is one of .*e4m3"),
-        ({"target": "sm_91"}, "unknown target 'sm_91'; expected one of sm_70"),
+        ({"arch": "sm_91"}, "unknown arch 'sm_91'; expected one of sm_70"),
         ({"shape": "m16n9"}, "shape is one of"),
         ({"kind": "mxfp4"}, "kind is one of .*mxf4"),
     ],

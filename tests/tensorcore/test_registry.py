@@ -33,9 +33,9 @@ def refusal(function, *arguments, **options):
     "ask",
     [
         wf.get,
-        lambda entry: wf.get(NAME, target=entry),
+        lambda entry: wf.get(NAME, arch=entry),
         lambda entry: wf.get(SPARSE, selector=-1 if entry is True else entry),
-        lambda entry: wf.find(target=entry),
+        lambda entry: wf.find(arch=entry),
         lambda entry: wf.find(shape=entry),
         lambda entry: wf.find(shape=(entry, 8)),
         lambda entry: wf.find(a=entry),
@@ -67,7 +67,7 @@ def test_an_arch_or_target_that_there_is_not_is_refused_alike_everywhere(arch):
         lambda: wmma.fragment(wmma.matrix_a, 16, 16, 16, wmma.half, wmma.row_major, arch),
     ]
     if arch is not None:  # which is any target
-        asked += [lambda: wf.get(NAME, target=arch), lambda: wf.find(target=arch), lambda: wf.emit(NAME, target=arch)]
+        asked += [lambda: wf.get(NAME, arch=arch), lambda: wf.find(arch=arch), lambda: wf.emit(NAME, arch=arch)]
         asked += [lambda: wf.draw(NAME, "a", arch=arch)]
     for ask in asked:
         assert re.search(r"unknown (arch|target) .*; expected one of sm_70, sm_72, ", refusal(ask).reason)
@@ -77,9 +77,9 @@ def test_an_arch_or_target_that_there_is_not_is_refused_alike_everywhere(arch):
 def test_a_target_and_an_arch_may_be_written_as_people_do(short):
     mma, wmma = wf.get(NAME), wf.wmma
     A, B = np.ones((16, 16)), np.ones((16, 8))
-    assert wf.get(NAME, target=short) is mma
-    assert wf.find(target=short) == wf.find(target="sm_90a")
-    assert wf.emit(NAME, target=short) == wf.emit(NAME, target="sm_90a")
+    assert wf.get(NAME, arch=short) is mma
+    assert wf.find(arch=short) == wf.find(arch="sm_90a")
+    assert wf.emit(NAME, arch=short) == wf.emit(NAME, arch="sm_90a")
     assert np.array_equal(wf.execute(NAME, mma.a.pack(A), mma.b.pack(B), arch=short), mma.d.pack(np.full((16, 8), 16)))
     assert np.array_equal(wf.gemm(A, B, instruction=NAME, arch=short), mma(A, B, arch=short))
     assert mma.evidence(short) == mma.evidence("sm_90a")
@@ -154,7 +154,7 @@ def test_evidence_unpacks_and_tells_two_things_apart():
 @pytest.mark.parametrize(("old", "new"), [("sm_101", "sm_110"), ("sm_101a", "sm_110a"), ("sm_101f", "sm_110f")])
 def test_sm_101_is_the_old_name_of_sm_110(old, new):
     """Its arithmetic is that of sm_110; its assembler is older than ldmatrix .s8.s4."""
-    for one in wf.find(target=old):
+    for one in wf.find(arch=old):
         assert new in one.targets
         assert one.evidence(old) == one.evidence(new)
-    assert {one.form.memory for one in wf.find(target=new)} - {one.form.memory for one in wf.find(target=old)} <= {"s4"}
+    assert {one.form.memory for one in wf.find(arch=new)} - {one.form.memory for one in wf.find(arch=old)} <= {"s4"}

@@ -77,9 +77,9 @@ def test_what_is_no_form_is_refused_with_its_word(name, reason):
 def test_words_come_in_any_order_and_one_target_takes_them():
     assert wf.get("wgmma.mma_async.m64n64k16.sync.f32.aligned.f16.f16") is F16
     assert wf.get("wgmma.mma_async.sync.aligned.m64n16k32.f32.f16.sp.f16") is SPARSE
-    assert wf.get(F16.name, target="sm_90a") is F16
+    assert wf.get(F16.name, arch="sm_90a") is F16
     with pytest.raises(wf.IllegalInstruction, match="legal on sm_90a"):
-        wf.get(F16.name, target="sm_100a")
+        wf.get(F16.name, arch="sm_100a")
 
 
 # ---- registers

@@ -26,7 +26,7 @@ def instructions(op: str, target: str) -> tuple[Instruction, ...]:
     """The instructions of an operation that a target has, that are modelled, and whose operands fit the registers."""
     return tuple(
         one
-        for one in find(op=op, target=target)
+        for one in find(op=op, arch=target)
         if one.evidence(ARCH).level != "not modelled" and all(fits(getattr(one, role, None)) for role in "abcd")
     )
 

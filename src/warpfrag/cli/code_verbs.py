@@ -189,7 +189,7 @@ def emit(
     """
     from warpfrag.codegen.emit import emit as emit_code
 
-    text = emit_code(instructions, lang=lang, target=arch, kernels=kernels)
+    text = emit_code(instructions, lang=lang, arch=arch, kernels=kernels)
     if output:
         write_atomically(output, text)
     names = [get(name).name for name in instructions]

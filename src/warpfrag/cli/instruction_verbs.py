@@ -113,7 +113,7 @@ def find(
 
     filters = {"shape": shape, "kind": kind, "op": None if op == "wmma" else op, "a": a, "b": b, "c": c, "d": d}
     words = {name: word.lower() for name, word in filters.items() if word is not None}
-    found = registry.find(target=arch, sparse=sparse if sparse or dense else None, **words)
+    found = registry.find(arch=arch, sparse=sparse if sparse or dense else None, **words)
     if type_ is not None:
         if not words and arch is None and not (sparse or dense):
             found += registry.find(op="tcgen05")

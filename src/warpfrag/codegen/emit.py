@@ -85,14 +85,14 @@ def emit(
     instructions: str | Instruction | Iterable[str | Instruction] | Relayout | AccessPlan,
     *,
     lang: str = "cuda",
-    target: str | None = None,
+    arch: str | None = None,
     kernels: bool = False,
     name: str = "",
 ) -> str:
     """Return a CUDA C++ header, with `kernels` a file that compiles alone, or a PTX module, for some instructions.
 
-    Without a target it compiles for every GPU that has the instructions (PTX: for the oldest such target). With one,
-    it also uses what that target adds, such as stmatrix from sm_90 on. A relayout or access plan becomes one function,
+    Without `arch` it compiles for every GPU that has the instructions (PTX: for the oldest such target). With it, it
+    also uses what that target adds, such as stmatrix from sm_90 on. A relayout or access plan becomes one function,
     called `name`.
     """
     language = check_language(lang)
@@ -100,8 +100,7 @@ def emit(
         return emit_plan(instructions, language, name)
     if not isinstance(kernels, bool):
         raise InvalidOperand(f"kernels is True or False, got {quote(kernels)}")
-    if target is not None:
-        target = read_target(target, "emit").name
+    target = None if arch is None else read_target(arch, "emit").name
     selected = _instructions(instructions, target)
     if any(map(_is_tensor, selected)):
         return _tensor_code(selected, language, target)

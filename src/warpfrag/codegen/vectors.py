@@ -150,10 +150,10 @@ def test_vectors(
     """
     number = check_seed(seed)
     mma = get(instruction)
-    arch = read_target(arch, mma.name, "arch").name
+    arch = read_target(arch, mma.name).name
     check_multiplies(mma, "test vectors exist for")
     if mma.form.operation.fragments == "measured":  # wmma fragments differ by architecture
-        mma = get(mma, target=arch)
+        mma = get(mma, arch=arch)
     maker = MAKERS[mma.form.operation.scope](mma, arch, number)
     groups = [*common_groups(maker)]
     if isinstance(maker, WgmmaVectorMaker):

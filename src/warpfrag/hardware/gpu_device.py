@@ -269,7 +269,7 @@ def _run(
         module = gpu.load(operands.text)
         result = [*operands.arrays].index(operands.result)
         return gpu.run_blocks(module, operands.entry, operands.blocks, arrays, WARPS, result=result)
-    instruction = get(name, target=gpu.target)
+    instruction = get(name, arch=gpu.target)
     key = (name, how)
     if key not in modules:
         modules.clear()  # one at a time: kernels come in order

@@ -109,10 +109,10 @@ def _named(instructions: Iterable[str | Instruction] | str | Instruction | None)
 def _jobs(named: list[Instruction] | None, only: str, target: str) -> list[tuple[Instruction, Immediates | Variant]]:
     """Return every kernel to run: each instruction with each of its selectors; for wgmma a choice of variants."""
     if named is None:
-        products = [item for item in find(target=target) if item.form.operation.does == "multiply"]
+        products = [item for item in find(arch=target) if item.form.operation.does == "multiply"]
         chosen = [item for item in products if only or is_chosen(item)]
     else:
-        chosen = [get(instruction.name, target=target) for instruction in named]
+        chosen = [get(instruction.name, arch=target) for instruction in named]
     chosen = [instruction for instruction in chosen if only in instruction.name]
     if not chosen:
         raise InvalidOperand(f"no instruction that {target} can run contains {quote(only)}")

@@ -235,7 +235,7 @@ def arithmetic_arch(form: Form, arch: str) -> str:
 def _arithmetic_arch(form: Form, arch: str) -> str:
     if not form.is_product:
         raise illegal(form, "it moves registers and computes nothing")
-    target = read_target(arch, partial(spell, form), "arch")
+    target = read_target(arch, partial(spell, form))
     able = able_architectures(form)
     if target.arch not in able:
         raise illegal(form, f"arch {target.name!r} cannot run it; it runs on {', '.join(able)}")

@@ -62,7 +62,7 @@ def _gpu_words(text: str) -> list[str]:
     return [word for word in words if word not in {"nvidia", "geforce", "tesla"}]
 
 
-def read_target(text: str, asker: str | Callable[[], str], role: str = "target") -> Target:
+def read_target(text: str, asker: str | Callable[[], str]) -> Target:
     """Return the target that a text names: sm_90a may also be written 90a, SM90A or compute_90a, or H100 for the GPU.
 
     IllegalInstruction, on behalf of `asker` (a name, or what gives it) and with the names that are near, if none does.
@@ -74,7 +74,7 @@ def read_target(text: str, asker: str | Callable[[], str], role: str = "target")
     if isinstance(text, str) and not match and (gpu := gpu_called(text[:LONGEST])):
         return targets()[gpus()[gpu]]
     expected = f"expected one of {', '.join(targets())}, or the name of a GPU such as H100 (docs/reference/tables.md)"
-    reason = f"unknown {role} {quote(text)}; {expected}"
+    reason = f"unknown arch {quote(text)}; {expected}"
     raise IllegalInstruction(asker if isinstance(asker, str) else asker(), reason, lambda: _near(name))
 
 

@@ -53,7 +53,7 @@ class Evidence:
 
 def evidence(form: Form, arch: str) -> Evidence:
     """Return the evidence for a form on an architecture or target."""
-    target = read_target(arch, lambda: spell(form), "arch")
+    target = read_target(arch, lambda: spell(form))
     if target.arch not in able_architectures(form):
         return Evidence("not modelled", f"not legal on {target.name}")
     return EVIDENCE_OF[form.operation.does](form, target.arch)

@@ -28,7 +28,7 @@ MAX_LISTED = 60  # choices that an error names; if there are more, only similar 
 
 def get(
     name: str | Instruction,
-    target: str | None = None,
+    arch: str | None = None,
     selector: int | None = None,
     *,
     m: int | None = None,
@@ -41,21 +41,21 @@ def get(
 ) -> Instruction:
     """Return the instruction that a PTX text names: the same object for every spelling of it.
 
-    IllegalInstruction, with a reason and the nearest legal spellings, if there is none, or not on this target or
-    with this sparsity selector. wmma has the fragments of the target's architecture, and of sm_90 without one.
+    IllegalInstruction, with a reason and the nearest legal spellings, if there is none, or not on this `arch` (a
+    target such as sm_90a, or a GPU) or with this sparsity selector. wmma has the fragments of `arch`, by default of
+    sm_90.
     A product of tcgen05 says neither shape nor types: they are `m`, `n`, `a`, `b` and `d`, and where a kind has several
     `k` and `scale_type`; or its name has them after its qualifiers. Without any it is the spelling alone.
     """
     shape = {"m": m, "n": n, "k": k, "a": a, "b": b, "d": d, "scale_type": scale_type}
     if any(entry is not None for entry in shape.values()):
-        return _typed(name, target, selector, shape)
+        return _typed(name, arch, selector, shape)
     if isinstance(name, Instruction):
-        target = target or name.arch or None
+        arch = arch or name.arch or None
         name = name.name
     if not isinstance(name, str):
         resolve(name)  # which says what is wrong with it
-    if target is not None:
-        target = read_target(target, head(name)).name
+    target = None if arch is None else read_target(arch, head(name)).name
     if is_tensor_text(name):  # its operands matter
         return _look_up(name[:MAX_SOURCE], target)
     instruction = _get(head(name), target) if is_plain(name) else _look_up(name[:MAX_SOURCE], target)
@@ -65,7 +65,7 @@ def get(
 
 
 def _typed(
-    name: str | Instruction, target: str | None, selector: int | None, shape: dict[str, int | str | None]
+    name: str | Instruction, arch: str | None, selector: int | None, shape: dict[str, int | str | None]
 ) -> Instruction:
     """Return the tcgen05 product with this shape and these types."""
     for what, entry in shape.items():
@@ -78,7 +78,7 @@ def _typed(
         text = text.form.spelling.name if isinstance(text.form, TensorForm) else text.name
     if not isinstance(text, str):
         resolve(text)  # which says what is wrong with it
-    form = resolve(text, target and read_target(target, head(text)).name, selector, **shape)
+    form = resolve(text, arch and read_target(arch, head(text)).name, selector, **shape)
     return instruction_of(form, "")
 
 
@@ -108,7 +108,7 @@ def aliases(instruction: str | Instruction) -> Aliases:
 
 def find(
     *,
-    target: str | None = None,
+    arch: str | None = None,
     op: str | None = None,
     shape: str | tuple[int, ...] | None = None,
     a: str | None = None,
@@ -129,8 +129,7 @@ def find(
     asked = {field: choice for field, choice in wanted.items() if choice is not None}
     nicknamed = {role: called for role in ROLES if (called := nickname(asked.get(role)))}
     asked = {field: choice for field, choice in asked.items() if field not in nicknamed}
-    if target is not None:
-        target = read_target(target, f"find(target={quote(target)})").name
+    target = None if arch is None else read_target(arch, f"find(arch={quote(arch)})").name
     everything: list[Form] = [*(forms() if asked or target is None else forms_on(target))]
     is_asked = any(choice is not None for choice in (*wanted.values(), target, sparse))
     if is_asked and (asked or target is None or target in read_table("tcgen05")["targets"]["all"]):

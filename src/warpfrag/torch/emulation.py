@@ -145,7 +145,6 @@ class Emulation(TorchDispatchMode):
         *,
         instruction: str | HasForm | None = None,
         library: str | None = None,
-        gpu: str = "H200",
         arch: str = "sm_90",
         order: Order = ASCENDING,
         compare: str | None = None,
@@ -163,7 +162,7 @@ class Emulation(TorchDispatchMode):
         if instruction is None:
             if not isinstance(library, str) or library != "cublas":
                 raise InvalidOperand(f"library: expected 'cublas', got {quote(library)}")
-            choices_of(gpu)  # rejects a GPU without a table
+            choices_of(arch)  # rejects a GPU without a table
             instruction = instruction_for(natural_dtype(FORMATS["bf16"]), natural_dtype(FORMATS["bf16"]), arch)
         form = form_of(instruction)
         for name in (arch, *([compare] if compare is not None else [])):
@@ -180,7 +179,7 @@ class Emulation(TorchDispatchMode):
         order.chains(0, form.shape.k, FORMATS[form.a].bits)  # rejects lengths that do not fit the instruction
         check_backend(backend)
         self.instruction, self.arch, self.order, self.compare = spell(form), arch, order, compare
-        self.library, self.gpu = library, gpu
+        self.library = library
         self.backend = backend
         self.scales = check_scales(scales)
         if library is not None and self.scales != (1.0, 1.0):
@@ -331,7 +330,7 @@ class Emulation(TorchDispatchMode):
             kind = kind._replace(call="bmm", batch=max(1, a.shape[0]))
         rows = a.shape[-2] if is_batch else a[..., 0].numel()  # a linear layer takes all its rows as one matrix
         shape = (int(rows), int(b.shape[-1]), int(a.shape[-1]))
-        known = find_product_order(kind, shape, query_cublas=False, choices=self.gpu)
+        known = find_product_order(kind, shape, query_cublas=False, choices=self.arch)
         dtype = natural_dtype(FORMATS[name])
         return ProductChoice(instruction_for(dtype, dtype, self.arch), known.order, known.omitted_k, known)
 
@@ -396,7 +395,7 @@ class Emulation(TorchDispatchMode):
         what = f"{self.instruction} on {self.arch}, {self.order}"
         if self.library is not None:
             guesses = sum(record.prediction is not None and record.prediction.is_guess for record in self.records)
-            what = f"{self.library} on an {self.gpu}, {guesses} orders guessed"
+            what = f"{self.library} on {self.arch}, {guesses} orders guessed"
         lines = [f"{what}: {len(self.records)} products"]
         width = max([len(record.layer) for record in self.records] + [5])
         for record in self.records:

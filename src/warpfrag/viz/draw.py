@@ -111,7 +111,7 @@ def draw(
         raise InvalidOperand(
             f"to draw an operand, give its instruction and its name: draw(instruction, {subject.role!r})"
         )
-    instruction = get(cast("str | Instruction", subject), target=arch)
+    instruction = get(cast("str | Instruction", subject), arch=arch)
     chosen = _operand(instruction, operand)
     if view is not None:
         _check_choice("view", view, VIEWS)

@@ -195,7 +195,7 @@ LOAD = "wmma.load"
 
 def base_arch(name: str) -> str:
     """The architecture a target belongs to, sm_90 for sm_90a; an unknown one is refused."""
-    return read_target(name, "wmma", "arch").arch
+    return read_target(name, "wmma").arch
 
 
 @cache

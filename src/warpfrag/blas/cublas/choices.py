@@ -58,6 +58,8 @@ SETTINGS = {"workspace": 32 << 20, "lt_workspace": 1 << 20, "reduced_precision_r
 """Assumed PyTorch settings: workspace bytes of cuBLAS and cuBLASLt, parts added in float32, TF32 allowed."""
 BUILT_IN = {"H200": "choices_h200.npz"}
 """The tables of the wheel, by the name of the GPU."""
+TABLE_OF_ARCH = {"sm_90": "H200"}
+"""The GPU whose table stands for an architecture."""
 
 
 class Choice(NamedTuple):
@@ -326,7 +328,7 @@ def choices_of(source: object) -> Choices:
         raise InvalidOperand(
             f"choices: expected a GPU, a file that `warpfrag survey` has written, or a table; got {quote(source)}"
         )
-    name = str(source).removeprefix("NVIDIA ")
+    name = TABLE_OF_ARCH.get(str(source), str(source).removeprefix("NVIDIA "))
     if name in BUILT_IN:
         return built_in(name)
     try:

@@ -53,7 +53,7 @@ def architecture_of(form: Form, arch: str) -> str:
     """Return the architecture that runs a form; raise IllegalInstruction if it lacks the form."""
     if form.operation.does == "multiply":
         return arithmetic_arch(form, arch)
-    target = read_target(arch, spell(form), "arch")
+    target = read_target(arch, spell(form))
     able = able_architectures(form)
     if target.arch not in able:
         raise IllegalInstruction(spell(form), f"{target.name} lacks it; {', '.join(able)} have it")

@@ -50,7 +50,7 @@ def default_arch(target: str) -> str:
 
 def launch_arch(target: str, arch: str | None) -> str:
     """Return the architecture of a launch: the requested one, or the default."""
-    return read_target(default_arch(target) if arch is None else arch, "", "arch").name
+    return read_target(default_arch(target) if arch is None else arch, "").name
 
 
 def launch_evidence(program: Program, arch: str, address_size: int) -> dict[str, Evidence]:
