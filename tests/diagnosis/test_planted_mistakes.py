@@ -16,7 +16,7 @@ from sampling import sampled
 from warpfrag.formats.codes import from_codes
 from warpfrag.isa.immediates import Immediates
 from warpfrag.tensorcore.execute import execute_registers
-from warpfrag.tensorcore.instruction_types import instruction_of
+from warpfrag.tensorcore.instruction import instruction_of
 from warpfrag.tensorcore.random_operands import random_matrix
 
 LANE = np.arange(32)

@@ -1,4 +1,7 @@
-"""Execute any instruction, by its name or object, on registers or memory."""
+"""Execute any instruction, by its name or object, on registers or memory.
+
+The instruction is resolved here, once; `execute_wgmma` and `matrix_moves` take what was resolved.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,28 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from warpfrag.errors import IllegalInstruction
+from warpfrag.errors import IllegalInstruction, InvalidOperand, quote
 from warpfrag.formats.arrays import Words
-from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, SIDES, Immediates
 from warpfrag.isa.instruction_names import LONGEST
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.smem.descriptor import Descriptor
+from warpfrag.tensorcore import execute_wgmma, matrix_moves
+from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.matmul import run_product
 from warpfrag.tensorcore.registry import get
-from warpfrag.tensorcore.shared_operand import Shared
+from warpfrag.tensorcore.resolved import WORD, ResolvedInstruction, batch_of, resolve_form
+from warpfrag.tensorcore.schedule import check_threads
+from warpfrag.tensorcore.shared_operand import Location, Shared
 
 MAX_NAMES = 1024
 
 
 def execute(
     instruction: str | Instruction,
-    a: ArrayLike | Shared | Descriptor | int,
-    b: ArrayLike | Shared | Descriptor | int | None = None,
+    a: Location,
+    b: Location | None = None,
     c: ArrayLike | None = None,
     *,
     metadata: ArrayLike | None = None,
@@ -34,23 +42,39 @@ def execute(
     arch: str = "sm_90",
     threads: int | None = None,
 ) -> Words:
-    """Return D's registers, uint32[..., 32, words] or [..., 4, 32, words], bit for bit.
+    """Return D's registers, uint32[..., 32, words] or [..., 4, 32, words], bit for bit as `arch` computes them.
 
-    Leading axes broadcast; c=None is zero. A sparse instruction needs `metadata` words, a block-scaled one `scales`:
-    the scale words of A and of B. `immediates` has the sparsity selector, the ids of scale factors, and the modifiers
-    of wgmma, which takes B, and perhaps A, as `Shared` tiles or as descriptors over the bytes of `shared`. ldmatrix
-    takes the lanes' addresses and `shared`; stmatrix also takes the registers as `b`, and returns the memory; movmatrix
-    takes registers. IllegalInstruction if `arch` cannot run it, NotModelled if its result there is unknown.
+    `a`, `b` and `c` are registers of these shapes; leading axes are a batch and broadcast, c=None is zero. A sparse
+    instruction needs `metadata`, a block-scaled one `scales`, the words of A and of B: each uint32[..., 32], one word
+    per lane. `immediates` has the sparsity selector, the ids of scale factors, and the modifiers of wgmma, which takes
+    B, and perhaps A, as `Shared` tiles or as descriptors over the bytes of `shared`. `threads` limits the CPU cores.
+
+    ldmatrix takes the lanes' addresses, int[..., 32], and `shared`; stmatrix also takes the registers as `b`, and
+    returns the memory, uint8[bytes]; movmatrix takes registers. wmma.load and wmma.store are rejected, since the ISA
+    leaves their order open: `wf.wmma` runs them. IllegalInstruction if `arch` cannot run it, NotModelled if its result
+    there is unknown.
     """
-    found = as_instruction(instruction)
-    if isinstance(found.form, TensorForm):
+    form = as_instruction(instruction).form
+    if isinstance(form, TensorForm):
         reason = (
             "it works on tensor memory: call execute of the instruction, as in get(name).execute(tensor_memory, ...)"
         )
-        raise IllegalInstruction(found.name, reason)
-    return found.execute(
-        a, b, c, metadata=metadata, scales=scales, immediates=immediates, shared=shared, arch=arch, threads=threads
-    )
+        raise IllegalInstruction(form.name, reason)
+    if form.op in matrix_moves.OPS:
+        unused = {"c": c, "metadata": metadata, "scales": scales}
+        if immediates != DEFAULT_IMMEDIATES:
+            unused["immediates"] = immediates
+        return matrix_moves.execute(form, a, b, shared, unused)
+    resolved = resolve_form(form, arch)
+    if threads is not None:
+        check_threads(threads)
+    if form.operation.scope == "warpgroup":
+        if scales is not None:
+            raise InvalidOperand(f"{resolved.name} takes no scales, got {quote(scales)}")
+        return execute_wgmma.multiply(resolved, a, b, c, metadata, immediates, shared, threads)
+    if shared is not None:
+        raise InvalidOperand(f"{resolved.name} takes no shared memory: its operands are registers")
+    return _multiply(resolved, a, b, c, metadata, scales, immediates, threads)
 
 
 def as_instruction(instruction: str | Instruction) -> Instruction:
@@ -83,3 +107,60 @@ def execute_registers(
         immediates=immediates or DEFAULT_IMMEDIATES,
         arch=arch,
     )
+
+
+def _multiply(
+    resolved: ResolvedInstruction,
+    a: Location,
+    b: Location | None,
+    c: ArrayLike | None,
+    metadata: ArrayLike | None,
+    scales: tuple[ArrayLike, ArrayLike] | None,
+    immediates: Immediates,
+    threads: int | None,
+) -> Words:
+    """Return D's registers of mma and wmma.mma, uint32[..., 32, words]."""
+    if scales is None and resolved.a.is_tile(a) and resolved.b.is_tile(b) and (c is None or resolved.c.is_tile(c)):
+        d = _multiply_tile(resolved, a, b, c, metadata, immediates)
+        if d is not None:
+            return d
+    if isinstance(a, Shared | Descriptor) or isinstance(b, Shared | Descriptor):
+        raise InvalidOperand(f"{resolved.name} takes registers: only wgmma reads tiles and descriptors")
+    registers = [resolved.a.check(a), resolved.b.check(b)]
+    if c is not None:
+        registers.append(resolved.c.check(c))
+    pair = (None, None) if scales is None else scales
+    if not (isinstance(pair, tuple | list) and len(pair) == len(SIDES)):
+        raise InvalidOperand(f"scales: expected the scale words of A and of B, got {quote(scales)}")
+    words = resolved.check_words({"metadata": metadata, **dict(zip(SIDES, pair, strict=True))})
+    batch = batch_of([array.shape[:-2] for array in registers] + [array.shape[:-1] for array in words.values()])
+    codes_a, codes_b = resolved.a.read(registers[0], batch), resolved.b.read(registers[1], batch)
+    codes_c = resolved.c.zeros(codes_a, codes_b) if c is None else resolved.c.read(registers[2], batch)
+    fields = resolved.read_fields(words, batch, immediates)
+    codes = run_product(resolved.kernels, ProductOperands(codes_a, codes_b, codes_c, **fields), threads)
+    return resolved.d.write(codes, batch)
+
+
+def _multiply_tile(
+    resolved: ResolvedInstruction,
+    a: Words,
+    b: Words,
+    c: Words | None,
+    metadata: ArrayLike | None,
+    immediates: Immediates,
+) -> Words | None:
+    """Multiply one tile with as little overhead as possible; return None if arguments have to be checked first."""
+    columns = None
+    if not resolved.selected:
+        if metadata is not None or immediates is not DEFAULT_IMMEDIATES:
+            return None
+    else:
+        if resolved.metadata is None or len(resolved.selected) > 1 or type(metadata) is not np.ndarray:
+            return None
+        if metadata.dtype is not WORD or metadata.shape != resolved.metadata_shape:
+            return None
+        columns = resolved.metadata.columns_of(resolved.readers_of(immediates)["metadata"].read(metadata))[None]
+    codes_c = resolved.no_c if c is None else resolved.c.read_tile(c)
+    operands = ProductOperands(resolved.a.read_tile(a), resolved.b.read_tile(b), codes_c, columns)
+    kernel = resolved.kernels.settled.get(False) or resolved.kernels.kernel(operands)
+    return resolved.d.write_tile(kernel.run_whole(operands))

@@ -9,7 +9,7 @@ over the bytes of `shared`. This module only finds the operands; the instruction
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,37 +19,31 @@ from warpfrag.formats.arrays import Array, Bytes, Words
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.number_formats import Format
 from warpfrag.isa.immediates import Immediates, as_immediates
-from warpfrag.isa.legality import form_of
 from warpfrag.isa.qualifiers import Form, HasForm
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.shared_memory import as_bytes
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.matmul import multiply as multiply_codes
-from warpfrag.tensorcore.resolved import ResolvedInstruction, batch_of, resolve_form, tiles_of
-from warpfrag.tensorcore.shared_operand import InShared, Shared, as_descriptor
+from warpfrag.tensorcore.resolved import ResolvedInstruction, batch_of, resolve_form, resolve_instruction, tiles_of
+from warpfrag.tensorcore.shared_operand import InShared, Location, Shared, as_descriptor
 from warpfrag.tensorcore.wgmma_call import WgmmaCases
 
 Descriptors = NDArray[np.uint64]
 
 NEITHER = (False, False)
 
-Location: TypeAlias = "ArrayLike | Shared | Descriptor | int"
-"""The argument types of A and B: registers, a tile, or a descriptor over the bytes of `shared`."""
-
 
 def multiply(
-    form: Form,
-    arch: str,
+    resolved: ResolvedInstruction,
     a: Location,
-    b: Location,
+    b: Location | None,
     c: ArrayLike | None,
     metadata: ArrayLike | None,
     immediates: Immediates,
     shared: ArrayLike | None,
     threads: int | None,
 ) -> Words:
-    """Return D's registers, uint32[..., 4, 32, words], as `Wgmma.execute` describes them."""
-    resolved = resolve_form(form, arch)
+    """Return D's registers, uint32[..., 4, 32, words], as `wf.execute` describes them."""
     trans = _pair(resolved, "trans", as_immediates(immediates).trans)
     negate = _pair(resolved, "negate", immediates.negate)
     scale_d = immediates.scale_d
@@ -169,7 +163,8 @@ def run_wgmma_cases(instruction: str | HasForm, cases: WgmmaCases, arch: str) ->
     immediates = Immediates(selector, trans=variant.trans, negate=variant.negate, scale_d=cases.scale_d)
     source = a if variant.staged else cases.words["a"]
     metadata = cases.words.get("metadata")
-    return multiply(form_of(instruction), arch, source, b, cases.words["c"], metadata, immediates, cases.shared, None)
+    resolved = resolve_instruction(instruction, arch)
+    return multiply(resolved, source, b, cases.words["c"], metadata, immediates, cases.shared, None)
 
 
 def _check_modifiers(resolved: ResolvedInstruction, negate: tuple[bool, bool], *, scale_d: object) -> None:
@@ -186,7 +181,7 @@ def _is_descriptor(location: object) -> bool:
 
 
 def _read_shared(
-    operand: InShared, location: Location, shared: ArrayLike | None, *, is_transposed: bool
+    operand: InShared, location: Location | None, shared: ArrayLike | None, *, is_transposed: bool
 ) -> Array | None:
     """Return the codes of an operand in shared memory; None if it is passed in registers."""
     if isinstance(location, Shared):

@@ -1,35 +1,46 @@
 """An Instruction: one matrix instruction, its qualifiers, its operands and its targets.
 
-An instruction is frozen, hashed by its name, and a single object however often it is looked up or unpickled. This
-module has what all instructions share; `instruction_types` has a subclass for each way to execute one.
+An instruction is frozen, hashed by its name, and a single object however often it is looked up or unpickled.
+`tcgen05_types` has subclasses for the instructions of tensor memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
-from warpfrag.errors import IllegalInstruction, InvalidOperand, InvalidSparsity, quote
+from warpfrag.errors import InvalidSparsity
 from warpfrag.formats.number_formats import Rounding
-from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.patterns import Pattern, pattern_of
 from warpfrag.isa.qualifiers import Form, Shape
 from warpfrag.isa.rows import families_of, legal_targets
+from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.layout.providers import card
 from warpfrag.tensorcore.operand import Metadata, Operand, Operands, Scale
-from warpfrag.tensorcore.shared_operand import Shared
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from warpfrag.formats.arrays import Array, Words
-    from warpfrag.smem.descriptor import Descriptor
+    from warpfrag.isa.immediates import Immediates
     from warpfrag.tensorcore.array_types import Scaled
     from warpfrag.tensorcore.evidence import Evidence
+    from warpfrag.tensorcore.shared_operand import Location
+
+
+class ExecuteOptions(TypedDict, total=False):
+    """The keywords of `wf.execute`."""
+
+    metadata: ArrayLike | None
+    scales: tuple[ArrayLike, ArrayLike] | None
+    immediates: Immediates
+    shared: ArrayLike | None
+    arch: str
+    threads: int | None
 
 
 @dataclass(frozen=True)
@@ -179,30 +190,10 @@ class Instruction:
         return self.pattern
 
     def execute(
-        self,
-        a: ArrayLike | Shared | Descriptor | int,
-        b: ArrayLike | Shared | Descriptor | int | None = None,
-        c: ArrayLike | None = None,
-        *,
-        metadata: ArrayLike | None = None,
-        scales: tuple[ArrayLike, ArrayLike] | None = None,
-        immediates: Immediates = DEFAULT_IMMEDIATES,
-        shared: ArrayLike | None = None,
-        arch: str = "sm_90",
-        threads: int | None = None,
+        self, a: Location, b: Location | None = None, c: ArrayLike | None = None, **options: Unpack[ExecuteOptions]
     ) -> Words:
-        """Execute it on registers or memory. Each class of `instruction_types` says which of these it takes.
-
-        wmma.load and wmma.store are rejected, since the ISA leaves their order open: `wf.wmma` runs them.
-        """
-        del a, b, c, metadata, scales, immediates, shared, arch, threads
-        raise IllegalInstruction(self.name, "it moves registers and computes nothing")
-
-    def _reject(self, **arguments: object) -> None:
-        """Reject the first of these arguments that is not its default: the instruction has no such operand."""
-        for name, value in arguments.items():
-            if value is not None and not (isinstance(value, Immediates) and value == DEFAULT_IMMEDIATES):
-                raise InvalidOperand(f"{self.name} takes no {name}, got {quote(value)}")
+        """Return D's registers, bit for bit: `wf.execute` of this instruction, which describes the options."""
+        return _execute()(self, a, b, c, **options)
 
     def __call__(
         self,
@@ -234,15 +225,30 @@ class Instruction:
         """A card for notebooks."""
         return card(self)
 
-    def __reduce__(self) -> tuple[Callable[[type[Instruction], Form, str], Instruction], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[Callable[[Form, str], Instruction], tuple[Form, str]]:
         """Unpickle as the same object."""
-        return interned, (type(self), self.form, self.arch)
+        return instruction_of, (self.form, self.arch)
 
 
-_interned: dict[tuple[str, Form, str], Instruction] = {}
+@cache
+def _execute() -> Callable[..., Words]:
+    """Import `execute` on first use, since a look-up needs no numpy; later calls cost nothing."""
+    from warpfrag.tensorcore.execute import execute
+
+    return execute
 
 
-def interned(kind: type[Instruction], form: Form, arch: str) -> Instruction:
-    """Return the one object of a class for a form with the wmma fragments of an architecture."""
-    key = (kind.__name__, form, arch)
-    return _interned.get(key) or _interned.setdefault(key, kind(form, arch))
+_interned: dict[tuple[Form, str], Instruction] = {}
+
+
+def instruction_of(form: Form, arch: str) -> Instruction:
+    """Return the one object for a form, with the wmma fragments of an architecture."""
+    known = _interned.get((form, arch))
+    if known is not None:
+        return known
+    kind = Instruction
+    if isinstance(form, TensorForm):
+        from warpfrag.tensorcore.tcgen05_types import tensor_class
+
+        kind = tensor_class(form)
+    return _interned.setdefault((form, arch), kind(form, arch))

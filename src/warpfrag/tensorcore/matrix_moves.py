@@ -6,13 +6,14 @@ The layout of the addresses says whose line it is, the layout of the registers w
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from warpfrag.errors import InvalidOperand, NotModelled
-from warpfrag.formats.arrays import as_array
+from warpfrag.errors import InvalidOperand, NotModelled, quote
+from warpfrag.formats.arrays import Words, as_array
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.operands import OperandSpec, operands
@@ -21,8 +22,34 @@ from warpfrag.isa.qualifiers import Form
 from warpfrag.layout.coordinates import LANES
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.tensorcore import fragment
+from warpfrag.tensorcore.operand import operands_of
+from warpfrag.tensorcore.shared_operand import Location
 
 LINE = 16  # bytes that one address stands for, and what it must be a multiple of
+OPS = ("ldmatrix", "stmatrix", "movmatrix")
+
+
+def execute(
+    form: Form, a: Location, b: Location | None, shared: ArrayLike | None, unused: Mapping[str, object]
+) -> Words:
+    """Return the registers, or for stmatrix the memory; reject arguments that the instruction does not have."""
+    if form.op == "movmatrix":
+        unused = {"b": b, "shared": shared, **unused}
+    elif shared is None:
+        raise InvalidOperand(f"{spell(form)} needs shared=, the bytes of its memory")
+    elif form.op == "ldmatrix":
+        unused = {"b": b, **unused}
+    elif b is None:
+        raise InvalidOperand(f"{spell(form)} needs b, the registers to store")
+    for name, value in unused.items():
+        if value is not None:
+            raise InvalidOperand(f"{spell(form)} takes no {name}, got {quote(value)}")
+    if shared is None:
+        return move(form, operands_of(form, "").a.check_words(cast("ArrayLike", a)))
+    if b is None:
+        return load(form, cast("ArrayLike", a), shared)
+    registers = operands_of(form, "").a.check_words(cast("ArrayLike", b))
+    return cast("Words", store(form, cast("ArrayLike", a), registers, shared))
 
 
 def load(form: Form, addresses: ArrayLike, shared: ArrayLike) -> NDArray[np.uint32]:

@@ -16,8 +16,7 @@ from warpfrag.isa.targets import read_target, targets
 from warpfrag.isa.tcgen05_forms import TensorForm, listed_forms
 from warpfrag.isa.tcgen05_spelling import PREFIX
 from warpfrag.tables import read_table
-from warpfrag.tensorcore.instruction import Instruction
-from warpfrag.tensorcore.instruction_types import instruction_of
+from warpfrag.tensorcore.instruction import Instruction, instruction_of
 
 if TYPE_CHECKING:
     from warpfrag.isa.aliases import Aliases

@@ -6,7 +6,7 @@ B of wgmma is always there, and A may; `Shared` is such a tile, with the descrip
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, SupportsIndex
+from typing import TYPE_CHECKING, ClassVar, SupportsIndex, TypeAlias
 
 from warpfrag.errors import InvalidOperand, check_flag, quote
 from warpfrag.formats.number_formats import Format, Rounding
@@ -31,6 +31,10 @@ class Shared:
     def __repr__(self) -> str:
         """Show the shape of the memory and the descriptor."""
         return f"<Shared {self.memory.shape}, {self.descriptor}{', MN-major' if self.trans else ''}>"
+
+
+Location: TypeAlias = "ArrayLike | Shared | Descriptor | int"
+"""The argument types of A and B: registers, a tile, or a descriptor over the bytes of `shared`."""
 
 
 class InShared:

@@ -25,8 +25,7 @@ from warpfrag.layout.linear_layout import Layout
 from warpfrag.plans.relayout import WIDTH, Relayout, fragments, relayout, tiled_alike, warpgroup_fragments
 from warpfrag.plans.relayout_operations import cost, described
 from warpfrag.tensorcore.evidence import Evidence
-from warpfrag.tensorcore.instruction import Instruction
-from warpfrag.tensorcore.instruction_types import instruction_of
+from warpfrag.tensorcore.instruction import Instruction, instruction_of
 from warpfrag.tensorcore.operand import Operand, OperandBase
 from warpfrag.tensorcore.registry import find
 from warpfrag.viz.explorer.explorer_names import InternedList, names_of
