@@ -16,8 +16,8 @@ import pytest
 import warpfrag as wf
 from warpfrag.blas.cublas import choice_model, cublaslt
 from warpfrag.blas.cublas.choices import BUILT_IN, Choice, ChoiceRun, Choices, LayerKind, built_in
-from warpfrag.blas.cublas.cublaslt import Configuration, KernelLaunch
-from warpfrag.blas.cublas.kernel_orders import choice_of, order_of
+from warpfrag.blas.cublas.cublaslt import Configuration, KernelLaunch, choice_of
+from warpfrag.blas.cublas.kernel_orders import order_of
 from warpfrag.blas.cublas.predict_order import ProductKind
 from warpfrag.hardware import cublas_survey
 from warpfrag.hardware.cublas_survey import SurveyPlan, find_runs
@@ -261,9 +261,12 @@ def test_the_table_has_the_layers_of_the_models():
 
 
 def test_a_survey_that_is_interrupted_goes_on(tmp_path, monkeypatch):
-    class InterruptedLibrary:
+    class InterruptedLibrary(cublaslt.Library):
         gpu, version, left = "NVIDIA H999", "1.0.0", 100
         asked: ClassVar[list[int]] = []
+
+        def __init__(self) -> None:
+            pass
 
         def configuration(self, question: cublaslt.Question) -> Configuration:
             InterruptedLibrary.left -= 1

@@ -12,7 +12,7 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.blas.find_order import candidates
-from warpfrag.blas.summation import Multiplicands, may_be_filled_up, sum_chain, sum_chains
+from warpfrag.blas.summation import Multiplicands, may_be_filled_up
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.epilogue import convert
 from warpfrag.tensorcore.arithmetic_plan import plan
@@ -159,13 +159,13 @@ def test_chains_that_are_summed_together_are_what_each_is_alone(name: str, arch:
     draw = np.random.default_rng(1)
     shapes = (2, 3, 9 * k), (2, 9 * k, 4)
     a, b = (draw.integers(0, format_of.codes, shape, np.uint64).astype(code_dtype(format_of)) for shape in shapes)
-    operands = Multiplicands(a, b)
+    operands = Multiplicands(rule, a, b)
     chains = [((first, last),) for first, last in ((0, 9 * k), (k, 4 * k), (3, k + 5), (8 * k, 9 * k))]
     chains.append(((0, 3), (3, 2 * k + 3)))
     together = chains if may_be_filled_up(rule) else [((0, 3 * k),), ((k, 4 * k),)]
-    found = sum_chains(rule, operands, together)
+    found = operands.sum_chains(together)
     for chain_of, sums in zip(together, found, strict=True):
-        assert np.array_equal(sums, sum_chain(rule, operands, chain_of, None))
+        assert np.array_equal(sums, operands.sum_chain(chain_of, None))
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_every_nan_is_converted_to_the_same():
     ("change", "message"),
     [
         ({"observed": np.ones((3, 4), np.float32)}, "observed is 3 x 4, expected 3 x 5"),
-        ({"observed": np.ones((3, 5))}, "leaves float32, float16, bfloat16; got dtype float64"),
+        ({"observed": np.ones((3, 5))}, "expected one of float32, float16, bfloat16, since D is f32; got dtype float64"),
         ({"observed": np.ones((3, 5), np.uint16)}, "got dtype uint16"),
         ({"A": np.ones((3, 7), np.float16)}, "A is 3 x 7 and B is 8 x 5: the inner extents differ"),
         (

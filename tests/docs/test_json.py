@@ -191,10 +191,13 @@ def test_a_comparison_with_a_gpu_is_as_the_schema_says(capsys):
 
 def test_a_survey_is_as_the_schema_says(capsys, monkeypatch, tmp_path):
     """Without a GPU: a library that always answers the same."""
-    from warpfrag.blas.cublas.cublaslt import Configuration
+    from warpfrag.blas.cublas.cublaslt import Configuration, Library
 
-    class FakeLibrary:
+    class FakeLibrary(Library):
         gpu, version = "NVIDIA H999", "1.2.3"
+
+        def __init__(self):
+            pass
 
         def configuration(self, asked):
             return Configuration(66, 1, 1 + (asked.m < 20), 2, 0, 0, 35, 0, 2)

@@ -16,7 +16,6 @@ import numpy as np
 
 from warpfrag.blas.cublas.choices import Choice, LayerKind
 from warpfrag.blas.cublas.cublaslt import Question, library
-from warpfrag.blas.cublas.kernel_orders import NVJET, choice_of
 from warpfrag.errors import NotModelled
 
 if TYPE_CHECKING:
@@ -73,12 +72,8 @@ def _aligned(extent: NDArray[np.int_], share: NDArray[np.float64]) -> NDArray[np
 
 def choose(kind: LayerKind, m: int, n: int, k: int) -> Choice:
     """Return the kernel that this machine's library selects for a gemm."""
-    asked = library()
-    question = Question(kind.call, kind.type, kind.layout, m, n, k)
-    configuration = asked.configuration(question)
-    is_nvjet = configuration is not None and configuration.algorithm == NVJET
     try:
-        return choice_of(configuration, () if is_nvjet else asked.kernels(question), (m, n, k))
+        return library().choice(Question(kind.call, kind.type, kind.layout, m, n, k))
     except NotModelled:
         return NO_CHOICE
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tools.choices.answers import HELD_OUT, KINDS, Answers
-from warpfrag.blas.cublas.choice_model import SIZES, features, is_vectors
+from warpfrag.blas.cublas.choice_model import features, is_vectors
 from warpfrag.blas.cublas.choices import Choice, ProductKind
-from warpfrag.blas.cublas.kernel_orders import LINE
+from warpfrag.blas.cublas.kernel_orders import BYTES, LINE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ def fit(folder: Path) -> None:
         aligned = np.array([is_vectors(product, m, n, k) for m, n, k in rows[:, 1:4].tolist()], bool)
         for name, chosen in ((" ".join(kind), rows[aligned]), (f"{' '.join(kind)} other", rows[~aligned])):
             if len(chosen):
-                fitted.append(fit_tree(name, chosen, answers.choices, LINE // SIZES[kind.type]))
+                fitted.append(fit_tree(name, chosen, answers.choices, LINE // BYTES[kind.type]))
     (folder / "choice_model.npz").write_bytes(pack(fitted, gpu="NVIDIA H200", library="cuBLASLt 13.1.0"))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tools.libraries.cases import DTYPES, Case, operands
 from tools.libraries.measure import say
-from warpfrag.blas.cublas.choices import instruction_for
+from warpfrag.blas.cublas.predict_order import library_instruction
 from warpfrag.blas.find_order import Begin, Finish, Observed, search
 from warpfrag.blas.gemm import read_gemm
 from warpfrag.formats.epilogue import fma
@@ -72,13 +72,12 @@ def explain_case(case: Case, observed: NDArray[Any], kernels: list[str]) -> dict
     started = time.monotonic()
     given = operands(case)
     A, B = given["A"], given["B"]
-    instruction = instruction_for(A.dtype, B.dtype, "sm_90")
+    instruction = library_instruction(case.type, "sm_90")
     for rounding in ("rne", None) if case.type == "tf32" else (None,):
         taken = read_gemm(A, B, instruction=instruction, arch="sm_90", rounding=rounding)
         for name, finish in finishes(case, given).items():
             begin = _beginning(given["bias"]) if name == BIAS_FIRST else None
             order = search(
-                taken.rule,
                 taken.operands,
                 Observed(observed[None], case.result_type),
                 begin=begin,

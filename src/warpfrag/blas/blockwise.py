@@ -25,8 +25,8 @@ from warpfrag.blas.gemm_shapes import ProductShape
 from warpfrag.errors import InvalidOperand, InvalidSparsity
 from warpfrag.formats.arrays import as_array
 from warpfrag.formats.epilogue import Epilogue, float32_of
-from warpfrag.isa.legality import form_of
 from warpfrag.tensorcore.array_types import Scaled
+from warpfrag.tensorcore.resolved import resolve_instruction
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -208,11 +208,10 @@ def _check_extents(arrays: dict[str, Any], options: dict[str, Any]) -> ProductSh
     bias = _bias(options)
     if bias is not None:
         extents.check_bias(len(bias))
-    form = form_of(options.get("instruction", ""))
-    if form.block_scale and "scale_a" in arrays and "scale_b" in arrays:
-        counts = extents.scale_counts(form)
+    rule = resolve_instruction(options.get("instruction", ""), options.get("arch", "sm_90")).rule
+    if rule.scales and "scale_a" in arrays and "scale_b" in arrays:
         for role in ("scale_a", "scale_b"):
-            extents.check_scales(counts, role, arrays[role].shape)
+            extents.check_scales(rule, role, arrays[role].shape)
     return extents
 
 

@@ -14,17 +14,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from warpfrag import html
-from warpfrag.blas.cublas.choices import instruction_for
 from warpfrag.blas.cublas.predict import Prediction
-from warpfrag.blas.find_order import RESULTS, Finish, Observed, Progress, search
+from warpfrag.blas.cublas.predict_order import library_instruction, operand_type
+from warpfrag.blas.find_order import Finish, Observed, Progress, search
 from warpfrag.blas.gemm import PreparedGemm, prepare_gemm
 from warpfrag.blas.gemm_trace import ProductStep, trace_output
 from warpfrag.blas.order import Order
 from warpfrag.errors import InvalidOperand, NotModelled, WarpfragError, quote
 from warpfrag.formats.arrays import as_array
-from warpfrag.formats.codes import code_dtype, natural_dtype
 from warpfrag.formats.epilogue import Epilogue, float32_of
-from warpfrag.formats.number_formats import FORMATS, Rounding
+from warpfrag.formats.number_formats import Rounding
 from warpfrag.isa.legality import form_of
 from warpfrag.isa.qualifiers import Form, HasForm
 from warpfrag.tensorcore.array_types import Matrix
@@ -180,7 +179,9 @@ def explain(
         raise InvalidOperand(
             f"bias: expected one number for each column of B, {b.shape}; got shape {float32_of(bias, 'bias').shape}"
         )
-    form = form_of(instruction_for(a.dtype, b.dtype, "sm_90") if instruction is None else instruction)
+    if instruction is None:
+        instruction = library_instruction(operand_type(a.dtype, b.dtype), "sm_90")
+    form = form_of(instruction)
     work = _Work(a, b, bias, form, archs, progress)
     results = [work.codes(D, name) for D, name in zip((D1, D2), names, strict=True)]
     if results[0].format != results[1].format:
@@ -222,11 +223,7 @@ class _Work:
         if seen.shape != shape:
             shapes = f"{name} has shape {seen.shape}, A {self.a.shape} and B {self.b.shape}"
             raise InvalidOperand(f"{shapes}: expected two matrices and their product")
-        formats = {natural_dtype(FORMATS[text]): text for text in RESULTS[self.form.d]}
-        if seen.dtype not in formats:
-            raise InvalidOperand(f"{name}: expected one of {', '.join(map(str, formats))}; got {seen.dtype}")
-        result = formats[seen.dtype]
-        return Observed(np.ascontiguousarray(seen).view(code_dtype(FORMATS[result]))[None], result)
+        return Observed.read(seen, self.form.d, name)
 
     def origin(self, D: object, seen: Observed, name: str) -> ResultOrigin:
         """Return the origin of a result: a prediction has one, and for an array it is searched."""
@@ -250,7 +247,7 @@ class _Work:
             if len(self.archs) == 1:
                 raise
             return None
-        return search(taken.rule, taken.operands, seen, self.progress, finish=self._finish())
+        return search(taken.operands, seen, self.progress, finish=self._finish())
 
     def _finish(self) -> Finish | None:
         if self.bias is None:

@@ -8,26 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain, product
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from warpfrag.blas.cublas.choices import instruction_for
+from warpfrag.blas.cublas.predict_order import library_instruction, operand_type
 from warpfrag.blas.gemm import prepare_gemm
-from warpfrag.blas.gemm_backend import Machine, check_backend, machine_of
+from warpfrag.blas.gemm_backend import Machine, check_backend
 from warpfrag.blas.order import LINE, Chain, Order, part_length
-from warpfrag.blas.summation import (
-    CPU,
-    Multiplicands,
-    add_parts,
-    add_up,
-    instructions,
-    may_be_filled_up,
-    read_sums,
-    sum_chains,
-    write_sums,
-)
+from warpfrag.blas.summation import Multiplicands, instructions, may_be_filled_up
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.arrays import as_array
 from warpfrag.formats.codes import code_dtype, natural_dtype
@@ -68,18 +58,10 @@ class Progress(Protocol):
         """`done` of `total` steps are finished; `text` describes the next one."""
 
 
-class Begin(Protocol):
-    """The initial value of a kernel's sums."""
-
-    def __call__(self, rows: Some, columns: Some) -> Codes:
-        """The numbers [T, rows, columns] of these rows and columns, or what broadcasts to them."""
-
-
-class Finish(Protocol):
-    """An operation on the accumulators before they are rounded to the result."""
-
-    def __call__(self, sums: Codes, rows: Some, columns: Some) -> Codes:
-        """The sums [T, rows, columns] of these rows and columns, finished."""
+Begin: TypeAlias = "Callable[[Some, Some], Codes]"
+"""The initial values [T, rows, columns] of a kernel's sums for these rows and columns, or what broadcasts to them."""
+Finish: TypeAlias = "Callable[[Codes, Some, Some], Codes]"
+"""An operation on the accumulators of these rows and columns before they are rounded to the result."""
 
 
 def find_order(
@@ -101,23 +83,15 @@ def find_order(
     """
     check_backend(backend)
     a, b = Matrix.read(A, "A"), Matrix.read(B, "B")
-    resolved = resolve_instruction(
-        instruction_for(a.dtype, b.dtype, arch) if instruction is None else instruction, arch
-    )
-    taken = prepare_gemm(resolved, a, b, rounding="rne" if resolved.form.a == "tf32" else None)
+    if instruction is None:
+        instruction = library_instruction(operand_type(a.dtype, b.dtype), arch)
+    resolved = resolve_instruction(instruction, arch)
+    taken = prepare_gemm(resolved, a, b, rounding="rne" if resolved.rule.a == "tf32" else None, backend=backend)
     seen = as_array(observed, "observed")
     if seen.shape != taken.shape:
         expected, got = (" x ".join(map(str, shape)) or "a single number" for shape in (taken.shape, seen.shape))
         raise InvalidOperand(f"observed is {got}, expected {expected}: as many rows as A and columns as B")
-    rule = taken.rule
-    formats = {natural_dtype(FORMATS[name]): name for name in RESULTS[rule.d]}
-    if seen.dtype not in formats:
-        known = ", ".join(map(str, formats))
-        raise InvalidOperand(f"observed: a kernel of {resolved.name} leaves {known}; got dtype {seen.dtype}")
-    result = formats[seen.dtype]
-    codes = np.ascontiguousarray(seen).view(code_dtype(FORMATS[result])).reshape(-1, *taken.shape[-2:])
-    machine = machine_of(backend, resolved, work=taken.work, on_gpu=False)
-    return search(rule, taken.operands, Observed(codes, result), progress, machine=machine)
+    return search(taken.operands, Observed.read(seen, resolved.rule.d, "observed"), progress)
 
 
 class Observed(NamedTuple):
@@ -126,9 +100,19 @@ class Observed(NamedTuple):
     codes: Codes
     format: str
 
+    @classmethod
+    def read(cls, seen: NDArray[Any], accumulator: str, name: str) -> Observed:
+        """Return an array as codes; reject a dtype to which no kernel rounds such an accumulator."""
+        formats = {natural_dtype(FORMATS[result]): result for result in RESULTS[accumulator]}
+        if seen.dtype not in formats:
+            known = ", ".join(map(str, formats))
+            raise InvalidOperand(f"{name}: expected one of {known}, since D is {accumulator}; got dtype {seen.dtype}")
+        result = formats[seen.dtype]
+        codes = np.ascontiguousarray(seen).view(code_dtype(FORMATS[result]))
+        return cls(codes.reshape(-1, *seen.shape[-2:]), result)
+
 
 def search(
-    rule: Rule,
     operands: Multiplicands,
     observed: Observed,
     progress: Progress | None = None,
@@ -136,7 +120,6 @@ def search(
     begin: Begin | None = None,
     finish: Finish | None = None,
     allowed: Callable[[Order], bool] | None = None,
-    machine: Machine = CPU,
 ) -> Order | None:
     """The first of the candidates that gives the observed codes.
 
@@ -144,10 +127,11 @@ def search(
     `begin(rows, columns)` what the first part is added to; `allowed` says which orders are tried, where more is known
     of the kernel.
     """
+    rule = operands.rule
     is_exact = isinstance(rule, Popcount) or (isinstance(rule, IntegerSum) and not rule.clamps)  # any order is the same
     tried = [Order()] if is_exact or not observed.codes.size else list(candidates(operands.depth, rule))
     tried = tried if allowed is None else [order for order in tried if allowed(order)]
-    whole = Sample(rule, operands, observed, begin, finish, machine)
+    whole = Sample(operands, observed, begin, finish)
     hard: Sample | None = None
     rows: list[int] = []
     columns: list[int] = []
@@ -231,18 +215,9 @@ def _cutlass(parts: list[tuple[int, int]], rule: Rule, step: int | None = None) 
 class Sample:
     """All outputs of a product, or some; of some the sums of chains are kept, since orders share them."""
 
-    def __init__(
-        self,
-        rule: Rule,
-        operands: Multiplicands,
-        observed: Observed,
-        begin: Begin | None,
-        finish: Finish | None,
-        machine: Machine,
-    ) -> None:
+    def __init__(self, operands: Multiplicands, observed: Observed, begin: Begin | None, finish: Finish | None) -> None:
         """Take all outputs."""
-        self.rule, self.operands, self.observed = rule, operands, observed
-        self.begin, self.finish, self.machine = begin, finish, machine
+        self.operands, self.observed, self.begin, self.finish = operands, observed, begin, finish
         self.rows: Some = slice(None)
         self.columns: Some = slice(None)
         self.sums: dict[Chain, Codes] | None = None
@@ -251,44 +226,40 @@ class Sample:
     def only(self, rows: list[int], columns: list[int]) -> Sample:
         """The outputs of these rows and columns."""
         observed = Observed(self.observed.codes[:, rows][:, :, columns], self.observed.format)
-        operands = self.operands.only(rows, columns)
-        some = Sample(self.rule, operands, observed, self.begin, self.finish, self.machine)
+        some = Sample(self.operands.only(rows, columns), observed, self.begin, self.finish)
         some.rows, some.columns, some.sums = rows, columns, {}
         return some
 
     def wrong(self, order: Order) -> NDArray[np.bool_]:
         """Return a mask of the outputs that an order does not give."""
-        parts = self._chains(order)
+        parts, accumulator = self.operands.chains(order), self.operands.sums
         sums = self._sums_of([spans for part in parts for spans in part])
         start = None if self.begin is None else self.begin(self.rows, self.columns)
-        added = (add_up(self.rule, [sums[spans] for spans in part]) for part in parts)
-        total = add_parts(self.rule, order, added, start)
+        added = (accumulator.add_all(sums[spans] for spans in part) for part in parts)
+        total = accumulator.add_parts(order, added, start)
         if self.finish is not None:
             total = self.finish(total, self.rows, self.columns)
         codes, result = self.observed
-        return np.asarray(convert(self.rule.d, write_sums(self.rule, total), result) != codes)
+        return np.asarray(convert(accumulator.format, accumulator.write(total), result) != codes)
 
     def learn(self, orders: list[Order]) -> None:
         """Keep the sums of the chains of some orders: together they cost much less than one after the other."""
-        self._sums_of([spans for order in orders for part in self._chains(order) for spans in part])
+        self._sums_of([spans for order in orders for part in self.operands.chains(order) for spans in part])
         self.learnt.update(orders)
-
-    def _chains(self, order: Order) -> list[list[Chain]]:
-        return order.chains(self.operands.depth, self.rule.k, FORMATS[self.rule.a].bits)
 
     def _sums_of(self, chains: list[Chain]) -> dict[Chain, Codes]:
         """The sum of each chain; those of about the same length are computed at once."""
         sums = {} if self.sums is None else self.sums
         for some in self._together({spans for spans in chains if spans not in sums}):
-            codes = sum_chains(self.rule, self.operands, some, self.machine)
-            sums |= {spans: read_sums(self.rule, codes[place]) for place, spans in enumerate(some)}
+            codes = self.operands.sum_chains(some)
+            sums |= {spans: self.operands.sums.read(codes[place]) for place, spans in enumerate(some)}
         return sums
 
     def _together(self, chains: set[Chain]) -> Iterator[list[Chain]]:
         """Chains that are summed at once, the longest first."""
-        k = self.rule.k
+        k = self.operands.rule.k
         each = k * self.operands.a.shape[0] * (self.operands.a.shape[1] + self.operands.b.shape[2])
-        min_filled = MIN_FILLED if may_be_filled_up(self.rule) else 1
+        min_filled = MIN_FILLED if may_be_filled_up(self.operands.rule) else 1
         some: list[Chain] = []
         longest = max_chains = 0
         for length, spans in sorted(((instructions(spans, k), spans) for spans in chains), reverse=True):

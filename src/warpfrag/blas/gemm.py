@@ -17,13 +17,12 @@ from warpfrag.blas.blockwise import blockwise
 from warpfrag.blas.gemm_backend import Machine, check_backend, machine_of, memory_of_gpu
 from warpfrag.blas.gemm_shapes import ProductShape
 from warpfrag.blas.order import Order
-from warpfrag.blas.summation import Multiplicands, multiply, read_sums, write_sums
-from warpfrag.errors import InvalidOperand, check_flag, quote
+from warpfrag.blas.summation import Multiplicands
+from warpfrag.errors import IllegalInstruction, InvalidOperand, check_flag, quote
 from warpfrag.formats.arrays import Array
 from warpfrag.formats.codes import from_codes
 from warpfrag.formats.epilogue import Epilogue, convert, finish, float32_of
 from warpfrag.formats.number_formats import FORMATS, Rounding
-from warpfrag.isa.legality import illegal
 from warpfrag.isa.qualifiers import HasForm
 from warpfrag.tensorcore.array_types import (
     Foreign,
@@ -37,6 +36,7 @@ from warpfrag.tensorcore.array_types import (
     to_caller_kind,
     to_host,
 )
+from warpfrag.tensorcore.backend_protocol import Codes
 from warpfrag.tensorcore.resolved import ResolvedInstruction, resolve_instruction
 from warpfrag.tensorcore.rules import Rule
 
@@ -78,13 +78,8 @@ class PreparedGemm:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of D, with its batch axes; the operands have one."""
+        """The shape of D, with its batch axes; the operands have one."""
         return self.extents.shape
-
-    @property
-    def work(self) -> int:
-        """The multiply-adds."""
-        return math.prod(self.shape) * self.operands.depth
 
 
 class GemmKeywords(TypedDict, total=False):
@@ -148,11 +143,11 @@ def gemm(
     """
     options = GemmOptions(order, epilogue, raw, rounding, backend)
     a, b = Matrix.read(A, "A"), Matrix.read(B, "B")
-    return run_gemm(instruction, arch, a, b, None if C is None else Matrix.read(C, "C"), options)
+    return run_gemm(resolve_instruction(instruction, arch), a, b, None if C is None else Matrix.read(C, "C"), options)
 
 
 def run_gemm(
-    instruction: str | HasForm, arch: str, a: Matrix, b: Matrix, c: Matrix | None, options: GemmOptions
+    resolved: ResolvedInstruction, a: Matrix, b: Matrix, c: Matrix | None, options: GemmOptions
 ) -> Array | Foreign:
     """Compute a gemm whose arguments have been read."""
     kind = common_kind((a, b, c))
@@ -161,69 +156,45 @@ def run_gemm(
             f"A is a {kind}, and backend is 'cpu': backend='cuda' computes there, or move the arrays to the host"
         )
     with memory_of_gpu(), device_of(kind):
-        resolved = resolve_instruction(instruction, arch)
-        gemm = prepare_gemm(resolved, a, b, raw=options.raw, rounding=options.rounding)
+        gemm = prepare_gemm(resolved, a, b, raw=options.raw, rounding=options.rounding, backend=options.backend)
+        if c is not None:
+            gemm.extents.check_c(c.shape)
         if options.epilogue is not None:
-            _check_epilogue(options.epilogue, gemm, options.order)
-        machine = machine_of(options.backend, resolved, work=gemm.work, on_gpu=kind.on_gpu)
-        if options.epilogue is not None:
-            addend = None if c is None else _c_of(gemm, float32_of(to_host(c.array, kind), "C"))
-            result = _finished(gemm, addend, options.order, options.epilogue, machine, raw=options.raw)
+            addend = None if c is None else gemm.extents.flat(float32_of(to_host(c.array, kind), "C"))
+            codes, result = _finished(gemm, addend, options.order, options.epilogue), options.epilogue.result
         else:
             start = None
             if c is not None:
-                in_format = FORMATS[resolved.rule.c]
-                start = _c_of(gemm, c.codes(in_format, raw=options.raw, rounding=options.rounding))
-            codes = multiply(resolved.rule, gemm.operands, start, options.order, machine).reshape(gemm.shape)
-            result = codes if options.raw else from_codes(FORMATS[resolved.rule.d], codes)
-        returned: Array | Foreign = to_caller_kind(result, kind)
+                start = gemm.extents.flat(c.codes(FORMATS[gemm.rule.c], raw=options.raw, rounding=options.rounding))
+            codes, result = gemm.operands.multiply(start, options.order), gemm.rule.d
+        codes = codes.reshape(gemm.shape)
+        returned: Array | Foreign = to_caller_kind(codes if options.raw else from_codes(FORMATS[result], codes), kind)
         return returned
 
 
-def _check_epilogue(epilogue: Epilogue, gemm: PreparedGemm, order: Order) -> None:
-    """Reject an epilogue that does not fit the gemm."""
+def _finished(gemm: PreparedGemm, c: NDArray[Any] | None, order: Order, epilogue: Epilogue) -> Codes:
+    """Return the codes of a kernel that has an epilogue, which runs on the host; reject one that does not fit."""
     if gemm.rule.d != "f32":
         raise InvalidOperand(f"{gemm.resolved.name}: an epilogue takes sums in f32, and D is {gemm.rule.d}")
     if order.in_place and epilogue.alpha != 1:
         raise InvalidOperand(
             f"order: parts that are added in place are measured with alpha 1, not with {epilogue.alpha}"
         )
-    if epilogue.bias is not None:
-        gemm.extents.check_bias(len(float32_of(epilogue.bias, "bias")))
-
-
-def _finished(
-    gemm: PreparedGemm, c: NDArray[Any] | None, order: Order, epilogue: Epilogue, machine: Machine, *, raw: bool
-) -> Array:
-    """The result of a kernel that has an epilogue, which runs on the host."""
-    start = None
-    if order.in_place:
-        start, c, epilogue = _addend(gemm, c, epilogue), None, replace(epilogue, bias=None)
-    codes = multiply(gemm.rule, gemm.operands, start, order, machine)
-    sums = read_sums(gemm.rule, codes if isinstance(codes, np.ndarray) else codes.get())
-    codes = convert("f32", write_sums(gemm.rule, finish(epilogue, sums, c)), epilogue.result).reshape(gemm.shape)
-    return codes if raw else from_codes(FORMATS[epilogue.result], codes)
-
-
-def _addend(gemm: PreparedGemm, c: NDArray[Any] | None, epilogue: Epilogue) -> NDArray[Any] | None:
-    """The start of parts that are added in place, beta * C + bias, as f32 codes."""
     bias = None if epilogue.bias is None else float32_of(epilogue.bias, "bias")
-    start = bias if c is None or epilogue.beta == 0 else finish(replace(epilogue, bias=None), np.zeros_like(c), c)
-    if start is None:
-        return None
-    if start is not bias and bias is not None:
-        start = start + bias
-    shape = (math.prod(gemm.extents.batch), *gemm.shape[-2:])
-    codes: NDArray[Any] = np.asarray(
-        write_sums(gemm.rule, np.ascontiguousarray(np.broadcast_to(start, shape))), like=gemm.operands.a
-    )
-    return codes
-
-
-def _c_of(gemm: PreparedGemm, c: NDArray[Any]) -> NDArray[Any]:
-    """C with the batch axis of the gemm."""
-    gemm.extents.check_c(c.shape)
-    return _flat(c, gemm.extents.batch)
+    if bias is not None:
+        gemm.extents.check_bias(len(bias))
+    start, sums = None, gemm.operands.sums
+    if order.in_place:  # the first part is added to beta * C + bias
+        scaled = None if c is None or epilogue.beta == 0 else finish(replace(epilogue, bias=None), np.zeros_like(c), c)
+        first = scaled if bias is None else bias if scaled is None else scaled + bias
+        if first is not None:
+            shape = (math.prod(gemm.extents.batch), *gemm.shape[-2:])
+            codes = sums.write(np.ascontiguousarray(np.broadcast_to(first, shape)))
+            start = np.asarray(codes, like=gemm.operands.a)
+        c, epilogue = None, replace(epilogue, bias=None)
+    codes = gemm.operands.multiply(start, order)
+    finished = finish(epilogue, sums.read(codes if isinstance(codes, np.ndarray) else codes.get()), c)
+    return convert("f32", sums.write(finished), epilogue.result)
 
 
 def read_gemm(
@@ -241,52 +212,32 @@ def read_gemm(
 
 
 def prepare_gemm(
-    resolved: ResolvedInstruction, a: Matrix, b: Matrix, *, raw: bool = False, rounding: Rounding = None
+    resolved: ResolvedInstruction,
+    a: Matrix,
+    b: Matrix,
+    *,
+    raw: bool = False,
+    rounding: Rounding = None,
+    backend: str | Machine = "cpu",
 ) -> PreparedGemm:
     """Convert A and B to codes; reject extents that do not fit and instructions that cannot be chained along k."""
-    form, operands = resolved.form, resolved.operands
-    if form.c != form.d:
-        raise illegal(form, f"it cannot be chained along k: D is {form.d} but C is {form.c}")
-    codes_a = a.codes(operands["a"].format, raw=raw, rounding=rounding)
-    codes_b = b.codes(operands["b"].format, raw=raw, rounding=rounding)
-    extents = ProductShape.of(codes_a.shape, codes_b.shape)
-    scales = _scales(resolved, (a.scales, b.scales), extents, raw=raw, rounding=rounding)
-    flat_a, flat_b = _flat(codes_a, extents.batch), _flat(codes_b, extents.batch)
-    return PreparedGemm(resolved, Multiplicands(flat_a, flat_b, operands.a.pattern, *scales), extents)
-
-
-def _flat(codes: NDArray[Any], batch: tuple[int, ...]) -> NDArray[Any]:
-    """Codes with one batch axis."""
-    if codes.shape[:-2] != batch:  # a broadcast array is read-only, and kernels copy it
-        codes = np.broadcast_to(codes, (*batch, *codes.shape[-2:]))
-    return codes.reshape(math.prod(batch), *codes.shape[-2:])
-
-
-def _scales(
-    resolved: ResolvedInstruction,
-    scales: tuple[Matrix | None, Matrix | None],
-    extents: ProductShape,
-    *,
-    raw: bool,
-    rounding: Rounding,
-) -> list[NDArray[Any]]:
-    """Scale codes for every instruction along k; blocks that only padding reaches get the scale 1."""
-    form, operands = resolved.form, resolved.operands
-    for role, scale in zip(("scale_a", "scale_b"), scales, strict=True):
-        if (scale is not None) != bool(form.block_scale):
+    rule, operands = resolved.rule, resolved.operands
+    if rule.c != rule.d:
+        raise IllegalInstruction(resolved.name, f"it cannot be chained along k: D is {rule.d} but C is {rule.c}")
+    extents = ProductShape.of(a.shape, b.shape)
+    for role, matrix in (("scale_a", a), ("scale_b", b)):
+        if (matrix.scales is not None) != bool(rule.scales):
             raise InvalidOperand(
-                f"{resolved.name} {'needs' if scale is None else 'takes no'} {role}: pass Scaled(matrix, scales)"
+                f"{resolved.name} {'takes no' if matrix.scales else 'needs'} {role}: pass Scaled(matrix, scales)"
             )
-    if not form.block_scale:
-        return []
-    unity = operands["scale_a"].format.encode(1.0)
-    counts = extents.scale_counts(form)
-    padded = []
-    for scale, along in zip(scales, (-1, -2), strict=True):
-        if scale is not None:
-            codes = scale.codes(operands[scale.name].format, raw=raw, rounding=rounding)
-            extents.check_scales(counts, scale.name, codes.shape)
-            padding = [(0, 0)] * codes.ndim
-            padding[along] = (0, counts.allowed - codes.shape[along])
-            padded.append(_flat(np.pad(codes, padding, constant_values=unity), extents.batch))
-    return padded
+    codes = [
+        extents.flat(matrix.codes(operand.format, raw=raw, rounding=rounding))
+        for matrix, operand in ((a, operands.a), (b, operands.b))
+    ]
+    scales = [
+        extents.padded_scales(matrix.scales.codes(operand.format, raw=raw, rounding=rounding), rule, operand)
+        for matrix, operand in ((a, operands.scale_a), (b, operands.scale_b))
+        if matrix.scales is not None
+    ]
+    machine = machine_of(backend, resolved, work=math.prod(extents.shape) * extents.depth, on_gpu=a.kind.on_gpu)
+    return PreparedGemm(resolved, Multiplicands(rule, *codes, operands.a.pattern, *scales, machine=machine), extents)

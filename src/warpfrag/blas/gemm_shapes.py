@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -12,18 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.arrays import Array, Bytes, as_array, as_doubles
 from warpfrag.isa.patterns import Pattern, pattern
-from warpfrag.isa.qualifiers import Form
 from warpfrag.tables import read_table
+from warpfrag.tensorcore.operand import Scale
+from warpfrag.tensorcore.rules import Rule
 from warpfrag.tensorcore.sparsity import compress as compress_codes
 
 Shape = tuple[int, ...]
-
-
-class ScaleCounts(NamedTuple):
-    """The scale factors that K needs, and those of whole instructions, with padding."""
-
-    needed: int
-    allowed: int
 
 
 class ProductShape(NamedTuple):
@@ -60,20 +55,33 @@ class ProductShape(NamedTuple):
         if count != self.columns:
             raise InvalidOperand(f"bias: expected {self.columns} numbers, one for each column, got {count}")
 
-    def scale_counts(self, form: Form) -> ScaleCounts:
-        """Return the number of scale factors in a row of A."""
-        each = int(form.scale_vec.removesuffix("X"))
-        return ScaleCounts(-(-self.depth // (form.shape.k // each)), max(1, -(-self.depth // form.shape.k)) * each)
+    def scale_count(self, rule: Rule) -> int:
+        """Return the number of scale factors in a row of A, for whole instructions."""
+        return max(1, -(-self.depth // rule.k)) * rule.scales
 
-    def check_scales(self, counts: ScaleCounts, role: str, shape: Shape) -> None:
-        """Refuse scale factors that are too few, too many, or of another batch."""
-        needed, allowed = counts
+    def check_scales(self, rule: Rule, role: str, shape: Shape) -> None:
+        """Reject scale factors that are too few, too many, or of another batch."""
+        needed, allowed = -(-self.depth // (rule.k // rule.scales)), self.scale_count(rule)
         along, expected = (-1, (self.rows, needed)) if role == "scale_a" else (-2, (needed, self.columns))
         across = -3 - along
         if shape[across] != expected[across] or not needed <= shape[along] <= allowed:
             raise InvalidOperand(f"{role}: expected shape {expected}, got {shape}")
         if not self._serves(shape):
             raise InvalidOperand(f"{role}: its batch axes {shape[:-2]} do not broadcast to {self.batch}")
+
+    def padded_scales(self, codes: NDArray[Any], rule: Rule, operand: Scale) -> NDArray[Any]:
+        """Return scale codes for every instruction along k; blocks that only padding reaches get the scale 1."""
+        self.check_scales(rule, operand.role, codes.shape)
+        along = -1 if operand.role == "scale_a" else -2
+        padding = [(0, 0)] * codes.ndim
+        padding[along] = (0, self.scale_count(rule) - codes.shape[along])
+        return self.flat(np.pad(codes, padding, constant_values=operand.format.encode(1.0)))
+
+    def flat(self, codes: NDArray[Any]) -> NDArray[Any]:
+        """Return an operand with one batch axis."""
+        if codes.shape[:-2] != self.batch:  # a broadcast array is read-only, and kernels copy it
+            codes = np.broadcast_to(codes, (*self.batch, *codes.shape[-2:]))
+        return codes.reshape(math.prod(self.batch), *codes.shape[-2:])
 
     def _serves(self, shape: Shape) -> bool:
         """Return True if an operand's batch axes broadcast to those of D."""

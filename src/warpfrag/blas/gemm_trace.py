@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
 from warpfrag.blas.gemm import ASCENDING, PreparedGemm
 from warpfrag.blas.order import Chain, KSpan, Order
-from warpfrag.blas.summation import Multiplicands, Sums, add, add_up, read_sums, sum_chain, write_sums
+from warpfrag.blas.summation import Multiplicands, Sums
 from warpfrag.errors import InvalidOperand, check_index
-from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.epilogue import Epilogue, convert, finish
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.tensorcore.backend_protocol import Codes
-from warpfrag.tensorcore.rules import Rule
 
 
 @dataclass(frozen=True)
@@ -66,78 +65,79 @@ def trace_output(
     check_index("col", col, taken.shape[1])
     bias = None if epilogue is None else epilogue.bias
     start = np.full((1, 1, 1), np.asarray(bias)[col], np.float32) if order.in_place and bias is not None else None
-    steps = list(_sums(taken.rule, taken.operands.only([row], [col]), order, start))
+    traced = _OutputTrace(taken.operands.only([row], [col]))
+    steps = list(traced.steps(order, start))
     if epilogue is None:
         return steps
     last = steps[-1]
     if bias is not None and start is None:
         epilogue = replace(epilogue, bias=np.asarray(bias)[[col]])
-        sums = finish(epilogue, read_sums(taken.rule, _as_codes(taken.rule, last.code)), None)
-        last = replace(last, what="bias", code=_code(taken.rule, sums))
+        sums = finish(epilogue, traced.sums.read(traced.as_codes(last.code)), None)
+        last = replace(last, what="bias", code=traced.code(sums))
         steps.append(last)
-    code = int(convert("f32", _as_codes(taken.rule, last.code), epilogue.result).reshape(()))
+    code = int(convert("f32", traced.as_codes(last.code), epilogue.result).reshape(()))
     return [*steps, replace(last, what="round", format=epilogue.result, code=code)]
 
 
-def _sums(rule: Rule, operands: Multiplicands, order: Order, start: Sums | None) -> Iterator[ProductStep]:
-    """The steps of all parts of one output; parts that are added in place are added to `start`."""
-    parts = order.chains(operands.depth, rule.k, FORMATS[rule.a].bits)
-    if order.segment_k:
-        yield from _tree(rule, operands, parts, 0, len(parts))
-        return
-    total = start
-    if total is not None:
-        yield ProductStep("bias", 0, 0, 0, rule.d, _code(rule, total))
-    for number, part in enumerate(parts, start=1):
-        total = add(rule, total, (yield from _part(rule, operands, number, part)))
-        if len(parts) > 1 or start is not None:
-            yield _added(rule, number, _span(part), total)
+class _OutputTrace:
+    """The operands of one output, and the steps that add them."""
 
+    def __init__(self, operands: Multiplicands) -> None:
+        self.operands, self.rule, self.sums = operands, operands.rule, operands.sums
 
-def _tree(
-    rule: Rule, operands: Multiplicands, parts: list[list[Chain]], first: int, last: int
-) -> Generator[ProductStep, None, Sums]:
-    """The steps of some parts that are added as a tree, and their sum."""
-    if last - first == 1:
-        return (yield from _part(rule, operands, last, parts[first]))
-    middle = (first + last) // 2
-    left = yield from _tree(rule, operands, parts, first, middle)
-    right = yield from _tree(rule, operands, parts, middle, last)
-    total = add(rule, left, right)
-    yield _added(rule, middle + 1, KSpan(_span(parts[middle]).first, _span(parts[last - 1]).last), total)
-    return total
+    def steps(self, order: Order, start: Sums | None) -> Iterator[ProductStep]:
+        """Yield the steps of all parts; parts that are added in place are added to `start`."""
+        parts = self.operands.chains(order)
+        if order.segment_k:
+            yield from self._tree(parts, 0, len(parts))
+            return
+        total = start
+        if total is not None:
+            yield ProductStep("bias", 0, 0, 0, self.rule.d, self.code(total))
+        for number, part in enumerate(parts, start=1):
+            total = self.sums.add(total, (yield from self._part(number, part)))
+            if len(parts) > 1 or start is not None:
+                yield self._added(number, _span(part), total)
 
+    def _tree(self, parts: list[list[Chain]], first: int, last: int) -> Generator[ProductStep, None, Sums]:
+        """Yield the steps of some parts that are added as a tree, and return their sum."""
+        if last - first == 1:
+            return (yield from self._part(last, parts[first]))
+        middle = (first + last) // 2
+        left = yield from self._tree(parts, first, middle)
+        right = yield from self._tree(parts, middle, last)
+        total = self.sums.add(left, right)
+        yield self._added(middle + 1, KSpan(_span(parts[middle]).first, _span(parts[last - 1]).last), total)
+        return total
 
-def _part(rule: Rule, operands: Multiplicands, number: int, part: list[Chain]) -> Generator[ProductStep, None, Sums]:
-    """The steps of the chains of a part, and its sum."""
-    sums: list[Sums] = []
-    for chain in part:
-        c: Codes | None = None
-        for span in chain:
-            for first in range(span.first, max(span.last, span.first + 1), rule.k):
-                short = KSpan(first, min(first + rule.k, span.last))
-                c = sum_chain(rule, operands, (short,), c)
-                yield ProductStep("multiply", number, *short, rule.d, int(c.reshape(())))
-        if c is not None:
-            sums.append(read_sums(rule, c))
-        if len(part) > 1:
-            yield _added(rule, number, KSpan(chain[0].first, chain[-1].last), add_up(rule, sums))
-    return add_up(rule, sums)
+    def _part(self, number: int, part: list[Chain]) -> Generator[ProductStep, None, Sums]:
+        """Yield the steps of the chains of a part, and return its sum."""
+        total: Sums | None = None
+        for chain in part:
+            c: Codes | None = None
+            for span in chain:
+                for first in range(span.first, max(span.last, span.first + 1), self.rule.k):
+                    short = KSpan(first, min(first + self.rule.k, span.last))
+                    c = self.operands.sum_chain((short,), c)
+                    yield ProductStep("multiply", number, *short, self.rule.d, int(c.reshape(())))
+            if c is not None:
+                total = self.sums.add(total, self.sums.read(c))
+            if len(part) > 1:
+                yield self._added(number, KSpan(chain[0].first, chain[-1].last), cast("Sums", total))
+        return cast("Sums", total)
+
+    def _added(self, part: int, span: KSpan, sums: Sums) -> ProductStep:
+        return ProductStep("add", part, *span, self.rule.d, self.code(sums))
+
+    def code(self, sums: Sums) -> int:
+        """Return the code of one sum."""
+        return int(self.sums.write(sums).reshape(()))
+
+    def as_codes(self, code: int) -> Codes:
+        """Return one accumulator as an array of codes."""
+        return np.full((1, 1, 1), code, self.sums.codes)
 
 
 def _span(part: list[Chain]) -> KSpan:
     """Return the k that a part adds."""
     return KSpan(part[0][0].first, part[-1][-1].last)
-
-
-def _added(rule: Rule, part: int, span: KSpan, sums: Sums) -> ProductStep:
-    return ProductStep("add", part, *span, rule.d, _code(rule, sums))
-
-
-def _code(rule: Rule, sums: Sums) -> int:
-    return int(write_sums(rule, sums).reshape(()))
-
-
-def _as_codes(rule: Rule, code: int) -> Codes:
-    """One accumulator as an array of codes."""
-    return np.full((1, 1, 1), code, code_dtype(FORMATS[rule.d]))

@@ -19,18 +19,16 @@ from warpfrag.blas.error_figures import Figures, exact_result, magnitude
 from warpfrag.blas.error_report import ErrorReport, Errors, Growth
 from warpfrag.blas.find_order import Progress
 from warpfrag.blas.gemm import PreparedGemm, prepare_gemm
-from warpfrag.blas.gemm_backend import Machine, check_backend, machine_of, memory_of_gpu
+from warpfrag.blas.gemm_backend import Machine, check_backend, memory_of_gpu
 from warpfrag.blas.order import Order
-from warpfrag.blas.summation import Multiplicands, multiply
 from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.formats.arrays import as_array, as_doubles
 from warpfrag.formats.codes import codes_of, from_codes, values_of
 from warpfrag.formats.number_formats import FORMATS, Rounding
-from warpfrag.isa.legality import form_of
 from warpfrag.isa.qualifiers import HasForm
 from warpfrag.tensorcore.array_types import Matrix, Scaled
 from warpfrag.tensorcore.reference import TraceStep, trace
-from warpfrag.tensorcore.resolved import resolve_form
+from warpfrag.tensorcore.resolved import resolve_instruction
 from warpfrag.tensorcore.rules import Popcount
 from warpfrag.tensorcore.sparsity import compress, logical_columns
 
@@ -66,8 +64,10 @@ def error_report(
     archs = [arch] if isinstance(arch, str) else _listed("arch", arch)
     orders = [order] if isinstance(order, Order) else _listed("order", order)
     matrices = Matrix.read(A, "A"), Matrix.read(B, "B")
-    form = form_of(instruction)
-    taken = {str(name): prepare_gemm(resolve_form(form, name), *matrices, rounding=rounding) for name in archs}
+    taken = {
+        str(name): prepare_gemm(resolve_instruction(instruction, name), *matrices, rounding=rounding, backend=backend)
+        for name in archs
+    }
     first = next(iter(taken.values()))
     if len(first.shape) != 2 or 0 in first.shape:
         raise InvalidOperand(
@@ -77,10 +77,7 @@ def error_report(
         raise InvalidOperand(f"{first.resolved.name} counts bits: it has no errors")
     a, b = (_values(first, "a"), _values(first, "b")) if against is None else _unquantised(against, first)
     added = None if C is None else _added(C, first)
-    tasks = [
-        MeasuredTask(gemm, name, which, machine_of(backend, gemm.resolved, work=gemm.work, on_gpu=False))
-        for (name, gemm), which in product(taken.items(), orders)
-    ]
+    tasks = [MeasuredTask(gemm, name, which) for (name, gemm), which in product(taken.items(), orders)]
     for task in tasks:
         task.check()
     (height, depth), width = a.shape, b.shape[1]
@@ -117,32 +114,20 @@ class MeasuredTask:
     taken: PreparedGemm
     arch: str
     order: Order
-    machine: Machine
 
     def check(self) -> None:
         """Refuse an order that this product cannot have, before anything is computed."""
         if not isinstance(self.order, Order):
             raise InvalidOperand(f"order: expected a wf.Order, got {quote(self.order)}")
-        rule = self.taken.rule
-        self.order.chains(self.taken.operands.depth, rule.k, FORMATS[rule.a].bits)
+        self.taken.operands.chains(self.order)
 
     def run(self, rows: slice, columns: slice, depth: int, c: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """Some rows and columns of the product of the first `depth` of k, by warpfrag."""
         rule = self.taken.rule
         start = None if c is None else codes_of(FORMATS[rule.c], c, raw=False, rounding=None, what="C")[None]
         with memory_of_gpu():
-            codes = multiply(rule, self._part(rows, columns, depth), start, self.order, self.machine)[0]
+            codes = self.taken.operands.only(rows, columns, depth).multiply(start, self.order)[0]
         return from_codes(FORMATS[rule.d], codes).astype(np.float64)
-
-    def _part(self, rows: slice, columns: slice, depth: int) -> Multiplicands:
-        """The operands of some rows and columns, as far as the first `depth` of k; instructions have whole scales."""
-        operands, form = self.taken.operands, self.taken.resolved.form
-        a, b = operands.a[:, rows, :depth], operands.b[:, :depth, columns]
-        if operands.scale_a is None or operands.scale_b is None:
-            return Multiplicands(a, b, operands.pattern)
-        count = -(-depth // form.shape.k) * (form.shape.k // _block(self.taken))
-        scale_a, scale_b = operands.scale_a[:, rows, :count], operands.scale_b[:, :count, columns]
-        return Multiplicands(a, b, operands.pattern, scale_a, scale_b)
 
     def growth(
         self, a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None
@@ -206,14 +191,6 @@ def _errors(
     )
 
 
-def _block(taken: PreparedGemm) -> int:
-    """Return the number of k that share a scale factor."""
-    scales = taken.operands.scale_a
-    steps = max(1, -(-taken.operands.depth // taken.resolved.form.shape.k))
-    each = 1 if scales is None else scales.shape[-1] // steps
-    return taken.resolved.form.shape.k // each
-
-
 def _unquantised(against: object, taken: PreparedGemm) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The matrices to compare with: of the extents of A and B."""
     if not isinstance(against, tuple | list) or len(against) != 2:
@@ -238,9 +215,9 @@ def _values(taken: PreparedGemm, role: str) -> NDArray[np.float64]:
     values = values_of(FORMATS[getattr(taken.rule, role)], getattr(taken.operands, role)[0])
     scales = getattr(taken.operands, f"scale_{role}")
     if scales is not None:
-        factors = values_of(FORMATS[taken.resolved.form.scale_type], scales[0])
-        axis = 1 if role == "a" else 0
-        values = values * np.repeat(factors, _block(taken), axis=axis).take(range(taken.operands.depth), axis=axis)
+        factors = values_of(FORMATS[taken.rule.scale_format], scales[0])
+        axis, block = 1 if role == "a" else 0, taken.rule.k // taken.rule.scales
+        values = values * np.repeat(factors, block, axis=axis).take(range(taken.operands.depth), axis=axis)
     return _finite(values, role.upper())
 
 

@@ -297,7 +297,7 @@ class KernelSearch:
         if isinstance(self.rule, IntegerSum | Popcount) or self.c.any() or self.instruction.form.block_scale:
             return []
         taken = read_gemm(self.a, self.b, instruction=self.instruction, arch=self.arch, raw=True)
-        order = search(self.rule, taken.operands, Observed(self.seen[None], self.result), None)
+        order = search(taken.operands, Observed(self.seen[None], self.result), None)
         return [] if order is None else [Misreading("order", "d", f"k in another order: {order}")]
 
     def _bound(self) -> RoundingBound:

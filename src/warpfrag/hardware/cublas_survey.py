@@ -14,7 +14,6 @@ from pathlib import Path
 
 from warpfrag.blas.cublas.choices import MAX_M, Choice, ChoiceRun, Choices, LayerKind
 from warpfrag.blas.cublas.cublaslt import Question, library
-from warpfrag.blas.cublas.kernel_orders import NVJET, choice_of
 from warpfrag.blas.cublas.predict_order import product_kind
 from warpfrag.blas.find_order import Progress
 from warpfrag.errors import FileError, InvalidOperand, NotModelled, quote
@@ -115,10 +114,8 @@ def survey(plan: SurveyPlan, path: str | PathLike[str], *, report: Progress | No
         def choose(m: int, kind: LayerKind = kind, n: int = n, k: int = k, memo: dict[int, Choice] = memo) -> Choice:
             if m not in memo:
                 question = Question(kind.call, kind.type, kind.layout, m, n, k)
-                configuration = asked.configuration(question)
-                is_nvjet = configuration is not None and configuration.algorithm == NVJET
                 try:
-                    memo[m] = choice_of(configuration, () if is_nvjet else asked.kernels(question), (m, n, k))
+                    memo[m] = asked.choice(question)
                 except NotModelled:
                     memo[m] = Choice(0, 0, 0, 0, 0, 0, "none")
             return memo[m]

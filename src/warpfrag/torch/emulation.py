@@ -14,13 +14,18 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from warpfrag.blas.cublas.choices import choices_of, instruction_for
-from warpfrag.blas.cublas.predict_order import PredictedOrder, find_product_order, product_kind
+from warpfrag.blas.cublas.choices import choices_of
+from warpfrag.blas.cublas.predict_order import (
+    PredictedOrder,
+    find_product_order,
+    library_instruction,
+    product_kind,
+)
 from warpfrag.blas.gemm import gemm
 from warpfrag.blas.gemm_backend import check_backend
 from warpfrag.blas.order import Order
 from warpfrag.errors import InvalidOperand, NoGpu, NotEmulated, NotModelled, check_flag, quote
-from warpfrag.formats.codes import as_read, from_codes, natural_dtype, to_codes
+from warpfrag.formats.codes import as_read, from_codes, to_codes
 from warpfrag.formats.epilogue import Epilogue, finish
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.instruction_names import spell
@@ -132,7 +137,7 @@ class Emulation(TorchDispatchMode):
     number of the format.
 
     Instead of an instruction, `library="cublas"` takes for every product the instruction and the order of additions
-    that PyTorch's library chooses for its shape on `gpu`, as `wf.predict` knows them; `Record.prediction` says how.
+    that PyTorch's library chooses for its shape on the GPU that `arch` names, as `wf.predict` knows them; `Record.prediction` says how.
 
     An emulation applies to every thread of the process except those that enter their own. If several threads have one,
     a product in a thread without one is rejected. Functions of torch.compile run uncompiled. Other operations that sum
@@ -163,7 +168,7 @@ class Emulation(TorchDispatchMode):
             if not isinstance(library, str) or library != "cublas":
                 raise InvalidOperand(f"library: expected 'cublas', got {quote(library)}")
             choices_of(arch)  # rejects a GPU without a table
-            instruction = instruction_for(natural_dtype(FORMATS["bf16"]), natural_dtype(FORMATS["bf16"]), arch)
+            instruction = library_instruction("bf16", arch)
         form = form_of(instruction)
         for name in (arch, *([compare] if compare is not None else [])):
             arithmetic_arch(form, name)
@@ -325,14 +330,12 @@ class Emulation(TorchDispatchMode):
         layout = "".join("n" if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else "t" for tensor in (a, b))
         has_bias = operation.C is not None and operation.C.ndim == 1
         is_batch = b.ndim == 3
-        kind = product_kind(name, "nn" if layout == "tt" else layout, bias=has_bias and not is_batch)
-        if is_batch:
-            kind = kind._replace(call="bmm", batch=max(1, a.shape[0]))
+        batch = max(1, a.shape[0]) if is_batch else None
+        kind = product_kind(name, "nn" if layout == "tt" else layout, bias=has_bias and not is_batch, batch=batch)
         rows = a.shape[-2] if is_batch else a[..., 0].numel()  # a linear layer takes all its rows as one matrix
         shape = (int(rows), int(b.shape[-1]), int(a.shape[-1]))
         known = find_product_order(kind, shape, query_cublas=False, choices=self.arch)
-        dtype = natural_dtype(FORMATS[name])
-        return ProductChoice(instruction_for(dtype, dtype, self.arch), known.order, known.omitted_k, known)
+        return ProductChoice(library_instruction(name, self.arch), known.order, known.omitted_k, known)
 
     def _product(
         self, A: torch.Tensor, B: torch.Tensor, operation: TorchProduct, arch: str, choice: ProductChoice

@@ -16,8 +16,9 @@ import numpy as np
 
 from warpfrag import html
 from warpfrag.blas.cublas.choices import Choices
-from warpfrag.blas.cublas.predict_order import GPU, OrderRun, order_runs, product_kind
+from warpfrag.blas.cublas.predict_order import DTYPES, GPU, OrderRun, order_runs, product_kind
 from warpfrag.errors import InvalidOperand, quote
+from warpfrag.formats.number_formats import format_name
 from warpfrag.layout.providers import figure_svg
 
 Layers = int | Sequence[tuple[int, int]] | Mapping[str, tuple[int, int]]
@@ -143,7 +144,7 @@ def batch_invariance(
     The other keywords are those of `wf.predict_order`; several tables of choices list every layer for each of them,
     side by side.
     """
-    kind = product_kind(dtype, layout, bias=bias, fast_accumulation=fast_accumulation)
+    kind = product_kind(format_name(dtype, DTYPES), layout, bias=bias, fast_accumulation=fast_accumulation)
     span = _span(m)
     layers = _layers(n, k)
     tables = list(choices) if isinstance(choices, tuple | list) else [choices]

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.blas.cublas.choices import Choice, ProductKind
-from warpfrag.blas.cublas.kernel_orders import LINE, NVJET, VECTOR
+from warpfrag.blas.cublas.choices import NVJET, Choice, ProductKind
+from warpfrag.blas.cublas.kernel_orders import BYTES, LINE, VECTOR
 from warpfrag.errors import NotModelled
 
 FILE = "choice_model_h200.npz"
@@ -32,8 +32,6 @@ TILES = (
 )  # fmt: skip
 """Columns and rows of tiles that the trees see counts of."""
 WAVES = ((64, 64), (128, 64), (128, 128), (256, 128))
-SIZES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1}
-"""Bytes of an element of the types that are modelled."""
 
 
 class ChoiceTree(NamedTuple):
@@ -98,7 +96,7 @@ def features(m: int, n: int, k: int, line: int) -> list[float]:
 def is_vectors(kind: ProductKind, m: int, n: int, k: int) -> bool:
     """Return True if nvjet takes a gemm: 8 or 16 bits, and rows of whole 16-byte vectors."""
     pitches = [n, k] + ([m] if kind.layout == "tn" else [])
-    return kind.type != "tf32" and not any(pitch * SIZES[kind.type] % VECTOR for pitch in pitches)
+    return kind.type != "tf32" and not any(pitch * BYTES[kind.type] % VECTOR for pitch in pitches)
 
 
 def choose(kind: ProductKind, m: int, n: int, k: int) -> tuple[Choice, float | None]:
@@ -111,7 +109,7 @@ def choose(kind: ProductKind, m: int, n: int, k: int) -> tuple[Choice, float | N
     if name not in trees():
         raise NotModelled(f"{kind.call} {kind.type} {kind.layout} {m} x {n} x {k}: fp8 is in whole vectors of 16 bytes")
     tree = trees()[name]
-    choice = tree.find(features(m, n, k, LINE // SIZES[kind.type]))
+    choice = tree.find(features(m, n, k, LINE // BYTES[kind.type]))
     if kind.batch > 1:
         return choice._replace(split_k=1), None
     return choice, tree.accuracy if kind.call == call else None

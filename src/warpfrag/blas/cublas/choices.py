@@ -1,4 +1,4 @@
-"""The instructions and kernels that libraries choose for a gemm."""
+"""The kernels that libraries choose for a gemm, tabulated by layer and m."""
 
 from __future__ import annotations
 
@@ -19,34 +19,9 @@ from numpy.typing import NDArray
 
 from warpfrag.errors import FileError, InvalidOperand, NotModelled, quote
 from warpfrag.files import write_atomically
-from warpfrag.formats.codes import natural_dtype
-from warpfrag.formats.number_formats import FORMATS
-from warpfrag.isa.targets import read_target
-from warpfrag.tables import read_table
 
-
-@cache
-def _instructions() -> dict[str, dict[str, str]]:
-    """By architecture, then by the format of the operands."""
-    rows = read_table("libraries")["instruction"]
-    return {row["arch"]: {name: text for name, text in row.items() if name in FORMATS} for row in rows}
-
-
-def instruction_for(a: np.dtype[Any], b: np.dtype[Any], arch: str) -> str:
-    """The instruction that a library's kernels have for operands of these dtypes on an architecture."""
-    base = read_target(arch, "").name.rstrip("af")
-    if base not in _instructions():
-        raise NotModelled(
-            f"which instruction libraries use was measured on {', '.join(_instructions())}, not on {base}: name one"
-        )
-    known = {natural_dtype(FORMATS[name]): name for name in _instructions()[base]}
-    if a != b or a not in known:
-        raise InvalidOperand(
-            f"A is {a} and B is {b}: expected both of one of {', '.join(map(str, known))}, or name an instruction"
-        )
-    return _instructions()[base][known[a]]
-
-
+NVJET = 66
+"""The number of nvjet among cuBLASLt's algorithms."""
 SCHEMA = 1
 FORMAT = "warpfrag choices"
 ARRAYS = {

@@ -18,14 +18,15 @@ import ctypes
 import re
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from warpfrag.errors import NoGpu
+from warpfrag.blas.cublas.choices import NVJET, Choice
+from warpfrag.errors import NoGpu, NotModelled
 
 WORKSPACE, LT_WORKSPACE = 32 << 20, 1 << 20
 """Bytes: what PyTorch gives cuBLAS on Hopper, and cuBLASLt."""
@@ -196,6 +197,13 @@ class Library:
         text = ctypes.create_string_buffer(200)
         _check(self._driver.cuDeviceGetName(text, 200, 0), "cuDeviceGetName")
         return text.value.decode()
+
+    def choice(self, asked: Question) -> Choice:
+        """Return what it chooses, as far as that sets the order of additions; nvjet's kernels need not be named."""
+        configuration = self.configuration(asked)
+        is_nvjet = configuration is not None and configuration.algorithm == NVJET
+        launches = () if is_nvjet else self.kernels(asked)
+        return choice_of(configuration, launches, (asked.m, asked.n, asked.k), asked.batch)
 
     def configuration(self, asked: Question) -> Configuration | None:
         """Return the heuristic's first algorithm, or None if it has none."""
@@ -371,6 +379,53 @@ class Library:
             _check(status, "the name of a kernel")
             self._names[key] = (text.value or b"").decode()
         return self._names[key]
+
+
+def choice_of(
+    configuration: Configuration | None, launches: Sequence[KernelLaunch], shape: tuple[int, int, int], batch: int = 1
+) -> Choice:
+    """Return the part of a configuration and its kernels that sets the order."""
+    main = [launch for launch in launches if "splitKreduce" not in launch.name]
+    if configuration is None and not main:
+        raise NotModelled(f"the library has nothing for a product of {' x '.join(map(str, shape))}")
+    algorithm, tile, split, reduction, _, custom, stages, _, _ = configuration or (0,) * 9
+    if algorithm == NVJET or (main and main[0].name.startswith("nvjet")):
+        return Choice(NVJET, 0, split, reduction, 0, 0, "nvjet")
+    if not main:
+        return Choice(algorithm, tile, split, reduction, custom, stages, "")
+    name = main[0].name
+    if "cutlass_" in name:
+        pair = re.search(r"_\d+x\d+_(\d+)x\d+_[nt]{2}_align", name)
+        tile_k = int(pair[1]) if pair else 32
+        short = "s1688gemm" in name
+        generation = "75" if "cutlass_75" in name else "80"
+        family = f"cutlass_{generation}{'_wmma' if 'wmma' in name else ''}{'_s1688' if short else ''}"
+        return Choice(algorithm, 0, max(1, main[0].grid[2] // batch), reduction, 0, tile_k, family)
+    if "segment_k_on" in name:
+        return _segmented(algorithm, name, main[0], shape, batch)
+    if "sm90_xmma" in name:
+        return Choice(algorithm, 0, 1, 0, 0, 0, "xmma_sm90")
+    if "xmma" in name and "tf32" in name:
+        tile_k = int((re.search(r"tilesize\d+x\d+x(\d+)", name) or (0, "0"))[1])
+        return Choice(algorithm, 0, max(1, main[0].grid[2] // batch), reduction, 0, tile_k, "xmma_sm80")
+    return Choice(algorithm, 0, split, reduction, custom, 0, _plain_family(name))
+
+
+def _plain_family(name: str) -> str:
+    """The name of a kernel without its mangling and most of its parameters."""
+    known = ("gemvNSP", "gemv2N", "gemv2T", "gemvx", "gemmSN_NN", "gemmSN_TN", "dot_kernel", "magma", "ffma")
+    return next((word for word in known if word in name), re.sub(r"\W+", "_", name)[:60])
+
+
+def _segmented(algorithm: int, name: str, launch: KernelLaunch, shape: tuple[int, int, int], batch: int) -> Choice:
+    """Segment-K: as many parts as whole sets of D's tiles fit into the blocks that are launched."""
+    extents = re.search(r"tilesize(\d+)x(\d+)x\d+", name)
+    down, across = (int(extents[1]), int(extents[2])) if extents else (1, 1)  # rows and columns of D
+    tiles = -(-shape[0] // down) * -(-shape[1] // across) * batch
+    blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    if tiles > blocks:  # several waves: only the tiles of the last are cut
+        return Choice(algorithm, 0, 0, 0, 0, 0, "xmma_segment_k_waves")
+    return Choice(algorithm, 0, blocks // tiles, 0, 0, 0, "xmma_segment_k")
 
 
 @cache

@@ -15,17 +15,12 @@ split_k does not divide K, the parts do not reach the end of K. The rest is omit
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from warpfrag.blas.cublas.choices import Choice, ProductKind
-from warpfrag.blas.cublas.cublaslt import Configuration, KernelLaunch
 from warpfrag.blas.order import Order
 from warpfrag.errors import NotModelled
 
-NVJET = 66
-"""The number of nvjet among cuBLASLt's algorithms."""
 LINE, VECTOR = 128, 16
 """Bytes."""
 BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1}
@@ -44,53 +39,6 @@ class KernelOrder(NamedTuple):
     order: Order
     omitted_k: int = 0
     is_proved: bool = True
-
-
-def choice_of(
-    configuration: Configuration | None, launches: Sequence[KernelLaunch], shape: tuple[int, int, int], batch: int = 1
-) -> Choice:
-    """Return the part of a configuration and its kernels that sets the order."""
-    main = [launch for launch in launches if "splitKreduce" not in launch.name]
-    if configuration is None and not main:
-        raise NotModelled(f"the library has nothing for a product of {' x '.join(map(str, shape))}")
-    algorithm, tile, split, reduction, _, custom, stages, _, _ = configuration or (0,) * 9
-    if algorithm == NVJET or (main and main[0].name.startswith("nvjet")):
-        return Choice(NVJET, 0, split, reduction, 0, 0, "nvjet")
-    if not main:
-        return Choice(algorithm, tile, split, reduction, custom, stages, "")
-    name = main[0].name
-    if "cutlass_" in name:
-        pair = re.search(r"_\d+x\d+_(\d+)x\d+_[nt]{2}_align", name)
-        tile_k = int(pair[1]) if pair else 32
-        short = "s1688gemm" in name
-        generation = "75" if "cutlass_75" in name else "80"
-        family = f"cutlass_{generation}{'_wmma' if 'wmma' in name else ''}{'_s1688' if short else ''}"
-        return Choice(algorithm, 0, max(1, main[0].grid[2] // batch), reduction, 0, tile_k, family)
-    if "segment_k_on" in name:
-        return _segmented(algorithm, name, main[0], shape, batch)
-    if "sm90_xmma" in name:
-        return Choice(algorithm, 0, 1, 0, 0, 0, "xmma_sm90")
-    if "xmma" in name and "tf32" in name:
-        tile_k = int((re.search(r"tilesize\d+x\d+x(\d+)", name) or (0, "0"))[1])
-        return Choice(algorithm, 0, max(1, main[0].grid[2] // batch), reduction, 0, tile_k, "xmma_sm80")
-    return Choice(algorithm, 0, split, reduction, custom, 0, _plain_family(name))
-
-
-def _plain_family(name: str) -> str:
-    """The name of a kernel without its mangling and most of its parameters."""
-    known = ("gemvNSP", "gemv2N", "gemv2T", "gemvx", "gemmSN_NN", "gemmSN_TN", "dot_kernel", "magma", "ffma")
-    return next((word for word in known if word in name), re.sub(r"\W+", "_", name)[:60])
-
-
-def _segmented(algorithm: int, name: str, launch: KernelLaunch, shape: tuple[int, int, int], batch: int) -> Choice:
-    """Segment-K: as many parts as whole sets of D's tiles fit into the blocks that are launched."""
-    extents = re.search(r"tilesize(\d+)x(\d+)x\d+", name)
-    down, across = (int(extents[1]), int(extents[2])) if extents else (1, 1)  # rows and columns of D
-    tiles = -(-shape[0] // down) * -(-shape[1] // across) * batch
-    blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
-    if tiles > blocks:  # several waves: only the tiles of the last are cut
-        return Choice(algorithm, 0, 0, 0, 0, 0, "xmma_segment_k_waves")
-    return Choice(algorithm, 0, blocks // tiles, 0, 0, 0, "xmma_segment_k")
 
 
 def _rounded_up(count: int, whole: int) -> int:

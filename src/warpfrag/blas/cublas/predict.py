@@ -15,22 +15,22 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from warpfrag import html
-from warpfrag.blas.cublas.choices import Choices, instruction_for
+from warpfrag.blas.cublas.choices import Choices
 from warpfrag.blas.cublas.predict_order import (
-    DTYPES,
     GPU,
     RESULTS,
     PredictedOrder,
     find_product_order,
+    library_instruction,
+    operand_type,
     product_kind,
 )
 from warpfrag.blas.gemm import GemmOptions, run_gemm
 from warpfrag.errors import InvalidOperand, LossyProduct, quote
 from warpfrag.formats.arrays import Array
-from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.epilogue import Epilogue
-from warpfrag.formats.number_formats import FORMATS
 from warpfrag.tensorcore.array_types import Matrix
+from warpfrag.tensorcore.resolved import resolve_instruction
 
 ARCH = "sm_90"
 
@@ -87,19 +87,15 @@ def predict(
     guess. A `LossyProduct` warning says that the library omits products of K.
     """
     a, b = Matrix.read(A, "A"), Matrix.read(B, "B")
-    instruction = instruction_for(a.dtype, b.dtype, ARCH)
     axes = len(a.shape)
     if axes not in {2, 3} or len(b.shape) != axes:
         raise InvalidOperand(
             f"A and B: expected two matrices, or two batches of them; got shapes {a.shape} and {b.shape}"
         )
-    name = {natural_dtype(FORMATS[name]): name for name in DTYPES}[a.dtype]
-    if axes == 3 and (name in {"e4m3", "s8"} or bias is not None):
-        raise InvalidOperand("a batch is measured for float16, bfloat16 and float32 without a bias")
-    kind = product_kind(name, layout, bias=bias is not None, fast_accumulation=fast_accumulation)
-    if axes == 3:
-        kind = kind._replace(call="bmm", batch=max(1, a.shape[0]))
     wanted = _shape(shape, (a.shape[-2], b.shape[-1], a.shape[-1]))
+    name = operand_type(a.dtype, b.dtype)
+    batch = max(1, a.shape[0]) if axes == 3 else None
+    kind = product_kind(name, layout, bias=bias is not None, fast_accumulation=fast_accumulation, batch=batch)
     known = find_product_order(kind, wanted, query_cublas=query_cublas, choices=choices)
     if known.omitted_k:
         kept = wanted[2] - known.omitted_k
@@ -112,7 +108,8 @@ def predict(
         a, b = a[..., :kept], b[..., :kept, :]
     epilogue = None if name == "s8" else Epilogue(bias=bias, result=RESULTS[name])
     options = GemmOptions(known.order, epilogue, rounding="rne" if name == "tf32" else None)
-    D = run_gemm(instruction, ARCH, a, b, None, options)
+    instruction = library_instruction(name, ARCH)
+    D = run_gemm(resolve_instruction(instruction, ARCH), a, b, None, options)
     facts = {part.name: getattr(known, part.name) for part in fields(known)}
     return Prediction(D=cast("Array", D), instruction=instruction, **facts)
 

@@ -24,10 +24,12 @@ from warpfrag import html
 from warpfrag.blas.cublas import choice_model
 from warpfrag.blas.cublas.choices import Choice, Choices, ProductKind, built_in, choices_of
 from warpfrag.blas.cublas.cublaslt import Question, library
-from warpfrag.blas.cublas.kernel_orders import KernelOrder, choice_of, order_of
+from warpfrag.blas.cublas.kernel_orders import KernelOrder, order_of
 from warpfrag.blas.order import Order, part_length
 from warpfrag.errors import InvalidOperand, NotModelled, check_flag, quote
-from warpfrag.formats.number_formats import format_name
+from warpfrag.formats.codes import natural_dtype
+from warpfrag.formats.number_formats import FORMATS, format_name
+from warpfrag.isa.targets import read_target
 from warpfrag.tables import read_table
 
 RESULTS = {"f16": "f16", "bf16": "bf16", "tf32": "f32", "e4m3": "bf16"}
@@ -176,28 +178,53 @@ def versions() -> str:
     return f"torch {table['torch']} (CUDA {table['cuda']}) on an {table['gpu']}"
 
 
+@cache
+def _instructions() -> dict[str, dict[str, str]]:
+    """Return the instructions of libraries by architecture, then by the format of the operands."""
+    rows = read_table("libraries")["instruction"]
+    return {row["arch"]: {name: text for name, text in row.items() if name in FORMATS} for row in rows}
+
+
+def library_instruction(name: str, arch: str) -> str:
+    """Return the instruction that a library's kernels have for operands of a format on an architecture."""
+    base = read_target(arch, "").name.rstrip("af")
+    if base not in _instructions():
+        raise NotModelled(
+            f"which instruction libraries use was measured on {', '.join(_instructions())}, not on {base}: name one"
+        )
+    return _instructions()[base][name]
+
+
+def operand_type(a: np.dtype[Any], b: np.dtype[Any]) -> str:
+    """Return the format in which libraries multiply operands of these dtypes; float32 is rounded to tf32."""
+    known = {natural_dtype(FORMATS[name]): name for name in DTYPES}
+    if a != b or a not in known:
+        raise InvalidOperand(
+            f"A is {a} and B is {b}: expected both of one of {', '.join(map(str, known))}, or name an instruction"
+        )
+    return known[a]
+
+
 def product_kind(
-    dtype: object, layout: object, *, bias: object = False, fast_accumulation: object = False, batch: object = 1
+    name: str, layout: object, *, bias: object = False, fast_accumulation: object = False, batch: int | None = None
 ) -> ProductKind:
     """Return the PyTorch call that computes a gemm of such operands; reject operands that it does not take."""
-    name = format_name(dtype, DTYPES)
     if not isinstance(layout, str) or layout not in LAYOUTS:
         raise InvalidOperand(f"layout: expected one of {', '.join(LAYOUTS)}; got {quote(layout)}")
-    count = _extent("batch", batch)
     has_bias, fast = check_flag("bias", bias), check_flag("fast_accumulation", fast_accumulation)
-    if count > 1 and (name in {"e4m3", "s8"} or has_bias):
+    if batch is not None and (name in {"e4m3", "s8"} or has_bias):
         raise InvalidOperand("a batch is measured for float16, bfloat16 and float32 without a bias")
     if name == "s8" and has_bias:
         raise InvalidOperand("torch._int_mm takes no bias")
     if fast and name != "e4m3":
         raise InvalidOperand("fast_accumulation is a choice for float8_e4m3fn only")
+    if batch is not None:
+        return ProductKind("bmm", name, layout, batch)
     if name == "s8":
         return ProductKind("int_mm", name, "nt")
     if name == "e4m3":
         return ProductKind("scaled_mm bias" if has_bias else f"scaled_mm {'fast' if fast else 'slow'}", name, "nt")
-    if has_bias:
-        return ProductKind("linear", name, "nt")
-    return ProductKind("bmm" if count > 1 else "matmul", name, layout, count)
+    return ProductKind("linear", name, "nt") if has_bias else ProductKind("matmul", name, layout)
 
 
 def _extent(name: str, value: object) -> int:
@@ -224,7 +251,9 @@ def predict_order(
     `dtype` is f16, bf16, tf32 (float32 with TF32 allowed), e4m3 or s8; the other keywords are those of `wf.predict`.
     Assumed are PyTorch's workspace of 32 MiB, reduced-precision reductions switched off, and TF32 allowed.
     """
-    kind = product_kind(dtype, layout, bias=bias, fast_accumulation=fast_accumulation, batch=batch)
+    name = format_name(dtype, DTYPES)
+    batches = None if _extent("batch", batch) == 1 else int(batch)
+    kind = product_kind(name, layout, bias=bias, fast_accumulation=fast_accumulation, batch=batches)
     shape = _extent("m", m), _extent("n", n), _extent("k", k)
     return find_product_order(kind, shape, query_cublas=query_cublas, choices=choices)
 
@@ -268,8 +297,7 @@ def _chosen(kind: ProductKind, shape: tuple[int, int, int], table: Choices, *, i
     if is_queried:
         queried = library()
         question = Question(kind.call, kind.type, kind.layout, m, n, k, kind.batch)
-        choice = choice_of(queried.configuration(question), queried.kernels(question), shape, kind.batch)
-        return _Chosen(choice, "library", None, f"cuBLASLt {queried.version} on an {queried.gpu}")
+        return _Chosen(queried.choice(question), "library", None, f"cuBLASLt {queried.version} on an {queried.gpu}")
     if kind.batch == 1:
         tabulated = table.find(kind.layer(m), m, n, k)
         if tabulated is not None:
