@@ -16,7 +16,7 @@ from warpfrag.blas import gemm_backend as backend
 from warpfrag.blas import native_gemm as tensor_core
 from warpfrag.errors import InvalidOperand, NoGpu, NotModelled, OutOfMemory
 from warpfrag.tensorcore import array_types
-from warpfrag.tensorcore.array_types import HOST, ArrayKind, Matrix, common_kind, kind_of
+from warpfrag.tensorcore.array_types import HOST, ArrayKind, Matrix, kind_of, read_matrices
 from warpfrag.tensorcore.backends import cuda_backend as cuda
 from warpfrag.tensorcore.backends import device_kernel
 from warpfrag.tensorcore.resolved import resolve_instruction
@@ -99,7 +99,7 @@ def test_auto_takes_the_fastest_that_is_there(fails, takes, monkeypatch):
 
         return choose
 
-    monkeypatch.setattr(backend, "native", choice("native"))
+    monkeypatch.setattr(tensor_core, "TensorCores", choice("native"))
     monkeypatch.setattr(backend, "cuda", choice("cuda"))
     resolved = resolve_instruction(F16, "sm_90")
     assert backend.machine_of("auto", resolved, work=backend.PAYS, on_gpu=False).name == takes
@@ -181,7 +181,7 @@ def test_arrays_of_several_kinds_are_refused():
         InvalidOperand, match="A is a torch tensor on cuda:0, B is a numpy array on cpu; expected one library"
     ):
         wf.gemm(Tensor(), B, instruction=F16, backend="cuda")
-    assert common_kind((Matrix.read([[1.0]], "A"), Matrix.read(B, "B"), None)) == HOST
+    assert read_matrices([[1.0]], B)[0].kind == HOST
 
 
 @pytest.mark.parametrize(
@@ -196,12 +196,15 @@ def test_arrays_of_several_kinds_are_refused():
 def test_codes_that_are_in_a_gpu_stay_there(name, codes, raw, monkeypatch):
     """Those of fewer bits than a byte after one look at the largest."""
     monkeypatch.setattr(array_types, "device_bits", lambda array, _: array.view(f"uint{8 * array.itemsize}"))
-    ask = {"kind": ArrayKind("cupy", "cuda:0"), "raw": raw, "rounding": None}
-    found = array_types.codes_on_gpu(wf.FORMATS[name], codes, **ask)
+    kind = ArrayKind("cupy", "cuda:0")
+    found = Matrix("A", codes, kind).codes(wf.FORMATS[name], raw=raw)
     assert np.array_equal(found, codes.view(found.dtype))
-    assert array_types.codes_on_gpu(wf.FORMATS[name], codes[:0], **ask).size == 0
+    assert Matrix("A", codes[:0], kind).codes(wf.FORMATS[name], raw=raw).size == 0
     if wf.FORMATS[name].bits < 8:  # the host says which is wrong
-        assert array_types.codes_on_gpu(wf.FORMATS[name], codes.view(np.uint8) << 4, **ask | {"raw": True}) is None
+        monkeypatch.setattr(array_types, "to_host", lambda array, _: array)
+        monkeypatch.setattr(device_kernel, "cupy", lambda: np)
+        with pytest.raises(InvalidOperand, match="A: element|A: "):
+            Matrix("A", codes.view(np.uint8) << 4, kind).codes(wf.FORMATS[name], raw=True)
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_explain_refuses_what_is_no_product(operands):
     D = wf.gemm(A, B, instruction=MMA)
     for change, message in (
         ({"D1": D[:2]}, "expected two matrices and their product"),
-        ({"D1": D.astype(np.float64)}, "expected one of float32, float16, bfloat16; got float64"),
+        ({"D1": D.astype(np.float64)}, "expected one of float32, float16, bfloat16, since D is f32; got dtype float64"),
         ({"D1": D.astype(np.float16)}, "expected two of one format"),
         ({"arch": ()}, "expected an architecture or several"),
         ({"names": ("x",)}, "expected two names"),

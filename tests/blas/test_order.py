@@ -341,7 +341,10 @@ def test_every_nan_is_converted_to_the_same():
     ("change", "message"),
     [
         ({"observed": np.ones((3, 4), np.float32)}, "observed is 3 x 4, expected 3 x 5"),
-        ({"observed": np.ones((3, 5))}, "expected one of float32, float16, bfloat16, since D is f32; got dtype float64"),
+        (
+            {"observed": np.ones((3, 5))},
+            "expected one of float32, float16, bfloat16, since D is f32; got dtype float64",
+        ),
         ({"observed": np.ones((3, 5), np.uint16)}, "got dtype uint16"),
         ({"A": np.ones((3, 7), np.float16)}, "A is 3 x 7 and B is 8 x 5: the inner extents differ"),
         (

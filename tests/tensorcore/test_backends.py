@@ -23,7 +23,7 @@ from warpfrag.tensorcore.backends import KernelSelector, canary, kernel_key
 from warpfrag.tensorcore.backends.compiled import KERNELS, Compiled, FusedKernel
 from warpfrag.tensorcore.kernels import fused, jit
 from warpfrag.tensorcore.kernels.__main__ import rules_by_loops
-from warpfrag.tensorcore.resolved import _resolved, _resolved_as_spelled, resolve_form
+from warpfrag.tensorcore.resolved import _resolved, resolve_form
 
 TF32 = rule_of(instruction("mma", "m16n8k8", "f32.tf32.tf32.f32"), "sm_90")
 C_LAST = rule_of(instruction("mma", "m16n8k16", "f32.e4m3.e4m3.f32"), "sm_90")
@@ -142,7 +142,6 @@ def spellings(count):
 
 def test_a_hundred_spellings_are_prepared_once():
     _resolved.cache_clear()
-    _resolved_as_spelled.cache_clear()
     names = spellings(100)
     assert not any(left_out(name) for name in names)
     blank = [NAME + " " * n for n in range(100)]

@@ -26,8 +26,8 @@ from warpfrag.formats.epilogue import Epilogue, float32_of
 from warpfrag.formats.number_formats import Rounding
 from warpfrag.isa.legality import form_of
 from warpfrag.isa.qualifiers import Form, HasForm
-from warpfrag.tensorcore.array_types import Matrix
-from warpfrag.tensorcore.resolved import resolve_form
+from warpfrag.tensorcore.array_types import Matrix, read_matrices
+from warpfrag.tensorcore.resolved import resolve_chain
 
 ARCHS = ("sm_90", "sm_80", "sm_100", "sm_120")
 """Whose arithmetic is tried for an array, unless the caller names others."""
@@ -169,7 +169,7 @@ def explain(
     and columns of a product with the whole K. The default instruction is the one that libraries use for these operands;
     `arch` names the architectures that may have computed an array. float32 operands are rounded to tf32 first.
     """
-    a, b = Matrix.read(A, "A"), Matrix.read(B, "B")
+    a, b, _ = read_matrices(A, B)
     archs = (arch,) if isinstance(arch, str) else tuple(arch) if isinstance(arch, tuple | list) else ()
     if not archs or not all(isinstance(entry, str) for entry in archs):
         raise InvalidOperand(f"arch: expected an architecture or several, such as 'sm_90'; got {quote(arch)}")
@@ -181,8 +181,7 @@ def explain(
         )
     if instruction is None:
         instruction = library_instruction(operand_type(a.dtype, b.dtype), "sm_90")
-    form = form_of(instruction)
-    work = _Work(a, b, bias, form, archs, progress)
+    work = _Work(a, b, bias, instruction, form_of(instruction), archs, progress)
     results = [work.codes(D, name) for D, name in zip((D1, D2), names, strict=True)]
     if results[0].format != results[1].format:
         raise InvalidOperand(
@@ -205,6 +204,7 @@ class _Work:
     a: Matrix
     b: Matrix
     bias: ArrayLike | None
+    instruction: str | HasForm
     form: Form
     archs: tuple[str, ...]
     progress: Progress | None
@@ -213,7 +213,7 @@ class _Work:
         """The gemm without the last k, on an architecture; float32 is rounded to tf32."""
         end = self.a.shape[-1] - omitted_k
         rounding: Rounding = "rne" if self.form.a == "tf32" else None
-        return prepare_gemm(resolve_form(self.form, arch), self.a[:, :end], self.b[:end], rounding=rounding)
+        return prepare_gemm(resolve_chain(self.instruction, arch), self.a[:, :end], self.b[:end], rounding=rounding)
 
     def codes(self, D: ArrayLike | Prediction, name: str) -> Observed:
         """A result as codes of a format."""

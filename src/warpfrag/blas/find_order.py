@@ -24,9 +24,9 @@ from warpfrag.formats.codes import code_dtype, natural_dtype
 from warpfrag.formats.epilogue import convert
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.qualifiers import HasForm
-from warpfrag.tensorcore.array_types import Matrix
+from warpfrag.tensorcore.array_types import read_matrices
 from warpfrag.tensorcore.backend_protocol import Codes
-from warpfrag.tensorcore.resolved import resolve_instruction
+from warpfrag.tensorcore.resolved import resolve_chain
 from warpfrag.tensorcore.rules import IntegerSum, Popcount, Rule
 
 RESULTS = {"f32": ("f32", "f16", "bf16"), "f16": ("f16",), "f64": ("f64",), "s32": ("s32",)}
@@ -82,10 +82,10 @@ def find_order(
     for `wf.gemm`.
     """
     check_backend(backend)
-    a, b = Matrix.read(A, "A"), Matrix.read(B, "B")
+    a, b, _ = read_matrices(A, B)
     if instruction is None:
         instruction = library_instruction(operand_type(a.dtype, b.dtype), arch)
-    resolved = resolve_instruction(instruction, arch)
+    resolved = resolve_chain(instruction, arch)
     taken = prepare_gemm(resolved, a, b, rounding="rne" if resolved.rule.a == "tf32" else None, backend=backend)
     seen = as_array(observed, "observed")
     if seen.shape != taken.shape:

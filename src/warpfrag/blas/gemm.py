@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.blas.blockwise import blockwise
-from warpfrag.blas.gemm_backend import Machine, check_backend, machine_of, memory_of_gpu
+from warpfrag.blas.gemm_backend import Machine, check_backend, machine_of, on_device
 from warpfrag.blas.gemm_shapes import ProductShape
 from warpfrag.blas.order import Order
 from warpfrag.blas.summation import Multiplicands
-from warpfrag.errors import IllegalInstruction, InvalidOperand, check_flag, quote
+from warpfrag.errors import InvalidOperand, check_flag, quote
 from warpfrag.formats.arrays import Array
-from warpfrag.formats.codes import from_codes
 from warpfrag.formats.epilogue import Epilogue, convert, finish, float32_of
 from warpfrag.formats.number_formats import FORMATS, Rounding
 from warpfrag.isa.qualifiers import HasForm
@@ -31,13 +30,11 @@ from warpfrag.tensorcore.array_types import (
     Matrix,
     MatrixLike,
     Scaled,
-    common_kind,
-    device_of,
+    read_matrices,
     to_caller_kind,
-    to_host,
 )
 from warpfrag.tensorcore.backend_protocol import Codes
-from warpfrag.tensorcore.resolved import ResolvedInstruction, resolve_instruction
+from warpfrag.tensorcore.resolved import ResolvedInstruction, resolve_chain
 from warpfrag.tensorcore.rules import Rule
 
 ASCENDING = Order()
@@ -142,33 +139,34 @@ def gemm(
     threads that its own settings allow (OPENBLAS_NUM_THREADS and the like).
     """
     options = GemmOptions(order, epilogue, raw, rounding, backend)
-    a, b = Matrix.read(A, "A"), Matrix.read(B, "B")
-    return run_gemm(resolve_instruction(instruction, arch), a, b, None if C is None else Matrix.read(C, "C"), options)
+    resolved = resolve_chain(instruction, arch)
+    return run_gemm(resolved, *read_matrices(A, B, C), options)
 
 
 def run_gemm(
     resolved: ResolvedInstruction, a: Matrix, b: Matrix, c: Matrix | None, options: GemmOptions
 ) -> Array | Foreign:
     """Compute a gemm whose arguments have been read."""
-    kind = common_kind((a, b, c))
+    kind = a.kind
     if kind.on_gpu and options.backend == "cpu":
         raise InvalidOperand(
             f"A is a {kind}, and backend is 'cpu': backend='cuda' computes there, or move the arrays to the host"
         )
-    with memory_of_gpu(), device_of(kind):
+    with on_device(kind):
         gemm = prepare_gemm(resolved, a, b, raw=options.raw, rounding=options.rounding, backend=options.backend)
         if c is not None:
             gemm.extents.check_c(c.shape)
         if options.epilogue is not None:
-            addend = None if c is None else gemm.extents.flat(float32_of(to_host(c.array, kind), "C"))
+            addend = None if c is None else gemm.extents.flat(c.floats())
             codes, result = _finished(gemm, addend, options.order, options.epilogue), options.epilogue.result
         else:
             start = None
             if c is not None:
                 start = gemm.extents.flat(c.codes(FORMATS[gemm.rule.c], raw=options.raw, rounding=options.rounding))
             codes, result = gemm.operands.multiply(start, options.order), gemm.rule.d
-        codes = codes.reshape(gemm.shape)
-        returned: Array | Foreign = to_caller_kind(codes if options.raw else from_codes(FORMATS[result], codes), kind)
+        returned: Array | Foreign = to_caller_kind(
+            codes.reshape(gemm.shape), kind, None if options.raw else FORMATS[result]
+        )
         return returned
 
 
@@ -207,8 +205,9 @@ def read_gemm(
     rounding: Rounding = None,
 ) -> PreparedGemm:
     """Read the arguments of a gemm that is not run as a whole, but searched or traced."""
-    resolved = resolve_instruction(instruction, arch)
-    return prepare_gemm(resolved, Matrix.read(A, "A"), Matrix.read(B, "B"), raw=raw, rounding=rounding)
+    resolved = resolve_chain(instruction, arch)
+    a, b, _ = read_matrices(A, B)
+    return prepare_gemm(resolved, a, b, raw=raw, rounding=rounding)
 
 
 def prepare_gemm(
@@ -220,10 +219,8 @@ def prepare_gemm(
     rounding: Rounding = None,
     backend: str | Machine = "cpu",
 ) -> PreparedGemm:
-    """Convert A and B to codes; reject extents that do not fit and instructions that cannot be chained along k."""
+    """Convert A and B to codes; reject extents and scale factors that do not fit."""
     rule, operands = resolved.rule, resolved.operands
-    if rule.c != rule.d:
-        raise IllegalInstruction(resolved.name, f"it cannot be chained along k: D is {rule.d} but C is {rule.c}")
     extents = ProductShape.of(a.shape, b.shape)
     for role, matrix in (("scale_a", a), ("scale_b", b)):
         if (matrix.scales is not None) != bool(rule.scales):

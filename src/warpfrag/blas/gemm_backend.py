@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, NoGpu, NotModelled, OutOfMemory, quote
+from warpfrag.tensorcore.array_types import HOST, ArrayKind
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.backends import kernel_selector
 from warpfrag.tensorcore.matmul import multiply
@@ -30,7 +31,8 @@ BACKENDS = ("cpu", "cuda", "native", "auto")
 PAYS = 1 << 26
 """Multiply-adds from which it pays to go to a GPU: below, copying and launching take longer."""
 log = logging.getLogger("warpfrag")
-"""Says which machine `auto` took and why no faster one, at level INFO."""
+"""Says which machine `auto` took and why not the tensor cores, at level INFO."""
+CHOSEN = "%d multiply-adds on %s: backend %r (%s)"
 
 
 class Machine(Protocol):
@@ -62,10 +64,16 @@ class Cpu:
 
 
 @contextmanager
-def memory_of_gpu() -> Iterator[None]:
-    """Say in words of this package that a GPU's memory does not suffice, whoever found out."""
+def on_device(kind: ArrayKind = HOST) -> Iterator[None]:
+    """Make CuPy work on the GPU that holds such arrays, and raise OutOfMemory if a GPU's memory does not suffice."""
     try:
-        yield
+        gpu = nullcontext()
+        if kind.on_gpu:
+            from warpfrag.tensorcore.backends.device_kernel import cupy
+
+            gpu = cupy().cuda.Device(int(kind.device.removeprefix("cuda:")))
+        with gpu:
+            yield
     except Exception as error:
         from warpfrag.tensorcore.backends.device_kernel import out_of_memory_errors
 
@@ -83,43 +91,32 @@ def check_backend(backend: object) -> None:
 
 
 def machine_of(backend: str | Machine, resolved: ResolvedInstruction, *, work: int, on_gpu: bool) -> Machine:
-    """The machine that a caller asks for; `on_gpu` says that the operands are in GPU memory."""
+    """Return the machine that a caller asks for; `on_gpu` says that the operands are in GPU memory."""
     if not isinstance(backend, str):
         return backend
+    if backend == "auto" and work < PAYS and not on_gpu:
+        log.info(CHOSEN, work, resolved.arch, "cpu", f"a GPU pays from {PAYS} on")
+        return Cpu()
     if backend == "cpu":
         return Cpu()
     if backend == "cuda":
         return cuda()
-    if backend == "native":
-        return native(resolved)
-    machine, why = _fastest(resolved, work=work, on_gpu=on_gpu)
-    log.info("%d multiply-adds on %s: backend %r%s", work, resolved.arch, machine.name, why and f" ({why})")
-    return machine
+    from warpfrag.blas.native_gemm import TensorCores
+
+    try:
+        return TensorCores(resolved)
+    except (NotModelled, NoGpu) as error:
+        if backend == "native":
+            raise
+        machine = Cpu() if isinstance(error, NoGpu) else cuda()
+        log.info(CHOSEN, work, resolved.arch, machine.name, error)
+        return machine
 
 
 def cuda() -> Machine:
-    """A GPU that emulates; NoGpu where there is none."""
+    """Return a GPU that emulates; NoGpu if there is none."""
     from warpfrag.tensorcore.backends.cuda_backend import Cuda
     from warpfrag.tensorcore.backends.device_kernel import cupy
 
     cupy()
     return Cuda()
-
-
-def native(resolved: ResolvedInstruction) -> Machine:
-    """The GPU's own tensor cores; NoGpu or NotModelled if they cannot run the instruction."""
-    from warpfrag.blas.native_gemm import TensorCores
-
-    return TensorCores(resolved)
-
-
-def _fastest(resolved: ResolvedInstruction, *, work: int, on_gpu: bool) -> tuple[Machine, str]:
-    """The machine, and why it is not the fastest of all."""
-    if work < PAYS and not on_gpu:
-        return Cpu(), f"a GPU pays from {PAYS} on"
-    try:
-        return native(resolved), ""
-    except NotModelled as error:
-        return cuda(), str(error)
-    except NoGpu as error:
-        return Cpu(), str(error)

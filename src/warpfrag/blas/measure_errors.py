@@ -19,16 +19,16 @@ from warpfrag.blas.error_figures import Figures, exact_result, magnitude
 from warpfrag.blas.error_report import ErrorReport, Errors, Growth
 from warpfrag.blas.find_order import Progress
 from warpfrag.blas.gemm import PreparedGemm, prepare_gemm
-from warpfrag.blas.gemm_backend import Machine, check_backend, memory_of_gpu
+from warpfrag.blas.gemm_backend import Machine, check_backend, on_device
 from warpfrag.blas.order import Order
 from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.formats.arrays import as_array, as_doubles
 from warpfrag.formats.codes import codes_of, from_codes, values_of
 from warpfrag.formats.number_formats import FORMATS, Rounding
 from warpfrag.isa.qualifiers import HasForm
-from warpfrag.tensorcore.array_types import Matrix, Scaled
+from warpfrag.tensorcore.array_types import Scaled, read_matrices
 from warpfrag.tensorcore.reference import TraceStep, trace
-from warpfrag.tensorcore.resolved import resolve_instruction
+from warpfrag.tensorcore.resolved import resolve_chain
 from warpfrag.tensorcore.rules import Popcount
 from warpfrag.tensorcore.sparsity import compress, logical_columns
 
@@ -63,9 +63,9 @@ def error_report(
     check_backend(backend)
     archs = [arch] if isinstance(arch, str) else _listed("arch", arch)
     orders = [order] if isinstance(order, Order) else _listed("order", order)
-    matrices = Matrix.read(A, "A"), Matrix.read(B, "B")
+    matrices = read_matrices(A, B)[:2]
     taken = {
-        str(name): prepare_gemm(resolve_instruction(instruction, name), *matrices, rounding=rounding, backend=backend)
+        str(name): prepare_gemm(resolve_chain(instruction, name), *matrices, rounding=rounding, backend=backend)
         for name in archs
     }
     first = next(iter(taken.values()))
@@ -125,7 +125,7 @@ class MeasuredTask:
         """Some rows and columns of the product of the first `depth` of k, by warpfrag."""
         rule = self.taken.rule
         start = None if c is None else codes_of(FORMATS[rule.c], c, raw=False, rounding=None, what="C")[None]
-        with memory_of_gpu():
+        with on_device():
             codes = self.taken.operands.only(rows, columns, depth).multiply(start, self.order)[0]
         return from_codes(FORMATS[rule.d], codes).astype(np.float64)
 

@@ -7,8 +7,6 @@ GPU arrays, as unsigned integers beside the dtype of their bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
@@ -18,7 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.arrays import Array, as_array
-from warpfrag.formats.codes import code_dtype, codes_of, natural_dtype
+from warpfrag.formats.codes import code_dtype, codes_of, from_codes, natural_dtype
+from warpfrag.formats.epilogue import float32_of
 from warpfrag.formats.number_formats import Format, Rounding
 
 if TYPE_CHECKING:
@@ -128,7 +127,8 @@ class Matrix:
         kind = kind_of(argument)
         if kind.on_gpu:
             return cls(name, argument, kind)
-        array = as_array(to_host(argument, kind), name)
+        on_host = to_host(argument, kind)
+        array = as_array(on_host, name)
         if array.ndim < 2:
             raise InvalidOperand(f"{name}: expected a matrix, got an array of shape {array.shape}")
         return cls(name, array, kind)
@@ -151,39 +151,38 @@ class Matrix:
         """Return the unsigned codes, in the same memory; with `raw` the array holds codes already."""
         if not self.kind.on_gpu:
             return codes_of(number_format, self.array, raw=raw, rounding=rounding, what=self.name)
-        codes: NDArray[Any] | None = codes_on_gpu(number_format, self.array, self.kind, raw=raw, rounding=rounding)
-        if codes is None:
-            on_host = np.asarray(to_host(self.array, self.kind))
-            codes = on_gpu(codes_of(number_format, on_host, raw=raw, rounding=rounding, what=self.name))
-        return codes
+        natural = None if number_format.unused and rounding else natural_dtype(number_format)
+        if self.dtype == (code_dtype(number_format) if raw else natural):  # its bits are the codes
+            codes: NDArray[Any] = device_bits(self.array, self.kind)
+            fills = number_format.bits == 8 * codes.dtype.itemsize
+            if fills or not codes.size or int(codes.max()) < number_format.codes:
+                return codes
+        from warpfrag.tensorcore.backends.device_kernel import cupy
+
+        on_host = np.asarray(to_host(self.array, self.kind))
+        return cupy().asarray(codes_of(number_format, on_host, raw=raw, rounding=rounding, what=self.name))
+
+    def floats(self) -> NDArray[np.float32]:
+        """Return the numbers in host memory as float32; reject numbers that are not exact."""
+        return float32_of(to_host(self.array, self.kind), self.name)
 
 
-def common_kind(matrices: Iterable[Matrix | None]) -> ArrayKind:
-    """Return the library and device that all matrices share; reject a mixture."""
+def read_matrices(
+    A: MatrixLike | Scaled, B: MatrixLike | Scaled, C: MatrixLike | None = None
+) -> tuple[Matrix, Matrix, Matrix | None]:
+    """Read the arguments of a gemm; reject arrays of several libraries or devices."""
+    a, b, c = Matrix.read(A, "A"), Matrix.read(B, "B"), None if C is None else Matrix.read(C, "C")
     kinds: dict[str, ArrayKind] = {}
-    for matrix in matrices:
+    for matrix in (a, b, c):
         for part in (matrix, matrix and matrix.scales):
             if part is not None:
                 kinds[part.name] = part.kind
     if len(set(kinds.values())) > 1:
         listed = ", ".join(f"{name} is a {kind}" for name, kind in kinds.items())
         raise InvalidOperand(f"arrays of several libraries or devices: {listed}; expected one library and one device")
-    kind = next(iter(kinds.values()), HOST)
-    if kind.on_gpu and not kind.device.startswith("cuda:"):
-        raise InvalidOperand(f"expected arrays in host memory or on an NVIDIA GPU, got a {kind}")
-    return kind
-
-
-@contextmanager
-def device_of(kind: ArrayKind) -> Iterator[None]:
-    """Make CuPy work, in this context, on the GPU that holds such arrays."""
-    if not kind.on_gpu:
-        yield
-        return
-    from warpfrag.tensorcore.backends.device_kernel import cupy
-
-    with cupy().cuda.Device(int(kind.device.removeprefix("cuda:"))):
-        yield
+    if a.kind.on_gpu and not a.kind.device.startswith("cuda:"):
+        raise InvalidOperand(f"expected arrays in host memory or on an NVIDIA GPU, got a {a.kind}")
+    return a, b, c
 
 
 def dtype_of(array: HasDtype) -> np.dtype[Any]:
@@ -234,28 +233,12 @@ def device_bits(array: torch.Tensor | cupy.ndarray, kind: ArrayKind) -> cupy.nda
     return cp.ascontiguousarray(array).view(f"uint{8 * size}")
 
 
-def codes_on_gpu(
-    number_format: Format, array: torch.Tensor | cupy.ndarray, kind: ArrayKind, *, raw: bool, rounding: Rounding
-) -> cupy.ndarray | None:
-    """Return the codes of a GPU array whose bits are the codes; None if its values must be converted one by one."""
-    dtype, wanted = dtype_of(array), code_dtype(number_format)
-    is_natural = dtype == natural_dtype(number_format) and not (number_format.unused and rounding)
-    if not (dtype == wanted if raw else is_natural):
-        return None
-    codes = device_bits(array, kind)
-    fills = number_format.bits == 8 * wanted.itemsize
-    return codes if fills or not codes.size or int(codes.max()) < number_format.codes else None
-
-
-def on_gpu(array: NDArray[Any]) -> cupy.ndarray:
-    """Return a copy in GPU memory."""
-    from warpfrag.tensorcore.backends.device_kernel import cupy
-
-    return cupy().asarray(array)
-
-
-def to_caller_kind(array: NDArray[Any] | cupy.ndarray, kind: ArrayKind) -> Array | torch.Tensor | cupy.ndarray:
-    """Return a result, a numpy or CuPy array, as the kind that was given."""
+def to_caller_kind(
+    array: NDArray[Any] | cupy.ndarray, kind: ArrayKind, number_format: Format | None = None
+) -> Array | torch.Tensor | cupy.ndarray:
+    """Return a result, a numpy or CuPy array, as the kind that was given; if it has codes of a format, as numbers."""
+    if number_format is not None:
+        array = from_codes(number_format, array)
     if kind.library == "cupy":
         from warpfrag.tensorcore.backends.device_kernel import cupy
 

@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import IllegalInstruction, InvalidOperand
 from warpfrag.formats.arrays import as_array
 from warpfrag.formats.codes import code_dtype
 from warpfrag.isa.immediates import Immediates, as_immediates, immediate_coordinates, part_of
@@ -32,7 +32,6 @@ from warpfrag.tensorcore.operand import Operand, SelectedWord, operands_of
 from warpfrag.tensorcore.sparsity import logical_columns
 
 FEW_TILES = 32  # up to this many tiles it is quicker to move elements than to join them to registers first
-MAX_SPELLINGS = 1024  # forms on architectures as callers write them
 MAX_RESOLVED = 512
 WORD = np.dtype(np.uint32)
 CODES = 16  # a metadata code has four bits
@@ -246,16 +245,21 @@ class ResolvedInstruction:
 
 def resolve_instruction(instruction: str | HasForm, arch: str) -> ResolvedInstruction:
     """Resolve an instruction, or its name, on a target; reject one that the target cannot run."""
-    return resolve_form(form_of(instruction), arch)
+    form = form_of(instruction)
+    return resolve_form(form, arch)
+
+
+def resolve_chain(instruction: str | HasForm, arch: str) -> ResolvedInstruction:
+    """Resolve an instruction for a gemm; reject one whose D cannot be the next C."""
+    resolved = resolve_instruction(instruction, arch)
+    rule = resolved.rule
+    if rule.c != rule.d:
+        raise IllegalInstruction(resolved.name, f"it cannot be chained along k: D is {rule.d} but C is {rule.c}")
+    return resolved
 
 
 def resolve_form(form: Form, arch: str) -> ResolvedInstruction:
     """Resolve a form on a target, however the target is spelled."""
-    return _resolved_as_spelled(form, arch) if isinstance(arch, str) else _resolved(form, arithmetic_arch(form, arch))
-
-
-@lru_cache(MAX_SPELLINGS)
-def _resolved_as_spelled(form: Form, arch: str) -> ResolvedInstruction:
     return _resolved(form, arithmetic_arch(form, arch))
 
 

@@ -29,8 +29,8 @@ from warpfrag.blas.gemm import GemmOptions, run_gemm
 from warpfrag.errors import InvalidOperand, LossyProduct, quote
 from warpfrag.formats.arrays import Array
 from warpfrag.formats.epilogue import Epilogue
-from warpfrag.tensorcore.array_types import Matrix
-from warpfrag.tensorcore.resolved import resolve_instruction
+from warpfrag.tensorcore.array_types import read_matrices
+from warpfrag.tensorcore.resolved import resolve_chain
 
 ARCH = "sm_90"
 
@@ -86,7 +86,7 @@ def predict(
     that `warpfrag survey` wrote; `query_cublas` queries the cuBLAS of this machine. Otherwise it is modelled, and a
     guess. A `LossyProduct` warning says that the library omits products of K.
     """
-    a, b = Matrix.read(A, "A"), Matrix.read(B, "B")
+    a, b, _ = read_matrices(A, B)
     axes = len(a.shape)
     if axes not in {2, 3} or len(b.shape) != axes:
         raise InvalidOperand(
@@ -109,7 +109,8 @@ def predict(
     epilogue = None if name == "s8" else Epilogue(bias=bias, result=RESULTS[name])
     options = GemmOptions(known.order, epilogue, rounding="rne" if name == "tf32" else None)
     instruction = library_instruction(name, ARCH)
-    D = run_gemm(resolve_instruction(instruction, ARCH), a, b, None, options)
+    resolved = resolve_chain(instruction, ARCH)
+    D = run_gemm(resolved, a, b, None, options)
     facts = {part.name: getattr(known, part.name) for part in fields(known)}
     return Prediction(D=cast("Array", D), instruction=instruction, **facts)
 
