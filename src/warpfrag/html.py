@@ -42,6 +42,15 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f"<table><tr>{heads}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
+class TextCard:
+    """A result that notebooks show as its text, with the first line as the title."""
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks."""
+        title, *lines = str(self).strip("<>").splitlines()
+        return card(f"<p>{escape(title)}</p>", f"<pre>{escape(chr(10).join(lines))}</pre>")
+
+
 @cache
 def _stylesheet() -> str:
     return "".join(f".wf-card {selector}{{{declarations}}}" for selector, declarations in STYLE.items())

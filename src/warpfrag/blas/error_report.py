@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 
-from warpfrag import html
 from warpfrag.blas.order import Order
+from warpfrag.html import TextCard
 from warpfrag.layout.providers import figure_svg
 from warpfrag.tensorcore.reference import TraceStep
 
@@ -94,7 +94,7 @@ class Errors(Summary):
 
 
 @dataclass(frozen=True)
-class ErrorReport:
+class ErrorReport(TextCard):
     """The errors of one product, side by side."""
 
     instruction: str
@@ -155,11 +155,6 @@ class ErrorReport:
         """The product, and the largest error of each architecture."""
         largest = ", ".join(f"{errors.name}: {errors.largest_ulps:.4g}" for errors in self.errors)
         return f"<ErrorReport of {self._title}\n largest {largest}>"
-
-    def _repr_html_(self) -> str:
-        """A card for notebooks: the same table."""
-        head, *rows = self._rows()
-        return html.card("<code>ErrorReport</code>", f"<p>{html.escape(self._title)}</p>", html.table(head, rows))
 
     def to_dict(self) -> dict[str, object]:
         """Everything but the trace, as JSON has it."""

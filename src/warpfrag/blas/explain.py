@@ -13,7 +13,6 @@ from itertools import zip_longest
 import numpy as np
 from numpy.typing import ArrayLike
 
-from warpfrag import html
 from warpfrag.blas.cublas.predict import Prediction
 from warpfrag.blas.cublas.predict_order import library_instruction, operand_type
 from warpfrag.blas.find_order import Finish, Observed, Progress, search
@@ -24,6 +23,7 @@ from warpfrag.errors import InvalidOperand, NotModelled, WarpfragError, quote
 from warpfrag.formats.arrays import as_array
 from warpfrag.formats.epilogue import Epilogue, float32_of
 from warpfrag.formats.number_formats import Rounding
+from warpfrag.html import TextCard
 from warpfrag.isa.legality import form_of
 from warpfrag.isa.qualifiers import Form, HasForm
 from warpfrag.tensorcore.array_types import Matrix, read_matrices
@@ -59,7 +59,7 @@ class ResultOrigin:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(TextCard):
     """Two results of one product: what gives each, how many codes differ, and the steps of the first that does."""
 
     first: ResultOrigin
@@ -124,13 +124,6 @@ class Explanation:
         return (
             f"<Explanation: {self.differing} of {self.outputs} codes differ\n {self.first.text}\n {self.second.text}>"
         )
-
-    def _repr_html_(self) -> str:
-        """A card for notebooks."""
-        body = "".join(f"<p>{html.escape(line)}</p>" for line in self.text.splitlines())
-        rows = self.rows
-        steps = html.table(("step", self.first.name, "sum", self.second.name, "sum"), rows) if rows else ""
-        return html.card("Two results of one product", body, steps)
 
     def to_dict(self) -> dict[str, object]:
         """All of it as plain objects, for JSON."""

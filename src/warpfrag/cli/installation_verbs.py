@@ -17,8 +17,9 @@ from warpfrag.files import check_writable, write_atomically
 from warpfrag.hardware.verification import KernelResult, Report
 from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import Family
+from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.tables.samples import SAMPLES, read_sample
-from warpfrag.tensorcore.captures.capture import CapturedCase, TensorCase, WgmmaCase
+from warpfrag.tensorcore.captures.capture import CapturedCase, WgmmaCase
 from warpfrag.tensorcore.registry import get
 
 LABEL_WIDTH = 58
@@ -117,7 +118,7 @@ def check(*, only: str = "") -> Answer[CheckFacts]:
     with ProgressLine() as line:
         for capture in captures():
             about = capture.about
-            grouped: dict[str, list[CapturedCase | WgmmaCase | TensorCase]] = {}
+            grouped: dict[str, list[CapturedCase | WgmmaCase]] = {}
             for case in capture.cases(_named(only, capture.instructions)):
                 grouped.setdefault(_label(families_of(get(case.instruction).form)[0]), []).append(case)
             if grouped:
@@ -189,17 +190,18 @@ def _address_maps(only: str) -> list[FamilyCheck]:
     return [FamilyCheck(MAPS, "sm_90", len(chosen), differing)] if chosen else []
 
 
-def _differing_tiles(case: CapturedCase | WgmmaCase | TensorCase, arch: str) -> int:
+def _differing_tiles(case: CapturedCase | WgmmaCase, arch: str) -> int:
     from warpfrag.isa.immediates import Immediates
-    from warpfrag.tensorcore.captures.capture import TensorCase, WgmmaCase
+    from warpfrag.tensorcore.captures.capture import WgmmaCase
     from warpfrag.tensorcore.execute import execute
 
     if isinstance(case, WgmmaCase):
         from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
 
         return int((run_wgmma_cases(case.instruction, case.call, arch) != case.d).any(axis=(-1, -2, -3)).sum())
-    if isinstance(case, TensorCase):
-        return _differing_images(case, arch)
+    form = get(case.instruction).form
+    if isinstance(form, TensorForm):
+        return _differing_images(form, case, arch)
     scales = None if case.scale_a is None or case.scale_b is None else (case.scale_a, case.scale_b)
     chosen = Immediates(case.selector or 0)
     result = execute(
@@ -208,15 +210,11 @@ def _differing_tiles(case: CapturedCase | WgmmaCase | TensorCase, arch: str) -> 
     return int((result != case.d).any(axis=(-1, -2)).sum())
 
 
-def _differing_images(case: TensorCase, arch: str) -> int:
+def _differing_images(form: TensorForm, case: CapturedCase, arch: str) -> int:
     import numpy as np
 
-    from warpfrag.isa.tcgen05_forms import TensorForm
     from warpfrag.tensorcore.tensor_images import run_images
 
-    form = get(case.instruction).form
-    if not isinstance(form, TensorForm):
-        return len(case.d)
     images = ({"a": case.a[number], "b": case.b[number], "c": case.c[number]} for number in range(len(case.d)))
     return sum(not np.array_equal(run_images(form, image, arch), d) for image, d in zip(images, case.d, strict=True))
 

@@ -12,49 +12,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from warpfrag.errors import IllegalInstruction, NotModelled
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import forms_of
-from warpfrag.isa.targets import architectures
 from warpfrag.isa.tcgen05_forms import PUBLISHED_ARCH, TensorForm, published_form, unpublished
 from warpfrag.tables import read_table
-from warpfrag.tensorcore.rules import (
-    AlignedSum,
-    BitOperation,
-    BlockScaled,
-    Chain,
-    Direction,
-    Fma64,
-    Fused,
-    Grouped,
-    IntegerSum,
-    Popcount,
-    Rule,
-    StepRounding,
-)
+from warpfrag.tensorcore import rules
+from warpfrag.tensorcore.rules import BitOperation, Direction, Rule, StepRounding
 
-Do = Literal[
-    "read_c",
-    "read_ab",
-    "fused",
-    "add_c",
-    "round_d",
-    "chain_f32",
-    "chain_f16",
-    "fma_f64",
-    "integer",
-    "popcount",
-    "scaled",
-    "grouped",
-]
 MAX_PLANS = 4096
 """A limit above the number of (instruction, architecture) pairs that a process is likely to use."""
-
-_CONDITIONS = ("op", "a", "shape", "k", "blocks", "kind", "bitop", "accumulators", "arch")
-_ANSWERS = ("native", "machine", "unit", "piece", "steps", "source", "level")
 
 
 @dataclass(frozen=True)
@@ -140,24 +110,6 @@ def _make_plan(instruction: Form, row: dict[str, Any], arch: str) -> Plan | None
     )
 
 
-@lru_cache(1)
-def _read_rows() -> tuple[dict[str, Any], ...]:
-    """Return the rows of the table; reject one that names an unknown condition, architecture, step or format."""
-    rows = tuple(read_table("lowering")["lowering"])
-    for row in rows:
-        named = [key.removeprefix("piece_") for key in row if key not in (*_CONDITIONS, *_ANSWERS)]
-        named = [name for name in (*named, *row.get("arch", ())) if name not in architectures()]
-        if named:
-            raise ValueError(f"lowering table: unknown keys or architectures {named}")
-        for written in row["steps"]:
-            if written["do"] not in get_args(Do):
-                raise ValueError(f"lowering table: unknown step {written['do']!r}")
-        unknown = [name for name in row.get("a", ()) if name not in FORMATS]
-        if unknown:
-            raise ValueError(f"lowering table: unknown formats {unknown}")
-    return rows
-
-
 def _find_row(instruction: Form, arch: str) -> dict[str, Any] | None:
     """Return the first row whose conditions all hold, if any."""
     facts = {
@@ -171,9 +123,9 @@ def _find_row(instruction: Form, arch: str) -> dict[str, Any] | None:
         "accumulators": f"{instruction.d}.{instruction.c}",
         "arch": arch,
     }
-    for row in _read_rows():
-        if all(facts[name] in row[name] for name in _CONDITIONS if name in row):
-            return row
+    for row in read_table("lowering")["lowering"]:
+        if all(fact in row[name] for name, fact in facts.items() if name in row):
+            return dict(row)
     return None
 
 
@@ -251,16 +203,6 @@ class ArithmeticUnit:
     level: Level
     group: int = 0
 
-    def __post_init__(self) -> None:
-        """Reject a row that contradicts itself or names something that does not exist."""
-        unknown = [name for name in (*self.operands, self.accumulator) if name not in FORMATS]
-        if unknown:
-            raise ValueError(f"unit {self.unit}: unknown formats {unknown}")
-        if (self.rounding == "RNE-FP16") != (self.accumulator == "f16"):
-            raise ValueError(f"unit {self.unit}: rounding {self.rounding} does not give {self.accumulator}")
-        if (self.rule == "grouped") != (self.group > 0):
-            raise ValueError(f"unit {self.unit}: only the grouped rule has groups")
-
 
 @cache
 def read_units() -> tuple[ArithmeticUnit, ...]:
@@ -293,11 +235,11 @@ def make_rule(instruction: Form, multiplicands: tuple[str, str], unit: Arithmeti
     words = _words(instruction)
     if unit is None:
         return _exact_rule(instruction, steps, words)
-    how = AlignedSum(unit.fraction_bits, unit.zero_exponent, unit.rounding, unit.accumulator, unit.nan)
+    how = rules.AlignedSum(unit.fraction_bits, unit.zero_exponent, unit.rounding, unit.accumulator, unit.nan)
     if unit.rule == "grouped":
-        return Grouped(**words, sum=how, group=unit.group)
+        return rules.Grouped(**words, sum=how, group=unit.group)
     stored = instruction.shape.k // 2 if words["is_sparse"] else instruction.shape.k
-    make = BlockScaled if unit.rule == "scaled" else Fused
+    make = rules.BlockScaled if unit.rule == "scaled" else rules.Fused
     split = [_split(step, unit.products, stored) for step in written if step["do"] == unit.rule]
     return make(
         **words,
@@ -323,12 +265,12 @@ def _words(instruction: Form) -> dict[str, Any]:
 def _exact_rule(instruction: Form, steps: dict[str, Any], words: dict[str, Any]) -> Rule:
     """Return a rule that needs no unit: integers, bits, and chains of ordinary float operations."""
     if "integer" in steps:
-        return IntegerSum(**words, clamps=instruction.satfinite)
+        return rules.IntegerSum(**words, clamps=instruction.satfinite)
     if "popcount" in steps:
-        return Popcount(**words, operation=BIT_OPERATIONS[instruction.bitop])
+        return rules.Popcount(**words, operation=BIT_OPERATIONS[instruction.bitop])
     if "fma_f64" in steps:
-        return Fma64(**words, rounding=DIRECTIONS[instruction.rounding])
-    return Chain(**words)
+        return rules.Fma64(**words, rounding=DIRECTIONS[instruction.rounding])
+    return rules.Chain(**words)
 
 
 def _split(written: dict[str, Any], max_products: int, stored: int) -> list[tuple[int, ...]]:

@@ -20,7 +20,7 @@ from warpfrag.smem.descriptor import Descriptor
 from warpfrag.tensorcore import execute_wgmma, matrix_moves
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.instruction import Instruction
-from warpfrag.tensorcore.matmul import run_product
+from warpfrag.tensorcore.matmul import multiply
 from warpfrag.tensorcore.registry import get
 from warpfrag.tensorcore.resolved import WORD, ResolvedInstruction, batch_of, resolve_form
 from warpfrag.tensorcore.schedule import check_threads
@@ -137,7 +137,7 @@ def _multiply(
     codes_a, codes_b = resolved.a.read(registers[0], batch), resolved.b.read(registers[1], batch)
     codes_c = resolved.c.zeros(codes_a, codes_b) if c is None else resolved.c.read(registers[2], batch)
     fields = resolved.read_fields(words, batch, immediates)
-    codes = run_product(resolved.kernels, ProductOperands(codes_a, codes_b, codes_c, **fields), threads)
+    codes = multiply(resolved.kernels, ProductOperands(codes_a, codes_b, codes_c, **fields), threads)
     return resolved.d.write(codes, batch)
 
 

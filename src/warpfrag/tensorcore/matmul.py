@@ -49,68 +49,12 @@ def matmul(
 
 
 def multiply(selector: KernelSelector, operands: ProductOperands, threads: int | None) -> Codes:
-    """Check the operands, and multiply by the kernels of a selector."""
+    """Multiply operands that fit together by the kernels of a selector."""
     check_threads(threads)
-    check_operands(selector.rule, operands)
-    return run_product(selector, operands, threads)
-
-
-def run_product(selector: KernelSelector, operands: ProductOperands, threads: int | None) -> Codes:
-    """Multiply operands that are known to fit together."""
-    rule = selector.rule
-    code_type = code_dtype(FORMATS[rule.d])
+    code_type = code_dtype(FORMATS[selector.rule.d])
     if operands.c.size == 0:
         return np.empty(operands.c.shape, code_type)
-    return run(selector.kernel(operands), operands, threads, rule.k).astype(code_type, copy=False)
-
-
-def check_operands(rule: Rule, operands: ProductOperands) -> None:
-    """Reject operands that do not fit together; the elements themselves are not checked."""
-    a, b, c, columns, scale_a, scale_b = operands
-    for name, codes in (("a", a), ("b", b), ("c", c)):
-        if codes.ndim != 3 or codes.dtype.kind != "u":
-            raise InvalidOperand(
-                f"{name} must be unsigned codes [tile, row, column], got {codes.dtype} of shape {codes.shape}"
-            )
-    tiles, depth, width = b.shape
-    height = c.shape[1]
-    stored = depth // 2 if rule.is_sparse else depth
-    if a.shape != (tiles, height, stored) or c.shape != (tiles, height, width):
-        raise InvalidOperand(
-            f"a {a.shape}, b {b.shape} and c {c.shape} do not fit: expected a ({tiles}, {height}, {stored})"
-        )
-    if depth == 0 or depth % rule.k:
-        raise InvalidOperand(f"K must be a multiple of the instruction's {rule.k}, got {depth}")
-    if depth != rule.k and rule.c != rule.d:
-        raise InvalidOperand(
-            f"K = {depth} needs D as the next C, but C is {rule.c} and D is {rule.d}; only K = {rule.k} is possible"
-        )
-    if rule.is_sparse != (columns is not None) or (columns is not None and columns.shape != a.shape):
-        raise InvalidOperand(
-            "a sparse rule takes columns of the shape of a" if rule.is_sparse else "a dense rule takes no columns"
-        )
-    if columns is not None:
-        _check_columns(columns)
-    scales = rule.scales * (depth // rule.k)
-    for name, scale, expected in (
-        ("scale_a", scale_a, (tiles, height, scales)),
-        ("scale_b", scale_b, (tiles, scales, width)),
-    ):
-        shape = None if scale is None else scale.shape
-        if shape != (expected if rule.scales else None):
-            raise InvalidOperand(f"{name}: expected {'shape ' + str(expected) if rule.scales else 'none'}, got {shape}")
-
-
-def _check_columns(columns: Codes) -> None:
-    """Reject columns far from their elements: whatever the pattern, four elements share eight columns."""
-    astray = columns >> 3 != np.arange(columns.shape[-1], dtype=np.int32) >> 2
-    if astray.any():
-        tile, row, place = (int(index) for index in np.argwhere(astray)[0])
-        first = 8 * (place // 4)
-        raise InvalidOperand(
-            f"columns: stored element {place} of row {row}, tile {tile}, is from one of the columns {first} to "
-            f"{first + 7}; got {columns[tile, row, place]}"
-        )
+    return run(selector.kernel(operands), operands, threads, selector.rule.k).astype(code_type, copy=False)
 
 
 def multiply_matrices(

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from warpfrag.errors import IllegalInstruction
@@ -14,7 +15,7 @@ from warpfrag.layout.linear_layout import Layout
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.instruction_descriptor import InstructionDescriptor
 from warpfrag.tensorcore.instruction import Instruction
-from warpfrag.tensorcore.operand import Operand
+from warpfrag.tensorcore.operand import Operand, Operands, operands_of
 from warpfrag.tensorcore.shared_operand import Shared
 from warpfrag.tensorcore.tensor_operand import TensorMetadata, TensorOperand, TensorScale, missing_shape
 
@@ -43,45 +44,21 @@ class TensorInstruction(Instruction):
 class TensorMma(TensorInstruction):
     """A product with D in tensor memory. Without shape and types it is a spelling, and has no operands."""
 
-    def _operand(self, role: str) -> Any:  # noqa: ANN401 (an operand of any kind, or None)
+    if TYPE_CHECKING:
+        a: TensorOperand
+        b: Operand
+        c: TensorOperand
+        d: TensorOperand
+        metadata: TensorMetadata
+        scale_a: TensorScale
+        scale_b: TensorScale
+
+    @cached_property
+    def operands(self) -> Operands:
+        """Every operand, by role: D and perhaps A in tensor memory, B in shared memory."""
         if not self.shape.m:
-            raise missing_shape(self.form, f"operand {role}")
-        return self.operands.get(role)
-
-    @property
-    def a(self) -> TensorOperand:
-        """Operand A, in tensor memory or by a descriptor in shared memory."""
-        return cast("TensorOperand", self._operand("a"))
-
-    @property
-    def b(self) -> Operand:
-        """Operand B, in shared memory."""
-        return cast("Operand", self._operand("b"))
-
-    @property
-    def c(self) -> TensorOperand:
-        """The old D."""
-        return cast("TensorOperand", self._operand("c"))
-
-    @property
-    def d(self) -> TensorOperand:
-        """Operand D, in tensor memory."""
-        return cast("TensorOperand", self._operand("d"))
-
-    @property
-    def metadata(self) -> TensorMetadata:
-        """The metadata of a sparse A, in tensor memory; None when dense."""
-        return cast("TensorMetadata", self._operand("metadata"))
-
-    @property
-    def scale_a(self) -> TensorScale:
-        """Scale factors of A, in tensor memory; None without block scaling."""
-        return cast("TensorScale", self._operand("scale_a"))
-
-    @property
-    def scale_b(self) -> TensorScale:
-        """Scale factors of B, in tensor memory; None without block scaling."""
-        return cast("TensorScale", self._operand("scale_b"))
+            raise missing_shape(self.form, "an operand")
+        return operands_of(self.form, "")
 
     def descriptor(self, **options: Any) -> InstructionDescriptor:  # noqa: ANN401 (fields of the word)
         """Return its instruction descriptor; `options` are fields that its name lacks, such as transpose_b=True."""

@@ -14,7 +14,6 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from warpfrag import html
 from warpfrag.blas.cublas.choices import Choices
 from warpfrag.blas.cublas.predict_order import (
     GPU,
@@ -46,21 +45,6 @@ class Prediction(PredictedOrder):
         """Return the shape and dtype of D, the order, and its basis."""
         shape = " x ".join(map(str, self.D.shape))
         return f"<Prediction of {shape} {self.D.dtype} by {self.instruction}\n {self.order}\n {self.text}>"
-
-    def _repr_html_(self) -> str:
-        """A card for notebooks: the product, the order, the kernel, and how it is known."""
-        rows = [
-            ("instruction", self.instruction),
-            ("order of additions", str(self.order)),
-            ("kernel", self.kernel),
-            ("known", f"{'a guess, ' if self.is_guess else ''}{self.basis}"),
-        ]
-        title = f"Prediction of {' x '.join(map(str, self.D.shape))} {self.D.dtype}"
-        return html.card(
-            f"<code>{html.escape(title)}</code>",
-            html.table(("", "library"), rows),
-            f"<p>{html.escape(self.text)}</p>",
-        )
 
 
 def predict(

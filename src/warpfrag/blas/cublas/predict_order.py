@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from warpfrag import html
 from warpfrag.blas.cublas import choice_model
 from warpfrag.blas.cublas.choices import Choice, Choices, ProductKind, built_in, choices_of
 from warpfrag.blas.cublas.cublaslt import Question, library
@@ -29,6 +28,7 @@ from warpfrag.blas.order import Order, part_length
 from warpfrag.errors import InvalidOperand, NotModelled, check_flag, quote
 from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.number_formats import FORMATS, format_name
+from warpfrag.html import TextCard
 from warpfrag.isa.targets import read_target
 from warpfrag.tables import read_table
 
@@ -64,7 +64,7 @@ class MeasuredProduct:
 
 
 @dataclass(frozen=True)
-class PredictedOrder:
+class PredictedOrder(TextCard):
     """The order of additions of a product, and how it is known."""
 
     kind: ProductKind
@@ -99,12 +99,6 @@ class PredictedOrder:
         """The product, its order, and how it is known."""
         shape = " x ".join(map(str, self.shape))
         return f"<PredictedOrder of {self.kind.call} {self.kind.type} {self.kind.layout} {shape}\n {self.text}>"
-
-    def _repr_html_(self) -> str:
-        """A card for notebooks."""
-        rows = [("order of additions", str(self.order)), ("kernel", self.kernel), ("basis", self.basis)]
-        title = f"{self.kind.type} {' x '.join(map(str, self.shape))}"
-        return html.card(html.escape(title), html.table(("", "library"), rows), f"<p>{html.escape(self.text)}</p>")
 
     def to_dict(self) -> dict[str, object]:
         """All of it as plain objects, for JSON."""

@@ -67,7 +67,7 @@ class About(TypedDict):
 
 @dataclass(frozen=True)
 class CapturedCase:
-    """One entry and class of a capture: operand registers and the GPU's results."""
+    """One entry and class of a capture: operands, registers or images of memory, and the GPU's results."""
 
     instruction: str
     selector: int | None
@@ -80,13 +80,11 @@ class CapturedCase:
     scale_a: NDArray[np.uint32] | None = None
     scale_b: NDArray[np.uint32] | None = None
 
-    def check(self) -> None:
-        """Reject arrays that no capture has: of another dtype, or with different numbers of warps."""
-        words = (self.a, self.b, self.c, self.d)
-        single = [array for array in (self.metadata, self.scale_a, self.scale_b) if array is not None]
-        for array, axes in [*((array, 3) for array in words), *((array, 2) for array in single)]:
-            if array.dtype != np.uint32 or array.ndim != axes or array.shape[:2] != (len(self.d), LANES):
-                raise ValueError(f"an array of {self.instruction} is {array.dtype} of shape {array.shape}")
+    @property
+    def words(self) -> dict[str, NDArray[np.uint32]]:
+        """The arrays by role."""
+        roles = ("a", "b", "c", "d", "metadata", "scale_a", "scale_b")
+        return {role: array for role in roles if (array := getattr(self, role)) is not None}
 
 
 @dataclass(frozen=True)
@@ -99,39 +97,24 @@ class WgmmaCase:
     call: WgmmaCases
     d: NDArray[np.uint32]
 
-    def check(self) -> None:
-        """Reject arrays that no capture has: of another dtype, or with different numbers of warpgroups."""
-        words = {**self.call.words, "d": self.d}
-        for role, array in words.items():
-            axes = 3 if role == "metadata" else 4
-            shape = (len(self.d), *WARPGROUP)
-            if array.dtype != np.uint32 or array.ndim != axes or array.shape[:3] != shape:
-                raise ValueError(f"an array of {self.instruction} is {array.dtype} of shape {array.shape}")
-        if self.call.shared.shape[:-1] != (len(self.d),):
-            raise ValueError(f"shared memory of {self.instruction} has the shape {self.call.shared.shape}")
+    @property
+    def words(self) -> dict[str, NDArray[np.uint32]]:
+        """The arrays by role."""
+        return {**self.call.words, "d": self.d, "shared": self.call.shared}
 
 
-@dataclass(frozen=True)
-class TensorCase:
-    """One entry and class of a tcgen05 product: images of its memories, and the columns of D from the GPU."""
-
-    instruction: str
-    selector: int | None
-    operands: str
-    a: NDArray[np.uint32]
-    b: NDArray[np.uint32]
-    c: NDArray[np.uint32]
-    d: NDArray[np.uint32]
-
-    def check(self) -> None:
-        """Reject arrays that are not images of this product."""
-        form = resolve(self.instruction)
-        pair = (2,) if getattr(form, "blocks", 1) == 2 else ()
-        for array in (self.a, self.b, self.c, self.d):
-            lanes = () if array is self.a or array is self.b else (TENSOR_LANES,)
-            shape = (len(self.d), *pair, *lanes)
-            if array.dtype != np.uint32 or array.shape[:-1] != shape:
-                raise ValueError(f"an image of {self.instruction} is {array.dtype} of shape {array.shape}")
+def _check(case: CapturedCase | WgmmaCase, form: Form) -> None:
+    """Reject arrays that no capture has: of another dtype, or with different numbers of cases or threads."""
+    for role, array in case.words.items():
+        threads = WARPGROUP if isinstance(case, WgmmaCase) else (LANES,)
+        if isinstance(form, TensorForm):
+            threads = (2,) * (form.blocks == 2) + (TENSOR_LANES,) * (role in "cd")
+        if role == "shared":
+            threads = ()
+        lead, has_words = (len(case.d), *threads), role in "abcd" or role == "shared"
+        dtype = np.uint8 if role == "shared" else np.uint32
+        if array.dtype != dtype or array.ndim != len(lead) + has_words or array.shape[: len(lead)] != lead:
+            raise ValueError(f"{role} of {case.instruction} is {array.dtype} of shape {array.shape}")
 
 
 def _wgmma_case(entry: CaptureEntry, kind: str, arrays: dict[str, NDArray[np.uint32]]) -> WgmmaCase:
@@ -154,9 +137,9 @@ class Capture:
         with whole(self.path, CAPTURE):
             return {entry["instruction"]: resolve(entry["instruction"]) for entry in self.about["entries"]}
 
-    def cases(self, names: Container[str] | None = None) -> Iterator[CapturedCase | WgmmaCase | TensorCase]:
+    def cases(self, names: Container[str] | None = None) -> Iterator[CapturedCase | WgmmaCase]:
         """Yield every entry and class, in the order of the file, or those of some instructions."""
-        _ = self.instructions  # rejects unknown names
+        forms = self.instructions
         for entry in self.about["entries"]:
             name = entry["instruction"]
             if names is None or name in names:
@@ -165,14 +148,12 @@ class Capture:
                 for kind, keys in classes:
                     with whole(self.path, CAPTURE):
                         arrays = {role: self.arrays[key] for role, key in keys.items()}
-                        case: CapturedCase | WgmmaCase | TensorCase
-                        if "calls" in entry:
-                            case = _wgmma_case(entry, kind, arrays)
-                        elif isinstance(resolve(name), TensorForm):
-                            case = TensorCase(name, entry["selector"], kind, **arrays)
-                        else:
-                            case = CapturedCase(name, entry["selector"], kind, **arrays)
-                        case.check()
+                        case = (
+                            _wgmma_case(entry, kind, arrays)
+                            if "calls" in entry
+                            else CapturedCase(name, entry["selector"], kind, **arrays)
+                        )
+                        _check(case, forms[name])
                     yield case
 
 
@@ -207,7 +188,7 @@ def captures() -> tuple[Capture, ...]:
 _opened = lru_cache(maxsize=64)(open_capture)
 
 
-def load_cases(instruction: str | HasForm, arch: str = "sm_90") -> Iterator[CapturedCase | WgmmaCase | TensorCase]:
+def load_cases(instruction: str | HasForm, arch: str = "sm_90") -> Iterator[CapturedCase | WgmmaCase]:
     """Yield every captured case of one instruction on an architecture, whatever its spelling."""
     form = instruction.form if hasattr(instruction, "form") else resolve(instruction)
     for capture in captures():
