@@ -227,14 +227,14 @@ def prepare_gemm(
             raise InvalidOperand(
                 f"{resolved.name} {'takes no' if matrix.scales else 'needs'} {role}: pass Scaled(matrix, scales)"
             )
-    codes = [
-        extents.flat(matrix.codes(operand.format, raw=raw, rounding=rounding))
-        for matrix, operand in ((a, operands.a), (b, operands.b))
-    ]
-    scales = [
+    codes_a = extents.flat(a.codes(operands.a.format, raw=raw, rounding=rounding))
+    codes_b = extents.flat(b.codes(operands.b.format, raw=raw, rounding=rounding))
+    scale_a, scale_b = [
         extents.padded_scales(matrix.scales.codes(operand.format, raw=raw, rounding=rounding), rule, operand)
         for matrix, operand in ((a, operands.scale_a), (b, operands.scale_b))
         if matrix.scales is not None
-    ]
+    ] or (None, None)
     machine = machine_of(backend, resolved, work=math.prod(extents.shape) * extents.depth, on_gpu=a.kind.on_gpu)
-    return PreparedGemm(resolved, Multiplicands(rule, *codes, operands.a.pattern, *scales, machine=machine), extents)
+    return PreparedGemm(
+        resolved, Multiplicands(rule, codes_a, codes_b, operands.a.pattern, scale_a, scale_b, machine), extents
+    )

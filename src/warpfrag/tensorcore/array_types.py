@@ -160,7 +160,10 @@ class Matrix:
         from warpfrag.tensorcore.backends.device_kernel import cupy
 
         on_host = np.asarray(to_host(self.array, self.kind))
-        return cupy().asarray(codes_of(number_format, on_host, raw=raw, rounding=rounding, what=self.name))
+        moved: NDArray[Any] = cupy().asarray(
+            codes_of(number_format, on_host, raw=raw, rounding=rounding, what=self.name)
+        )
+        return moved
 
     def floats(self) -> NDArray[np.float32]:
         """Return the numbers in host memory as float32; reject numbers that are not exact."""

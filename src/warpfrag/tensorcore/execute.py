@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -61,7 +62,7 @@ def execute(
         )
         raise IllegalInstruction(form.name, reason)
     if form.op in matrix_moves.OPS:
-        unused = {"c": c, "metadata": metadata, "scales": scales}
+        unused: dict[str, object] = {"c": c, "metadata": metadata, "scales": scales}
         if immediates != DEFAULT_IMMEDIATES:
             unused["immediates"] = immediates
         return matrix_moves.execute(form, a, b, shared, unused)
@@ -126,7 +127,7 @@ def _multiply(
             return d
     if isinstance(a, Shared | Descriptor) or isinstance(b, Shared | Descriptor):
         raise InvalidOperand(f"{resolved.name} takes registers: only wgmma reads tiles and descriptors")
-    registers = [resolved.a.check(a), resolved.b.check(b)]
+    registers = [resolved.a.check(a), resolved.b.check(cast("ArrayLike", b))]
     if c is not None:
         registers.append(resolved.c.check(c))
     pair = (None, None) if scales is None else scales

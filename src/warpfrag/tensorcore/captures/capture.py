@@ -98,7 +98,7 @@ class WgmmaCase:
     d: NDArray[np.uint32]
 
     @property
-    def words(self) -> dict[str, NDArray[np.uint32]]:
+    def words(self) -> dict[str, NDArray[Any]]:
         """The arrays by role."""
         return {**self.call.words, "d": self.d, "shared": self.call.shared}
 
@@ -106,7 +106,7 @@ class WgmmaCase:
 def _check(case: CapturedCase | WgmmaCase, form: Form) -> None:
     """Reject arrays that no capture has: of another dtype, or with different numbers of cases or threads."""
     for role, array in case.words.items():
-        threads = WARPGROUP if isinstance(case, WgmmaCase) else (LANES,)
+        threads: tuple[int, ...] = WARPGROUP if isinstance(case, WgmmaCase) else (LANES,)
         if isinstance(form, TensorForm):
             threads = (2,) * (form.blocks == 2) + (TENSOR_LANES,) * (role in "cd")
         if role == "shared":
