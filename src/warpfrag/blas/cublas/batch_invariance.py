@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from os import PathLike
+from typing import TypeGuard
 
 import numpy as np
 
 from warpfrag import html
 from warpfrag.blas.cublas.choices import Choices
-from warpfrag.blas.cublas.predict_order import DTYPES, GPU, OrderRun, order_runs, product_kind
+from warpfrag.blas.cublas.predict_order import DTYPES, GPU, MAX_EXTENT, OrderRun, order_runs, product_kind
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.number_formats import format_name
 from warpfrag.layout.providers import figure_svg
@@ -24,6 +25,7 @@ from warpfrag.layout.providers import figure_svg
 Layers = int | Sequence[tuple[int, int]] | Mapping[str, tuple[int, int]]
 
 MAX_LAYERS = 10_000
+MAX_SPAN = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -160,20 +162,15 @@ def batch_invariance(
 
 
 def _span(m: object) -> tuple[int, int]:
-    pair = m if isinstance(m, tuple | list) and len(m) == 2 else ()
-    if not pair or not all(isinstance(end, int | np.integer) and not isinstance(end, bool) for end in pair):
-        raise InvalidOperand(f"m: expected the first and the last m, such as (1, 8192); got {quote(m)}")
-    first, last = map(int, pair)
-    if not 1 <= first <= last <= MAX_SPAN:
-        raise InvalidOperand(f"m: expected 1 <= first <= last <= {MAX_SPAN}, got {quote(m)}")
-    return first, last
-
-
-MAX_SPAN = 1 << 16
+    if not _is_pair(m, MAX_SPAN) or m[0] > m[1]:
+        raise InvalidOperand(
+            f"m: expected the first and the last m, from 1 to {MAX_SPAN}, such as (1, 8192); got {quote(m)}"
+        )
+    return int(m[0]), int(m[1])
 
 
 def _layers(n: object, k: object) -> dict[str, tuple[int, int]]:
-    """Layers by name."""
+    """Return layers by name."""
     if isinstance(n, dict):
         named = list(n.items())
     elif isinstance(n, tuple | list):
@@ -185,12 +182,17 @@ def _layers(n: object, k: object) -> dict[str, tuple[int, int]]:
         raise InvalidOperand(f"expected n and k, or a list of pairs (n, k); got {quote(n)} and {quote(k)}")
     layers: dict[str, tuple[int, int]] = {}
     for name, pair in named:
-        fits = isinstance(pair, tuple | list) and len(pair) == 2
-        if not fits or not isinstance(name, str) or not all(_is_extent(extent) for extent in pair):
+        if not _is_pair(pair, MAX_EXTENT) or not isinstance(name, str):
             raise InvalidOperand(f"a layer is n and k, two integers from 1 on; got {quote(pair)}")
         layers[name or f"{int(pair[0])} x {int(pair[1])}"] = (int(pair[0]), int(pair[1]))
     return layers
 
 
-def _is_extent(extent: object) -> bool:
-    return isinstance(extent, int | np.integer) and not isinstance(extent, bool) and 1 <= int(extent) < 1 << 24
+def _is_pair(pair: object, largest: int) -> TypeGuard[tuple[int, int]]:
+    """Return True for two integers from 1 to the largest."""
+    return (
+        isinstance(pair, tuple | list)
+        and len(pair) == 2
+        and all(isinstance(entry, int | np.integer) and not isinstance(entry, bool) for entry in pair)
+        and all(1 <= int(entry) <= largest for entry in pair)
+    )
