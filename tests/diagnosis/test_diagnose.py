@@ -19,8 +19,8 @@ from warpfrag.diagnosis.outcome import SuspectProduct
 from warpfrag.diagnosis.register_mistakes import other_choices
 from warpfrag.formats.codes import from_codes
 from warpfrag.isa.immediates import Immediates
-from warpfrag.tensorcore.instruction import instruction_of
 from warpfrag.tensorcore.random_operands import random_matrix
+from warpfrag.tensorcore.registry import instruction_of
 
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
 SPARSE = "mma.sp.m16n8k32.f32.f16.f16.f32"

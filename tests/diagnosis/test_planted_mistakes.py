@@ -16,8 +16,8 @@ from sampling import sampled
 from warpfrag.formats.codes import from_codes
 from warpfrag.isa.immediates import Immediates
 from warpfrag.tensorcore.execute import execute_registers
-from warpfrag.tensorcore.instruction import instruction_of
 from warpfrag.tensorcore.random_operands import random_matrix
+from warpfrag.tensorcore.registry import instruction_of
 
 LANE = np.arange(32)
 SP, OSP = "mma.sp.", "mma.sp::ordered_metadata."

@@ -33,8 +33,8 @@ DTYPES: dict[str, tuple[type, type]] = {
 """The dtype of an accumulator, and the one in which partial sums are added."""
 
 
-class Accumulator:
-    """Partial sums in D's format: read from codes, added to nearest, and written as codes."""
+class PartialSums:
+    """Sums of parts of K in D's format: read from codes, added to nearest, and written as codes."""
 
     def __init__(self, rule: Rule) -> None:
         """Look up the dtypes."""
@@ -115,9 +115,9 @@ class Multiplicands:
         return int(self.b.shape[1])
 
     @cached_property
-    def sums(self) -> Accumulator:
+    def sums(self) -> PartialSums:
         """The arithmetic of partial sums."""
-        return Accumulator(self.rule)
+        return PartialSums(self.rule)
 
     def chains(self, order: Order) -> list[list[Chain]]:
         """Return the parts of K in an order, each a list of chains."""

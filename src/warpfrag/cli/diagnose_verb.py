@@ -148,7 +148,7 @@ def diagnose(
     from warpfrag.diagnosis.diagnose import diagnose as find_mistakes
     from warpfrag.formats.codes import from_codes
     from warpfrag.isa.immediates import Immediates
-    from warpfrag.tensorcore.instruction import instruction_of
+    from warpfrag.tensorcore.registry import instruction_of
 
     resolved = get(instruction)
     if resolved.arch:  # wmma: the fragments of the GPU that runs it

@@ -142,7 +142,7 @@ def execute(
         warpfrag execute mma.m16n8k16.f32.f16.f16.f32 --arch sm_80 sm_90 --seed 1     # side by side
     """
     from warpfrag.tensorcore.array_types import Scaled
-    from warpfrag.tensorcore.instruction import instruction_of
+    from warpfrag.tensorcore.registry import instruction_of
 
     archs = tuple(dict.fromkeys((*arch, *more) or ("sm_90",)))
     resolved = get(instruction)

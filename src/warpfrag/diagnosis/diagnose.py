@@ -47,8 +47,9 @@ from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates, check_ids, p
 from warpfrag.isa.legality import arithmetic_arch, check_immediates, form_of
 from warpfrag.isa.qualifiers import HasForm
 from warpfrag.smem.shared_memory import as_bytes
-from warpfrag.tensorcore.instruction import Instruction, instruction_of
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import AnyOperand, Metadata, Operand, OperandBase, Scale
+from warpfrag.tensorcore.registry import instruction_of
 from warpfrag.tensorcore.shared_operand import Shared
 from warpfrag.tensorcore.sparsity import compress, logical_columns
 

@@ -16,13 +16,13 @@ from warpfrag.errors import IllegalInstruction, InvalidOperand, quote
 from warpfrag.formats.arrays import Words
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, SIDES, Immediates
 from warpfrag.isa.instruction_names import LONGEST
+from warpfrag.isa.legality import form_of
+from warpfrag.isa.qualifiers import Form, HasForm
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.tensorcore import execute_wgmma, matrix_moves
 from warpfrag.tensorcore.backend_protocol import ProductOperands
-from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.matmul import multiply
-from warpfrag.tensorcore.registry import get
 from warpfrag.tensorcore.resolved import WORD, ResolvedInstruction, batch_of, resolve_form
 from warpfrag.tensorcore.schedule import check_threads
 from warpfrag.tensorcore.shared_operand import Location, Shared
@@ -31,7 +31,7 @@ MAX_NAMES = 1024
 
 
 def execute(
-    instruction: str | Instruction,
+    instruction: str | HasForm,
     a: Location,
     b: Location | None = None,
     c: ArrayLike | None = None,
@@ -55,7 +55,7 @@ def execute(
     leaves their order open: `wf.wmma` runs them. IllegalInstruction if `arch` cannot run it, NotModelled if its result
     there is unknown.
     """
-    form = as_instruction(instruction).form
+    form = _form_of(instruction)
     if isinstance(form, TensorForm):
         reason = (
             "it works on tensor memory: call execute of the instruction, as in get(name).execute(tensor_memory, ...)"
@@ -78,20 +78,18 @@ def execute(
     return _multiply(resolved, a, b, c, metadata, scales, immediates, threads)
 
 
-def as_instruction(instruction: str | Instruction) -> Instruction:
-    """Return the instruction, or the one that a name means. Names are cached, pasted source code is not."""
-    if isinstance(instruction, Instruction):
-        return instruction
+def _form_of(instruction: str | HasForm) -> Form:
+    """Return the form of an instruction, or of its name. Names are cached, pasted source code is not."""
     if isinstance(instruction, str) and len(instruction) <= LONGEST:
-        return _instruction_named(instruction)
-    return get(instruction)
+        return _form_named(instruction)
+    return form_of(instruction)
 
 
-_instruction_named = lru_cache(MAX_NAMES)(get)
+_form_named = lru_cache(MAX_NAMES)(form_of)
 
 
 def execute_registers(
-    instruction: str | Instruction,
+    instruction: str | HasForm,
     words: Mapping[str, NDArray[np.uint32]],
     immediates: Immediates | None = None,
     *,

@@ -26,9 +26,9 @@ from warpfrag.errors import InvalidOperand, quote
 from warpfrag.isa.tcgen05_forms import TensorForm, listed_forms
 from warpfrag.isa.tmem_layouts import WARPS
 from warpfrag.layout.linear_layout import Basis, Layout
-from warpfrag.tensorcore.instruction import Instruction, instruction_of
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import OperandBase
-from warpfrag.tensorcore.registry import find
+from warpfrag.tensorcore.registry import find, instruction_of
 from warpfrag.tensorcore.tensor_operand import TensorOperand
 
 MAX_LISTED = 8

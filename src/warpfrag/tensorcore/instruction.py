@@ -17,7 +17,6 @@ from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.patterns import Pattern, pattern_of
 from warpfrag.isa.qualifiers import Form, Shape
 from warpfrag.isa.rows import families_of, legal_targets
-from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.layout.providers import card
 from warpfrag.tensorcore.operand import Metadata, Operand, Operands, Scale
@@ -225,9 +224,9 @@ class Instruction:
         """A card for notebooks."""
         return card(self)
 
-    def __reduce__(self) -> tuple[Callable[[Form, str], Instruction], tuple[Form, str]]:
+    def __reduce__(self) -> tuple[Callable[[type[Instruction], Form, str], Instruction], tuple[object, ...]]:
         """Unpickle as the same object."""
-        return instruction_of, (self.form, self.arch)
+        return interned, (type(self), self.form, self.arch)
 
 
 @cache
@@ -241,14 +240,6 @@ def _execute() -> Callable[..., Words]:
 _interned: dict[tuple[Form, str], Instruction] = {}
 
 
-def instruction_of(form: Form, arch: str) -> Instruction:
-    """Return the one object for a form, with the wmma fragments of an architecture."""
-    known = _interned.get((form, arch))
-    if known is not None:
-        return known
-    kind = Instruction
-    if isinstance(form, TensorForm):
-        from warpfrag.tensorcore.tcgen05_types import tensor_class
-
-        kind = tensor_class(form)
-    return _interned.setdefault((form, arch), kind(form, arch))
+def interned(kind: type[Instruction], form: Form, arch: str) -> Instruction:
+    """Return the one object of a class for a form with the wmma fragments of an architecture."""
+    return _interned.get((form, arch)) or _interned.setdefault((form, arch), kind(form, arch))

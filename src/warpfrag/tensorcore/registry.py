@@ -16,7 +16,7 @@ from warpfrag.isa.targets import read_target, targets
 from warpfrag.isa.tcgen05_forms import TensorForm, listed_forms
 from warpfrag.isa.tcgen05_spelling import PREFIX
 from warpfrag.tables import read_table
-from warpfrag.tensorcore.instruction import Instruction, instruction_of
+from warpfrag.tensorcore.instruction import Instruction, interned
 
 if TYPE_CHECKING:
     from warpfrag.isa.aliases import Aliases
@@ -149,6 +149,15 @@ def find(
         and (sparse is None or ("metadata" in form.operation.storage) == sparse)
         and (target is None or is_legal(form, target))
     ]
+
+
+def instruction_of(form: Form, arch: str) -> Instruction:
+    """Return the one object for a form, with the wmma fragments of an architecture."""
+    if not isinstance(form, TensorForm):
+        return interned(Instruction, form, arch)
+    from warpfrag.tensorcore.tcgen05_types import tensor_class
+
+    return interned(tensor_class(form), form, "")
 
 
 def _look_up(text: str, target: str | None) -> Instruction:

@@ -137,7 +137,8 @@ class Emulation(TorchDispatchMode):
     number of the format.
 
     Instead of an instruction, `library="cublas"` takes for every product the instruction and the order of additions
-    that PyTorch's library chooses for its shape on the GPU that `arch` names, as `wf.predict` knows them; `Record.prediction` says how.
+    that PyTorch's library chooses for its shape on the GPU that `arch` names, as `wf.predict` knows them;
+    `Record.prediction` says how.
 
     An emulation applies to every thread of the process except those that enter their own. If several threads have one,
     a product in a thread without one is rejected. Functions of torch.compile run uncompiled. Other operations that sum

@@ -25,9 +25,9 @@ from warpfrag.layout.linear_layout import Layout
 from warpfrag.plans.relayout import WIDTH, Relayout, fragments, relayout, tiled_alike, warpgroup_fragments
 from warpfrag.plans.relayout_operations import cost, described
 from warpfrag.tensorcore.evidence import Evidence
-from warpfrag.tensorcore.instruction import Instruction, instruction_of
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand, OperandBase
-from warpfrag.tensorcore.registry import find
+from warpfrag.tensorcore.registry import find, instruction_of
 from warpfrag.viz.explorer.explorer_names import InternedList, names_of
 from warpfrag.viz.explorer.explorer_tensor import SharedLists, tensor_moves, tensor_products, tensor_tables
 from warpfrag.viz.palette import COLOURS

@@ -18,9 +18,9 @@ from warpfrag.isa.tcgen05_spelling import TensorSpelling
 from warpfrag.isa.tmem_layouts import metadata_row, placement
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.tables import read_table
-from warpfrag.tensorcore.instruction import Instruction, instruction_of
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.registry import aliases as aliases_of
-from warpfrag.tensorcore.registry import find
+from warpfrag.tensorcore.registry import find, instruction_of
 from warpfrag.viz.explorer.explorer_names import InternedList, names_of
 from warpfrag.viz.tensor_memory_views import register_steps
 
