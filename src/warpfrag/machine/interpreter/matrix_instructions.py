@@ -123,7 +123,7 @@ def _multiply(state: WarpState, inst: DecodedInstruction, action: MatrixOp, grou
 
 
 def _multiply_fragments(state: WarpState, form: Form, words: list[NDArray[np.uint32]]) -> NDArray[np.uint32]:
-    """Run wmma.mma with an unknown layout, using another layout in a kernel that does not depend on it."""
+    """Run wmma.mma with the substitute for an unknown layout."""
     specs = _fragment_operands(state, form)
     matrices = [fragment.unpack(specs[role], own) for role, own in zip("abc", words, strict=True)]
     return fragment.pack(specs["d"], multiply_matrices(form, *matrices, arch=state.launch.arch, raw=True))
@@ -285,7 +285,7 @@ def _store_matrices(state: WarpState, inst: DecodedInstruction, action: MatrixOp
 
 
 def _fragment_operands(state: WarpState, form: Form) -> dict[str, OperandSpec]:
-    """Return the operands of wmma; `lowering.fragment_flow` rejects kernels that depend on an unknown layout."""
+    """Return the operands of wmma; an unknown layout is replaced by another, and the run is uncertain."""
     return operands(form, architecture_of(form, state.launch.arch))
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from warpfrag.errors import InvalidOperand, NotModelled, quote
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.debugger.debugger import Debugger
@@ -27,7 +27,6 @@ from warpfrag.machine.jit.engine import CompiledProgram
 from warpfrag.machine.jit.screening import ProgramScreen
 from warpfrag.machine.launch.device_array import ADDRESSES
 from warpfrag.machine.launch.exploration import Exploration, explore
-from warpfrag.machine.launch.fragment_flow import LayoutUse, layout_use
 from warpfrag.machine.launch.grid import Waves, Work, is_alone, is_ordered, warps_at_once
 from warpfrag.machine.launch.instrumented_launch import InstrumentedLaunch
 from warpfrag.machine.launch.launch_arguments import Arguments
@@ -43,7 +42,7 @@ from warpfrag.machine.launch.options import (
     launch_config,
 )
 from warpfrag.machine.launch.run import Run
-from warpfrag.machine.launch.run_evidence import launch_arch, opcode_evidence, unknown_layout
+from warpfrag.machine.launch.run_evidence import launch_arch, opcode_evidence
 from warpfrag.machine.launch.summary import summarise
 from warpfrag.machine.launch.symbols import Symbols
 from warpfrag.smem.tensor_map import MAP_ALIGN, MAP_BYTES
@@ -195,18 +194,6 @@ class Kernel:
         """True if blocks may run on several cores: their order is not visible, and none waits for stores of others."""
         return not self.order_matters and not any(map(is_alone, self.program.instructions))
 
-    @cached_property
-    def _layout_use(self) -> LayoutUse | None:
-        """The first instruction that depends on the layout of a wmma fragment."""
-        return layout_use(self.program)
-
-    def _check_fragments(self, arch: str) -> None:
-        """Reject a kernel that depends on a wmma fragment layout that was not measured on an architecture."""
-        unknown = unknown_layout(self.program, arch)
-        if unknown and self._layout_use is not None:
-            inst = self.program.instructions[self._layout_use.at]
-            raise NotModelled(f"line {inst.line}: {inst.text}: {self._layout_use.why}; {unknown}")
-
     @exact_floats
     def launch(
         self,
@@ -241,7 +228,6 @@ class Kernel:
         ends the launch. If compiled code cannot prove a launch clean, it runs again in the interpreter.
         """
         config = launch_config(self.program, grid, block, shared, arch, options)
-        self._check_fragments(config.arch)
         named = checks_of(checks)
         engine_name = chosen_engine(engine)
         threads = options.threads
@@ -297,7 +283,6 @@ class Kernel:
         Nothing runs before `Debugger.run` or `inst`. Only `cluster`, `cooperative` and `limit` of the options apply.
         """
         config = launch_config(self.program, grid, block, shared, arch, options)
-        self._check_fragments(config.arch)
         waves = self.waves(config, seed)
         memory = self.device_memory(args, config)
         return Debugger(

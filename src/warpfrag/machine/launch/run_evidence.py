@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import re
 
-from warpfrag.isa.legality import able_architectures
-from warpfrag.isa.operands import operands
-from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.targets import read_target, targets
 from warpfrag.isa.tcgen05_forms import rows_of, typed
 from warpfrag.isa.tcgen05_spelling import TensorSpelling
@@ -74,18 +71,6 @@ def causes_of(inst: DecodedInstruction, bits: int, arch: str) -> list[InexactCau
     return [cause for cause in causes if MEASURED_ON.get(cause) != _arithmetic_of(arch)]
 
 
-def unknown_layout(program: Program, arch: str) -> str:
-    """Return the reason why a wmma fragment layout of a program is unknown on an architecture, or an empty string."""
-    return next((reason for inst in program.instructions if (reason := _unknown_layout(inst, arch))), "")
-
-
-def _unknown_layout(inst: DecodedInstruction, arch: str) -> str:
-    """Return the reason why an instruction's fragment layout is unknown on an architecture, or an empty string."""
-    if not isinstance(inst.action, MatrixOp) or not inst.action.form.is_wmma:
-        return ""
-    return next(iter(operands(inst.action.form, _arithmetic_of(arch)).values())).unknown
-
-
 def opcode_evidence(program: Program, arch: str) -> dict[str, Evidence]:
     """Return every opcode of a program and its evidence on an architecture, or on that of a target."""
     return {inst.name: instruction_evidence(inst, arch) for inst in program.instructions}
@@ -96,7 +81,8 @@ def instruction_evidence(inst: DecodedInstruction, arch: str) -> Evidence:
     if isinstance(inst.action, Refused):
         return Evidence("not modelled", inst.action.reason)
     if isinstance(inst.action, MatrixOp):
-        return _matrix_evidence(inst, inst.action.form, arch)
+        is_known = arch in targets()
+        return evidence(inst.action.form, arch) if is_known else Evidence("not modelled", f"{arch} is unknown")
     if isinstance(inst.action, TensorThreadOp) and inst.action.spelling.kind:
         return _tensor_evidence(inst.action.spelling, arch)
     if inst.row is None:
@@ -109,17 +95,6 @@ def _tensor_evidence(spelling: TensorSpelling, arch: str) -> Evidence:
     row = rows_of(spelling)[0]
     known, _ = nearest_plan(typed(spelling, row, row.m[0], row.n[0], row.a[0], row.b[0]), arch)
     return Evidence(known.level, known.source, 0, known.machine, known.native, AUTHORITIES[known.level])
-
-
-def _matrix_evidence(inst: DecodedInstruction, form: Form, arch: str) -> Evidence:
-    """Return the evidence for a matrix instruction; wmma loads and stores with an unknown layout count as specified."""
-    if arch not in targets():
-        return Evidence("not modelled", f"nothing is known about {arch}")
-    known, unknown = evidence(form, arch), _unknown_layout(inst, arch)
-    if unknown and not form.is_product and targets()[arch].arch in able_architectures(form):
-        detail = f"PTX ISA, as long as the kernel does not depend on where elements lie in registers: {unknown}"
-        return Evidence("specified", detail, authority="specified")
-    return known
 
 
 def _row_evidence(inst: DecodedInstruction, row: OpcodeRow, arch: str) -> Evidence:
