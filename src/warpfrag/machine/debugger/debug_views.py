@@ -145,20 +145,6 @@ def _scales(inst: DecodedInstruction, operand: Scale, words: NDArray[np.uint32],
     return operand.unpack(words, byte_id=ids[0], thread_id=ids[1], raw=raw)
 
 
-def staged_offsets(state: WarpState, inst: DecodedInstruction, row: int) -> NDArray[np.int64]:
-    """Return the offsets of a wgmma's descriptor operands in the shared memory of the batch."""
-    group, named = _group(state, row, WARPGROUP), ptx_operands(inst)
-    operands, offsets = operands_at(inst, state.launch.arch), [np.zeros(0, np.int64)]
-    first = int(state.warp_block[group.warp_rows[0]]) * state.memory.shared_stride
-    for role in ("a", "b"):
-        operand = operands[role]
-        if not isinstance(named[role], VectorOperand) and isinstance(operand, Operand):
-            word = int(group.read(named[role], B64)[0, 0])
-            places = operand.addresses(word, trans=_is_turned(inst, role)).reshape(-1)
-            offsets.append(first + places[places < state.memory.shared_stride])
-    return np.concatenate(offsets)
-
-
 class BoxMap(Protocol):
     """The parts of a `TensorMap` that determine the layout of a box in shared memory."""
 

@@ -1,8 +1,8 @@
 """Compare two runs of one launch: the outputs that differ, and the instruction, block and lane of the first difference.
 
 Both sides run wave after wave until their memory differs. That wave is then run again, one instruction at a time on
-both sides (`debugger.lockstep`). The first byte that differs is traced back to its origin: an instruction with equal
-operands and different results. Sides are two architectures, or two kernels that differ in a few instructions.
+both sides (`debugger.lockstep`), to find the origin of the first byte that differs: an instruction with equal operands
+and different results. Sides are two architectures, or two kernels that differ in a few instructions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, PtxError, WarpfragError, quote
 from warpfrag.formats.float_environment import exact_floats
-from warpfrag.machine.debugger.lockstep import MIN_LIKENESS, Divergence, Lockstep, NodeFacts, Pairing
+from warpfrag.machine.debugger.lockstep import MIN_LIKENESS, Divergence, Lockstep, Origin, Pairing
 from warpfrag.machine.debugger.stepping import SteppedBatch, ThreadAt
 from warpfrag.machine.interpreter.device_memory import Allocation, DeviceMemory
 from warpfrag.machine.interpreter.warp_state import LaunchConfig, LaunchPart, LaunchTally
@@ -29,8 +29,6 @@ from warpfrag.machine.launch.kernel import Kernel
 from warpfrag.machine.launch.options import DEFAULT_OPTIONS, LaunchOptions, launch_config
 from warpfrag.machine.launch.tensor_map_argument import TensorMap
 from warpfrag.machine.semantics.textures import Surface
-
-MAX_TRACE = 12  # instructions of a trace that are printed
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,8 @@ class OutputDifference:
 
 
 @dataclass(frozen=True)
-class TracedInstruction:
-    """An instruction between the origin of a difference and the output, with its thread and both sides' results.
+class DifferingInstruction:
+    """The instruction at which two runs first differ, with its thread and both sides' results.
 
     `text` is the left side's instruction, `other` the right side's if it differs. `codes` are the contents of the
     register or memory `name`, as unsigned integers.
@@ -77,22 +75,20 @@ class TracedInstruction:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of a comparison: the outputs that differ, and the trace back to their origin."""
+    """The result of a comparison: the outputs that differ, and the origin of the first of them.
+
+    The origin is the first instruction with different results although it read equal values; None if it was not found.
+    """
 
     sides: tuple[str, str]
     outputs: tuple[OutputDifference, ...]
-    trace: tuple[TracedInstruction, ...] = ()
+    origin: DifferingInstruction | None = None
     note: str = ""
 
     @property
     def equal(self) -> bool:
         """True if both runs leave the same memory."""
         return not self.outputs and not self.note
-
-    @property
-    def origin(self) -> TracedInstruction | None:
-        """The first instruction with different results although it read equal values; None if it was not found."""
-        return self.trace[0] if self.trace else None
 
     def __repr__(self) -> str:
         """Return the verdict in one line."""
@@ -104,55 +100,26 @@ class Comparison:
     def __str__(self) -> str:
         """Return a report of several lines."""
         lines = [f"{self.sides[0]} and {self.sides[1]}: {'equal' if self.equal else 'different'}"]
-        lines += [str(item) for item in self.outputs]
-        if self.origin is not None:
-            lines.append(f"origin: {self.origin}")
-        instructions = [f"  {item}" for item in self.trace[1:]]
-        if len(instructions) > MAX_TRACE:
-            half = MAX_TRACE // 2
-            instructions = [
-                *instructions[:half],
-                f"  ... {len(instructions) - MAX_TRACE} instructions more ...",
-                *instructions[-half:],
-            ]
-        lines += ["trace, on to the output:", *instructions] if instructions else []
+        lines += [str(output) for output in self.outputs]
+        lines += [f"origin: {self.origin}"] if self.origin is not None else []
         return "\n".join([*lines, *([self.note] if self.note else [])])
 
     def _repr_html_(self) -> str:
         """Return a card for notebooks."""
-        from warpfrag.html import card, escape, table
+        from warpfrag.html import card, escape
 
-        rows = [(str(inst.line), inst.text, str(inst.thread), inst.name, *map(hex, inst.codes)) for inst in self.trace]
-        listed = rows if len(rows) <= MAX_TRACE else [rows[0], *rows[1 - MAX_TRACE :]]
-        head = ("line", "instruction", "thread", "what", *self.sides)
-        return card(
-            f"<code>{escape(repr(self))}</code>",
-            *(f"<p>{escape(str(item))}</p>" for item in self.outputs),
-            table(head, listed) if listed else "",
-            f"<p>{escape(self.note)}</p>" if self.note else "",
-        )
+        return card(*(f"<p>{escape(line)}</p>" for line in str(self).splitlines()))
 
     def to_dict(self) -> dict[str, object]:
         """Return everything as plain numbers and texts."""
+        origin = self.origin
+        thread = None if origin is None else origin.thread._asdict()
+        source = None if origin is None or origin.source is None else str(origin.source)
         return {
             "names": list(self.sides),
             "equal": self.equal,
             "outputs": [asdict(item) | {"values": [_plain(value) for value in item.values]} for item in self.outputs],
-            "trace": [
-                {
-                    "line": inst.line,
-                    "text": inst.text,
-                    "other": inst.other,
-                    "source": None if inst.source is None else str(inst.source),
-                    "block": list(inst.thread.block),
-                    "warp": inst.thread.warp,
-                    "lane": inst.thread.lane,
-                    "visit": inst.visit,
-                    "name": inst.name,
-                    "codes": list(inst.codes),
-                }
-                for inst in self.trace
-            ],
+            "origin": None if origin is None else vars(origin) | {"thread": thread, "source": source},
             "note": self.note,
         }
 
@@ -237,27 +204,24 @@ def compare(
     """Run a kernel on two architectures, or two kernels, and find where the runs first differ.
 
     Arguments are those of `Kernel.launch`; arrays are not changed. Two kernels must be the same except for a few
-    instructions, such as one kernel before and after a change. The first output that differs is traced back to its
-    origin: the instruction with equal operands and different results, with its block, warp and lane.
+    instructions, such as one kernel before and after a change. The origin of the first output that differs is the
+    instruction with equal operands and different results, with its block, warp and lane.
     """
     sides = _sides(kernel, args, arch, grid, block, shared, options)
     left, right = sides
-    pairing = Pairing.of(left.program, right.program)
-    trace: tuple[TracedInstruction, ...] = ()
-    note = ""
+    origin, note, is_traced = None, "", False
     waves: Waves = left.kernel.waves(left.config, seed)
-    is_traced = False
     for _, wave in iter(waves.take, None):
         before = [] if is_traced else [detached(side.memory, len(side.program.instructions)) for side in sides]
         errors = [side.run(wave) for side in sides]
         if not is_traced and (any(errors) or differing(left.memory, right.memory)):
             is_traced = True
-            trace, note = _traced(sides, wave, before, pairing)
+            origin, note = _origin(sides, wave, before)
         if any(errors):
             failed = next(number for number, error in enumerate(errors) if error is not None)
             note = f"{note + '; ' if note else ''}{sides[failed].name} ended with an error: {errors[failed]}"
             break
-    return Comparison((left.name, right.name), _outputs(args, sides), trace, note)
+    return Comparison((left.name, right.name), _outputs(args, sides), origin, note)
 
 
 def _sides(
@@ -297,26 +261,27 @@ def differing(left: DeviceMemory, right: DeviceMemory) -> bool:
     return any(item.start in others and not np.array_equal(item.data, others[item.start]) for item in left.allocations)
 
 
-def _traced(
-    sides: tuple[Side, Side], wave: Blocks, before: list[DeviceMemory], pairing: Pairing
-) -> tuple[tuple[TracedInstruction, ...], str]:
-    """Return the path from the origin to the first output that differs, and a note about it."""
+def _origin(
+    sides: tuple[Side, Side], wave: Blocks, before: list[DeviceMemory]
+) -> tuple[DifferingInstruction | None, str]:
+    """Return the origin of the first output that differs, and a note about it."""
+    pairing = Pairing.of(sides[0].program, sides[1].program)
     if pairing.likeness < MIN_LIKENESS:
         alike = f"{pairing.likeness:.0%}"
-        return (), f"the kernels are too different to be run side by side: {alike} of their instructions are the same"
+        return None, f"the kernels are too different to be run side by side: {alike} of their instructions are the same"
     batches = [side.stepped(wave, memory) for side, memory in zip(sides, before, strict=True)]
     lockstep = Lockstep(batches[0], batches[1], pairing)
     note = ""
     try:
         lockstep.run()
     except PtxError as error:
-        note = f"the trace ends with an error: {error}"
-    instructions = tuple(_inst(sides, batches[0], facts) for facts in lockstep.chain())
-    if lockstep.output is None and lockstep.divergence is not None:
+        note = f"the comparison ends with an error: {error}"
+    origin = None if lockstep.origin is None else _inst(sides, batches[0], lockstep.origin)
+    if lockstep.divergence is not None:
         note = _diverged(lockstep.divergence)
-    elif not instructions and not note:
+    elif origin is None and not note:
         note = "run side by side, the two leave the same memory: the difference depends on the order of warps"
-    return instructions, note
+    return origin, note
 
 
 def _diverged(divergence: Divergence) -> str:
@@ -326,18 +291,16 @@ def _diverged(divergence: Divergence) -> str:
     return f"the runs take different paths: the first goes on at {texts[0]}, the second at {texts[1]}"
 
 
-def _inst(sides: tuple[Side, Side], batch: SteppedBatch, facts: NodeFacts) -> TracedInstruction:
-    """Return an instruction of the trace, with the names that users know."""
+def _inst(sides: tuple[Side, Side], batch: SteppedBatch, origin: Origin) -> DifferingInstruction:
+    """Return an origin with the names that users know."""
     ran = [
-        (side, side.program.instructions[at])
-        for side, at in zip(sides, (facts.left, facts.right), strict=True)
-        if at is not None
+        (side, side.program.instructions[at]) for side, at in zip(sides, origin.indices, strict=True) if at is not None
     ]
     side, own = ran[0]
     other = "nothing" if len(ran) == 1 else "" if ran[1][1].text == own.text else ran[1][1].text
-    thread = ThreadAt(batch.blocks[int(batch.warp_block[facts.row])], int(batch.warp_index[facts.row]), facts.lane)
+    thread = ThreadAt(batch.blocks[int(batch.warp_block[origin.row])], int(batch.warp_index[origin.row]), origin.lane)
     source = side.kernel.module.sources.get(own.line)
-    return TracedInstruction(own.line, own.text, source, thread, facts.visit, facts.name, facts.codes, other)
+    return DifferingInstruction(own.line, own.text, source, thread, origin.visit, origin.name, origin.codes, other)
 
 
 def _outputs(args: Sequence[object], sides: tuple[Side, Side]) -> tuple[OutputDifference, ...]:
