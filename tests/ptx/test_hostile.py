@@ -14,7 +14,7 @@ from ptx.mutations import failure, mutated
 from warpfrag.machine.ir.actions import Branch, DirectCall, Return
 from warpfrag.machine.ir.program import registers_of
 from warpfrag.machine.jit.register_flow import is_written_whole, live_after, reads_of
-from warpfrag.machine.launch.grid import Permutation
+from warpfrag.machine.launch.grid import Waves
 from warpfrag.machine.ops.table import ROWS
 from warpfrag.ptx.lowering.passes import lower
 from warpfrag.ptx.reader.parser import parse
@@ -264,22 +264,20 @@ def test_memory_grows_with_registers_and_instructions_not_with_their_product():
 @pytest.mark.one_engine
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 63, 64, 65, 1000, 4097])
 def test_a_seed_permutes_all_blocks(size):
-    orders = [Permutation(size, seed)(np.arange(size, dtype=np.uint64)).tolist() for seed in range(8)]
+    orders = [Waves((size, 1, 1), size, seed).take()[1] for seed in range(8)]
 
-    assert all(sorted(order) == [*range(size)] for order in orders)
+    assert all(sorted(order) == [(x, 0, 0) for x in range(size)] for order in orders)
     assert len(set(map(tuple, orders))) > (1 if size > 2 else 0)
-    assert orders[3] == Permutation(size, 3)(np.arange(size, dtype=np.uint64)).tolist()
+    assert orders[3] == Waves((size, 1, 1), size, 3).take()[1]
 
 
 @pytest.mark.one_engine
 def test_a_seed_permutes_the_largest_grid():
-    size = (2**31 - 1) * 65535 * 65535
-    numbers = np.arange(5000, dtype=np.uint64) * np.uint64(size // 5000)
-    order = Permutation(size, 1)(numbers)
+    waves = Waves((2**31 - 1, 65535, 65535), 5000, 1)
+    blocks = waves.take()[1] + waves.take()[1]
 
-    assert len(set(order.tolist())) == 5000
-    assert order.max() < size
-    assert abs(float(order.astype(float).mean()) / size - 0.5) < 0.03
+    assert len(set(blocks)) == 10000
+    assert all(x < 2**31 - 1 and y < 65535 and z < 65535 for x, y, z in blocks)
 
 
 def test_a_seed_changes_the_order_in_which_blocks_run():

@@ -1,18 +1,19 @@
 """Run the blocks of a launch: wave after wave, on one core or several, until all are done or stopped.
 
-A grid may have more blocks than memory has bytes: a wave is listed when it is taken, and a seed permutes block numbers
-with a function, not with a table.
+A grid may have more blocks than memory has bytes: a wave is listed when it is taken, and a seed permutes cluster
+numbers with the function (factor * number + shift) % count, not with a table.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from math import gcd
 from operator import itemgetter
 from threading import Lock
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from warpfrag.errors import WarpfragError
 from warpfrag.formats.float_environment import exact_floats
@@ -34,38 +35,15 @@ MAX_WARPS = 128  # that run at once
 WARPS_OF_WGMMA = 512, 1024  # of a kernel with wgmma: they share an instruction's overhead
 MAX_REGISTER_BYTES = 1 << 26  # of warps that run at once, beyond that minimum
 GLANCE = 0.1  # seconds between two polls of other threads
-ROUNDS = 6  # of the Feistel network
 
 
-class Permutation:
-    """A permutation of 0..size-1 chosen by a seed: a Feistel network on the next power of four.
-
-    A round swaps the halves of a number and changes one by a function of the other. This can be undone for any
-    function, so the network is a permutation of its power of four. If an image is outside 0..size-1, the network is
-    applied again until it is inside, as must happen on its cycle.
-    """
-
-    def __init__(self, size: int, seed: int) -> None:
-        """Derive the round keys from the seed."""
-        self.size = size
-        self.half = np.uint64(max(1, -(-(size - 1).bit_length() // 2)))  # bits of a half
-        self.mask = np.uint64((1 << int(self.half)) - 1)
-        self.keys = np.random.default_rng(seed).integers(0, 1 << 64, ROUNDS, np.uint64, endpoint=False)
-
-    def __call__(self, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Return the image of each number."""
-        result = self._network(numbers)
-        while (outside := result >= np.uint64(self.size)).any():
-            result[outside] = self._network(result[outside])
-        return result
-
-    def _network(self, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        left, right = numbers >> self.half, numbers & self.mask
-        for key in self.keys:
-            mixed = (right + key) * np.uint64(0x9E3779B97F4A7C15)  # odd, with half of its bits set
-            mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0xD6E8FEB86659FD93)
-            left, right = right, left ^ (mixed >> np.uint64(32) & self.mask)
-        return left << self.half | right
+def permutation(count: int, seed: int) -> tuple[int, int]:
+    """Return a factor without a common divisor with `count`, and a shift, both chosen by a seed."""
+    generator = random.Random(seed)  # noqa: S311 (nothing secret)
+    factor = generator.randrange(1, count + 1)
+    while gcd(factor, count) > 1:
+        factor = generator.randrange(1, count + 1)
+    return factor, generator.randrange(count)
 
 
 class Waves:
@@ -84,7 +62,7 @@ class Waves:
         self.per_cluster = cluster[0] * cluster[1] * cluster[2]
         self.at_once = max(1, at_once // self.per_cluster)  # clusters
         self.clusters = self.total // self.per_cluster
-        self.permutation = None if seed is None else Permutation(self.clusters, seed)
+        self.factor, self.shift = (1, 0) if seed is None else permutation(self.clusters, seed)
         self.taken = 0  # waves
         self._lock = Lock()
 
@@ -100,9 +78,11 @@ class Waves:
             number = self.taken
             self.taken += 1
         first = number * self.at_once
-        numbers = np.arange(first, min(first + self.at_once, self.clusters), dtype=np.uint64)
-        order = numbers if self.permutation is None else self.permutation(numbers)
-        return number, [block for cluster in order.tolist() for block in self.blocks_of(cluster)]
+        order = (
+            (self.factor * cluster + self.shift) % self.clusters
+            for cluster in range(first, min(first + self.at_once, self.clusters))
+        )
+        return number, [block for cluster in order for block in self.blocks_of(cluster)]
 
     def blocks_of(self, cluster: int) -> Blocks:
         """Return the blocks of a cluster, by rank."""
