@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -44,8 +45,9 @@ def load(source: str | Path, *, keep_state: bool = False) -> Module:
 
 def module_of(text: str, *, keep_state: bool, file_name: str = "") -> Module:
     """Return the module of a text."""
-    lines, sources = text.count("\n") + 1, partial(source_lines, text)
-    return Module(parse(text), keep_state=keep_state, lines=lines, file_name=file_name, sources=sources)
+    source = parse(text)
+    inputs = (LinkInput(file_name, text, source),)
+    return Module(source, inputs, keep_state=keep_state, sources=partial(source_lines, text))
 
 
 def link(modules: Sequence[Module | str | Path], *, keep_state: bool = False) -> Module:
@@ -58,16 +60,17 @@ def link(modules: Sequence[Module | str | Path], *, keep_state: bool = False) ->
         raise InvalidOperand(f"expected a list of modules, got {quote(modules)}")
     loaded = [module if isinstance(module, Module) else load(module) for module in modules]
     inputs = [
-        LinkInput(module.file_name or f"module {number}", module.lines, module.source)
+        replace(entry, name=entry.name or f"module {number}")
         for number, module in enumerate(loaded)
+        for entry in module.inputs
     ]
     lines = 0
     sources: dict[int, SourceLine] = {}
     for module in loaded:
         sources |= {lines + number: source for number, source in module.sources.items()}
-        lines += module.lines
+        lines += sum(entry.text.count("\n") + 1 for entry in module.inputs)
     linked = link_modules(inputs, readable, SYSTEM_FUNCTIONS)
-    return Module(linked, keep_state=keep_state, lines=lines, sources=partial(dict, sources))
+    return Module(linked, tuple(inputs), keep_state=keep_state, sources=partial(dict, sources))
 
 
 class Module(KernelModule):
@@ -80,15 +83,14 @@ class Module(KernelModule):
     def __init__(
         self,
         source: ModuleSyntax,
+        inputs: tuple[LinkInput, ...],
         *,
         keep_state: bool = False,
-        lines: int = 0,
-        file_name: str = "",
         sources: Callable[[], dict[int, SourceLine]] = dict,
     ) -> None:
-        """Store the syntax; entries are lowered and `sources` read on first use. `lines` is the length of the text."""
+        """Store the syntax and the texts that it was linked from; entries are lowered on first use."""
         super().__init__(keep_state=keep_state, read_sources=sources)
-        self.source, self.lines, self.file_name = source, lines, file_name
+        self.source, self.inputs = source, inputs
 
     @property
     def address_size(self) -> int:

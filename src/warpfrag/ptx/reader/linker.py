@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count
 from math import prod
 from typing import TypeAlias
 
 from warpfrag.errors import PtxError
+from warpfrag.ptx.reader.parser import parse
 from warpfrag.ptx.reader.syntax import (
     Address,
     ArgumentList,
@@ -25,7 +26,6 @@ from warpfrag.ptx.reader.syntax import (
     MaskedAddress,
     ModuleSyntax,
     OperandSyntax,
-    ResultPair,
     Scope,
     Statement,
     SymbolRef,
@@ -37,10 +37,10 @@ Declaration: TypeAlias = "VariableDecl | FunctionDecl"
 
 @dataclass(frozen=True)
 class LinkInput:
-    """A module to be linked: its name for messages, and its number of lines."""
+    """A module to be linked: its name for messages, its text, and its syntax."""
 
     name: str
-    lines: int
+    text: str
     source: ModuleSyntax
 
 
@@ -218,7 +218,7 @@ def _names(value: OperandSyntax | MaskedAddress) -> Iterator[str]:
 def _with_own_names(inputs: Sequence[LinkInput]) -> Iterator[ModuleSyntax]:
     """Return the modules with continued line numbers, and local names renamed if another module has them too."""
     taken = {name for entry in inputs for name in _shared_names(entry.source)}
-    line = 0
+    line = 1
     for entry in inputs:
         names: dict[str, str] = {}
         for name in sorted(_own_names(entry.source)):
@@ -227,8 +227,8 @@ def _with_own_names(inputs: Sequence[LinkInput]) -> Iterator[ModuleSyntax]:
             taken.add(own)
             if own != name:
                 names[name] = own
-        yield Renaming(names, line).module(entry.source)
-        line += entry.lines
+        yield parse(entry.text, line, names) if names or line > 1 else entry.source
+        line += entry.text.count("\n") + 1
 
 
 def _shared_names(source: ModuleSyntax) -> set[str]:
@@ -241,76 +241,3 @@ def _shared_names(source: ModuleSyntax) -> set[str]:
 def _own_names(source: ModuleSyntax) -> set[str]:
     """Return the names of a module that no other can use."""
     return {item.name for item in _declarations(source)} - _shared_names(source)
-
-
-class Renaming:
-    """Copies a module with other names and later line numbers."""
-
-    def __init__(self, names: Mapping[str, str], line: int) -> None:
-        """Store the names to change, and the number of lines that come before."""
-        self.names, self.line = names, line
-
-    def module(self, source: ModuleSyntax) -> ModuleSyntax:
-        """Return the whole module."""
-        if not self.names and not self.line:
-            return source
-        return replace(
-            source,
-            variables=tuple(self._variable(variable, self.names) for variable in source.variables),
-            functions=tuple(self._function(function) for function in source.functions),
-            aliases={alias: self.names.get(name, name) for alias, name in source.aliases.items()},
-        )
-
-    def _function(self, function: FunctionDecl) -> FunctionDecl:
-        own = {item.name for item in (*function.parameters, *function.results)}
-        names = {name: other for name, other in self.names.items() if name not in own}
-        return replace(
-            function,
-            line=function.line + self.line,
-            name=self.names.get(function.name, function.name),
-            body=None if function.body is None else self._scope(function.body, names),
-        )
-
-    def _scope(self, scope: Scope, names: Mapping[str, str]) -> Scope:
-        """Return a body: its own declarations hide the names of the module."""
-        own = {item.name for item in scope.items if isinstance(item, VariableDecl | Label)}
-        names = {name: other for name, other in names.items() if name not in own}
-        items: list[Statement | Label | VariableDecl | Scope] = []
-        for item in scope.items:
-            if isinstance(item, Scope):
-                items.append(self._scope(item, names))
-            elif isinstance(item, Statement):
-                operands = tuple(self._operand(operand, names) for operand in item.operands)
-                items.append(item._replace(line=item.line + self.line, operands=operands))
-            elif isinstance(item, Label):
-                targets = tuple(names.get(target, target) for target in item.targets)
-                items.append(replace(item, line=item.line + self.line, targets=targets))
-            else:
-                items.append(replace(item, line=item.line + self.line))
-        return Scope(tuple(items))
-
-    def _variable(self, variable: VariableDecl, names: Mapping[str, str]) -> VariableDecl:
-        initial = tuple(
-            replace(value, name=self._reference(value.name, names))
-            if isinstance(value, MaskedAddress)
-            else self._operand(value, names)
-            for value in variable.initial
-        )
-        name = names.get(variable.name, variable.name)
-        return replace(variable, line=variable.line + self.line, name=name, initial=initial)
-
-    def _operand(self, operand: OperandSyntax, names: Mapping[str, str]) -> OperandSyntax:
-        if isinstance(operand, SymbolRef):
-            return self._reference(operand, names)
-        if isinstance(operand, BracedList | ArgumentList):
-            return replace(operand, items=tuple(self._operand(item, names) for item in operand.items))
-        if isinstance(operand, ResultPair):
-            return ResultPair(self._operand(operand.first, names), self._operand(operand.second, names))
-        if isinstance(operand, Address) and isinstance(operand.base, SymbolRef):
-            coordinates = tuple(self._operand(item, names) for item in operand.coordinates)
-            return Address(self._reference(operand.base, names), coordinates)
-        return operand
-
-    @staticmethod
-    def _reference(ref: SymbolRef, names: Mapping[str, str]) -> SymbolRef:
-        return SymbolRef(names[ref.text], ref.offset) if ref.text in names else ref

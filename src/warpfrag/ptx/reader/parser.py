@@ -7,7 +7,7 @@ when it would run.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -44,18 +44,19 @@ IGNORED_STATEMENTS = {".pragma", ".callprototype"}  # they end with a semicolon
 MAX_REGISTERS = 1 << 20
 MAX_ALIGN = 1 << 20
 MAX_DEPTH = 64
+NO_NAMES: Mapping[str, str] = {}
 
 
-def parse(text: str) -> ModuleSyntax:
-    """Parse a text; the statements of well-formed bodies are parsed on first use."""
+def parse(text: str, line: int = 1, names: Mapping[str, str] = NO_NAMES) -> ModuleSyntax:
+    """Parse a text whose first line has a number, and replace `names`; well-formed bodies are parsed on first use."""
     with suppress(PtxError):
-        return Parser(tokens(text, whole_bodies=True)).module()
-    return Parser(tokens(text)).module()  # reading token by token finds the error
+        return Parser(tokens(text, line, whole_bodies=True), names).module()
+    return Parser(tokens(text, line), names).module()  # reading token by token finds the error
 
 
-def read_body(text: str, line: int) -> ScopeItems:
+def read_body(text: str, line: int, names: Mapping[str, str]) -> ScopeItems:
     """Return the items of a function body whose text begins at a given line."""
-    return Parser(tokens(text, line)).scope().items
+    return Parser(tokens(text, line), names).scope().items
 
 
 def check_names(functions: list[FunctionDecl]) -> None:
@@ -72,9 +73,12 @@ def check_names(functions: list[FunctionDecl]) -> None:
 class Parser:
     """A cursor over the tokens; each method parses one construct."""
 
-    def __init__(self, cut: Iterable[Token]) -> None:
-        """Start before the first token."""
+    def __init__(self, cut: Iterable[Token], names: Mapping[str, str] = NO_NAMES) -> None:
+        """Start before the first token; `names` has words to replace by others."""
+        self.names = names
         self.tokens = list(cut)
+        if names:
+            self.tokens = [token._replace(text=names.get(token.text, token.text)) for token in self.tokens]
         self.at = 0
         self.depth = 0
         self.in_call = False  # there parentheses hold operands
@@ -373,7 +377,7 @@ class Parser:
         token = self.next
         if token.kind == "body" and self.depth + MAX_NESTED < MAX_DEPTH // 2:
             self.at += 1
-            return Scope(read=partial(read_body, token.text, token.line))
+            return Scope(read=partial(read_body, token.text, token.line, self.names))
         self.expect("{")
         self.deeper()
         items: list[Statement | Label | VariableDecl | Scope] = []
