@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 from warpfrag.errors import ParseError, PtxError
 from warpfrag.isa.tcgen05_spelling import operand_facts
@@ -131,38 +132,97 @@ MATRIX_SOURCES = {
 MATRIX_ACCESSES = {"wmma.load.a", "wmma.load.b", "wmma.load.c", "wmma.store.d", "ldmatrix", "stmatrix"}
 
 
+class OperandShape(NamedTuple):
+    """The sources of an action: their number, the addresses and vectors among them; the others are numbers."""
+
+    fewest: int
+    most: int
+    addresses: tuple[int, ...] = ()
+    vectors: tuple[tuple[int, int], ...] = ()  # operand numbers and lengths
+    element: Type | None = None  # of the vectors
+
+
+def _atomic_shape(action: Atomic) -> OperandShape:
+    values = (1, 2) if action.name == "cas" else (1,)
+    vectors = tuple((number, action.count) for number in values)
+    return OperandShape(1 + len(values), 2 + len(values), (0,), vectors, action.type)
+
+
+def _bulk_shape(action: BulkCopy) -> OperandShape:
+    """Return target, source and size; then an mbarrier and a block mask if the copy has them."""
+    fixed = 3 + action.tells_mbarrier + action.is_multicast
+    return OperandShape(fixed, fixed + 1, (0, 1, 3) if action.tells_mbarrier else (0, 1))
+
+
+def _tensor_shape(action: TensorCopy) -> OperandShape:
+    """Return shared memory, map, coordinates and mbarrier, then offsets and mask; or map, coordinates and memory."""
+    if action.direction != "load":
+        return OperandShape(3, 4, (0, 2), ((1, action.rank),))
+    offsets = ((4, action.rank - 2),) if action.mode == "im2col" else ()
+    fixed = 4 + len(offsets) + action.is_multicast
+    return OperandShape(fixed, fixed + 1, (0, 1, 3), ((2, action.rank), *offsets))
+
+
+SHAPES: dict[type[Action], Callable[[Any], OperandShape]] = {
+    MemoryLoad: lambda _: OperandShape(1, 2, (0,)),
+    MemoryStore: lambda action: OperandShape(2, 3, (0,), ((1, action.count),), action.type),
+    Atomic: _atomic_shape,
+    AsyncStore: lambda action: OperandShape(3, 3, (0, 2), ((1, action.count),), action.type),
+    AsyncCopy: lambda _: OperandShape(3, 5, (0, 1)),
+    TensorMapCopy: lambda _: OperandShape(3, 3, (0, 1)),
+    TensorMapReplace: lambda action: OperandShape(2 + action.has_axis, 2 + action.has_axis, (0,)),
+    BulkCopy: _bulk_shape,
+    TensorCopy: _tensor_shape,
+    WarpWait: lambda _: OperandShape(1, 1),
+    Barrier: lambda action: OperandShape(2 - action.waits + bool(action.reduction), 2 + bool(action.reduction)),
+    MemoryBarrier: lambda action: OperandShape(*MBARRIER_SOURCES[action.name], (0,) * (action.name != "pending_count")),
+    MatrixOp: lambda action: OperandShape(*MATRIX_SOURCES[action.form.op], (0,) * (action.form.op in MATRIX_ACCESSES)),
+}
+"""The sources that actions take; the last may be a cache policy. Those of other actions are checked elsewhere."""
+
+
+def shape_of(action: Action) -> OperandShape | None:
+    """Return the sources that an action takes; None if it is not in `SHAPES`."""
+    return SHAPES[type(action)](action) if type(action) in SHAPES else None
+
+
 def address_count(action: Action) -> int | None:
     """Return the number of operands that are addresses in brackets; None for any number."""
-    if isinstance(action, MemoryLoad | MemoryStore | Atomic | TensorMapReplace):
-        return 1
+    shape = shape_of(action)
+    if shape is not None:
+        return len(shape.addresses)
     if isinstance(action, LaneOp) and not action.sources:
         return None  # createpolicy, whose operands change no value: one form has a range of addresses
-    if isinstance(action, AsyncCopy | AsyncStore | TensorMapCopy):
-        return 2
-    if isinstance(action, BulkCopy | TensorCopy):
-        return 3 if action.tells_mbarrier else 2
-    if isinstance(action, MemoryBarrier):
-        return int(action.name != "pending_count")
-    if isinstance(action, MatrixOp):
-        return int(action.form.op in MATRIX_ACCESSES)
-    return 0 if isinstance(action, LaneOp | Move | WarpCollective | WarpWait | Barrier | Branch | Allocate) else None
+    return 0 if isinstance(action, LaneOp | Move | WarpCollective | Branch | Allocate) else None
 
 
 def check(inst: DecodedInstruction) -> None:
     """Reject an instruction whose operands do not match its action."""
+    shape = shape_of(inst.action)
+    if shape is not None:
+        _check_sources(inst, shape)
     checker = CHECKERS.get(type(inst.action))
     if checker is not None:
         checker(inst, inst.action)
 
 
+def _check_sources(inst: DecodedInstruction, shape: OperandShape) -> None:
+    """Check the number of sources, and each of them."""
+    count = str(shape.fewest) if shape.fewest == shape.most else f"{shape.fewest} to {shape.most}"
+    _require(inst, shape.fewest <= len(inst.sources) <= shape.most, f"{count} sources for {inst.name}")
+    lengths = dict(shape.vectors)
+    for number, source in enumerate(inst.sources):
+        if number in shape.addresses:
+            _require(inst, isinstance(source, MemoryOperand), f"an address in brackets for {inst.name}")
+        elif number in lengths:
+            _require_items(inst, source, shape.element, lengths[number], is_result=False)
+        elif not isinstance(inst.action, MatrixOp):
+            _require(inst, _is_value(source), f"a register or a number as a source of {inst.name}")
+
+
 def _require(inst: DecodedInstruction, holds: bool, expected: str) -> None:  # noqa: FBT001 (the condition)
     if not holds:
         raise PtxError(inst.line, f"expected {expected}, got {inst.text}")
-
-
-def _require_sources(inst: DecodedInstruction, fewest: int, largest: int) -> None:
-    count = str(fewest) if fewest == largest else f"{fewest} to {largest}"
-    _require(inst, fewest <= len(inst.sources) <= largest, f"{count} sources for {inst.name}")
 
 
 def _is_value(operand: PtxOperand) -> bool:
@@ -176,28 +236,25 @@ def _is_predicate(operand: PtxOperand, ptx_type: Type) -> bool:
     return ptx_type.bits == 1 if isinstance(operand, Immediate) else isinstance(operand, Register) and operand.bits == 1
 
 
-def _require_item(inst: DecodedInstruction, item: PtxOperand, ptx_type: Type, *, is_result: bool) -> None:
-    """Require a register that holds the whole element; a source may also be a number, a result may be discarded."""
-    if isinstance(item, Register):
-        _require(inst, item.bits != 1 and item.bits >= ptx_type.bits, f"a register of at least {ptx_type.bits} bits")
-    elif is_result:
-        _require(inst, isinstance(item, Discard), f"a register as the result of {inst.name}")
-    else:
-        _require(inst, _is_value(item), f"a register or a number as a source of {inst.name}")
-
-
 def _require_items(
-    inst: DecodedInstruction, operand: PtxOperand, ptx_type: Type, count: int, *, is_result: bool
+    inst: DecodedInstruction, operand: PtxOperand, element: Type | None, count: int, *, is_result: bool
 ) -> None:
-    """Require a vector with `count` elements, each of them valid."""
+    """Require a vector of registers that hold whole elements; a source may have numbers, a result may be discarded."""
     items = operand.items if isinstance(operand, VectorOperand) else (operand,)
     _require(inst, len(items) == count, f"{count} elements in the vector of {inst.name}")
     for item in items:
-        _require_item(inst, item, ptx_type, is_result=is_result)
+        if isinstance(item, Register) and element is not None:
+            _require(inst, item.bits != 1 and item.bits >= element.bits, f"a register of at least {element.bits} bits")
+        elif is_result:
+            _require(inst, isinstance(item, Discard), f"a register as the result of {inst.name}")
+        else:
+            _require(inst, _is_value(item), f"a register or a number as a source of {inst.name}")
 
 
-def _require_place(inst: DecodedInstruction, index: int = 0) -> None:
-    _require(inst, isinstance(inst.sources[index], MemoryOperand), f"an address in brackets for {inst.name}")
+def _require_result(inst: DecodedInstruction, bits: int) -> None:
+    result = inst.results[0] if len(inst.results) == 1 else None
+    fits = isinstance(result, Discard) or (isinstance(result, Register) and result.bits == bits)
+    _require(inst, fits, f"a result of {bits} bits")
 
 
 def _check_lanes(inst: DecodedInstruction, action: LaneOp | WarpCollective) -> None:
@@ -222,8 +279,7 @@ def _check_lanes(inst: DecodedInstruction, action: LaneOp | WarpCollective) -> N
 
 
 def _check_move(inst: DecodedInstruction, action: Move) -> None:
-    _require_sources(inst, 1, 1)
-    _require(inst, len(inst.results) == 1, "one result")
+    _require(inst, len(inst.results) == len(inst.sources) == 1, "one result and one source")
     for operand, is_result in ((inst.results[0], True), (inst.sources[0], False)):
         if isinstance(operand, VectorOperand):
             bits, rest = divmod(action.type.bits, max(1, len(operand.items)))
@@ -239,80 +295,14 @@ def _check_move(inst: DecodedInstruction, action: Move) -> None:
             _require(inst, is_taken, f"a register or a number for {inst.name}")
 
 
-def _check_load(inst: DecodedInstruction, action: MemoryLoad) -> None:
-    _require_sources(inst, 1, 2)  # the second is a cache policy
-    _require_place(inst)
-    _require(inst, len(inst.results) == 1, "one result")
-    _require_items(inst, inst.results[0], action.type, action.count, is_result=True)
-
-
-def _check_store(inst: DecodedInstruction, action: MemoryStore) -> None:
-    _require_sources(inst, 2, 3)
-    _require_place(inst)
-    _require_items(inst, inst.sources[1], action.type, action.count, is_result=False)
-
-
-def _check_atomic(inst: DecodedInstruction, action: Atomic) -> None:
-    count = 2 if action.name == "cas" else 1
-    _require_sources(inst, 1 + count, 2 + count)
-    _require_place(inst)
-    for source in inst.sources[1 : 1 + count]:
-        _require_items(inst, source, action.type, action.count, is_result=False)
-    if action.returns:
+def _check_loaded(inst: DecodedInstruction, action: MemoryLoad | Atomic) -> None:
+    if isinstance(action, MemoryLoad) or action.returns:
         _require(inst, len(inst.results) == 1, "one result")
         _require_items(inst, inst.results[0], action.type, action.count, is_result=True)
 
 
-def _check_copy(inst: DecodedInstruction, _action: AsyncCopy) -> None:
-    _require_sources(inst, 3, 5)
-    _require_place(inst, 0)
-    _require_place(inst, 1)
-    _require(inst, all(_is_value(source) for source in inst.sources[2:]), "numbers after the addresses")
-
-
-def _check_bulk_copy(inst: DecodedInstruction, action: BulkCopy) -> None:
-    """Check target, source and size; then an mbarrier and a block mask if the copy has them, and a cache policy."""
-    fixed = 3 + action.tells_mbarrier + action.is_multicast
-    _require_sources(inst, fixed, fixed + 1)
-    for place in (0, 1, 3)[: 3 if action.tells_mbarrier else 2]:
-        _require_place(inst, place)
-    _require(inst, _is_value(inst.sources[2]), "a number of bytes after the addresses")
-
-
 def _check_tensor_copy(inst: DecodedInstruction, action: TensorCopy) -> None:
-    """Check shared memory, map and coordinates; then mbarrier, offsets and mask if present, and a cache policy."""
-    is_load = action.direction == "load"
-    fixed = 4 + (action.mode == "im2col") + action.is_multicast if is_load else 3
-    _require_sources(inst, fixed, fixed + 1)
-    vectors = [(2 if is_load else 1, action.rank)]
-    if action.mode == "im2col":
-        vectors.append((4, action.rank - 2))
-    for place, count in vectors:
-        vector = inst.sources[place]
-        items = vector.items if isinstance(vector, VectorOperand) else ()
-        _require(inst, len(items) == count and all(map(_is_value, items)), f"{count} numbers in braces")
-    for place in (0, 1, 3) if is_load else (0, 2):
-        _require_place(inst, place)
     _require(inst, action.mode == "tile" or action.rank >= 3, f"3 to 5 axes for {inst.name}")
-
-
-def _check_async_store(inst: DecodedInstruction, action: AsyncStore) -> None:
-    _require_sources(inst, 3, 3)
-    _require_place(inst, 0)
-    _require_place(inst, 2)
-    _require_items(inst, inst.sources[1], action.type, action.count, is_result=False)
-
-
-def _check_replace(inst: DecodedInstruction, action: TensorMapReplace) -> None:
-    _require_sources(inst, 2 + action.has_axis, 2 + action.has_axis)
-    _require_place(inst)
-    _require(inst, all(map(_is_value, inst.sources[1:])), "numbers after the address")
-
-
-def _check_map_copy(inst: DecodedInstruction, _action: TensorMapCopy) -> None:
-    _require_sources(inst, 3, 3)
-    _require_place(inst, 0)
-    _require_place(inst, 1)
 
 
 def _check_branch(inst: DecodedInstruction, action: Branch) -> None:
@@ -320,41 +310,19 @@ def _check_branch(inst: DecodedInstruction, action: Branch) -> None:
         _require(inst, _is_value(inst.sources[0]), "a register as an index")
 
 
-def _check_wait(inst: DecodedInstruction, _action: WarpWait) -> None:
-    _require_sources(inst, 1, 1)
-    _require(inst, _is_value(inst.sources[0]), "a mask of lanes")
-
-
 def _check_barrier(inst: DecodedInstruction, action: Barrier) -> None:
-    fewest = 1 if action.waits else 2  # bar.arrive needs the number of threads
-    votes = inst.sources[-1:] if action.reduction else ()
-    _require_sources(inst, fewest + len(votes), 2 + len(votes))
-    _require(inst, all(_is_value(source) for source in inst.sources), "a number and a count of threads")
-    for vote in votes:
-        _require(inst, isinstance(vote, Register) and vote.bits == 1, "a predicate as the last source")
     if action.reduction:
-        bits = 32 if action.reduction == "popc" else 1
-        result = inst.results[0] if inst.results else None
-        fits = isinstance(result, Discard) or (isinstance(result, Register) and result.bits == bits)
-        _require(inst, fits and len(inst.results) == 1, f"a result of {bits} bits")
+        vote = inst.sources[-1]
+        _require(inst, isinstance(vote, Register) and vote.bits == 1, "a predicate as the last source")
+        _require_result(inst, 32 if action.reduction == "popc" else 1)
 
 
 def _check_mbarrier(inst: DecodedInstruction, action: MemoryBarrier) -> None:
-    _require_sources(inst, *MBARRIER_SOURCES[action.name])
-    if action.name != "pending_count":
-        _require_place(inst)
-    _require(inst, all(_is_value(source) for source in inst.sources[1:]), "a number after the address")
     if inst.row is not None and inst.row.has_result:
-        bits = {"test_wait": 1, "try_wait": 1, "pending_count": 32}.get(action.name, 64)
-        result = inst.results[0] if inst.results else None
-        fits = isinstance(result, Discard) or (isinstance(result, Register) and result.bits == bits)
-        _require(inst, fits and len(inst.results) == 1, f"a result of {bits} bits")
+        _require_result(inst, {"test_wait": 1, "try_wait": 1, "pending_count": 32}.get(action.name, 64))
 
 
-def _check_matrix(inst: DecodedInstruction, action: MatrixOp) -> None:
-    _require_sources(inst, *MATRIX_SOURCES[action.form.op])
-    if action.form.op in MATRIX_ACCESSES:
-        _require_place(inst)
+def _check_matrix(inst: DecodedInstruction, _action: MatrixOp) -> None:
     if inst.row is not None and inst.row.has_result:
         _require(inst, len(inst.results) == 1, "one result")
 
@@ -401,17 +369,10 @@ CHECKERS: dict[type[Action], Callable[..., None]] = {
     LaneOp: _check_lanes,
     WarpCollective: _check_lanes,
     Move: _check_move,
-    MemoryLoad: _check_load,
-    MemoryStore: _check_store,
-    Atomic: _check_atomic,
-    AsyncCopy: _check_copy,
-    BulkCopy: _check_bulk_copy,
+    MemoryLoad: _check_loaded,
+    Atomic: _check_loaded,
     TensorCopy: _check_tensor_copy,
-    AsyncStore: _check_async_store,
-    TensorMapReplace: _check_replace,
-    TensorMapCopy: _check_map_copy,
     Branch: _check_branch,
-    WarpWait: _check_wait,
     Barrier: _check_barrier,
     MemoryBarrier: _check_mbarrier,
     MatrixOp: _check_matrix,
@@ -419,4 +380,4 @@ CHECKERS: dict[type[Action], Callable[..., None]] = {
     TensorWarpOp: check_tensor_operands,
     Allocate: _check_allocation,
 }
-"""The check of each action type; the others take no operands, or were checked when they were decoded."""
+"""Further checks of an action's operands; the others take none, or were checked when they were decoded."""
