@@ -335,7 +335,7 @@ def whole_kernels() -> None:
         sorted(kernel.opcodes),
         run.printed,
     )
-    print(run.engine, run.arch, run.inexact, run.inexact_lines, run.interpreted, run.texts, run.profile)
+    print(run.engine, run.arch, run.inexact, run.inexact_lines, run.interpreted, run.profile)
     checked: wf.ptx.Run = kernel.launch(grid=1, block=32, checks="all", options=wf.ptx.LaunchOptions(explore=1))
     print(checked.verdict, checked.checks, checked.unjudged)
     explored: wf.ptx.Exploration | None = checked.exploration

@@ -7,11 +7,8 @@ notebook, and a page (`warpfrag ptx profile -o page.html`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
-
-import numpy as np
-from numpy.typing import NDArray
 
 from warpfrag.machine.ir.actions import MatrixOp
 from warpfrag.machine.ir.program import DecodedInstruction, SourceLine
@@ -54,22 +51,6 @@ class Profile:
     kernel: str
     arch: str
     lines: tuple[LineProfile, ...]
-
-    @classmethod
-    def of(
-        cls,
-        kernel: str,
-        arch: str,
-        texts: Mapping[int, str],
-        sources: Mapping[int, SourceLine],
-        counts: Mapping[str, Mapping[int, int]],
-    ) -> Profile:
-        """Return the profile for counts by line, with the names of `COLUMNS`."""
-        rows = [
-            LineProfile(line, text, sources.get(line), **{name: counts.get(name, {}).get(line, 0) for name in COLUMNS})
-            for line, text in sorted(texts.items())
-        ]
-        return cls(kernel, arch, tuple(rows))
 
     @property
     def total(self) -> LineProfile:
@@ -173,12 +154,3 @@ def tensor_operations(inst: DecodedInstruction) -> int:
     m, n, k = action.form.shape
     products = QUAD_PAIRS if str(action.form.shape) == "m8n8k4" and "f16" in action.name else 1
     return 2 * m * n * k * products // (WARPGROUP if action.operation == "wgmma" else 1)
-
-
-def by_line(instructions: Sequence[DecodedInstruction], counts: NDArray[np.int64]) -> dict[int, int]:
-    """Return the instruction counts, summed by line."""
-    lines: dict[int, int] = {}
-    for at in np.flatnonzero(counts).tolist():
-        line = instructions[at].line
-        lines[line] = lines.get(line, 0) + int(counts[at])
-    return lines

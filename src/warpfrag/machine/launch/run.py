@@ -20,26 +20,18 @@ PTX_REASON = "PTX was executed as its manual defines it; a GPU executes what ptx
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of a launch: warp instructions by opcode and by line, bytes and wavefronts by state space.
+    """Counts of a launch: warp instructions by opcode, bytes and wavefronts by state space; `Run.profile` has lines.
 
     A shared memory wavefront is one pass over the banks: an access needs one for each word of its busiest bank
     (`smem.shared_memory`), counted separately for each matrix of ldmatrix and stmatrix. A global memory wavefront is a
-    sector of 32 bytes that a warp's access touches. `wavefronts_by_line` has both, for the lines that access one of
-    these spaces. Accesses by wmma.load, wmma.store, wgmma and tcgen05 are not counted. `conflicts_by_line` are the
-    shared memory wavefronts needed only because lanes access different words of one bank. `tensor_operations_by_line`
-    are the multiplications and additions of tensor cores, 2 m n k for an instruction.
+    sector of 32 bytes that a warp's access touches. Accesses by wmma.load, wmma.store, wgmma and tcgen05 are not
+    counted.
     """
 
     opcodes: dict[str, int]
-    lines: dict[int, int]
     read: dict[str, int]
     written: dict[str, int]
     wavefronts: dict[str, int]
-    wavefronts_by_line: dict[int, int]
-    conflicts_by_line: dict[int, int] = field(default_factory=dict)
-    read_by_line: dict[int, int] = field(default_factory=dict)
-    written_by_line: dict[int, int] = field(default_factory=dict)
-    tensor_operations_by_line: dict[int, int] = field(default_factory=dict)
 
     @property
     def instructions(self) -> int:
@@ -62,17 +54,14 @@ class Run:
 
     evidence: dict[str, Evidence]
     counts: Counts
+    profile: Profile
+    """The counts of every line."""
     findings: list[KernelFinding] = field(default_factory=list)
     engine: str = "reference"  # or "compiled"
     interpreted: tuple[str, ...] = ()  # opcodes that ran without machine code
     printed: str = ""  # the output of printf, block after block
     inexact_lines: tuple[InexactLine, ...] = ()
     arch: str = ""  # the architecture that the launch was for
-    sources: dict[int, SourceLine] = field(default_factory=dict)
-    """The source line of every line that ran, if it has a .loc."""
-    kernel: str = ""
-    texts: dict[int, str] = field(default_factory=dict)
-    """The instructions of every line that ran."""
     checks: tuple[str, ...] = ()
     """The checks that ran with the launch."""
     unjudged: tuple[str, ...] = ()
@@ -121,28 +110,9 @@ class Run:
         return any(item.kind in {"race", "lockstep", "async", "fence"} for item in self.findings)
 
     @property
-    def profile(self) -> Profile:
-        """The counts of every line."""
-        counts = self.counts
-        columns = {
-            "instructions": counts.lines,
-            "read": counts.read_by_line,
-            "written": counts.written_by_line,
-            "wavefronts": counts.wavefronts_by_line,
-            "conflicts": counts.conflicts_by_line,
-            "tensor_operations": counts.tensor_operations_by_line,
-        }
-        return Profile.of(self.kernel, self.arch, self.texts, self.sources, columns)
-
-    @property
     def source_counts(self) -> dict[SourceLine, int]:
         """Warp instructions by line of the kernel's own source, in order; inlined code counts at its call."""
-        result: dict[SourceLine, int] = {}
-        for line, count in self.counts.lines.items():
-            if line in self.sources:
-                source = self.sources[line].outermost
-                result[source] = result.get(source, 0) + count
-        return dict(sorted(result.items(), key=lambda item: item[0][:2]))
+        return {row.source: row.instructions for row in self.profile.by_source if row.source is not None}
 
     def __repr__(self) -> str:
         """Summarise what ran, what is uncertain and what the checks found."""
@@ -170,34 +140,21 @@ class Run:
 
         ranking = sorted(self.counts.opcodes.items(), key=itemgetter(1), reverse=True)
         rows = [
-            (name, f"{count:,}", self.evidence[name].level if name in self.evidence else "")
-            for name, count in ranking[:MAX_ROWS]
+            (name, f"{count:,}", self.evidence[name].level if name in self.evidence else "") for name, count in ranking
         ]
-        if len(ranking) > MAX_ROWS:
-            rest = sum(count for _, count in ranking[MAX_ROWS:])
-            rows.append((f"{len(ranking) - MAX_ROWS} more opcodes", f"{rest:,}", ""))
-        spaces = sorted({*self.counts.read, *self.counts.written, *self.counts.wavefronts})
-        traffic = [
-            (
-                space,
-                *(
-                    f"{table.get(space, 0):,}"
-                    for table in (self.counts.read, self.counts.written, self.counts.wavefronts)
-                ),
-            )
-            for space in spaces
-        ]
-        findings = [(item.check, str(item.line), item.text) for item in self.findings[:MAX_ROWS]]
-        if len(self.findings) > MAX_ROWS:
-            findings.append((f"{len(self.findings) - MAX_ROWS} more findings", "", ""))
-        uncertain = [(str(item.line), item.source, item.reason) for item in self.inexact_lines[:MAX_ROWS]]
-        return html.card(
-            f"<code>{html.escape(self._summary())}</code>",
-            html.table(("opcode", "warp instructions", "evidence"), rows),
-            html.table(("state space", "bytes read", "bytes written", "wavefronts"), traffic) if traffic else "",
-            html.table(("check", "line", "finding"), findings) if findings else "",
-            html.table(("line", "instruction", "uncertain because"), uncertain) if uncertain else "",
+        findings = [(item.check, str(item.line), item.text) for item in self.findings]
+        uncertain = [(str(item.line), item.source, item.reason) for item in self.inexact_lines]
+        tables = (
+            (("opcode", "warp instructions", "evidence"), rows),
+            (("check", "line", "finding"), findings),
+            (("line", "instruction", "uncertain because"), uncertain),
         )
+        parts = [f"<code>{html.escape(self._summary())}</code>"]
+        for heads, cells in tables:
+            more = len(cells) - MAX_ROWS
+            parts += [html.table(heads, cells[:MAX_ROWS])] if cells else []
+            parts += [f"<p>{more} more: {heads[0]}</p>"] if more > 0 else []
+        return html.card(*parts)
 
 
 def _listed(names: list[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from warpfrag.machine.interpreter.kernel_findings import KINDS, Check, FindingCo
 from warpfrag.machine.interpreter.warp_state import LaunchTally
 from warpfrag.machine.ir.program import REASONS, Program, SourceLine
 from warpfrag.machine.launch.grid import Work
-from warpfrag.machine.launch.profile import by_line, tensor_operations
+from warpfrag.machine.launch.profile import LineProfile, Profile, tensor_operations
 from warpfrag.machine.launch.run import Counts, InexactLine, Run
 from warpfrag.machine.launch.run_evidence import causes_of, instruction_evidence, launch_evidence
 from warpfrag.tensorcore.evidence import Evidence
@@ -25,38 +26,32 @@ def summarise(
     findings, unjudged = findings_of(work, sources, checks)
     program, tally, memory, config, compiled = work.program, work.tally, work.memory, work.config, work.compiled
     opcodes: Counter[str] = Counter()
-    lines: Counter[int] = Counter()
+    lines: dict[int, LineProfile] = {}
     known: dict[str, Evidence] = {}
-    instructions, operations = program.instructions, np.zeros(len(program.instructions), np.int64)
     for at in np.flatnonzero(tally.instructions).tolist():
-        inst, count = instructions[at], int(tally.instructions[at])
+        inst, count = program.instructions[at], int(tally.instructions[at])
         opcodes[inst.name] += count
-        lines[inst.line] += count
-        operations[at] = tensor_operations(inst) * count
+        by_instruction = (memory.inst_read, memory.inst_written, memory.inst_wavefronts, memory.inst_conflicts)
+        numbers = (int(column[at]) for column in by_instruction)
+        row = LineProfile(
+            inst.line, inst.text, sources.get(inst.line), count, *numbers, tensor_operations(inst) * count
+        )
+        before = lines.get(inst.line)
+        lines[inst.line] = row if before is None else replace(before + row, text=f"{before.text}; {inst.text}")
         if inst.name not in known:
             known[inst.name] = instruction_evidence(inst, config.arch)
     known |= launch_evidence(program, config.arch, address_size)
     uncertain = inexact_lines(program, tally, config.arch)
     for register in sorted(tally.inexact):
         known[register] = Evidence("approximate", "a value of this machine: a GPU has another")
-    counts = Counts(
-        dict(opcodes), dict(lines), dict(memory.read_bytes), dict(memory.written_bytes), dict(memory.wavefronts),
-        by_line(instructions, memory.inst_wavefronts), by_line(instructions, memory.inst_conflicts),
-        by_line(instructions, memory.inst_read), by_line(instructions, memory.inst_written),
-        by_line(instructions, operations),
-    )  # fmt: skip
+    counts = Counts(dict(opcodes), dict(memory.read_bytes), dict(memory.written_bytes), dict(memory.wavefronts))
+    profile = Profile(name, config.arch, tuple(lines[line] for line in sorted(lines)))
     engine, interpreted = "reference", set(opcodes)
     if compiled is not None and compiled.segments:
         engine, interpreted = "compiled", interpreted - compiled.opcodes
-    printed = "".join(tally.printed)
-    own_sources = {line: sources[line] for line in lines if line in sources}
-    texts: dict[int, str] = {}
-    for inst in instructions:
-        if inst.line in lines:
-            texts[inst.line] = f"{texts[inst.line]}; {inst.text}" if inst.line in texts else inst.text
     return Run(
-        known, counts, findings, engine, tuple(sorted(interpreted)), printed, uncertain, config.arch, own_sources,
-        name, texts, checks, unjudged,
+        known, counts, profile, findings, engine, tuple(sorted(interpreted)), "".join(tally.printed), uncertain,
+        config.arch, checks, unjudged,
     )  # fmt: skip
 
 
