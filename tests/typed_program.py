@@ -371,7 +371,7 @@ def whole_kernels() -> None:
     with kernel.debug(grid=1, block=32) as debugger:
         point: wf.ptx.Breakpoint = debugger.break_at(opcode="ret")
         stop: wf.ptx.Stop | None = debugger.run()
-        print(stop, point.hits, debugger.registers(), debugger.backtrace(), debugger.warps(), debugger.shared)
+        print(stop, point.hits, debugger.registers(), debugger.shared)
         print(debugger.focus(warp=0), debugger.instruction.name, debugger.visit, debugger.step(), debugger.is_finished)
     comparison: wf.ptx.Comparison = wf.ptx.compare(kernel, grid=1, block=32, arch=["sm_80", "sm_90"])
     print(comparison.equal, comparison.outputs, comparison.origin, comparison.to_dict())

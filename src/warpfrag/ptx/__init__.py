@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from warpfrag.errors import CompilationFailed, MemoryFault, PtxError
 from warpfrag.machine.debugger.debug_views import InstructionView, OperandValues, SharedView
-from warpfrag.machine.debugger.debugger import Debugger, WarpRegisters
+from warpfrag.machine.debugger.debugger import Debugger
 from warpfrag.machine.debugger.stepping import Breakpoint, Stop, Watchpoint
 from warpfrag.machine.interpreter.kernel_findings import KernelAccess, KernelFinding
 from warpfrag.machine.ir.program import SourceLine
@@ -83,7 +83,6 @@ __all__ = [
     "TensorMap",
     "Texture",
     "Unwritten",
-    "WarpRegisters",
     "Watchpoint",
     "compare",
     "compile",

@@ -8,7 +8,7 @@ so a matrix here is the one the tensor core reads, whatever the kernel intended.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,6 @@ from warpfrag.machine.ir.scalar_types import TYPES, Type
 from warpfrag.machine.ir.state_spaces import SHARED_START
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.shared_memory import Memory
-from warpfrag.smem.tensor_map import TensorMapFields
 from warpfrag.tensorcore.operand import AnyOperand, Metadata, Operand, Operands, Scale, operands_of
 from warpfrag.tensorcore.shared_operand import Shared
 
@@ -145,15 +144,6 @@ def _scales(inst: DecodedInstruction, operand: Scale, words: NDArray[np.uint32],
     return operand.unpack(words, byte_id=ids[0], thread_id=ids[1], raw=raw)
 
 
-class BoxMap(Protocol):
-    """The parts of a `TensorMap` that determine the layout of a box in shared memory."""
-
-    fields: TensorMapFields
-
-    def memory(self, start: int = 0) -> Memory:
-        """Return the layout of a box that starts at an address."""
-
-
 class SharedView:
     """The shared memory of one block: a view that changes as the kernel runs."""
 
@@ -176,7 +166,7 @@ class SharedView:
 
     def as_matrix(
         self,
-        memory: Memory | Descriptor | BoxMap,
+        memory: Memory | Descriptor,
         shape: tuple[int, int] | None = None,
         format: str | Format | None = None,  # noqa: A002 (the word for it)
         *,
@@ -188,35 +178,22 @@ class SharedView:
         """Return a matrix in shared memory in its natural dtype, or as unsigned codes with `raw=True`.
 
         Through a `Memory`, with the shape and the number format of the matrix; its own `start` counts from address 0,
-        unless `start` is given. Through a `Descriptor`, with the operand of a wgmma that it is for. Through a
-        `TensorMap`, from the address `start` on: a box as a matrix of its rows.
+        unless `start` is given. Through a `Descriptor`, with the operand of a wgmma that it is for. `TensorMap.memory`
+        returns the `Memory` of a box.
         """
         if isinstance(memory, Descriptor):
             if operand is None:
                 raise InvalidOperand("a descriptor needs operand=, such as wgmma.b: its shape and its number format")
             moved = memory if start is None else memory.moved(start - memory.start)
             return operand.load(Shared(self._memory[: self.end], moved, trans), raw=raw)
-        if isinstance(memory, Memory):
-            place = memory if start is None else replace(memory, start=start)
-            if shape is None or format is None:
-                raise InvalidOperand(
-                    f"a Memory needs shape=(rows, cols) and format=, such as 'f16'; got {quote(shape)}"
-                )
-            kind = format if isinstance(format, Format) else _format(format)
-            codes = place.read(self._memory[: self.end], shape, kind.bits).astype(code_dtype(kind))
-            return codes if raw else from_codes(kind, codes)
-        fields = getattr(memory, "fields", None)
-        if fields is None:
-            raise InvalidOperand(f"expected a Memory, a Descriptor or a TensorMap, got {quote(memory)}")
-        return self._box(memory, fields, self.start if start is None else start, raw=raw)
-
-    def _box(self, box: BoxMap, fields: TensorMapFields, start: int, *, raw: bool) -> NDArray[Any]:
-        """Return a box of a tensor map as a matrix, its rows one below the other."""
-        cols, *outer = fields.box_shape
-        rows, bits = int(np.prod(outer)), 8 * fields.element.bytes
-        codes = box.memory(start).read(self._memory[: self.end], (rows, cols), bits).astype(f"u{bits // 8}")
-        name = fields.element.format
-        return from_codes(FORMATS[name], codes) if not raw and name in FORMATS else codes
+        if not isinstance(memory, Memory):
+            raise InvalidOperand(f"expected a Memory or a Descriptor, got {quote(memory)}")
+        if shape is None or format is None:
+            raise InvalidOperand(f"a Memory needs shape=(rows, cols) and format=, such as 'f16'; got {quote(shape)}")
+        moved_memory = memory if start is None else replace(memory, start=start)
+        dtype = format if isinstance(format, Format) else _format(format)
+        codes = moved_memory.read(self._memory[: self.end], shape, dtype.bits).astype(code_dtype(dtype))
+        return codes if raw else from_codes(dtype, codes)
 
 
 def _format(name: object) -> Format:
@@ -226,7 +203,6 @@ def _format(name: object) -> Format:
     return FORMATS[name]
 
 
-B64 = TYPES["b64"]
 FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
 
 
@@ -267,25 +243,29 @@ class InstructionView:
 
 def sources_now(batch: SteppedBatch, inst: DecodedInstruction, row: int) -> list[OperandValues]:
     """Return the operands that an instruction would read now."""
-    if isinstance(inst.action, MatrixOp):
-        roles = [role for role, operand in ptx_operands(inst).items() if not _is_result(inst, role, operand)]
-        if inst.action.operation == "wgmma":
-            roles.append("c")
-        return [_matrix(batch, inst, row, role, is_result=False) for role in roles]
-    guard = [] if inst.guard is None else [(inst.guard, TYPES["pred"])]
-    kinds = _kinds(inst, is_result=False)
-    pairs = [*guard, *((item, kinds.get(at)) for at, operand in enumerate(inst.sources) for item in items_of(operand))]
-    return [item for operand, kind in pairs if (item := _lanes(batch, row, operand, kind, is_result=False)) is not None]
+    guard = [] if inst.guard is None else [_lanes(batch, row, inst.guard, TYPES["pred"], is_result=False)]
+    return [*(item for item in guard if item is not None), *_values(batch, inst, row, is_result=False)]
 
 
 def results_now(batch: SteppedBatch, inst: DecodedInstruction, row: int) -> list[OperandValues]:
     """Return the results of an instruction that has run."""
+    return _values(batch, inst, row, is_result=True)
+
+
+def _values(batch: SteppedBatch, inst: DecodedInstruction, row: int, *, is_result: bool) -> list[OperandValues]:
     if isinstance(inst.action, MatrixOp):
-        roles = [role for role, operand in ptx_operands(inst).items() if _is_result(inst, role, operand)]
-        return [_matrix(batch, inst, row, role, is_result=True) for role in roles]
-    kinds = _kinds(inst, is_result=True)
-    pairs = [(item, kinds.get(at)) for at, operand in enumerate(inst.results) for item in items_of(operand)]
-    return [item for operand, kind in pairs if (item := _lanes(batch, row, operand, kind, is_result=True)) is not None]
+        roles = [role for role, operand in ptx_operands(inst).items() if _is_result(inst, role, operand) == is_result]
+        if inst.action.operation == "wgmma" and not is_result:
+            roles.append("c")
+        return [_matrix(batch, inst, row, role, is_result=is_result) for role in roles]
+    dtypes = _dtypes(inst, is_result=is_result)
+    pairs = [
+        (item, dtypes.get(number))
+        for number, operand in enumerate(inst.results if is_result else inst.sources)
+        for item in items_of(operand)
+    ]
+    values = (_lanes(batch, row, operand, dtype, is_result=is_result) for operand, dtype in pairs)
+    return [item for item in values if item is not None]
 
 
 def _is_result(inst: DecodedInstruction, role: str, operand: PtxOperand) -> bool:
@@ -303,19 +283,19 @@ def _matrix(batch: SteppedBatch, inst: DecodedInstruction, row: int, role: str, 
     return OperandValues(role, format_name, values, is_result, in_shared_memory and role in {"a", "b"})
 
 
-def _kinds(inst: DecodedInstruction, *, is_result: bool) -> dict[int, Type]:
+def _dtypes(inst: DecodedInstruction, *, is_result: bool) -> dict[int, Type]:
     """Return the types of an instruction's operands, by operand number."""
     action = inst.action
     if isinstance(action, LaneOp | WarpCollective):
-        kinds = action.results if is_result else action.sources
-        return {at: kind for at, kind in enumerate(kinds) if kind is not None}
+        dtypes = action.results if is_result else action.sources
+        return {number: dtype for number, dtype in enumerate(dtypes) if dtype is not None}
     if isinstance(action, MemoryLoad | MemoryStore | Move):
         return {0 if is_result or isinstance(action, Move) else 1: action.type}
     return {}
 
 
 def _lanes(
-    batch: SteppedBatch, row: int, operand: PtxOperand, kind: Type | None, *, is_result: bool
+    batch: SteppedBatch, row: int, operand: PtxOperand, dtype: Type | None, *, is_result: bool
 ) -> OperandValues | None:
     """Return the values of an operand in the lanes of a warp; None if it has none."""
     group = LaneGroup(batch, np.array([row]), np.ones((1, 32), np.bool_))
@@ -323,13 +303,15 @@ def _lanes(
         base = operand.base.name if operand.base is not None else operand.name
         offset = f"{operand.offset:+}" if operand.base is not None and operand.offset else ""
         return OperandValues(f"[{base}{offset}]", "address", group.addresses(operand), is_result)
-    if isinstance(operand, Discard) or (isinstance(operand, Immediate) and kind is None):
+    if isinstance(operand, Discard) or (isinstance(operand, Immediate) and dtype is None):
         return None
     if isinstance(operand, Register):
-        own = kind if kind is not None and kind.bits <= operand.bits else TYPES.get(f"b{operand.bits}", TYPES["pred"])
+        own = (
+            dtype if dtype is not None and dtype.bits <= operand.bits else TYPES.get(f"b{operand.bits}", TYPES["pred"])
+        )
         name = f"!{operand.name}" if operand.negated else operand.name
     elif isinstance(operand, SpecialRegister | Immediate):
-        own = kind or B64
+        own = dtype or B64
         name = operand.name if isinstance(operand, SpecialRegister) else "constant"
     else:
         return None

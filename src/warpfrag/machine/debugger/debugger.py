@@ -40,38 +40,8 @@ from warpfrag.machine.interpreter.warp_state import LaunchConfig, LaunchPart, La
 from warpfrag.machine.ir.actions import MatrixOp
 from warpfrag.machine.ir.program import DecodedInstruction, Program, Register, SourceLine, registers_of
 from warpfrag.smem.shared_memory import is_whole
-from warpfrag.tensorcore.operand import Operand
 
 Block = tuple[int, int, int]
-
-
-class WarpRegisters(dict[str, "NDArray[Any]"]):
-    """The registers of a warp by name: copies of the codes of its 32 lanes, as unsigned integers."""
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        """Return the codes of a register, uint[32]."""
-        if isinstance(name, str) and name in self:
-            return super().__getitem__(name)
-        raise InvalidOperand(f"expected a register of this kernel, got {quote(name)}; it has {len(self)}")
-
-    def __repr__(self) -> str:
-        """Return a summary with the number of registers and the first names."""
-        return f"<{len(self)} registers of a warp: {', '.join(list(self)[:4])}, ...>"
-
-    def as_float(self, name: str) -> NDArray[Any]:
-        """Return a register of 16, 32 or 64 bits as floating-point numbers."""
-        codes = self[name]
-        if codes.dtype.itemsize < 2 or codes.dtype.kind != "u":
-            raise InvalidOperand(f"{name} has {codes.dtype.itemsize * 8} bits: no floating-point number")
-        return codes.view(f"f{codes.dtype.itemsize}")
-
-    def as_matrix(self, operand: Operand, names: Sequence[str], *, raw: bool = False) -> NDArray[Any]:
-        """Return registers as the matrix they hold for an operand such as `wf.get(...).a`."""
-        columns: list[NDArray[np.uint32]] = []
-        for codes in (self[name] for name in names):
-            wide = np.ascontiguousarray(codes).astype(f"u{max(4, codes.dtype.itemsize)}")
-            columns += [wide.view(np.uint32).reshape(LANES, -1)[:, at] for at in range(wide.dtype.itemsize // 4)]
-        return operand.unpack(np.ascontiguousarray(np.stack(columns, axis=-1)), raw=raw)
 
 
 class Debugger:
@@ -130,14 +100,13 @@ class Debugger:
         condition: Callable[[Debugger], object] | None = None,
         block: int | Sequence[int] | None = None,
         warp: int | None = None,
-        ignore: int = 0,
     ) -> Breakpoint:
         """Stop before the instruction of a line, before those with an opcode ("mma", "ld.global"), or before all.
 
         `source` is a line of the kernel's own source, known from .loc. `condition(debugger)` is called with the focus
-        on each warp at the instruction. `block` and `warp` restrict it to those; the first `ignore` visits do not stop.
+        on each warp at the instruction. `block` and `warp` restrict it to those.
         """
-        for name, number in (("line", line), ("source", source), ("warp", warp), ("ignore", ignore)):
+        for name, number in (("line", line), ("source", source), ("warp", warp)):
             if number is not None and not (is_whole(number) and number >= 0):
                 raise InvalidOperand(f"expected {name} as a number, got {quote(number)}")
         if opcode is not None and not isinstance(opcode, str):
@@ -146,8 +115,7 @@ class Debugger:
             )
         if condition is not None and not callable(condition):
             raise InvalidOperand(f"expected condition as a function of the debugger, got {quote(condition)}")
-        place = None if block is None else _index(block)
-        point = Breakpoint(line, opcode, source, condition, place, warp, ignore)
+        point = Breakpoint(line, opcode, source, condition, None if block is None else _index(block), warp)
         if not any(point.names(inst, self.sources.get(inst.line)) for inst in self.program.instructions):
             lines = sorted({inst.line for inst in self.program.instructions})
             near = [str(number) for number in lines if line is not None and abs(number - line) <= 2]
@@ -227,8 +195,6 @@ class Debugger:
         """Start, or continue to the next breakpoint or watchpoint; return None when the kernel has ended."""
         return self._go(None)
 
-    continue_ = run
-
     @exact_floats
     def step(self, count: int = 1) -> Stop | None:
         """Run `count` instructions of the warp that has the focus; other warps run as the scheduler decides.
@@ -288,11 +254,8 @@ class Debugger:
             if not point.enabled or not point.names(inst, self.sources.get(inst.line)):
                 continue
             rows = [row for row in self._rows(position) if self._is_met(point, row)]
-            if not rows:
-                continue
-            point.hits += len(rows)
-            rows = rows[max(0, len(rows) - max(0, point.hits - point.ignore)) :] if point.ignore else rows
-            if rows and point.hits > point.ignore:
+            if rows:
+                point.hits += len(rows)
                 return self._stopped("breakpoint", position, rows, point)
         return None
 
@@ -427,11 +390,13 @@ class Debugger:
             self._row = self._row_of(block, warp)
         return self._place(self._row)
 
-    def registers(self, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> WarpRegisters:
-        """Return all registers of a warp, by name."""
+    def registers(
+        self, *, block: int | Sequence[int] | None = None, warp: int | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Return all registers of a warp by name: the codes of its 32 lanes, as unsigned integers."""
         row = self._row_of(block, warp)
         registers = self.batch.registers
-        return WarpRegisters({name: registers[item.index][row].copy() for name, item in self._names.items()})
+        return {name: registers[item.index][row].copy() for name, item in self._names.items()}
 
     def register(self, name: str, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> NDArray[Any]:
         """Return a register of a warp: the codes of its 32 lanes."""
@@ -493,34 +458,6 @@ class Debugger:
         number = int(self.batch.warp_block[self._row])
         stride = self.memory.shared_stride
         return SharedView(self.memory.shared[number * stride : (number + 1) * stride], self.memory.shared_end)
-
-    def backtrace(self, *, lane: int | None = None) -> list[tuple[int, SourceLine | None]]:
-        """Return the next line and those of the calls around it, innermost first, each with its source line.
-
-        It is the backtrace of the first live lane of the focus, or of `lane`.
-        """
-        batch, row = self.batch, self._row
-        alive = np.nonzero(batch.alive[row])[0]
-        chosen = int(alive[0]) if lane is None and len(alive) else lane or 0
-        depth = int(batch.calls.depth[row, chosen])
-        callers = [int(batch.calls.callers[row, chosen, level]) for level in range(depth - 1, -1, -1)]
-        lines = [self.instruction.line, *(self.program.instructions[at].line for at in callers)]
-        return [(line, self.sources.get(line)) for line in lines]
-
-    def warps(self) -> list[tuple[Block, int, str, int]]:
-        """Return all running warps: block, warp, "running", "waiting" or "exited", and the first line of a lane."""
-        batch, position = self.batch, self.batch.position
-        rows = []
-        for row in range(batch.warps):
-            alive, waiting = batch.alive[row], batch.waiting[row]
-            state = "exited" if not alive.any() else "waiting" if (waiting | ~alive).all() else "running"
-            at = int(batch.pc[row][alive].min()) if alive.any() else len(self.program.instructions) - 1
-            if position is not None and self._has_row(position, row):
-                at = position.at
-            rows.append(
-                (*self._place(row), state, self.program.instructions[min(at, len(self.program.instructions) - 1)].line)
-            )
-        return rows
 
     def _place(self, row: int) -> tuple[Block, int]:
         batch = self.batch

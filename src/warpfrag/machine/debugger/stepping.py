@@ -18,7 +18,7 @@ WatchAccess = Literal["write", "read", "any"]
 class Breakpoint:
     """Stops before an instruction, in every warp or in some; `Debugger.break_at` creates it.
 
-    The first `ignore` visits do not stop; `hits` counts the visits of warps that satisfy the condition.
+    `hits` counts the visits of warps that satisfy the condition.
     """
 
     line: int | None = None
@@ -27,7 +27,6 @@ class Breakpoint:
     condition: Callable[..., object] | None = None
     block: tuple[int, int, int] | None = None
     warp: int | None = None
-    ignore: int = 0
     enabled: bool = True
     hits: int = 0
 
