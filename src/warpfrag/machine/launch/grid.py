@@ -213,22 +213,6 @@ class Work:
             raise
         return self
 
-    def run_checked(self, waves: Waves, threads: int | None, progress: Progress | None) -> Work:
-        """Run all waves and collect bad accesses: compiled while there are none, else again from the start."""
-        if self.compiled is not None and not self.memory.has_heap:  # compiled code does not track freed memory
-            changed = self.memory.writable_buffers()
-            before = [buffer.copy() for buffer in changed]
-            self.run_waves(waves, threads, progress)
-            if self.failure is None:
-                return self
-            for buffer, data in zip(changed, before, strict=True):
-                buffer[...] = data
-        again = Work(self.program, self.config, self.memory.fork(), None)
-        again.memory.is_checked = True
-        again.memory.tags.forget()
-        again.run_waves(waves.again(), 1, progress)
-        return again
-
 
 def is_ordered(inst: DecodedInstruction) -> bool:
     """Return True if an instruction makes block order visible: float atomics, or atomics whose old value is used."""

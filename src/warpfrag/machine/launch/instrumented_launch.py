@@ -18,7 +18,10 @@ from warpfrag.machine.sanitizer.checked_batch import LaunchChecks
 
 
 class InstrumentedLaunch:
-    """A launch under checks; `screen` has the checks that compiled code can decide, None if it is not used."""
+    """A launch under checks; `screen` has the checks that compiled code can decide, None if it is not used.
+
+    The check "memory" alone needs no screen: compiled code that ends without an error made no bad access.
+    """
 
     def __init__(
         self,
@@ -32,26 +35,28 @@ class InstrumentedLaunch:
         """Prepare the launch; nothing runs yet."""
         self.program, self.config, self.memory = program, config, memory
         self.checks, self.sources = checks, sources
-        self.screen = screen if screen is not None and screen.is_possible(config, memory, checks) else None
+        self.is_plain = checks == ("memory",) and not memory.has_heap  # compiled code does not track freed memory
+        is_used = screen is not None and (self.is_plain or screen.is_possible(config, memory, checks))
+        self.screen = screen if is_used else None
         changed = memory.writable_buffers() if self.screen is not None else []
         self.before = [(buffer, buffer.copy()) for buffer in changed]
 
-    def run(self, waves: Waves, progress: Progress | None) -> Work:
-        """Run all waves."""
+    def run(self, waves: Waves, threads: int | None, progress: Progress | None) -> Work:
+        """Run all waves; `threads` is for compiled code without a screen."""
         screen = self.screen
         if screen is None:
             return self.interpret(waves, progress)
-        if not screen.compiled.is_ready:
+        if not self.is_plain and not screen.compiled.is_ready:
             work = self.interpret(waves.again(), progress, until_compiled=screen)
             if work.checks is None or not work.checks.is_stopped:
                 return work
             screen.compiled.prepare()
             self.restore()
-        if screen.is_decided(self.checks):
-            launch = screen.of_launch(self.memory, self.checks)
+        if self.is_plain or screen.is_decided(self.checks):
+            launch = None if self.is_plain else screen.of_launch(self.memory, self.checks)
             work = Work(self.program, self.config, self.memory.fork(), screen.compiled, screen=launch)
-            work.run_waves(waves.again(), 1, progress)
-            if work.failure is None and not work.divergent and not launch.is_uncertain:
+            work.run_waves(waves.again(), threads if self.is_plain else 1, progress)
+            if work.failure is None and (launch is None or not (work.divergent or launch.is_uncertain)):
                 return work
             self.restore()
         return self.interpret(waves, progress)

@@ -239,14 +239,13 @@ class Kernel:
         if not self.is_shared_out or options.limit < LIMIT or options.cooperative:
             threads = 1
         before = [buffer.copy() for buffer in memory.writable_buffers()] if options.explore else []
-        work = Work(self.program, config, memory, compiled)
-        if set(named) <= {"memory"}:
-            work = (work.run_checked if named else work.run_waves)(waves, threads, options.progress)
-        else:
+        if named:
             config = replace(config, interleaving=None if seed is None else int(seed))
             screen = None if compiled is None else self._screen
             launch = InstrumentedLaunch(self.program, config, memory, named, self.module.sources, screen)
-            work = launch.run(waves, options.progress)
+            work = launch.run(waves, threads, options.progress)
+        else:
+            work = Work(self.program, config, memory, compiled).run_waves(waves, threads, options.progress)
         module = self.module
         result = summarise(work, self.readable_name, module.sources, module.address_size, named)
         if options.explore:

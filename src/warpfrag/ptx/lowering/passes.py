@@ -8,7 +8,7 @@ pass whose result it reads; checks while a kernel runs are the option `checks` o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import cast
 
 from warpfrag.errors import PtxError, quote
 from warpfrag.machine.ir.actions import Branch, DirectCall, IndirectCall, Refused, Unbound
@@ -42,8 +42,8 @@ def lower(source: ModuleSyntax, entry: str) -> Program:
         names = ", ".join(item.name for item in source.functions if item.is_entry) or "none"
         raise PtxError(0, f"expected one of the entries ({names}), got {quote(entry)}")
     kernel = KernelLowering(source, functions, function)
-    for item in PASSES:
-        item.run(kernel)
+    for run in PASSES:
+        run(kernel)
     return _program(kernel)
 
 
@@ -65,11 +65,6 @@ def _program(kernel: KernelLowering) -> Program:
         variables=kernel.variables.values,
         leaders=kernel.leaders,
     )
-
-
-def lower_statements(kernel: KernelLowering) -> None:
-    """Lower statements to instructions: names are looked up, and opcode qualifiers become attributes."""
-    kernel.lower()
 
 
 def expand_indirect_calls(kernel: KernelLowering) -> None:
@@ -118,14 +113,9 @@ def bind_opcodes(kernel: KernelLowering) -> None:
 
 
 def check_operands(kernel: KernelLowering) -> None:
-    """Check that every instruction has the operands that its action takes (`operand_checks`)."""
+    """Check that instructions have the operands that they take, and mark products whose operands may be overwritten."""
     for inst in kernel.instructions:
         check(inst)
-
-
-def mark_overlapping_products(kernel: KernelLowering) -> None:
-    """Mark matrix operations whose operands ptxas may overwrite before it has read them."""
-    for inst in kernel.instructions:
         mark_overlapping_product(inst)
 
 
@@ -150,7 +140,7 @@ def save_frames(kernel: KernelLowering) -> None:
 
 
 def place_shared_memory(kernel: KernelLowering) -> None:
-    """Place dynamic shared memory after the static variables, and resolve its address in operands."""
+    """Place dynamic shared memory after the static variables, resolve its address, and initialise variables."""
     start = kernel.dynamic_start = kernel.variables.place_dynamic()
 
     def placed(operand: PtxOperand) -> PtxOperand:
@@ -164,10 +154,6 @@ def place_shared_memory(kernel: KernelLowering) -> None:
         for inst in kernel.instructions:
             inst.results = tuple(placed(result) for result in inst.results)
             inst.sources = tuple(placed(source) for source in inst.sources)
-
-
-def initialise_variables(kernel: KernelLowering) -> None:
-    """Compute the initial bytes of variables, now that all addresses are known."""
     kernel.variables.initialise()
 
 
@@ -194,24 +180,15 @@ def contract_products(kernel: KernelLowering) -> None:
         kernel.instructions = contract(kernel.instructions)
 
 
-class Pass(NamedTuple):
-    """One lowering pass; the docstring of `run` states what it does."""
-
-    name: str
-    run: Callable[[KernelLowering], None]
-
-
-PASSES = (
-    Pass("lower statements", lower_statements),
-    Pass("expand indirect calls", expand_indirect_calls),
-    Pass("resolve state spaces", resolve_state_spaces),
-    Pass("bind opcodes", bind_opcodes),
-    Pass("check operands", check_operands),
-    Pass("overlapping products", mark_overlapping_products),
-    Pass("link targets", link_targets),
-    Pass("save frames", save_frames),
-    Pass("place shared memory", place_shared_memory),
-    Pass("initialise variables", initialise_variables),
-    Pass("place local memory", place_local_memory),
-    Pass("contract products", contract_products),
+PASSES: tuple[Callable[[KernelLowering], None], ...] = (
+    KernelLowering.lower,
+    expand_indirect_calls,
+    resolve_state_spaces,
+    bind_opcodes,
+    check_operands,
+    link_targets,
+    save_frames,
+    place_shared_memory,
+    place_local_memory,
+    contract_products,
 )
