@@ -90,23 +90,6 @@ UNIT_BITS = 48  # enough for any sector number
 
 
 @dataclass
-class BadAccess:
-    """A failed access that was collected: its line, kind and message, its thread, and the number of occurrences."""
-
-    line: int
-    kind: str
-    message: str
-    block: tuple[int, ...]
-    thread: tuple[int, ...]
-    count: int = 0
-
-    @property
-    def text(self) -> str:
-        """The message of the first access, and the number of further ones."""
-        return f"{self.message}; {self.count - 1} more on this line" if self.count > 1 else self.message
-
-
-@dataclass
 class Allocation:
     """A range of global memory: an array of the caller, a module variable, or the heap."""
 
@@ -157,7 +140,6 @@ class DeviceMemory:
         self.lock = Lock()  # held by atomics
         self.tags = StoreTags()
         self.is_checked = False  # bad accesses are collected
-        self.noted: dict[tuple[int, str], BadAccess] = {}  # by line and kind
         self.observer: Observer | None = None  # set if checks follow every access
         self.heap = Heap()
         self.accesses: list[MemoryAccess] | None = None  # accesses of the running instruction, if a debugger needs them
@@ -189,11 +171,6 @@ class DeviceMemory:
         """Return all memory that blocks may change and others see: writable allocations and surfaces."""
         surfaces = [item.array for item in self.resources.values() if isinstance(item, Surface)]
         return [*(item.data for item in self.allocations if item.writable), *surfaces]
-
-    def note(self, line: int, kind: str, text: str, block: tuple[int, ...], thread: tuple[int, ...]) -> None:
-        """Record a bad access: the first of its line and kind, and the number of occurrences."""
-        bad = self.noted.setdefault((line, kind), BadAccess(line, kind, text, block, thread))
-        bad.count += 1
 
     def join(self, other: DeviceMemory) -> None:
         """Add the reads and writes of other blocks."""

@@ -95,7 +95,7 @@ class KernelFinding:
     def __str__(self) -> str:
         """Return the kind, the location and the description."""
         where = f"{self.source} (line {self.line} of the PTX)" if self.source else f"line {self.line}"
-        more = f"; {self.count - 1} more here" if self.count > 1 and self.check != "memory" else ""
+        more = f"; {self.count - 1} more here" if self.count > 1 else ""
         return f"{self.kind}, {where}: {self.text}{more}"
 
     def to_dict(self) -> dict[str, object]:

@@ -226,11 +226,7 @@ class WarpBatch(WarpState):
             return
 
     def note(self, inst: DecodedInstruction, group: LaneGroup, fault: MemoryFault) -> None:
-        """Record a failed access."""
-        warps, lanes = np.nonzero(group.mask)
-        row, lane = int(group.warp_rows[warps[fault.index]]), int(lanes[fault.index])
-        block, thread = self.indices(row, lane)
-        self.memory.note(inst.line, fault.kind, self.fault(inst, group, fault).reason, block, thread)
+        """Called for a failed access that is skipped; a checked batch collects it."""
 
     @staticmethod
     def without_faulty(inst: DecodedInstruction, group: LaneGroup, index: int) -> LaneGroup:

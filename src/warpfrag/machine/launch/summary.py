@@ -77,11 +77,6 @@ def findings_of(
     collector = work.checks.collector if work.checks is not None else FindingCollector(sources, checks)
     for line, text in work.divergent.items():
         collector.add(KernelFinding("barrier", line, text))
-    for bad in work.memory.noted.values():
-        (x, y, z), (i, j, k) = bad.block, bad.thread
-        collector.add(
-            KernelFinding(bad.kind, bad.line, bad.text, block=(x, y, z), thread=(i, j, k)), bad.count
-        )  # fmt: skip
     if work.failure is not None:
         error = work.failure[1]
         kind = error.kind if isinstance(error, PtxError) else ""

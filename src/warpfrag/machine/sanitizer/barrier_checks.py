@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.machine.interpreter.kernel_findings import FindingCollector, KernelAccess, KernelFinding
+from warpfrag.machine.interpreter.kernel_findings import FindingCollector, KernelAccess
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
 
@@ -27,7 +27,7 @@ class BarrierCheck(InstructionObserver):
 
     def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
         """Record which lanes are threads: a block's last warp may have fewer."""
-        self.state, self.collector = state, collector
+        super().__init__(state, collector)
         self.threads = state.alive.copy()
         self.counts: dict[tuple[int, int], tuple[int, int]] = {}  # expected threads and line, by block and number
 
@@ -38,7 +38,7 @@ class BarrierCheck(InstructionObserver):
         if expected != barrier.expected:
             text = f"barrier {number} is reached with a count of {barrier.expected or 'all'} threads"
             text += f", and with {expected or 'all'} at line {line}"
-            self.report(text, warp, int(lanes.argmax()))
+            self.report("barrier", warp * LANES + int(lanes.argmax()), text, line=self.state.line)
 
     def barrier_released(self, block: int, number: int, here: NDArray[np.bool_]) -> None:
         """Find threads that exited without arriving at the barrier, and threads that arrived beyond its count."""
@@ -47,26 +47,17 @@ class BarrierCheck(InstructionObserver):
         barrier = self.state.barriers.states[block, number]
         count = int(here.any(axis=1).sum()) * LANES + barrier.arrived
         if expected and count % expected:
-            self.state.line = barrier.line
             warp, lane = (int(v) for v in np.argwhere(here)[-1])
             text = (
                 f"barrier {number} waits for {expected} threads, and {count} arrive: {count % expected} are left over"
             )
-            self.report(text, rows.start + warp, lane)
+            self.report("barrier", (rows.start + warp) * LANES + lane, text, line=barrier.line)
         left = self.threads[rows] & ~self.state.alive[rows] & ~here
         if expected or not left.any():
             return
         warp, lane = (int(v) for v in np.argwhere(left)[0])
-        self.state.line = barrier.line
-        self.report(
-            f"barrier {number} completes without {int(left.sum())} threads of the block, which have exited",
-            rows.start + warp, lane,
-        )  # fmt: skip
-
-    def report(self, text: str, warp: int, lane: int) -> None:
-        """Report a barrier at the running instruction, for one thread."""
-        block, thread = self.state.indices(warp, lane)
-        self.collector.add(KernelFinding("barrier", self.state.line, text, block=block, thread=thread))
+        text = f"barrier {number} completes without {int(left.sum())} threads of the block, which have exited"
+        self.report("barrier", (rows.start + warp) * LANES + lane, text, line=barrier.line)
 
 
 OBJECT_BYTES = 8
@@ -78,20 +69,20 @@ class MbarrierLifetimes(InstructionObserver):
 
     def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
         """Start with no valid mbarrier."""
-        self.state, self.collector = state, collector
+        super().__init__(state, collector)
         self.valid: dict[int, KernelAccess] = {}  # the access that initialised each
         self.preceding = np.zeros(len(state.memory.shared) // OBJECT_BYTES + 1, np.int64)  # valid ones before each
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
         """Report mbarrier.init of a valid mbarrier; one that threads use ends the launch already."""
         if cell in self.valid and not self.state.mbarriers.use_of(cell):
-            self.report(cell, thread, f", is initialised again: {EXPECTED}")
+            self.report_object(cell, thread, f", is initialised again: {EXPECTED}")
         self.keep(cell, self.access(thread))
 
     def mbarrier_invalidated(self, cell: int, thread: int) -> None:
         """Report mbarrier.inval of an mbarrier that is not valid."""
         if cell not in self.valid:
-            self.report(cell, thread, ": expected one that mbarrier.init made")
+            self.report_object(cell, thread, ": expected one that mbarrier.init made")
         self.keep(cell, None)
 
     def write(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers) -> None:
@@ -122,7 +113,7 @@ class MbarrierLifetimes(InstructionObserver):
         first, end = offsets // OBJECT_BYTES, (offsets + size - 1) // OBJECT_BYTES + 1
         for at in np.nonzero(self.preceding[end] > self.preceding[first])[0].tolist():
             for cell in [cell for cell in range(int(first[at]), int(end[at])) if cell in self.valid]:
-                self.report(cell, int(threads[at]), f", is overwritten: {EXPECTED}")
+                self.report_object(cell, int(threads[at]), f", is overwritten: {EXPECTED}")
                 self.keep(cell, None)
 
     def keep(self, cell: int, access: KernelAccess | None) -> None:
@@ -132,23 +123,12 @@ class MbarrierLifetimes(InstructionObserver):
         if access is not None:
             self.valid[cell] = access
 
-    # --- reports
-
-    def access(self, thread: int) -> KernelAccess:
-        """Return the running instruction as an access by a thread of the batch."""
-        inst = self.state.program.instructions[self.state.memory.inst]
-        return KernelAccess(inst.name, inst.line, *self.state.indices(*divmod(thread, LANES)))
-
-    def report(self, cell: int, thread: int, text: str) -> None:
+    def report_object(self, cell: int, thread: int, text: str) -> None:
         """Report an access by a thread to the memory of an mbarrier."""
-        access, made = self.access(thread), self.valid.get(cell)
+        made = self.valid.get(cell)
         place = f"at {self.state.mbarriers.place_name(cell)}"
         state = f"the mbarrier {place}, initialised at line {made.line}" if made else f"no mbarrier is valid {place}"
         name = self.state.thread_name(*divmod(thread, LANES))
         address = OBJECT_BYTES * cell % self.state.memory.shared_stride
-        self.collector.add(
-            KernelFinding(
-                "barrier", access.line, f"{access.what} by {name}: {state}{text}", block=access.block,
-                thread=access.thread, other=made, space="shared", address=address,
-            )
-        )  # fmt: skip
+        words = f"{self.inst.name} by {name}: {state}{text}"
+        self.report("barrier", thread, words, other=made, space="shared", address=address)

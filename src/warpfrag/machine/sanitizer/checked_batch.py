@@ -10,13 +10,20 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from warpfrag.errors import MemoryFault
 from warpfrag.machine.interpreter.device_memory import DeviceMemory
-from warpfrag.machine.interpreter.kernel_findings import CHECK_TABLE, ORDER_CHECKS, Check, FindingCollector
+from warpfrag.machine.interpreter.kernel_findings import (
+    CHECK_TABLE,
+    ORDER_CHECKS,
+    Check,
+    FindingCollector,
+    KernelFinding,
+)
 from warpfrag.machine.interpreter.lane_group import LaneGroup
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.interpreter.warp_state import LaunchPart
 from warpfrag.machine.ir.actions import SurfaceLoad, SurfaceReduction, SurfaceStore
-from warpfrag.machine.ir.program import SourceLine
+from warpfrag.machine.ir.program import DecodedInstruction, SourceLine
 from warpfrag.machine.sanitizer.barrier_checks import BarrierCheck, MbarrierLifetimes
 from warpfrag.machine.sanitizer.conflicts import ShadowMemory
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver, ObserverGroup
@@ -76,7 +83,7 @@ class CheckedWarpBatch(WarpBatch):
                 checks.collector.leave_out("races: accesses of surfaces are not followed")
         for name in checks.checks:
             observers += CHECK_TABLE[name].observers(self)
-        self.observer = observers[0] if len(observers) == 1 else ObserverGroup(observers)
+        self.observer = observers[0] if len(observers) == 1 else ObserverGroup(self, checks.collector, observers)
         self.memory.observer = self.observer
 
     def barrier_checks(self) -> list[InstructionObserver]:
@@ -113,6 +120,13 @@ class CheckedWarpBatch(WarpBatch):
         if some and has_run:
             self.observer.after(inst, active)
         return has_run
+
+    def note(self, inst: DecodedInstruction, group: LaneGroup, fault: MemoryFault) -> None:
+        """Report a failed access."""
+        warps, lanes = np.nonzero(group.mask)
+        block, thread = self.indices(int(group.warp_rows[warps[fault.index]]), int(lanes[fault.index]))
+        text = self.fault(inst, group, fault).reason
+        self.checks.collector.add(KernelFinding(fault.kind, inst.line, text, block=block, thread=thread))
 
     def schedule_next(self) -> bool:
         """Give some lanes a time slice; return False if all have exited or the launch is stopped."""

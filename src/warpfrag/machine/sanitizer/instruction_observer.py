@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.interpreter.kernel_findings import FindingCollector, KernelAccess, KernelFinding
 from warpfrag.machine.interpreter.lane_group import LaneGroup
 from warpfrag.machine.interpreter.observer import Observer
+from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.ir.program import DecodedInstruction
 
 
 class InstructionObserver(Observer):
     """A check: notified before and after each instruction, and when all lanes have exited."""
+
+    def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
+        """Store the batch that runs and the collector of findings."""
+        self.state, self.collector = state, collector
+
+    @property
+    def inst(self) -> DecodedInstruction:
+        """The instruction that is running."""
+        return self.state.program.instructions[self.state.memory.inst]
+
+    def access(self, thread: int, inst: DecodedInstruction | None = None, what: str = "") -> KernelAccess:
+        """Return an instruction, by default the running one, as an access by a thread of the batch."""
+        inst = inst or self.inst
+        return KernelAccess(what or inst.name, inst.line, *self.state.indices(*divmod(thread, LANES)))
+
+    def report(self, kind: str, thread: int, text: str, count: int = 1, **details: Any) -> None:  # noqa: ANN401
+        """Add a finding of a thread of the batch, at the running instruction unless `details` have a line."""
+        block, index = self.state.indices(*divmod(thread, LANES))
+        line = details.pop("line", self.inst.line)
+        self.collector.add(KernelFinding(kind, line, text, block=block, thread=index, **details), count)
 
     def guarded(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Called when lanes reach a guarded instruction, even if the guard is false."""
@@ -25,11 +49,15 @@ class InstructionObserver(Observer):
         """Called when every lane has exited."""
 
 
+EVENTS = (*(name for name in vars(Observer) if not name.startswith("_")), "guarded", "before", "after", "finish")
+
+
 class ObserverGroup(InstructionObserver):
     """Passes every event on to each of its checks."""
 
-    def __init__(self, observers: list[InstructionObserver]) -> None:
+    def __init__(self, state: WarpBatch, collector: FindingCollector, observers: list[InstructionObserver]) -> None:
         """Keep the checks in the order in which they are notified."""
+        super().__init__(state, collector)
         self.observers = observers
 
 
@@ -43,5 +71,5 @@ def _pass_on(name: str) -> Callable[..., None]:
     return method
 
 
-for _name in (name for name in {**vars(Observer), **vars(InstructionObserver)} if not name.startswith("_")):
+for _name in EVENTS:
     setattr(ObserverGroup, _name, _pass_on(_name))

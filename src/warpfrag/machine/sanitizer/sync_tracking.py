@@ -122,17 +122,13 @@ class SyncFollower(InstructionObserver):
         self, state: WarpBatch, ordering: Ordering, reporter: ConflictReporter, collector: FindingCollector
     ) -> None:
         """Start with nothing issued or initialised."""
-        self.state, self.ordering, self.reporter, self.collector = state, ordering, reporter, collector
+        super().__init__(state, collector)
+        self.ordering, self.reporter = ordering, reporter
         self.copies, self.bulk_copies, self.products = CopyGroups(), CopyGroups(), CopyGroups()
         self.issued: dict[
             Hashable, tuple[int, int, int]
         ] = {}  # the last copy of an agent: time, instruction and thread
         self.initialised: dict[int, BarrierInit] = {}  # by the cell of an mbarrier
-
-    @property
-    def inst(self) -> DecodedInstruction:
-        """The instruction that is running."""
-        return self.state.program.instructions[self.state.memory.inst]
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
         """mbarrier.init: record the thread, since uses must be ordered after it."""

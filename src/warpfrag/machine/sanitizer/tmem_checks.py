@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from warpfrag.isa.tmem_layouts import TENSOR_COLUMNS
 from warpfrag.layout.coordinates import LANES
-from warpfrag.machine.interpreter.kernel_findings import FindingCollector, KernelAccess, KernelFinding
+from warpfrag.machine.interpreter.kernel_findings import FindingCollector, KernelFinding
 from warpfrag.machine.interpreter.lane_group import LaneGroup
 from warpfrag.machine.interpreter.observer import TensorAccess
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
@@ -99,7 +99,8 @@ class TensorMemoryCheck(InstructionObserver):
 
     def __init__(self, state: WarpBatch, ordering: Ordering, collector: FindingCollector) -> None:
         """Start with nothing in flight and nothing written."""
-        self.state, self.ordering, self.collector = state, ordering, collector
+        super().__init__(state, collector)
+        self.ordering = ordering
         self.issued: dict[int, list[IssuedAccess]] = defaultdict(list)  # by block
         self.written = WrittenColumns()
         self.committed: dict[int, dict[int, int]] = defaultdict(dict)  # by mbarrier: the thread and the time
@@ -242,7 +243,7 @@ class TensorMemoryCheck(InstructionObserver):
         if warp == item.warp:
             return ""
         if self._known_now(warp, item.warp) < item.waited:
-            return f"nothing orders it behind {name} of another warp"
+            return f"nothing orders it after {name} of another warp"
         if not needs_fences:
             return ""
         before = [time for time in self.fences_before[item.warp] if time >= item.waited]
@@ -263,15 +264,10 @@ class TensorMemoryCheck(InstructionObserver):
         return when >= time if warp == other else int(known[other]) >= time
 
     def _report(self, access: TensorAccess, item: IssuedAccess | None, text: str) -> None:
-        other = None
-        if item is not None:
-            block, thread = self.state.indices(*divmod(item.access.thread, LANES))
-            other = KernelAccess(item.access.inst.name, item.access.inst.line, block, thread)
-        block, thread = self.state.indices(*divmod(access.thread, LANES))
+        other = None if item is None else self.access(item.access.thread, item.access.inst)
         last = access.column + access.columns - 1
         words = f"{access.inst.name} ({access.operand}, columns {access.column}..{last}): {text}"
-        finding = KernelFinding("tensor_memory", access.inst.line, words, block=block, thread=thread, other=other)
-        self.collector.add(finding)
+        self.report("tensor_memory", access.thread, words, line=access.inst.line, other=other)
 
 
 def _spelled(inst: DecodedInstruction) -> str:

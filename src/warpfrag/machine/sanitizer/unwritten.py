@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from warpfrag.isa.operands import OperandSpec, operands
 from warpfrag.isa.qualifiers import Form
 from warpfrag.layout.coordinates import LANES
-from warpfrag.machine.interpreter.kernel_findings import FindingCollector, KernelFinding
+from warpfrag.machine.interpreter.kernel_findings import FindingCollector
 from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.machine.interpreter.matrix_instructions import architecture_of, join_words, split_words
 from warpfrag.machine.interpreter.observer import TensorAccess
@@ -56,7 +56,7 @@ class UnwrittenCheck(InstructionObserver):
 
     def __init__(self, state: WarpBatch, collector: FindingCollector, marked: dict[int, Bytes]) -> None:
         """Mark every register and all of shared and local memory; marks of arrays stay from batch to batch."""
-        self.state, self.collector = state, collector
+        super().__init__(state, collector)
         program = state.program
         full = {
             bits: np.full((state.warps, LANES), -1 if bits > 1 else 1).astype(container(bits))
@@ -181,7 +181,7 @@ class UnwrittenCheck(InstructionObserver):
         marks = self.marks_of(buffer)
         is_global = buffer is not self.state.memory.shared
         if is_global and source.any():
-            self.report(self.inst, thread, "a copy stores bytes to global memory that were never written", 1)
+            self.report_unwritten(thread, "a copy stores bytes to global memory that were never written")
         if marks is not None and not reduces:
             cells = offsets[:, None] + np.arange(size)
             fits = len(source) == cells.size and not is_global and isinstance(self.inst.action, actions.BulkCopy)
@@ -203,11 +203,6 @@ class UnwrittenCheck(InstructionObserver):
             self.columns.write(access)
 
     # --- registers
-
-    @property
-    def inst(self) -> DecodedInstruction:
-        """The instruction that is running."""
-        return self.state.program.instructions[self.state.memory.inst]
 
     def mask_of(self, operand: PtxOperand) -> Codes:
         """Return the mask of an operand in every lane of the batch."""
@@ -258,7 +253,7 @@ class UnwrittenCheck(InstructionObserver):
     def guarded(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Report unwritten guards of branches and memory accesses."""
         if inst.guard is not None and isinstance(inst.action, actions.Branch | ADDRESSED):
-            self.check(inst, group, inst.guard, "a branch or a guard depends on a value that was never written")
+            self.check(group, inst.guard, "a branch or a guard depends on a value that was never written")
 
     def has_marks(self, inst: DecodedInstruction) -> bool:
         """Return True if a register that an instruction reads has a mark in any lane."""
@@ -277,24 +272,24 @@ class UnwrittenCheck(InstructionObserver):
             return
         action = inst.action
         if isinstance(action, actions.Branch) and action.indexed:
-            self.check(inst, group, inst.sources[0], "a branch depends on a value that was never written")
+            self.check(group, inst.sources[0], "a branch depends on a value that was never written")
         if isinstance(action, ADDRESSED):
             for operand in inst.sources:
                 if isinstance(operand, MemoryOperand) and operand.base is not None:
-                    self.check(inst, group, operand, "an address depends on a value that was never written")
+                    self.check(group, operand, "an address depends on a value that was never written")
         if isinstance(action, actions.LaneOp):
             self.results = self.computed(inst, action, group)
         elif isinstance(action, actions.WarpCollective):
             self.results = self.collected(inst, action, group)
 
-    def check(self, inst: DecodedInstruction, group: LaneGroup, operand: PtxOperand, text: str) -> None:
+    def check(self, group: LaneGroup, operand: PtxOperand, text: str) -> None:
         """Report lanes in which an operand has a mark."""
         if isinstance(operand, Register) and not self.is_marked[operand.index]:
             return
         wrong = (self.mask_of(operand)[group.warp_rows] != 0) & group.mask
         if wrong.any():
             warp, lane = (int(v) for v in np.argwhere(wrong)[0])
-            self.report(inst, int(group.warp_rows[warp]) * LANES + lane, text, wrong.sum())
+            self.report_unwritten(int(group.warp_rows[warp]) * LANES + lane, text, int(wrong.sum()))
 
     def computed(self, inst: DecodedInstruction, action: actions.LaneOp, group: LaneGroup) -> list[Codes]:
         """Return the masks of a LaneOp's results."""
@@ -479,14 +474,11 @@ class UnwrittenCheck(InstructionObserver):
     def report_threads(self, wrong: NDArray[np.bool_], threads: Numbers, text: str) -> None:
         """Report the running instruction if any thread is wrong."""
         if wrong.any():
-            self.report(self.inst, int(threads[wrong.argmax()]), text, wrong.sum())
+            self.report_unwritten(int(threads[wrong.argmax()]), text, int(wrong.sum()))
 
-    def report(self, inst: DecodedInstruction, thread: int, text: str, count: int) -> None:
-        """Report an instruction, with the first affected thread."""
-        warp, lane = divmod(thread, LANES)
-        block, thread_index = self.state.indices(warp, lane)
-        finding = KernelFinding("uninitialised", inst.line, f"{inst.name}: {text}", block=block, thread=thread_index)
-        self.collector.add(finding, int(count))
+    def report_unwritten(self, thread: int, text: str, count: int = 1) -> None:
+        """Report the running instruction, with the first affected thread."""
+        self.report("uninitialised", thread, f"{self.inst.name}: {text}", count)
 
 
 def _ones(mask: Codes) -> Codes:

@@ -12,7 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from warpfrag.isa.qualifiers import Form
-from warpfrag.machine.interpreter.kernel_findings import FindingCollector, KernelAccess, KernelFinding
+from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.interpreter.kernel_findings import FindingCollector, KernelAccess
 from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.ir.actions import MatrixOp, Move
@@ -49,7 +50,8 @@ class RegisterCheck(InstructionObserver):
 
     def __init__(self, state: WarpBatch, order: LaunchOrder, collector: FindingCollector) -> None:
         """Find the instructions that touch tracked registers; the others are skipped."""
-        self.state, self.order, self.collector = state, order, collector
+        super().__init__(state, collector)
+        self.order = order
         self.tracked = tracked_registers(state.program)
         self.warps: dict[int, WarpProducts] = defaultdict(WarpProducts)
         self.touches: dict[int, bool] = {}
@@ -95,24 +97,18 @@ class RegisterCheck(InstructionObserver):
             for register in registers_of(operand)
         }
         if own.fence_time < 0:
-            self.report("fence", inst, warp, 0, "no wgmma.fence was passed before it", None)
+            self.report_registers("fence", warp * LANES, ": no wgmma.fence was passed before it", None)
         else:
             late = [index for index in (*targets, *sources) if own.written.get(index, (-1, 0))[0] > own.fence_time]
             if late:
                 line = own.written[late[0]][1]
-                text = f"{names[late[0]]} was written at line {line}, with no wgmma.fence behind it"
-                self.report("fence", inst, warp, 0, text, line)
+                text = f": {names[late[0]]} was written at line {line}, with no wgmma.fence after it"
+                self.report_registers("fence", warp * LANES, text, line)
         for index in sources:
             if index in own.targets:
                 line = own.targets[index][1]
-                self.report(
-                    "async",
-                    inst,
-                    warp,
-                    0,
-                    f"A in {names[index]} is the result of the wgmma at line {line}, which has not been waited for",
-                    line,
-                )
+                text = f": A in {names[index]} is the result of the wgmma at line {line}, which has not been waited for"
+                self.report_registers("async", warp * LANES, text, line)
         own.targets |= dict.fromkeys(targets, (own.group, inst.line))
         own.sources |= dict.fromkeys(sources, (own.group, inst.line))
 
@@ -131,28 +127,27 @@ class RegisterCheck(InstructionObserver):
                 return
         for index in _reads(inst):
             if index in own.targets:
-                self.touched(inst, own.targets[index][1], warp, lane, "reads", index)
+                self.touched(inst, own.targets[index][1], warp * LANES + lane, "reads", index)
                 return
         for index in _writes(inst):
             table = own.targets if index in own.targets else own.sources
             if index in table:
-                self.touched(inst, table[index][1], warp, lane, "writes", index)
+                self.touched(inst, table[index][1], warp * LANES + lane, "writes", index)
                 return
             own.written[index] = self.order.now, inst.line
 
-    def touched(self, inst: DecodedInstruction, line: int, warp: int, lane: int, verb: str, index: int) -> None:
+    def touched(self, inst: DecodedInstruction, line: int, thread: int, verb: str, index: int) -> None:
         """Report an access of a register in flight."""
         registers = [register for operand in (*inst.results, *inst.sources) for register in registers_of(operand)]
         name = next((register.name for register in registers if register.index == index), "a register")
-        text = f"{inst.name} {verb} {name}, a register of the wgmma at line {line}, which has not been waited for"
-        self.report("async", inst, warp, lane, text, line)
+        text = f" {verb} {name}, a register of the wgmma at line {line}, which has not been waited for"
+        self.report_registers("async", thread, text, line)
 
-    def report(self, kind: str, inst: DecodedInstruction, warp: int, lane: int, text: str, line: int | None) -> None:
-        """Report an instruction, with the line of the other instruction if there is one."""
-        block, thread = self.state.indices(warp, lane)
-        other = None if line is None else KernelAccess("wgmma or register", line, block, thread)
-        text = text if text.startswith(inst.name) else f"{inst.name}: {text}"
-        self.collector.add(KernelFinding(kind, inst.line, text, block=block, thread=thread, other=other))
+    def report_registers(self, kind: str, thread: int, text: str, line: int | None) -> None:
+        """Report the running instruction, with the line of the other instruction if there is one."""
+        block, index = self.state.indices(*divmod(thread, LANES))
+        other = None if line is None else KernelAccess("wgmma or register", line, block, index)
+        self.report(kind, thread, f"{self.inst.name}{text}", other=other)
 
 
 def is_wgmma(inst: DecodedInstruction) -> bool:
@@ -214,7 +209,7 @@ class DescriptorCheck(InstructionObserver):
 
     def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
         """Start with no findings."""
-        self.state, self.collector = state, collector
+        super().__init__(state, collector)
         self.judged: dict[tuple[object, ...], str] = {}
 
     def product_descriptor(self, form: Form, role: str, word: int, warp: int, *, is_transposed: bool) -> None:
@@ -227,6 +222,4 @@ class DescriptorCheck(InstructionObserver):
         if not self.judged[key]:
             return
         text = f"the descriptor {word:#018x} of {role.upper()}: {self.judged[key]}"
-        block, thread = self.state.indices(warp, 0)
-        line = self.state.program.instructions[self.state.memory.inst].line
-        self.collector.add(KernelFinding("descriptor", line, text, block=block, thread=thread, space="shared"))
+        self.report("descriptor", warp * LANES, text, space="shared")
