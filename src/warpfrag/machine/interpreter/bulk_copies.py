@@ -142,6 +142,18 @@ class LaneCopies:
         self.mbarriers.check_live(cell, address, lane)
         self.mbarriers.complete_bytes(cell, count, lane)
 
+    def deliver(
+        self, buffer: Bytes, offsets: NDArray[np.int64], data: Bytes, lane: int, cell: int | None, mask: int | None
+    ) -> None:
+        """Store 16-byte units in a lane's block, or in those of a mask, and report the bytes to their mbarriers."""
+        own = int(self.owners.blocks[lane])
+        for block in self.blocks_of(lane, mask):
+            shift = (block - own) * self.memory.shared_stride if mask is not None else 0
+            told = self.moved(cell, block) if cell is not None and mask is not None else cell
+            self.store(buffer, offsets + shift, data.view(np.uint32).reshape(-1, 4), lane, told)
+            if told is not None:
+                self.tell(told, len(data), lane)
+
     def moved(self, cell: int, block: int) -> int:
         """Return the index of the same shared-memory address in another block."""
         words = self.memory.shared_stride // 8
@@ -175,20 +187,16 @@ def run_bulk_copy(
         data = buffer[first : first + count].copy()
         cell = copies.barrier_cell(barrier, lane) if barrier is not None else None
         home, at = copies.span(action.target, targets[lane], count, lane, writes=True)
-        own = int(copies.owners.blocks[lane])
-        for block in copies.blocks_of(lane, masks[lane]):
-            moved = (block - own) * copies.memory.shared_stride if action.is_multicast else 0
-            if action.function is None or action.type is None:
-                places = at + moved + GRANULE * np.arange(count // GRANULE)
-                told = copies.moved(cell, block) if cell is not None and action.is_multicast else cell
-                copies.store(home, places, data.view(np.uint32).reshape(-1, 4), lane, told)
-            else:
-                copies.tell_write(home, at + np.arange(0, count, 4), 4, lane, cell, reduces=True)
-                with copies.memory.lock:
-                    cells = home[at : at + count].view(action.type.dtype)
-                    cells[...] = action.function(cells.copy(), data.view(action.type.dtype))
-            if cell is not None:
-                copies.tell(copies.moved(cell, block) if action.is_multicast else cell, count, lane)
+        if action.function is None or action.type is None:
+            offsets = at + GRANULE * np.arange(count // GRANULE)
+            copies.deliver(home, offsets, data, lane, cell, masks[lane])
+            continue
+        copies.tell_write(home, at + np.arange(0, count, 4), 4, lane, cell, reduces=True)
+        with copies.memory.lock:
+            cells = home[at : at + count].view(action.type.dtype)
+            cells[...] = action.function(cells.copy(), data.view(action.type.dtype))
+        if cell is not None:
+            copies.tell(cell, count, lane)
     state.progress += 1
 
 
@@ -217,13 +225,8 @@ def run_tensor_copy(
         cell = copies.barrier_cell(barrier, lane)
         data = box_data(copies, fields, start, offsets, lane)
         home, at = copies.span("cluster", boxes[lane], fields.shared_bytes, lane, writes=True)
-        own = int(copies.owners.blocks[lane])
-        own_places = fields.shared_units(boxes[lane] & 0xFFFFFF) - (boxes[lane] & 0xFFFFFF)
-        for block in copies.blocks_of(lane, masks[lane]):
-            moved = (block - own) * copies.memory.shared_stride if action.is_multicast else 0
-            told = copies.moved(cell, block) if action.is_multicast else cell
-            copies.store(home, at + moved + own_places, data.view(np.uint32).reshape(-1, 4), lane, told)
-            copies.tell(told, len(data), lane)
+        offsets_of_units = fields.shared_units(boxes[lane] & 0xFFFFFF) - (boxes[lane] & 0xFFFFFF)
+        copies.deliver(home, at + offsets_of_units, data, lane, cell, masks[lane])
     state.progress += 1
 
 
@@ -249,41 +252,43 @@ def check_copy(
     fields: TensorMapFields, action: actions.TensorCopy, start: tuple[int, ...], box: int, lane: int
 ) -> None:
     """Raise a MemoryFault for a copy that ends a launch on a GPU too, as measured on an H200."""
-    if fields.rank != action.rank:
-        raise MemoryFault(
-            lane, f"expected a tensor map of {action.rank} axes, got one of {fields.rank}", kind="descriptor"
-        )
-    if (fields.im2col is not None) != (action.mode != "tile"):
-        kind = "tile" if fields.im2col is None else "im2col"
-        raise MemoryFault(lane, f"expected a tensor map for .{action.mode}, got one for .{kind}", kind="descriptor")
-    problems = fields.problems()
-    if problems:
-        raise MemoryFault(lane, f"the tensor map is not valid: {problems[0]}", kind="descriptor")
+    problem = _map_problem(fields, action)
+    if problem:
+        raise MemoryFault(lane, problem, kind="descriptor")
     _check(lane, box & 0xFFFFFF, SHARED_ALIGN, "an address in shared memory")
-    if start[0] * fields.pitches[0] % GRANULE:
-        text = f"expected an innermost coordinate at a multiple of {GRANULE} bytes, got {start[0]} elements of"
-        raise MemoryFault(
-            lane, f"{text} {fields.element.bytes}: an H200 ends with an illegal instruction", kind="descriptor"
-        )
-    if action.direction == "store" and min(start) < 0:
-        text = f"expected coordinates of at least 0 for a store, got {start}"
-        raise MemoryFault(lane, f"{text}: an H200 ends with an illegal instruction", kind="descriptor")
-    if fields.im2col is not None:
-        first = 0 if fields.interleave else 1  # the first pixel axis
-        inside = [
-            low <= at <= extent - 1 + up
-            for at, low, up, extent in zip(
-                start[first:], fields.im2col.lower, fields.im2col.upper, fields.dims[first:], strict=False
-            )
-        ]
-        if not all(inside):
-            text = f"expected a first pixel in the bounding box, got {start}"
-            raise MemoryFault(lane, f"{text}: an H200 ends with an illegal instruction", kind="descriptor")
+    problem = _start_problem(fields, action, start)
+    if problem:
+        raise MemoryFault(lane, f"{problem}: an H200 ends with an illegal instruction", kind="descriptor")
+
+
+def _map_problem(fields: TensorMapFields, action: actions.TensorCopy) -> str:
+    """Return the reason why a copy cannot use a tensor map; an empty string if it can."""
+    if fields.rank != action.rank:
+        return f"expected a tensor map of {action.rank} axes, got one of {fields.rank}"
+    if (fields.im2col is not None) != (action.mode != "tile"):
+        mode = "tile" if fields.im2col is None else "im2col"
+        return f"expected a tensor map for .{action.mode}, got one for .{mode}"
+    if problems := fields.problems():
+        return f"the tensor map is not valid: {problems[0]}"
     if action.reduction and fields.element.format not in REDUCED_TYPES[action.reduction]:
         types = ", ".join(sorted(REDUCED_TYPES[action.reduction]))
-        raise MemoryFault(
-            lane, f"expected elements of {types} for .{action.reduction}, got {fields.element.name}", kind="descriptor"
-        )
+        return f"expected elements of {types} for .{action.reduction}, got {fields.element.name}"
+    return ""
+
+
+def _start_problem(fields: TensorMapFields, action: actions.TensorCopy, start: tuple[int, ...]) -> str:
+    """Return the reason why a copy cannot begin at some coordinates; an empty string if it can."""
+    if start[0] * fields.pitches[0] % GRANULE:
+        text = f"expected an innermost coordinate at a multiple of {GRANULE} bytes, got {start[0]} elements of"
+        return f"{text} {fields.element.bytes}"
+    if action.direction == "store" and min(start) < 0:
+        return f"expected coordinates of at least 0 for a store, got {start}"
+    if fields.im2col is not None:
+        first = 0 if fields.interleave else 1  # the first pixel axis
+        axes = zip(start[first:], fields.im2col.lower, fields.im2col.upper, fields.dims[first:], strict=False)
+        if not all(low <= at <= extent - 1 + up for at, low, up, extent in axes):
+            return f"expected a first pixel in the bounding box, got {start}"
+    return ""
 
 
 def _tensor_bytes(
