@@ -71,10 +71,8 @@ class Debugger:
         self._visits: Counter[int] = Counter()
         self._names: dict[str, Register] = {}
         for inst in program.instructions:
-            for operand in (*inst.results, *inst.sources, *inst.memory_results):
+            for operand in (*inst.results, *inst.operands_read):
                 self._names |= {item.name: item for item in registers_of(operand) if item.name not in self._names}
-            if inst.guard is not None:
-                self._names.setdefault(inst.guard.name, inst.guard)
 
     def __enter__(self) -> Self:
         """Return the debugger itself."""

@@ -71,7 +71,7 @@ def _registers(program: Program) -> dict[tuple[str, int], int]:
     known: set[int] = set()
     counts: Counter[str] = Counter()
     for inst in program.instructions:
-        for operand in (*inst.results, *inst.sources, *inst.memory_results, *([inst.guard] if inst.guard else [])):
+        for operand in (*inst.results, *inst.operands_read):
             for item in registers_of(operand):
                 if item.index not in known:
                     known.add(item.index)
@@ -177,7 +177,7 @@ class Lockstep:
     def _origins_read(self, batch: SteppedBatch, position: Position) -> list[Origin]:
         """Return the origins of registers that an instruction reads, if they differ in a lane that runs it."""
         inst, group = batch.inst_at(position), position.group
-        operands = [*inst.sources, *inst.memory_results, *([inst.guard] if inst.guard is not None else [])]
+        operands = list(inst.operands_read)
         is_wgmma = isinstance(inst.action, actions.MatrixOp) and inst.action.operation == "wgmma"
         origins: list[Origin] = []
         if is_wgmma:  # it reads D as C, and shared memory by descriptors

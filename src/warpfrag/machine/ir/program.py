@@ -164,7 +164,6 @@ class DecodedInstruction:
     saved_registers: tuple[Register, ...] = ()  # restored when a call returns
     pushes_frame: bool = False  # a call that may recurse: it gets its own local memory
     text: str = ""
-    uncertain: str = ""  # the reason why a GPU's result may differ whenever it runs
 
     @property
     def name(self) -> str:
@@ -182,15 +181,15 @@ class DecodedInstruction:
         return self.opcode.row
 
     @property
-    def memory_results(self) -> tuple[PtxOperand, ...]:
-        """The operands that are read besides the sources: those of addresses and calls."""
-        places = [
+    def operands_read(self) -> tuple[PtxOperand, ...]:
+        """The operands that are read: sources, the registers of addresses, the operands of calls, and the guard."""
+        bases = [
             operand.base
             for operand in (*self.sources, *self.results)
             if isinstance(operand, MemoryOperand) and operand.base is not None
         ]
         arguments = [operand for copy in (*self.arguments, *self.returns) for operand in (copy.source, copy.target)]
-        return (*places, *arguments)
+        return (*self.sources, *bases, *arguments, *(() if self.guard is None else (self.guard,)))
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,7 @@ def needs_registers(inst: DecodedInstruction, registers: frozenset[int]) -> bool
     """Return True if an instruction reads or writes any of some registers, or uses all registers."""
     if isinstance(inst.action, DirectCall | IndirectCall | Return):
         return True
-    guard = () if inst.guard is None else (inst.guard,)
-    return bool(indices_of((*inst.sources, *inst.results, *inst.memory_results, *guard)) & registers)
+    return bool(indices_of((*inst.results, *inst.operands_read)) & registers)
 
 
 class OperandCodes(NamedTuple):

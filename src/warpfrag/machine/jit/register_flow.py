@@ -57,8 +57,7 @@ def is_written_whole(inst: DecodedInstruction) -> bool:
 
 def registers_read(inst: DecodedInstruction) -> set[int]:
     """Return the registers whose values an instruction needs: sources, addresses and the guard."""
-    registers = indices_of(inst.sources) | indices_of(inst.memory_results)
-    return registers if inst.guard is None else registers | {inst.guard.index}
+    return indices_of(inst.operands_read)
 
 
 def reads_of(inst: DecodedInstruction) -> set[int]:

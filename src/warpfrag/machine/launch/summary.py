@@ -58,14 +58,11 @@ def summarise(
 def inexact_lines(program: Program, tally: LaunchTally, arch: str) -> tuple[InexactLine, ...]:
     """Return the lines that ran and whose results are uncertain on an architecture, in order."""
     lines: dict[InexactLine, None] = {}
-    ran, causes = tally.instructions.tolist(), tally.causes.tolist()
-    for at, (inst, count, bits) in enumerate(zip(program.instructions, ran, causes, strict=True)):
-        if not (bits or inst.uncertain or at in tally.uncertain):
+    for at, (inst, bits) in enumerate(zip(program.instructions, tally.causes.tolist(), strict=True)):
+        if not (bits or at in tally.uncertain):
             continue
         reasons = [REASONS[cause] for cause in causes_of(inst, bits, arch)]
         reasons += tally.uncertain.get(at, {})
-        if count and inst.uncertain:
-            reasons.append(inst.uncertain)
         lines |= dict.fromkeys(InexactLine(inst.line, inst.text, reason) for reason in reasons)
     return tuple(sorted(lines, key=lambda item: item.line))
 

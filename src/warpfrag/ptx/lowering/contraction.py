@@ -116,8 +116,7 @@ def _is_product(inst: DecodedInstruction) -> bool:
 
 
 def _registers_read(inst: DecodedInstruction) -> set[int]:
-    operands = (*inst.sources, *inst.memory_results, *((inst.guard,) if inst.guard is not None else ()))
-    return {register.index for operand in operands for register in registers_of(operand)}
+    return {register.index for operand in inst.operands_read for register in registers_of(operand)}
 
 
 def _adds(inst: DecodedInstruction, product: DecodedInstruction, result: Register) -> bool:

@@ -1,4 +1,4 @@
-"""Checks of decoded operands, shared addresses with a cluster rank, and mma that may overwrite their operands."""
+"""Checks of decoded operands, and shared addresses with a cluster rank."""
 
 from __future__ import annotations
 
@@ -40,33 +40,10 @@ from warpfrag.machine.ir.program import (
     Register,
     SpecialRegister,
     VectorOperand,
-    registers_of,
 )
 from warpfrag.machine.ir.scalar_types import Type
 from warpfrag.machine.ir.state_spaces import RANK_SHIFT
 from warpfrag.machine.ops.table import find
-
-FP8 = {"e4m3", "e5m2"}
-OVERLAP = "ptxas writes a part of D before it has read all operands, which share registers with it"
-
-
-def mark_overlapping_product(inst: DecodedInstruction) -> None:
-    """Mark a matrix operation as uncertain if ptxas 13.0 may overwrite operands before it has read them.
-
-    PTX says that an instruction reads its operands before it writes. ptxas expands wmma.mma and, on sm_90, mma of fp8
-    into several machine instructions on the registers as they are named. Compilers give D its own registers, or
-    those of C in the same order; then the expansion has no visible effect.
-    """
-    action = inst.action
-    if not isinstance(action, MatrixOp) or action.form.operation.does != "multiply" or len(inst.sources) < len("abc"):
-        return
-    a, b, c, d = ([item.index for item in registers_of(operand)] for operand in (*inst.sources[:3], inst.results[0]))
-    is_wmma, is_fp8 = action.form.op == "wmma.mma", action.form.op.startswith("mma") and action.form.a in FP8
-    early = {*a, *b} if is_wmma else set()
-    early |= set(c) if c != d and (is_wmma or is_fp8) else set()
-    if early & set(d):
-        inst.uncertain = OVERLAP
-
 
 MAX_RANKS = 16  # blocks of the largest cluster
 KEEP_ADDRESS = {"mov", "add", "sub", "mad", "or", "xor", "and", "selp", "mapa"}

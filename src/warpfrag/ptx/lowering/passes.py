@@ -23,7 +23,7 @@ from warpfrag.machine.ir.program import (
 from warpfrag.machine.ir.state_spaces import SHARED_START, WINDOWS, StateSpace
 from warpfrag.machine.ops.table import find, rebind
 from warpfrag.ptx.lowering.contraction import contract
-from warpfrag.ptx.lowering.operand_checks import check, mark_overlapping_product
+from warpfrag.ptx.lowering.operand_checks import check
 from warpfrag.ptx.lowering.statements import KernelLowering
 from warpfrag.ptx.lowering.storage import functions_of
 from warpfrag.ptx.reader.syntax import ModuleSyntax
@@ -113,10 +113,9 @@ def bind_opcodes(kernel: KernelLowering) -> None:
 
 
 def check_operands(kernel: KernelLowering) -> None:
-    """Check that instructions have the operands that they take, and mark products whose operands may be overwritten."""
+    """Check that every instruction has the operands that its action takes (`operand_checks`)."""
     for inst in kernel.instructions:
         check(inst)
-        mark_overlapping_product(inst)
 
 
 def link_targets(kernel: KernelLowering) -> None:

@@ -102,7 +102,7 @@ class KernelLowering:
         """Decode a body in braces."""
         for item in scope.items:  # a branch may lead to a label that comes later
             if isinstance(item, Label):
-                if item.name in names.labels or item.name in names.tables:
+                if item.name in names.labels.maps[0] or item.name in names.tables.maps[0]:
                     raise PtxError(item.line, f"expected one label {item.name}, got a second")
                 if item.targets:
                     names.tables[item.name] = item.targets
@@ -124,7 +124,7 @@ class KernelLowering:
         opcode = find(statement.opcode, len(statement.operands))
         guard = None
         if statement.guard is not None:
-            predicate = names.symbols.find(statement.guard.text)
+            predicate = names.find(statement.guard.text)
             if not isinstance(predicate, Register) or predicate.bits != 1:
                 raise PtxError(statement.line, f"expected a predicate after @, got {statement.guard}")
             guard = Register(predicate.index, 1, predicate.name, statement.negated)
@@ -147,7 +147,7 @@ class KernelLowering:
             self.select_parts(inst, statement, names)
             return
         named = [item.base for item in operands if isinstance(item, Address) and isinstance(item.base, SymbolRef)]
-        if attributes.opcode in RESOURCES and any(names.symbols.find(base.text) is None for base in named):
+        if attributes.opcode in RESOURCES and any(names.find(base.text) is None for base in named):
             inst.action = Refused(f"{inst.name} of {named[0]}: only handles are modelled, no .texref or .surfref")
             return
         count = address_count(inst.opcode.action)
@@ -188,7 +188,7 @@ class KernelLowering:
                 name = syntax.name
                 signs |= 1 << (place - 1)
             text, _, selector = name.text.rpartition(".") if isinstance(name, SymbolRef) else ("", "", "")
-            if text and selector in SELECTORS and place < 3 and names.symbols.find(str(name)) is None:
+            if text and selector in SELECTORS and place < 3 and names.find(str(name)) is None:
                 name = SymbolRef(text)
             else:
                 selector = ""
@@ -238,7 +238,7 @@ class KernelLowering:
         operands = statement.operands
         if inst.attributes.opcode == "brx":
             label = operands[1] if len(operands) == 2 else None
-            table = names.tables.find(label.text) if isinstance(label, SymbolRef) else None
+            table = names.tables.get(label.text) if isinstance(label, SymbolRef) else None
             if table is None:
                 raise PtxError(statement.line, f"expected an index and a table of targets, got {statement}")
             inst.sources = (self.operand(operands[0], names, statement),)
@@ -249,7 +249,7 @@ class KernelLowering:
             raise PtxError(statement.line, f"expected a label, got {statement}")
         places = []
         for name in labels:
-            place = names.labels.find(name)
+            place = names.labels.get(name)
             if place is None:
                 raise PtxError(statement.line, f"expected a label, got {quote(name)}, which is not defined")
             places.append(place)
@@ -261,7 +261,7 @@ class KernelLowering:
         results = _take_group(rest)
         name = rest.pop(0) if rest else None
         arguments = _take_group(rest)
-        holder = names.symbols.find(name.text) if isinstance(name, SymbolRef) else None
+        holder = names.find(name.text) if isinstance(name, SymbolRef) else None
         if isinstance(holder, Register):
             self.call_by_address(inst, statement, names, holder)
             return
@@ -336,7 +336,7 @@ class KernelLowering:
         rest.pop(0)
         arguments = _take_group(rest)
         listed = rest[0].text if len(rest) == 1 and isinstance(rest[0], SymbolRef) else ""
-        table = names.tables.find(listed)
+        table = names.tables.get(listed)
         candidates = self.graph.addressed if table is None else table
         operands = tuple(self.operand(operand, names, statement) for operand in (*arguments, *results))
         fitting = [
@@ -368,7 +368,7 @@ class KernelLowering:
         if isinstance(syntax, BracedList):
             return VectorOperand(tuple(self.operand(item, names, statement) for item in syntax.items))
         if isinstance(syntax, NegatedPredicate):
-            predicate = names.symbols.find(syntax.name.text)
+            predicate = names.find(syntax.name.text)
             if not isinstance(predicate, Register) or predicate.bits != 1:
                 raise PtxError(statement.line, f"expected a predicate after !, got {syntax.name}")
             return Register(predicate.index, 1, predicate.name, negated=True)
@@ -382,7 +382,7 @@ class KernelLowering:
         """Decode a single name: a register, a variable's address, a special register or the discarded result."""
         if ref.text == "_":
             return Discard()
-        symbol = names.symbols.find(ref.text)
+        symbol = names.find(ref.text)
         if isinstance(symbol, Register) and ref.offset:
             return self.sum_of(symbol, ref.offset, statement)
         if isinstance(symbol, MemoryOperand):
@@ -417,7 +417,7 @@ class KernelLowering:
         """Return the operand for an address."""
         if isinstance(address.base, IntegerLiteral):
             return MemoryOperand(None, address.base.value)
-        base = names.symbols.find(address.base.text)
+        base = names.find(address.base.text)
         if isinstance(base, Register):
             return MemoryOperand(base, address.base.offset)
         if isinstance(base, MemoryOperand):

@@ -5,10 +5,11 @@ The registers of a range, `.reg .b32 %r<1000>`, get a number when they are first
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
-from typing import Literal, TypeVar
+from typing import Literal
 
 from warpfrag.errors import PtxError, quote
 from warpfrag.machine.ir import state_spaces
@@ -46,60 +47,38 @@ VALUES = {"f": (FloatLiteral,), "b": (IntegerLiteral, FloatLiteral), "u": (Integ
 """The constants that may initialise a variable, by the category of its type."""
 
 
-Entry = TypeVar("Entry")
+class SymbolTable:
+    """The names of a scope: registers and variables, labels, and tables of labels; those of `outer` are visible.
 
+    A register of a range is declared when it is first looked up.
+    """
 
-class ScopedTable(dict[str, Entry]):
-    """The names of one category in a scope; `find` searches the enclosing scopes too."""
-
-    def __init__(self, outer: ScopedTable[Entry] | None) -> None:
-        """Start with an empty scope inside another."""
-        super().__init__()
+    def __init__(self, outer: SymbolTable | None = None) -> None:
+        """Start with no names."""
         self.outer = outer
+        self.symbols: dict[str, Register | MemoryOperand | VectorOperand] = {}
+        self.ranges: dict[str, Callable[[str, int], None]] = {}  # by prefix: declares one of its registers
+        self.labels: ChainMap[str, list[int]] = outer.labels.new_child() if outer else ChainMap()  # filled in later
+        self.tables: ChainMap[str, tuple[str, ...]] = outer.tables.new_child() if outer else ChainMap()
 
-    def find(self, name: str) -> Entry | None:
-        """Return the value of a name in the innermost scope that defines it."""
-        scope: ScopedTable[Entry] | None = self
+    def find(self, name: str) -> Register | MemoryOperand | VectorOperand | None:
+        """Return a register or variable of the innermost scope that declares it."""
+        scope: SymbolTable | None = self
         while scope is not None:
-            entry = scope.own(name)
-            if entry is not None:
-                return entry
+            if name not in scope.symbols and scope.ranges:
+                scope.declare_member(name.partition(".")[0])  # %v1.x is of %v1
+            if name in scope.symbols:
+                return scope.symbols[name]
             scope = scope.outer
         return None
 
-    def own(self, name: str) -> Entry | None:
-        """Return the value of a name in this scope alone."""
-        return self.get(name)
-
-
-class SymbolScope(ScopedTable[Register | MemoryOperand | VectorOperand]):
-    """The registers and variables of a scope; a register of a range is declared when it is first looked up."""
-
-    def __init__(self, outer: SymbolScope | None) -> None:
-        """Start with no ranges."""
-        super().__init__(outer)
-        self.ranges: dict[str, Callable[[str, int], None]] = {}  # by prefix: declares one of its registers
-
-    def own(self, name: str) -> Register | MemoryOperand | VectorOperand | None:
-        """Return the value of a name in this scope alone."""
-        if name not in self and self.ranges:
-            full = name.partition(".")[0]  # %v1.x is of %v1
-            for at in range(len(full) - 1, 0, -1):
-                if not full[at].isdecimal():
-                    break
-                if full[:at] in self.ranges and (full[at] != "0" or at == len(full) - 1) and full not in self:
-                    self.ranges[full[:at]](full, int(full[at:][:MAX_DIGITS]))
-        return self.get(name)
-
-
-class SymbolTable:
-    """The names of a scope: registers and variables, labels, and tables of labels."""
-
-    def __init__(self, outer: SymbolTable | None = None) -> None:
-        """Start with no names; those of `outer` are visible."""
-        self.symbols: SymbolScope = SymbolScope(outer.symbols if outer else None)
-        self.labels: ScopedTable[list[int]] = ScopedTable(outer.labels if outer else None)  # filled in when it is known
-        self.tables: ScopedTable[tuple[str, ...]] = ScopedTable(outer.tables if outer else None)
+    def declare_member(self, name: str) -> None:
+        """Declare a register if it is in a range of this scope."""
+        for at in range(len(name) - 1, 0, -1):
+            if not name[at].isdecimal():
+                break
+            if name[:at] in self.ranges and (name[at] != "0" or at == len(name) - 1) and name not in self.symbols:
+                self.ranges[name[:at]](name, int(name[at:][:MAX_DIGITS]))
 
 
 class StorageAllocator:
@@ -144,7 +123,7 @@ class StorageAllocator:
 
     def declare(self, variable: VariableDecl, names: SymbolTable) -> None:
         """Allocate storage for a variable."""
-        known = names.symbols.ranges if variable.count is not None else names.symbols
+        known = names.ranges if variable.count is not None else names.symbols
         if variable.name in known:
             if variable.linkage == "extern":
                 return  # the definition is here
@@ -234,7 +213,7 @@ class StorageAllocator:
             if number < count:
                 self.declare(replace(variable, name=name, count=None), names)
 
-        names.symbols.ranges[variable.name] = declare_member
+        names.ranges[variable.name] = declare_member
 
     @staticmethod
     def _grown(what: str, used: int, size: int, limit: int, variable: VariableDecl) -> int:
@@ -271,7 +250,7 @@ class StorageAllocator:
 
     def address_of(self, name: SymbolRef, line: int) -> int:
         """Return the generic address of a module variable, or the address of a function."""
-        place = self.module.symbols.find(name.text)
+        place = self.module.find(name.text)
         if isinstance(place, MemoryOperand):
             window = state_spaces.WINDOWS.get(place.space, 0)
             if window and self.memory_map.code < window:
