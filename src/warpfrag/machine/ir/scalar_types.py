@@ -68,6 +68,17 @@ def _rows() -> dict[str, Type]:
 
 
 TYPES = _rows()
+
+
+def types_of(names: str) -> tuple[Type, ...]:
+    """Return the types with some names, separated by spaces.
+
+    >>> [each.bits for each in types_of("u16 f32x2")]
+    [16, 64]
+    """
+    return tuple(TYPES[name] for name in names.split())
+
+
 PRED, B8, B16, B32, B64, B128 = (TYPES[name] for name in ("pred", "b8", "b16", "b32", "b64", "b128"))
 U8, U16, U32, U64 = (TYPES[name] for name in ("u8", "u16", "u32", "u64"))
 S8, S16, S32, S64 = (TYPES[name] for name in ("s8", "s16", "s32", "s64"))

@@ -28,20 +28,7 @@ from warpfrag.machine.ir.actions import (
 )
 from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.opcode import Modifier, OpcodeRow
-from warpfrag.machine.ir.scalar_types import (
-    B32,
-    B64,
-    BF16,
-    F16,
-    F32,
-    F64,
-    S32,
-    S64,
-    U32,
-    U64,
-    Codes,
-    Type,
-)  # fmt: skip
+from warpfrag.machine.ir.scalar_types import U32, Codes, Type
 from warpfrag.machine.ir.state_spaces import RANK_BITS, RANK_SHIFT, StateSpace
 from warpfrag.machine.ops.moving import CACHE_HINT, update_of
 from warpfrag.machine.ops.opcode_rows import optional, required, row
@@ -156,26 +143,26 @@ ROWS: list[OpcodeRow] = [
         group=required("commit_group", "wait_group"), reads=optional("read"),
     ),
     row(
-        "cp", [(B32, B64)], _bulk_copy, BULK, has_result=False, like=TO_CLUSTER,
+        "cp", ["b32 b64"], _bulk_copy, BULK, has_result=False, like=TO_CLUSTER,
         operation=required("and", "or", "xor"),
     ),
-    row("cp", [(U32, S32, U64)], _bulk_copy, BULK, has_result=False, like=TO_CLUSTER, operation=required("add")),
-    row("cp", [(U32, S32)], _bulk_copy, BULK, has_result=False, like=TO_CLUSTER, operation=required("min", "max")),
-    row("cp", [(U32,)], _bulk_copy, BULK, has_result=False, like=TO_CLUSTER, operation=required("inc", "dec")),
-    row("cp", [(B32, B64)], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL, operation=required("and", "or", "xor")),
+    row("cp", ["u32 s32 u64"], _bulk_copy, BULK, has_result=False, like=TO_CLUSTER, operation=required("add")),
+    row("cp", ["u32 s32"], _bulk_copy, BULK, has_result=False, like=TO_CLUSTER, operation=required("min", "max")),
+    row("cp", ["u32"], _bulk_copy, BULK, has_result=False, like=TO_CLUSTER, operation=required("inc", "dec")),
+    row("cp", ["b32 b64"], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL, operation=required("and", "or", "xor")),
     row(
-        "cp", [(U32, S32, U64, F32, F64)], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL,
+        "cp", ["u32 s32 u64 f32 f64"], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL,
         operation=required("add"),
     ),
     row(
-        "cp", [(F16, BF16)], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL, operation=required("add"),
+        "cp", ["f16 bf16"], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL, operation=required("add"),
         noftz=required("noftz"),
     ),
     row(
-        "cp", [(U32, S32, U64, S64, F16, BF16)], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL,
+        "cp", ["u32 s32 u64 s64 f16 bf16"], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL,
         operation=required("min", "max"),
     ),
-    row("cp", [(U32,)], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL, operation=required("inc", "dec")),
+    row("cp", ["u32"], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL, operation=required("inc", "dec")),
     row(
         "cp", [], _tensor_copy, TENSOR, has_result=False, like=ASYNC, tensor=required("tensor"), axes=AXES,
         destination=LOADED, origin=GLOBAL, load_mode=optional("tile", "im2col"), completion=MBARRIER,
@@ -197,13 +184,13 @@ ROWS: list[OpcodeRow] = [
         load_mode=optional("tile", "im2col"), cache_hint=CACHE_HINT,
     ),
     row(
-        "st", [(B32, B64, U32, U64, S32, S64, F32, F64)], _async_store, BULK, has_result=False, like=REMOTE,
+        "st", ["b32 b64 u32 u64 s32 s64 f32 f64"], _async_store, BULK, has_result=False, like=REMOTE,
         vector=optional("v2", "v4"),
     ),
-    row("red", [(U32, S32, U64)], _async_store, BULK, has_result=False, like=REMOTE, operation=required("add")),
-    row("red", [(U32, S32)], _async_store, BULK, has_result=False, like=REMOTE, operation=required("min", "max")),
-    row("red", [(U32,)], _async_store, BULK, has_result=False, like=REMOTE, operation=required("inc", "dec")),
-    row("red", [(B32,)], _async_store, BULK, has_result=False, like=REMOTE, operation=required("and", "or", "xor")),
+    row("red", ["u32 s32 u64"], _async_store, BULK, has_result=False, like=REMOTE, operation=required("add")),
+    row("red", ["u32 s32"], _async_store, BULK, has_result=False, like=REMOTE, operation=required("min", "max")),
+    row("red", ["u32"], _async_store, BULK, has_result=False, like=REMOTE, operation=required("inc", "dec")),
+    row("red", ["b32"], _async_store, BULK, has_result=False, like=REMOTE, operation=required("and", "or", "xor")),
     row(
         "tensormap", [], _replace, MAPS, has_result=False, operation=required("replace"), load_mode=required("tile"),
         map_field=required(*REPLACED), space=optional("global", "shared", "shared::cta"), map_bits=required("b1024"),
@@ -213,8 +200,8 @@ ROWS: list[OpcodeRow] = [
         "tensormap", [], lambda _: TensorMapCopy(), MAPS, has_result=False, operation=required("cp_fenceproxy"),
         any_words=True,
     ),
-    row("mapa", [(U32, U64)], _map_address, CLUSTERS, like=MAPPED),
-    row("getctarank", [(U32, U64)], _block_rank, CLUSTERS, like=MAPPED),
+    row("mapa", ["u32 u64"], _map_address, CLUSTERS, like=MAPPED),
+    row("getctarank", ["u32 u64"], _block_rank, CLUSTERS, like=MAPPED),
     row(
         "barrier", [], _cluster_barrier, CLUSTERS, has_result=False, cluster=required("cluster"),
         operation=required("arrive", "wait"), ordering=optional("release", "relaxed", "acquire"),

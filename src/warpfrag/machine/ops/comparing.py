@@ -10,35 +10,14 @@ import numpy as np
 from warpfrag.machine.ir.actions import LaneOp
 from warpfrag.machine.ir.attributes import Attributes, BooleanOp
 from warpfrag.machine.ir.opcode import OpcodeRow
-from warpfrag.machine.ir.scalar_types import (
-    B16,
-    B32,
-    B64,
-    BF16,
-    BF16X2,
-    F16,
-    F16X2,
-    F32,
-    F64,
-    PRED,
-    S16,
-    S32,
-    S64,
-    U16,
-    U32,
-    U64,
-    Codes,
-    Type,
-    join,
-    split,
-)  # fmt: skip
+from warpfrag.machine.ir.scalar_types import F32, F64, PRED, S32, Codes, Type, join, split, types_of
 from warpfrag.machine.ops.opcode_rows import optional, required, row
 from warpfrag.machine.semantics import floats, integers
 
 Comparer = Callable[[Codes, Codes], Codes]
 
-INTEGERS, BITS = (U16, U32, U64, S16, S32, S64), (B16, B32, B64)
-HALVES, PACKED = (F16, BF16), (F16X2, BF16X2)
+INTEGERS, BITS = types_of("u16 u32 u64 s16 s32 s64"), types_of("b16 b32 b64")
+HALVES, PACKED = types_of("f16 bf16"), types_of("f16x2 bf16x2")
 SELECTED = (*INTEGERS, *BITS, F32, F64)
 ISA = "PTX ISA, Comparison and Selection Instructions"
 COMBINE: dict[BooleanOp | None, np.ufunc] = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
@@ -124,15 +103,15 @@ ROWS: list[OpcodeRow] = [
         "setp", [(F32, F64, *HALVES, *PACKED)], _set_predicate, ISA,
         comparison=FLOAT_ORDER, combine=COMBINED, ftz=FTZ,
     ),
-    row("set", [(U32, S32, F32), INTEGERS], _set, ISA, comparison=INTEGER_ORDER, combine=COMBINED),
-    row("set", [(U32, S32, F32), BITS], _set, ISA, comparison=BIT_ORDER, combine=COMBINED),
-    row("set", [(U32, S32, F32), (F32, F64)], _set, ISA, comparison=FLOAT_ORDER, combine=COMBINED, ftz=FTZ),
+    row("set", ["u32 s32 f32", INTEGERS], _set, ISA, comparison=INTEGER_ORDER, combine=COMBINED),
+    row("set", ["u32 s32 f32", BITS], _set, ISA, comparison=BIT_ORDER, combine=COMBINED),
+    row("set", ["u32 s32 f32", "f32 f64"], _set, ISA, comparison=FLOAT_ORDER, combine=COMBINED, ftz=FTZ),
     row(
-        "set", [(U16, S16, U32, S32, F16, BF16), HALVES], _set, ISA,
+        "set", ["u16 s16 u32 s32 f16 bf16", HALVES], _set, ISA,
         comparison=FLOAT_ORDER, combine=COMBINED, ftz=FTZ,
     ),
-    row("set", [(F16X2, BF16X2, U32, S32), PACKED], _set, ISA, comparison=FLOAT_ORDER, combine=COMBINED, ftz=FTZ),
+    row("set", ["f16x2 bf16x2 u32 s32", PACKED], _set, ISA, comparison=FLOAT_ORDER, combine=COMBINED, ftz=FTZ),
     row("selp", [SELECTED], _select, ISA),
-    row("slct", [SELECTED, (S32,)], _select_by_sign, ISA),
-    row("slct", [SELECTED, (F32,)], _select_by_sign, ISA, ftz=FTZ),
+    row("slct", [SELECTED, "s32"], _select_by_sign, ISA),
+    row("slct", [SELECTED, "f32"], _select_by_sign, ISA, ftz=FTZ),
 ]  # fmt: skip

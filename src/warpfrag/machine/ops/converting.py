@@ -10,50 +10,33 @@ from warpfrag.machine.ir.actions import LaneOp, Move, Refused
 from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.opcode import OpcodeRow
 from warpfrag.machine.ir.scalar_types import (
-    B16,
     B32,
     B64,
     B128,
     BF16,
-    BF16X2,
-    E2M1X2,
-    E2M3X2,
-    E3M2X2,
-    E4M3X2,
-    E5M2X2,
     F16,
-    F16X2,
     F32,
-    F64,
     PRED,
-    S8,
-    S16,
     S32,
-    S64,
-    TF32,
-    U8,
-    U16,
-    U32,
-    U64,
-    UE8M0X2,
     Codes,
     Type,
     container,
     join,
     signed,
     split,
-)  # fmt: skip
+    types_of,
+)
 from warpfrag.machine.ir.state_spaces import CONSTANTS_BYTES, GLOBAL_MEMORY_MAPS, RANK_SHIFT, WINDOW_SIZE, WINDOWS
 from warpfrag.machine.ops.floating import style_of
 from warpfrag.machine.ops.opcode_rows import optional, required, row
 from warpfrag.machine.semantics import conversions as to
 from warpfrag.machine.semantics.floats import FloatModifiers
 
-INTEGERS = (U8, U16, U32, U64, S8, S16, S32, S64)
-FLOATS = (F16, BF16, F32, F64)
-NARROW = (E4M3X2, E5M2X2)
-NARROWER = (E2M3X2, E3M2X2, E2M1X2)
-WORDS = (B16, B32, B64, U16, U32, U64, S16, S32, S64, F32, F64)
+INTEGERS = types_of("u8 u16 u32 u64 s8 s16 s32 s64")
+FLOATS = types_of("f16 bf16 f32 f64")
+NARROW = types_of("e4m3x2 e5m2x2")
+NARROWER = types_of("e2m3x2 e3m2x2 e2m1x2")
+WORDS = types_of("b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64")
 ISA = "PTX ISA, Data Movement and Conversion Instructions: cvt"
 MOVES = "PTX ISA, Data Movement and Conversion Instructions"
 
@@ -201,27 +184,27 @@ ROWS: list[OpcodeRow] = [
     row("cvt", [INTEGERS, FLOATS], _to_integer, ISA, integral=INTEGRAL, ftz=FTZ, sat=SAT),
     row("cvt", [FLOATS, FLOATS], _float, ISA, rounding=optional(*ROUNDING), ftz=FTZ, sat=SAT),
     row("cvt", [FLOATS, FLOATS], _float, ISA, integral=INTEGRAL, ftz=FTZ, sat=SAT),
-    row("cvt", [(F16, BF16), (F32,)], _float, ISA, rounding=required("rn", "rz"), relu=RELU, satfinite=SATFINITE),
-    row("cvt", [(TF32,), (F32,)], _tf32, ISA, rounding=required("rna", "rn", "rz"), satfinite=SATFINITE, relu=RELU),
+    row("cvt", ["f16 bf16", "f32"], _float, ISA, rounding=required("rn", "rz"), relu=RELU, satfinite=SATFINITE),
+    row("cvt", ["tf32", "f32"], _tf32, ISA, rounding=required("rna", "rn", "rz"), satfinite=SATFINITE, relu=RELU),
     row(
-        "cvt", [(F16X2, BF16X2), (F32,)], _pack_pair, ISA,
+        "cvt", ["f16x2 bf16x2", "f32"], _pack_pair, ISA,
         rounding=required("rn", "rz"), relu=RELU, satfinite=SATFINITE,
     ),
     row(
-        "cvt", [(*NARROW, *NARROWER), (F32,)], _pack_pair, ISA,
+        "cvt", [(*NARROW, *NARROWER), "f32"], _pack_pair, ISA,
         rounding=NEAREST, satfinite=required("satfinite"), relu=RELU,
     ),
-    row("cvt", [NARROW, (F16X2,)], _repack, ISA, rounding=NEAREST, satfinite=required("satfinite"), relu=RELU),
-    row("cvt", [(F16X2,), (*NARROW, *NARROWER)], _repack, ISA, rounding=NEAREST, relu=RELU),
-    row("cvt", [(UE8M0X2,), (F32,)], _pack_pair, ISA, rounding=required("rz", "rp"), satfinite=SATFINITE),
-    row("cvt", [(UE8M0X2,), (BF16X2,)], _repack, ISA, rounding=required("rz", "rp"), satfinite=SATFINITE),
-    row("cvt", [(BF16X2,), (UE8M0X2,)], _repack, ISA, rounding=NEAREST),
-    row("cvt", [(S32,)], _saturate_pack, f"{ISA}.pack", packs=PACKS, sat=CLAMPED, narrow=required("u16", "s16")),
+    row("cvt", [NARROW, "f16x2"], _repack, ISA, rounding=NEAREST, satfinite=required("satfinite"), relu=RELU),
+    row("cvt", ["f16x2", (*NARROW, *NARROWER)], _repack, ISA, rounding=NEAREST, relu=RELU),
+    row("cvt", ["ue8m0x2", "f32"], _pack_pair, ISA, rounding=required("rz", "rp"), satfinite=SATFINITE),
+    row("cvt", ["ue8m0x2", "bf16x2"], _repack, ISA, rounding=required("rz", "rp"), satfinite=SATFINITE),
+    row("cvt", ["bf16x2", "ue8m0x2"], _repack, ISA, rounding=NEAREST),
+    row("cvt", ["s32"], _saturate_pack, f"{ISA}.pack", packs=PACKS, sat=CLAMPED, narrow=required("u16", "s16")),
     row(
-        "cvt", [(S32,), (B32,)], _saturate_pack, f"{ISA}.pack",
+        "cvt", ["s32", "b32"], _saturate_pack, f"{ISA}.pack",
         packs=PACKS, sat=CLAMPED, narrow=required("u8", "s8", "u4", "s4", "u2", "s2"),
     ),
-    row("cvta", [(U64, U32)], _to_generic, MOVES, to_space=optional("to"), space=SPACE),
+    row("cvta", ["u64 u32"], _to_generic, MOVES, to_space=optional("to"), space=SPACE),
     row("isspacep", [], _is_in_space, MOVES, space=SPACE),
     row("mov", [(PRED, B128, *WORDS, F16, BF16)], _move, MOVES),
     row("mov", [WORDS], _move, MOVES, vector=required("v2", "v4")),

@@ -27,7 +27,7 @@ from warpfrag.machine.ir.actions import (
 )
 from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.opcode import OpcodeRow
-from warpfrag.machine.ir.scalar_types import B32, B64, F32, PRED, S32, U32, Codes, Type
+from warpfrag.machine.ir.scalar_types import B32, PRED, U32, Codes, Type
 from warpfrag.machine.ops.opcode_rows import optional, required, row
 from warpfrag.machine.semantics import floats, integers
 
@@ -174,7 +174,7 @@ ROWS: list[OpcodeRow] = [
     row("exit", [], lambda _: Return(whole_thread=True), FLOW, has_result=False),
     row("trap", [], lambda _: Trap(), FLOW, has_result=False),
     row("brkpt", [], lambda _: Trap(), FLOW, has_result=False),
-    row("nanosleep", [(U32,)], lambda _: NoOp(pauses=True), FLOW, has_result=False),
+    row("nanosleep", ["u32"], lambda _: NoOp(pauses=True), FLOW, has_result=False),
     row("pmevent", [], _nothing, FLOW, has_result=False, event_mask=optional("mask")),
     row("membar", [], _nothing, ISA, has_result=False, any_words=True),
     row("fence", [], _nothing, ISA, has_result=False, any_words=True),
@@ -182,22 +182,22 @@ ROWS: list[OpcodeRow] = [
     row("setmaxnreg", [], _nothing, ISA, has_result=False, any_words=True),
     row("bar", [], _barrier, ISA, has_result=False, cta=CTA, operation=ARRIVE),
     row("barrier", [], _barrier, ISA, has_result=False, cta=CTA, operation=ARRIVE, aligned=ALIGNED),
-    row("bar", [(U32,)], _barrier, ISA, cta=CTA, operation=RED, reduction=COUNTED),
-    row("bar", [(PRED,)], _barrier, ISA, cta=CTA, operation=RED, reduction=VOTED),
-    row("barrier", [(U32,)], _barrier, ISA, cta=CTA, operation=RED, reduction=COUNTED, aligned=ALIGNED),
-    row("barrier", [(PRED,)], _barrier, ISA, cta=CTA, operation=RED, reduction=VOTED, aligned=ALIGNED),
+    row("bar", ["u32"], _barrier, ISA, cta=CTA, operation=RED, reduction=COUNTED),
+    row("bar", ["pred"], _barrier, ISA, cta=CTA, operation=RED, reduction=VOTED),
+    row("barrier", ["u32"], _barrier, ISA, cta=CTA, operation=RED, reduction=COUNTED, aligned=ALIGNED),
+    row("barrier", ["pred"], _barrier, ISA, cta=CTA, operation=RED, reduction=VOTED, aligned=ALIGNED),
     row("bar", [], lambda _: WarpWait(), ISA, has_result=False, warp=required("warp"), operation=NEEDS_SYNC),
-    row("shfl", [(B32,)], _shuffle, ISA, sync=SYNC, operation=required("up", "down", "bfly", "idx")),
-    row("vote", [(PRED,)], _vote, ISA, sync=SYNC, operation=required("all", "any", "uni")),
-    row("vote", [(B32,)], _vote, ISA, sync=SYNC, operation=required("ballot")),
-    row("match", [(B32, B64)], _match, ISA, operation=required("any", "all"), sync=NEEDS_SYNC),
-    row("redux", [(U32, S32)], _reduce, ISA, sync=NEEDS_SYNC, operation=required("add", "min", "max")),
-    row("redux", [(B32,)], _reduce, ISA, sync=NEEDS_SYNC, operation=required("and", "or", "xor")),
+    row("shfl", ["b32"], _shuffle, ISA, sync=SYNC, operation=required("up", "down", "bfly", "idx")),
+    row("vote", ["pred"], _vote, ISA, sync=SYNC, operation=required("all", "any", "uni")),
+    row("vote", ["b32"], _vote, ISA, sync=SYNC, operation=required("ballot")),
+    row("match", ["b32 b64"], _match, ISA, operation=required("any", "all"), sync=NEEDS_SYNC),
+    row("redux", ["u32 s32"], _reduce, ISA, sync=NEEDS_SYNC, operation=required("add", "min", "max")),
+    row("redux", ["b32"], _reduce, ISA, sync=NEEDS_SYNC, operation=required("and", "or", "xor")),
     row(
-        "redux", [(F32,)], _reduce, ISA,
+        "redux", ["f32"], _reduce, ISA,
         sync=NEEDS_SYNC, operation=required("min", "max"), abs=optional("abs"), nan=optional("NaN"),
     ),
-    row("activemask", [(B32,)], lambda _: WarpCollective((B32,), (), ballot, synced=False), ISA),
+    row("activemask", ["b32"], lambda _: WarpCollective((B32,), (), ballot, synced=False), ISA),
     row("elect", [], lambda _: WarpCollective((B32, PRED), (B32,), elect), ISA, sync=NEEDS_SYNC),
     row("mma", [], _matrix, MATRIX, any_words=True),
     row("wmma", [], _matrix, MATRIX, any_words=True, operation=required("mma")),

@@ -9,7 +9,7 @@ import numpy as np
 from warpfrag.machine.ir.actions import CodeFunction, LaneOp
 from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.opcode import Binder, Modifier, OpcodeRow, Types
-from warpfrag.machine.ir.scalar_types import BF16, BF16X2, F16, F16X2, F32, F32X2, F64, PRED, Codes
+from warpfrag.machine.ir.scalar_types import F32, F32X2, F64, PRED, Codes, types_of
 from warpfrag.machine.ops.integer import by_parts
 from warpfrag.machine.ops.opcode_rows import optional, required, row
 from warpfrag.machine.semantics import approximate_functions, floats, special_functions
@@ -20,7 +20,7 @@ ISA = "PTX ISA, Floating Point Instructions; IEEE 754"
 HALF = "PTX ISA, Half Precision Floating Point Instructions; IEEE 754"
 UNIT = "the special function unit of an H200; sequences as ptxas makes them for sm_90"
 EVERY = 1 << 32
-F16S, BF16S = (F16, F16X2), (BF16, BF16X2)
+F16S, BF16S = types_of("f16 f16x2"), types_of("bf16 bf16x2")
 HALVES = (*F16S, *BF16S)
 FTZ, SAT = optional("ftz"), optional("sat")
 ROUNDED, NEAREST = required("rn", "rz", "rm", "rp"), required("rn")
@@ -192,37 +192,37 @@ ROWS: list[OpcodeRow] = [
         "fma", [(*F16S, *BF16S)], _out_of_bounds, f"{HALF}; the NaN is that of an H200", level="measured",
         cases=1 << 11, rounding=NEAREST, oob=required("oob"), relu=optional("relu"),
     ),
-    row("mad", [(F32,)], FMA, ISA, rounding=ROUNDED, ftz=FTZ, sat=SAT),
-    row("mad", [(F64,)], FMA, ISA, rounding=ROUNDED),
-    row("add", [(F32,), (F16, BF16)], _mixed(2, floats.add), HALF, rounding=optional(*ROUNDED.words), sat=SAT),
-    row("sub", [(F32,), (F16, BF16)], _mixed(2, floats.subtract), HALF, rounding=optional(*ROUNDED.words), sat=SAT),
-    row("fma", [(F32,), (F16, BF16)], _mixed(3, floats.fma), HALF, rounding=ROUNDED, sat=SAT),
-    row("div", [(F32,)], rounded(2, floats.divide), ISA, rounding=ROUNDED, ftz=FTZ),
-    row("div", [(F64,)], rounded(2, floats.divide), ISA, rounding=ROUNDED),
-    row("rcp", [(F32,)], rounded(1, floats.reciprocal), ISA, rounding=ROUNDED, ftz=FTZ),
-    row("rcp", [(F64,)], rounded(1, floats.reciprocal), ISA, rounding=ROUNDED),
-    row("sqrt", [(F32,)], rounded(1, floats.square_root), ISA, rounding=ROUNDED, ftz=FTZ),
-    row("sqrt", [(F64,)], rounded(1, floats.square_root), ISA, rounding=ROUNDED),
+    row("mad", ["f32"], FMA, ISA, rounding=ROUNDED, ftz=FTZ, sat=SAT),
+    row("mad", ["f64"], FMA, ISA, rounding=ROUNDED),
+    row("add", ["f32", "f16 bf16"], _mixed(2, floats.add), HALF, rounding=optional(*ROUNDED.words), sat=SAT),
+    row("sub", ["f32", "f16 bf16"], _mixed(2, floats.subtract), HALF, rounding=optional(*ROUNDED.words), sat=SAT),
+    row("fma", ["f32", "f16 bf16"], _mixed(3, floats.fma), HALF, rounding=ROUNDED, sat=SAT),
+    row("div", ["f32"], rounded(2, floats.divide), ISA, rounding=ROUNDED, ftz=FTZ),
+    row("div", ["f64"], rounded(2, floats.divide), ISA, rounding=ROUNDED),
+    row("rcp", ["f32"], rounded(1, floats.reciprocal), ISA, rounding=ROUNDED, ftz=FTZ),
+    row("rcp", ["f64"], rounded(1, floats.reciprocal), ISA, rounding=ROUNDED),
+    row("sqrt", ["f32"], rounded(1, floats.square_root), ISA, rounding=ROUNDED, ftz=FTZ),
+    row("sqrt", ["f64"], rounded(1, floats.square_root), ISA, rounding=ROUNDED),
     row("abs", [(F32, F64, *HALVES)], _sign, ISA, ftz=FTZ),
     row("neg", [(F32, F64, *HALVES)], _sign, ISA, ftz=FTZ),
     row("min", [(F32, *HALVES)], _extreme, ISA, like=EXTREME),
     row("max", [(F32, *HALVES)], _extreme, ISA, like=EXTREME),
-    row("min", [(F64,)], _extreme, ISA),
-    row("max", [(F64,)], _extreme, ISA),
-    row("copysign", [(F32, F64)], _copy_sign, ISA),
-    row("testp", [(F32, F64)], _test, ISA, float_class=FLOAT_CLASSES),
+    row("min", ["f64"], _extreme, ISA),
+    row("max", ["f64"], _extreme, ISA),
+    row("copysign", ["f32 f64"], _copy_sign, ISA),
+    row("testp", ["f32 f64"], _test, ISA, float_class=FLOAT_CLASSES),
     *(
-        row(name, [(F32,)], _unit, UNIT, level="measured", cases=EVERY, accuracy=APPROX, ftz=FTZ)
+        row(name, ["f32"], _unit, UNIT, level="measured", cases=EVERY, accuracy=APPROX, ftz=FTZ)
         for name in ("rcp", "rsqrt", "sqrt", "ex2", "lg2", "sin", "cos")
     ),
-    row("tanh", [(F32,)], _unit, UNIT, level="measured", cases=EVERY, accuracy=APPROX),
+    row("tanh", ["f32"], _unit, UNIT, level="measured", cases=EVERY, accuracy=APPROX),
     row("ex2", [F16S], _narrow_unit, UNIT, level="measured", cases=1 << 16, accuracy=APPROX),
     row("ex2", [BF16S], _narrow_unit, UNIT, level="measured", cases=1 << 16, accuracy=APPROX, ftz=required("ftz")),
     row("tanh", [HALVES], _narrow_unit, UNIT, level="measured", cases=1 << 16, accuracy=APPROX),
-    row("rcp", [(F64,)], _unit_f64, UNIT, level="measured", cases=EVERY, accuracy=APPROX, ftz=required("ftz")),
-    row("rsqrt", [(F64,)], _unit_f64, UNIT, level="measured", cases=EVERY, accuracy=APPROX, ftz=required("ftz")),
-    row("rsqrt", [(F64,)], _unit_f64, UNIT, level="measured", cases=1 << 16, accuracy=APPROX),
+    row("rcp", ["f64"], _unit_f64, UNIT, level="measured", cases=EVERY, accuracy=APPROX, ftz=required("ftz")),
+    row("rsqrt", ["f64"], _unit_f64, UNIT, level="measured", cases=EVERY, accuracy=APPROX, ftz=required("ftz")),
+    row("rsqrt", ["f64"], _unit_f64, UNIT, level="measured", cases=1 << 16, accuracy=APPROX),
     row(
-        "div", [(F32,)], _division, UNIT, level="measured", cases=1 << 18, accuracy=required("full", "approx"), ftz=FTZ
+        "div", ["f32"], _division, UNIT, level="measured", cases=1 << 18, accuracy=required("full", "approx"), ftz=FTZ
     ),
 ]  # fmt: skip

@@ -11,35 +11,16 @@ from warpfrag.errors import NotModelled
 from warpfrag.machine.ir.actions import CodeFunction, LaneOp
 from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.opcode import Binder, OpcodeRow
-from warpfrag.machine.ir.scalar_types import (
-    B16,
-    B32,
-    B64,
-    PRED,
-    S16,
-    S16X2,
-    S32,
-    S64,
-    TYPES,
-    U16,
-    U16X2,
-    U32,
-    U64,
-    Codes,
-    Type,
-    join,
-    signed,
-    split,
-)  # fmt: skip
+from warpfrag.machine.ir.scalar_types import B32, PRED, S32, TYPES, U32, Codes, Type, join, signed, split, types_of
 from warpfrag.machine.ops.opcode_rows import optional, required, row
 from warpfrag.machine.semantics import integers as on
 
-ALL = (U16, U32, U64, S16, S32, S64)
-PAIRS = (U16X2, S16X2)
-WORDS = (U32, S32, U64, S64)  # that have a carry
-NARROW = (U16, S16, U32, S32)  # that have a product of twice their width
-EITHER = (U32, S32)
-BITS = (B16, B32, B64)
+ALL = types_of("u16 u32 u64 s16 s32 s64")
+PAIRS = types_of("u16x2 s16x2")
+WORDS = types_of("u32 s32 u64 s64")  # that have a carry
+NARROW = types_of("u16 s16 u32 s32")  # that have a product of twice their width
+EITHER = types_of("u32 s32")
+BITS = types_of("b16 b32 b64")
 SAT = required("sat")
 LOW_OR_HIGH = required("lo", "hi")
 WIDE = required("wide")
@@ -253,9 +234,9 @@ PRMT = "PTX ISA, Data Movement and Conversion Instructions: prmt"
 DIVISION = f"{ISA}; a division by zero as measured"
 ROWS: list[OpcodeRow] = [
     row("add", [(*ALL, *PAIRS)], same(2, _add), ISA),
-    row("add", [(S32,)], same(2, _add), ISA, sat=SAT),
+    row("add", ["s32"], same(2, _add), ISA, sat=SAT),
     row("sub", [(*ALL, *PAIRS)], same(2, _subtract), ISA),
-    row("sub", [(S32,)], same(2, _subtract), ISA, sat=SAT),
+    row("sub", ["s32"], same(2, _subtract), ISA, sat=SAT),
     row("add", [WORDS], _carried, CARRY, carry_out=CARRY_OUT),
     row("sub", [WORDS], _carried, CARRY, carry_out=CARRY_OUT),
     row("addc", [WORDS], _carried, CARRY, implies=CARRY_IN, carry_out=optional("cc")),
@@ -266,28 +247,28 @@ ROWS: list[OpcodeRow] = [
     row("mul", [NARROW], _multiply, ISA, half=WIDE),
     row("mad", [ALL], _multiply_add, ISA, half=LOW_OR_HIGH),
     row("mad", [NARROW], _multiply_add, ISA, half=WIDE),
-    row("mad", [(S32,)], _multiply_add, ISA, half=required("hi"), sat=SAT),
+    row("mad", ["s32"], _multiply_add, ISA, half=required("hi"), sat=SAT),
     row("mul24", [EITHER], _multiply_24, ISA, half=LOW_OR_HIGH),
     row("mad24", [EITHER], _multiply_24, ISA, half=LOW_OR_HIGH),
-    row("mad24", [(S32,)], _multiply_24, ISA, half=required("hi"), sat=SAT),
+    row("mad24", ["s32"], _multiply_24, ISA, half=required("hi"), sat=SAT),
     row("sad", [ALL], _absolute_difference, ISA),
     row("div", [ALL], same(2, _divide), DIVISION),
     row("rem", [ALL], same(2, _divide), DIVISION),
-    row("abs", [(S16, S32, S64)], same(1, _absolute), ISA),
-    row("neg", [(S16, S32, S64)], same(1, lambda _: np.negative), ISA),
+    row("abs", ["s16 s32 s64"], same(1, _absolute), ISA),
+    row("neg", ["s16 s32 s64"], same(1, lambda _: np.negative), ISA),
     row("min", [(*ALL, *PAIRS)], same(2, _extreme), ISA),
     row("max", [(*ALL, *PAIRS)], same(2, _extreme), ISA),
-    row("min", [(S16X2, S32)], same(2, _extreme), ISA, relu=required("relu")),
-    row("max", [(S16X2, S32)], same(2, _extreme), ISA, relu=required("relu")),
-    row("popc", [(B32, B64)], _count, ISA),
-    row("clz", [(B32, B64)], _count, ISA),
+    row("min", ["s16x2 s32"], same(2, _extreme), ISA, relu=required("relu")),
+    row("max", ["s16x2 s32"], same(2, _extreme), ISA, relu=required("relu")),
+    row("popc", ["b32 b64"], _count, ISA),
+    row("clz", ["b32 b64"], _count, ISA),
     row("bfind", [WORDS], _find, ISA, shift_amount=optional("shiftamt")),
-    row("fns", [(B32,)], lambda _: LaneOp((B32,), (B32, B32, S32), on.find_nth), ISA),
-    row("brev", [(B32, B64)], same(1, lambda _: on.reverse_bits), ISA),
+    row("fns", ["b32"], lambda _: LaneOp((B32,), (B32, B32, S32), on.find_nth), ISA),
+    row("brev", ["b32 b64"], same(1, lambda _: on.reverse_bits), ISA),
     row("bfe", [WORDS], _extract, ISA),
-    row("bfi", [(B32, B64)], _insert, ISA),
+    row("bfi", ["b32 b64"], _insert, ISA),
     row("szext", [EITHER], _extend, ISA, wraps=CLAMP_OR_WRAP),
-    row("bmsk", [(B32,)], _bit_mask, ISA, wraps=CLAMP_OR_WRAP),
+    row("bmsk", ["b32"], _bit_mask, ISA, wraps=CLAMP_OR_WRAP),
     row("dp4a", [EITHER, EITHER], _dot, ISA),
     row("dp2a", [EITHER, EITHER], _dot, ISA, half=LOW_OR_HIGH),
     row("and", [(*BITS, PRED)], same(2, _logic), LOGIC),
@@ -297,7 +278,7 @@ ROWS: list[OpcodeRow] = [
     row("cnot", [BITS], same(1, lambda _: lambda a: (a == 0).astype(a.dtype)), LOGIC),
     row("shl", [BITS], _shift, LOGIC),
     row("shr", [(*BITS, *ALL)], _shift, LOGIC),
-    row("shf", [(B32,)], _funnel, LOGIC, direction=required("l", "r"), wraps=CLAMP_OR_WRAP),
-    row("lop3", [(B32,)], _logic3, LOGIC, combine=optional("and", "or")),
-    row("prmt", [(B32,)], _permute, PRMT, permute=optional("f4e", "b4e", "rc8", "ecl", "ecr", "rc16")),
+    row("shf", ["b32"], _funnel, LOGIC, direction=required("l", "r"), wraps=CLAMP_OR_WRAP),
+    row("lop3", ["b32"], _logic3, LOGIC, combine=optional("and", "or")),
+    row("prmt", ["b32"], _permute, PRMT, permute=optional("f4e", "b4e", "rc8", "ecl", "ecr", "rc16")),
 ]

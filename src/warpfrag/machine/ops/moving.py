@@ -19,29 +19,7 @@ from warpfrag.machine.ir.actions import (
 )
 from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.opcode import Modifier, OpcodeRow, Types
-from warpfrag.machine.ir.scalar_types import (
-    B8,
-    B16,
-    B32,
-    B64,
-    B128,
-    BF16,
-    BF16X2,
-    F16,
-    F16X2,
-    F32,
-    F64,
-    S8,
-    S16,
-    S32,
-    S64,
-    U8,
-    U16,
-    U32,
-    U64,
-    Codes,
-    Type,
-)  # fmt: skip
+from warpfrag.machine.ir.scalar_types import B64, Codes, Type, types_of
 from warpfrag.machine.ops.integer import by_parts
 from warpfrag.machine.ops.opcode_rows import optional, required, row
 from warpfrag.machine.semantics import floats, integers
@@ -180,9 +158,7 @@ def _copy_arrives(attributes: Attributes) -> MemoryBarrier:
     return MemoryBarrier("copies", attributes.space, counts=attributes.noinc)
 
 
-MOVED = (
-    B8, B16, B32, B64, U8, U16, U32, U64, S8, S16, S32, S64, F32, F64, F16, BF16, F16X2, BF16X2, B128,
-)  # fmt: skip
+MOVED = types_of("b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f32 f64 f16 bf16 f16x2 bf16x2 b128")  # fmt: skip
 SHARED = ("shared", "shared::cta", "shared::cluster")
 SCOPE = optional("cta", "cluster", "gpu", "sys")
 CACHE_HINT = optional("L2::cache_hint")
@@ -214,12 +190,12 @@ ATOMIC: dict[str, Modifier] = {
     "vector": VECTOR,
 }
 UPDATES = (
-    (("and", "or", "xor"), (B32, B64)),
-    (("add",), (U32, S32, U64, S64, F32, F64, F16, F16X2, BF16, BF16X2)),
-    (("min", "max"), (U32, S32, U64, S64, F16, F16X2, BF16, BF16X2)),
-    (("inc", "dec"), (U32,)),
+    (("and", "or", "xor"), types_of("b32 b64")),
+    (("add",), types_of("u32 s32 u64 s64 f32 f64 f16 f16x2 bf16 bf16x2")),
+    (("min", "max"), types_of("u32 s32 u64 s64 f16 f16x2 bf16 bf16x2")),
+    (("inc", "dec"), types_of("u32")),
 )
-EXCHANGES = ((("cas",), (B16, B32, B64, B128)), (("exch",), (B32, B64, B128)))
+EXCHANGES = ((("cas",), types_of("b16 b32 b64 b128")), (("exch",), types_of("b32 b64 b128")))
 ARRIVAL: dict[str, Modifier] = {
     "ordering": optional("release", "relaxed", "acquire"),
     "scope": optional("cta", "cluster"),
@@ -263,9 +239,9 @@ ROWS: list[OpcodeRow] = [
         parity=optional("parity"), like=ARRIVAL,
     ),
     row("mbarrier", [], _barrier, BARRIERS, operation=required("pending_count"), b64=required("b64")),
-    row("alloca", [(U64,)], _allocate, f"{ISA}: the places of the stack are our own"),
-    row("stacksave", [(U64,)], _copy_word, ISA),
-    row("stackrestore", [(U64,)], _copy_word, ISA),
+    row("alloca", ["u64"], _allocate, f"{ISA}: the places of the stack are our own"),
+    row("stacksave", ["u64"], _copy_word, ISA),
+    row("stackrestore", ["u64"], _copy_word, ISA),
     row("prefetch", [], _nothing, ISA, has_result=False, any_words=True),
     row("prefetchu", [], _nothing, ISA, has_result=False, any_words=True),
     row("applypriority", [], _nothing, ISA, has_result=False, any_words=True),

@@ -11,7 +11,7 @@ from dataclasses import fields
 
 from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.opcode import HINTS, Binder, Level, Modifier, OpcodeRow, Types
-from warpfrag.machine.ir.scalar_types import TYPES, Type
+from warpfrag.machine.ir.scalar_types import TYPES, Type, types_of
 
 FLAGS = {item.name for item in fields(Attributes) if item.type == "bool"}
 
@@ -28,7 +28,7 @@ def required(*words: str) -> Modifier:
 
 def row(
     opcode: str,
-    types: Sequence[Types],
+    types: Sequence[Types | str],
     bind: Binder,
     source: str,
     /,
@@ -42,9 +42,13 @@ def row(
     like: Mapping[str, Modifier] | None = None,
     **modifiers: Modifier,
 ) -> OpcodeRow:
-    """Return a table row; modifiers are by name, in the order that an assembler takes, followed by those of `like`."""
+    """Return a table row; modifiers are by name, in the order that an assembler takes, followed by those of `like`.
+
+    The types at a position are a tuple, or their names, separated by spaces.
+    """
+    allowed = tuple(types_of(each) if isinstance(each, str) else each for each in types)
     return OpcodeRow(
-        opcode, tuple(types), {**modifiers, **(like or {})}, bind, source,
+        opcode, allowed, {**modifiers, **(like or {})}, bind, source,
         level, has_result, may_contract, any_words, cases, implies or {},
     )  # fmt: skip
 

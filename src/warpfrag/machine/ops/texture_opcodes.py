@@ -18,15 +18,15 @@ from warpfrag.machine.ir.actions import (
 )
 from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.opcode import Modifier, OpcodeRow
-from warpfrag.machine.ir.scalar_types import B8, B16, B32, B64, F32, S32, S64, U32, U64, Codes
+from warpfrag.machine.ir.scalar_types import S32, Codes, types_of
 from warpfrag.machine.ops.opcode_rows import optional, required, row
 from warpfrag.machine.semantics.integers import values_of
 
 UNIT = "the texture unit of an H200, compared with `tools.textures`"
 SURFACES = "PTX ISA, Surface Instructions"
 SAMPLED, GATHERED = 358_912, 27_648  # threads of tex and of tld4 with the same results as on an H200
-RESULTS = (F32, S32, U32)
-STORED = (B8, B16, B32, B64)
+RESULTS = types_of("f32 s32 u32")
+STORED = types_of("b8 b16 b32 b64")
 GEOMETRY = required("1d", "2d", "3d", "a1d", "a2d")
 OPERANDS = {None: 2, "base": 2, "level": 3, "grad": 4}  # without offsets and depths to compare with
 ACCESS: dict[str, Modifier] = {
@@ -68,19 +68,19 @@ def _reduce(attributes: Attributes) -> SurfaceReduction:
 
 ROWS: list[OpcodeRow] = [
     row(
-        "tex", [RESULTS, (F32, S32)], _fetch, UNIT, level="measured", cases=SAMPLED,
+        "tex", [RESULTS, "f32 s32"], _fetch, UNIT, level="measured", cases=SAMPLED,
         lod=optional("base", "level", "grad"), geometry=GEOMETRY, vector=required("v4"),
     ),
     row(
-        "tld4", [RESULTS, (F32,)], _fetch, UNIT, level="measured", cases=GATHERED,
+        "tld4", [RESULTS, "f32"], _fetch, UNIT, level="measured", cases=GATHERED,
         channel=required("r", "g", "b", "a"), geometry=required("2d"), vector=required("v4"),
     ),
     row("suld", [STORED], _load, SURFACES, like=ACCESS),
     row("sust", [STORED], _store, SURFACES, has_result=False, like=ACCESS),
     row(
-        "sured", [(U32, S32, U64, S64)], _reduce, SURFACES, has_result=False,
+        "sured", ["u32 s32 u64 s64"], _reduce, SURFACES, has_result=False,
         operation=required("add"), like=REDUCTION,
     ),
-    row("sured", [(U32, S32)], _reduce, SURFACES, has_result=False, operation=required("min", "max"), like=REDUCTION),
-    row("sured", [(B32,)], _reduce, SURFACES, has_result=False, operation=required("and", "or"), like=REDUCTION),
+    row("sured", ["u32 s32"], _reduce, SURFACES, has_result=False, operation=required("min", "max"), like=REDUCTION),
+    row("sured", ["b32"], _reduce, SURFACES, has_result=False, operation=required("and", "or"), like=REDUCTION),
 ]  # fmt: skip
