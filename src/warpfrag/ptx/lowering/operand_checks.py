@@ -8,29 +8,7 @@ from typing import Any, NamedTuple
 
 from warpfrag.errors import ParseError, PtxError
 from warpfrag.isa.tcgen05_spelling import operand_facts
-from warpfrag.machine.ir.actions import (
-    Action,
-    Allocate,
-    AsyncCopy,
-    AsyncStore,
-    Atomic,
-    Barrier,
-    Branch,
-    BulkCopy,
-    LaneOp,
-    MatrixOp,
-    MemoryBarrier,
-    MemoryLoad,
-    MemoryStore,
-    Move,
-    TensorCopy,
-    TensorMapCopy,
-    TensorMapReplace,
-    TensorThreadOp,
-    TensorWarpOp,
-    WarpCollective,
-    WarpWait,
-)
+from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.program import (
     DecodedInstruction,
     Discard,
@@ -119,19 +97,19 @@ class OperandShape(NamedTuple):
     element: Type | None = None  # of the vectors
 
 
-def _atomic_shape(action: Atomic) -> OperandShape:
+def _atomic_shape(action: actions.Atomic) -> OperandShape:
     values = (1, 2) if action.name == "cas" else (1,)
     vectors = tuple((number, action.count) for number in values)
     return OperandShape(1 + len(values), 2 + len(values), (0,), vectors, action.type)
 
 
-def _bulk_shape(action: BulkCopy) -> OperandShape:
+def _bulk_shape(action: actions.BulkCopy) -> OperandShape:
     """Return target, source and size; then an mbarrier and a block mask if the copy has them."""
     fixed = 3 + action.tells_mbarrier + action.is_multicast
     return OperandShape(fixed, fixed + 1, (0, 1, 3) if action.tells_mbarrier else (0, 1))
 
 
-def _tensor_shape(action: TensorCopy) -> OperandShape:
+def _tensor_shape(action: actions.TensorCopy) -> OperandShape:
     """Return shared memory, map, coordinates and mbarrier, then offsets and mask; or map, coordinates and memory."""
     if action.direction != "load":
         return OperandShape(3, 4, (0, 2), ((1, action.rank),))
@@ -140,37 +118,47 @@ def _tensor_shape(action: TensorCopy) -> OperandShape:
     return OperandShape(fixed, fixed + 1, (0, 1, 3), ((2, action.rank), *offsets))
 
 
-SHAPES: dict[type[Action], Callable[[Any], OperandShape]] = {
-    MemoryLoad: lambda _: OperandShape(1, 2, (0,)),
-    MemoryStore: lambda action: OperandShape(2, 3, (0,), ((1, action.count),), action.type),
-    Atomic: _atomic_shape,
-    AsyncStore: lambda action: OperandShape(3, 3, (0, 2), ((1, action.count),), action.type),
-    AsyncCopy: lambda _: OperandShape(3, 5, (0, 1)),
-    TensorMapCopy: lambda _: OperandShape(3, 3, (0, 1)),
-    TensorMapReplace: lambda action: OperandShape(2 + action.has_axis, 2 + action.has_axis, (0,)),
-    BulkCopy: _bulk_shape,
-    TensorCopy: _tensor_shape,
-    WarpWait: lambda _: OperandShape(1, 1),
-    Barrier: lambda action: OperandShape(2 - action.waits + bool(action.reduction), 2 + bool(action.reduction)),
-    MemoryBarrier: lambda action: OperandShape(*MBARRIER_SOURCES[action.name], (0,) * (action.name != "pending_count")),
-    MatrixOp: lambda action: OperandShape(*MATRIX_SOURCES[action.form.op], (0,) * (action.form.op in MATRIX_ACCESSES)),
+SHAPES: dict[type[actions.Action], Callable[[Any], OperandShape]] = {
+    actions.MemoryLoad: lambda _: OperandShape(1, 2, (0,)),
+    actions.MemoryStore: lambda action: OperandShape(2, 3, (0,), ((1, action.count),), action.type),
+    actions.Atomic: _atomic_shape,
+    actions.AsyncStore: lambda action: OperandShape(3, 3, (0, 2), ((1, action.count),), action.type),
+    actions.AsyncCopy: lambda _: OperandShape(3, 5, (0, 1)),
+    actions.TensorMapCopy: lambda _: OperandShape(3, 3, (0, 1)),
+    actions.TensorMapReplace: lambda action: OperandShape(2 + action.has_axis, 2 + action.has_axis, (0,)),
+    actions.BulkCopy: _bulk_shape,
+    actions.TensorCopy: _tensor_shape,
+    actions.WarpWait: lambda _: OperandShape(1, 1),
+    actions.Barrier: lambda action: OperandShape(2 - action.waits + bool(action.reduction), 2 + bool(action.reduction)),
+    actions.MemoryBarrier: lambda action: OperandShape(
+        *MBARRIER_SOURCES[action.name], (0,) * (action.name != "pending_count")
+    ),
+    actions.MatrixOp: lambda action: OperandShape(
+        *MATRIX_SOURCES[action.form.op], (0,) * (action.form.op in MATRIX_ACCESSES)
+    ),
 }
 """The sources that actions take; the last may be a cache policy. Those of other actions are checked elsewhere."""
 
 
-def shape_of(action: Action) -> OperandShape | None:
+def shape_of(action: actions.Action) -> OperandShape | None:
     """Return the sources that an action takes; None if it is not in `SHAPES`."""
     return SHAPES[type(action)](action) if type(action) in SHAPES else None
 
 
-def address_count(action: Action) -> int | None:
+def address_count(action: actions.Action) -> int | None:
     """Return the number of operands that are addresses in brackets; None for any number."""
     shape = shape_of(action)
     if shape is not None:
         return len(shape.addresses)
-    if isinstance(action, LaneOp) and not action.sources:
+    if isinstance(action, actions.LaneOp) and not action.sources:
         return None  # createpolicy, whose operands change no value: one form has a range of addresses
-    return 0 if isinstance(action, LaneOp | Move | WarpCollective | Branch | Allocate) else None
+    return (
+        0
+        if isinstance(
+            action, actions.LaneOp | actions.Move | actions.WarpCollective | actions.Branch | actions.Allocate
+        )
+        else None
+    )
 
 
 def check(inst: DecodedInstruction) -> None:
@@ -193,7 +181,7 @@ def _check_sources(inst: DecodedInstruction, shape: OperandShape) -> None:
             _require(inst, isinstance(source, MemoryOperand), f"an address in brackets for {inst.name}")
         elif number in lengths:
             _require_items(inst, source, shape.element, lengths[number], is_result=False)
-        elif not isinstance(inst.action, MatrixOp):
+        elif not isinstance(inst.action, actions.MatrixOp):
             _require(inst, _is_value(source), f"a register or a number as a source of {inst.name}")
 
 
@@ -234,7 +222,7 @@ def _require_result(inst: DecodedInstruction, bits: int) -> None:
     _require(inst, fits, f"a result of {bits} bits")
 
 
-def _check_lanes(inst: DecodedInstruction, action: LaneOp | WarpCollective) -> None:
+def _check_lanes(inst: DecodedInstruction, action: actions.LaneOp | actions.WarpCollective) -> None:
     """Check that a lane operation has the operands that its function takes."""
     if inst.row is not None and inst.row.any_words:
         inst.sources = ()
@@ -255,7 +243,7 @@ def _check_lanes(inst: DecodedInstruction, action: LaneOp | WarpCollective) -> N
             _require(inst, _is_predicate(source, kind) == (kind.bits == 1), f"a source of .{kind.name}")
 
 
-def _check_move(inst: DecodedInstruction, action: Move) -> None:
+def _check_move(inst: DecodedInstruction, action: actions.Move) -> None:
     _require(inst, len(inst.results) == len(inst.sources) == 1, "one result and one source")
     for operand, is_result in ((inst.results[0], True), (inst.sources[0], False)):
         if isinstance(operand, VectorOperand):
@@ -272,39 +260,39 @@ def _check_move(inst: DecodedInstruction, action: Move) -> None:
             _require(inst, is_taken, f"a register or a number for {inst.name}")
 
 
-def _check_loaded(inst: DecodedInstruction, action: MemoryLoad | Atomic) -> None:
-    if isinstance(action, MemoryLoad) or action.returns:
+def _check_loaded(inst: DecodedInstruction, action: actions.MemoryLoad | actions.Atomic) -> None:
+    if isinstance(action, actions.MemoryLoad) or action.returns:
         _require(inst, len(inst.results) == 1, "one result")
         _require_items(inst, inst.results[0], action.type, action.count, is_result=True)
 
 
-def _check_tensor_copy(inst: DecodedInstruction, action: TensorCopy) -> None:
+def _check_tensor_copy(inst: DecodedInstruction, action: actions.TensorCopy) -> None:
     _require(inst, action.mode == "tile" or action.rank >= 3, f"3 to 5 axes for {inst.name}")
 
 
-def _check_branch(inst: DecodedInstruction, action: Branch) -> None:
+def _check_branch(inst: DecodedInstruction, action: actions.Branch) -> None:
     if action.indexed:
         _require(inst, _is_value(inst.sources[0]), "a register as an index")
 
 
-def _check_barrier(inst: DecodedInstruction, action: Barrier) -> None:
+def _check_barrier(inst: DecodedInstruction, action: actions.Barrier) -> None:
     if action.reduction:
         vote = inst.sources[-1]
         _require(inst, isinstance(vote, Register) and vote.bits == 1, "a predicate as the last source")
         _require_result(inst, 32 if action.reduction == "popc" else 1)
 
 
-def _check_mbarrier(inst: DecodedInstruction, action: MemoryBarrier) -> None:
+def _check_mbarrier(inst: DecodedInstruction, action: actions.MemoryBarrier) -> None:
     if inst.row is not None and inst.row.has_result:
         _require_result(inst, {"test_wait": 1, "try_wait": 1, "pending_count": 32}.get(action.name, 64))
 
 
-def _check_matrix(inst: DecodedInstruction, _action: MatrixOp) -> None:
+def _check_matrix(inst: DecodedInstruction, _action: actions.MatrixOp) -> None:
     if inst.row is not None and inst.row.has_result:
         _require(inst, len(inst.results) == 1, "one result")
 
 
-def _check_allocation(inst: DecodedInstruction, _action: Allocate) -> None:
+def _check_allocation(inst: DecodedInstruction, _action: actions.Allocate) -> None:
     _require(inst, len(inst.results) == 2 and len(inst.sources) == 4, "a result and a size for alloca")
     align = inst.sources[1].code(None) if isinstance(inst.sources[1], Immediate) else 0
     _require(inst, align > 0 and align & (align - 1) == 0, "an alignment that is a power of two")
@@ -317,7 +305,7 @@ def take_reduction(inst: DecodedInstruction) -> None:
         inst.results, inst.sources = (*inst.results, inst.sources[0]), inst.sources[1:]
 
 
-def check_tensor_operands(inst: DecodedInstruction, action: TensorThreadOp) -> None:
+def check_tensor_operands(inst: DecodedInstruction, action: actions.TensorThreadOp) -> None:
     """Reject operands that do not match the qualifiers in number or in their brackets and braces."""
     operands = (*inst.results, *inst.sources)
     try:
@@ -342,19 +330,19 @@ def _described(operand: PtxOperand) -> str:
     return str(operand.code(None)) if isinstance(operand, Immediate) else "register"
 
 
-CHECKERS: dict[type[Action], Callable[..., None]] = {
-    LaneOp: _check_lanes,
-    WarpCollective: _check_lanes,
-    Move: _check_move,
-    MemoryLoad: _check_loaded,
-    Atomic: _check_loaded,
-    TensorCopy: _check_tensor_copy,
-    Branch: _check_branch,
-    Barrier: _check_barrier,
-    MemoryBarrier: _check_mbarrier,
-    MatrixOp: _check_matrix,
-    TensorThreadOp: check_tensor_operands,
-    TensorWarpOp: check_tensor_operands,
-    Allocate: _check_allocation,
+CHECKERS: dict[type[actions.Action], Callable[..., None]] = {
+    actions.LaneOp: _check_lanes,
+    actions.WarpCollective: _check_lanes,
+    actions.Move: _check_move,
+    actions.MemoryLoad: _check_loaded,
+    actions.Atomic: _check_loaded,
+    actions.TensorCopy: _check_tensor_copy,
+    actions.Branch: _check_branch,
+    actions.Barrier: _check_barrier,
+    actions.MemoryBarrier: _check_mbarrier,
+    actions.MatrixOp: _check_matrix,
+    actions.TensorThreadOp: check_tensor_operands,
+    actions.TensorWarpOp: check_tensor_operands,
+    actions.Allocate: _check_allocation,
 }
 """Further checks of an action's operands; the others take none, or were checked when they were decoded."""

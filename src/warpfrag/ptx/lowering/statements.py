@@ -29,23 +29,7 @@ from warpfrag.machine.ops.table import find
 from warpfrag.ptx.lowering.call_graph import CallGraph
 from warpfrag.ptx.lowering.operand_checks import SharedAddresses, address_count, take_reduction
 from warpfrag.ptx.lowering.storage import StorageAllocator, SymbolTable, parameters_of, size_of
-from warpfrag.ptx.reader.syntax import (
-    Address,
-    ArgumentList,
-    BracedList,
-    FunctionDecl,
-    IntegerLiteral,
-    Label,
-    ModuleSyntax,
-    NegatedPredicate,
-    NegatedRegister,
-    OperandSyntax,
-    ResultPair,
-    Scope,
-    Statement,
-    SymbolRef,
-    VariableDecl,
-)
+from warpfrag.ptx.reader import syntax
 
 SCALAR_BYTES = {1, 2, 4, 8}  # of a number as an argument
 SCALAR_VIDEO = {"vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vset", "vmad"}
@@ -55,7 +39,9 @@ RESOURCES = {"tex", "tld4", "suld", "sust", "sured"}  # their address is a handl
 class KernelLowering:
     """The state of an entry while it is lowered from syntax to a program; the passes read and change it."""
 
-    def __init__(self, source: ModuleSyntax, functions: dict[str, FunctionDecl], entry: FunctionDecl) -> None:
+    def __init__(
+        self, source: syntax.ModuleSyntax, functions: dict[str, syntax.FunctionDecl], entry: syntax.FunctionDecl
+    ) -> None:
         """Start with no instructions; the variables of the module have their addresses."""
         self.source, self.functions, self.entry = source, functions, entry
         self.graph = CallGraph(source)
@@ -65,7 +51,7 @@ class KernelLowering:
         self.shared_addresses = SharedAddresses(self.instructions, self.variables.register)
         self.entry_end = 0  # instructions before it are the entry's, those after it its functions'
         self.branches: list[tuple[int, list[list[int]]]] = []  # the index of each, and its possible labels
-        self.called: dict[str, tuple[int, FunctionDecl, SymbolTable]] = {}
+        self.called: dict[str, tuple[int, syntax.FunctionDecl, SymbolTable]] = {}
         self.indirect_calls: list[tuple[int, list[DecodedInstruction]]] = []  # and a call of each function it may reach
         self.recursive_calls: list[tuple[DecodedInstruction, str]] = []  # and their callers
         self.allocates: set[str] = set()  # functions with an alloca
@@ -88,7 +74,7 @@ class KernelLowering:
 
     # --- functions
 
-    def function(self, function: FunctionDecl, names: SymbolTable) -> None:
+    def function(self, function: syntax.FunctionDecl, names: SymbolTable) -> None:
         """Decode the body of a function."""
         if function.body is None:
             raise PtxError(function.line, f"expected a body of {function.name}")
@@ -98,10 +84,10 @@ class KernelLowering:
         if last is None or last.guard is not None or last.row is None or last.attributes.opcode not in {"ret", "exit"}:
             self.instructions.append(DecodedInstruction(function.line, find("ret", 0), text="the end of the body"))
 
-    def scope(self, scope: Scope, names: SymbolTable) -> None:
+    def scope(self, scope: syntax.Scope, names: SymbolTable) -> None:
         """Decode a body in braces."""
         for item in scope.items:  # a branch may lead to a label that comes later
-            if isinstance(item, Label):
+            if isinstance(item, syntax.Label):
                 if item.name in names.labels.maps[0] or item.name in names.tables.maps[0]:
                     raise PtxError(item.line, f"expected one label {item.name}, got a second")
                 if item.targets:
@@ -109,17 +95,17 @@ class KernelLowering:
                 else:
                     names.labels[item.name] = [-1]
         for item in scope.items:
-            if isinstance(item, VariableDecl):
+            if isinstance(item, syntax.VariableDecl):
                 self.variables.declare(item, names)
-            elif isinstance(item, Scope):
+            elif isinstance(item, syntax.Scope):
                 self.scope(item, SymbolTable(names))
-            elif isinstance(item, Label):
+            elif isinstance(item, syntax.Label):
                 if not item.targets:
                     names.labels[item.name][0] = len(self.instructions)
             else:
                 self.instructions.append(self.inst(item, names))
 
-    def inst(self, statement: Statement, names: SymbolTable) -> DecodedInstruction:
+    def inst(self, statement: syntax.Statement, names: SymbolTable) -> DecodedInstruction:
         """Decode an instruction: the words of its opcode, its guard and its operands."""
         opcode = find(statement.opcode, len(statement.operands))
         guard = None
@@ -140,28 +126,32 @@ class KernelLowering:
             inst = self.shared_addresses.follow(inst)
         return inst
 
-    def operands(self, inst: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
+    def operands(self, inst: DecodedInstruction, statement: syntax.Statement, names: SymbolTable) -> None:
         """Decode the results and sources of any instruction except branches and calls."""
         operands, attributes = list(statement.operands), inst.attributes
         if attributes.opcode in SCALAR_VIDEO:
             self.select_parts(inst, statement, names)
             return
-        named = [item.base for item in operands if isinstance(item, Address) and isinstance(item.base, SymbolRef)]
+        named = [
+            item.base
+            for item in operands
+            if isinstance(item, syntax.Address) and isinstance(item.base, syntax.SymbolRef)
+        ]
         if attributes.opcode in RESOURCES and any(names.find(base.text) is None for base in named):
             inst.action = Refused(f"{inst.name} of {named[0]}: only handles are modelled, no .texref or .surfref")
             return
         count = address_count(inst.opcode.action)
-        if count is not None and sum(isinstance(operand, Address) for operand in operands) != count:
+        if count is not None and sum(isinstance(operand, syntax.Address) for operand in operands) != count:
             what = f"{count} operands" if count > 1 else "one operand" if count else "no operand"
             raise PtxError(statement.line, f"expected {what} in brackets, got {statement}")
         if operands and inst.row is not None and inst.row.has_result:
             first = operands.pop(0)
-            pair = (first.first, first.second) if isinstance(first, ResultPair) else (first,)
+            pair = (first.first, first.second) if isinstance(first, syntax.ResultPair) else (first,)
             inst.results = tuple(self.operand(result, names, statement) for result in pair)
         sources = [
             item
             for source in operands  # coordinates in the brackets of a texture or surface are separate operands
-            for item in (source, *(source.coordinates if isinstance(source, Address) else ()))
+            for item in (source, *(source.coordinates if isinstance(source, syntax.Address) else ()))
         ]
         inst.sources = tuple(self.operand(source, names, statement) for source in sources)
         if attributes.carry_in:
@@ -177,19 +167,19 @@ class KernelLowering:
         elif attributes.opcode in {"mapa", "getctarank"}:
             inst.sources = (*inst.sources, SpecialRegister("%cluster_ctarank"))
 
-    def select_parts(self, inst: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
+    def select_parts(self, inst: DecodedInstruction, statement: syntax.Statement, names: SymbolTable) -> None:
         """Decode a scalar video instruction: registers, then the parts of d, a and b, and the sign changes."""
         registers: list[PtxOperand] = []
         selectors: list[int] = []
         signs = 0
-        for place, syntax in enumerate(statement.operands):
-            name = syntax
-            if isinstance(syntax, NegatedRegister) and inst.attributes.opcode == "vmad" and place:
-                name = syntax.name
-                signs |= 1 << (place - 1)
-            text, _, selector = name.text.rpartition(".") if isinstance(name, SymbolRef) else ("", "", "")
-            if text and selector in SELECTORS and place < 3 and names.find(str(name)) is None:
-                name = SymbolRef(text)
+        for number, node in enumerate(statement.operands):
+            name = node
+            if isinstance(node, syntax.NegatedRegister) and inst.attributes.opcode == "vmad" and number:
+                name = node.name
+                signs |= 1 << (number - 1)
+            text, _, selector = name.text.rpartition(".") if isinstance(name, syntax.SymbolRef) else ("", "", "")
+            if text and selector in SELECTORS and number < 3 and names.find(str(name)) is None:
+                name = syntax.SymbolRef(text)
             else:
                 selector = ""
             registers.append(self.operand(name, names, statement))
@@ -214,7 +204,7 @@ class KernelLowering:
         else:
             inst.results, inst.sources = (self.variables.stack,), inst.results
 
-    def move_vector(self, inst: DecodedInstruction, statement: Statement) -> None:
+    def move_vector(self, inst: DecodedInstruction, statement: syntax.Statement) -> None:
         """Split a vector-to-vector move into register moves, through copies, since both sides may share registers."""
         target, source = inst.results[0] if inst.results else None, inst.sources[0] if inst.sources else None
         if not (isinstance(target, VectorOperand) and isinstance(source, VectorOperand)):
@@ -232,18 +222,18 @@ class KernelLowering:
         self.instructions += moves[:-1]
         inst.results, inst.sources = moves[-1].results, moves[-1].sources
 
-    def branch(self, inst: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
+    def branch(self, inst: DecodedInstruction, statement: syntax.Statement, names: SymbolTable) -> None:
         """Collect the targets of a branch; the labels are resolved after everything is lowered."""
         labels: list[str] = []
         operands = statement.operands
         if inst.attributes.opcode == "brx":
             label = operands[1] if len(operands) == 2 else None
-            table = names.tables.get(label.text) if isinstance(label, SymbolRef) else None
+            table = names.tables.get(label.text) if isinstance(label, syntax.SymbolRef) else None
             if table is None:
                 raise PtxError(statement.line, f"expected an index and a table of targets, got {statement}")
             inst.sources = (self.operand(operands[0], names, statement),)
             labels += table
-        elif len(operands) == 1 and isinstance(operands[0], SymbolRef):
+        elif len(operands) == 1 and isinstance(operands[0], syntax.SymbolRef):
             labels.append(operands[0].text)
         else:
             raise PtxError(statement.line, f"expected a label, got {statement}")
@@ -255,17 +245,17 @@ class KernelLowering:
             places.append(place)
         self.branches.append((len(self.instructions), places))
 
-    def call(self, inst: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
+    def call(self, inst: DecodedInstruction, statement: syntax.Statement, names: SymbolTable) -> None:
         """Find the called function, and how its parameters and results are copied."""
         rest = list(statement.operands)
         results = _take_group(rest)
         name = rest.pop(0) if rest else None
         arguments = _take_group(rest)
-        holder = names.find(name.text) if isinstance(name, SymbolRef) else None
+        holder = names.find(name.text) if isinstance(name, syntax.SymbolRef) else None
         if isinstance(holder, Register):
             self.call_by_address(inst, statement, names, holder)
             return
-        function = self.functions.get(name.text) if isinstance(name, SymbolRef) else None
+        function = self.functions.get(name.text) if isinstance(name, syntax.SymbolRef) else None
         if function is not None and function.body is None and function.name in SYSTEM_FUNCTIONS and not rest:
             inst.action = SystemCall(function.name)
             inst.results = tuple(self.operand(result, names, statement) for result in results)
@@ -285,7 +275,9 @@ class KernelLowering:
         self.check_arguments(statement, operands, formal_sizes(function))
         self.call_function(inst, function, operands)
 
-    def check_arguments(self, statement: Statement, operands: Sequence[PtxOperand], sizes: Sequence[int]) -> None:
+    def check_arguments(
+        self, statement: syntax.Statement, operands: Sequence[PtxOperand], sizes: Sequence[int]
+    ) -> None:
         """Check that the operands of a call match its parameters and results in number and size."""
         if not self.fits(operands, sizes):
             expected = ", ".join(map(str, sizes)) or "no"
@@ -308,7 +300,9 @@ class KernelLowering:
                 return False
         return True
 
-    def call_function(self, inst: DecodedInstruction, function: FunctionDecl, operands: Sequence[PtxOperand]) -> None:
+    def call_function(
+        self, inst: DecodedInstruction, function: syntax.FunctionDecl, operands: Sequence[PtxOperand]
+    ) -> None:
         """Bind a call to a function: copy arguments into its parameters before it, and results back after it."""
         if function.name not in self.called:
             inner, caller = SymbolTable(self.variables.module), self.variables.current
@@ -328,14 +322,14 @@ class KernelLowering:
             self.recursive_calls.append((inst, self.variables.current))
 
     def call_by_address(
-        self, inst: DecodedInstruction, statement: Statement, names: SymbolTable, holder: Register
+        self, inst: DecodedInstruction, statement: syntax.Statement, names: SymbolTable, holder: Register
     ) -> None:
         """Bind a call by address to the functions it may reach: those of a table, or all that fit."""
         rest = list(statement.operands)
         results = _take_group(rest)
         rest.pop(0)
         arguments = _take_group(rest)
-        listed = rest[0].text if len(rest) == 1 and isinstance(rest[0], SymbolRef) else ""
+        listed = rest[0].text if len(rest) == 1 and isinstance(rest[0], syntax.SymbolRef) else ""
         table = names.tables.get(listed)
         candidates = self.graph.addressed if table is None else table
         operands = tuple(self.operand(operand, names, statement) for operand in (*arguments, *results))
@@ -359,26 +353,26 @@ class KernelLowering:
 
     # --- operands
 
-    def operand(self, syntax: OperandSyntax, names: SymbolTable, statement: Statement) -> PtxOperand:
+    def operand(self, node: syntax.OperandSyntax, names: SymbolTable, statement: syntax.Statement) -> PtxOperand:
         """Decode one operand and look up its names."""
-        if isinstance(syntax, IntegerLiteral):
-            return Immediate(syntax.value)
-        if isinstance(syntax, FloatLiteral):
-            return Immediate(syntax)
-        if isinstance(syntax, BracedList):
-            return VectorOperand(tuple(self.operand(item, names, statement) for item in syntax.items))
-        if isinstance(syntax, NegatedPredicate):
-            predicate = names.find(syntax.name.text)
+        if isinstance(node, syntax.IntegerLiteral):
+            return Immediate(node.value)
+        if isinstance(node, FloatLiteral):
+            return Immediate(node)
+        if isinstance(node, syntax.BracedList):
+            return VectorOperand(tuple(self.operand(item, names, statement) for item in node.items))
+        if isinstance(node, syntax.NegatedPredicate):
+            predicate = names.find(node.name.text)
             if not isinstance(predicate, Register) or predicate.bits != 1:
-                raise PtxError(statement.line, f"expected a predicate after !, got {syntax.name}")
+                raise PtxError(statement.line, f"expected a predicate after !, got {node.name}")
             return Register(predicate.index, 1, predicate.name, negated=True)
-        if isinstance(syntax, Address):
-            return self.place(syntax, names, statement)
-        if isinstance(syntax, SymbolRef):
-            return self.named(syntax, names, statement)
-        raise PtxError(statement.line, f"expected a register, a number or an address, got {syntax}")
+        if isinstance(node, syntax.Address):
+            return self.place(node, names, statement)
+        if isinstance(node, syntax.SymbolRef):
+            return self.named(node, names, statement)
+        raise PtxError(statement.line, f"expected a register, a number or an address, got {node}")
 
-    def named(self, ref: SymbolRef, names: SymbolTable, statement: Statement) -> PtxOperand:
+    def named(self, ref: syntax.SymbolRef, names: SymbolTable, statement: syntax.Statement) -> PtxOperand:
         """Decode a single name: a register, a variable's address, a special register or the discarded result."""
         if ref.text == "_":
             return Discard()
@@ -397,7 +391,7 @@ class KernelLowering:
         hint = self.variables.hint(ref.text)
         raise PtxError(statement.line, f"expected a name that is declared, got {quote(ref.text)}{hint}")
 
-    def sum_of(self, register: Register, offset: int, statement: Statement) -> Register:
+    def sum_of(self, register: Register, offset: int, statement: syntax.Statement) -> Register:
         """Replace a register plus a constant, as an operand, by the result of a separate add, as ptxas does."""
         if register.bits not in {16, 32, 64}:
             raise PtxError(statement.line, f"expected a register or a number, got {register.name}{offset:+d}")
@@ -413,9 +407,9 @@ class KernelLowering:
         )
         return result
 
-    def place(self, address: Address, names: SymbolTable, statement: Statement) -> PtxOperand:
+    def place(self, address: syntax.Address, names: SymbolTable, statement: syntax.Statement) -> PtxOperand:
         """Return the operand for an address."""
-        if isinstance(address.base, IntegerLiteral):
+        if isinstance(address.base, syntax.IntegerLiteral):
             return MemoryOperand(None, address.base.value)
         base = names.find(address.base.text)
         if isinstance(base, Register):
@@ -426,14 +420,14 @@ class KernelLowering:
         raise PtxError(statement.line, f"expected a register or a variable in brackets, got {address}{hint}")
 
 
-def formal_sizes(function: FunctionDecl) -> list[int]:
+def formal_sizes(function: syntax.FunctionDecl) -> list[int]:
     """Return the sizes in bytes of a function's parameters, followed by those of its results."""
     return [size_of(formal) for formal in (*function.parameters, *function.results)]
 
 
-def _take_group(operands: list[OperandSyntax]) -> tuple[OperandSyntax, ...]:
+def _take_group(operands: list[syntax.OperandSyntax]) -> tuple[syntax.OperandSyntax, ...]:
     """Remove and return the operands in the leading parentheses, if there are any."""
-    if operands and isinstance(operands[0], ArgumentList):
+    if operands and isinstance(operands[0], syntax.ArgumentList):
         group = operands.pop(0)
-        return group.items if isinstance(group, ArgumentList) else ()
+        return group.items if isinstance(group, syntax.ArgumentList) else ()
     return ()

@@ -16,23 +16,10 @@ from math import prod
 from typing import TypeAlias
 
 from warpfrag.errors import PtxError
+from warpfrag.ptx.reader import syntax
 from warpfrag.ptx.reader.parser import parse
-from warpfrag.ptx.reader.syntax import (
-    Address,
-    ArgumentList,
-    BracedList,
-    FunctionDecl,
-    Label,
-    MaskedAddress,
-    ModuleSyntax,
-    OperandSyntax,
-    Scope,
-    Statement,
-    SymbolRef,
-    VariableDecl,
-)
 
-Declaration: TypeAlias = "VariableDecl | FunctionDecl"
+Declaration: TypeAlias = "syntax.VariableDecl | syntax.FunctionDecl"
 
 
 @dataclass(frozen=True)
@@ -41,12 +28,12 @@ class LinkInput:
 
     name: str
     text: str
-    source: ModuleSyntax
+    source: syntax.ModuleSyntax
 
 
 def link_modules(
     inputs: Sequence[LinkInput], readable: Callable[[str], str], system_functions: Collection[str]
-) -> ModuleSyntax:
+) -> syntax.ModuleSyntax:
     """Link several modules into one; PtxError lists every name that is missing or defined twice.
 
     `readable` spells names for messages.
@@ -74,10 +61,10 @@ class Linker:
         self.declared: dict[str, list[tuple[str, Declaration]]] = defaultdict(list)  # and the module of each
         self.used: dict[str, str] = {}  # used names, and the first module that uses each
         self.aliases: dict[str, str] = {}
-        self.sources: list[ModuleSyntax] = []
+        self.sources: list[syntax.ModuleSyntax] = []
         self.problems: list[str] = []
 
-    def add(self, module: str, source: ModuleSyntax) -> None:
+    def add(self, module: str, source: syntax.ModuleSyntax) -> None:
         """Add the declarations of a module."""
         self.sources.append(source)
         for declaration in _declarations(source):
@@ -88,7 +75,7 @@ class Linker:
             if self.aliases.setdefault(alias, name) != name:
                 self.problems.append(f"multiple definition of {self._quote(alias)} in {module}")
 
-    def result(self, version: tuple[int, int]) -> ModuleSyntax:
+    def result(self, version: tuple[int, int]) -> syntax.ModuleSyntax:
         """Return the module with all definitions."""
         chosen: dict[str, Declaration] = {}
         for name, declarations in self.declared.items():
@@ -100,12 +87,12 @@ class Linker:
             raise PtxError(0, f"cannot link: {'; '.join(self.problems)}")
         first = self.sources[0]
         definitions = list(chosen.values())
-        return ModuleSyntax(
+        return syntax.ModuleSyntax(
             version,
             first.target,
             first.address_size,
-            tuple(item for item in definitions if isinstance(item, VariableDecl)),
-            tuple(item for item in definitions if isinstance(item, FunctionDecl)),
+            tuple(item for item in definitions if isinstance(item, syntax.VariableDecl)),
+            tuple(item for item in definitions if isinstance(item, syntax.FunctionDecl)),
             self.aliases,
             first.is_debug,
         )
@@ -119,15 +106,17 @@ class Linker:
             self.problems.append(text)
         if strong:
             return strong[0][1]
-        common = [item for _, item in defining if isinstance(item, VariableDecl) and item.linkage == "common"]
+        common = [item for _, item in defining if isinstance(item, syntax.VariableDecl) and item.linkage == "common"]
         if common:
             return max(common, key=_count_elements)
         if defining:
             return defining[0][1]
         declaration = declarations[0][1]
-        if isinstance(declaration, VariableDecl) and declaration.space.startswith("shared"):  # dynamic shared memory
+        if isinstance(declaration, syntax.VariableDecl) and declaration.space.startswith(
+            "shared"
+        ):  # dynamic shared memory
             return max(
-                (item for _, item in declarations if isinstance(item, VariableDecl)), key=lambda item: item.align
+                (item for _, item in declarations if isinstance(item, syntax.VariableDecl)), key=lambda item: item.align
             )
         if name in self.system_functions or name in self.aliases:
             return declaration
@@ -148,44 +137,44 @@ class Linker:
         return f"'{self.readable(name)}'"
 
 
-def _declarations(source: ModuleSyntax) -> list[Declaration]:
+def _declarations(source: syntax.ModuleSyntax) -> list[Declaration]:
     """Return everything that a module declares outside of functions."""
     return [*source.variables, *source.functions]
 
 
 def _defines(item: Declaration) -> bool:
-    if isinstance(item, FunctionDecl):
+    if isinstance(item, syntax.FunctionDecl):
         return item.body is not None
     return item.linkage != "extern"
 
 
-def _count_elements(item: VariableDecl) -> int:
+def _count_elements(item: syntax.VariableDecl) -> int:
     return item.vector * prod(item.dims or (1,))
 
 
 def _agrees(item: Declaration, definition: Declaration) -> bool:
     """Return True if a declaration matches a definition."""
-    if isinstance(item, FunctionDecl):
-        return isinstance(definition, FunctionDecl) and _signature(item) == _signature(definition)
-    if not isinstance(definition, VariableDecl) or item.space != definition.space:
+    if isinstance(item, syntax.FunctionDecl):
+        return isinstance(definition, syntax.FunctionDecl) and _signature(item) == _signature(definition)
+    if not isinstance(definition, syntax.VariableDecl) or item.space != definition.space:
         return False
     if item.linkage == "common" or item.space.startswith("shared") or (item.dims and not item.dims[0]):
         return True
     return _width(item) == _width(definition)
 
 
-def _signature(function: FunctionDecl) -> tuple[bool, list[int], list[int]]:
+def _signature(function: syntax.FunctionDecl) -> tuple[bool, list[int], list[int]]:
     results, parameters = ([_width(item) for item in items] for items in (function.results, function.parameters))
     return function.is_entry, results, parameters
 
 
-def _width(item: VariableDecl) -> int:
+def _width(item: syntax.VariableDecl) -> int:
     """Return the bits of a variable: nvcc may declare .b8 x[16] for a variable defined as .u64 x[2]."""
     bits = re.fullmatch(r"[a-z]*(\d+)(?:x(\d+))?", item.type)
     return int(bits[1]) * int(bits[2] or 1) * _count_elements(item) if bits else 0
 
 
-def _references(source: ModuleSyntax) -> Iterator[str]:
+def _references(source: syntax.ModuleSyntax) -> Iterator[str]:
     """Return every name that the instructions and the initial values of a module use."""
     for variable in source.variables:
         yield from (name for value in variable.initial for name in _names(value))
@@ -194,28 +183,28 @@ def _references(source: ModuleSyntax) -> Iterator[str]:
             yield from _names_in(function.body)
 
 
-def _names_in(scope: Scope) -> Iterator[str]:
+def _names_in(scope: syntax.Scope) -> Iterator[str]:
     for item in scope.items:
-        if isinstance(item, Scope):
+        if isinstance(item, syntax.Scope):
             yield from _names_in(item)
-        elif isinstance(item, Statement):
+        elif isinstance(item, syntax.Statement):
             yield from (name for operand in item.operands for name in _names(operand))
-        elif isinstance(item, Label):
+        elif isinstance(item, syntax.Label):
             yield from item.targets
 
 
-def _names(value: OperandSyntax | MaskedAddress) -> Iterator[str]:
-    if isinstance(value, SymbolRef):
+def _names(value: syntax.OperandSyntax | syntax.MaskedAddress) -> Iterator[str]:
+    if isinstance(value, syntax.SymbolRef):
         yield value.text
-    elif isinstance(value, MaskedAddress):
+    elif isinstance(value, syntax.MaskedAddress):
         yield value.name.text
-    elif isinstance(value, BracedList | ArgumentList):
+    elif isinstance(value, syntax.BracedList | syntax.ArgumentList):
         yield from (name for item in value.items for name in _names(item))
-    elif isinstance(value, Address):
+    elif isinstance(value, syntax.Address):
         yield from (name for item in (value.base, *value.coordinates) for name in _names(item))
 
 
-def _with_own_names(inputs: Sequence[LinkInput]) -> Iterator[ModuleSyntax]:
+def _with_own_names(inputs: Sequence[LinkInput]) -> Iterator[syntax.ModuleSyntax]:
     """Return the modules with continued line numbers, and local names renamed if another module has them too."""
     taken = {name for entry in inputs for name in _shared_names(entry.source)}
     line = 1
@@ -231,13 +220,15 @@ def _with_own_names(inputs: Sequence[LinkInput]) -> Iterator[ModuleSyntax]:
         line += entry.text.count("\n") + 1
 
 
-def _shared_names(source: ModuleSyntax) -> set[str]:
+def _shared_names(source: syntax.ModuleSyntax) -> set[str]:
     """Return the names of a module that others may use."""
     declarations = _declarations(source)
-    named = {item.name for item in declarations if item.linkage or (isinstance(item, FunctionDecl) and item.is_entry)}
+    named = {
+        item.name for item in declarations if item.linkage or (isinstance(item, syntax.FunctionDecl) and item.is_entry)
+    }
     return named | set(source.aliases)
 
 
-def _own_names(source: ModuleSyntax) -> set[str]:
+def _own_names(source: syntax.ModuleSyntax) -> set[str]:
     """Return the names of a module that no other can use."""
     return {item.name for item in _declarations(source)} - _shared_names(source)

@@ -14,27 +14,8 @@ from functools import partial
 from math import prod
 
 from warpfrag.errors import PtxError, quote
-from warpfrag.ptx.reader import ptx_constants
+from warpfrag.ptx.reader import ptx_constants, syntax
 from warpfrag.ptx.reader.lexer import MAX_NESTED, Token, tokens
-from warpfrag.ptx.reader.syntax import (
-    Address,
-    ArgumentList,
-    BracedList,
-    FunctionDecl,
-    IntegerLiteral,
-    Label,
-    MaskedAddress,
-    ModuleSyntax,
-    NegatedPredicate,
-    NegatedRegister,
-    OperandSyntax,
-    ResultPair,
-    Scope,
-    ScopeItems,
-    Statement,
-    SymbolRef,
-    VariableDecl,
-)
 
 OLDEST, NEWEST = (6, 0), (9, 4)
 LINKAGE = {".visible", ".extern", ".weak", ".common"}
@@ -47,19 +28,19 @@ MAX_DEPTH = 64
 NO_NAMES: Mapping[str, str] = {}
 
 
-def parse(text: str, line: int = 1, names: Mapping[str, str] = NO_NAMES) -> ModuleSyntax:
+def parse(text: str, line: int = 1, names: Mapping[str, str] = NO_NAMES) -> syntax.ModuleSyntax:
     """Parse a text whose first line has a number, and replace `names`; well-formed bodies are parsed on first use."""
     with suppress(PtxError):
         return Parser(tokens(text, line, whole_bodies=True), names).module()
     return Parser(tokens(text, line), names).module()  # reading token by token finds the error
 
 
-def read_body(text: str, line: int, names: Mapping[str, str]) -> ScopeItems:
+def read_body(text: str, line: int, names: Mapping[str, str]) -> syntax.ScopeItems:
     """Return the items of a function body whose text begins at a given line."""
     return Parser(tokens(text, line), names).scope().items
 
 
-def check_names(functions: list[FunctionDecl]) -> None:
+def check_names(functions: list[syntax.FunctionDecl]) -> None:
     """Reject a second body of a function; repeated declarations are allowed."""
     bodies: dict[str, int] = {}
     for function in functions:
@@ -160,11 +141,11 @@ class Parser:
 
     # --- the module
 
-    def module(self) -> ModuleSyntax:
+    def module(self) -> syntax.ModuleSyntax:
         """Parse the whole file."""
         version, target, size, is_debug = self.version(), "", 64, False
-        variables: list[VariableDecl] = []
-        functions: list[FunctionDecl] = []
+        variables: list[syntax.VariableDecl] = []
+        functions: list[syntax.FunctionDecl] = []
         aliases: dict[str, str] = {}
         while self.next.kind != "end":
             token = self.next
@@ -192,7 +173,7 @@ class Parser:
         if size not in {32, 64}:
             raise PtxError(0, f"expected .address_size 32 or 64, got {size}")
         check_names(functions)
-        return ModuleSyntax(version, target, size, tuple(variables), tuple(functions), aliases, is_debug)
+        return syntax.ModuleSyntax(version, target, size, tuple(variables), tuple(functions), aliases, is_debug)
 
     def version(self) -> tuple[int, int]:
         """Parse the directive that every module starts with."""
@@ -207,7 +188,7 @@ class Parser:
             raise PtxError(token.line, f"expected PTX {known}, got {token.text}")
         return version
 
-    def definition(self, variables: list[VariableDecl], functions: list[FunctionDecl]) -> None:
+    def definition(self, variables: list[syntax.VariableDecl], functions: list[syntax.FunctionDecl]) -> None:
         """Parse a variable or a function, after its linkage."""
         linkage = ""
         while self.next.text in LINKAGE:
@@ -217,7 +198,7 @@ class Parser:
         else:
             variables += self.declaration(linkage)
 
-    def function(self, linkage: str) -> FunctionDecl:
+    def function(self, linkage: str) -> syntax.FunctionDecl:
         """Parse an entry or a function, with or without a body."""
         token = self.take()
         is_entry = token.text == ".entry"
@@ -241,11 +222,11 @@ class Parser:
         body = None
         if not self.takes(";"):
             body = self.scope()
-        return FunctionDecl(token.line, name, is_entry, parameters, results, linkage, directives, body)
+        return syntax.FunctionDecl(token.line, name, is_entry, parameters, results, linkage, directives, body)
 
-    def parameters(self) -> tuple[VariableDecl, ...]:
+    def parameters(self) -> tuple[syntax.VariableDecl, ...]:
         """Parse parameters in parentheses."""
-        parameters: list[VariableDecl] = []
+        parameters: list[syntax.VariableDecl] = []
         self.expect("(")
         while not self.takes(")"):
             if self.next.text not in {".param", ".reg"}:
@@ -266,13 +247,13 @@ class Parser:
 
     # --- declarations
 
-    def declaration(self, linkage: str = "") -> list[VariableDecl]:
+    def declaration(self, linkage: str = "") -> list[syntax.VariableDecl]:
         """Parse a declaration with its semicolon: registers or memory."""
         variables = self.variables(linkage, ends={";"})
         self.expect(";")
         return variables
 
-    def variables(self, linkage: str, ends: set[str]) -> list[VariableDecl]:
+    def variables(self, linkage: str, ends: set[str]) -> list[syntax.VariableDecl]:
         """Parse one or more variables of one space and type."""
         token = self.take()
         space, vector, align, pointer, kind = token.text[1:], 1, 0, False, ""
@@ -292,9 +273,9 @@ class Parser:
                 kind = word[1:]
         if not kind:
             raise self.error(f"the type of a .{space}")
-        variables: list[VariableDecl] = []
+        variables: list[syntax.VariableDecl] = []
         while True:
-            like = VariableDecl(token.line, "", space, kind, vector, None, align, pointer, linkage)
+            like = syntax.VariableDecl(token.line, "", space, kind, vector, None, align, pointer, linkage)
             variables.append(self.variable(like))
             if self.next.text in ends or not self.takes(","):
                 return variables
@@ -307,7 +288,7 @@ class Parser:
             raise PtxError(token.line, f"expected an alignment that is a power of two up to {MAX_ALIGN}, got {align}")
         return align
 
-    def variable(self, like: VariableDecl) -> VariableDecl:
+    def variable(self, like: syntax.VariableDecl) -> syntax.VariableDecl:
         """Parse one name: of a variable, a range of registers, or an array with its values."""
         token = self.expect_kind("word", f"the name of a .{like.space}")
         count, dims = None, None
@@ -320,14 +301,14 @@ class Parser:
             size = 0 if self.next.text == "]" else self.plain_integer()
             dims = (*(dims or ()), size)
             self.expect("]")
-        initial: tuple[OperandSyntax | MaskedAddress, ...] = ()
+        initial: tuple[syntax.OperandSyntax | syntax.MaskedAddress, ...] = ()
         if self.takes("="):
             initial = tuple(self.initial())
             if dims and not dims[0]:  # the length is the number of values
                 dims = (len(initial) // max(1, prod(dims[1:])), *dims[1:])
         return replace(like, line=token.line, name=token.text, dims=dims, initial=initial, count=count)
 
-    def initial(self) -> list[OperandSyntax | MaskedAddress]:
+    def initial(self) -> list[syntax.OperandSyntax | syntax.MaskedAddress]:
         """Parse the values of a variable, with nested braces flattened; sampler settings are left out."""
         if not self.takes("{"):
             if self.next.kind == "word" and self.tokens[self.at + 1].text == "=":
@@ -335,7 +316,7 @@ class Parser:
                     self.take()
                 return []
             return [self.initial_value()]
-        values: list[OperandSyntax | MaskedAddress] = []
+        values: list[syntax.OperandSyntax | syntax.MaskedAddress] = []
         self.deeper()
         while not self.takes("}"):
             values += self.initial()
@@ -345,23 +326,23 @@ class Parser:
         self.depth -= 1
         return values
 
-    def initial_value(self) -> OperandSyntax | MaskedAddress:
+    def initial_value(self) -> syntax.OperandSyntax | syntax.MaskedAddress:
         """Parse a number, a variable's address such as generic(x)+4, or some bits of one such as 0xFF00(x)."""
         if self.next.kind == "number" and self.tokens[self.at + 1].text == "(":
             mask = self.plain_integer()
             self.expect("(")
             inner = self.initial_value()
             self.expect(")")
-            if not isinstance(inner, SymbolRef):
+            if not isinstance(inner, syntax.SymbolRef):
                 raise self.error("a variable in a mask")
-            return MaskedAddress(inner, mask)
+            return syntax.MaskedAddress(inner, mask)
         if self.takes("generic"):
             self.expect("(")
             name = self.operand()
             self.expect(")")
-            if not isinstance(name, SymbolRef):
+            if not isinstance(name, syntax.SymbolRef):
                 raise self.error("a variable in generic()")
-            return SymbolRef(name.text, name.offset + self.added())
+            return syntax.SymbolRef(name.text, name.offset + self.added())
         return self.operand()
 
     # --- bodies
@@ -372,15 +353,15 @@ class Parser:
         if self.depth > MAX_DEPTH:
             raise PtxError(self.next.line, f"expected at most {MAX_DEPTH} nested braces")
 
-    def scope(self) -> Scope:
+    def scope(self) -> syntax.Scope:
         """Parse a body in braces."""
         token = self.next
         if token.kind == "body" and self.depth + MAX_NESTED < MAX_DEPTH // 2:
             self.at += 1
-            return Scope(read=partial(read_body, token.text, token.line, self.names))
+            return syntax.Scope(read=partial(read_body, token.text, token.line, self.names))
         self.expect("{")
         self.deeper()
-        items: list[Statement | Label | VariableDecl | Scope] = []
+        items: list[syntax.Statement | syntax.Label | syntax.VariableDecl | syntax.Scope] = []
         while not self.takes("}"):
             token = self.next
             if token.text == "{" or token.kind == "body":
@@ -394,9 +375,9 @@ class Parser:
             elif not self.takes(";"):
                 raise self.error("an instruction or '}'")
         self.depth -= 1
-        return Scope(tuple(items))
+        return syntax.Scope(tuple(items))
 
-    def body_directive(self) -> list[VariableDecl]:
+    def body_directive(self) -> list[syntax.VariableDecl]:
         """Parse a declaration, or skip a directive about the source."""
         if self.skips():
             return []
@@ -407,7 +388,7 @@ class Parser:
             return self.declaration()
         raise self.error("a declaration or an instruction")
 
-    def label(self) -> Label:
+    def label(self) -> syntax.Label:
         """Parse a label, with its table of targets if it has one."""
         token = self.take()
         self.expect(":")
@@ -419,52 +400,52 @@ class Parser:
             self.expect(";")
         elif self.takes(".callprototype"):
             self.skip_statement()
-        return Label(token.line, token.text, tuple(targets))
+        return syntax.Label(token.line, token.text, tuple(targets))
 
-    def statement(self) -> Statement:
+    def statement(self) -> syntax.Statement:
         """Parse one instruction: guard, opcode, operands."""
         guard, negated = None, False
         if self.takes("@"):
             negated = self.takes("!")
-            guard = SymbolRef(self.expect_kind("word", "a predicate").text)
+            guard = syntax.SymbolRef(self.expect_kind("word", "a predicate").text)
         token = self.expect_kind("word", "an opcode")
         self.in_call = token.text.split(".", maxsplit=1)[0] == "call"
-        operands: list[OperandSyntax] = []
+        operands: list[syntax.OperandSyntax] = []
         if not self.takes(";"):
             operands.append(self.result_operand())
             while self.takes(","):
                 operands.append(self.result_operand())
             self.expect(";")
-        return Statement(token.line, token.text, tuple(operands), guard, negated)
+        return syntax.Statement(token.line, token.text, tuple(operands), guard, negated)
 
     # --- operands
 
-    def result_operand(self) -> OperandSyntax:
+    def result_operand(self) -> syntax.OperandSyntax:
         """Parse an operand, or two results with a bar between."""
         operand = self.operand()
         if self.takes("|"):
-            return ResultPair(operand, self.operand())
+            return syntax.ResultPair(operand, self.operand())
         return operand
 
-    def operand(self) -> OperandSyntax:
+    def operand(self) -> syntax.OperandSyntax:
         """Parse one operand of an instruction."""
         token = self.next
         if token.text == "{":
-            return BracedList(self.list_of("{", "}"))
+            return syntax.BracedList(self.list_of("{", "}"))
         if token.text == "[":
             return self.address()
         if token.text == "(" and (self.in_call or self.begins_group()):
-            return ArgumentList(self.list_of("(", ")"))
+            return syntax.ArgumentList(self.list_of("(", ")"))
         if token.text == "!" and self.tokens[self.at + 1].kind == "word":
             self.take()
-            return NegatedPredicate(SymbolRef(self.take().text))
+            return syntax.NegatedPredicate(syntax.SymbolRef(self.take().text))
         after = self.tokens[min(self.at + 1, len(self.tokens) - 1)]
         if token.text == "-" and after.kind == "word" and after.text not in ptx_constants.NAMED_NUMBERS:
             self.take()
-            return NegatedRegister(SymbolRef(self.take().text))
+            return syntax.NegatedRegister(syntax.SymbolRef(self.take().text))
         if token.kind == "word" and token.text not in ptx_constants.NAMED_NUMBERS:
             self.take()
-            return SymbolRef(token.text, self.added())
+            return syntax.SymbolRef(token.text, self.added())
         return self.expression()
 
     def begins_group(self) -> bool:
@@ -472,11 +453,11 @@ class Parser:
         after = self.tokens[self.at + 1]
         return after.text == ")" or (after.kind == "word" and after.text not in ptx_constants.NAMED_NUMBERS)
 
-    def list_of(self, opening: str, closing: str) -> tuple[OperandSyntax, ...]:
+    def list_of(self, opening: str, closing: str) -> tuple[syntax.OperandSyntax, ...]:
         """Parse operands between two signs."""
         self.expect(opening)
         self.deeper()
-        items: list[OperandSyntax] = []
+        items: list[syntax.OperandSyntax] = []
         while not self.takes(closing):
             items.append(self.operand())
             if not self.takes(","):
@@ -485,17 +466,17 @@ class Parser:
         self.depth -= 1
         return tuple(items)
 
-    def address(self) -> Address:
+    def address(self) -> syntax.Address:
         """Parse a memory address."""
         self.expect("[")
         base = self.operand()
-        if not isinstance(base, SymbolRef | IntegerLiteral):
+        if not isinstance(base, syntax.SymbolRef | syntax.IntegerLiteral):
             raise self.error("a register, a variable or a number in brackets")
-        coordinates: list[OperandSyntax] = []
+        coordinates: list[syntax.OperandSyntax] = []
         while self.takes(","):
             coordinates.append(self.operand())
         self.expect("]")
-        return Address(base, tuple(coordinates))
+        return syntax.Address(base, tuple(coordinates))
 
     def added(self) -> int:
         """Return the offset after a name (+4, -8, +4+8), or 0."""
@@ -558,7 +539,7 @@ class Parser:
                 value = self.expression()
                 self.expect(")")
         elif self.takes(*ptx_constants.NAMED_NUMBERS):
-            value = IntegerLiteral(ptx_constants.NAMED_NUMBERS[token.text])
+            value = syntax.IntegerLiteral(ptx_constants.NAMED_NUMBERS[token.text])
         else:
             self.expect_kind("number", "a number")
             value = ptx_constants.literal(token.text, token.line)
