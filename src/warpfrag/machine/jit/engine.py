@@ -313,17 +313,8 @@ class CompiledWarpBatch(WarpBatch):
         from warpfrag.machine.jit.loops import run_scheduler
 
         schedule, table = self.schedule, self.compiled.table(self.launch.arch)
-        args = (
-            self.context,
-            self.buffer,
-            self.flags,
-            self.numbers,
-            self.lists,
-            self.block_numbers,
-            self.runs,
-            self.writers,
-            self.exited,
-        )
+        lanes = (self.context, self.buffer, self.flags, self.numbers, self.lists)
+        args = (*lanes, self.block_numbers, self.runs, self.writers, self.exited)
         schedule[ctx.LIMIT], schedule[ctx.IS_STALE] = self.launch.limit, 1
         budget = min(BUDGET, POLLING_BUDGET * self.warps) if self.livelock.is_judged else BUDGET
         schedule[ctx.BUDGET], last_progress = self.tally.total + budget, self.progress

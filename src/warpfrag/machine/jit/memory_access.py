@@ -442,16 +442,8 @@ def define_copy(module: ir.Module, count: int) -> None:
     Lanes that copy the same number of bytes form one request, as in the interpreter.
     """
     size = 4 * count
-    with define(module, f"copy_{count}", I32, *COPY_TYPES) as (
-        b,
-        context,
-        row,
-        mask,
-        addresses,
-        items,
-        src_bytes,
-        inst,
-    ):
+    with define(module, f"copy_{count}", I32, *COPY_TYPES) as (b, *arguments):
+        context, row, mask, addresses, items, src_bytes, inst = arguments
         call = AccessCall(context, row, mask, addresses, items, inst)
         fail_if(b, is_misaligned(b, call, size))
         b.store(ir.Constant(ir.ArrayType(vector(32), count), None), items, align=64)

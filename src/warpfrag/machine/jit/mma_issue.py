@@ -300,13 +300,8 @@ class WgmmaProducts:
         plans: WgmmaPlans,
     ) -> None:
         """Take the batch, its pending products and the layout of registers in the buffer."""
-        self.batch, self.products, self.layout, self.instructions, self.plans = (
-            batch,
-            products,
-            layout,
-            instructions,
-            plans,
-        )
+        self.batch, self.products, self.layout = batch, products, layout
+        self.instructions, self.plans = instructions, plans
 
     def run(self, at: int, inst: DecodedInstruction, group: LaneGroup) -> bool:
         """Issue a wgmma of whole warps; return False, with nothing pending, if the interpreter must run it."""

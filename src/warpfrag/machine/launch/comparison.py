@@ -147,7 +147,7 @@ class Side:
     def run(self, wave: Blocks) -> WarpfragError | None:
         """Run a wave of blocks; return the error that ended it, if any."""
         work = Work(self.program, self.config, self.memory, self.kernel.compiled)
-        work.run(SingleWave(wave))
+        work.run_wave(0, wave)
         return None if work.failure is None else work.failure[1]
 
     def stepped(self, wave: Blocks, memory: DeviceMemory) -> SteppedBatch:
@@ -155,20 +155,6 @@ class Side:
         instructions = len(self.program.instructions)
         tally = LaunchTally(np.zeros(instructions, np.int64), np.zeros(instructions, np.uint8))
         return SteppedBatch(LaunchPart(self.program, self.config, memory, wave, tally))
-
-
-class SingleWave(Waves):
-    """A single wave of given blocks."""
-
-    def __init__(self, wave: Blocks) -> None:
-        """Hold one wave, not taken yet."""
-        super().__init__((len(wave), 1, 1), len(wave), None)
-        self.wave = wave
-
-    def take(self) -> tuple[int, Blocks] | None:
-        """Return the wave at the first call, then None."""
-        wave = super().take()
-        return None if wave is None else (0, self.wave)
 
 
 def detached(memory: DeviceMemory, instructions: int) -> DeviceMemory:

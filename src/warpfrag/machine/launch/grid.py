@@ -137,32 +137,33 @@ class Work:
             wave = waves.take()
             if wave is None:
                 break
-            number, blocks = wave
-            part = LaunchPart(self.program, self.config, self.memory, blocks, self.tally)
-            batch: WarpBatch
-            if self.batch_of is not None:
-                batch = self.batch_of(part)
-            elif self.compiled is None:
-                batch = WarpBatch(part)
-            else:
-                batch = CompiledWarpBatch(part, self.compiled)
-            try:
-                with np.errstate(all="ignore"):
-                    batch.run()
-                    if batch.tensor_memories is not None:
-                        batch.tensor_memories.check_freed()
-            except WarpfragError as error:
-                self.failure = number, error
+            self.run_wave(*wave)
+            if self.failure is None and progress is not None:
+                progress(self.done, waves.total)
+            is_stopped = (self.screen and self.screen.is_uncertain) or (self.checks and self.checks.is_stopped)
+            if self.failure is not None or is_stopped:
                 waves.clear()
-                self.divergent = batch.barriers.divergent | self.divergent
-            else:
-                self.divergent = batch.barriers.divergent | self.divergent
-                self.done += len(blocks)
-                if progress is not None:
-                    progress(self.done, waves.total)
-                if (self.screen and self.screen.is_uncertain) or (self.checks and self.checks.is_stopped):
-                    waves.clear()
         return self
+
+    def run_wave(self, number: int, blocks: Blocks) -> None:
+        """Run the blocks of a wave; an error becomes the failure of this work."""
+        part = LaunchPart(self.program, self.config, self.memory, blocks, self.tally)
+        batch: WarpBatch
+        if self.batch_of is not None:
+            batch = self.batch_of(part)
+        elif self.compiled is None:
+            batch = WarpBatch(part)
+        else:
+            batch = CompiledWarpBatch(part, self.compiled)
+        try:
+            with np.errstate(all="ignore"):
+                batch.run()
+                if batch.tensor_memories is not None:
+                    batch.tensor_memories.check_freed()
+            self.done += len(blocks)
+        except WarpfragError as error:
+            self.failure = number, error
+        self.divergent = batch.barriers.divergent | self.divergent
 
     def run_all(self, waves: Waves, threads: int | None, progress: Progress | None) -> None:
         """Run all waves, in order until there is compiled code, then on `threads` threads; None means one per core.

@@ -94,16 +94,10 @@ class MbarrierLifetimes(InstructionObserver):
         self.overwrite(buffer, offsets, size, threads)
 
     def copy_write(
-        self,
-        buffer: Bytes,
-        offsets: Numbers,
-        size: int,
-        thread: int,
-        cell: int | None,  # noqa: ARG002 (all are told)
-        *,
-        reduces: bool = False,  # noqa: ARG002
+        self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False
     ) -> None:
         """Check the bytes that a copy writes."""
+        del cell, reduces  # for other checks
         self.overwrite(buffer, offsets, size, np.full(len(offsets), thread))
 
     def overwrite(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
