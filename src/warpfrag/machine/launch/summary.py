@@ -31,11 +31,11 @@ def summarise(
     for at in np.flatnonzero(tally.instructions).tolist():
         inst, count = program.instructions[at], int(tally.instructions[at])
         opcodes[inst.name] += count
-        by_instruction = (memory.inst_read, memory.inst_written, memory.inst_wavefronts, memory.inst_conflicts)
-        numbers = (int(column[at]) for column in by_instruction)
         row = LineProfile(
-            inst.line, inst.text, sources.get(inst.line), count, *numbers, tensor_operations(inst) * count
-        )
+            inst.line, inst.text, sources.get(inst.line), count,
+            int(memory.inst_read[at]), int(memory.inst_written[at]),
+            int(memory.inst_wavefronts[at]), int(memory.inst_conflicts[at]), tensor_operations(inst) * count,
+        )  # fmt: skip
         before = lines.get(inst.line)
         lines[inst.line] = row if before is None else replace(before + row, text=f"{before.text}; {inst.text}")
         if inst.name not in known:

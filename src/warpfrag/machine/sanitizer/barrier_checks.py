@@ -77,7 +77,7 @@ class MbarrierLifetimes(InstructionObserver):
         """Report mbarrier.init of a valid mbarrier; one that threads use ends the launch already."""
         if cell in self.valid and not self.state.mbarriers.use_of(cell):
             self.report_object(cell, thread, f", is initialised again: {EXPECTED}")
-        self.keep(cell, self.access(thread))
+        self.keep(cell, self.access_by(thread))
 
     def mbarrier_invalidated(self, cell: int, thread: int) -> None:
         """Report mbarrier.inval of an mbarrier that is not valid."""

@@ -25,10 +25,10 @@ class InstructionObserver(Observer):
         """The instruction that is running."""
         return self.state.program.instructions[self.state.memory.inst]
 
-    def access(self, thread: int, inst: DecodedInstruction | None = None, what: str = "") -> KernelAccess:
+    def access_by(self, thread: int, inst: DecodedInstruction | None = None) -> KernelAccess:
         """Return an instruction, by default the running one, as an access by a thread of the batch."""
         inst = inst or self.inst
-        return KernelAccess(what or inst.name, inst.line, *self.state.indices(*divmod(thread, LANES)))
+        return KernelAccess(inst.name, inst.line, *self.state.indices(*divmod(thread, LANES)))
 
     def report(self, kind: str, thread: int, text: str, count: int = 1, **details: Any) -> None:  # noqa: ANN401
         """Add a finding of a thread of the batch, at the running instruction unless `details` have a line."""

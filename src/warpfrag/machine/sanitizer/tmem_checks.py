@@ -264,7 +264,7 @@ class TensorMemoryCheck(InstructionObserver):
         return when >= time if warp == other else int(known[other]) >= time
 
     def _report(self, access: TensorAccess, item: IssuedAccess | None, text: str) -> None:
-        other = None if item is None else self.access(item.access.thread, item.access.inst)
+        other = None if item is None else self.access_by(item.access.thread, item.access.inst)
         last = access.column + access.columns - 1
         words = f"{access.inst.name} ({access.operand}, columns {access.column}..{last}): {text}"
         self.report("tensor_memory", access.thread, words, line=access.inst.line, other=other)
