@@ -144,8 +144,12 @@ class Run:
         ]
         findings = [(item.check, str(item.line), item.text) for item in self.findings]
         uncertain = [(str(item.line), item.source, item.reason) for item in self.inexact_lines]
+        memory = (self.counts.read, self.counts.written, self.counts.wavefronts)
+        spaces = sorted({space for table in memory for space in table})
+        traffic = [(space, *(f"{table.get(space, 0):,}" for table in memory)) for space in spaces]
         tables = (
             (("opcode", "warp instructions", "evidence"), rows),
+            (("state space", "bytes read", "bytes written", "wavefronts"), traffic),
             (("check", "line", "finding"), findings),
             (("line", "instruction", "uncertain because"), uncertain),
         )
