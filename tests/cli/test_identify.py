@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 import warpfrag as wf
@@ -46,7 +44,6 @@ def test_triton_comes_from_a_file_or_stdin(run, tmp_path):
     for answer in (
         run("identify", "--triton", path, "--json"),
         run("identify", "--triton", "-", "--json", stdin=path.read_text(encoding="utf-8")),
-        run("identify", "--steps", wf.get(MMA).a.layout.to("json"), "--json"),
     ):
         (layout,) = answer.json["layouts"]
         assert expected in layout["operands"]
@@ -100,29 +97,13 @@ def test_three_coordinates_need_names(run):
         (["--cute", CUTE_A, "--shape", "16*16"], "--shape is the extents of the matrix, such as 16x8; got '16*16'"),
         (["--cute", CUTE_A, "--shape", "16x16", "--slots", "3"], "does not cut its values into registers of 3"),
         (["--triton", "nowhere.txt"], "nowhere.txt"),
-        ([], "expected one layout: FRAGMENT, --cute, --triton or --steps; got none"),
-        ([f"{MMA}:a", "--cute", CUTE_A], "--triton or --steps; got 2"),
+        ([], "expected one layout: FRAGMENT, --cute or --triton; got none"),
+        ([f"{MMA}:a", "--cute", CUTE_A], "--cute or --triton; got 2"),
         (["--triton", "#ttg.dot_op<{}>"], "#ttg.dot_op names a family and has no bases"),
     ],
 )
 def test_what_cannot_be_read_is_refused(refused, words, message):
     assert message in refused("identify", *words)
-
-
-def test_a_table_in_another_notation(run):
-    assert run("table", MMA, "a", "--to", "cute").lines == [
-        CUTE_A,
-        "",
-        "note: elements of a are numbered row + 16 * col",
-    ]
-    assert run("table", MMA, "b", "--to", "cute").lines == [
-        CUTE_B,
-        "",
-        "note: elements of b are numbered col + 8 * row: CuTe has it as N x K",
-    ]
-    assert json.loads(run("table", MMA, "a", "--to", "json").out) == json.loads(wf.get(MMA).a.layout.to("json"))
-    answer = run("table", MMA, "b", "--to", "triton", "--json").json
-    assert (answer["notation"], answer["text"]) == ("triton", wf.get(MMA).b.layout.to("triton"))
 
 
 def test_all_operands_in_another_notation(run):

@@ -105,7 +105,7 @@ COMMANDS = [
     f"unpack {MMA} d dump.txt --raw",
     f"unpack {SPARSE} metadata words.txt",
     f"diagnose {MMA} --a ones.txt --b b.txt dump.txt",
-    f"diagnose {MMA} --expect-d b.txt swapped.txt",
+    f"diagnose {MMA} --expect d b.txt swapped.txt",
     "predict half.npy half.npy",
     "batch-invariance bf16 --n 4096 --k 14336 --m 1 300",
     "batch-invariance f16 --n 64 --k 11528 --m 1 20",

@@ -93,9 +93,9 @@ class IntendedImmediates(NamedTuple):
     """The intended immediates.
 
     Options:
-        selector: The sparsity selector; default: 0.
-        byte_id (A B): The byte ids of the scale factors that should be used; default: 0 0.
-        thread_id (A B): Their thread ids; default: 0 0.
+        selector: The sparsity selector.
+        byte_id (A B): The byte ids of the scale factors that should be used.
+        thread_id (A B): Their thread ids.
     """
 
     selector: int = 0
@@ -126,8 +126,8 @@ def diagnose(
     are the matrices of a whole kernel, as .npy. Exit status 1 if nothing is found.
 
     Options:
-        expect (OPERAND FILE): FILE holds the registers of this operand; this is the matrix they should hold (a sparse
-            A as it is stored; metadata as codes, a row of 4-bit fields for each row of A).
+        expect (OPERAND MATRIX): The result is the registers of this operand, which should hold the matrix in this file
+            (a sparse A as it is stored; metadata as codes, a row of 4-bit fields for each row of A).
         warp: Which warp of a dump of several.
         tile (MxN[xK]): The files are those of a whole kernel, whose blocks compute tiles of D of this size.
         arch: The architecture whose arithmetic is used.

@@ -86,7 +86,6 @@ def identify(
     *,
     cute: LayoutText | None = None,
     triton: LayoutText | None = None,
-    steps: LayoutText | None = None,
     shape: str | None = None,
     slots: Annotated[int, Param("N", integer(1, 64))] | None = None,
     dims: str | None = None,
@@ -102,7 +101,6 @@ def identify(
     Options:
         cute: A thread-value layout of CuTe.
         triton: A linear layout of Triton.
-        steps: The output of --to json.
         shape (ROWSxCOLS): The extents of the matrix, which CuTe's text does not contain.
         slots: Values per register; default: all are tried.
         dims (NAMES): Names of the coordinates, if not row and col: matrix,row,col.
@@ -115,10 +113,10 @@ def identify(
         warpfrag identify mma.m16n8k16.f32.f16.f16.f32:d:col=2     # other operands with this fragment's layout
         warpfrag identify --cute "tmem_[32b](0x0000.0000) o ((_16,_4),_64):((_65536,_2097152),_1)"   # tensor memory
     """
-    texts = {name: text for name, text in (("cute", cute), ("triton", triton), ("json", steps)) if text is not None}
-    if len(texts) + (fragment is not None) != 1:
-        count = len(texts) + (fragment is not None)
-        raise InvalidOperand(f"expected one layout: FRAGMENT, --cute, --triton or --steps; got {count or 'none'}")
+    texts = {name: text for name, text in (("cute", cute), ("triton", triton)) if text is not None}
+    count = len(texts) + (fragment is not None)
+    if count != 1:
+        raise InvalidOperand(f"expected one layout: FRAGMENT, --cute or --triton; got {count or 'none'}")
     if fragment is not None:
         readings = [LayoutReading(read_fragment(fragment, None).layout)]
     else:
@@ -178,7 +176,7 @@ def _readings(pasted: PastedLayout, slots: int | None, *, transposed: bool) -> I
     yield LayoutReading(plain)
     if "tlane" in plain.ins and (pasted.notation == "cute" or slots or plain.slots > 1):
         return  # its text says how many elements share a column
-    counts = [plain.slots] if slots or plain.slots > 1 or pasted.notation == "json" else SLOTS
+    counts = [plain.slots] if slots or plain.slots > 1 else SLOTS
     tries_both = pasted.notation == "cute" and not transposed and len(plain.dims) == 2
     for count, is_turned in product(counts, [False, True] if tries_both else [transposed]):
         if (count, is_turned) == (plain.slots, transposed):

@@ -103,7 +103,12 @@ OperandName = Annotated[str, Param("OPERAND", complete=complete_operand)]
 FragmentName = Annotated[str, Param("FRAGMENT", complete=complete_instruction)]
 Arch = Annotated[
     str,
-    Param("ARCH", read_arch, complete_arch, "Reject what this architecture does not accept; for wmma, its fragments."),
+    Param(
+        "ARCH",
+        read_arch,
+        complete_arch,
+        "Reject instructions that this architecture does not accept; for wmma, use its fragments.",
+    ),
 ]
 ElementType = Annotated[str, Param("TYPE", complete=complete_type)]
 File = Annotated[str, Param("FILE", complete=complete_file)]

@@ -185,7 +185,7 @@ def _click_parameter(parameter: inspect.Parameter, metavar: str, text: str) -> c
     if base is bool:
         return click.Option(names, is_flag=True, help=text or param.help)
     settings |= {"multiple": True} if many else {"nargs": len(values) or 1}
-    shows_default = has_default and parameter.default not in (None, ())
+    shows_default = has_default and parameter.default not in (None, (), "")
     return click.Option(
         names, required=not has_default, show_default=shows_default, help=text or param.help, **settings
     )
