@@ -45,5 +45,4 @@ def test_attributes_keep_their_order_and_empty_ones_are_left_out():
 
 def test_alike_shapes_are_one_path():
     assert svg.outlines([(1, 2, 3, 4), (5, 6, 7, 8)], classes="b") == '<path class="b" d="M1 2h3v4h-3zM5 6h7v8h-7z"/>'
-    assert svg.strokes([(1, 2, 3), (4, 5, 6)], classes="b") == '<path class="b" d="M1 2v3M4 5v6"/>'
     assert svg.box(x=2, width=3, height=4, title="t") == '<path d="M2 0h3v4H2z"><title>t</title></path>'

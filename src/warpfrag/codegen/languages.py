@@ -16,7 +16,7 @@ LANGUAGES: tuple[Language, ...] = get_args(Language)
 
 def check_language(lang: object) -> Language:
     """Return the language; InvalidOperand if the name is unknown."""
-    if lang == "cuda" or lang == "ptx":  # noqa: PLR1714 (mypy narrows the type)
+    if isinstance(lang, str) and (lang == "cuda" or lang == "ptx"):  # noqa: PLR1714 (mypy narrows the type)
         return lang
     raise InvalidOperand(f"lang is one of {', '.join(LANGUAGES)}, got {quote(lang)}")
 
