@@ -350,12 +350,12 @@ def whole_kernels() -> None:
             print(other.what, other.line, other.block, other.thread, other.stack, other.source, other.text)
     print(wf.ptx.Unwritten([1.0]).array)
     sources: dict[wf.ptx.SourceLine, int] = run.source_counts
-    print([(line.file, line.line, line.inlined_at, line.outermost) for line in sources], run.sources, module.sources)
+    print([(line.file, line.line, line.inlined_at, line.outermost) for line in sources], module.sources)
     linked: wf.ptx.Module = wf.ptx.link([module, VARIABLE], keep_state=True)
     symbols: wf.ptx.Symbols = linked.symbols
     table = wf.ptx.DeviceArray([np.zeros(4), None, [np.ones(2)]])
     symbols["pointer"] = table.address
-    print(symbols["pointer"].shape, "pointer" in symbols, linked.keep_state, kernel.readable_name, linked.lines)
+    print(symbols["pointer"].shape, "pointer" in symbols, linked.keep_state, kernel.readable_name)
     print(kernel.launch(1, 32, options=wf.ptx.LaunchOptions(cooperative=True)).exact, table.array)
     linked.reset()
     picture, layers = np.zeros((4, 4), np.float32), np.zeros((2, 4, 4), np.uint8)

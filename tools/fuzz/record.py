@@ -81,7 +81,7 @@ def record(seed: int, size: int) -> dict[str, Any]:
         if refused:
             return answer | {"state": "refused by ptxas", "why": str(refused)[:300]}
         cubin = output.read_bytes()
-    arguments = [data.given, data.before, data.blob]
+    arguments: list[NDArray[np.uint8] | bytes] = [data.given, data.before, data.blob]
     left = [digest(device().run(image, kernel.grid, kernel.block, arguments)) for image in (cubin, cubin, text)]
     recorded = Recorded(
         seed, text, kernel.grid, kernel.block, kernel.threads * IN_BYTES, kernel.out_bytes, seed % 5 == 0,

@@ -16,8 +16,9 @@ LANGUAGES: tuple[Language, ...] = get_args(Language)
 
 def check_language(lang: object) -> Language:
     """Return the language; InvalidOperand if the name is unknown."""
-    if isinstance(lang, str) and (lang == "cuda" or lang == "ptx"):  # noqa: PLR1714 (mypy narrows the type)
-        return lang
+    for language in LANGUAGES:
+        if isinstance(lang, str) and lang == language:
+            return language
     raise InvalidOperand(f"lang is one of {', '.join(LANGUAGES)}, got {quote(lang)}")
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
+from warpfrag.formats.arrays import Array
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.debugger.debug_views import (
@@ -390,13 +391,13 @@ class Debugger:
 
     def registers(
         self, *, block: int | Sequence[int] | None = None, warp: int | None = None
-    ) -> dict[str, NDArray[Any]]:
+    ) -> dict[str, Array]:
         """Return all registers of a warp by name: the codes of its 32 lanes, as unsigned integers."""
         row = self._row_of(block, warp)
         registers = self.batch.registers
         return {name: registers[item.index][row].copy() for name, item in self._names.items()}
 
-    def register(self, name: str, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> NDArray[Any]:
+    def register(self, name: str, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> Array:
         """Return a register of a warp: the codes of its 32 lanes."""
         if not isinstance(name, str) or name not in self._names:
             raise InvalidOperand(
