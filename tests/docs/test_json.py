@@ -65,7 +65,7 @@ COMMANDS = [
     f"where {WGMMA} b 9 3",
     f"table {MMA} a",
     f"table {SPARSE} metadata --by lane",
-    f"table {MMA} b --to cute",
+    f"table {MMA} b --by lane",
     f"get {SCALED} --to triton",
     "identify --cute ((4,8),(2,2)):((16,1),(8,64)) --shape 8x16",
     f"identify {MMA}:d:row=2,col=3",

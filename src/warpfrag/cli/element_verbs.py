@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -16,7 +16,7 @@ from warpfrag.cli.support.arguments import (
     OperandName,
     WarpIndex,
 )
-from warpfrag.cli.support.operand_view import OperandView
+from warpfrag.cli.support.operand_view import OperandView, Record
 from warpfrag.cli.support.output import echo, print_heading, print_notes, print_table
 from warpfrag.cli.support.verbs import Answer, verb
 from warpfrag.errors import InvalidOperand, check_index, quote
@@ -171,10 +171,11 @@ def where(
     position = [row] if col is None else [row, col]
     if logical:
         next(view.chosen(choice))  # rejects an option that is not for this operand
-        holders = _possible(view, position)
+        holders, extra = _possible(view, position)
     else:
-        holders = [*view.where(position, choice)]
-    entries = [view.json(holder) for holder in holders]
+        holders = view.where(position, choice)
+        extra = [{} for _ in holders]
+    entries = [{**view.json(holder), **more} for holder, more in zip(holders, extra, strict=True)]
     element = f"{view.name.upper()}[{', '.join(map(str, position))}]"
     absent = [] if holders else [f"{element} is not in these registers: the load or store does not reach it"]
     facts = ElementHolders(view.instruction.name, view.name, position, logical, entries, absent + view.notes)
@@ -182,9 +183,9 @@ def where(
     def show() -> None:
         print_heading(view.title)
         if holders:
-            extra = [["{}..{}".format(*each["span"]), " ".join(each["codes"])] if logical else [] for each in holders]
-            rows = [[*view.cells(each), *texts] for each, texts in zip(holders, extra, strict=True)]
-            print_table([*view.header(), *(["span", "codes"] if logical else [])], rows)
+            texts = [["{}..{}".format(*more["span"]), " ".join(more["codes"])] if more else [] for more in extra]
+            rows = [[*view.cells(holder), *text] for holder, text in zip(holders, texts, strict=True)]
+            print_table([*view.header(), *extra[0]], rows)
         for line in absent:
             echo(line)
         print_notes(view.notes)
@@ -241,8 +242,8 @@ def _address(
     return Answer(ElementHolders(instruction.name, operand.role, [row, col], False, [holder], notes), show)  # noqa: FBT003
 
 
-def _possible(view: OperandView, position: list[int]) -> list[dict[str, object]]:
-    """Return every register that can hold an element of the full A, with the metadata codes that put it there."""
+def _possible(view: OperandView, position: list[int]) -> tuple[list[Record], list[dict[str, Any]]]:
+    """Return every register that can hold an element of the full A, and the metadata codes that put it there."""
     from warpfrag.tensorcore.operand import SparseOperand
 
     sparse = view.registers
@@ -254,11 +255,12 @@ def _possible(view: OperandView, position: list[int]) -> list[dict[str, object]]
     col = check_index("col", position[1], view.instruction.shape.k)
     rule = sparse.pattern
     chunk, inside = divmod(col, rule.chunk)
-    holders = []
+    holders, extra = [], []
     for order in range(rule.kept):
         codes = [f"{code:04b}" for code, kept in sorted(rule.columns.items()) if kept[order] == inside]
         if codes:
             (record,) = view.where([row, chunk * rule.kept + order])
             span = sparse.span(**{name: record[name] for name in (*view.threads, "reg")})
-            holders.append({**record, "span": (span.first, span.last), "codes": codes})
-    return holders
+            holders.append(record)
+            extra.append({"span": (span.first, span.last), "codes": codes})
+    return holders, extra

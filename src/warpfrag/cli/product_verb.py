@@ -170,8 +170,10 @@ class ElementOperands:
     def _sparse_terms(self, selector: int) -> list[ProductTerm]:
         """Return one term per stored column, with its possible logical columns and their metadata code."""
         rule = self.instruction.pattern
-        terms = []
-        for stored in range(self.instruction.shape.k // 2 if rule else 0):
+        terms: list[ProductTerm] = []
+        if rule is None:
+            return terms
+        for stored in range(self.instruction.shape.k // 2):
             chunk, order = divmod(stored, rule.kept)
             possible = sorted({chunk * rule.chunk + kept[order] for kept in rule.columns.values()})
             (code,) = self.views["metadata"].where([self.row, chunk], ElementChoice(selector=selector))

@@ -46,11 +46,13 @@ class OperandView:
         self.dims = tuple(dim for dim in layout.dims if dim not in layout.ins)
         self.choices = tuple(dim for dim in self.dims if dim in ElementChoice._fields)
         self.positions = tuple(dim for dim in self.dims if dim not in ElementChoice._fields)
-        self.threads = tuple(name for name in ("block", "tlane", "column", "warp", "lane") if name in layout.ins)
+        self.threads: tuple[str, ...] = tuple(
+            dim for dim in ("block", "tlane", "column", "warp", "lane") if dim in layout.ins
+        )
         self.in_tensor_memory = "tlane" in layout.ins
         self.is_access = "tlane" in layout.outs  # the registers of tcgen05.ld and st hold columns of tensor memory
         self.lane_name = "tlane" if self.in_tensor_memory else "lane"
-        self.counted = ("slot",) if self.in_tensor_memory else ("reg", "slot")
+        self.counted: tuple[str, ...] = ("slot",) if self.in_tensor_memory else ("reg", "slot")
         self.has_numbers = len(name) == 1 and not self.in_tensor_memory  # PTX numbers elements: a0, a1, ...
 
     @property
@@ -99,8 +101,7 @@ class OperandView:
 
     def record(self, place: Place) -> Record:
         """Return a place and the element it holds."""
-        threads = {name: getattr(place, name) for name in self.threads}
-        record: Record = dict(threads)
+        record: Record = {name: getattr(place, name) for name in self.threads}
         if self.registers is not None:
             bits = self.registers.bits(place.slot)
             reg = getattr(place, "reg", 0)

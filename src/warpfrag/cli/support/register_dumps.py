@@ -327,14 +327,15 @@ def _in_order(row: list[DumpWord], lane: int) -> list[DumpWord]:
         last = next(word for word in row if word.stem == stems[1])
         names = " and ".join(quote(stem) if stem else "words without a name" for stem in stems[:2])
         raise InvalidOperand(f"line {last.line}: lane {lane} has {names}; expected the registers of one operand")
-    if not row or row[0].number is None:
+    if all(word.number is None for word in row):
         return row
     ordered = sorted(row, key=lambda word: word.number or 0)
     first = ordered[0].number or 0
     for number, word in enumerate(ordered, start=first):
         if word.number != number:
-            names = [f"{word.stem}{index}" for index in (number, word.number)]
-            raise InvalidOperand(f"line {word.line}: lane {lane}: expected {quote(names[0])}, got {quote(names[1])}")
+            got = word.stem if word.number is None else f"{word.stem}{word.number}"
+            expected = quote(f"{word.stem}{number}")
+            raise InvalidOperand(f"line {word.line}: lane {lane}: expected {expected}, got {quote(got)}")
     return ordered
 
 
