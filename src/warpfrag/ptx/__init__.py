@@ -37,7 +37,7 @@ from warpfrag.machine.debugger.debugger import Debugger
 from warpfrag.machine.debugger.stepping import Breakpoint, Stop, Watchpoint
 from warpfrag.machine.interpreter.kernel_findings import KernelAccess, KernelFinding
 from warpfrag.machine.ir.program import SourceLine
-from warpfrag.machine.launch.comparison import Comparison, DifferingInstruction, OutputDifference, compare
+from warpfrag.machine.launch.comparison import Comparison, InstructionDifference, OutputDifference, compare
 from warpfrag.machine.launch.device_array import DeviceArray
 from warpfrag.machine.launch.exploration import Exploration
 from warpfrag.machine.launch.kernel import Kernel
@@ -58,10 +58,10 @@ __all__ = [
     "CompilationFailed",
     "Debugger",
     "DeviceArray",
-    "DifferingInstruction",
     "Exploration",
     "Im2col",
     "InexactLine",
+    "InstructionDifference",
     "InstructionView",
     "Kernel",
     "KernelAccess",

@@ -49,7 +49,7 @@ class OutputDifference:
 
 
 @dataclass(frozen=True)
-class DifferingInstruction:
+class InstructionDifference:
     """The instruction at which two runs first differ, with its thread and both sides' results.
 
     `text` is the left side's instruction, `other` the right side's if it differs. `codes` are the contents of the
@@ -82,7 +82,7 @@ class Comparison:
 
     sides: tuple[str, str]
     outputs: tuple[OutputDifference, ...]
-    origin: DifferingInstruction | None = None
+    origin: InstructionDifference | None = None
     note: str = ""
 
     @property
@@ -249,7 +249,7 @@ def differing(left: DeviceMemory, right: DeviceMemory) -> bool:
 
 def _origin(
     sides: tuple[Side, Side], wave: Blocks, before: list[DeviceMemory]
-) -> tuple[DifferingInstruction | None, str]:
+) -> tuple[InstructionDifference | None, str]:
     """Return the origin of the first output that differs, and a note about it."""
     pairing = Pairing.of(sides[0].program, sides[1].program)
     if pairing.likeness < MIN_LIKENESS:
@@ -277,7 +277,7 @@ def _diverged(divergence: Divergence) -> str:
     return f"the runs take different paths: the first goes on at {texts[0]}, the second at {texts[1]}"
 
 
-def _inst(sides: tuple[Side, Side], batch: SteppedBatch, origin: Origin) -> DifferingInstruction:
+def _inst(sides: tuple[Side, Side], batch: SteppedBatch, origin: Origin) -> InstructionDifference:
     """Return an origin with the names that users know."""
     ran = [
         (side, side.program.instructions[at]) for side, at in zip(sides, origin.indices, strict=True) if at is not None
@@ -286,7 +286,7 @@ def _inst(sides: tuple[Side, Side], batch: SteppedBatch, origin: Origin) -> Diff
     other = "nothing" if len(ran) == 1 else "" if ran[1][1].text == own.text else ran[1][1].text
     thread = ThreadAt(batch.blocks[int(batch.warp_block[origin.row])], int(batch.warp_index[origin.row]), origin.lane)
     source = side.kernel.module.sources.get(own.line)
-    return DifferingInstruction(own.line, own.text, source, thread, origin.visit, origin.name, origin.codes, other)
+    return InstructionDifference(own.line, own.text, source, thread, origin.visit, origin.name, origin.codes, other)
 
 
 def _outputs(args: Sequence[object], sides: tuple[Side, Side]) -> tuple[OutputDifference, ...]:
