@@ -70,6 +70,7 @@ def test_an_error_is_also_the_builtin_error_that_fits():
         "OutOfMemory": [MemoryError],
         "ParseError": [ValueError],
         "PtxError": [],
+        "SassError": [],
         "SchedulerError": [OSError],
         "WarpfragError": [],
     }

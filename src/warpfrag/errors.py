@@ -130,6 +130,22 @@ class PtxError(WarpfragError):
         return f"{where}: {self.reason}"
 
 
+class SassError(WarpfragError):
+    """Machine code cannot be decoded or run, at byte `address` of `function` (-1: all of it), because of `reason`."""
+
+    def __init__(self, address: int, reason: str, function: str = "") -> None:
+        """Keep the facts as attributes, so that callers need not parse the message."""
+        super().__init__(address, reason, function)
+        self.address = address
+        self.reason = reason
+        self.function = function
+
+    def __str__(self) -> str:
+        """Return the function, the address and the reason."""
+        places = [self.function] * bool(self.function) + [f"address {self.address:#06x}"] * (self.address >= 0)
+        return f"{', '.join(places)}: {self.reason}" if places else self.reason
+
+
 class CompilationFailed(WarpfragError):
     """nvcc rejects the CUDA C++ file `file`; `message` is its output, line by line."""
 

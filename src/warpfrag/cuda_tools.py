@@ -1,0 +1,107 @@
+"""Find NVIDIA's command-line programs (nvcc, ptxas, nvdisasm) and their versions.
+
+The order is: an explicit path, CUDA_HOME and CUDA_PATH, the PyPI packages of the extra `assembler`, the programs that
+Triton brings, and PATH.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from warpfrag.errors import InvalidOperand, MissingExtra, quote
+
+TOOLS = {
+    "nvcc": "compiles CUDA C++ to PTX",
+    "ptxas": "assembles PTX to machine code",
+    "nvdisasm": "decodes machine code",
+}
+INSTALL = "pip install 'warpfrag[assembler]'"
+VERSION = re.compile(r"\bV([0-9]+(?:\.[0-9]+)+)")
+LEVELS = ("auto", "sass", "ptx")
+
+
+class CudaTool(NamedTuple):
+    """A program that was found: `source` is the rule that found it, `version` is for example 13.0.88."""
+
+    name: str
+    path: Path
+    version: str
+    source: str
+
+
+def find_tool(name: str, path: str | os.PathLike[str] | None = None) -> CudaTool:
+    """Return a program: the one at `path` if given, else the first that is found and runs; MissingExtra if none is."""
+    if path is not None:
+        version = read_version(Path(path))
+        if version is None:
+            raise MissingExtra(f"expected the path of {name}, got {quote(str(path))}, which is not a program that runs")
+        return CudaTool(name, Path(path), version, "path argument")
+    for tool in installed(name):
+        return tool
+    raise MissingExtra(
+        f"{name}, which {TOOLS[name]}, is not found: neither below CUDA_HOME or CUDA_PATH, nor in a PyPI package or "
+        f"Triton, nor on PATH; try: {INSTALL}"
+    )
+
+
+def installed(name: str) -> Iterator[CudaTool]:
+    """Return every installed program of this name that runs, in the order of the search."""
+    for source, candidate in _candidates(name + ".exe" * (os.name == "nt")):
+        if candidate.is_file() and (version := read_version(candidate)) is not None:
+            yield CudaTool(name, candidate, version, source)
+
+
+@cache
+def read_version(program: Path) -> str | None:
+    """Return the version that a program reports, "" if it reports none; None if it cannot be run."""
+    try:
+        done = subprocess.run(  # noqa: S603 (a program that the user installed)
+            [str(program), "--version"], capture_output=True, check=False, text=True, encoding="utf-8",
+            errors="replace", stdin=subprocess.DEVNULL, timeout=60,
+        )  # fmt: skip
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+    version = VERSION.search(done.stdout)
+    return None if done.returncode else version[1] if version else ""
+
+
+def _candidates(program: str) -> Iterator[tuple[str, Path]]:
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if os.environ.get(name):
+            yield name, Path(os.environ[name]) / "bin" / program
+    for folder in _package_folders("nvidia"):
+        wheels = sorted(folder.glob(f"*/bin/{program}"), key=lambda path: (path.parts[-3] == "cuda_nvcc", path))
+        yield from (("PyPI", path) for path in wheels)  # cuda_nvcc belongs to CUDA 12
+    yield from (("Triton", folder / "backends/nvidia/bin" / program) for folder in _package_folders("triton"))
+    if on_path := shutil.which(program):
+        yield "PATH", Path(on_path)
+
+
+def _package_folders(package: str) -> list[Path]:
+    try:
+        spec = find_spec(package)
+    except (ImportError, ValueError):
+        return []
+    return [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
+
+
+def execution_level() -> str:
+    """Return the level at which kernels run by default, from WARPFRAG_LEVEL: auto, sass or ptx."""
+    level = os.environ.get("WARPFRAG_LEVEL") or "auto"
+    if level not in LEVELS:
+        raise InvalidOperand(f"expected WARPFRAG_LEVEL as one of {', '.join(LEVELS)}, got {quote(level)}")
+    return level
+
+
+def check_machine_code_allowed() -> None:
+    """Raise InvalidOperand if WARPFRAG_LEVEL=ptx turns machine code off."""
+    if execution_level() == "ptx":
+        raise InvalidOperand("machine code is turned off by WARPFRAG_LEVEL=ptx; unset it, or set it to auto")

@@ -1,0 +1,119 @@
+"""The types of a decoded machine instruction: guard, opcode, modifiers, typed operands and encoding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+INSTRUCTION_BYTES = 16
+ZERO_INDEX = 255
+"""The index of RZ and URZ, on every architecture."""
+TRUE_INDEX = 7
+"""The index of PT and UPT."""
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A register or predicate operand with its operand modifiers.
+
+    `file` is R, UR (uniform), P, UP, B (convergence barrier), SB (scoreboard), gsb (wgmma scoreboard), PR and UPR (all
+    predicates as one word), or Rpc. `invert` is `!` for predicates and `~` for registers. `selector` is the text after
+    the dot: H0_H0, H1_H1, B1, SIGN, 64, U32, X4, ROW; cache hints (.reuse) are removed.
+    """
+
+    file: str
+    index: int = 0
+    negate: bool = False
+    absolute: bool = False
+    invert: bool = False
+    selector: str = ""
+
+    @property
+    def is_constant(self) -> bool:
+        """True for RZ and URZ, which are 0, and for PT and UPT, which are true."""
+        return self.index == (TRUE_INDEX if self.file in {"P", "UP"} else ZERO_INDEX)
+
+
+@dataclass(frozen=True, slots=True)
+class Immediate:
+    """A constant in the instruction: `value` is the unsigned 32-bit code, or 64-bit if the text needs more bits.
+
+    A floating-point immediate is the f32 code, the upper word of an f64 code, an f16 or bf16 code, or a pair of those
+    with the second in the low half; the opcode decides. `is_float` is True if the disassembler prints it as a float.
+    """
+
+    value: int
+    is_float: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantOperand:
+    """A word of a constant bank: c[bank][base + offset], or cx[descriptor][base + offset] with `bank` None."""
+
+    bank: int | None
+    offset: int = 0
+    base: Register | None = None
+    descriptor: Register | None = None
+    negate: bool = False
+    absolute: bool = False
+    invert: bool = False
+    selector: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AddressOperand:
+    """A memory address or descriptor: prefix[descriptor][base + uniform + offset].suffixes.
+
+    `prefix` is "" or desc, gdesc (wgmma), idesc, tmem. `base` is a vector register with its width or scale as the
+    selector (64, U32, X4); `uniform` is a uniform register. `suffixes` are for example tnspB and negA.
+    """
+
+    prefix: str
+    base: Register | None = None
+    uniform: Register | None = None
+    offset: int = 0
+    descriptor: Register | None = None
+    suffixes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialRegister:
+    """A special register such as SR_TID.X."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CodeTarget:
+    """A code address: `address`, plus the value of `register` for indirect branches and returns.
+
+    `address` counts from the start of the function's code; for an absolute branch it is the encoded value.
+    """
+
+    address: int
+    register: Register | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeywordOperand:
+    """A word of a fixed list, such as the shape 2D of a texture access."""
+
+    name: str
+
+
+Operand = Register | Immediate | ConstantOperand | AddressOperand | SpecialRegister | CodeTarget | KeywordOperand
+
+
+@dataclass(frozen=True, slots=True)
+class SassInstruction:
+    """One machine instruction: its byte address in the function, and the disassembler's text for it.
+
+    `guard` is the predicate before the opcode; `encoding` are the 128 bits as an integer.
+    """
+
+    address: int
+    guard: Register | None
+    opcode: str
+    modifiers: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    text: str
+    encoding: int
