@@ -1,0 +1,248 @@
+"""Read fatbins and the files that contain them: find the images for each architecture, and decompress them.
+
+An image is a cubin or PTX text. NVIDIA's closed libraries are refused, because their licence forbids disassembly.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import struct
+from collections.abc import Generator, Iterator
+from importlib import import_module
+from mmap import ACCESS_READ, mmap
+from os import PathLike
+from pathlib import PurePath
+from typing import NamedTuple
+
+from warpfrag.errors import FileError, InvalidOperand, MissingExtra, quote
+from warpfrag.sass.cubin import Cubin
+from warpfrag.sass.elf_file import CUDA_MACHINE, ELF_MAGIC, ElfFile
+
+FATBIN_MAGIC = b"\x50\xed\x55\xba"
+HEADER = struct.Struct("<IHHQ")  # magic, version, header size, size of the entries
+ENTRY = struct.Struct("<HHIQIIIIIIQQQ")  # see _read_entry; of a cubin among several, with its offset as header size
+MEMBERS = struct.Struct("<II")  # of an entry with several cubins: count, size of the table
+PTX, ELF, SEVERAL_ELF = 1, 2, 0x100
+LZ4, ZSTD = 0x2000, 0x8000  # flags of an entry
+SECTIONS = (".nv_fatbin", "__nv_relfatbin")
+MAX_IMAGE = 1 << 31
+CLOSED_LIBRARY = re.compile(
+    r"lib(?:cuda|cudart|cudadevrt|cublas|cublasLt|cudnn\w*|cufft\w*|curand|cusolver\w*|cusparse\w*|cutensor\w*|"
+    r"npp\w*|nvblas|nvfatbin|nvinfer\w*|nvJitLink|nvjpeg\w*|nvptxcompiler\w*|nvrtc|nvrtc-builtins|nvvm)"
+    r"(?:-[0-9a-f]+)?\.so(?:\.[0-9]+)*"
+)
+
+
+class FileRange(NamedTuple):
+    """Bytes `start` to `end` of a file, and the name that messages use for them."""
+
+    data: bytes | mmap
+    start: int
+    end: int
+    name: str
+
+    def read(self) -> bytes:
+        """Return the bytes."""
+        return self.data[self.start : self.end]
+
+    def error(self, reason: str) -> FileError:
+        """Return the error that says why the bytes cannot be read."""
+        return FileError(f"cannot read {self.name}: {reason}")
+
+
+class CodeImage(NamedTuple):
+    """An image in a file: `category` is cubin or ptx, `arch` its architecture without a suffix, such as sm_90.
+
+    The image is bytes `start` to `start + size` of the decompressed range `stored`.
+    """
+
+    category: str
+    arch: str
+    compression: str
+    stored: FileRange
+    start: int
+    size: int
+
+    def read(self) -> bytes:
+        """Return the decompressed bytes."""
+        end = self.start + self.size
+        data = decompress(self.stored.read(), self.compression, end, self.stored.name)
+        return data[self.start : end]
+
+
+def read_cubins(source: str | PathLike[str] | bytes) -> list[Cubin]:
+    """Return the cubins of a cubin, a fatbin, or an executable or library with embedded fatbins: a path, or bytes.
+
+    FileError names the section or byte at which a file is damaged; it is also raised for NVIDIA's closed libraries.
+    """
+    return [Cubin(image.read(), image.stored.name) for image in read_images(source) if image.category == "cubin"]
+
+
+def read_images(source: str | PathLike[str] | bytes) -> list[CodeImage]:
+    """Return the images in a file or in bytes, compressed as they are; PTX is listed, too."""
+    data, name = _open(source)
+    if data[:4] == FATBIN_MAGIC:
+        return list(_read_fatbins(FileRange(data, 0, len(data), name)))
+    if data[:4] != ELF_MAGIC:
+        raise FileError(f"cannot read {name}: expected a cubin, a fatbin or an ELF file, got {quote(bytes(data[:8]))}")
+    elf = ElfFile(data, name)
+    if elf.machine == CUDA_MACHINE:
+        cubin = Cubin(data, name)
+        stored = FileRange(data, 0, len(data), name)
+        return [CodeImage("cubin", cubin.arch.rstrip("a"), "", stored, 0, len(data))]
+    check_licence(elf, source)
+    found = [
+        image
+        for section in elf.sections
+        if section.name in SECTIONS
+        for image in _read_fatbins(FileRange(data, *elf.extent(section), f"{name}, section {section.name}"))
+    ]
+    if not found:
+        raise FileError(f"cannot read {name}: it is an ELF file without GPU code (section .nv_fatbin)")
+    return found
+
+
+def check_licence(elf: ElfFile, source: str | PathLike[str] | bytes) -> None:
+    """Raise FileError for NVIDIA's closed libraries, by the name that the library gives itself or its file name."""
+    names = [elf.soname] if isinstance(source, bytes) else [elf.soname, PurePath(source).name]
+    for name in names:
+        if CLOSED_LIBRARY.fullmatch(name):
+            raise elf.error(
+                f"it is NVIDIA's closed library {name}, whose licence forbids disassembly, so its machine code is not "
+                "read; wf.predict models what the libraries compute"
+            )
+
+
+def _open(source: str | PathLike[str] | bytes) -> tuple[bytes | mmap, str]:
+    """Return the bytes and the name that messages use; large files are mapped into memory."""
+    if isinstance(source, bytes | bytearray | memoryview):
+        return bytes(source), "the given bytes"
+    if not isinstance(source, str | os.PathLike):
+        raise InvalidOperand(f"expected a path or bytes, got {quote(source)}")
+    name = quote(str(source))
+    try:
+        with open(source, "rb") as file:  # noqa: PTH123 (as in warpfrag.files)
+            return mmap(file.fileno(), 0, access=ACCESS_READ), name
+    except (OSError, ValueError) as error:  # ValueError: an empty file, a NUL in the path
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise FileError(f"cannot read {name}: {reason}") from None
+
+
+def _read_fatbins(place: FileRange) -> Iterator[CodeImage]:
+    """Return the images of all fatbins in a range; there may be padding between them."""
+    data, start, end, _ = place
+    while (start := data.find(FATBIN_MAGIC, start, end)) >= 0:
+        if end - start < HEADER.size:
+            raise place.error(f"the fatbin at byte {start:#x} is truncated")
+        _, _, header_size, size = HEADER.unpack_from(data, start)
+        entry, last = start + header_size, start + header_size + size
+        if header_size < HEADER.size or last > end:
+            raise place.error(f"the fatbin at byte {start:#x} ends at byte {last:#x}, but the data ends at {end:#x}")
+        while entry < last:
+            entry = yield from _read_entry(place._replace(start=entry, end=last))
+        start = last
+
+
+def _read_entry(place: FileRange) -> Generator[CodeImage, None, int]:
+    """Return the images of the entry at the start of a range, and with `yield from` the byte after it."""
+    data, start, end, name = place
+    place = place._replace(name=f"{name}, the fatbin entry at byte {start:#x}")
+    if end - start < ENTRY.size:
+        raise place.error("it is truncated")
+    category, _, header_size, size, compressed, _, _, arch, _, _, flags, _, full = ENTRY.unpack_from(data, start)
+    first, last = start + header_size, start + header_size + size
+    if header_size < ENTRY.size or last > end:
+        raise place.error(f"it ends at byte {last:#x}, but the fatbin ends at byte {end:#x}")
+    compression = "lz4" if flags & LZ4 else "zstd" if flags & ZSTD else ""
+    if not compression:
+        compressed = full = size
+    if compressed > size or full > MAX_IMAGE:
+        raise place.error(f"it has {size} bytes, {compressed} of them compressed data for {full} bytes")
+    stored = place._replace(start=first, end=first + compressed)
+    if category in {PTX, ELF}:
+        yield CodeImage("ptx" if category == PTX else "cubin", f"sm_{arch}", compression, stored, 0, full)
+    elif category == SEVERAL_ELF:
+        for member_arch, offset, length in _members(place._replace(start=start + ENTRY.size, end=first)):
+            if offset + length > full:
+                raise place.error(f"its cubin for sm_{member_arch} is outside its contents")
+            yield CodeImage("cubin", f"sm_{member_arch}", compression, stored, offset, length)
+    return last
+
+
+def _members(place: FileRange) -> Iterator[tuple[int, int, int]]:
+    """Return architecture, offset and size of each cubin in an entry with several."""
+    table = place.read()
+    count = MEMBERS.unpack_from(table)[0] if len(table) >= MEMBERS.size else 0
+    if not count or MEMBERS.size + count * ENTRY.size > len(table):
+        raise place.error("its table of cubins is truncated")
+    for index in range(count):
+        _, _, offset, size, _, _, _, arch, *_ = ENTRY.unpack_from(table, MEMBERS.size + index * ENTRY.size)
+        yield arch, offset, size
+
+
+def decompress(data: bytes, compression: str, size: int, name: str) -> bytes:
+    """Return `size` decompressed bytes; FileError if the data is damaged or has another size."""
+    if not compression:
+        return data
+    try:
+        result = _decompress_lz4(data, size) if compression == "lz4" else _decompress_zstd(data, size)
+    except (ValueError, EOFError) as error:
+        raise FileError(f"cannot read {name}: its {compression} data is damaged: {error}") from None
+    if len(result) < size:
+        raise FileError(f"cannot read {name}: it has {len(result)} decompressed bytes, expected {size}")
+    return result
+
+
+def _decompress_lz4(data: bytes, size: int) -> bytes:
+    """Decompress an LZ4 block, up to `size` bytes."""
+    out, position = bytearray(), 0
+
+    def extended(length: int) -> int:
+        nonlocal position
+        byte = 255 if length == 15 else 0
+        while byte == 255:
+            byte = data[position]
+            length, position = length + byte, position + 1
+        return length
+
+    try:
+        while position < len(data) and len(out) < size:
+            token, position = data[position], position + 1
+            literals = extended(token >> 4)
+            out += data[position : position + literals]
+            position += literals
+            if position >= len(data):
+                break
+            distance, position = data[position] | data[position + 1] << 8, position + 2
+            length = extended(token & 15) + 4
+            if not 0 < distance <= len(out) or len(out) + length > size:
+                raise ValueError(f"it refers to {length} bytes from {distance} bytes before byte {len(out)}")
+            pattern = out[len(out) - distance : len(out) - distance + length]
+            out += (pattern * (length // distance + 1))[:length]
+    except IndexError:
+        raise ValueError(f"it ends after {len(data)} bytes, in the middle of a sequence") from None
+    return bytes(out[:size])
+
+
+def _decompress_zstd(data: bytes, size: int) -> bytes:
+    """Decompress up to `size` bytes with the standard library (Python 3.14) or the package zstandard."""
+    try:
+        zstd = import_module("compression.zstd")
+    except ImportError:
+        zstd = None
+    try:
+        if zstd:
+            return bytes(zstd.ZstdDecompressor().decompress(data, size))
+        zstandard = import_module("zstandard")
+        return bytes(zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data)).read(size))
+    except ImportError:
+        raise MissingExtra(
+            "this file is compressed with zstd, which needs Python 3.14 or the package zstandard: "
+            "pip install 'warpfrag[sass]'"
+        ) from None
+    except Exception as error:
+        if type(error).__name__ == "ZstdError":
+            raise ValueError(str(error)) from None
+        raise

@@ -1,0 +1,189 @@
+"""Read DWARF line programs (.debug_line and .nv_debug_line_sass): the source line of each instruction."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import NamedTuple
+
+from warpfrag.sass.elf_file import ElfFile, ElfSection
+
+VERSIONS = range(2, 5)
+SET_ADDRESS, END_SEQUENCE, DEFINE_FILE = 2, 1, 3  # extended opcodes
+COPY, ADVANCE_PC, ADVANCE_LINE, SET_FILE, CONST_ADD_PC, FIXED_ADVANCE_PC = 1, 2, 3, 4, 8, 9
+
+MAX_LEB128_BITS = 70
+
+
+class SourceLine(NamedTuple):
+    """A line of a source file; `file` is "" if the table names none."""
+
+    file: str
+    line: int
+
+
+Row = tuple[int, SourceLine | None]
+
+
+class LineTable:
+    """The source lines of one function by code address."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        """Sort the rows: an address, and the line from there on, None at the end of a sequence."""
+        self._rows = sorted(rows, key=lambda row: row[0])  # stable: the last row of an address counts
+
+    def at(self, address: int) -> SourceLine | None:
+        """Return the source line of the instruction at an address, if it is known."""
+        index = bisect_right(self._rows, address, key=lambda row: row[0])
+        return self._rows[index - 1][1] if index else None
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self._rows)
+
+
+class _Reader:
+    """A position in the bytes of a section; reading past `end` is an error of the file."""
+
+    def __init__(self, data: bytes, position: int, end: int, error: Callable[[str], Exception]) -> None:
+        self.data, self.position, self.end, self.error = data, position, end, error
+
+    def take(self, count: int) -> bytes:
+        start, self.position = self.position, self.position + count
+        if self.position > self.end:
+            raise self.error(f"a line program ends at byte {self.end}, expected {count} bytes at {start}")
+        return self.data[start : self.position]
+
+    def integer(self, count: int) -> int:
+        return int.from_bytes(self.take(count), "little")
+
+    def leb128(self, *, signed: bool = False) -> int:
+        value = shift = 0
+        while True:
+            byte = self.integer(1)
+            value |= (byte & 127) << shift
+            shift += 7
+            if shift > MAX_LEB128_BITS:
+                raise self.error(f"a number that ends at byte {self.position} is too long")
+            if byte < 128:
+                return value - (1 << shift) if signed and byte & 64 else value
+
+    def text(self) -> str:
+        end = self.data.find(b"\0", self.position, self.end)
+        if end < 0:
+            raise self.error(f"a file name at byte {self.position} has no end")
+        text = self.data[self.position : end].decode("utf-8", "backslashreplace")
+        self.position = end + 1
+        return text
+
+
+class _LineProgram:
+    """The state machine of one line program, and the rows that it has made for each code section."""
+
+    def __init__(self, reader: _Reader, starts: dict[int, tuple[str, int]], rows: dict[str, list[Row]]) -> None:
+        """Read the header; `starts` has the function at each address operand of the section."""
+        self.reader, self.starts, self.rows = reader, starts, rows
+        self.table: list[Row] = []
+        self.address, self.file, self.line = 0, 1, 1
+        version = reader.integer(2)
+        if version not in VERSIONS:
+            reader.position = reader.end  # no rows
+            return
+        program = reader.integer(4) + reader.position
+        self.unit = reader.integer(1)
+        reader.take(1 + (version >= 4))  # is_stmt, after the operations per instruction
+        base, self.span, self.first_special = reader.take(3)
+        self.base = base - 256 * (base > 127)
+        self.operand_counts = [0, *reader.take(max(self.first_special - 1, 0))]
+        folders, self.files = [""], [""]  # file 0 has no name
+        while text := reader.text():
+            folders.append(text)
+        while text := reader.text():
+            self.add_file(text, folders)
+        reader.position = program
+        if not self.span:
+            raise reader.error("the line range of a line program is 0")
+
+    def add_file(self, text: str, folders: list[str]) -> None:
+        """Read the rest of a file's entry after its name."""
+        folder, _time, _length = (self.reader.leb128() for _ in range(3))
+        is_plain = text.startswith("/") or folder >= len(folders) or not folders[folder]
+        self.files.append(text if is_plain else f"{folders[folder]}/{text}")
+
+    def add_row(self) -> None:
+        """Append the current line."""
+        file = self.files[self.file] if self.file < len(self.files) else ""
+        self.table.append((self.address, SourceLine(file, self.line)))
+
+    def run(self) -> None:
+        """Run the program to its end."""
+        while self.reader.position < self.reader.end:
+            opcode = self.reader.integer(1)
+            if opcode >= self.first_special:
+                advance, line = divmod(opcode - self.first_special, self.span)
+                self.address += advance * self.unit
+                self.line += self.base + line
+                self.add_row()
+            elif opcode == 0:
+                self.run_extended()
+            else:
+                self.run_standard(opcode)
+
+    def run_extended(self) -> None:
+        """Run an opcode that begins with its size; those that are not known are skipped."""
+        reader = self.reader
+        size = reader.leb128()
+        following = reader.position + size
+        opcode = reader.integer(1) if size else 0
+        if opcode == SET_ADDRESS:
+            name, self.address = self.starts.get(reader.position, ("", 0))
+            self.table = self.rows.setdefault(name, [])
+        elif opcode == END_SEQUENCE:
+            self.table.append((self.address, None))
+            self.address, self.file, self.line = 0, 1, 1
+        elif opcode == DEFINE_FILE:
+            self.add_file(reader.text(), [""])
+        reader.take(following - reader.position)
+
+    def run_standard(self, opcode: int) -> None:
+        """Run an opcode of the standard; the operands of those that do not change the line are skipped."""
+        reader = self.reader
+        if opcode == COPY:
+            self.add_row()
+        elif opcode == ADVANCE_PC:
+            self.address += reader.leb128() * self.unit
+        elif opcode == ADVANCE_LINE:
+            self.line += reader.leb128(signed=True)
+        elif opcode == SET_FILE:
+            self.file = reader.leb128()
+        elif opcode == CONST_ADD_PC:
+            self.address += (255 - self.first_special) // self.span * self.unit
+        elif opcode == FIXED_ADVANCE_PC:
+            self.address += reader.integer(2)
+        else:
+            for _ in range(self.operand_counts[opcode]):
+                reader.leb128()
+
+
+def read_line_tables(elf: ElfFile, section: ElfSection) -> dict[str, LineTable]:
+    """Return the line table of each code section, by the name of the section."""
+
+    def error(reason: str) -> Exception:
+        return elf.error(f"section {section.name}: {reason}")
+
+    # Functions have no addresses yet: a relocation names the function at each address operand of the program.
+    starts = {
+        each.offset: (elf.sections[each.symbol.section].name, each.symbol.value + (each.addend or 0))
+        for each in elf.relocations(section)
+        if each.symbol.section < len(elf.sections)
+    }
+    rows: dict[str, list[Row]] = {}
+    data = elf.contents(section)
+    position = 0
+    while position < len(data):
+        end = position + 4 + int.from_bytes(data[position : position + 4], "little")
+        if end > len(data):
+            raise error(f"the line program at byte {position} ends at {end}, but the section has {len(data)} bytes")
+        _LineProgram(_Reader(data, position + 4, end, error), starts, rows).run()
+        position = end
+    return {name: LineTable(table) for name, table in rows.items()}
