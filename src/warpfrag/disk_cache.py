@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -25,37 +25,40 @@ def cache_folders(name: str) -> Iterator[Path]:
 
 
 class DiskCache(NamedTuple):
-    """The files of one kind: `name` is their folder, `suffix` ends their names, `max_bytes` limits a folder."""
+    """The cached files whose names end with `suffix`, in folders of this `name` of at most `max_bytes` each."""
 
     name: str
     suffix: str
     max_bytes: int
 
-    def find(self, key: str) -> bytes | None:
-        """Return the contents that were stored under a key, or None; a damaged file is removed."""
+    def find(self, file: str, on_damage: Callable[[str], object] | None = None) -> bytes | None:
+        """Return the contents stored under a file name, or None; `on_damage` is told why a file is not used."""
         for folder in cache_folders(self.name):
-            path = folder / (key + self.suffix)
-            with suppress(OSError):
-                data = path.read_bytes()
-                if data[:DIGEST_BYTES] == hashlib.sha256(data[DIGEST_BYTES:]).digest():
-                    with suppress(OSError):  # the file may belong to another user
-                        os.utime(path)  # mark as recently used
-                    return data[DIGEST_BYTES:]
-                path.unlink()
+            try:
+                data = (folder / file).read_bytes()
+            except OSError:
+                continue
+            with suppress(OSError):  # the file may belong to another user
+                os.utime(folder / file)  # mark as recently used
+            if data[:DIGEST_BYTES] == hashlib.sha256(data[DIGEST_BYTES:]).digest():
+                return data[DIGEST_BYTES:]
+            if on_damage:
+                on_damage("its digest is not that of its code")
         return None
 
-    def keep(self, key: str, contents: bytes) -> None:
-        """Store contents under a key in the first writable folder; without one they are not cached."""
-        from tempfile import NamedTemporaryFile
+    def keep(self, file: str, contents: bytes) -> bool:
+        """Store contents under a file name in the first writable folder; return False if there is none."""
+        from tempfile import NamedTemporaryFile  # finding a file stores nothing
 
         for folder in cache_folders(self.name):
             with suppress(OSError):
                 folder.mkdir(parents=True, exist_ok=True)
-                with NamedTemporaryFile(dir=folder, delete=False) as file:
-                    file.write(hashlib.sha256(contents).digest() + contents)
-                Path(file.name).replace(folder / (key + self.suffix))
+                with NamedTemporaryFile(dir=folder, delete=False) as new:
+                    new.write(hashlib.sha256(contents).digest() + contents)
+                Path(new.name).replace(folder / file)
                 self.trim(folder)
-                return
+                return True
+        return False
 
     def trim(self, folder: Path) -> None:
         """Remove the least recently used files until the others are below the limit."""

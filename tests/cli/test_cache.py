@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from warpfrag import disk_cache
 from warpfrag.cli import installation_verbs as cache
 from warpfrag.machine.jit import object_cache
 from warpfrag.tensorcore.kernels import objects
@@ -91,14 +92,15 @@ def test_the_folders_are_those_that_code_is_written_to(tmp_path):
     assert next(folder for contents, folder in folders if contents == "ptx") == tmp_path / "ptx"
     folders, errors = listed(NUMBA_DISABLE_JIT="1", NUMBA_CACHE_DIR="", XDG_CACHE_HOME=str(tmp_path))
     assert "NUMBA_DISABLE_JIT is set" in errors
-    assert {contents for contents, _ in folders} == {"ptx"}
-    assert folders[-1][1] == tmp_path / "warpfrag" / "ptx"
+    assert {contents for contents, _ in folders} == {"ptx", "sass"}
+    assert ("ptx", tmp_path / "warpfrag" / "ptx") in folders
 
 
 def test_code_of_ptx_kernels_is_kept_below_a_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(object_cache, "folders", lambda: [tmp_path])
+    monkeypatch.setattr(disk_cache, "cache_folders", lambda name: [tmp_path])
     monkeypatch.setattr(object_cache, "compile_text", lambda text, _level: text.encode() * 10)
-    monkeypatch.setattr(object_cache, "MAX_BYTES", 2 * (10 + object_cache.DIGEST_BYTES))
+    limit = 2 * (10 + disk_cache.DIGEST_BYTES)
+    monkeypatch.setattr(object_cache, "CACHE", object_cache.CACHE._replace(max_bytes=limit))
     for age, text in enumerate("ab"):
         object_cache.object_of(text, 0)
         os.utime(tmp_path / object_cache.name_of(text, 0), (age, age))

@@ -271,6 +271,7 @@ ANSWERED = {  # a line of every verb that prints an answer
     "explore": ["-o", "explorer.html"],
     "samples": [],
     "cache": [],
+    "tools": [],
     "check": [],
     "verify": [NAMES[0]],
     "aliases": ["HMMA.16816.F32"],

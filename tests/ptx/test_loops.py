@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from warpfrag import disk_cache
 from warpfrag.errors import SlowArithmetic
 from warpfrag.machine.jit import loops, object_cache
 from warpfrag.tensorcore.kernels import objects
@@ -58,7 +59,7 @@ def built(tmp_path_factory):
 def fresh(monkeypatch, tmp_path):
     """An installation without objects, and an empty folder for what is compiled."""
     monkeypatch.setattr(objects, "FOLDER", tmp_path / "wheel")
-    monkeypatch.setattr(object_cache, "folders", lambda: [tmp_path / "here"])
+    monkeypatch.setattr(disk_cache, "cache_folders", lambda name: [tmp_path / "here"])
     (tmp_path / "wheel").mkdir()
     objects.functions.cache_clear()
     yield tmp_path
@@ -191,7 +192,7 @@ def test_a_known_kernel_starts_without_numba(tmp_path):
 
 
 def test_a_kernels_code_is_held_to_its_digest(tmp_path, monkeypatch):
-    monkeypatch.setattr(object_cache, "folders", lambda: [tmp_path])
+    monkeypatch.setattr(disk_cache, "cache_folders", lambda name: [tmp_path])
     object_cache.keep("a.o", b"code")
     assert object_cache.find("a.o") == b"code"
     (tmp_path / "a.o").write_bytes((tmp_path / "a.o").read_bytes()[:-1] + b"x")

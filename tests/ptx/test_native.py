@@ -5,6 +5,7 @@ import pytest
 
 import warpfrag as wf
 from sampling import sampled
+from warpfrag import disk_cache
 from warpfrag.errors import SlowArithmetic
 from warpfrag.machine.jit import object_cache
 from warpfrag.machine.jit.lane_ops import LOWERINGS
@@ -236,8 +237,8 @@ def test_auto_compiles_what_runs_for_long():
 
 def test_code_is_kept_on_disk_and_found_again(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    assert next(iter(object_cache.folders())) == tmp_path / "ptx"
-    monkeypatch.setattr(object_cache, "folders", lambda: [tmp_path / "ptx"])  # others may be full
+    assert next(iter(disk_cache.cache_folders("ptx"))) == tmp_path / "ptx"
+    monkeypatch.setattr(disk_cache, "cache_folders", lambda name: [tmp_path / name])  # others may be full
     first = wf.ptx.load(LOOP)["spread"]
     first.compiled.prepare()
     compiled, compile_text = [], object_cache.compile_text
@@ -256,7 +257,7 @@ def test_code_is_kept_on_disk_and_found_again(tmp_path, monkeypatch):
 
 def test_code_that_cannot_be_kept_is_compiled_all_the_same(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("not a folder", encoding="utf-8")
-    monkeypatch.setattr(object_cache, "folders", lambda: [tmp_path / "file" / "ptx"])
+    monkeypatch.setattr(disk_cache, "cache_folders", lambda name: [tmp_path / "file" / name])
     monkeypatch.setattr(objects, "_reasons", [])
     kernel = wf.ptx.load(LOOP)["spread"]
     with pytest.warns(SlowArithmetic, match="no folder can be written"):

@@ -85,6 +85,7 @@ VERB_GROUPS = {  # by heading: verb, module, help
         "check": ("installation_verbs", "Compare this installation with results captured from GPUs."),
         "verify": ("installation_verbs", "Compare with the GPU of this machine."),
         "cache": ("installation_verbs", "Show or clear the compiled code on disk."),
+        "tools": ("installation_verbs", "List the CUDA programs that are found, with their versions."),
     },
 }
 VERBS = {verb: row for group in VERB_GROUPS.values() for verb, row in group.items()}

@@ -1,4 +1,4 @@
-"""`warpfrag samples`, `check`, `verify` and `cache`: example files, comparison with GPUs, and compiled code on disk."""
+"""`warpfrag samples`, `check`, `verify`, `cache` and `tools`: example files, GPUs, compiled code, CUDA programs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 from warpfrag.cli.support.arguments import Count, File, InstructionName, Seed
 from warpfrag.cli.support.output import DONE, NO, ProgressLine, echo, print_notes, print_table
 from warpfrag.cli.support.verbs import Answer, Param, integer, verb
+from warpfrag.disk_cache import cache_folders
 from warpfrag.errors import NoGpu, WarpfragError, quote
 from warpfrag.files import check_writable, write_atomically
 from warpfrag.hardware.verification import KernelResult, Report
@@ -303,7 +304,8 @@ class CodeFolder(NamedTuple):
 class FolderFacts(NamedTuple):
     """A folder with compiled code.
 
-    contents: wheel (installed loops), loops (compiled here by numba) or ptx (kernels of PTX files with their loops)
+    contents: wheel (installed loops), loops (compiled here by numba), ptx (kernels of PTX files with their loops) or
+        sass (the text of machine code)
     files: number of files
     bytes: their size
     """
@@ -329,7 +331,7 @@ class CacheFacts(NamedTuple):
 
 @verb
 def cache(*, clear: bool = False) -> Answer[CacheFacts]:
-    """Show where compiled code is stored: GEMM loops from the wheel, those compiled here, and PTX kernels.
+    """Show where compiled code is stored: GEMM loops from the wheel, those compiled here, PTX kernels, decoded SASS.
 
     Removed code is compiled again on its next heavy use; results do not depend on it. NUMBA_CACHE_DIR names a folder
     for code that is compiled here. Exits with 1 if --clear could not remove every file.
@@ -365,12 +367,14 @@ def code_folders() -> list[CodeFolder]:
     from warpfrag.tensorcore.backends import compiled_backend
 
     try:
-        from warpfrag.machine.jit import batch_loops, object_cache
+        from warpfrag.machine.jit import batch_loops
+        from warpfrag.machine.jit.object_cache import CACHE, DIGITS
+        from warpfrag.sass.disassembler import CACHE as TEXTS
     except ImportError:  # without numba and llvmlite nothing is compiled
         return []
-    of_kernels = [
-        CodeFolder("ptx", path, (f"{'[0-9a-f]' * object_cache.DIGITS}.o",)) for path in object_cache.folders()
-    ]
+    pattern = f"{'[0-9a-f]' * DIGITS}.o"
+    of_kernels = [CodeFolder("ptx", path, (pattern,)) for path in cache_folders(CACHE.name)]
+    of_kernels += [CodeFolder("sass", path, (f"*{TEXTS.suffix}",)) for path in cache_folders(TEXTS.name)]
     if compiled_backend() is None:
         return of_kernels
     from warpfrag.tensorcore.kernels import fused, objects
@@ -378,3 +382,66 @@ def code_folders() -> list[CodeFolder]:
     kept = {entry.compiled.stats.cache_path for entry in (fused.fused_tiles, batch_loops.take_tiles)} - {None}
     of_loops = [CodeFolder("loops", Path(folder), ("*.nbi", "*.nbc")) for folder in sorted(kept)]
     return [CodeFolder("wheel", objects.FOLDER, (f"*{objects.SUFFIX}",)), *of_loops, *of_kernels]
+
+
+class ToolFacts(NamedTuple):
+    """A program of the CUDA toolkit.
+
+    purpose: what warpfrag uses it for
+    path: the program that is used; null if there is none
+    version: the version that it reports
+    source: the rule that found it: CUDA_HOME, CUDA_PATH, PyPI, Triton or PATH
+    others: further programs of this name, which are not used
+    """
+
+    name: str
+    purpose: str
+    path: str | None
+    version: str | None
+    source: str | None
+    others: list[str]
+
+
+class ToolsFacts(NamedTuple):
+    """The programs of the CUDA toolkit that warpfrag can run.
+
+    install: a command that installs those that are missing; null if none is
+    level: the level at which PTX kernels run by default: auto, sass or ptx (WARPFRAG_LEVEL)
+    """
+
+    tools: list[ToolFacts]
+    install: str | None
+    level: str
+
+
+@verb
+def tools() -> Answer[ToolsFacts]:
+    """List the programs of the CUDA toolkit that are found, and how to install those that are missing.
+
+    They are searched for below CUDA_HOME and CUDA_PATH, in PyPI packages, in Triton, and on PATH, in this order. Exits
+    with 1 if one is missing. WARPFRAG_LEVEL=ptx turns the execution of machine code off.
+
+    For example:
+        warpfrag tools   # paths and versions of nvcc, ptxas and nvdisasm
+    """
+    from warpfrag.cuda_tools import INSTALL, TOOLS, execution_level, installed
+
+    rows = []
+    for name, purpose in TOOLS.items():
+        path, version, source = None, None, None
+        others = []
+        for number, found in enumerate(installed(name)):
+            if number:
+                others.append(f"{found.path} ({found.version})")
+            else:
+                path, version, source = str(found.path), found.version, found.source
+        rows.append(ToolFacts(name, purpose, path, version, source, others))
+    missing = [row.name for row in rows if row.path is None]
+
+    def show() -> None:
+        table = [[row.name, row.version or NO, row.source or NO, row.path or "not found", row.purpose] for row in rows]
+        print_table(["tool", "version", "source", "path", "purpose"], table)
+        if missing:
+            print_notes([f"{', '.join(missing)} not found; to install: {INSTALL}"])
+
+    return Answer(ToolsFacts(rows, INSTALL if missing else None, execution_level()), show, int(bool(missing)))

@@ -1,34 +1,29 @@
 """Compile CUDA C++ to a module with the installed nvcc; results are cached by content.
 
-nvcc is searched for on the path, below CUDA_HOME or CUDA_PATH, and in the wheels of the extra `assembler`. The cache
-key is nvcc's version, the options and the text; the digests of included files are stored with the result, so that a
-changed header is compiled again.
+`cuda_tools` finds nvcc. The cache key is nvcc's version, the options and the text; the digests of included files are
+stored with the result, so that a changed header is compiled again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shlex
-import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
+from warpfrag.cuda_tools import find_tool
+from warpfrag.disk_cache import DiskCache
 from warpfrag.errors import CompilationFailed, FileError, InvalidOperand, MissingExtra, quote
 from warpfrag.files import read_bytes
 from warpfrag.isa.targets import targets
-from warpfrag.machine.jit.object_cache import folders
 from warpfrag.ptx.module import MAX_TEXT, Module, module_of
 
-PROGRAM = "nvcc.exe" if os.name == "nt" else "nvcc"
-WHEELS = ("cu13", "cuda_nvcc")  # folders of the packages nvidia-cuda-nvcc and nvidia-cuda-nvcc-cu12
+CACHE = DiskCache("ptx", ".json", max_bytes=1 << 26)
 MAX_MESSAGE = 4000  # characters of nvcc's output
 OPTIONS = ("-ptx", "-lineinfo")  # adds the source line of each instruction
 FORBIDDEN = re.compile(r"-(o|arch|ptx|cubin|c|E|M|MD|MMD|MF|run|-output-file|-gpu-architecture|-compile|-run)(=.*)?")
@@ -60,28 +55,6 @@ def compile_cuda(
     return module_of(_compiled(path, content, arch, words), keep_state=keep_state, file_name=path.name)
 
 
-def find_nvcc() -> Path:
-    """Return the installed nvcc; raise MissingExtra if there is none."""
-    for path in _candidates():
-        if path.is_file():
-            return path
-    raise MissingExtra(
-        "CUDA C++ needs nvcc; none is on the path, below CUDA_HOME or installed: pip install 'warpfrag[assembler]'"
-    )
-
-
-def _candidates() -> Iterator[Path]:
-    on_path = shutil.which(PROGRAM)
-    if on_path:
-        yield Path(on_path)
-    for name in ("CUDA_HOME", "CUDA_PATH"):
-        if os.environ.get(name):
-            yield Path(os.environ[name]) / "bin" / PROGRAM
-    package = find_spec("nvidia")
-    for place in (package.submodule_search_locations or ()) if package else ():
-        yield from (Path(place) / wheel / "bin" / PROGRAM for wheel in WHEELS)
-
-
 def _options(options: Sequence[str]) -> tuple[str, ...]:
     if isinstance(options, str) or not all(isinstance(word, str) for word in options):
         raise InvalidOperand(f'expected options as a list of words such as ["-DN=4"], got {quote(options)}')
@@ -93,33 +66,28 @@ def _options(options: Sequence[str]) -> tuple[str, ...]:
     return tuple(options)
 
 
-@cache
-def _version(nvcc: Path) -> str:
-    """Return the version that nvcc reports."""
-    return _run([str(nvcc), "--version"]).stdout
-
-
 def _compiled(path: Path, content: str, arch: str, options: tuple[str, ...], folder: Path | None = None) -> str:
     """Return the PTX of a file, cached or newly compiled; `folder` is nvcc's working directory, if not this one."""
-    nvcc = find_nvcc()
-    parts = json.dumps([_version(nvcc), arch, *OPTIONS, *options, content])
-    name = f"nvcc-{hashlib.sha256(parts.encode()).hexdigest()[:32]}.json"
-    for cached in folders():
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            kept = json.loads((cached / name).read_text(encoding="utf-8"))
+    nvcc = find_tool("nvcc")
+    parts = json.dumps([nvcc.version, arch, *OPTIONS, *options, content])
+    name = f"nvcc-{hashlib.sha256(parts.encode()).hexdigest()[:32]}{CACHE.suffix}"
+    if data := CACHE.find(name):
+        kept = json.loads(data)
+        with suppress(OSError):  # a header was removed
             if all(_digest(Path(file)) == digest for file, digest in kept["included"].items()):
                 return str(kept["ptx"])
     with tempfile.TemporaryDirectory() as folder_name:
         out, dependencies = Path(folder_name) / "kernel.ptx", Path(folder_name) / "kernel.d"
-        command = [str(nvcc), f"-arch={arch}", *OPTIONS, *options, "-MMD", "-MF", str(dependencies), "-o", str(out)]
-        done = _run([*command, str(path)], folder)
+        command = [str(nvcc.path), f"-arch={arch}", *OPTIONS, *options, "-MMD", "-MF", str(dependencies)]
+        done = _run([*command, "-o", str(out), str(path)], folder)
         if done.returncode or not out.is_file():
             message = (done.stderr or done.stdout).strip()[:MAX_MESSAGE]
             raise CompilationFailed(path.name, message)
         text = out.read_text(encoding="utf-8")
         here = folder or Path.cwd()
         included = [file for file in _included(dependencies, here) if file.resolve() != (here / path).resolve()]
-    _keep(name, {"included": {str(file): _digest(file) for file in included}, "ptx": text})
+    entry = {"included": {str(file): _digest(file) for file in included}, "ptx": text}
+    CACHE.keep(name, json.dumps(entry).encode())
     return text
 
 
@@ -144,14 +112,3 @@ def _included(dependencies: Path, here: Path) -> list[Path]:
 
 def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def _keep(name: str, entry: dict[str, object]) -> None:
-    """Cache a compiled file in the first writable folder; without one it is not cached."""
-    for folder in folders():
-        with suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, encoding="utf-8") as file:
-                json.dump(entry, file)
-            Path(file.name).replace(folder / name)
-            return

@@ -61,7 +61,7 @@ def _texts(codes: Sequence[bytes], arch: str, tool: CudaTool) -> list[str]:
     for code in codes:
         if len(code) % INSTRUCTION_BYTES:
             raise SassError(len(code), f"the code has {len(code)} bytes, not a multiple of {INSTRUCTION_BYTES}")
-        keys.append(hashlib.sha256(f"{TEXT_VERSION} {tool.version} {name} ".encode() + code).hexdigest())
+        keys.append(hashlib.sha256(f"{TEXT_VERSION} {tool.version} {name} ".encode() + code).hexdigest() + CACHE.suffix)
     found: dict[str, str] = {}
     missing: dict[str, bytes] = {}
     for key, code in zip(keys, codes, strict=True):

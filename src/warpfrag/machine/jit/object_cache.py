@@ -1,20 +1,19 @@
 """Compile LLVM text to machine code, cached on disk; a file's name is a digest of everything that its code depends on.
 
-A file begins with a digest of its contents. A folder is kept below MAX_BYTES by removing the least recently used files.
+`disk_cache` stores the files.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 
 from llvmlite import __version__ as llvmlite_version
 from llvmlite import binding as llvm
 
+from warpfrag.disk_cache import DiskCache
 from warpfrag.layout import coordinates
 from warpfrag.machine.interpreter import device_memory, store_tags
 from warpfrag.machine.ir import program as decoded_program
@@ -24,13 +23,9 @@ from warpfrag.machine.jit.memory_access import Helper, helper_text, with_callees
 from warpfrag.smem import shared_memory
 from warpfrag.tensorcore.kernels.objects import say_uncached, warn
 
-CACHE_FOLDER = "ptx"
 DIGITS = 32
 """The number of hexadecimal digits of the digest in a file name."""
-DIGEST_BYTES = 32
-"""The size of the digest at the start of a file."""
-MAX_BYTES = 1 << 28
-"""The limit on all object files in a folder: thousands of kernels."""
+CACHE = DiskCache("ptx", ".o", max_bytes=1 << 28)  # thousands of kernels
 # Optimization levels of LLVM's passes. Segments are straight-line vector code, where passes are slow and gain nothing.
 UNOPTIMIZED, OPTIMIZED = 0, 2
 HELPER_SOURCES = [
@@ -63,15 +58,6 @@ def name_of(key: str, level: int) -> str:
     return file_name(f"{host} {llvm.get_host_cpu_features().flatten()} {level} {key}")
 
 
-def folders() -> Iterator[Path]:
-    """Return the folders for cached objects, in numba's order: the configured one, the package's, the user's."""
-    named = os.environ.get("NUMBA_CACHE_DIR")
-    if named:
-        yield Path(named) / CACHE_FOLDER
-    yield Path(__file__).parent / "__pycache__" / CACHE_FOLDER
-    yield Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "warpfrag" / CACHE_FOLDER
-
-
 def compile_text(text: str, level: int) -> bytes:
     """Compile a module to an object file."""
     module = llvm.parse_assembly(text)
@@ -84,51 +70,15 @@ def compile_text(text: str, level: int) -> bytes:
     return data
 
 
-def trim(folder: Path) -> None:
-    """Remove the least recently used files until the others are below MAX_BYTES."""
-    files = []
-    for path in folder.glob("*.o"):
-        with suppress(OSError):  # another process removed it
-            files.append((path.stat(), path))
-    excess = sum(status.st_size for status, _ in files) - MAX_BYTES
-    for status, path in sorted(files, key=lambda file: file[0].st_mtime):
-        if excess <= 0:
-            return
-        with suppress(OSError):
-            path.unlink()
-        excess -= status.st_size
-
-
 def find(name: str) -> bytes | None:
     """Return the object stored under a name; warn if it is damaged."""
-    for folder in folders():
-        try:
-            data = (folder / name).read_bytes()
-        except OSError:
-            continue
-        with suppress(OSError):  # the file may belong to another user
-            os.utime(folder / name)  # mark as recently used
-        if data[:DIGEST_BYTES] == hashlib.sha256(data[DIGEST_BYTES:]).digest():
-            return data[DIGEST_BYTES:]
-        warn(name, "its digest is not that of its code")
-    return None
+    return CACHE.find(name, partial(warn, name))
 
 
 def keep(name: str, data: bytes) -> None:
     """Store code under a name, in the first writable folder."""
-    import tempfile  # launching a known kernel stores nothing
-
-    for folder in folders():
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-                file.write(hashlib.sha256(data).digest() + data)
-            Path(file.name).replace(folder / name)
-        except OSError:
-            continue
-        trim(folder)
-        return
-    say_uncached("no folder can be written")
+    if not CACHE.keep(name, data):
+        say_uncached("no folder can be written")
 
 
 def object_of(key: str, level: int, make_text: Callable[[], str] | None = None) -> bytes:
