@@ -124,6 +124,7 @@ COMMANDS = [
     "samples",
     "samples dump.txt",
     "cache",
+    "tools",
     "check --only mma.sync.aligned.m16n8k4.row.col.f32",
     f"emit {MMA}",
     f"emit {MMA} --lang ptx -o mma.ptx",

@@ -50,7 +50,7 @@ def _parse(code: bytes, text: str) -> tuple[SassInstruction, ...]:
     addresses = range(0, len(code), INSTRUCTION_BYTES)
     return tuple(
         parse_instruction(line, address, int.from_bytes(code[address : address + INSTRUCTION_BYTES], "little"))
-        for address, line in zip(addresses, text.split("\n") if text else (), strict=True)
+        for address, line in zip(addresses, text.split("\n") if code else (), strict=True)
     )
 
 
@@ -102,17 +102,16 @@ def _run_nvdisasm(codes: list[bytes], name: str, tool: CudaTool) -> list[str]:
             raise SassError(-1, f"nvdisasm cannot be run: {error.strerror or error}") from None
         except subprocess.TimeoutExpired:
             raise SassError(-1, f"nvdisasm did not finish within {SECONDS} s") from None
-    lines = [(int(address, 16), text) for address, text in LINE.findall(done.stdout)]
+    lines = {int(address, 16): text for address, text in LINE.findall(done.stdout)}
     starts = [0, *accumulate(map(len, codes))]
     if done.returncode:
         raise _decoding_error(done.stderr, starts, name, tool)
-    if [address for address, _ in lines] != list(range(0, starts[-1], INSTRUCTION_BYTES)):
+    if not lines or not lines.keys() <= set(range(0, starts[-1], INSTRUCTION_BYTES)):
         raise SassError(-1, f"nvdisasm {tool.version} printed {len(lines)} instructions in an unknown format")
-    texts = []
-    for start, end in pairwise(starts):
-        own = lines[start // INSTRUCTION_BYTES : end // INSTRUCTION_BYTES]
-        texts.append("\n".join(_rebase(text, start) for _, text in own))
-    return texts
+    return [  # nvdisasm leaves a few instructions out, such as LDSM of 6-bit elements on sm_100
+        "\n".join(_rebase(lines.get(address, ""), start) for address in range(start, end, INSTRUCTION_BYTES))
+        for start, end in pairwise(starts)
+    ]
 
 
 def _rebase(text: str, start: int) -> str:

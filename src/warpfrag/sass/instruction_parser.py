@@ -39,7 +39,12 @@ BRACKETS = re.compile(
     r"(?P<close>\|?)(?P<suffixes>(?:\.\w+)*)"
 )
 SPECIAL = re.compile(r"SR(?:Z|[0-9]+|_\w+(?:\.\w+)*)")
-KEYWORD = re.compile(r"(?:ARRAY_|A)?[123]D|(?:ARRAY_|A)?CUBE")
+# Shapes of textures, the sources of BMOV, the signs of FSWZADD, and the scoreboards of DEPBAR.
+KEYWORD = re.compile(
+    r"(?:ARRAY_|A)?[123]D|(?:ARRAY_|A)?CUBE|MACTIVE|MEXITED|MKILL|MATEXIT|OPT_STACK|API_CALL_DEPTH|"
+    r"(?:THREAD_STATE_ENUM|TRAP_RETURN_PC|TRAP_RETURN_MASK|ATEXIT_PC)(?:\.\w+)*|[NPZ]{8}|\{[0-9](?:,[0-9])*\}"
+)
+SEPARATOR = re.compile(r",(?![^{]*\})")  # not the commas of {3,2,1}
 INDIRECT = re.compile(r"(\S+)\s+(-?0x[0-9a-f]+)")
 BRANCHES = frozenset({"BRA", "BRX", "BRXU", "BSSY", "CALL", "JMP", "JMX", "JMXU", "LEPC", "RET"})
 OFFSET_BRANCHES = frozenset({"BRX", "BRXU"})  # the text has the distance from the next instruction
@@ -56,7 +61,8 @@ def parse_instruction(text: str, address: int, encoding: int) -> SassInstruction
     """Return the instruction at an address; raise SassError if the text is not understood."""
     match = LINE.fullmatch(text)
     if not match:
-        raise SassError(address, f"cannot parse the instruction {quote(text)}")
+        shown = quote(text) if text else f"{encoding:#034x}: the disassembler prints no text for it"
+        raise SassError(address, f"cannot parse the instruction {shown}")
     guard, opcode, modifiers, rest = match.group("guard", "opcode", "modifiers", "rest")
     try:
         operands = _parse_operands(rest, encoding >> 32 & 0xFFFFFFFF) if rest else ()
@@ -74,7 +80,7 @@ def _parse_operands(text: str, word: int) -> tuple[Operand, ...]:
     """Return the operands of an instruction; `word` is the encoding's 32-bit immediate field."""
     operands: list[Operand] = []
     floats: list[str] = []
-    for part in map(str.strip, text.split(",")):
+    for part in map(str.strip, SEPARATOR.split(text)):
         if FLOAT.fullmatch(part):
             if not floats:
                 operands.append(Immediate(word, is_float=True))  # a pair of halves is one immediate
