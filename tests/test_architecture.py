@@ -89,7 +89,7 @@ ORDINARY = {
     "col", "diagnose", "difference", "draw", "error", "execute", "exploration", "explain", "explore", "failed", "find",
     "get", "identify", "illegal", "im", "inexact", "launch", "line", "link", "load", "option",
     "output", "profile", "register", "report", "sample",
-    "source", "stop", "store", "surface", "table", "tensor", "texture", "traced", "unwritten", "view", "warp",
+    "source", "stop", "store", "surface", "table", "tensor", "texture", "tool", "traced", "unwritten", "view", "warp",
     "warpfrag", "watchpoint", "where",
     "ptx", "torch", "triton", "wmma",
 }  # fmt: skip

@@ -1,5 +1,5 @@
 """Machine code (SASS): read cubins, fatbins and host binaries, and decode their kernels.
 
-`module_files` opens a file and returns its cubins, through `fatbin` and `cubin`; `disassembler` turns the code of a
-kernel into `SassInstruction`s with the help of nvdisasm, and `instruction_parser` reads its text.
+`fatbin.read_cubins` opens a file and returns its programs as `cubin.Cubin`s. `disassembler.disassemble` turns the code
+of a function into `SassInstruction`s: nvdisasm decodes it, and `instruction_parser` reads the text.
 """

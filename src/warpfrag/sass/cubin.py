@@ -108,7 +108,7 @@ class CubinSection:
         return bytes(data)
 
 
-class Parameter(NamedTuple):
+class CubinParameter(NamedTuple):
     """A kernel parameter: its number, its offset from the first parameter, and its size in bytes."""
 
     ordinal: int
@@ -130,7 +130,7 @@ class SassFunction:
     arch: str
     code: CubinSection
     is_kernel: bool
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[CubinParameter, ...]
     parameter_base: int
     parameter_bytes: int
     constants: Mapping[int, CubinSection]
@@ -269,7 +269,7 @@ class Cubin:
             known = ", ".join(self.kernels[:5]) + (", ..." if len(self.kernels) > 5 else "")
             raise InvalidOperand(f"{self._elf.name} has no function {quote(name)}; its kernels are: {known or 'none'}")
         code = self._section(self._code[name])
-        parameters: list[Parameter] = []
+        parameters: list[CubinParameter] = []
         shapes: dict[int, tuple[int, int, int]] = {}
         base = size = 0
         for attribute, value in self._attributes(self._elf.by_name.get(f".nv.info.{name}")):
@@ -301,7 +301,7 @@ class Cubin:
         return found
 
 
-def _parameter(attribute: int, value: bytes) -> Parameter:
+def _parameter(attribute: int, value: bytes) -> CubinParameter:
     """Return a parameter; the second version of the attribute has a field of its own for sizes from 4 KiB on."""
     _, ordinal, offset, flags = struct.unpack("<IHHI", value)
-    return Parameter(ordinal, offset, flags & 0xFFFF if attribute == KPARAM_INFO_V2 else flags >> 18)
+    return CubinParameter(ordinal, offset, flags & 0xFFFF if attribute == KPARAM_INFO_V2 else flags >> 18)

@@ -152,7 +152,8 @@ def _read_entry(place: FileRange) -> Generator[CodeImage, None, int]:
     if end - start < ENTRY.size:
         raise place.error("it is truncated")
     category, _, header_size, size, compressed, _, _, arch, _, _, flags, _, full = ENTRY.unpack_from(data, start)
-    first, last = start + header_size, start + header_size + size
+    first: int = start + header_size
+    last: int = first + size
     if header_size < ENTRY.size or last > end:
         raise place.error(f"it ends at byte {last:#x}, but the fatbin ends at byte {end:#x}")
     compression = "lz4" if flags & LZ4 else "zstd" if flags & ZSTD else ""

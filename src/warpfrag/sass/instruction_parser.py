@@ -19,12 +19,12 @@ from warpfrag.sass.sass_instruction import (
     AddressOperand,
     CodeTarget,
     ConstantOperand,
-    Immediate,
+    ImmediateOperand,
     KeywordOperand,
     Operand,
-    Register,
+    RegisterOperand,
     SassInstruction,
-    SpecialRegister,
+    SpecialRegisterOperand,
 )
 
 LINE = re.compile(r"(?:@(?P<guard>!?U?P[0-6T])\s+)?(?P<opcode>[A-Z]\w*)(?P<modifiers>(?:\.\w+)*)(?:\s+(?P<rest>\S.*))?")
@@ -83,7 +83,7 @@ def _parse_operands(text: str, word: int) -> tuple[Operand, ...]:
     for part in map(str.strip, SEPARATOR.split(text)):
         if FLOAT.fullmatch(part):
             if not floats:
-                operands.append(Immediate(word, is_float=True))  # a pair of halves is one immediate
+                operands.append(ImmediateOperand(word, is_float=True))  # a pair of halves is one immediate
             floats.append(part)
         else:
             operands.append(_operand(part))
@@ -98,11 +98,11 @@ def _operand(text: str) -> Operand:
     if REGISTER.fullmatch(text):
         return _register(text)
     if number := HEX.fullmatch(text):
-        return Immediate(_integer(number))
+        return ImmediateOperand(_integer(number))
     if "[" in text:
         return _bracketed(text)
     if SPECIAL.fullmatch(text):
-        return SpecialRegister(text)
+        return SpecialRegisterOperand(text)
     if KEYWORD.fullmatch(text):
         return KeywordOperand(text)
     if indirect := INDIRECT.fullmatch(text):
@@ -110,7 +110,7 @@ def _operand(text: str) -> Operand:
     raise ValueError(f"{quote(text)} is not a known operand")
 
 
-def _register(text: str) -> Register:
+def _register(text: str) -> RegisterOperand:
     match = REGISTER.fullmatch(text)
     if not match or bool(match["open"]) != bool(match["close"]):
         raise ValueError(f"{quote(text)} is not a register")
@@ -118,7 +118,7 @@ def _register(text: str) -> Register:
     if not name.isdigit() and ZERO_NAMES.get(file) != name:
         raise ValueError(f"{quote(text)} is not a register")
     index = int(name) if name.isdigit() else TRUE_INDEX if name == "T" else ZERO_INDEX
-    return Register(
+    return RegisterOperand(
         file, index, bool(match["negate"]), bool(match["open"]), bool(match["invert"]), _selector(match["selector"])
     )
 
@@ -159,7 +159,7 @@ def _bracketed(text: str) -> ConstantOperand | AddressOperand:
     )  # fmt: skip
 
 
-def _address_terms(text: str) -> tuple[Register | None, Register | None, int]:
+def _address_terms(text: str) -> tuple[RegisterOperand | None, RegisterOperand | None, int]:
     """Return the vector register, the uniform register and the offset of a sum."""
     base = uniform = offset = None
     for term in map(str.strip, text.split("+")):
@@ -181,7 +181,7 @@ def _address_terms(text: str) -> tuple[Register | None, Register | None, int]:
 def _target(opcode: str, operand: Operand, address: int) -> Operand:
     """Return the last operand of a branch as a code address; a branch to a register stays as it is."""
     relative = address + INSTRUCTION_BYTES if opcode in OFFSET_BRANCHES else 0
-    if isinstance(operand, Immediate):
+    if isinstance(operand, ImmediateOperand):
         return CodeTarget(operand.value + relative)
     if isinstance(operand, CodeTarget):
         return CodeTarget(operand.address + relative, operand.register)

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import NamedTuple
 
+from warpfrag.machine.ir.program import SourceLine
 from warpfrag.sass.elf_file import ElfFile, ElfSection
 
 VERSIONS = range(2, 5)
 SET_ADDRESS, END_SEQUENCE, DEFINE_FILE = 2, 1, 3  # extended opcodes
 COPY, ADVANCE_PC, ADVANCE_LINE, SET_FILE, CONST_ADD_PC, FIXED_ADVANCE_PC = 1, 2, 3, 4, 8, 9
-
 MAX_LEB128_BITS = 70
-
-
-class SourceLine(NamedTuple):
-    """A line of a source file; `file` is "" if the table names none."""
-
-    file: str
-    line: int
-
-
 Row = tuple[int, SourceLine | None]
 
 

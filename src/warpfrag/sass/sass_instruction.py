@@ -12,7 +12,7 @@ TRUE_INDEX = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Register:
+class RegisterOperand:
     """A register or predicate operand with its operand modifiers.
 
     `file` is R, UR (uniform), P, UP, B (convergence barrier), SB (scoreboard), gsb (wgmma scoreboard), PR and UPR (all
@@ -34,7 +34,7 @@ class Register:
 
 
 @dataclass(frozen=True, slots=True)
-class Immediate:
+class ImmediateOperand:
     """A constant in the instruction: `value` is the unsigned 32-bit code, or 64-bit if the text needs more bits.
 
     A floating-point immediate is the f32 code, the upper word of an f64 code, an f16 or bf16 code, or a pair of those
@@ -51,8 +51,8 @@ class ConstantOperand:
 
     bank: int | None
     offset: int = 0
-    base: Register | None = None
-    descriptor: Register | None = None
+    base: RegisterOperand | None = None
+    descriptor: RegisterOperand | None = None
     negate: bool = False
     absolute: bool = False
     invert: bool = False
@@ -68,15 +68,15 @@ class AddressOperand:
     """
 
     prefix: str
-    base: Register | None = None
-    uniform: Register | None = None
+    base: RegisterOperand | None = None
+    uniform: RegisterOperand | None = None
     offset: int = 0
-    descriptor: Register | None = None
+    descriptor: RegisterOperand | None = None
     suffixes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class SpecialRegister:
+class SpecialRegisterOperand:
     """A special register such as SR_TID.X."""
 
     name: str
@@ -90,7 +90,7 @@ class CodeTarget:
     """
 
     address: int
-    register: Register | None = None
+    register: RegisterOperand | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,15 @@ class KeywordOperand:
     name: str
 
 
-Operand = Register | Immediate | ConstantOperand | AddressOperand | SpecialRegister | CodeTarget | KeywordOperand
+Operand = (
+    RegisterOperand
+    | ImmediateOperand
+    | ConstantOperand
+    | AddressOperand
+    | SpecialRegisterOperand
+    | CodeTarget
+    | KeywordOperand
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +119,7 @@ class SassInstruction:
     """
 
     address: int
-    guard: Register | None
+    guard: RegisterOperand | None
     opcode: str
     modifiers: tuple[str, ...]
     operands: tuple[Operand, ...]
