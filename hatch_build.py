@@ -1,0 +1,60 @@
+"""The build hook: compile the C files for the wheel, and tag the wheel with the platform that it is compiled for.
+
+WARPFRAG_BUILD chooses something else than this machine's library:
+
+    portable         no library: a wheel for every platform, whose products are slower
+    x86_64-linux     another target, which zig compiles for: MACHINE-SYSTEM, with the names of `native/levels.py`
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+sys.path.insert(0, str(Path(__file__).parent / "src" / "warpfrag" / "native"))
+import build_library
+import levels
+
+WANTED = os.environ.get("WARPFRAG_BUILD", "")
+ZIG = "ziglang==0.17.0"
+
+
+class NativeBuildHook(BuildHookInterface[Any]):
+    """Adds the library to a wheel; an editable installation gets it in the source tree."""
+
+    def dependencies(self) -> list[str]:
+        """Return the compiler, unless the library is there from an earlier build, or another compiler is named."""
+        if WANTED == "portable" or build_library.is_current(*target()) or os.environ.get("WARPFRAG_CC"):
+            return []
+        return [ZIG] if target()[0] in levels.LEVELS else []
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, or take what an earlier build has compiled."""
+        if WANTED == "portable":
+            return
+        try:
+            folder = build_library.build(*target())
+        except (build_library.NoCompilerError, subprocess.CalledProcessError) as error:
+            if WANTED:
+                raise
+            self.app.display_warning(f"the wheel has no compiled kernels, and its products are slower: {error}")
+            return
+        if version == "editable":
+            build_library.copy_into_source(folder)
+            return
+        for path in folder.iterdir():
+            build_data["force_include"][str(path)] = f"warpfrag/native/{path.name}"
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{json.loads((folder / levels.MANIFEST).read_bytes())['platform']}"
+
+
+def target() -> tuple[str, str]:
+    """Return the machine and the operating system to compile for."""
+    machine, _, system = WANTED.partition("-")
+    return machine or levels.host_machine(), system or sys.platform

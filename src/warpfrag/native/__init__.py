@@ -1,0 +1,1 @@
+"""Compiled C code: the library that the wheel contains, and the functions in it."""

@@ -1,0 +1,135 @@
+"""Compile the C files into one library, for this machine or another: `python -m warpfrag.native.build_library`.
+
+Compiles every file once per processor level, links all levels into one library and writes its manifest. The compiler is
+that of the `ziglang` package, which compiles for every target alike; without it, the system's, for this machine only.
+WARPFRAG_CC names another. `hatch_build.py` calls `build` for wheels; the command puts the library into the source tree.
+
+Imports the standard library and `levels` only: it runs before the package is installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING or __package__:
+    from warpfrag.native import levels
+    from warpfrag.native.levels import LEVELS, MANIFEST, PACKAGE, Level, host_machine, library_name, target_of
+else:  # the build hook imports it from its folder
+    import levels
+    from levels import LEVELS, MANIFEST, PACKAGE, Level, host_machine, library_name, target_of
+
+BUILD: Final = PACKAGE.parents[1] / "build"
+OPTIONS: Final = (
+    "-std=c11",
+    "-O3",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fno-math-errno",
+    "-fno-trapping-math",  # nothing reads exception flags, and loops with floats can be vectorized
+    "-ffp-contract=off",  # a * b + c is rounded twice, as written
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+)
+ZIG_TARGETS: Final = {"linux": "{}-linux-gnu.2.17", "darwin": "{}-macos", "win32": "{}-windows-gnu"}
+MANYLINUX: Final = "manylinux_2_17_{0}.manylinux2014_{0}"
+"""The platform tag of what zig links against glibc 2.17."""
+
+
+class NoCompilerError(Exception):
+    """There is no compiler, or no code, for a target."""
+
+
+def compiler_for(machine: str, system: str) -> list[str]:
+    """Return the command of a compiler for a machine and an operating system."""
+    is_host = machine == host_machine() and system == sys.platform
+    if is_host and os.environ.get("WARPFRAG_CC"):
+        return os.environ["WARPFRAG_CC"].split()
+    if system in ZIG_TARGETS and find_spec("ziglang") is not None:
+        return [sys.executable, "-m", "ziglang", "cc", "-target", ZIG_TARGETS[system].format(machine)]
+    found = next((path for name in ("clang", "gcc", "cc") if (path := shutil.which(name))), None)
+    if found is None or not is_host:
+        raise NoCompilerError(f"no C compiler for {target_of(machine, system)}: install the ziglang package")
+    return [found]
+
+
+def run(compiler: list[str], *arguments: str | Path) -> None:
+    """Run a compiler; zig keeps its cache in the build folder, not in the user's home."""
+    folders = dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), str(BUILD / "zig"))
+    subprocess.run([*compiler, *arguments], check=True, env={**os.environ, **folders})  # noqa: S603 (our own files)
+
+
+def compile_file(compiler: list[str], source: Path, level: Level, folder: Path) -> Path:
+    """Compile one C file for one level; return the object file."""
+    result = folder / f"{source.parent.name}-{source.stem}-{level.name}.o"
+    options = level.zig_options if "ziglang" in compiler else level.options
+    run(compiler, *OPTIONS, *options, f"-DLEVEL={level.name}", f"-I{PACKAGE}", "-c", source, "-o", result)
+    return result
+
+
+def folder_of(machine: str, system: str) -> Path:
+    """Return the folder in which a target's library is built and found by the next build."""
+    return BUILD / "native" / target_of(machine, system)
+
+
+def build(machine: str, system: str) -> Path:
+    """Compile the library and write its manifest, unless an earlier build has; return their folder."""
+    folder = folder_of(machine, system)
+    if is_current(machine, system):
+        return folder
+    if machine not in LEVELS:
+        raise NoCompilerError(f"no code is written for {machine} processors")
+    compiler = compiler_for(machine, system)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    library = folder / library_name(system)
+    with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(os.cpu_count()) as pool:
+        tasks = [
+            pool.submit(compile_file, compiler, source, level, Path(temporary))
+            for source in levels.source_files()
+            if source.suffix == ".c"
+            for level in LEVELS[machine]
+        ]
+        run(compiler, "-shared", "-s", *(task.result() for task in tasks), "-o", library)
+    by_zig = "ziglang" in compiler and system == "linux"
+    host = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    manifest = {
+        "source": levels.source_digest(),
+        "target": target_of(machine, system),
+        "sha256": hashlib.sha256(library.read_bytes()).hexdigest(),
+        "platform": MANYLINUX.format(machine) if by_zig else host,
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest) + "\n", encoding="ascii")
+    return folder
+
+
+def is_current(machine: str, system: str) -> bool:
+    """Return True if a target's library is complete, and was built from these C files."""
+    folder = folder_of(machine, system)
+    try:
+        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
+        digest = hashlib.sha256((folder / library_name(system)).read_bytes()).hexdigest()
+    except (OSError, ValueError):
+        return False
+    return bool(manifest["source"] == levels.source_digest() and manifest["sha256"] == digest)
+
+
+def copy_into_source(folder: Path) -> None:
+    """Copy the library and its manifest into the source tree, where editable installations find them."""
+    for path in folder.iterdir():
+        shutil.copy2(path, PACKAGE / "native" / path.name)
+
+
+if __name__ == "__main__":
+    copy_into_source(build(host_machine(), sys.platform))

@@ -1,0 +1,78 @@
+"""The processors that the C files are compiled for, and the digest of those files. Imports the standard library only.
+
+`hatch_build.py` reads this file before the package is installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import sys
+from pathlib import Path
+from typing import Final, NamedTuple
+
+PACKAGE: Final = Path(__file__).parents[1]
+FOLDERS: Final = ("native", "tensorcore/kernels")
+"""The folders with C files."""
+MANIFEST: Final = "library.json"
+"""The file beside the library that has its digests."""
+
+
+class Level(NamedTuple):
+    """A processor level: its name, which ends the names of its functions, and the processor as compilers spell it."""
+
+    name: str
+    processor: str
+    prefers: tuple[str, ...] = ()
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options of gcc and clang."""
+        return (f"-march={self.processor}", *self.prefers)
+
+    @property
+    def zig_options(self) -> tuple[str, ...]:
+        """The options of zig, which spells processors its own way, and by default adds checks for undefined code."""
+        name = "generic" if self.processor == "armv8-a" else self.processor.replace("-", "_")
+        return (f"-mcpu={name}", *self.prefers, "-fno-sanitize=undefined")
+
+
+LEVELS: Final = {  # the lowest first; `processor.c` returns an index
+    "x86_64": (
+        Level("sse2", "x86-64"),
+        Level("avx2", "x86-64-v3"),
+        Level("avx512", "x86-64-v4", ("-mprefer-vector-width=512",)),
+    ),
+    "aarch64": (Level("neon", "armv8-a"),),
+}
+_MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
+_SUFFIXES: Final = {"linux": ".so", "darwin": ".dylib", "win32": ".dll"}
+
+
+def host_machine() -> str:
+    """Return the machine as LEVELS spells it; one without levels has no library."""
+    name = platform.machine().lower()
+    return _MACHINES.get(name, name)
+
+
+def target_of(machine: str, system: str = sys.platform) -> str:
+    """Return the name of a machine and an operating system, as the manifest states it."""
+    return f"{machine}-{system}"
+
+
+def library_name(system: str = sys.platform) -> str:
+    """Return the file name of the library."""
+    return "libwarpfrag" + _SUFFIXES.get(system, ".so")
+
+
+def source_files() -> list[Path]:
+    """Return every C file and header."""
+    return sorted(path for folder in FOLDERS for path in (PACKAGE / folder).glob("*.[ch]"))
+
+
+def source_digest() -> str:
+    """Return a digest of the text of every C file, and of the options that it is compiled with."""
+    digest = hashlib.sha256(repr(sorted(LEVELS.items())).encode())
+    for path in source_files():
+        digest.update(f"{path.relative_to(PACKAGE).as_posix()}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
