@@ -33,8 +33,10 @@ BUILD: Final = PACKAGE.parents[1] / "build"
 OPTIONS: Final = (
     "-std=c11",
     "-O3",
+    "-g0",
     "-fPIC",
     "-fvisibility=hidden",
+    "-fno-strict-aliasing",  # codes of f64 are read as integers and as floats
     "-fno-math-errno",
     "-fno-trapping-math",  # nothing reads exception flags, and loops with floats can be vectorized
     "-ffp-contract=off",  # a * b + c is rounded twice, as written

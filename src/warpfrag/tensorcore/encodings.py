@@ -72,8 +72,8 @@ def split_scales(name: str) -> NDArray[np.int32]:
 
 MIN_COMMON_EXPONENT: Final = -100
 """The smallest common exponent of the vector loops: from it on, every sum is 0 or a normal f32."""
-MAX_SHORT_PRODUCTS: Final = 8
-"""The most products of a short step: their sum fits 32 bits, and their signs fit a byte."""
+MAX_SHORT_PRODUCTS: Final = 16
+"""The most products of a short step: their sum fits 32 bits, and their signs two bytes."""
 
 
 class LoopVariant(NamedTuple):
@@ -84,7 +84,7 @@ class LoopVariant(NamedTuple):
     is_narrow: bool = False
     """True if a lower bound of exponents, C's or the common one, is in the range of the vector loops."""
     is_short: bool = False
-    """True if `fast_steps` does the steps of blocks whose exponents allow it."""
+    """True if `short_steps.h` does the steps of blocks whose exponents allow it."""
 
 
 def loop_variant_of(rule: Rule) -> LoopVariant:

@@ -161,5 +161,5 @@ def _multiply_tile(
         columns = resolved.metadata.columns_of(resolved.readers_of(immediates)["metadata"].read(metadata))[None]
     codes_c = resolved.no_c if c is None else resolved.c.read_tile(c)
     operands = ProductOperands(resolved.a.read_tile(a), resolved.b.read_tile(b), codes_c, columns)
-    kernel = resolved.kernels.settled.get(False) or resolved.kernels.kernel(operands)
+    kernel = resolved.kernels.chosen
     return resolved.d.write_tile(kernel.run_whole(operands))

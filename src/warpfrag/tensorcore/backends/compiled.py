@@ -1,4 +1,4 @@
-"""The compiled backend: a kernel class per rule, over loops that numba has compiled.
+"""The compiled backend: a kernel class per rule, over loops that are written in C (`tensorcore/kernels`).
 
 A kernel turns codes into what its loops take, runs blocks of outputs, and returns codes. Which blocks, and on which
 threads, `schedule` decides.
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.formats.number_formats import FORMATS
+from warpfrag.native.library import NativeFunction, library
 from warpfrag.tensorcore.backend_protocol import Codes, Grain, Job, OutputBlock, ProductOperands, Task
 from warpfrag.tensorcore.encodings import (
     ROUNDINGS,
@@ -25,13 +26,6 @@ from warpfrag.tensorcore.encodings import (
     powers_of_two,
     split_scales,
 )
-from warpfrag.tensorcore.kernels import fma64, fused
-from warpfrag.tensorcore.kernels.constants import IS_F16, IS_F32, Constants, Encoding, flatten
-from warpfrag.tensorcore.kernels.control_word import CONTROL_WORDS
-from warpfrag.tensorcore.kernels.jit import KernelEntry
-from warpfrag.tensorcore.kernels.prepare import BLOCK, WORD, PreparedA, PreparedB, SourceOperands
-from warpfrag.tensorcore.kernels.unfused import GroupedNumbers, chain_block, grouped_block, popcount_block
-from warpfrag.tensorcore.kernels.vector import COLUMNS, STRIP
 from warpfrag.tensorcore.rules import BlockScaled, Chain, Fma64, Fused, Grouped, Popcount, Rule
 from warpfrag.tensorcore.schedule import allocate, split
 
@@ -51,6 +45,26 @@ KEPT_SHAPES = 8
 """Shapes of each rule for which it is."""
 LINE = 512
 """Columns of a block for the loops that are not fused: whole lines of the caches."""
+STRIP, BLOCK = 4, 64
+"""Rows of A and columns of B that the fused loops take together, as in C."""
+ROWS_AT_ONCE = 256
+"""Rows whose accumulators stay in the second cache."""
+F64_COLUMNS, F64_ROWS = 32, 1024
+"""The same for f64: a multiple of the columns that pass together, and rows whose sums stay in the second cache."""
+DIRECTIONS = ("rn", "rm", "rp", "rz")
+"""The rounding directions, in the order of `environment.h`."""
+IS_F32, IS_F16 = 0, 1
+"""The values of c_format and d_format."""
+GROUPED_BLOCK = NativeFunction("grouped_block", "i1[3] i1[3] u4[3] i4[3] i4[3] u4[3]" + 11 * " i8")
+CHAIN_BLOCK = NativeFunction("chain_block", "u4[3] u4[3] u4[3] u4[3]" + 8 * " i8")
+POPCOUNT_BLOCK = NativeFunction("popcount_block", "u8[3] u8[3] i4[3]" + 7 * " i8")
+FMA_BLOCK = NativeFunction("fma_block", "i8[3] i8[3] i8[3] i8[3]" + 7 * " i8")
+FUSED_TILES = NativeFunction("fused_tiles", "u4[3] u4[3] u4[3] i4[3] i4[3] i4[3] i4[1] i8[1] u4[3] i8 i8")
+FUSED_MEMORY = NativeFunction("fused_memory", "i8[1] i8[1]" + 4 * " i8")
+_TILE = "u4[2] u4[2] u4[2] u4[2] i4[2] i4[2] i4[2] i4[1] i4[1] i4[1] i8[1] u1[1]" + 4 * " i8"
+PREPARE_ROWS, PREPARE_BLOCKS, FUSED_BLOCK = (
+    NativeFunction(name, _TILE) for name in ("prepare_rows", "prepare_blocks", "fused_block")
+)
 _NONE = np.empty((0, 0, 0), np.int32)
 
 
@@ -64,33 +78,24 @@ class LoopArguments(NamedTuple):
 class BlockJob:
     """A product whose loops take any block."""
 
-    def __init__(self, loops: Callable[[NDArray[np.int64]], None], out: Codes) -> None:
-        """Keep `loops`, which takes the bounds of a block and writes its part of `out`."""
-        self.loops = loops
+    def __init__(self, loops: Callable[[OutputBlock], None], out: Codes) -> None:
+        """Keep `loops`, which takes a block and writes its part of `out`."""
+        self.run = loops
         self.out = out
 
     def prepare(self, tile: int, pieces: int) -> list[Task]:  # noqa: ARG002 (the same for every kernel)
         """Return no tasks: these loops read the operands as they are."""
         return []
 
-    def run(self, block: OutputBlock) -> None:
-        """Run the loops on a block."""
-        self.loops(np.array(block, np.int64))
-
 
 class BlockKernel(ABC):
     """The base of the kernels whose loops take any block: all but the fused one."""
 
-    entry: KernelEntry[...]
+    loops: NativeFunction
     grain = Grain(columns=LINE)
 
-    @property
-    def entry_of_parts(self) -> KernelEntry[...]:
-        """The entry that runs parts of a tile: the one that runs whole tiles."""
-        return self.entry
-
     def __init__(self, rule: Rule) -> None:
-        """Compile nothing before the first run."""
+        """Keep the rule."""
         self.rule = rule
 
     def max_depth(self, height: int, width: int) -> int:  # noqa: ARG002 (they need no scratch memory for K)
@@ -104,24 +109,18 @@ class BlockKernel(ABC):
     def start(self, operands: ProductOperands) -> Job:
         """Load the operands; the job runs the loops on any block."""
         arguments, codes = self.load(operands)
-        return BlockJob(partial(self.entry.run, *arguments), codes)
+        return BlockJob(partial(self.loops.run, *arguments), codes)
 
     def run_whole(self, operands: ProductOperands) -> Codes:
         """Load the operands, and run the loops on every output."""
         arguments, codes = self.load(operands)
-        self.entry.run(*arguments, whole_of(codes.shape))
+        tiles, height, width = codes.shape
+        self.loops.run(*arguments, OutputBlock(0, tiles, 0, height, 0, width))
         return codes
 
 
-@lru_cache(64)
-def whole_of(shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return the bounds of a block with every output."""
-    tiles, height, width = shape
-    return np.array(OutputBlock(0, tiles, 0, height, 0, width), np.int64)
-
-
 def _plain(array: Codes, kind: type[np.generic]) -> Codes:
-    """Return an array as the loops are compiled for: contiguous and writable (numba has other types for the rest)."""
+    """Return an array as the loops take it: contiguous and writable."""
     contiguous = np.ascontiguousarray(array, kind)
     return contiguous.copy() if contiguous is array and not contiguous.flags.writeable else contiguous
 
@@ -133,19 +132,19 @@ def _is_f16(name: str) -> int:
 class ChainKernel(BlockKernel):
     """m8n8k4 in software: a chain of f32 operations."""
 
-    entry = chain_block
+    loops = CHAIN_BLOCK
 
     def load(self, operands: ProductOperands) -> LoopArguments:
         """Return codes, and the accumulators' formats."""
         out = np.empty(operands.c.shape, np.uint32)
         codes = [_plain(array, np.uint32) for array in operands[:3]]
-        return LoopArguments((*codes, _is_f16(self.rule.c), _is_f16(self.rule.d), out), out)
+        return LoopArguments((*codes, out, _is_f16(self.rule.c), _is_f16(self.rule.d)), out)
 
 
 class PopcountKernel(BlockKernel):
     """One-bit operands, 64 to a word."""
 
-    entry = popcount_block
+    loops = POPCOUNT_BLOCK
 
     def __init__(self, rule: Popcount) -> None:
         """Find out which of the two operations the rule has."""
@@ -169,25 +168,25 @@ class PopcountKernel(BlockKernel):
 class Fma64Kernel(BlockKernel):
     """f64: a chain of fused multiply-adds."""
 
-    entry = fma64.fma_block
-    grain = Grain(STRIP, COLUMNS, fma64.ROWS_AT_ONCE)
+    loops = FMA_BLOCK
+    grain = Grain(STRIP, F64_COLUMNS, F64_ROWS)
 
     def __init__(self, rule: Fma64) -> None:
-        """Find the control word of the rounding."""
+        """Find the direction of the rounding."""
         super().__init__(rule)
-        self.control_word = CONTROL_WORDS[rule.rounding]
+        self.direction = DIRECTIONS.index(rule.rounding)
 
     def load(self, operands: ProductOperands) -> LoopArguments:
         """Return codes as signed integers."""
         a, b, c = (_plain(array, np.uint64).view(np.int64) for array in operands[:3])
         out = np.empty(c.shape, np.int64)
-        return LoopArguments((a, b, c, self.control_word, out), out.view(np.uint64))
+        return LoopArguments((a, b, c, out, self.direction), out.view(np.uint64))
 
 
 class GroupedKernel(BlockKernel):
     """Block-scaled 4-bit floats: exact sums of groups, then one truncated sum."""
 
-    entry = grouped_block
+    loops = GROUPED_BLOCK
 
     def __init__(self, rule: Grouped) -> None:
         """Make tables from codes to doubled elements and to scales."""
@@ -195,9 +194,7 @@ class GroupedKernel(BlockKernel):
         elements = FORMATS[rule.a]
         self.doubled = np.array([round(2 * elements.decode(code)) for code in range(elements.codes)], np.int8)
         self.scales = split_scales(rule.scale_format)
-        how = rule.sum
-        numbers = GroupedNumbers(rule.k, rule.group, rule.scales, how.fraction_bits, how.zero_exponent)
-        self.numbers = np.array(numbers, np.int64)
+        self.numbers = (rule.k, rule.group, rule.scales, rule.sum.fraction_bits, rule.sum.zero_exponent)
 
     def load(self, operands: ProductOperands) -> LoopArguments:
         """Return doubled elements, and scales as integers."""
@@ -206,11 +203,12 @@ class GroupedKernel(BlockKernel):
             raise TypeError("a grouped rule has scale factors")
         out = np.empty(c.shape, np.uint32)
         elements = (self.doubled.take(a), self.doubled.take(b), _plain(c, np.uint32))
-        return LoopArguments((*elements, self.scales.take(scale_a), self.scales.take(scale_b), self.numbers, out), out)
+        scales = (self.scales.take(scale_a), self.scales.take(scale_b))
+        return LoopArguments((*elements, *scales, out, self.numbers), out)
 
 
 class FusedArguments(NamedTuple):
-    """The arguments of `kernels.fused.fused_tiles` before the bounds of a block: every tile of a product."""
+    """The arguments of `fused_tiles` before the tiles to compute: a whole product."""
 
     a: NDArray[np.uint32]
     b: NDArray[np.uint32]
@@ -232,29 +230,47 @@ class Workspace(NamedTuple):
     run: Callable[[], None]
 
 
-class PreparedTile(NamedTuple):
-    """The arguments of `kernels.fused.fused_block` before the part to compute: one tile, its operands prepared."""
+class Encoding(NamedTuple):
+    """The decoding of A's or B's codes; `encodings.encoding_of` has the same order."""
 
-    a: PreparedA[NDArray[Any]]
-    b: PreparedB[NDArray[Any]]
-    source: SourceOperands
-    numbers: NDArray[np.int64]
-    c: NDArray[np.uint32]
-    out: NDArray[np.uint32]
+    fraction: int
+    bias: int
+    unused: int
+    sign_place: int
+    special_from: int
+    infinity: int
+
+
+class Constants(NamedTuple):
+    """The numbers of a fused rule; `kernels/prepare.h` describes them, in the same order."""
+
+    a: Encoding
+    b: Encoding
+    fraction_bits: int
+    products: int
+    zero_exponent: int
+    round_to: int
+    c_format: int
+    c_emin: int
+    d_format: int
+    steps: int
+    adds_c_last: int
+    is_sparse: int
+    is_narrow: int
+    is_short: int
+    unit_exponent: int
 
 
 class FusedKernel:
     """The truncated fused dot-product-add, plain or with a power of two per block."""
 
-    entry = fused.fused_tiles
-    entry_of_parts = fused.fused_block
-    grain = Grain(STRIP, BLOCK, fused.ROWS_AT_ONCE, 4)
+    grain = Grain(STRIP, BLOCK, ROWS_AT_ONCE, 4)
 
     def __init__(self, rule: Fused) -> None:
         """Collect the numbers of the rule and, if fp8 becomes f16, the conversion table."""
         self.rule = rule
         self.constants = fused_constants(rule)
-        self.numbers = flatten(self.constants)
+        self.numbers = np.array([*self.constants.a, *self.constants.b, *self.constants[2:]], np.int64)
         self.converts = rule.multiplicands != (rule.a, rule.b)
         self.is_plain = not (self.converts or rule.is_sparse or rule.scales)
         self.order = lru_cache(8)(partial(_orders, rule))
@@ -303,14 +319,14 @@ class FusedKernel:
 
     def start(self, operands: ProductOperands) -> Job:
         """Load the operands; the job prepares a large tile before it is run in parts."""
-        return FusedJob(self.constants, self.load(operands))
+        return FusedJob(self.load(operands))
 
     def run_whole(self, operands: ProductOperands) -> Codes:
         """Load the operands, and run whole tiles, one after the other."""
         a, b, c, *_ = operands
         if a.size + b.size + c.size > MAX_KEPT:
             arguments = self.load(operands)
-            self.entry.run(*arguments, whole_of(c.shape))
+            FUSED_TILES.run(*arguments, 0, len(c))
             return arguments.out
         idle = self.idle(a.shape, b.shape)
         try:
@@ -339,60 +355,43 @@ class FusedKernel:
             loaded.numbers,
             loaded.out,
         )
-        return Workspace(arguments[:6], loaded.out, self.entry.bound(*arguments, whole_of(loaded.out.shape)))
+        return Workspace(arguments[:6], loaded.out, FUSED_TILES.bound(*arguments, 0, len(loaded.out)))
 
 
 class FusedJob:
     """One fused product: whole tiles prepare themselves, a large one is prepared once for all of its blocks."""
 
-    def __init__(self, constants: Constants, arguments: FusedArguments) -> None:
+    def __init__(self, arguments: FusedArguments) -> None:
         """Start with no tile prepared."""
-        self.constants = constants
         self.arguments = arguments
         self.out: Codes = arguments.out
-        self.tile: PreparedTile | None = None
+        self.tile: tuple[Codes, ...] = ()
+        """The arguments of the loops for the tile that is prepared, before the rows and blocks to compute."""
 
     def prepare(self, tile: int, pieces: int) -> list[Task]:
-        """Make the buffers of a tile; the tasks fill them with its rows of A and its blocks of columns of B."""
+        """Allocate the memory of a tile; the tasks fill it with its rows of A and its blocks of columns of B."""
         a, b, c, columns, scale_a, scale_b, orders, numbers, out = self.arguments
-        order_a, order_b, places = np.split(orders, [a.shape[2], a.shape[2] + b.shape[1]])
-        rows = columns[tile] if len(columns) else columns.reshape(0, 0)
-        if len(columns) and not np.array_equal(order_a, np.arange(order_a.size)):
-            rows = rows.take(order_a, axis=1)
+        order, b_order, b_places = np.split(orders, [a.shape[2], a.shape[2] + b.shape[1]])
+        met_rows = columns[tile].take(order, axis=1) if len(columns) else columns.reshape(0, 0)
         scales = (scale[tile] if len(scale) else scale.reshape(0, 0) for scale in (scale_a, scale_b))
-        source = SourceOperands(a[tile], b[tile], order_a, order_b, places, rows, *scales)
         height, width = out.shape[1:]
-        blocks, steps = -(-width // BLOCK), order_a.size // self.constants.products
-        words = -(-(order_b.size // steps) // WORD)
-        elements_a, elements_b = (height, order_a.size), (blocks * order_b.size * BLOCK,)
-        groups_a, groups_b = (height, steps, 1 + 2 * words), (blocks * steps * (1 + words) * BLOCK,)
-        is_short = self.constants.is_short
-        fields = allocate(
-            (elements_a, np.float64),
-            (elements_a, np.int32),
-            (groups_a, np.int32),
-            (groups_a if is_short else (0, 0, 0), np.int32),
-            ((height + 1, order_a.size) if self.constants.is_sparse else (0, 0), np.uint32),
-            (elements_b, np.float64),
-            (elements_b, np.int8),
-            (groups_b, np.int32),
-            (groups_b if is_short else (0,), np.uint8),
-        )
-        ready_a, ready_b = PreparedA(*fields[:5]), PreparedB(*fields[5:])
-        self.tile = PreparedTile(ready_a, ready_b, source, numbers, c[tile], out[tile])
+        size = np.empty(1, np.int64)
+        FUSED_MEMORY.run(size, numbers, height, width, a.shape[2], b.shape[1])
+        (memory,) = allocate(((int(size[0]),), np.uint8))
+        operands = (a[tile], b[tile], c[tile], out[tile], met_rows, *scales)
+        self.tile = (*operands, order, b_order, b_places, numbers, memory)
         by_column = [
-            partial(fused.prepare_blocks.run, source, numbers, ready_b, *span) for span in split(blocks, pieces)
+            partial(PREPARE_BLOCKS.run, *self.tile, *span, 0, 0) for span in split(-(-width // BLOCK), pieces)
         ]
-        by_row = [partial(fused.prepare_rows.run, source, numbers, ready_a, *span) for span in split(height, pieces)]
-        return [*by_column, *by_row]
+        return [*by_column, *(partial(PREPARE_ROWS.run, *self.tile, *span, 0, 0) for span in split(height, pieces))]
 
     def run(self, block: OutputBlock) -> None:
         """Run whole tiles, or part of the one that is prepared."""
-        if self.tile is None:
-            fused.fused_tiles.run(*self.arguments, np.array(block, np.int64))
+        if not self.tile:
+            FUSED_TILES.run(*self.arguments, block.first_tile, block.last_tile)
             return
         blocks = (block.first_column // BLOCK, -(-block.last_column // BLOCK))
-        fused.fused_block.run(*self.tile, fused.TilePart(block.first_row, block.last_row, *blocks))
+        FUSED_BLOCK.run(*self.tile, block.first_row, block.last_row, *blocks)
 
 
 def fused_constants(rule: Fused) -> Constants:
@@ -440,13 +439,19 @@ KERNELS: dict[type[Rule], Callable[[Any], BlockKernel | FusedKernel]] = {
 
 
 class Compiled:
-    """The backend whose kernels numba compiles."""
+    """The backend whose kernels are compiled C code."""
 
     name = "compiled"
 
     def compile(self, rule: Rule) -> BlockKernel | FusedKernel:
-        """Return a kernel for a rule; its loops are compiled when they first run, or loaded if they are cached."""
+        """Return a kernel for a rule."""
         return KERNELS[type(rule)](rule)
+
+    @staticmethod
+    def is_available() -> bool:
+        """Return True if the library is loaded, and this processor has fused multiply-adds."""
+        loaded = library()
+        return loaded is not None and loaded.has(FUSED_TILES.name)
 
     @staticmethod
     def holds(rule: Rule) -> bool:
@@ -458,8 +463,3 @@ class Compiled:
             return type(rule) in KERNELS
         lengths = {len(step) for step in rule.steps}
         return rule.sum.fraction_bits <= MAX_FRACTION_BITS and len(lengths) == 1 and max(lengths) <= MAX_PRODUCTS
-
-    @staticmethod
-    def is_cached(kernel: BlockKernel | FusedKernel, *, split: bool) -> bool:
-        """Return True if a kernel's loops have been compiled before, for whole tiles or for parts of one."""
-        return (kernel.entry_of_parts if split else kernel.entry).is_cached

@@ -1,0 +1,140 @@
+/* Steps of at most 16 products: `strip.h` again, but what comes before and after the products takes half the bits.
+
+   In a short step the products are about half the work. Two things make the rest of it less:
+
+   * The whole sum is an integer of 32 bits: the lower word of the float64 in which it is added, negative or not. (A
+     negative one borrows from the upper word, which is far from the ends of its binade.) So C may stay an f32. It
+     enters truncated to grids, as an integer, and is added to the number of products below zero: that is the lower word
+     of the start. At the end the lower word is made an f32 again; with the rounding mode towards zero, that truncates
+     it.
+   * What depends on A and B alone is two bytes for each output: the largest exponent of its products, biased as that of
+     an f32 (a sum of bytes, which may wrap around on the way), and how many of them are below zero.
+
+   A product is at most 2**27 grids and C 2**26, so eight products and C come to less than 2**31. Sixteen might not, if
+   all of them were that large. But a product is also less than 2**26 grids times the significand of A's element, so it
+   is enough that the significands of each group of A add up to MAX_SIGNIFICAND_SUM at most, 31 of nearly 32 that are
+   possible. Rows for which that does not hold (`a_is_heavy`) run as long steps do, and so do blocks of outputs for which
+   it is not certain that every common exponent is in range. */
+
+#ifndef WARPFRAG_SHORT_STEPS_H
+#define WARPFRAG_SHORT_STEPS_H
+
+#include "tensorcore/kernels/strip.h"
+
+#define F32_BIAS 127
+#define F32_PLACE 23 /* where the exponent of an f32 is */
+#define F32_TO_UPPER (F32_PLACE - TO_UPPER) /* how much further right it is in the upper word of a float64 */
+
+/* The next step of a strip, in bytes. */
+typedef struct {
+    const double *a_values;
+    const int32_t *a_relatives, *a_bytes;
+    const double *b_values;
+    const int8_t *b_relatives;
+    const uint8_t *b_bytes;
+    float *partials;
+    int64_t width;
+} short_step;
+
+/* The exponents and the counts of products below zero, for each output of a strip. */
+INLINED void compute_exponents_and_signs(
+    strip_scratch *scratch, const exponent_sums *sums, const short_step *at, int sign_bytes)
+{
+    UNROLLED
+    for (int row = 0; row < STRIP; row++) {
+        const int32_t *a = at->a_bytes + row * (1 + 2 * sign_bytes);
+        u8v largest_a = splat_byte_of(a[0]), negative_a[2], nonzero_a[2];
+        UNROLLED
+        for (int byte = 0; byte < sign_bytes; byte++) {
+            negative_a[byte] = splat_byte_of(a[1 + 2 * byte]);
+            nonzero_a[byte] = splat_byte_of(a[2 + 2 * byte]);
+        }
+        UNROLLED
+        for (int v = 0; v < LINE_VECTORS; v++) {
+            const uint8_t *b = at->b_bytes + v * BYTE_LANES;
+            u8v negative_count = popcount_u8((load_u8(b + BLOCK) ^ negative_a[0]) & nonzero_a[0]);
+            if (sign_bytes == 2)
+                negative_count += popcount_u8((load_u8(b + 2 * BLOCK) ^ negative_a[1]) & nonzero_a[1]);
+            u8v exponents = (u8v)sums->of_row[row][v] + (load_u8(b) + largest_a);
+            store_u8(scratch->exponents + row * BLOCK + v * BYTE_LANES, exponents);
+            store_u8(scratch->negative_counts + row * BLOCK + v * BYTE_LANES, negative_count);
+        }
+    }
+}
+
+/* The start of the sums of COLUMNS columns of a row, with C; `common` are their common exponents, as powers of two. */
+INLINED void start_word_sums(
+    f64v sums[F64_VECTORS], u32v common[PAIRS], const strip_scratch *scratch, const float *partials, int64_t at,
+    int fraction_bits)
+{
+    f32v c[PAIRS];
+    u32v lower[PAIRS];
+    UNROLLED
+    for (int pair = 0; pair < PAIRS; pair++)
+        c[pair] = load_f32(partials + at + pair * F32_LANES);
+    larger_exponents(common, c, scratch->exponents + at);
+    UNROLLED
+    for (int pair = 0; pair < PAIRS; pair++) {
+        f32v per_power = (f32v)(splat_u32(2 * F32_BIAS << F32_PLACE) - common[pair]);
+        lower[pair] = (u32v)s32_of_f32_grids(c[pair] * per_power, fraction_bits);
+    }
+    add_bytes(lower, scratch->negative_counts + at);
+    const u32v to_start = splat_u32(((BIAS - F32_BIAS + 52 - (uint32_t)fraction_bits) << TO_UPPER) + HALF);
+    UNROLLED
+    for (int pair = 0; pair < PAIRS; pair++) {
+        u32v upper = (common[pair] >> F32_TO_UPPER) + to_start;
+        sums[2 * pair] = first_f64_of_words(lower[pair], upper);
+        sums[2 * pair + 1] = second_f64_of_words(lower[pair], upper);
+    }
+}
+
+/* Compute the sums of a step, truncated to f32. */
+INLINED void add_short_products(const strip_scratch *scratch, const short_step *at, int64_t products, int fraction_bits)
+{
+    for (int64_t j = 0; j < at->width; j += COLUMNS) {
+        strip_sums sums;
+        u32v common[STRIP][PAIRS];
+        UNROLLED
+        for (int row = 0; row < STRIP; row++)
+            start_word_sums(sums.of_row[row], common[row], scratch, at->partials, row * BLOCK + j, fraction_bits);
+        add_lines(&sums, at->a_values, products, at->b_values + j, BLOCK, products);
+        UNROLLED
+        for (int row = 0; row < STRIP; row++)
+            UNROLLED
+            for (int pair = 0; pair < PAIRS; pair++) {
+                s32v grids = (s32v)lower_words(sums.of_row[row][2 * pair], sums.of_row[row][2 * pair + 1]);
+                f32v result = f32_of_s32_grids(grids, fraction_bits) * (f32v)common[row][pair];
+                store_f32(at->partials + row * BLOCK + j + pair * F32_LANES, result);
+            }
+    }
+}
+
+INLINED void f64_from_f32(double *to, const float *from, int64_t count)
+{
+    for (int64_t at = 0; at < count; at++)
+        to[at] = from[at];
+}
+
+/* float32 holds them exactly. */
+INLINED void f32_from_f64(float *to, const double *from, int64_t count)
+{
+    for (int64_t at = 0; at < count; at++)
+        to[at] = (float)from[at];
+}
+
+/* Run one step; return true if it has an exceptional row, whose partial sums before the step are then saved. */
+INLINED bool run_short_step(
+    strip_scratch *scratch, const short_step *at, int64_t products, int sign_bytes, int fraction_bits)
+{
+    exponent_sums sums = max_exponent_sums(at->a_relatives, at->b_relatives, products);
+    bool any_exceptional = any_unreliable(&sums);
+    if (any_exceptional) {
+        store_max_exponents(scratch, &sums);
+        f64_from_f32(scratch->saved, at->partials, STRIP * BLOCK);
+    }
+    compute_exponents_and_signs(scratch, &sums, at, sign_bytes);
+    add_short_products(scratch, at, products, fraction_bits);
+    return any_exceptional;
+}
+
+#endif
