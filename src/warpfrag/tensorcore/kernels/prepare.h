@@ -44,7 +44,7 @@
 
 /* Significands of a group of A, each below 2, that add up to more than this might bring a short sum to 2**31 grids:
    `short_steps.h`. */
-#define MAX_SIGNIFICAND_SUM 31.0f
+#define MAX_SIGNIFICAND_SUM 31
 
 /* The codes of an operand; `encodings.encoding_of` has the same order. */
 typedef struct {
@@ -278,10 +278,10 @@ INLINED group_signs meet_b(
 /* True if the significands of a group's elements, 1 to 2 each, add up to too much for a short step. */
 INLINED bool is_heavy_group(const float *values, int64_t count)
 {
-    float sum = 0;
+    int32_t sum = 0;
     for (int64_t k = 0; k < count; k++)
-        sum += values[k] == 0 ? 0 : f32_of_bits((bits_of_f32(values[k]) & 0x7FFFFF) | 127 << 23);
-    return sum > MAX_SIGNIFICAND_SUM;
+        sum += values[k] == 0 ? 0 : (bits_of_f32(values[k]) & 0x7FFFFF) | 1 << 23;
+    return sum > MAX_SIGNIFICAND_SUM << 23;
 }
 
 /* Write one group of A; return true if it is heavy. `met_rows` is NULL for a dense A. */
