@@ -380,9 +380,7 @@ class FusedJob:
         (memory,) = allocate(((int(size[0]),), np.uint8))
         operands = (a[tile], b[tile], c[tile], out[tile], met_rows, *scales)
         self.tile = (*operands, order, b_order, b_places, numbers, memory)
-        by_column = [
-            partial(PREPARE_BLOCKS.run, *self.tile, *span, 0, 0) for span in split(-(-width // BLOCK), pieces)
-        ]
+        by_column = [partial(PREPARE_BLOCKS.run, *self.tile, *span, 0, 0) for span in split(-(-width // BLOCK), pieces)]
         return [*by_column, *(partial(PREPARE_ROWS.run, *self.tile, *span, 0, 0) for span in split(height, pieces))]
 
     def run(self, block: OutputBlock) -> None:

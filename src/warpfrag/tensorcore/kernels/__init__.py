@@ -1,7 +1,7 @@
-"""The loops of the compiled backend, which `backends.compiled` calls.
+"""The loops of the compiled backend, in C; `backends.compiled` calls them.
 
-one file for each rule   fused, fma64; unfused has the grouped, chain and popcount rules
-compiled ahead           objects (loaded from the wheel), build_objects (made for it), processor (for which targets)
-parts of `fused`         prepare, strip, fast_steps; scalar and exceptional for exceptional outputs
-what they are made of    vector, llvm_helpers (instructions), control_word (rounding mode), constants, jit
+entries             fused.c, fma64.c; unfused.c has the grouped, chain and popcount rules
+parts of fused.c    prepare.h, strip.h, sparse_steps.h, short_steps.h, exact_steps.h; exceptional.h for exceptional outputs
+building blocks     multiply_add.h, vector.h (one header per processor level), scalar.h, environment.h (rounding mode)
+until machine.jit has C loops   jit, objects, build_objects, processor, llvm_helpers: what its numba loops need
 """

@@ -1,12 +1,7 @@
-"""`python -m warpfrag.tensorcore.kernels.build_objects FOLDER [TARGET ...]`: object code of the loops, for wheels.
+"""Build object code of numba's loops: used by `machine.jit` only, until its loops are C too.
 
-numba turns the loops into LLVM's code, once per target, because vectors are as wide as the target has registers. What
-is left of numba in it is replaced: arguments come as words (`objects`), memory from malloc. LLVM then makes an ELF file
-of it, for any target on any machine. Nothing that is made for a wheel runs here. `machine.jit` makes objects of its
-loops by the same functions, for wheels and for the machine that it runs on.
-
-Why not C with -frounding-math: there would be a second text of each loop to hold to the reference, and a compiler to
-have on every machine that builds. Why not numba's own cache: it is one of its version, of Python's and of a processor.
+numba turns the loops into LLVM IR. The parts of numba in it are replaced: arguments come as words (`objects`), memory
+from malloc. LLVM then makes an ELF file of it, for any target on any machine.
 """
 
 from __future__ import annotations
@@ -18,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,12 +22,8 @@ from numba import types
 from numba.core import codegen, cpu
 from numba.core.compiler_lock import global_compiler_lock
 
-from warpfrag.tensorcore.backends.canary import operands_of
-from warpfrag.tensorcore.backends.compiled import Compiled
 from warpfrag.tensorcore.kernels import jit, objects
-from warpfrag.tensorcore.kernels.__main__ import rules_by_loops
 from warpfrag.tensorcore.kernels.processor import MACHINES, TARGETS, VARIABLE, ObjectTarget, named_target
-from warpfrag.tensorcore.schedule import run_split
 
 OF_NUMBAS_TARGET = re.compile(r'^target (?:triple|datalayout) = .*$|"target-(?:cpu|features)"="[^"]*"', re.MULTILINE)
 """The text that names the processor in LLVM IR."""
@@ -77,29 +67,6 @@ define void @NRT_MemInfo_call_dtor(ptr %info) {
   ret void
 }
 """
-
-
-def record_arguments() -> dict[str, tuple[jit.KernelEntry[...], tuple[object, ...]]]:
-    """Return the arguments of a call of every entry, by name: rules run on small tiles, with loops that do nothing."""
-    seen: dict[str, tuple[jit.KernelEntry[...], tuple[object, ...]]] = {}
-
-    def record(entry: jit.KernelEntry[...]) -> Any:  # noqa: ANN401 (it stands for any loops)
-        def run(*arguments: object) -> None:
-            kinds = objects.kinds_of(arguments)
-            first = seen.setdefault(entry.name, (entry, arguments))
-            if objects.kinds_of(first[1]) != kinds:
-                raise TypeError(f"{entry.name} is called with {kinds} and with other types")
-
-        return run
-
-    for entry in jit.ENTRIES:
-        entry.run = record(entry)
-        vars(entry)["bound"] = partial(partial, entry.run)  # existing objects do not run
-    for keys in rules_by_loops().values():
-        for key, rule in keys.items():
-            kernel, operands = Compiled().compile(rule), operands_of(rule)
-            _ = run_split(kernel, operands, threads=1) if key.split else kernel.run_whole(operands)
-    return seen
 
 
 def emit_nothing() -> None:
@@ -214,12 +181,6 @@ def packed(
     return objects.pack(machine.emit_object(module), source, target.name, kinds)
 
 
-def build(target: ObjectTarget, folder: Path) -> None:
-    """Write the object of a target; WARPFRAG_KERNELS names it."""
-    emit_nothing()
-    objects.path_of(target, folder=folder).write_bytes(packed(record_arguments(), jit.SOURCE_DIGEST, target))
-
-
 def numbas_processor(target: ObjectTarget) -> dict[str, str]:
     """Return numba's settings for the processor: the target's, or a 128-bit vector one on a machine of another kind.
 
@@ -249,7 +210,3 @@ def main(module: str, build: Callable[[ObjectTarget, Path], None]) -> None:
         settings = {VARIABLE: name, **numbas_processor(targets[name])}
         command = [sys.executable, "-m", module, str(folder), name]
         subprocess.run(command, check=True, env={**os.environ, **settings})  # noqa: S603 (our own command)
-
-
-if __name__ == "__main__":
-    main("warpfrag.tensorcore.kernels.build_objects", build)

@@ -1,4 +1,4 @@
-"""Compilation of the kernels: ahead, for the wheel (`objects`), or here, cached on disk. Never with relaxed floats.
+"""Compile loops with numba: used by `machine.jit` only, until its loops are C too.
 
 numba trusts a cached function while its own file is unchanged, even if a function it calls has changed in another
 file. So the name under which a kernel is cached has a digest: of the text of every kernel, and of the files whose
@@ -38,11 +38,6 @@ Result = TypeVar("Result")
 
 
 FOLDER = Path(__file__).parent
-CONSTANTS = (
-    FOLDER.parent / "encodings.py",
-    FOLDER.parent / "backend_protocol.py",
-    FOLDER.parents[1] / "tables" / "formats.toml",
-)
 
 
 def _digest() -> str:
@@ -52,10 +47,8 @@ def _digest() -> str:
     return hashlib.sha256(f"{SOURCE_DIGEST} {machine} {named and named.name}".encode()).hexdigest()[:16]
 
 
-SOURCE_DIGEST = hashlib.sha256(
-    b"".join(path.read_bytes() for path in (*sorted(FOLDER.glob("*.py")), *CONSTANTS))
-).hexdigest()
-"""The digest of the text of every kernel, and of the files whose constants are compiled into them."""
+SOURCE_DIGEST = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(FOLDER.glob("*.py")))).hexdigest()
+"""The digest of the text of these modules."""
 KERNELS_DIGEST = _digest()
 
 # No C wrapper, which nothing calls; no code for division by zero, which never happens. Both only cost compile time.
@@ -134,13 +127,4 @@ def entry(function: Callable[Parameters, None]) -> KernelEntry[Parameters]:
 def inner(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Compile a function that only kernels call: without the wrapper that a call from Python needs."""
     compiled: Callable[Parameters, Result] = njit(**(OPTIONS | {"no_cpython_wrapper": True}))(function)
-    return compiled
-
-
-def inlined(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Inline a function into its callers before compiling: a part with a name, without a compilation of its own.
-
-    Such a function may take other compiled functions.
-    """
-    compiled: Callable[Parameters, Result] = njit(nogil=True, inline="always", error_model="numpy")(function)
     return compiled

@@ -1,4 +1,4 @@
-"""Object code of the loops that a wheel brings: found by the processor's features, checked, loaded by LLVM's linker.
+"""Load object code of numba's loops: used by `machine.jit` only, until its loops are C too.
 
 An object is one ELF file with a function for each entry:
 

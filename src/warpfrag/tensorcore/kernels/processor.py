@@ -1,4 +1,4 @@
-"""The processor that the loops are compiled for: this machine's, or one that a wheel brings object code for.
+"""The processors that numba's loops are compiled for: used by `machine.jit` only, until its loops are C too.
 
 `WARPFRAG_KERNELS` names a target of `TARGETS`, to run an older set on a newer processor, or `compile`, to use none of
 the objects. Building objects sets it, too: then no code of the target runs here.
