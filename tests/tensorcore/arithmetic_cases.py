@@ -12,7 +12,7 @@ from warpfrag.isa.rows import forms
 from warpfrag.tensorcore import reference
 from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
-from warpfrag.tensorcore.backends.compiled import Compiled
+from warpfrag.tensorcore.backends.compiled import BLOCK, FUSED_LAYOUT, Compiled, FusedJob
 from warpfrag.tensorcore.backends.portable import Portable
 from warpfrag.tensorcore.rules import IntegerSum
 
@@ -43,6 +43,27 @@ TWINS: dict[str, Callable[..., Any]] = {
     "portable": _twin(Portable()),
     "compiled": _twin(Compiled()),
 }
+
+
+def prepared_job(rule: Rule, operands: ProductOperands) -> FusedJob:
+    """A product of the fused loops, with its first tile prepared."""
+    job = FusedJob(Compiled().compile(rule).load(operands))
+    for task in job.prepare(0, 1):
+        task()
+    return job
+
+
+def groups_of_b(job: FusedJob) -> tuple[Any, Any]:
+    """The groups of B in a job's memory, by line and column, and the bytes of groups that short steps read."""
+    arguments, memory = job.arguments, job.tile[-1]
+    (_, stored), (depth, width) = arguments.a.shape[1:], arguments.b.shape[1:]
+    layout, products = np.empty(3, np.int64), int(arguments.numbers[13])
+    FUSED_LAYOUT.run(layout, arguments.numbers, *job.out.shape[1:], stored, depth)
+    lines = 1 + -(-(depth * products // stored) // 32)
+    count = -(-width // BLOCK) * (stored // products) * lines * BLOCK
+    first = -memory.ctypes.data % 64 + int(layout[1])
+    groups = memory[first : first + 4 * count].view(np.int32).reshape(-1, lines, BLOCK)
+    return groups, memory[-memory.ctypes.data % 64 + int(layout[2]) :]
 
 
 def rule_of(form: Form, arch: str) -> Rule:

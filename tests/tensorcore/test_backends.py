@@ -1,10 +1,12 @@
-"""Which backend runs what: nothing is compiled for a tile, kernels are kept where they can be, and a canary watches."""
+"""Which backend runs a rule, without a compiler at run time, and with a library that is missing or damaged."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import random
+import shutil
 import subprocess
 import sys
 from functools import _lru_cache_wrapper
@@ -15,17 +17,21 @@ import pytest
 from arithmetic_cases import instruction, rule_of
 
 import warpfrag as wf
-from warpfrag.errors import SlowArithmetic
-from warpfrag.isa.legality import form_of, left_out
-from warpfrag.tensorcore import backends, reference
+from warpfrag.errors import NotModelled, SlowArithmetic
+from warpfrag.isa.legality import able_architectures, form_of, left_out
+from warpfrag.isa.rows import forms
+from warpfrag.native import library as native
+from warpfrag.native.levels import library_name
+from warpfrag.tensorcore import reference
+from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
-from warpfrag.tensorcore.backends import KernelSelector, canary, kernel_key
-from warpfrag.tensorcore.backends.compiled import KERNELS, Compiled, FusedKernel
-from warpfrag.tensorcore.kernels import fused, jit
-from warpfrag.tensorcore.kernels.__main__ import rules_by_loops
-from warpfrag.tensorcore.resolved import _resolved, resolve_form
+from warpfrag.tensorcore.backends import KernelSelector, canary
+from warpfrag.tensorcore.backends.compiled import CHECK_ENVIRONMENT, KERNELS, Compiled, FusedKernel
+from warpfrag.tensorcore.backends.portable import PortableKernel
+from warpfrag.tensorcore.resolved import _resolved, _resolved_as_spelled, resolve_form
+from warpfrag.tensorcore.schedule import run_split
 
-TF32 = rule_of(instruction("mma", "m16n8k8", "f32.tf32.tf32.f32"), "sm_90")
+S8 = rule_of(instruction("mma", "m16n8k32", "s32.s8.s8.s32"), "sm_90")
 C_LAST = rule_of(instruction("mma", "m16n8k16", "f32.e4m3.e4m3.f32"), "sm_90")
 F16 = rule_of(instruction("mma", "m16n8k16", "f32.f16.f16.f32"), "sm_90")
 NAME = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -40,33 +46,20 @@ assert (found == 16).all()
 
 def python(program, **environment):
     """Run a program with this interpreter; gives its exit status and what it wrote to stderr."""
-    # how numba opens its files is not our business: `make test` asks for that warning
-    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONWARNDEFAULTENCODING"}
     done = subprocess.run(
         [sys.executable, "-c", program],
         check=False,
         capture_output=True,
         text=True,
         encoding="utf-8",
-        env={**inherited, **environment},
+        env={**os.environ, **environment},
     )
     return done.returncode, done.stderr
 
 
-@pytest.fixture
-def fresh(monkeypatch):
-    """A process that has spent nothing and judged nothing."""
-    monkeypatch.setattr(backends, "_spent_seconds", {})
-    monkeypatch.setattr(backends, "_passed", {})
-    monkeypatch.setattr(backends, "_look_again", {})
-    backends.compiled_backend.cache_clear()
-    backends._say_compiling.cache_clear()
-    yield monkeypatch
-    backends.compiled_backend.cache_clear()
-
-
-def test_a_tile_imports_no_compiler():
-    assert python(TILE + 'sys.exit(", ".join({"numba", "llvmlite"} & set(sys.modules)) or None)') == (0, "")
+def test_products_import_no_compiler():
+    program = TILE + "assert (wf.gemm(A.repeat(40, 0), B, instruction=mma) == 16).all()\n"
+    assert python(program + 'sys.exit(", ".join({"numba", "llvmlite"} & set(sys.modules)) or None)') == (0, "")
 
 
 def product(tiles, height=16, width=8):
@@ -78,44 +71,29 @@ def product(tiles, height=16, width=8):
     )
 
 
-def test_kernels_compiled_before_are_loaded_once_that_pays(fresh):
-    fresh.setattr(Compiled, "is_cached", staticmethod(lambda _kernel, *, split: True))
-    choice = KernelSelector(F16)
-    names = [type(choice.kernel(product(100))).__name__ for _ in range(20)]
-    assert names == ["PortableKernel"] * 18 + ["FusedKernel"] * 2  # 0.05 s at 0.2 ms an instruction, 12 ns a product
+def test_rules_run_in_c_and_integers_in_numpy():
+    assert isinstance(KernelSelector(F16).chosen, FusedKernel)
+    assert isinstance(KernelSelector(S8).chosen, PortableKernel)
 
 
-def test_kernels_are_compiled_only_for_much_work_and_that_is_said_once_on_a_terminal(fresh, capsys):
-    fresh.setattr(backends, "WORTH_COMPILING", {backends.Rule: 1.0})
-    fresh.setattr(Compiled, "is_cached", staticmethod(lambda _kernel, *, split: False))
-    fresh.setattr(sys.stderr, "isatty", lambda: True)
-    choice = KernelSelector(F16)
-    looks = []
-    fresh.setattr(Compiled, "is_cached", staticmethod(lambda _kernel, *, split: looks.append(split)))
-    for _ in range(1000):
-        assert choice.kernel(product(1)) is choice.portable
-    assert len(looks) < 10  # it is not looked for at every call
-    assert capsys.readouterr().err == ""
-    assert isinstance(choice.kernel(product(100_000)), FusedKernel)
-    assert "warpfrag: compiling faster kernels" in capsys.readouterr().err
-    assert isinstance(choice.kernel(product(1)), FusedKernel)
-    assert isinstance(KernelSelector(F16).kernel(product(1)), FusedKernel)  # whoever asks next
-    KernelSelector(rule_of(instruction("mma", "m8n8k4", "f64.f64.f64.f64"), "sm_90")).kernel(
-        ProductOperands(*(np.zeros(shape, np.uint64) for shape in ((1, 512, 512), (1, 512, 8), (1, 512, 8))))
-    )
-    assert capsys.readouterr().err == ""
+def every_rule():
+    """The rules of all instructions that the compiled backend holds."""
+    rules = set()
+    for form in (form for form in forms() if form.operation.does == "multiply"):
+        for arch in able_architectures(form):
+            with contextlib.suppress(NotModelled):
+                rules.add(plan(form, arch).rule)
+    return sorted((rule for rule in rules if Compiled.holds(rule)), key=repr)
 
 
-def test_who_does_not_sing_is_not_used(fresh):
-    fresh.setattr(backends, "WORTH_LOADING", 0.0)
-    fresh.setattr(Compiled, "is_cached", staticmethod(lambda _kernel, *, split: True))
-    right = FusedKernel.run_whole
-    fresh.setattr(FusedKernel, "run_whole", lambda self, operands: right(self, operands) ^ np.uint32(1))
-    choice = KernelSelector(F16)
-    with pytest.warns(SlowArithmetic, match="compiled Fused kernels do not compute what the reference does"):
-        kernel = choice.kernel(product(1))
-    assert kernel is choice.portable
-    assert KernelSelector(F16).kernel(product(1)).run_whole(product(1)).any() == np.False_  # and it is said once
+def test_every_rule_gives_the_codes_of_the_reference():
+    rules = every_rule()
+    assert {type(rule) for rule in rules} == set(KERNELS)
+    for rule in rules:
+        kernel, operands = Compiled().compile(rule), canary.operands_of(rule)
+        expected = reference.matmul(rule, operands)
+        np.testing.assert_array_equal(kernel.run_whole(operands), expected, str(rule))
+        np.testing.assert_array_equal(run_split(kernel, operands, threads=1), expected, str(rule))
 
 
 def test_the_canary_is_about_the_last_bit():
@@ -213,63 +191,57 @@ assert peak < 700_000, peak
     assert python(program) == (0, "")
 
 
-BITS = "mma.m8n8k128.s32.b1.b1.s32.and.popc"  # whose kernels are compiled soonest
 EVERYTHING = f"""
-import contextlib, io, numpy as np, warpfrag as wf
-from warpfrag.cli import main
-A, B = np.ones((8, 128), bool), np.ones((128, 8), bool)
-mma = wf.get("{BITS}")
-assert (mma(A, B) == 128).all()
-assert (wf.gemm(A, B, instruction=mma) == 128).all()
-assert (mma.d.unpack(wf.execute(mma, mma.a.pack(A), mma.b.pack(B))) == 128).all()
-with contextlib.redirect_stdout(io.StringIO()):
-    assert main(["execute", "{BITS}"]) == main(["check", "--only", "{BITS}"]) == 0
-"""
-FORCED = """
-from warpfrag.tensorcore import backends
-backends.WORTH_LOADING, backends.WORTH_COMPILING = 0.0, {backends.Rule: 0.0}
+import numpy as np, warpfrag as wf
+from warpfrag.native import library
+A, B = np.ones((16, 32), np.float16), np.ones((32, 8), np.float16)
+mma = wf.get("{NAME}")
+assert (wf.gemm(A, B, instruction=mma) == 32).all()
+assert (mma.d.unpack(wf.execute(mma, mma.a.pack(A[:, :16]), mma.b.pack(B[:16]))) == 16).all()
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("prelude", "environment", "said"),
-    [
-        # a read-only installation without a writable home: numba finds no folder that it can write to
-        (
-            "",
-            {"NUMBA_CACHE_DIR": "", "NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"},
-            "cannot be kept on disk",
-        ),
-        # a full disk: nothing can be written, neither there nor elsewhere
-        (
-            "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n",
-            {"NUMBA_CACHE_DIR": "{folder}"},
-            "cannot be kept on disk",
-        ),
-        ("", {"NUMBA_DISABLE_JIT": "1"}, "NUMBA_DISABLE_JIT is set"),
-        ("import sys\nsys.modules['numba'] = None\n", {}, "numba cannot be imported"),
-        ("", {"NUMBA_CACHE_DIR": "{folder}"}, ""),
-    ],
-)
-def test_without_a_place_for_compiled_code_it_works_and_says_so_once(prelude, environment, said, tmp_path):
-    filled = {name: value.format(folder=tmp_path) for name, value in environment.items()}
-    status, errors = python(prelude + FORCED + EVERYTHING * 2, **filled)
+@pytest.fixture
+def package(tmp_path):
+    """A copy of the installed package's native folder, which a program's library is loaded from."""
+    copy = tmp_path / "native"
+    shutil.copytree(native.FOLDER, copy)
+    return copy
+
+
+def loading_from(folder):
+    """The start of a program that loads its library from a folder."""
+    return f"from pathlib import Path\nfrom warpfrag.native import library\nlibrary.FOLDER = Path({str(folder)!r})\n"
+
+
+@pytest.mark.parametrize("damage", ["none", "missing", "truncated", "changed", "foreign"])
+def test_without_a_library_products_are_right_and_that_is_said_once(damage, package):
+    path = package / library_name()
+    data = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    else:
+        changed = {"truncated": data[:5000], "changed": data[:-9] + b"#" + data[-8:], "foreign": b"MZ" + data}
+        path.write_bytes(changed.get(damage, data))
+    status, errors = python(loading_from(package) + EVERYTHING * 2)
     assert status == 0, errors
-    assert errors.count("SlowArithmetic") == bool(said), errors
-    assert said in errors
+    assert errors.count("SlowArithmetic") == (damage != "none"), errors
 
 
-def test_compiled_code_is_tied_to_the_text_of_every_kernel():
-    """numba looks at one file only, and a kernel calls others: the digest is in the name it is kept under."""
-    name = fused.fused_tiles.compiled.py_func.__qualname__
-    assert name == f"fused_tiles_{jit.KERNELS_DIGEST}"
-    Compiled().compile(F16).run_whole(product(1))
-    assert fused.fused_tiles.is_cached
-    folder = Path(fused.fused_tiles.compiled.stats.cache_path)
-    assert list(folder.glob(f"*{name}*.nbi"))
-    fresh = jit.KernelEntry(lambda: None)
-    assert not fresh.is_cached
+def test_the_portable_backend_can_be_asked_for():
+    status, errors = python(EVERYTHING + "assert library.library() is None", WARPFRAG_KERNELS="portable")
+    assert (status, errors) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [("has", False, "no fused multiply-add"), ("call", 1, "does not round floats as its control word says")],
+)
+def test_a_processor_that_cannot_run_the_kernels_has_the_portable_backend(name, value, reason, monkeypatch):
+    owner = native.NativeLibrary if name == "has" else CHECK_ENVIRONMENT
+    monkeypatch.setattr(owner, name, lambda *_: value)
+    with pytest.warns(SlowArithmetic, match=reason):
+        assert not Compiled.is_available.__wrapped__()
 
 
 KEPT = {
@@ -340,15 +312,6 @@ def test_the_memory_of_a_large_product_is_not_kept():
     zeros = np.zeros(shape, np.uint16)
     kernel.run_whole(ProductOperands(zeros, zeros, np.zeros(shape, np.uint32)))
     assert kernel.idle.cache_info().currsize == 0
-
-
-def test_every_kernel_can_be_compiled_ahead():
-    rules = rules_by_loops()
-    assert set(rules) == {f"{rule.__name__}, {part}" for rule in KERNELS for part in ("whole tiles", "parts of a tile")}
-    assert all(Compiled().compile(rule) for kinds in rules.values() for rule in kinds.values())
-    variants = {key.variant for key in rules["Fused, parts of a tile"] if key.rounding == "RZ-FP32"}
-    assert {variant.is_short for variant in variants} == {variant.is_narrow for variant in variants} == {False, True}
-    assert len({kernel_key(rule, split=True) for rule in (F16, TF32, C_LAST)}) == 3  # each has a canary of its own
 
 
 def test_scale_factors_that_a_batch_shares_are_contiguous_to_the_loops():

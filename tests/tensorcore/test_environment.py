@@ -11,22 +11,17 @@ import signal
 import threading
 from functools import cache
 from itertools import product
-from types import SimpleNamespace
 
-import llvmlite.binding
 import numpy as np
 import pytest
 from arithmetic_cases import TWINS, code_type, compiled_by, instruction, rule_of
-from llvmlite import ir
 
 import warpfrag as wf
 from warpfrag.formats.codes import to_codes
 from warpfrag.plans.relayout_execution import convert_codes
 from warpfrag.tensorcore.backends import canary
-from warpfrag.tensorcore.backends.compiled import Compiled
+from warpfrag.tensorcore.backends.compiled import CHAIN_BLOCK, CHECK_ENVIRONMENT, Compiled
 from warpfrag.tensorcore.backends.portable import Portable, PortableKernel
-from warpfrag.tensorcore.kernels import control_word as control
-from warpfrag.tensorcore.kernels.unfused import chain_block
 from warpfrag.tensorcore.schedule import run_split
 
 MACHINE = {"x86_64": "x86", "aarch64": "arm"}.get(platform.machine()) if platform.system() == "Linux" else None
@@ -321,7 +316,7 @@ def test_after_an_exception_inside_compiled_code(bits, caller):
     before = control_word()
     empty = np.empty((1, 4, 8), np.uint32)
     with pytest.raises(MemoryError):  # too many columns to allocate
-        chain_block.run(empty, empty, empty, 0, 0, empty, np.array([0, 1, 0, 4, 0, 1 << 50]))
+        CHAIN_BLOCK.run(empty, empty, empty, empty, 0, 0, (0, 1, 0, 4, 0, 1 << 50))
     assert control_word() == before
 
 
@@ -353,32 +348,12 @@ def test_an_interrupt_by_the_clock(bits, caller):
     assert interrupts == 20
 
 
-@pytest.mark.parametrize(
-    ("machine", "triple", "words"),
-    [
-        ("x86", "x86_64-unknown-linux-gnu", ["stmxcsr", "ldmxcsr"]),
-        ("arm", "aarch64-unknown-linux-gnu", ["mrs\tx", ", FPCR", "msr\tFPCR"]),
-    ],
-)
-def test_the_control_word_is_read_and_written_on_both_machines(machine, triple, words, monkeypatch):
-    """What the intrinsics become, whatever machine this is."""
-    llvmlite.binding.initialize_all_targets()
-    llvmlite.binding.initialize_all_asmprinters()
-    monkeypatch.setattr(control, "MACHINE", machine)
-    module = ir.Module()
-    module.triple = triple
-    function = ir.Function(module, ir.FunctionType(ir.IntType(64), [ir.IntType(64)]), "change")
-    builder = ir.IRBuilder(function.append_basic_block())
-    (_, read), (_, write) = (
-        intrinsic._defn(None, *arguments)
-        for intrinsic, arguments in ((control.read_control_word, ()), (control.write_control_word, (None,)))
-    )
-    caller_word = read(None, builder, None, [])
-    write(SimpleNamespace(get_dummy_value=lambda: None), builder, None, [function.args[0]])
-    builder.ret(caller_word)
-    target = llvmlite.binding.Target.from_triple(triple).create_target_machine()
-    assembly = target.emit_assembly(llvmlite.binding.parse_assembly(str(module)))
-    assert all(word in assembly for word in words), assembly
+@pytest.mark.parametrize("bits", [0, *ENVIRONMENTS.values()])
+def test_the_processor_rounds_as_it_is_told(bits, caller):
+    caller(bits)
+    before = control_word()
+    assert CHECK_ENVIRONMENT.call(b"") == 0
+    assert control_word() == before
 
 
 def test_code_types_are_those_of_the_format():

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from arithmetic_cases import TWINS, code_type, instruction, operand_shapes, rule_of, stored_columns
+from arithmetic_cases import (
+    TWINS,
+    code_type,
+    groups_of_b,
+    instruction,
+    operand_shapes,
+    prepared_job,
+    rule_of,
+    stored_columns,
+)
 
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.tensorcore.backend_protocol import OutputBlock, ProductOperands
 from warpfrag.tensorcore.backends.compiled import Compiled
 from warpfrag.tensorcore.backends.float_steps import Factors
-from warpfrag.tensorcore.kernels.prepare import BLOCK
 from warpfrag.tensorcore.schedule import run_split
 
 HEIGHT, WIDTH = 9, 150
@@ -48,18 +56,10 @@ def truncated(rule, operands):
         return TWINS["portable"](rule, **operands)
 
 
-def started(rule, operands):
-    """A job with its tile prepared."""
-    job = Compiled().compile(rule).start(ProductOperands(**operands))
-    for task in job.prepare(0, 1):
-        task()
-    return job
-
-
 def is_exact(rule, operands):
     """Whether any block leaves out signs: without them the codes of all others change."""
-    job = started(rule, operands)
-    groups = job.tile.b.groups.reshape(-1, job.tile.a.groups.shape[2] // 2 + 1, BLOCK)
+    job = prepared_job(rule, ProductOperands(**operands))
+    groups, _ = groups_of_b(job)
     groups[:, 1:] = ~groups[:, 1:]
     job.run(OutputBlock(0, 1, 0, HEIGHT, 0, WIDTH))
     return np.array_equal(job.out, truncated(rule, operands))

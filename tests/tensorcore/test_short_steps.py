@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from arithmetic_cases import TWINS, code_type, instruction, operand_shapes, rule_of
+from arithmetic_cases import TWINS, code_type, groups_of_b, instruction, operand_shapes, prepared_job, rule_of
 
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.tensorcore.backend_protocol import OutputBlock, ProductOperands
@@ -21,11 +21,12 @@ SHORT = [
     (instruction("mma", "m8n8k4", "f32.f16.f16.f32"), "sm_70"),
     (instruction("wmma.mma", "m16n16k16", "f32.f16.f16.f16"), "sm_80"),
     (instruction("wmma.mma", "m16n16k16", "f16.f16.f16.f32"), "sm_80"),
+    (instruction("mma", "m16n8k16", "f32.f16.f16.f32"), "sm_90"),  # 16 products: their signs are two bytes
+    (instruction("mma", "m16n8k16", "f32.bf16.bf16.f32"), "sm_90"),
 ]
 WIDE = [form for form in SHORT if FORMATS[form[0].a].exponent == 8]
 """Those whose products may have exponents near the ends of f32's range."""
 LONG = [
-    (instruction("mma", "m16n8k16", "f32.f16.f16.f32"), "sm_90"),  # 16 products
     (instruction("mma", "m16n8k16", "f16.f16.f16.f16"), "sm_80"),  # rounded to the nearest f16
     (instruction("mma", "m8n8k4", "f32.f16.f16.f16"), "sm_70"),  # C's exponent has a floor
     (instruction("mma.sp", "m16n8k16", "f32.tf32.tf32.f32"), "sm_90"),
@@ -178,17 +179,47 @@ def test_tiles_share_one_scratch():
     assert_right(rule, drawn)
 
 
-@pytest.mark.parametrize(("large", "is_short"), [(False, True), (True, False)])
-def test_blocks_take_the_short_way_where_exponents_allow(large, is_short):
+def large_significands(_rule, drawn):
+    """Nearly 2, all of them: sixteen products may come to more than 32 bits hold."""
+    drawn["a"][:], drawn["b"][:] = 0x3FFF, 0x3FFF
+
+
+def a_large_c_everywhere(rule, drawn):
+    """In every block of columns."""
+    drawn["c"][:, 0, ::64] = FORMATS[rule.c].encode(FORMATS[rule.c].max)
+
+
+@pytest.mark.parametrize(
+    ("form", "disturb", "is_short"),
+    [
+        (SHORT[0], nothing, True),
+        (SHORT[0], a_large_c_everywhere, False),
+        (SHORT[8], nothing, True),
+        (SHORT[8], large_significands, False),
+        (SHORT[2], large_significands, True),  # eight products fit
+    ],
+)
+def test_blocks_take_the_short_way_where_numbers_allow(form, disturb, is_short):
     """Only it reads the bytes that are prepared for it: without them its codes are others."""
-    rule = rule_of(*SHORT[0])
+    rule = rule_of(*form)
     drawn = drawn_product(rule)
-    if large:
-        drawn["c"][:, 0, ::64] = FORMATS[rule.c].encode(FORMATS[rule.c].max)
-    job = Compiled().compile(rule).start(ProductOperands(drawn["a"], drawn["b"], drawn["c"]))
-    for task in job.prepare(0, 1):
-        task()
-    ready_b = job.tile[1]
-    ready_b.group_bytes[:] = 0
+    disturb(rule, drawn)
+    job = prepared_job(rule, ProductOperands(drawn["a"], drawn["b"], drawn["c"]))
+    _, of_bytes = groups_of_b(job)
+    of_bytes ^= 0x55
     job.run(OutputBlock(0, 1, 0, 9, 0, 150))
     assert (job.out != TWINS["portable"](rule, **drawn)).any() == is_short
+
+
+@pytest.mark.parametrize("fraction", [0x3FF, 0x3EF, 0x3DF, 0x3C0])
+@pytest.mark.parametrize("exponent", [0, 15, 20])
+def test_sixteen_products_near_the_limit_of_32_bits(fraction, exponent):
+    """Significands around those that add up to 31, with C as large as the products."""
+    rule, random = rule_of(*SHORT[8]), np.random.default_rng(fraction)
+    drawn = drawn_product(rule)
+    drawn["a"][:] = 15 << 10 | fraction
+    drawn["b"][:] = (15 + random.integers(0, 2, drawn["b"].shape)) << 10 | 0x3FF
+    drawn["a"][:, ::2] |= 0x8000
+    drawn["c"][:] = drawn_near(random, "f32", drawn["c"].shape, exponent // 10, 1)
+    drawn["a"][:, 3, ::5] -= exponent
+    assert_right(rule, drawn)

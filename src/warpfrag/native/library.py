@@ -94,12 +94,17 @@ def library() -> NativeLibrary | None:
     try:
         return NativeLibrary(checked_library())
     except (ValueError, OSError, AttributeError) as error:
-        warnings.warn(
-            f"the compiled kernels cannot be used: {error}. Results are the same, computed more slowly",
-            SlowArithmetic,
-            stacklevel=2,
-        )
+        warn_unusable(str(error))
         return None
+
+
+def warn_unusable(reason: str) -> None:
+    """Warn that compiled code is not used."""
+    warnings.warn(
+        f"the compiled kernels cannot be used: {reason}. Results are the same, computed more slowly",
+        SlowArithmetic,
+        stacklevel=2,
+    )
 
 
 @lru_cache(256)

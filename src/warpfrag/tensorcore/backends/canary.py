@@ -1,8 +1,6 @@
-"""The canary: two small tiles whose codes depend on the floating-point environment, against the reference.
+"""The canary: two small tiles whose codes depend on rounding and subnormals, compared with the reference.
 
-LLVM does not promise that float operations stay between two changes of the rounding mode. If a new version moved one
-of them, or a machine kept another mode than it was told, codes would be wrong without a sign. So every compiled kernel
-computes these tiles first, and is used only if it passes.
+A GPU is used only after its kernels have computed these tiles right. Tests compute them with every compiled kernel.
 """
 
 from __future__ import annotations

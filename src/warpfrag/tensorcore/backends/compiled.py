@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.native.library import NativeFunction, library
+from warpfrag.native.library import NativeFunction, library, warn_unusable
 from warpfrag.tensorcore.backend_protocol import Codes, Grain, Job, OutputBlock, ProductOperands, Task
 from warpfrag.tensorcore.encodings import (
     ROUNDINGS,
@@ -56,11 +56,12 @@ DIRECTIONS = ("rn", "rm", "rp", "rz")
 IS_F32, IS_F16 = 0, 1
 """The values of c_format and d_format."""
 GROUPED_BLOCK = NativeFunction("grouped_block", "i1[3] i1[3] u4[3] i4[3] i4[3] u4[3]" + 11 * " i8")
+CHECK_ENVIRONMENT = NativeFunction("check_environment", "")
 CHAIN_BLOCK = NativeFunction("chain_block", "u4[3] u4[3] u4[3] u4[3]" + 8 * " i8")
 POPCOUNT_BLOCK = NativeFunction("popcount_block", "u8[3] u8[3] i4[3]" + 7 * " i8")
 FMA_BLOCK = NativeFunction("fma_block", "i8[3] i8[3] i8[3] i8[3]" + 7 * " i8")
 FUSED_TILES = NativeFunction("fused_tiles", "u4[3] u4[3] u4[3] i4[3] i4[3] i4[3] i4[1] i8[1] u4[3] i8 i8")
-FUSED_MEMORY = NativeFunction("fused_memory", "i8[1] i8[1]" + 4 * " i8")
+FUSED_LAYOUT = NativeFunction("fused_layout", "i8[1] i8[1]" + 4 * " i8")
 _TILE = "u4[2] u4[2] u4[2] u4[2] i4[2] i4[2] i4[2] i4[1] i4[1] i4[1] i8[1] u1[1]" + 4 * " i8"
 PREPARE_ROWS, PREPARE_BLOCKS, FUSED_BLOCK = (
     NativeFunction(name, _TILE) for name in ("prepare_rows", "prepare_blocks", "fused_block")
@@ -375,9 +376,9 @@ class FusedJob:
         met_rows = columns[tile].take(order, axis=1) if len(columns) else columns.reshape(0, 0)
         scales = (scale[tile] if len(scale) else scale.reshape(0, 0) for scale in (scale_a, scale_b))
         height, width = out.shape[1:]
-        size = np.empty(1, np.int64)
-        FUSED_MEMORY.run(size, numbers, height, width, a.shape[2], b.shape[1])
-        (memory,) = allocate(((int(size[0]),), np.uint8))
+        layout = np.empty(3, np.int64)  # the size, and the parts of B that tests change
+        FUSED_LAYOUT.run(layout, numbers, height, width, a.shape[2], b.shape[1])
+        (memory,) = allocate(((int(layout[0]),), np.uint8))
         operands = (a[tile], b[tile], c[tile], out[tile], met_rows, *scales)
         self.tile = (*operands, order, b_order, b_places, numbers, memory)
         by_column = [partial(PREPARE_BLOCKS.run, *self.tile, *span, 0, 0) for span in split(-(-width // BLOCK), pieces)]
@@ -446,10 +447,19 @@ class Compiled:
         return KERNELS[type(rule)](rule)
 
     @staticmethod
+    @cache
     def is_available() -> bool:
-        """Return True if the library is loaded, and this processor has fused multiply-adds."""
+        """Return True if the library is loaded, and this processor multiplies, adds and rounds as it expects."""
         loaded = library()
-        return loaded is not None and loaded.has(FUSED_TILES.name)
+        if loaded is None:
+            return False
+        if not loaded.has(CHECK_ENVIRONMENT.name):
+            warn_unusable("this processor has no fused multiply-add")
+            return False
+        if CHECK_ENVIRONMENT.call(b""):
+            warn_unusable("this processor does not round floats as its control word says")
+            return False
+        return True
 
     @staticmethod
     def holds(rule: Rule) -> bool:

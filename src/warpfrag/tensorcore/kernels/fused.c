@@ -428,19 +428,22 @@ INLINED prepared_tile prepared_of(const struct tile_arguments *p, const source_t
     return ready;
 }
 
-struct size_arguments {
-    ARRAY(1, int64_t) size;
+struct layout_arguments {
+    ARRAY(1, int64_t) layout;
     ARRAY(1, const fused_rule) rule;
     int64_t height, width, stored, depth;
 };
 
-/* Find the size of the memory for prepared operands. */
-ENTRY(fused_memory)(const struct size_arguments *p)
+/* Find the size of the memory for prepared operands, and where the groups of B and their bytes begin after its first
+   line of the cache. */
+ENTRY(fused_layout)(const struct layout_arguments *p)
 {
     source_tile tile = {
         .rule = p->rule.data, .height = p->height, .width = p->width, .stored = p->stored, .depth = p->depth};
     prepared_tile ready;
-    p->size.data[0] = lay_out(&ready, &tile, 0) + CACHE_LINE;
+    p->layout.data[0] = lay_out(&ready, &tile, 0) + CACHE_LINE;
+    p->layout.data[1] = (int64_t)(uintptr_t)ready.b_groups;
+    p->layout.data[2] = (int64_t)(uintptr_t)ready.b_bytes;
     return 0;
 }
 
