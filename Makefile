@@ -1,5 +1,6 @@
 # Everything works on a fresh machine with Python 3.11 or later, pip and make, without root and inside this folder.
-# Tests run on the wheel, which is built and installed into .venv with the versions of requirements-dev.lock.
+# Tests run on the wheel, which is built and installed into .venv with the versions of requirements-dev.lock. Building it
+# compiles the C files (hatch_build.py). `make run` installs what the package needs, `make test` what its tests need too.
 # Another interpreter: make PYTHON=python3.13. Fewer test processes: make WORKERS=1. With NVIDIA's assembler:
 # make test-all EXTRAS=dev,docs,assembler. With the newest versions instead of the lock file: make LOCK=.
 
@@ -11,11 +12,11 @@ LOCK    ?= requirements-dev.lock
 BIN       := .venv/bin
 VENV      := .venv/created
 INSTALLED := .venv/installed
-KERNELS   := .venv/kernels
+DEVELOPED := .venv/developed
 LOOPS     := .venv/loops
-OBJECTS   := src/warpfrag/tensorcore/kernels/objects
 # Folders are listed too: their time changes when a file is removed.
-SOURCES   := $(shell find src -name __pycache__ -prune -o -print) $(wildcard pyproject.toml README.md LICENSE) $(LOCK)
+SOURCES   := $(shell find src -name __pycache__ -prune -o -name "libwarpfrag.*" -o -name library.json -o -print) \
+             $(wildcard pyproject.toml hatch_build.py README.md LICENSE) $(LOCK)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
@@ -31,38 +32,35 @@ PYTEST := PYTHONWARNDEFAULTENCODING=1 $(BIN)/pytest -n $(WORKERS) --maxprocesses
 
 # Machine code is compiled once and shared: test processes that start without it would each compile their own.
 test: lint  ## lint, check types, and run the tests that are not slow against the installed wheel
-	@$(MAKE) --no-print-directory -j 2 $(KERNELS) types $(LOOPS)
+	@$(MAKE) --no-print-directory -j 2 types $(LOOPS)
 	@$(PYTEST) -m "not slow"
 
 test-all: test  ## the same, then run the slow tests
 	@$(PYTEST) -m slow
 
-format: $(INSTALLED)  ## format the code and fix what ruff can fix
+format: $(DEVELOPED)  ## format the code and fix what ruff can fix
 	@$(BIN)/ruff format
 	@$(BIN)/ruff check --fix
 
-lint: $(INSTALLED)  ## ruff: rules and format
+lint: $(DEVELOPED)  ## ruff: rules and format
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 
-types: $(INSTALLED)  ## mypy --strict over src and tools
+types: $(DEVELOPED)  ## mypy --strict over src and tools
 	@$(BIN)/mypy
 
-bench: $(INSTALLED)  ## run the benchmarks
+bench: $(DEVELOPED)  ## run the benchmarks
 	@$(BIN)/python benchmarks/run.py
 	@$(BIN)/python benchmarks/ptx.py
 
-docs: $(INSTALLED)  ## build the documentation
+docs: $(DEVELOPED)  ## build the documentation
 	@$(BIN)/python docs/build.py
 
-# The wheel of a release contains object code for every processor; a wheel that is built from a clone does not.
-dist: $(INSTALLED)  ## build what a release uploads: sdist, and the wheel with compiled kernels
-	@rm -rf dist $(OBJECTS)
+# zig compiles for every target on any machine.
+dist: $(DEVELOPED)  ## build what a release uploads: sdist, a wheel for each platform, and a portable one
+	@rm -rf dist
 	@$(BIN)/python -m build --sdist
-	@$(BIN)/python -m warpfrag.tensorcore.kernels.build_objects $(OBJECTS)
-	@$(BIN)/python -m warpfrag.machine.jit.build_loops $(OBJECTS)
-	@$(BIN)/python -m build --wheel
-	@rm -rf $(OBJECTS)
+	@for target in x86_64-linux aarch64-linux portable; do WARPFRAG_BUILD=$$target $(BIN)/python -m build --wheel; done
 
 # One file for every platform and every Python since 3.11, without hashes: pip rejects them in constraints of a local wheel.
 lock: $(VENV)  ## update requirements-dev.lock to the newest versions that pyproject.toml allows
@@ -88,17 +86,21 @@ $(VENV):
 	    $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; fi
 	@touch $@
 
+WHEEL := build/wheel/*.whl
+
 $(INSTALLED): $(SOURCES) | $(VENV)
-	@echo "building and installing the wheel"
+	@echo "compiling the kernels and building the wheel"
 	@rm -rf build/wheel
 	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
-	@$(BIN)/python -m pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
-	@$(BIN)/python -m pip install --quiet $(LOCK:%=--constraint=%) "$$(echo build/wheel/*.whl)[$(EXTRAS)]"
+	@echo "installing the wheel and the packages that it needs"
+	@$(BIN)/python -m pip install --quiet --no-deps --force-reinstall $(WHEEL)
+	@$(BIN)/python -m pip install $(LOCK:%=--constraint=%) $(WHEEL)
 	@touch $@
 
-$(KERNELS): $(INSTALLED)
-	@echo "compiling the tensor-core kernels"
-	@$(BIN)/python -m warpfrag.tensorcore.kernels > $@
+$(DEVELOPED): $(INSTALLED)
+	@echo "installing the packages for tests, lint and documentation"
+	@$(BIN)/python -m pip install $(LOCK:%=--constraint=%) "$$(echo $(WHEEL))[$(EXTRAS)]"
+	@touch $@
 
-$(LOOPS): $(INSTALLED)
+$(LOOPS): $(DEVELOPED)
 	@$(BIN)/python -m warpfrag.machine.jit > $@

@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROUNDS = 5
 HERE = Path(__file__).parent
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 PRODUCTS = {
     "f16": "mma.m16n8k16.f32.f16.f16.f32",
     "bf16": "mma.m16n8k16.f32.bf16.bf16.f32",
@@ -79,13 +79,6 @@ def best(runs: list[tuple[Side, tuple[str, str, int]]], rounds: int = ROUNDS, me
     return [min(column) for column in zip(*seconds, strict=True)]
 
 
-def compile_kernels(source: Path | None = None) -> None:
-    """Compile every loop of what is installed, or of a source tree: products run in numpy until compiling has paid."""
-    is_old = source is not None and (source / "warpfrag" / "arithmetic").is_dir()  # as in 0.3
-    command = [sys.executable, "-m", f"warpfrag.{'arithmetic' if is_old else 'tensorcore'}.kernels"]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=source)  # noqa: S603 (our own)
-
-
 def mmasim_python() -> str | None:
     """An interpreter that can import mmasim."""
     for python in (os.environ.get("MMASIM_PYTHON"), sys.executable):
@@ -135,7 +128,6 @@ def say(text: str) -> None:
 
 def main() -> None:
     """Measure, and print as it goes."""
-    compile_kernels()
     ours, numpy_side = Side(sys.executable), Side(sys.executable)
     python = mmasim_python()
     mmasim = Side(python) if python else None

@@ -14,7 +14,7 @@ import pytest
 from warpfrag import disk_cache
 from warpfrag.cli import installation_verbs as cache
 from warpfrag.machine.jit import object_cache
-from warpfrag.tensorcore.kernels import objects
+from warpfrag.native import library
 
 OBJECT = "0123456789abcdef" * 2 + ".o"
 
@@ -23,12 +23,12 @@ OBJECT = "0123456789abcdef" * 2 + ".o"
 def places(tmp_path, monkeypatch):
     """One folder of each kind, with files, and with others that are not compiled code."""
     folders = [
-        cache.CodeFolder("wheel", tmp_path / "objects", ("*.wfo",)),
+        cache.CodeFolder("wheel", tmp_path / "native", ("libwarpfrag.so",)),
         cache.CodeFolder("loops", tmp_path / "numba", ("*.nbi", "*.nbc")),
         cache.CodeFolder("ptx", tmp_path / "ptx", (f"{'[0-9a-f]' * object_cache.DIGITS}.o",)),
         cache.CodeFolder("ptx", tmp_path / "missing", ("*.o",)),
     ]
-    for name in ("objects/x.wfo", "numba/a.nbi", "numba/a.1.nbc", "numba/a.pyc", f"ptx/{OBJECT}", "ptx/mine.o"):
+    for name in ("native/libwarpfrag.so", "numba/a.nbi", "numba/a.1.nbc", "numba/a.pyc", f"ptx/{OBJECT}", "ptx/mine.o"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(bytes(10))
@@ -53,7 +53,7 @@ def test_clearing_leaves_the_wheel_and_what_is_not_compiled_code(run, places):
     answer = run("cache", "--clear")
     assert (answer.code, answer.lines[-1]) == (0, "note: 3 files removed")
     left = {path.name for path in places.rglob("*") if path.is_file()}
-    assert left == {"x.wfo", "a.pyc", "mine.o"}
+    assert left == {"libwarpfrag.so", "a.pyc", "mine.o"}
     assert run("cache", "--clear", "--json").json["removed"] == 0
 
 
@@ -85,10 +85,9 @@ def test_the_folders_are_those_that_code_is_written_to(tmp_path):
     """A folder that NUMBA_CACHE_DIR names comes first; without one, a read-only installation has the user's."""
     folders, errors = listed(NUMBA_CACHE_DIR=str(tmp_path))
     assert errors == ""
-    assert folders[0] == ("wheel", objects.FOLDER)
+    assert folders[0] == ("wheel", library.FOLDER)
     loops = [folder for contents, folder in folders if contents == "loops"]
-    assert len(loops) == 2  # of products, and of the PTX machine
-    assert all(folder.is_relative_to(tmp_path) for folder in loops)
+    assert [folder.is_relative_to(tmp_path) for folder in loops] == [True]
     assert next(folder for contents, folder in folders if contents == "ptx") == tmp_path / "ptx"
     folders, errors = listed(NUMBA_DISABLE_JIT="1", NUMBA_CACHE_DIR="", XDG_CACHE_HOME=str(tmp_path))
     assert "NUMBA_DISABLE_JIT is set" in errors

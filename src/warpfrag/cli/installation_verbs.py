@@ -304,8 +304,7 @@ class CodeFolder(NamedTuple):
 class FolderFacts(NamedTuple):
     """A folder with compiled code.
 
-    contents: wheel (installed loops), loops (compiled here by numba), ptx (kernels of PTX files with their loops) or
-        sass (the text of machine code)
+    contents: wheel (the installed library), ptx (compiled kernels) or sass (the text of machine code)
     files: number of files
     bytes: their size
     """
@@ -331,7 +330,7 @@ class CacheFacts(NamedTuple):
 
 @verb
 def cache(*, clear: bool = False) -> Answer[CacheFacts]:
-    """Show where compiled code is stored: GEMM loops from the wheel, those compiled here, PTX kernels, decoded SASS.
+    """Show where compiled code is stored: the library of the wheel, compiled kernels, and decoded machine code.
 
     Removed code is compiled again on its next heavy use; results do not depend on it. NUMBA_CACHE_DIR names a folder
     for code that is compiled here. Exits with 1 if --clear could not remove every file.
@@ -364,24 +363,19 @@ def cache(*, clear: bool = False) -> Answer[CacheFacts]:
 
 def code_folders() -> list[CodeFolder]:
     """Return every folder of compiled code, in the order in which it is looked up."""
-    from warpfrag.tensorcore.backends import compiled_backend
+    from warpfrag.native import library
+    from warpfrag.native.levels import library_name
 
+    wheel = CodeFolder("wheel", library.FOLDER, (library_name(),))
     try:
-        from warpfrag.machine.jit import batch_loops
         from warpfrag.machine.jit.object_cache import CACHE, DIGITS
         from warpfrag.sass.disassembler import CACHE as TEXTS
-    except ImportError:  # without numba and llvmlite nothing is compiled
-        return []
+    except ImportError:  # without llvmlite nothing is compiled here
+        return [wheel]
     pattern = f"{'[0-9a-f]' * DIGITS}.o"
     of_kernels = [CodeFolder("ptx", path, (pattern,)) for path in cache_folders(CACHE.name)]
     of_kernels += [CodeFolder("sass", path, (f"*{TEXTS.suffix}",)) for path in cache_folders(TEXTS.name)]
-    if compiled_backend() is None:
-        return of_kernels
-    from warpfrag.tensorcore.kernels import fused, objects
-
-    kept = {entry.compiled.stats.cache_path for entry in (fused.fused_tiles, batch_loops.take_tiles)} - {None}
-    of_loops = [CodeFolder("loops", Path(folder), ("*.nbi", "*.nbc")) for folder in sorted(kept)]
-    return [CodeFolder("wheel", objects.FOLDER, (f"*{objects.SUFFIX}",)), *of_loops, *of_kernels]
+    return [wheel, *of_kernels]
 
 
 class ToolFacts(NamedTuple):
