@@ -217,7 +217,9 @@ INLINED element_decoder decoder_of(const element_encoding *encoding)
 
 /* Decode codes to values and their exponents; infinity and NaN read as 0, with an exponent of their own. No value is
    -0. No branches, so that compilers make vectors of it. */
-INLINED void decode(float *values, int32_t *exponents, const uint32_t *codes, int64_t count, const element_decoder *by)
+INLINED void decode(
+    float *restrict values, int32_t *restrict exponents, const uint32_t *restrict codes, int64_t count,
+    const element_decoder *by)
 {
     const element_decoder d = *by;
     const float unit = f32_of_bits((127 - d.fraction) << 23);
@@ -291,14 +293,15 @@ INLINED bool write_group_of_a(
 {
     const group_extents *e = &ready->extents;
     int64_t at = group * products;
-    int32_t largest = exponents[0];
+    double *restrict ready_values = ready->a_values + at; /* nothing else is written in the loops */
+    int32_t *restrict relatives = ready->a_relatives + at, largest = exponents[0];
     for (int64_t k = 1; k < products; k++)
         largest = exponents[k] > largest ? exponents[k] : largest;
     for (int64_t k = 0; k < products; k++) {
         int32_t relative = exponents[k] - largest + RELATIVE_BIAS;
         relative = relative < 0 ? 0 : relative;
-        ready->a_relatives[at + k] = four_times(exponents[k] == EXPONENT_OF_ZERO ? RELATIVE_OF_ZERO : relative);
-        ready->a_values[at + k] = values[k];
+        relatives[k] = four_times(exponents[k] == EXPONENT_OF_ZERO ? RELATIVE_OF_ZERO : relative);
+        ready_values[k] = values[k];
     }
     group_signs signs = met_rows
         ? meet_b(ready->a_lines + at, values, met_rows, tile->b_places, first_place, products)
@@ -370,11 +373,17 @@ NOT_INLINED void prepare_a(const source_tile *tile, prepared_tile *ready, void *
 {
     row_scratch scratch = row_scratch_at(memory, tile);
     element_decoder by = decoder_of(&tile->rule->a);
+    bool is_in_order = true;
+    for (int64_t index = 0; index < tile->stored; index++)
+        is_in_order &= tile->order[index] == index;
     for (int64_t row = first; row < last; row++) {
         const uint32_t *codes = tile->a + row * tile->stored;
-        for (int64_t index = 0; index < tile->stored; index++)
-            scratch.codes[index] = codes[tile->order[index]];
-        decode(scratch.values, scratch.exponents, scratch.codes, tile->stored, &by);
+        if (!is_in_order) {
+            for (int64_t index = 0; index < tile->stored; index++)
+                scratch.codes[index] = codes[tile->order[index]];
+            codes = scratch.codes;
+        }
+        decode(scratch.values, scratch.exponents, codes, tile->stored, &by);
         int64_t copies = row == tile->height - 1 ? ready->extents.strips * STRIP : row + 1;
         for (int64_t to = row; to < copies; to++)
             switch (tile->rule->products) { /* loops of known length become vectors */
@@ -389,7 +398,7 @@ NOT_INLINED void prepare_a(const source_tile *tile, prepared_tile *ready, void *
 typedef struct {
     uint32_t codes[BLOCK];
     float values[BLOCK];
-    int32_t max_exponents[BLOCK], signs[BLOCK];
+    int32_t signs[BLOCK];
     int32_t exponents[2 * WORD][BLOCK];
 } group_scratch;
 
@@ -424,13 +433,13 @@ INLINED void prepare_group(
     const element_encoding *encoding = &tile->rule->b;
     uint32_t unit_code = (uint32_t)((encoding->bias << encoding->fraction) << encoding->unused);
     int64_t first = block * BLOCK;
-    double *values = ready->b_values + (block * tile->depth + step * e->group_rows) * BLOCK;
-    int8_t *relatives = ready->b_relatives + (block * tile->depth + step * e->group_rows) * BLOCK;
-    int32_t *groups = ready->b_groups + (block * e->steps + step) * e->b_lines * BLOCK;
+    double *restrict values = ready->b_values + (block * tile->depth + step * e->group_rows) * BLOCK;
+    int8_t *restrict relatives = ready->b_relatives + (block * tile->depth + step * e->group_rows) * BLOCK;
+    int32_t *restrict groups = ready->b_groups + (block * e->steps + step) * e->b_lines * BLOCK;
     for (int64_t column = 0; column < wide; column++)
         groups[column] = EXPONENT_OF_ZERO;
     for (int64_t row = 0; row < e->group_rows; row++) {
-        int32_t *exponents = scratch->exponents[row], *signs = groups + (1 + row / WORD) * BLOCK, bit = row % WORD;
+        int32_t *restrict exponents = scratch->exponents[row], bit = row % WORD;
         const uint32_t *codes = tile->b + tile->b_order[step * e->group_rows + row] * tile->width + first;
         gather_line(scratch->codes, codes, width, wide, unit_code);
         decode(scratch->values, exponents, scratch->codes, wide, by);
@@ -438,9 +447,10 @@ INLINED void prepare_group(
             float value = scratch->values[column];
             values[row * BLOCK + column] = value != 0 ? value * B_BIAS : ZERO_STANDIN;
             groups[column] = exponents[column] > groups[column] ? exponents[column] : groups[column];
-            int32_t sign = (int32_t)((uint32_t)(value < 0) << bit);
-            signs[column] = bit ? signs[column] | sign : sign;
+            scratch->signs[column] = (bit ? scratch->signs[column] : 0) | (int32_t)((uint32_t)(value < 0) << bit);
         }
+        if (bit == WORD - 1 || row + 1 == e->group_rows)
+            memcpy(groups + (1 + row / WORD) * BLOCK, scratch->signs, sizeof scratch->signs);
     }
     for (int64_t row = 0; row < e->group_rows; row++) {
         const int32_t *exponents = scratch->exponents[row];
@@ -468,6 +478,7 @@ INLINED void prepare_group(
 NOT_INLINED void prepare_b(const source_tile *tile, prepared_tile *ready, int64_t first, int64_t last)
 {
     group_scratch scratch;
+    memset(scratch.signs, 0, sizeof scratch.signs);
     element_decoder by = decoder_of(&tile->rule->b);
     for (int64_t block = first; block < last; block++) {
         int64_t width = smaller(BLOCK, tile->width - block * BLOCK), wide = padded(width, tile->rule->is_sparse);
