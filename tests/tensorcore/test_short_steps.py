@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from arithmetic_cases import TWINS, code_type, groups_of_b, instruction, operand_shapes, prepared_job, rule_of
+from arithmetic_cases import (
+    TWINS,
+    code_type,
+    groups_of_b,
+    instruction,
+    operand_shapes,
+    prepared_job,
+    rule_of,
+    stored_columns,
+)
 
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.tensorcore.backend_protocol import OutputBlock, ProductOperands
@@ -23,13 +32,15 @@ SHORT = [
     (instruction("wmma.mma", "m16n16k16", "f16.f16.f16.f32"), "sm_80"),
     (instruction("mma", "m16n8k16", "f32.f16.f16.f32"), "sm_90"),  # 16 products: their signs are two bytes
     (instruction("mma", "m16n8k16", "f32.bf16.bf16.f32"), "sm_90"),
+    (instruction("mma.sp", "m16n8k32", "f32.f16.f16.f32"), "sm_90"),  # they meet 32 rows of B: four bytes
+    (instruction("mma.sp", "m16n8k16", "f32.tf32.tf32.f32"), "sm_90"),
+    (instruction("mma.sp", "m16n8k8", "f32.tf32.tf32.f32"), "sm_90"),
 ]
 WIDE = [form for form in SHORT if FORMATS[form[0].a].exponent == 8]
 """Those whose products may have exponents near the ends of f32's range."""
 LONG = [
     (instruction("mma", "m16n8k16", "f16.f16.f16.f16"), "sm_80"),  # rounded to the nearest f16
     (instruction("mma", "m8n8k4", "f32.f16.f16.f16"), "sm_70"),  # C's exponent has a floor
-    (instruction("mma.sp", "m16n8k16", "f32.tf32.tf32.f32"), "sm_90"),
     (instruction("mma", "m16n8k16", "f32.e4m3.e4m3.f32"), "sm_90"),  # C is added last
 ]
 
@@ -55,16 +66,19 @@ def drawn_near(random, name, shape, centre=0, spread=3):
 def drawn_product(rule, tiles=1):
     """Near 1: three blocks of columns, the last not full, rows past the last strip, more steps than one panel has."""
     random = np.random.default_rng(11)
-    depth = 80 if rule.c == rule.d else rule.k
+    depth = 96 if rule.c == rule.d else rule.k
     shapes = operand_shapes(rule, 9, 150, depth // rule.k)
-    return {operand: drawn_near(random, name, (tiles, *shape[1:])) for operand, (name, shape) in shapes.items()}
+    drawn = {operand: drawn_near(random, name, (tiles, *shape[1:])) for operand, (name, shape) in shapes.items()}
+    if rule.is_sparse:
+        drawn["columns"] = stored_columns(rule, random.integers(0, 1 << 16, drawn["a"].shape))
+    return drawn
 
 
 def assert_right(rule, drawn):
     """Whole tiles, and parts of them on threads, give what the portable backend gives."""
     expected = TWINS["portable"](rule, **drawn)
     np.testing.assert_array_equal(TWINS["compiled"](rule, **drawn), expected)
-    parts = run_split(Compiled().compile(rule), ProductOperands(drawn["a"], drawn["b"], drawn["c"]), threads=2)
+    parts = run_split(Compiled().compile(rule), ProductOperands(**drawn), threads=2)
     np.testing.assert_array_equal(parts, expected)
 
 
@@ -204,7 +218,7 @@ def test_blocks_take_the_short_way_where_numbers_allow(form, disturb, is_short):
     rule = rule_of(*form)
     drawn = drawn_product(rule)
     disturb(rule, drawn)
-    job = prepared_job(rule, ProductOperands(drawn["a"], drawn["b"], drawn["c"]))
+    job = prepared_job(rule, ProductOperands(**drawn))
     _, of_bytes = groups_of_b(job)
     of_bytes ^= 0x55
     job.run(OutputBlock(0, 1, 0, 9, 0, 150))

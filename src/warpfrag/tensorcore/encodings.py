@@ -93,6 +93,6 @@ def loop_variant_of(rule: Rule) -> LoopVariant:
         return LoopVariant(rule.is_sparse)
     c_minimum = FORMATS[rule.c_read_as].emin if rule.c == "f16" else MIN_COMMON_EXPONENT  # an f32 has its own exponent
     is_narrow = max(rule.sum.zero_exponent, c_minimum) > MIN_COMMON_EXPONENT
-    is_plain = not (is_narrow or rule.is_sparse or rule.adds_c_last or isinstance(rule, BlockScaled))
+    is_plain = not (is_narrow or rule.adds_c_last or isinstance(rule, BlockScaled))
     is_short = is_plain and len(rule.steps[0]) <= MAX_SHORT_PRODUCTS and rule.sum.rounding == "RZ-FP32"
     return LoopVariant(rule.is_sparse, rule.adds_c_last, is_narrow, is_short)

@@ -84,7 +84,7 @@ INLINED void run_exact_instruction_sparse(const strip_step *strip, int64_t steps
 {
     for (int first = 0; first < STRIP; first += SPARSE_ROWS)
         for (int64_t j = 0; j < strip->width; j += SPARSE_COLUMNS) {
-            sparse_rows rows = sparse_rows_of(strip, first);
+            sparse_rows rows = sparse_rows_of(strip->a_values, strip->a_lines, first, strip->products);
             sparse_sums sums = {0};
             for (int64_t step = 0; step < steps; step++) {
                 UNROLLED

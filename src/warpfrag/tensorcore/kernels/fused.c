@@ -60,7 +60,7 @@ NOT_INLINED bool run_step(strip_scratch *scratch, const fused_rule *rule, const 
     sum_start start = start_of(rule);
     int64_t kept = kept_bits(rule->round_to), group_rows = rule->is_sparse ? 2 * rule->products : rule->products;
     exponent_sums sums = rule->is_sparse
-        ? max_exponent_sums_sparse(strip)
+        ? max_exponent_sums_sparse(strip->a_relatives, strip->a_lines, strip->b_relatives, strip->products)
         : max_exponent_sums(strip->a_relatives, strip->b_relatives, strip->products);
     bool any_exceptional = store_max_exponents(scratch, &sums);
     if (checks_range)
@@ -138,12 +138,13 @@ INLINED short_step short_step_at(const output_part *part, const step_panel *pane
     const prepared_tile *ready = part->ready;
     const group_extents *e = &ready->extents;
     int64_t products = part->tile->rule->products;
-    int64_t line = part->block * part->tile->depth + panel->step * products;
+    int64_t line = part->block * part->tile->depth + (part->tile->rule->is_sparse ? 0 : panel->step * products);
     int64_t group = group_of(e, panel->row, panel->step);
     short_step at = {
         .a_values = ready->a_values + group * products,
         .a_relatives = ready->a_relatives + group * products,
         .a_bytes = ready->a_bytes + group * e->a_bytes,
+        .a_lines = ready->a_lines + group * products,
         .b_values = ready->b_values + line * BLOCK,
         .b_relatives = ready->b_relatives + line * BLOCK,
         .b_bytes = ready->b_bytes + (part->block * e->steps + panel->step) * e->b_byte_lines * BLOCK,
@@ -156,13 +157,14 @@ INLINED short_step short_step_at(const output_part *part, const step_panel *pane
 /* Run strip after strip, step after step, to the end or until a step has an exceptional row; return true if so. The
    rounding mode is towards zero. */
 INLINED bool run_panel(
-    strip_scratch *scratch, const output_part *part, step_panel *panel, int64_t products, int sign_bytes, int fraction_bits)
+    strip_scratch *scratch, const output_part *part, step_panel *panel, int64_t products, bool is_sparse, int sign_bytes,
+    int fraction_bits)
 {
     for (; panel->row <= part->last_row; panel->row += STRIP, panel->step = panel->first_step)
         while (panel->step < panel->last_step) {
             short_step at = short_step_at(part, panel, scratch->partials_f32);
             panel->step++;
-            if (run_short_step(scratch, &at, products, sign_bytes, fraction_bits))
+            if (run_short_step(scratch, &at, products, is_sparse, sign_bytes, fraction_bits))
                 return true;
         }
     return false;
@@ -170,35 +172,42 @@ INLINED bool run_panel(
 
 typedef bool panel_runner(strip_scratch *scratch, const output_part *part, step_panel *panel);
 
-#define DEFINE_PANEL_RUNNER(name, products, sign_bytes, fraction_bits)                                \
+#define DEFINE_PANEL_RUNNER(name, products, is_sparse, sign_bytes, fraction_bits)                     \
     NOT_INLINED bool name(strip_scratch *scratch, const output_part *part, step_panel *panel)         \
     {                                                                                                 \
-        return run_panel(scratch, part, panel, products, sign_bytes, fraction_bits);                  \
+        return run_panel(scratch, part, panel, products, is_sparse, sign_bytes, fraction_bits);       \
     }
 
-DEFINE_PANEL_RUNNER(run_16_of_25_bits, 16, 2, 25)
-DEFINE_PANEL_RUNNER(run_8_of_25_bits, 8, 1, 25)
-DEFINE_PANEL_RUNNER(run_8_of_24_bits, 8, 1, 24)
-DEFINE_PANEL_RUNNER(run_4_of_25_bits, 4, 1, 25)
-DEFINE_PANEL_RUNNER(run_4_of_24_bits, 4, 1, 24)
-DEFINE_PANEL_RUNNER(run_4_of_23_bits, 4, 1, 23)
+DEFINE_PANEL_RUNNER(run_16_of_25_bits, 16, false, 2, 25)
+DEFINE_PANEL_RUNNER(run_8_of_25_bits, 8, false, 1, 25)
+DEFINE_PANEL_RUNNER(run_8_of_24_bits, 8, false, 1, 24)
+DEFINE_PANEL_RUNNER(run_4_of_25_bits, 4, false, 1, 25)
+DEFINE_PANEL_RUNNER(run_4_of_24_bits, 4, false, 1, 24)
+DEFINE_PANEL_RUNNER(run_4_of_23_bits, 4, false, 1, 23)
+DEFINE_PANEL_RUNNER(run_sparse_16_of_25_bits, 16, true, 4, 25)
+DEFINE_PANEL_RUNNER(run_sparse_8_of_25_bits, 8, true, 2, 25)
+DEFINE_PANEL_RUNNER(run_sparse_4_of_25_bits, 4, true, 1, 25)
 
 /* The loops for a rule with short steps; NULL if there are none, and it runs as long steps do. */
 static panel_runner *panel_runner_of(const fused_rule *rule)
 {
     static const struct {
-        int64_t products, fraction_bits;
+        int64_t products, is_sparse, fraction_bits;
         panel_runner *run;
     } runners[] = {
-        {16, 25, run_16_of_25_bits},
-        {8, 25, run_8_of_25_bits},
-        {8, 24, run_8_of_24_bits},
-        {4, 25, run_4_of_25_bits},
-        {4, 24, run_4_of_24_bits},
-        {4, 23, run_4_of_23_bits},
+        {16, false, 25, run_16_of_25_bits},
+        {8, false, 25, run_8_of_25_bits},
+        {8, false, 24, run_8_of_24_bits},
+        {4, false, 25, run_4_of_25_bits},
+        {4, false, 24, run_4_of_24_bits},
+        {4, false, 23, run_4_of_23_bits},
+        {16, true, 25, run_sparse_16_of_25_bits},
+        {8, true, 25, run_sparse_8_of_25_bits},
+        {4, true, 25, run_sparse_4_of_25_bits},
     };
     for (size_t index = 0; rule->is_short && index < sizeof runners / sizeof *runners; index++)
-        if (runners[index].products == rule->products && runners[index].fraction_bits == rule->fraction_bits)
+        if (runners[index].products == rule->products && runners[index].is_sparse == rule->is_sparse
+            && runners[index].fraction_bits == rule->fraction_bits)
             return runners[index].run;
     return NULL;
 }

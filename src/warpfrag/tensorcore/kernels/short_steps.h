@@ -19,8 +19,9 @@
 #ifndef WARPFRAG_SHORT_STEPS_H
 #define WARPFRAG_SHORT_STEPS_H
 
-#include "tensorcore/kernels/strip.h"
+#include "tensorcore/kernels/sparse_steps.h"
 
+#define MAX_SIGN_BYTES 4 /* of 16 products of a sparse A, which meet 32 rows of B */
 #define F32_BIAS 127
 #define F32_PLACE 23 /* where the exponent of an f32 is */
 #define F32_TO_UPPER (F32_PLACE - TO_UPPER) /* how much further right it is in the upper word of a float64 */
@@ -29,7 +30,8 @@
 typedef struct {
     const double *a_values;
     const int32_t *a_relatives, *a_bytes;
-    const double *b_values;
+    const uint32_t *a_lines;
+    const double *b_values; /* the line of the first product; of a sparse A, the first of the block */
     const int8_t *b_relatives;
     const uint8_t *b_bytes;
     float *partials;
@@ -43,7 +45,7 @@ INLINED void compute_exponents_and_signs(
     UNROLLED
     for (int row = 0; row < STRIP; row++) {
         const int32_t *a = at->a_bytes + row * (1 + 2 * sign_bytes);
-        u8v largest_a = splat_byte_of(a[0]), negative_a[2], nonzero_a[2];
+        u8v largest_a = splat_byte_of(a[0]), negative_a[MAX_SIGN_BYTES], nonzero_a[MAX_SIGN_BYTES];
         UNROLLED
         for (int byte = 0; byte < sign_bytes; byte++) {
             negative_a[byte] = splat_byte_of(a[1 + 2 * byte]);
@@ -53,8 +55,9 @@ INLINED void compute_exponents_and_signs(
         for (int v = 0; v < LINE_VECTORS; v++) {
             const uint8_t *b = at->b_bytes + v * BYTE_LANES;
             u8v negative_count = popcount_u8((load_u8(b + BLOCK) ^ negative_a[0]) & nonzero_a[0]);
-            if (sign_bytes == 2)
-                negative_count += popcount_u8((load_u8(b + 2 * BLOCK) ^ negative_a[1]) & nonzero_a[1]);
+            UNROLLED
+            for (int byte = 1; byte < sign_bytes; byte++)
+                negative_count += popcount_u8((load_u8(b + (1 + byte) * BLOCK) ^ negative_a[byte]) & nonzero_a[byte]);
             u8v exponents = (u8v)sums->of_row[row][v] + (load_u8(b) + largest_a);
             store_u8(scratch->exponents + row * BLOCK + v * BYTE_LANES, exponents);
             store_u8(scratch->negative_counts + row * BLOCK + v * BYTE_LANES, negative_count);
@@ -88,6 +91,16 @@ INLINED void start_word_sums(
     }
 }
 
+/* The lower words of sums as f32, truncated. */
+INLINED void finish_word_sums(float *partials, const f64v sums[F64_VECTORS], const u32v common[PAIRS], int fraction_bits)
+{
+    UNROLLED
+    for (int pair = 0; pair < PAIRS; pair++) {
+        s32v grids = (s32v)lower_words(sums[2 * pair], sums[2 * pair + 1]);
+        store_f32(partials + pair * F32_LANES, f32_of_s32_grids(grids, fraction_bits) * (f32v)common[pair]);
+    }
+}
+
 /* Compute the sums of a step, truncated to f32. */
 INLINED void add_short_products(const strip_scratch *scratch, const short_step *at, int64_t products, int fraction_bits)
 {
@@ -100,12 +113,36 @@ INLINED void add_short_products(const strip_scratch *scratch, const short_step *
         add_lines(&sums, at->a_values, products, at->b_values + j, BLOCK, products);
         UNROLLED
         for (int row = 0; row < STRIP; row++)
+            finish_word_sums(at->partials + row * BLOCK + j, sums.of_row[row], common[row], fraction_bits);
+    }
+}
+
+/* The same for a sparse A. */
+INLINED void add_short_products_sparse(
+    const strip_scratch *scratch, const short_step *at, int64_t products, int fraction_bits)
+{
+    for (int first = 0; first < STRIP; first += SPARSE_ROWS) {
+        sparse_rows rows = sparse_rows_of(at->a_values, at->a_lines, first, products);
+        for (int64_t j = 0; j < at->width; j += SPARSE_COLUMNS) {
+            sparse_sums sums;
+            u32v common[SPARSE_ROWS][SPARSE_VECTORS / F64_VECTORS][PAIRS];
             UNROLLED
-            for (int pair = 0; pair < PAIRS; pair++) {
-                s32v grids = (s32v)lower_words(sums.of_row[row][2 * pair], sums.of_row[row][2 * pair + 1]);
-                f32v result = f32_of_s32_grids(grids, fraction_bits) * (f32v)common[row][pair];
-                store_f32(at->partials + row * BLOCK + j + pair * F32_LANES, result);
-            }
+            for (int row = 0; row < SPARSE_ROWS; row++)
+                UNROLLED
+                for (int v = 0; v < SPARSE_VECTORS; v += F64_VECTORS) {
+                    int64_t output = (first + row) * BLOCK + j + v * F64_LANES;
+                    u32v *common_of = common[row][v / F64_VECTORS];
+                    start_word_sums(sums.of_row[row] + v, common_of, scratch, at->partials, output, fraction_bits);
+                }
+            add_lines_sparse(&sums, rows.a, rows.lines, at->b_values + j, products);
+            UNROLLED
+            for (int row = 0; row < SPARSE_ROWS; row++)
+                UNROLLED
+                for (int v = 0; v < SPARSE_VECTORS; v += F64_VECTORS) {
+                    float *partials = at->partials + (first + row) * BLOCK + j + v * F64_LANES;
+                    finish_word_sums(partials, sums.of_row[row] + v, common[row][v / F64_VECTORS], fraction_bits);
+                }
+        }
     }
 }
 
@@ -122,18 +159,24 @@ INLINED void f32_from_f64(float *to, const double *from, int64_t count)
         to[at] = (float)from[at];
 }
 
-/* Run one step; return true if it has an exceptional row, whose partial sums before the step are then saved. */
+/* Run one step; return true if it has an exceptional row, whose partial sums before the step are then saved. The number
+   of products, a sparse A, the bytes of signs and the fraction bits are constants of the loops. */
 INLINED bool run_short_step(
-    strip_scratch *scratch, const short_step *at, int64_t products, int sign_bytes, int fraction_bits)
+    strip_scratch *scratch, const short_step *at, int64_t products, bool is_sparse, int sign_bytes, int fraction_bits)
 {
-    exponent_sums sums = max_exponent_sums(at->a_relatives, at->b_relatives, products);
+    exponent_sums sums = is_sparse
+        ? max_exponent_sums_sparse(at->a_relatives, at->a_lines, at->b_relatives, products)
+        : max_exponent_sums(at->a_relatives, at->b_relatives, products);
     bool any_exceptional = any_unreliable(&sums);
     if (any_exceptional) {
         store_max_exponents(scratch, &sums);
         f64_from_f32(scratch->saved, at->partials, STRIP * BLOCK);
     }
     compute_exponents_and_signs(scratch, &sums, at, sign_bytes);
-    add_short_products(scratch, at, products, fraction_bits);
+    if (is_sparse)
+        add_short_products_sparse(scratch, at, products, fraction_bits);
+    else
+        add_short_products(scratch, at, products, fraction_bits);
     return any_exceptional;
 }
 

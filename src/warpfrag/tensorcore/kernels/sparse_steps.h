@@ -61,13 +61,13 @@ typedef struct {
     const uint32_t *lines[SPARSE_ROWS];
 } sparse_rows;
 
-INLINED sparse_rows sparse_rows_of(const strip_step *strip, int first)
+INLINED sparse_rows sparse_rows_of(const double *a_values, const uint32_t *a_lines, int first, int64_t products)
 {
     sparse_rows rows;
     UNROLLED
     for (int row = 0; row < SPARSE_ROWS; row++) {
-        rows.a[row] = strip->a_values + (first + row) * strip->products;
-        rows.lines[row] = strip->a_lines + (first + row) * strip->products;
+        rows.a[row] = a_values + (first + row) * products;
+        rows.lines[row] = a_lines + (first + row) * products;
     }
     return rows;
 }
@@ -78,7 +78,7 @@ INLINED void add_products_sparse(
     enum start_variant variant)
 {
     for (int first = 0; first < STRIP; first += SPARSE_ROWS) {
-        sparse_rows rows = sparse_rows_of(strip, first);
+        sparse_rows rows = sparse_rows_of(strip->a_values, strip->a_lines, first, strip->products);
         for (int64_t j = 0; j < strip->width; j += SPARSE_COLUMNS) {
             sparse_sums sums;
             UNROLLED

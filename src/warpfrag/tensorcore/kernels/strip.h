@@ -150,18 +150,19 @@ INLINED exponent_sums max_exponent_sums(const int32_t *a_relatives, const int8_t
 }
 
 /* The same for a sparse A, each of whose elements meets a line of B of its own. */
-INLINED exponent_sums max_exponent_sums_sparse(const strip_step *strip)
+INLINED exponent_sums max_exponent_sums_sparse(
+    const int32_t *a_relatives, const uint32_t *a_lines, const int8_t *b_relatives, int64_t products)
 {
     exponent_sums sums = lowest_sums();
-    for (int64_t k = 0; k < strip->products; k++)
+    for (int64_t k = 0; k < products; k++)
         UNROLLED
         for (int row = 0; row < STRIP; row++) {
-            int64_t element = row * strip->products + k;
-            const int8_t *line = strip->b_relatives + strip->a_lines[element];
+            int64_t element = row * products + k;
+            const int8_t *line = b_relatives + a_lines[element];
             UNROLLED
             for (int v = 0; v < LINE_VECTORS; v++)
                 sums.of_row[row][v] =
-                    max_with_line(sums.of_row[row][v], strip->a_relatives[element], load_s8(line + v * BYTE_LANES));
+                    max_with_line(sums.of_row[row][v], a_relatives[element], load_s8(line + v * BYTE_LANES));
         }
     return sums;
 }
