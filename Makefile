@@ -13,7 +13,6 @@ BIN       := .venv/bin
 VENV      := .venv/created
 INSTALLED := .venv/installed
 DEVELOPED := .venv/developed
-LOOPS     := .venv/loops
 # Folders are listed too: their time changes when a file is removed.
 SOURCES   := $(shell find src -name __pycache__ -prune -o -name "libwarpfrag.*" -o -name library.json -o -print) \
              $(wildcard pyproject.toml hatch_build.py README.md LICENSE) $(LOCK)
@@ -30,9 +29,7 @@ run: $(INSTALLED)  ## a short tour (a few seconds)
 
 PYTEST := PYTHONWARNDEFAULTENCODING=1 $(BIN)/pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal
 
-# Machine code is compiled once and shared: test processes that start without it would each compile their own.
-test: lint  ## lint, check types, and run the tests that are not slow against the installed wheel
-	@$(MAKE) --no-print-directory -j 2 types $(LOOPS)
+test: lint types  ## lint, check types, and run the tests that are not slow against the installed wheel
 	@$(PYTEST) -m "not slow"
 
 test-all: test  ## the same, then run the slow tests
@@ -101,6 +98,3 @@ $(DEVELOPED): $(INSTALLED)
 	@echo "installing the packages for tests, lint and documentation"
 	@$(BIN)/python -m pip install $(LOCK:%=--constraint=%) "$$(echo $(WHEEL))[$(EXTRAS)]"
 	@touch $@
-
-$(LOOPS): $(DEVELOPED)
-	@$(BIN)/python -m warpfrag.machine.jit > $@

@@ -1,27 +1,41 @@
 """Files in a cache folder, named by a digest of everything that their contents depend on.
 
-A file begins with a digest of its contents; a damaged file is never used. A folder stays below a size limit: the least
-recently used files are removed.
+A file begins with a digest of its name and its contents: a file that is damaged, truncated or stored under another name
+is never returned. A folder is kept below a size by removing the least recently used files.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from warpfrag.errors import SlowArithmetic
+
+CACHE_VARIABLE = "WARPFRAG_CACHE_DIR"
+"""The environment variable that names a folder for cached files."""
+DIGITS = 32
+"""The number of hexadecimal digits of the digest in the name of a compiled kernel."""
 DIGEST_BYTES = 32
+"""The size of the digest at the start of a file."""
 
 
 def cache_folders(name: str) -> Iterator[Path]:
-    """Return the folders for cached files, in numba's order: the configured one, the package's, the user's."""
-    if configured := os.environ.get("NUMBA_CACHE_DIR"):
+    """Return the folders for cached files: the configured one, the package's, the user's."""
+    if configured := os.environ.get(CACHE_VARIABLE):
         yield Path(configured) / name
     yield Path(__file__).parent / "__pycache__" / name
     yield Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "warpfrag" / name
+
+
+def digest_of(file: str, contents: bytes) -> bytes:
+    """Return the digest that the file of a name begins with."""
+    return hashlib.sha256(file.encode() + b"\0" + contents).digest()
 
 
 class DiskCache(NamedTuple):
@@ -31,34 +45,43 @@ class DiskCache(NamedTuple):
     suffix: str
     max_bytes: int
 
-    def find(self, file: str, on_damage: Callable[[str], object] | None = None) -> bytes | None:
-        """Return the contents stored under a file name, or None; `on_damage` is told why a file is not used."""
+    def find(self, file: str) -> bytes | None:
+        """Return the contents stored under a file name; None if there are none, or if they are damaged."""
         for folder in cache_folders(self.name):
             try:
-                data = (folder / file).read_bytes()
+                stored = (folder / file).read_bytes()
             except OSError:
+                continue
+            contents = stored[DIGEST_BYTES:]
+            if stored[:DIGEST_BYTES] != digest_of(file, contents):
                 continue
             with suppress(OSError):  # the file may belong to another user
                 os.utime(folder / file)  # mark as recently used
-            if data[:DIGEST_BYTES] == hashlib.sha256(data[DIGEST_BYTES:]).digest():
-                return data[DIGEST_BYTES:]
-            if on_damage:
-                on_damage("its digest is not that of its code")
+            return contents
         return None
 
-    def keep(self, file: str, contents: bytes) -> bool:
-        """Store contents under a file name in the first writable folder; return False if there is none."""
-        from tempfile import NamedTemporaryFile  # finding a file stores nothing
+    def keep(self, file: str, contents: bytes) -> None:
+        """Store contents under a file name, in the first folder that has room; warn once if there is none."""
+        import tempfile  # finding a file stores nothing
 
         for folder in cache_folders(self.name):
-            with suppress(OSError):
+            try:
                 folder.mkdir(parents=True, exist_ok=True)
-                with NamedTemporaryFile(dir=folder, delete=False) as new:
-                    new.write(hashlib.sha256(contents).digest() + contents)
-                Path(new.name).replace(folder / file)
-                self.trim(folder)
-                return True
-        return False
+                new = tempfile.NamedTemporaryFile(dir=folder, delete=False)  # noqa: SIM115 (replaced or removed below)
+            except OSError:
+                continue
+            temporary = Path(new.name)
+            try:
+                with new:
+                    new.write(digest_of(file, contents) + contents)
+                temporary.replace(folder / file)
+            except OSError:  # the disk is full
+                with suppress(OSError):
+                    temporary.unlink()
+                continue
+            self.trim(folder)
+            return
+        warn_uncached()
 
     def trim(self, folder: Path) -> None:
         """Remove the least recently used files until the others are below the limit."""
@@ -73,3 +96,14 @@ class DiskCache(NamedTuple):
             with suppress(OSError):
                 path.unlink()
             excess -= status.st_size
+
+
+@cache
+def warn_uncached() -> None:
+    """Warn, once, that the next process has to compile again."""
+    warnings.warn(
+        "compiled kernels cannot be stored, because no folder can be written: every process compiles its own. "
+        f"{CACHE_VARIABLE} names another folder",
+        SlowArithmetic,
+        stacklevel=2,
+    )

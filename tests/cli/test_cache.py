@@ -13,10 +13,10 @@ import pytest
 
 from warpfrag import disk_cache
 from warpfrag.cli import installation_verbs as cache
-from warpfrag.machine.jit import object_cache
+from warpfrag.machine.jit import machine_code
 from warpfrag.native import library
 
-OBJECT = "0123456789abcdef" * 2 + ".o"
+OBJECT, OTHER = "0123456789abcdef" * 2 + ".o", "fedcba9876543210" * 2 + ".o"
 
 
 @pytest.fixture
@@ -24,11 +24,10 @@ def places(tmp_path, monkeypatch):
     """One folder of each kind, with files, and with others that are not compiled code."""
     folders = [
         cache.CodeFolder("wheel", tmp_path / "native", ("libwarpfrag.so",)),
-        cache.CodeFolder("loops", tmp_path / "numba", ("*.nbi", "*.nbc")),
-        cache.CodeFolder("ptx", tmp_path / "ptx", (f"{'[0-9a-f]' * object_cache.DIGITS}.o",)),
+        cache.CodeFolder("ptx", tmp_path / "ptx", (f"{'[0-9a-f]' * disk_cache.DIGITS}.o",)),
         cache.CodeFolder("ptx", tmp_path / "missing", ("*.o",)),
     ]
-    for name in ("native/libwarpfrag.so", "numba/a.nbi", "numba/a.1.nbc", "numba/a.pyc", f"ptx/{OBJECT}", "ptx/mine.o"):
+    for name in ("native/libwarpfrag.so", "native/library.json", f"ptx/{OBJECT}", f"ptx/{OTHER}", "ptx/mine.o"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(bytes(10))
@@ -43,17 +42,17 @@ def sizes(answer):
 def test_folders_are_listed_with_their_sizes(run, places):
     answer = run("cache", "--json")
     assert (answer.code, answer.json["removed"], answer.json["kept"]) == (0, 0, [])
-    assert sizes(answer) == [("wheel", 1, 10), ("loops", 2, 20), ("ptx", 1, 10), ("ptx", 0, 0)]
+    assert sizes(answer) == [("wheel", 1, 10), ("ptx", 2, 20), ("ptx", 0, 0)]
     table = run("cache").lines
-    assert [line.split()[:3] for line in table[1:4]] == [["wheel", "1", "10"], ["loops", "2", "20"], ["ptx", "1", "10"]]
-    assert str(places / "numba") in table[2]
+    assert [line.split()[:3] for line in table[1:4]] == [["wheel", "1", "10"], ["ptx", "2", "20"], ["ptx", "0", "0"]]
+    assert str(places / "ptx") in table[2]
 
 
 def test_clearing_leaves_the_wheel_and_what_is_not_compiled_code(run, places):
     answer = run("cache", "--clear")
-    assert (answer.code, answer.lines[-1]) == (0, "note: 3 files removed")
+    assert (answer.code, answer.lines[-1]) == (0, "note: 2 files removed")
     left = {path.name for path in places.rglob("*") if path.is_file()}
-    assert left == {"libwarpfrag.so", "a.pyc", "mine.o"}
+    assert left == {"libwarpfrag.so", "library.json", "mine.o"}
     assert run("cache", "--clear", "--json").json["removed"] == 0
 
 
@@ -61,15 +60,15 @@ def test_what_cannot_be_removed_is_named(run, places, monkeypatch):
     unlink = Path.unlink
 
     def read_only(path, **options):
-        if path.suffix == ".nbi":
+        if path.name == OTHER:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
         unlink(path, **options)
 
     monkeypatch.setattr(Path, "unlink", read_only)
     answer = run("cache", "--clear", "--json")
     assert answer.code == 1
-    assert (answer.json["removed"], answer.json["kept"]) == (2, ["a.nbi: Permission denied"])
-    assert run("cache", "--clear").lines[-1].strip() == "note: a.nbi: Permission denied"
+    assert (answer.json["removed"], answer.json["kept"]) == (1, [f"{OTHER}: Permission denied"])
+    assert run("cache", "--clear").lines[-1].strip() == f"note: {OTHER}: Permission denied"
 
 
 def listed(**environment):
@@ -82,27 +81,25 @@ def listed(**environment):
 
 
 def test_the_folders_are_those_that_code_is_written_to(tmp_path):
-    """A folder that NUMBA_CACHE_DIR names comes first; without one, a read-only installation has the user's."""
-    folders, errors = listed(NUMBA_CACHE_DIR=str(tmp_path))
+    """A folder that WARPFRAG_CACHE_DIR names comes first; without one, a read-only installation has the user's."""
+    folders, errors = listed(WARPFRAG_CACHE_DIR=str(tmp_path))
     assert errors == ""
     assert folders[0] == ("wheel", library.FOLDER)
-    loops = [folder for contents, folder in folders if contents == "loops"]
-    assert [folder.is_relative_to(tmp_path) for folder in loops] == [True]
-    assert next(folder for contents, folder in folders if contents == "ptx") == tmp_path / "ptx"
-    folders, errors = listed(NUMBA_DISABLE_JIT="1", NUMBA_CACHE_DIR="", XDG_CACHE_HOME=str(tmp_path))
-    assert "NUMBA_DISABLE_JIT is set" in errors
-    assert {contents for contents, _ in folders} == {"ptx", "sass"}
+    assert folders[1] == ("ptx", tmp_path / "ptx")
+    folders, errors = listed(WARPFRAG_CACHE_DIR="", XDG_CACHE_HOME=str(tmp_path))
+    assert errors == ""
+    assert {contents for contents, _ in folders} == {"wheel", "ptx", "sass"}
     assert ("ptx", tmp_path / "warpfrag" / "ptx") in folders
 
 
 def test_code_of_ptx_kernels_is_kept_below_a_size(tmp_path, monkeypatch):
     monkeypatch.setattr(disk_cache, "cache_folders", lambda name: [tmp_path])
-    monkeypatch.setattr(object_cache, "compile_text", lambda text, _level: text.encode() * 10)
+    monkeypatch.setattr(machine_code, "compile_text", lambda text, _level: text.encode() * 10)
     limit = 2 * (10 + disk_cache.DIGEST_BYTES)
-    monkeypatch.setattr(object_cache, "CACHE", object_cache.CACHE._replace(max_bytes=limit))
+    monkeypatch.setattr(machine_code, "CACHE", machine_code.CACHE._replace(max_bytes=limit))
     for age, text in enumerate("ab"):
-        object_cache.object_of(text, 0)
-        os.utime(tmp_path / object_cache.name_of(text, 0), (age, age))
-    assert object_cache.object_of("a", 0) == b"a" * 10  # read, so used later than b
-    object_cache.object_of("c", 0)
-    assert {path.name for path in tmp_path.iterdir()} == {object_cache.name_of(text, 0) for text in "ac"}
+        machine_code.object_of(text, 0)
+        os.utime(tmp_path / machine_code.name_of(text, 0), (age, age))
+    assert machine_code.object_of("a", 0) == b"a" * 10  # read, so used later than b
+    machine_code.object_of("c", 0)
+    assert {path.name for path in tmp_path.iterdir()} == {machine_code.name_of(text, 0) for text in "ac"}

@@ -9,8 +9,8 @@ from warpfrag.errors import PtxError
 from warpfrag.machine.interpreter.mbarriers import MAX_TX, Mbarriers, MbarrierState
 from warpfrag.machine.interpreter.store_tags import first_tags
 from warpfrag.machine.jit import engine as compiled_engine
-from warpfrag.machine.jit.batch_loops import advance_mbarriers, copy_units, find_equal
 from warpfrag.machine.jit.box_copies import BatchedMbarriers, BoxCopies, UnitPlan, joined
+from warpfrag.machine.jit.loops import advance_mbarriers, copy_units, find_equal
 from warpfrag.machine.jit.warp_code import WARP_LOWERINGS
 
 pytestmark = pytest.mark.one_engine  # each launch names its own
@@ -189,7 +189,8 @@ def test_copies_stop_at_one_that_meets_what_another_block_stored():
     plan, which, done = np.array([[0, 2]]), np.zeros(3, np.int64), np.zeros(1, np.int64)
     bases = np.array([0, 8, 2])  # the third begins in the middle of the first
     runs = np.array([[[0, 4]]])
-    copy_units.run(source, bases, plan, which, target, bases, plan, which, runs, tags, writers, False, done)
+    copies = (source.ctypes.data, bases, plan, which, target.ctypes.data, bases, plan, which)
+    copy_units.run(*copies, runs, tags, writers, False, done)
 
     assert done.tolist() == [2]
     assert np.nonzero(target)[0].tolist() == [0, 1, 2, 3, 8, 9, 10, 11]

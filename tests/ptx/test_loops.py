@@ -1,203 +1,297 @@
-"""The loops of the compiled engine: built ahead, kept on disk, and left aside where they are damaged or foreign."""
+"""The C loops of the compiled engine, its cache on disk, and launches in installations that lack one of them."""
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import subprocess
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import warpfrag as wf
 from warpfrag import disk_cache
 from warpfrag.errors import SlowArithmetic
-from warpfrag.machine.jit import loops, object_cache
-from warpfrag.tensorcore.kernels import objects
-from warpfrag.tensorcore.kernels import processor as target
+from warpfrag.layout import coordinates
+from warpfrag.machine.interpreter import mbarriers, store_tags, warp_batch
+from warpfrag.machine.ir.state_spaces import SPACES
+from warpfrag.machine.jit import context, loops, machine_code
+from warpfrag.native import library as native
 
-pytestmark = [
-    pytest.mark.one_engine,
-    pytest.mark.skipif(not target.targets_for_host(), reason="there are no objects for this processor"),
-]
-HOST = target.targets_for_host()
-FOREIGN = next(row for row in target.TARGETS if not HOST or row.machine != HOST[0].machine)
-NAME = "take_1"
-BUILD = """
-import sys
-from pathlib import Path
-from warpfrag.tensorcore.kernels.processor import named_target
-from warpfrag.machine.jit import build_loops, loops
-build_loops.LOOPS = [loops.take]
-build_loops.build(named_target(), Path(sys.argv[1]))
-"""
-LAUNCH = """
-import sys
+pytestmark = pytest.mark.one_engine
+HEADER = (Path(loops.__file__).parent / "context.h").read_text(encoding="ascii")
+LENGTHS = {"LANES": coordinates.LANES, "SPACE_COUNT": len(SPACES)}
+KERNEL = """
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 out, .param .u32 rounds)
+{
+  .reg .b32 %r<6>; .reg .b64 %rd<4>; .reg .pred %p;
+  ld.param.u64 %rd1, [out]; ld.param.u32 %r1, [rounds];
+  mov.u32 %r2, %tid.x; mul.wide.u32 %rd2, %r2, 4; add.s64 %rd3, %rd1, %rd2;
+  mov.u32 %r3, 0;
+LOOP:
+  mad.lo.s32 %r2, %r2, 1664525, 1013904223;
+  add.u32 %r3, %r3, 1;
+  setp.lt.u32 %p, %r3, %r1;
+  @%p bra LOOP;
+  st.global.u32 [%rd3], %r2;
+  ret;
+}"""
+LAUNCHES = """
+import sys, warnings
 import numpy as np
 import warpfrag as wf
-kernel = wf.ptx.load(sys.argv[1])["t_matmul"]
-a, b, c = np.ones((64, 64), np.float16), np.ones((64, 64), np.float16), np.zeros((64, 64), np.float32)
-sizes = [np.int32(size) for size in (64, 64, 64, 64, 1, 64, 1, 64, 1)]
-kernel.launch(1, 128, [a, b, c, *sizes, None, None], shared=16384, engine="compiled")
-print((c == 64).all(), "numba" in sys.modules)
+exec(sys.argv[1])
+kernel = wf.ptx.load(sys.argv[2])["k"]
+warnings.simplefilter("always")
+with warnings.catch_warnings(record=True) as said:
+    for rounds in (1, 5000, 5000):
+        out = np.zeros(32, np.uint32)
+        run = kernel.launch(1, 32, [out, np.uint32(rounds)], engine=sys.argv[3])
+        print(run.engine, len(said), *out)
+print(said[-1].message if said else "")
 """
-MATMUL = Path(__file__).parents[1] / "data" / "ptx" / "t_matmul_f16_sm80.ptx"
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """An object with the signatures of one loop, for this machine and for another."""
-    folder = tmp_path_factory.mktemp("objects")
-    for row in (HOST[0], FOREIGN):
-        settings = {target.VARIABLE: row.name, "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
-        subprocess.run([sys.executable, "-c", BUILD, str(folder)], check=True, env={**os.environ, **settings})
-    return folder
+def expected(rounds):
+    """The codes that the kernel stores."""
+    codes = np.arange(32, dtype=np.uint32)
+    for _ in range(rounds):
+        codes = codes * np.uint32(1664525) + np.uint32(1013904223)
+    return codes.tolist()
+
+
+def value_of(expression):
+    """The value of a constant in the header: a number, 1 << n, or that less 1."""
+    if expression == "INT64_MIN":
+        return -(1 << 63)
+    number = r"(?:INT64_C\()?(-?\w+)\)?"
+    first, shift, less = re.fullmatch(rf"\(*{number}(?: << (\w+))?\)?(?: - (\d+)\))?\)?", expression).groups()
+    return (int(first, 0) << int(shift or 0)) - int(less or 0)
+
+
+def members(struct):
+    """The members of a structure, each with its length in words."""
+    body = re.search(rf"typedef struct \{{([^}}]*)\}} {struct};", HEADER)[1]
+    body = re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL)
+    for declaration in filter(None, map(str.strip, body.split(";"))):
+        for name in re.sub(r"^(?:const )?\w+ ", "", declaration).split(","):
+            stem, length = re.fullmatch(r"\**(\w+)(?:\[(\w+)\])?", name.strip()).groups()
+            yield stem, LENGTHS[length] if length else 1
+
+
+@pytest.mark.parametrize(
+    ("struct", "size"),
+    [
+        ("launch_context", "CONTEXT_WORDS"),
+        ("screen_state", "SCREEN_WORDS"),
+        ("thread_copies", "COPY_WORDS"),
+        ("instruction_row", "COLUMNS"),
+        ("scheduler_state", "STATE_WORDS"),
+        ("allocation", "ALLOCATION_WORDS"),
+    ],
+)
+def test_structures_have_the_words_that_python_names(struct, size):
+    at = 0
+    for name, length in members(struct):
+        if struct != "allocation":
+            assert getattr(context, name.upper()) == at, name
+        at += length
+    assert getattr(context, size) == at
+
+
+def test_constants_are_those_of_python():
+    modules = (context, warp_batch, store_tags, mbarriers, coordinates)
+    pattern = re.compile(r"#define (\w+) ([^/\n]+)")
+    found = {name: value_of(value.strip()) for name, value in pattern.findall(HEADER) if name != "SPACE_COUNT"}
+    for text in re.findall(r"enum \w+ \{([^}]*)\}", HEADER):
+        names = [word.strip() for word in text.split(",")]
+        first = int(names[0].partition("=")[2] or 0)
+        found |= {name.partition(" ")[0]: first + number for number, name in enumerate(names)}
+    assert len(found) > 35
+    for name, value in found.items():
+        defined = {int(getattr(module, name)) for module in modules if hasattr(module, name)}
+        assert value in defined, name
+    assert re.search(rf"#define SPACE_COUNT {len(SPACES)} ", HEADER)
+
+
+# --- the loops
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8])
+def test_codes_of_every_width_are_taken(width):
+    rng = np.random.default_rng(width)
+    codes = rng.integers(0, 256, (5, 8 * width), np.uint8).view(f"u{width}")
+    rows, index = np.array([4, 0, 4]), rng.integers(0, 8, 11)
+    out = np.zeros((3, 11), f"u{max(width, 4)}")
+    loops.take[width].run(codes, rows, index, out)
+    assert np.array_equal(out, codes[rows][:, index])
+
+
+@pytest.mark.parametrize("width", [2, 4, 8])
+def test_tiles_are_taken_and_put_back(width):
+    rng = np.random.default_rng(width)
+    cells = rng.integers(0, 256, 200 * width, np.uint8).view(f"u{width}")
+    bases, index = rng.permutation(8)[:6].reshape(2, 3) * 24, rng.permutation(24)[:20].reshape(4, 5)
+    matrix = np.zeros((8, 15), f"u{max(width, 4)}")
+    loops.take_tiles[width].run(cells, bases, index, matrix)
+    assert np.array_equal(matrix.reshape(2, 4, 3, 5), cells[bases[:, None, :, None] + index[None, :, None]])
+    copy = np.zeros_like(cells)
+    loops.put_tiles[width].run(copy, bases, index, matrix)
+    places = (bases[:, :, None, None] + index).reshape(-1)
+    assert np.array_equal(copy[places], cells[places])
+    assert np.count_nonzero(copy) == np.count_nonzero(cells[places])
+
+
+# --- installations without a library, or without llvmlite
+
+
+def launches(before, engine="auto"):
+    """Launch in another process for 1, 5000 and 5000 rounds; return the engines, the warnings so far, and the last."""
+    command = [sys.executable, "-c", LAUNCHES, before, KERNEL, engine]
+    said = subprocess.run(command, check=True, capture_output=True, text=True, encoding="utf-8", env=os.environ)
+    *lines, message = said.stdout.splitlines()
+    words = [line.split() for line in lines]
+    assert [list(map(int, codes)) for _, _, *codes in words] == [expected(1), *[expected(5000)] * 2]
+    return [(name, int(count)) for name, count, *_ in words], message
+
+
+WITHOUT_LIBRARY = "from warpfrag.native import library; library.FOLDER /= 'nowhere'"
+WITHOUT_LLVMLITE = """
+import importlib.util
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "llvmlite" else find_spec(name, *rest)
+sys.modules["llvmlite"] = None
+"""
+
+
+def test_short_launches_are_interpreted_and_long_ones_compiled():
+    runs, message = launches("")
+    assert runs == [("reference", 0), ("compiled", 0), ("compiled", 0)]
+    assert message == ""
+
+
+@pytest.mark.parametrize("engine", ["auto", "compiled"])
+def test_without_the_library_kernels_are_interpreted_and_one_warning_says_so(engine):
+    runs, message = launches(WITHOUT_LIBRARY, engine)
+    assert runs == 3 * [("reference", 1)]
+    assert "built without them" in message
+
+
+@pytest.mark.parametrize("engine", ["auto", "compiled"])
+def test_without_llvmlite_kernels_are_interpreted_and_one_warning_says_so_after_a_long_one(engine):
+    runs, message = launches(WITHOUT_LLVMLITE, engine)
+    assert runs == [("reference", 0), ("reference", 1), ("reference", 1)]
+    assert "pip install 'warpfrag[jit]'" in message
+
+
+def test_a_library_of_other_c_files_is_not_used(tmp_path):
+    for name in ("library.json", Path(native.checked_library()).name):
+        (tmp_path / name).write_bytes((native.FOLDER / name).read_bytes())
+    manifest = (tmp_path / "library.json").read_text(encoding="ascii")
+    (tmp_path / "library.json").write_text(re.sub(r'"source": "\w', '"source": "x', manifest), encoding="ascii")
+    runs, message = launches(f"from warpfrag.native import library\nlibrary.FOLDER = library.Path({str(tmp_path)!r})")
+    assert runs == 3 * [("reference", 1)]
+    assert "other C files" in message
+
+
+# --- objects on disk
 
 
 @pytest.fixture
-def fresh(monkeypatch, tmp_path):
-    """An installation without objects, and an empty folder for what is compiled."""
-    monkeypatch.setattr(objects, "FOLDER", tmp_path / "wheel")
-    monkeypatch.setattr(disk_cache, "cache_folders", lambda name: [tmp_path / "here"])
-    (tmp_path / "wheel").mkdir()
-    objects.functions.cache_clear()
-    yield tmp_path
-    objects.functions.cache_clear()
-
-
-def new_loop():
-    """The loop `take`, of which nothing is loaded."""
-    return loops.Loop("batch_loops", "take", *(" ".join(kinds) for kinds in loops.take.signatures))
-
-
-def result_of(loop, dtype=np.uint16, rows=(2, 0)):
-    """What a loop takes of some rows, and what it should."""
-    codes, index = np.arange(12, dtype=dtype).reshape(3, 4), np.array([3, 1])
-    out = np.zeros((2, 2), np.uint32)
-    loop.run(codes, np.array(rows), index, out)
-    return out.tolist(), codes[np.array(rows)][:, index].tolist()
-
-
-class NoEntry(loops.Loop):
-    """A loop that numba may not compile."""
-
-    @property
-    def entry(self):
-        raise AssertionError
-
-
-@pytest.mark.slow
-def test_the_wheels_object_is_run_without_numba(built, fresh):
-    path = objects.path_of(HOST[0], loops.SET)
-    path.write_bytes((built / path.name).read_bytes())
-    loop = NoEntry("batch_loops", "take", *(" ".join(kinds) for kinds in loops.take.signatures))
-    for dtype in (np.uint8, np.uint16, np.uint32):
-        got, expected = result_of(loop, dtype)
-        assert got == expected
-    assert not (fresh / "here").exists()
-
-
-def test_without_an_object_a_loop_is_made_once_and_kept(fresh):
-    got, expected = result_of(new_loop())
-    assert got == expected
-    assert [path.name for path in (fresh / "here").iterdir()] == [loops.file_of(NAME, HOST[0])]
-    again = NoEntry("batch_loops", "take", *(" ".join(kinds) for kinds in loops.take.signatures))
-    assert result_of(again)[0] == expected
-
-
-@pytest.mark.parametrize("damage", ["cut", "changed", "foreign", "of other files", "no object"])
-def test_what_does_not_fit_is_left_aside_with_one_warning(damage, built, fresh):
-    path = objects.path_of(HOST[0], loops.SET)
-    data = (built / path.name).read_bytes()
-    code, functions = objects.unpack(data, loops.source_digest(), HOST[0].name)
-    path.write_bytes({
-        "cut": data[:-1],
-        "changed": data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
-        "foreign": (built / objects.path_of(FOREIGN, loops.SET).name).read_bytes(),
-        "of other files": objects.pack(code, "0", HOST[0].name, functions),
-        "no object": b"",
-    }[damage])  # fmt: skip
-    loop = new_loop()
-    with pytest.warns(SlowArithmetic, match="cannot be used") as said:
-        got, expected = result_of(loop)
-    assert (got, len(said)) == (expected, 1)
-    assert result_of(loop, rows=(1, 1))[0] == [[7, 5], [7, 5]]  # and nothing more is said
-
-
-@pytest.mark.parametrize("damage", ["cut", "changed", "of other files"])
-def test_what_was_kept_and_is_damaged_is_made_again(damage, fresh):
-    _, expected = result_of(new_loop())
-    (path,) = (fresh / "here").iterdir()
-    data = path.read_bytes()
-    if damage == "of other files":
-        code, functions = objects.unpack(object_cache.find(path.name), loops.source_digest(), HOST[0].name)
-        object_cache.keep(path.name, objects.pack(code, "0", HOST[0].name, functions))
-    else:
-        path.write_bytes(data[:-1] if damage == "cut" else data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
-    with pytest.warns(SlowArithmetic, match="cannot be used") as said:
-        assert result_of(new_loop())[0] == expected
-    assert len(said) == 1
-    assert path.read_bytes() == data
-    assert result_of(new_loop())[0] == expected
-
-
-def test_numba_runs_what_no_object_is_made_for(fresh, monkeypatch):
-    loop = new_loop()
-    out = np.zeros((1, 2), np.float64)
-    loop.run(np.ones((3, 4)), np.array([1]), np.array([0, 2]), out)  # floats
-    assert out.tolist() == [[1, 1]]
-    out = np.zeros((1, 4), np.uint32)[:, ::2]  # not contiguous
-    loop.run(np.ones((3, 4), np.uint16), np.array([1]), np.array([0, 2]), out)
-    assert out.tolist() == [[1, 1]]
-    monkeypatch.setattr(loops, "targets_for_host", list)
-    got, expected = result_of(new_loop())
-    assert got == expected
-    assert not (fresh / "here").exists()
-
-
-def test_numba_runs_a_loop_that_cannot_be_built_alone(fresh, monkeypatch):
-    from warpfrag.tensorcore.kernels import build_objects
-
-    def packed(*_arguments):
-        msg = "another numba"
-        raise AttributeError(msg)
-
-    monkeypatch.setattr(build_objects, "packed", packed)
-    got, expected = result_of(new_loop())
-    assert got == expected
-    assert not (fresh / "here").exists()
-
-
-def test_every_loop_is_called_as_it_is_stated():
-    for loop in loops.LOOPS:
-        assert loop.entry.name.startswith(loop.name)
-        assert len(loop.signatures) == len(set(loop.signatures.values())) > 0
-        count = loop.entry.compiled.py_func.__code__.co_argcount
-        assert {len(kinds) for kinds in loop.signatures} == {count}
-    assert all(path.exists() for path in loops.DEPENDS_ON)
-
-
-@pytest.mark.slow
-def test_a_known_kernel_starts_without_numba(tmp_path):
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", LAUNCH, str(MATMUL)], env=environment, check=True, capture_output=True, text=True
-        ).stdout.split()
-        for _ in range(2)
-    ]
-    assert said[0][0] == "True"  # with numba, unless another process of the same tests has compiled the loops
-    assert said[1] == ["True", "False"]
-
-
-def test_a_kernels_code_is_held_to_its_digest(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch):
+    """The only folder of cached objects, which is empty."""
     monkeypatch.setattr(disk_cache, "cache_folders", lambda name: [tmp_path])
-    object_cache.keep("a.o", b"code")
-    assert object_cache.find("a.o") == b"code"
-    (tmp_path / "a.o").write_bytes((tmp_path / "a.o").read_bytes()[:-1] + b"x")
-    with pytest.warns(SlowArithmetic, match=r"a\.o cannot be used"):
-        assert object_cache.find("a.o") is None
+    return tmp_path
+
+
+def test_objects_are_kept_and_found(folder):
+    machine_code.CACHE.keep("a.o", b"code")
+    assert machine_code.CACHE.find("a.o") == b"code"
+    assert machine_code.CACHE.find("b.o") is None
+    assert [path.name for path in folder.iterdir()] == ["a.o"]
+
+
+def test_an_object_under_another_name_is_not_found(folder):
+    machine_code.CACHE.keep("a.o", b"code")
+    (folder / "a.o").rename(folder / "b.o")
+    assert machine_code.CACHE.find("b.o") is None
+
+
+def damage(rng, number, path, other):
+    """Damage a file: flip a bit, cut it, exchange it for another file, or extend it."""
+    data = bytearray(path.read_bytes())
+    match number % 4:
+        case 0:
+            data[rng.integers(len(data))] ^= 1 << rng.integers(8)
+        case 1:
+            del data[rng.integers(len(data)) :]
+        case 2:
+            data = bytearray(other.read_bytes())
+        case _:
+            data += bytes(rng.integers(1, 100))
+    path.write_bytes(data)
+
+
+def test_a_hundred_damaged_objects_are_compiled_again(folder):
+    rng, out = np.random.default_rng(43), np.zeros(32, np.uint32)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert object_cache.find("b.o") is None
+        wf.ptx.load(KERNEL)["k"].launch(1, 32, [out, np.uint32(7)], engine="compiled")
+        intact = {path.name: path.read_bytes() for path in folder.iterdir()}
+        names = sorted(intact)
+        for number in range(100):
+            path, other = folder / names[number % len(names)], folder / names[(number + 1) % len(names)]
+            damage(rng, number, path, other)
+            out[:] = 0
+            run = wf.ptx.load(KERNEL)["k"].launch(1, 32, [out, np.uint32(7)], engine="compiled")
+            assert (run.engine, out.tolist()) == ("compiled", expected(7)), number
+            assert machine_code.CACHE.find(path.name) is not None, number
+    assert sorted(path.name for path in folder.iterdir()) == names
+    assert len(names) > 1
+
+
+def test_what_is_no_file_is_left_aside(folder):
+    (folder / "a.o").mkdir()
+    assert machine_code.CACHE.find("a.o") is None
+    disk_cache.warn_uncached.cache_clear()
+    with pytest.warns(SlowArithmetic, match="no folder can be written"):
+        machine_code.CACHE.keep("a.o", b"code")
+    assert [path.name for path in folder.iterdir()] == ["a.o"]
+
+
+def test_a_full_disk_leaves_no_temporary_file(folder, monkeypatch):
+    named = tempfile.NamedTemporaryFile
+
+    def full(**options):
+        file = named(**options)
+
+        def write(data):
+            file.file.write(data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(file, "write", write)
+        return file
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", full)
+    disk_cache.warn_uncached.cache_clear()
+    with pytest.warns(SlowArithmetic, match="no folder can be written"):
+        machine_code.CACHE.keep("a.o", b"code")
+    machine_code.CACHE.keep("b.o", b"code")  # a second warning would be an error
+    assert list(folder.iterdir()) == []
+
+
+def test_a_known_kernel_is_not_compiled_again(folder, monkeypatch):
+    kernel = wf.ptx.load(KERNEL)["k"]
+    kernel.compiled.prepare()
+    monkeypatch.setattr(machine_code, "compile_text", None)
+    again = wf.ptx.load(KERNEL)["k"]
+    again.compiled.prepare()
+    assert again.compiled.segments.keys() == kernel.compiled.segments.keys() != set()

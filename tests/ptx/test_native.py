@@ -7,11 +7,10 @@ import warpfrag as wf
 from sampling import sampled
 from warpfrag import disk_cache
 from warpfrag.errors import SlowArithmetic
-from warpfrag.machine.jit import object_cache
+from warpfrag.machine.jit import machine_code
 from warpfrag.machine.jit.lane_ops import LOWERINGS
 from warpfrag.machine.jit.pending_mma import group_by_operands
 from warpfrag.machine.ops.table import find
-from warpfrag.tensorcore.kernels import objects
 
 pytestmark = pytest.mark.one_engine  # each launch names its own
 
@@ -236,13 +235,13 @@ def test_auto_compiles_what_runs_for_long():
 
 
 def test_code_is_kept_on_disk_and_found_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv(disk_cache.CACHE_VARIABLE, str(tmp_path))
     assert next(iter(disk_cache.cache_folders("ptx"))) == tmp_path / "ptx"
     monkeypatch.setattr(disk_cache, "cache_folders", lambda name: [tmp_path / name])  # others may be full
     first = wf.ptx.load(LOOP)["spread"]
     first.compiled.prepare()
-    compiled, compile_text = [], object_cache.compile_text
-    monkeypatch.setattr(object_cache, "compile_text", lambda *given: compiled.append(given) or compile_text(*given))
+    compiled, compile_text = [], machine_code.compile_text
+    monkeypatch.setattr(machine_code, "compile_text", lambda *given: compiled.append(given) or compile_text(*given))
     again = wf.ptx.load(LOOP)["spread"]
     again.compiled.prepare()
 
@@ -258,7 +257,7 @@ def test_code_is_kept_on_disk_and_found_again(tmp_path, monkeypatch):
 def test_code_that_cannot_be_kept_is_compiled_all_the_same(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("not a folder", encoding="utf-8")
     monkeypatch.setattr(disk_cache, "cache_folders", lambda name: [tmp_path / "file" / name])
-    monkeypatch.setattr(objects, "_reasons", [])
+    disk_cache.warn_uncached.cache_clear()
     kernel = wf.ptx.load(LOOP)["spread"]
     with pytest.warns(SlowArithmetic, match="no folder can be written"):
         kernel.compiled.prepare()

@@ -29,7 +29,7 @@ PARAMS = np.dtype([("n", np.int32), ("bias", np.float32), ("steps", np.int16)], 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     toolkit.find_nvcc()
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("WARPFRAG_CACHE_DIR", str(tmp_path / "cache"))
     (tmp_path / "factor.h").write_text("#define FACTOR 3\n", encoding="utf-8")
     (tmp_path / "kernel.cu").write_text(SOURCE, encoding="utf-8")
     return tmp_path

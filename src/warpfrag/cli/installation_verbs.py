@@ -12,7 +12,7 @@ import click
 from warpfrag.cli.support.arguments import Count, File, InstructionName, Seed
 from warpfrag.cli.support.output import DONE, NO, ProgressLine, echo, print_notes, print_table
 from warpfrag.cli.support.verbs import Answer, Param, integer, verb
-from warpfrag.disk_cache import cache_folders
+from warpfrag.disk_cache import DIGITS, cache_folders
 from warpfrag.errors import NoGpu, WarpfragError, quote
 from warpfrag.files import check_writable, write_atomically
 from warpfrag.hardware.verification import KernelResult, Report
@@ -332,8 +332,8 @@ class CacheFacts(NamedTuple):
 def cache(*, clear: bool = False) -> Answer[CacheFacts]:
     """Show where compiled code is stored: the library of the wheel, compiled kernels, and decoded machine code.
 
-    Removed code is compiled again on its next heavy use; results do not depend on it. NUMBA_CACHE_DIR names a folder
-    for code that is compiled here. Exits with 1 if --clear could not remove every file.
+    Removed code is compiled again on its next heavy use; results do not depend on it. WARPFRAG_CACHE_DIR names a
+    folder for compiled kernels. Exits with 1 if --clear could not remove every file.
 
     Options:
         clear: Remove code that was compiled here; code from a wheel stays.
@@ -365,17 +365,11 @@ def code_folders() -> list[CodeFolder]:
     """Return every folder of compiled code, in the order in which it is looked up."""
     from warpfrag.native import library
     from warpfrag.native.levels import library_name
+    from warpfrag.sass.disassembler import CACHE as TEXTS
 
-    wheel = CodeFolder("wheel", library.FOLDER, (library_name(),))
-    try:
-        from warpfrag.machine.jit.object_cache import CACHE, DIGITS
-        from warpfrag.sass.disassembler import CACHE as TEXTS
-    except ImportError:  # without llvmlite nothing is compiled here
-        return [wheel]
-    pattern = f"{'[0-9a-f]' * DIGITS}.o"
-    of_kernels = [CodeFolder("ptx", path, (pattern,)) for path in cache_folders(CACHE.name)]
-    of_kernels += [CodeFolder("sass", path, (f"*{TEXTS.suffix}",)) for path in cache_folders(TEXTS.name)]
-    return [wheel, *of_kernels]
+    folders = [CodeFolder("wheel", library.FOLDER, (library_name(),))]
+    folders += [CodeFolder("ptx", path, (f"{'[0-9a-f]' * DIGITS}.o",)) for path in cache_folders("ptx")]
+    return folders + [CodeFolder("sass", path, (f"*{TEXTS.suffix}",)) for path in cache_folders(TEXTS.name)]
 
 
 class ToolFacts(NamedTuple):

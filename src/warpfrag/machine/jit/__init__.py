@@ -2,11 +2,12 @@
 
 Compilation: `segments` cuts a program into runs of instructions that can be compiled, with the help of `register_flow`;
 `warp_code` builds the LLVM code of a run for one warp with `ir_builder`, using `lane_ops` and `sfu_code` for lane
-arithmetic and `memory_access` and `store_overlaps` for memory; `object_cache` compiles the module and keeps the object
-files.
+arithmetic and `memory_access` and `store_overlaps` for memory; `machine_code` compiles the module, keeps the
+object files on disk and loads them. These modules need llvmlite; without it, kernels are interpreted.
 
-Execution: `engine` is the batch of warps that runs compiled code; `scheduler` decides which lanes run next and calls
-their code; `mma_issue` issues mma and wgmma, which `pending_mma` joins into large products with `batch_loops`;
-`box_copies` copies boxes and updates mbarriers for many lanes at once. With `screening` and `access_screen`, compiled
-code can prove that a launch needs no checks. `context` names the words that compiled code shares with Python.
+Execution: `engine` is the batch of warps that runs compiled code; `scheduler.c` decides which lanes run next and calls
+their code; `mma_issue` issues mma and wgmma, which `pending_mma` joins into large products with `operand_tiles.c`;
+`box_copies` copies boxes and updates mbarriers for many lanes at once with `bulk_copies.c`. With `screening` and
+`access_screen.c`, compiled code can prove that a launch needs no checks. `loops` declares the C functions; `context`
+and `context.h` name the words that they share with Python and compiled code.
 """

@@ -33,11 +33,11 @@ from warpfrag.machine.interpreter.mbarriers import (
     TX_SHIFT,
     Mbarriers,
 )
-from warpfrag.machine.interpreter.store_tags import elements
 from warpfrag.machine.interpreter.warp_state import WarpState
 from warpfrag.machine.ir.actions import MemoryBarrier, TensorCopy
 from warpfrag.machine.ir.program import DecodedInstruction, Immediate, MemoryOperand, PtxOperand
 from warpfrag.machine.ir.scalar_types import TYPES, Codes
+from warpfrag.machine.jit import loops
 from warpfrag.smem.tensor_map import GRANULE, MAP_ALIGN, MAP_BYTES, SHARED_ALIGN, TensorMapFields
 
 OBJECT_BYTES = 8  # the size of an mbarrier
@@ -87,11 +87,9 @@ class BatchedMbarriers(Mbarriers):
         self, cells: NDArray[np.int64], arrivals: NDArray[np.int64], owed: NDArray[np.int64], *, drops: bool = False
     ) -> tuple[NDArray[np.uint64], int]:
         """Change mbarriers in order; return the earlier words and the number that could be changed."""
-        from warpfrag.machine.jit.loops import advance_mbarriers
-
         before, has_ended = np.empty(len(cells), np.uint64), np.zeros(len(cells), np.bool_)
         done = np.zeros(1, np.int64)
-        advance_mbarriers.run(self.words, self.written, cells, arrivals, owed, drops, before, has_ended, done)
+        loops.advance_mbarriers.run(self.words, self.written, cells, arrivals, owed, drops, before, has_ended, done)
         if has_ended.any() and (self.awaited != NOT_ASLEEP).any():
             self._wake(np.isin(self.awaited, cells[has_ended]))
         return before, int(done[0])
@@ -134,8 +132,7 @@ Index = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
 SWIZZLE_PERIOD = 1024  # bytes after which every swizzle pattern repeats
-WORD = np.dtype(np.uint64)  # 64 bits, moved at once
-GRANULE_WORDS = GRANULE // WORD.itemsize
+GRANULE_WORDS = GRANULE // 8  # 64-bit words, in which plans count
 S32 = TYPES["s32"]
 FIRST = np.zeros(1, np.int64)  # the index of the first lane
 
@@ -350,8 +347,6 @@ class BoxCopies:
 
     def copy(self, job: BoxJob, copies: LaneCopies, targets: BoxTargets) -> list[int]:
         """Copy the boxes of a job and signal the mbarriers; return the lanes that the interpreter must run."""
-        from warpfrag.machine.jit.loops import copy_units
-
         plan, memory, lanes = job.plan, self.memory, job.lanes.tolist()
         copy_lanes, blocks, cells, _ = targets.of(job.lanes)
         is_load = cells is not None
@@ -370,9 +365,9 @@ class BoxCopies:
         source, target = (in_global, in_shared) if is_load else (in_shared, in_global)
         arguments: list[object] = []
         for buffer, firsts, units, _, plan_of in (source, target):
-            arguments += elements(buffer, WORD), firsts // 8, units, plan_of
+            arguments += buffer.ctypes.data, firsts // 8, units, plan_of
         done = np.zeros(1, np.int64)
-        copy_units.run(*arguments, target[3], tags, mine, is_load, done)
+        loops.copy_units.run(*arguments, target[3], tags, mine, is_load, done)
         finished = len(lanes) if done[0] == len(copy_of) else int(copy_of[done[0]])
         in_boxes, in_tensors = plan.shared_bytes * finished, plan.global_bytes * finished
         memory.count_bytes(job.map_space, MAP_BYTES * finished, writes=False)

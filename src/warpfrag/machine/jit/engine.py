@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from warpfrag.machine.ir.program import DecodedInstruction, Immediate, Program
 from warpfrag.machine.ir.scalar_types import Codes, container
 from warpfrag.machine.ir.state_spaces import SPACES
 from warpfrag.machine.jit import context as ctx
+from warpfrag.machine.jit import loops
 from warpfrag.machine.jit.box_copies import BatchedMbarriers, BoxCopies
 from warpfrag.machine.jit.mma_issue import (
     WARPS,
@@ -45,7 +46,9 @@ from warpfrag.machine.jit.mma_issue import (
 )
 from warpfrag.machine.jit.pending_mma import MmaInstructions, PendingProducts
 from warpfrag.machine.jit.register_flow import RegisterLayout
-from warpfrag.machine.jit.segments import GeneratedModule, Segment
+
+if TYPE_CHECKING:
+    from warpfrag.machine.jit.segments import GeneratedModule, Segment  # imports llvmlite
 
 PATIENCE = 30  # average number of times each instruction is interpreted before compilation is considered
 INSTRUCTIONS_PER_LINE = (
@@ -101,7 +104,7 @@ class CompiledProgram:
     def prepare(self) -> None:
         """Compile the segments, or load them from the cache."""
         self.is_ready = True
-        from warpfrag.machine.jit.object_cache import MachineCode
+        from warpfrag.machine.jit.machine_code import MachineCode
 
         segments, text, helpers = self.generated
         self._code = MachineCode(text, helpers, [segment.name for segment in segments])
@@ -310,15 +313,13 @@ class CompiledWarpBatch(WarpBatch):
 
     def run_compiled(self) -> None:
         """Run the compiled scheduler, and handle each status that it returns."""
-        from warpfrag.machine.jit.loops import run_scheduler
-
         schedule, table = self.schedule, self.compiled.table(self.launch.arch)
         lanes = (self.context, self.buffer, self.flags, self.numbers, self.lists)
         args = (*lanes, self.block_numbers, self.runs, self.writers, self.exited)
         schedule[ctx.LIMIT], schedule[ctx.IS_STALE] = self.launch.limit, 1
         budget = min(BUDGET, POLLING_BUDGET * self.warps) if self.livelock.is_judged else BUDGET
         schedule[ctx.BUDGET], last_progress = self.tally.total + budget, self.progress
-        run = run_scheduler.bound(table, schedule, *args)
+        run = loops.run_scheduler.bound(table, schedule, *args)
         while True:
             schedule[ctx.TOTAL], schedule[ctx.BARRIERS_IN_USE] = self.tally.total, len(self.barriers.states)
             schedule[ctx.BARRIERS_IN_USE] += self.cluster_barriers.in_use

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from warpfrag.machine.ir.actions import DirectCall, IndirectCall, Return
 from warpfrag.machine.ir.program import DecodedInstruction, Program
+from warpfrag.machine.jit import loops
 from warpfrag.machine.jit.register_flow import indices_of
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.backends import KernelSelector
@@ -97,11 +98,9 @@ class OperandUnits(NamedTuple):
 
     def take(self, some: NDArray[np.bool_]) -> NDArray[np.uint64]:
         """Copy the operands of some warps, [warps, words]."""
-        from warpfrag.machine.jit.loops import take_units
-
         bases = self.bases[some]
         out = np.empty((len(bases), UNIT_WORDS * self.plans.shape[1]), np.uint64)
-        take_units.run(self.words, bases, self.plans, self.which[some], out)
+        loops.take_units.run(self.words, bases, self.plans, self.which[some], out)
         return out
 
 
@@ -155,12 +154,10 @@ class PendingProducts:
 
         Equal operands may then count as different, which costs time but changes no result.
         """
-        from warpfrag.machine.jit.loops import find_equal
-
         key = accumulators, role, len(units.bases)
         known = self.sharing.get(key) or OperandSharing.of(np.arange(len(units.bases)))
         first = known.first.copy()
-        find_equal.run(*units, first, np.empty(len(first), np.uint64))
+        loops.find_equal.run(*units, first, np.empty(len(first), np.uint64))
         if not np.array_equal(first, known.first):
             known = OperandSharing.of(first)
         self.sharing[key] = known
@@ -206,14 +203,12 @@ class PendingProducts:
         self, product: PendingProduct, group: Index, a: list[NDArray[Any]], b: list[NDArray[Any]]
     ) -> None:
         """Multiply for the warps group[i, j], whose accumulators are the tiles of the outputs."""
-        from warpfrag.machine.jit.loops import put_tiles, take_tiles
-
         rows, kernels, dtype = product.rows[group], product.kernels, code_type(product.c.dtype)
         height, width = product.c.places.shape
         tiles = np.zeros((group.shape[0], height, group.shape[1], width), dtype)
         c = tiles.reshape(group.shape[0] * height, -1)
         if product.has_c.any():
-            take_tiles.run(*self.cells(product.c, rows), product.c.places, c)
+            loops.take_tiles[product.c.dtype.itemsize].run(*self.cells(product.c, rows), product.c.places, c)
             tiles.swapaxes(1, 2)[~product.has_c[group]] = 0
         codes: NDArray[Any] = c.reshape(a[0].shape[0], -1, c.shape[1])
         pairs = [(a, b)]
@@ -223,8 +218,8 @@ class PendingProducts:
             whole_a = np.concatenate(parts_a, axis=2, dtype=code_type(parts_a[0].dtype))
             whole_b = np.concatenate(parts_b, axis=1, dtype=code_type(parts_b[0].dtype))
             codes = multiply(kernels, ProductOperands(whole_a, whole_b, codes), 1)
-        matrix = codes.reshape(c.shape).astype(code_type(product.d.dtype), copy=False)
-        put_tiles.run(*self.cells(product.d, rows), product.d.places, matrix)
+        matrix = np.ascontiguousarray(codes.reshape(c.shape), code_type(product.d.dtype))
+        loops.put_tiles[product.d.dtype.itemsize].run(*self.cells(product.d, rows), product.d.places, matrix)
 
     def cells(self, tile: TilePlaces, rows: Index) -> tuple[NDArray[Any], Index]:
         """Return all registers as elements of a tile's type, and the offset of each warp's first element."""

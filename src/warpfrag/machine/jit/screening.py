@@ -30,12 +30,12 @@ from warpfrag.machine.interpreter.warp_state import LaunchConfig, LaunchPart
 from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.program import DecodedInstruction, PtxOperand
 from warpfrag.machine.jit import context as ctx
+from warpfrag.machine.jit import loops
 from warpfrag.machine.jit.context import IS_LATE, LOCAL_BUFFER, SHARED_BUFFER
 from warpfrag.machine.jit.engine import CompiledProgram, CompiledWarpBatch
 from warpfrag.machine.jit.mma_issue import WgmmaPlan, WgmmaProducts
 from warpfrag.machine.jit.pending_mma import OperandUnits
 from warpfrag.machine.jit.register_flow import is_followed, registers_read
-from warpfrag.machine.jit.warp_code import copy_groups
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
@@ -132,6 +132,13 @@ class ProgramScreen:
         return np.array([*flags, *[False] * ctx.PADDING], np.uint8)
 
     @cached_property
+    def group_instructions(self) -> set[int]:
+        """The instructions that close cp.async groups or wait for them."""
+        from warpfrag.machine.jit.warp_code import copy_groups  # imports llvmlite
+
+        return {at for at, inst in enumerate(self.instructions) if copy_groups(inst)}
+
+    @cached_property
     def is_repeatable(self) -> bool:
         """True if the program can be run twice: it prints nothing, and allocates nothing."""
         return not any(isinstance(inst.action, actions.SystemCall) for inst in self.instructions)
@@ -225,14 +232,12 @@ class ScreenObserver(Observer):
 
     def tell(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers, *, is_store: bool) -> None:
         """Report accesses to the function that compiled code uses."""
-        from warpfrag.machine.jit.access_screen import screen_accesses
-
         batch = self.batch
         is_copy = isinstance(batch.program.instructions[batch.memory.inst].action, actions.AsyncCopy)
         where, who = np.ascontiguousarray(offsets, np.int64), np.ascontiguousarray(threads, np.int64)
         number = batch.buffer_number(buffer)
         if number is not None:
-            screen_accesses.run(batch.context.ctypes.data, who, where, number, int(size), is_store, is_copy)
+            loops.screen_accesses.run(batch.context, who, where, number, int(size), is_store, is_copy)
 
 
 class ScreenedProducts(WgmmaProducts):
@@ -280,9 +285,7 @@ class ScreenedWarpBatch(CompiledWarpBatch):
                 self.put(ctx.COPIES, np.zeros(self.warps * LANES * ctx.COPY_WORDS, np.int64))
                 self.put(ctx.COPY_INSTRUCTIONS, screen.program.copy_instructions)
         if screen.follows_marks or screen.follows_order:
-            from warpfrag.machine.jit.access_screen import screen_address
-
-            self.context[ctx.SCREEN] = screen_address()
+            self.context[ctx.SCREEN] = loops.screen_address()
             self.context[ctx.SCREEN_STATE] = self.state.ctypes.data
             memory.observer = ScreenObserver(self)
             self.wgmma = ScreenedProducts(
@@ -320,7 +323,7 @@ class ScreenedWarpBatch(CompiledWarpBatch):
         action = inst.action
         if self.screen.follows_marks and (is_partial(inst, group) or not self.is_unmarked(inst)):
             self.mark_uncertain()
-        if self.screen.follows_order and copy_groups(inst):
+        if self.screen.follows_order and at in self.screen.program.group_instructions:
             self.mark_uncertain()  # compiled code did not report it
         if isinstance(action, actions.Barrier) and self.exited[self.warp_block[group.warp_rows]].any():
             self.is_late = True

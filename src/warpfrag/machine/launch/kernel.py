@@ -23,6 +23,7 @@ from warpfrag.machine.ir.actions import (
     TensorCopy,
 )
 from warpfrag.machine.ir.program import ModuleVariable, Parameter, Program, SourceLine
+from warpfrag.machine.jit import loops
 from warpfrag.machine.jit.engine import CompiledProgram
 from warpfrag.machine.jit.screening import ProgramScreen
 from warpfrag.machine.launch.device_array import ADDRESSES
@@ -232,9 +233,9 @@ class Kernel:
         engine_name = chosen_engine(engine)
         threads = options.threads
         memory = self.device_memory(args, config)
-        compiled = None if engine_name == "reference" else self.compiled
-        if engine_name == "compiled" and not self.compiled.is_ready:
-            self.compiled.prepare()
+        compiled = self.compiled if engine_name != "reference" and loops.is_available() else None
+        if engine_name == "compiled" and compiled is not None and not compiled.is_ready:
+            compiled.prepare()
         waves = self.waves(config, seed, follow_order=bool(ORDER_CHECKS & set(named)))
         if not self.is_shared_out or options.limit < LIMIT or options.cooperative:
             threads = 1
@@ -246,6 +247,8 @@ class Kernel:
             work = launch.run(waves, threads, options.progress)
         else:
             work = Work(self.program, config, memory, compiled).run_waves(waves, threads, options.progress)
+        if compiled is None and engine_name != "reference" and work.tally.total > self.compiled.patience:
+            loops.warn_interpreted()
         module = self.module
         result = summarise(work, self.readable_name, module.sources, module.address_size, named)
         if options.explore:

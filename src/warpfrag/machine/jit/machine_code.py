@@ -1,7 +1,4 @@
-"""Compile LLVM text to machine code, cached on disk; a file's name is a digest of everything that its code depends on.
-
-`disk_cache` stores the files.
-"""
+"""Compile LLVM text to machine code, link it into this process, and keep the objects on disk."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from pathlib import Path
 from llvmlite import __version__ as llvmlite_version
 from llvmlite import binding as llvm
 
-from warpfrag.disk_cache import DiskCache
+from warpfrag.disk_cache import DIGITS, DiskCache
 from warpfrag.layout import coordinates
 from warpfrag.machine.interpreter import device_memory, store_tags
 from warpfrag.machine.ir import program as decoded_program
@@ -21,10 +18,7 @@ from warpfrag.machine.ir import state_spaces
 from warpfrag.machine.jit import context, ir_builder, memory_access, store_overlaps
 from warpfrag.machine.jit.memory_access import Helper, helper_text, with_callees
 from warpfrag.smem import shared_memory
-from warpfrag.tensorcore.kernels.objects import say_uncached, warn
 
-DIGITS = 32
-"""The number of hexadecimal digits of the digest in a file name."""
 CACHE = DiskCache("ptx", ".o", max_bytes=1 << 28)  # thousands of kernels
 # Optimization levels of LLVM's passes. Segments are straight-line vector code, where passes are slow and gain nothing.
 UNOPTIMIZED, OPTIMIZED = 0, 2
@@ -47,15 +41,11 @@ def target_machine() -> llvm.TargetMachine:
     return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True)
 
 
-def file_name(dependencies: str) -> str:
-    """Return a file name, derived from everything that the file depends on."""
-    return f"{hashlib.sha256(f'checked {dependencies}'.encode()).hexdigest()[:DIGITS]}.o"
-
-
 def name_of(key: str, level: int) -> str:
     """Return the file name of a module, derived from LLVM, the processor, the optimization level and the text's key."""
-    host = (llvmlite_version, llvm.llvm_version_info, llvm.get_host_cpu_name())
-    return file_name(f"{host} {llvm.get_host_cpu_features().flatten()} {level} {key}")
+    host = (llvmlite_version, llvm.llvm_version_info, llvm.get_default_triple(), llvm.get_host_cpu_name())
+    dependencies = f"{host} {llvm.get_host_cpu_features().flatten()} {level} {key}"
+    return f"{hashlib.sha256(dependencies.encode()).hexdigest()[:DIGITS]}{CACHE.suffix}"
 
 
 def compile_text(text: str, level: int) -> bytes:
@@ -70,24 +60,13 @@ def compile_text(text: str, level: int) -> bytes:
     return data
 
 
-def find(name: str) -> bytes | None:
-    """Return the object stored under a name; warn if it is damaged."""
-    return CACHE.find(name, partial(warn, name))
-
-
-def keep(name: str, data: bytes) -> None:
-    """Store code under a name, in the first writable folder."""
-    if not CACHE.keep(name, data):
-        say_uncached("no folder can be written")
-
-
 def object_of(key: str, level: int, make_text: Callable[[], str] | None = None) -> bytes:
     """Return the object file of a module, by its text or another key, from the cache or newly compiled."""
     name = name_of(key, level)
-    data = find(name)
+    data = CACHE.find(name)
     if data is None:
         data = compile_text(make_text() if make_text else key, level)
-        keep(name, data)
+        CACHE.keep(name, data)
     return data
 
 

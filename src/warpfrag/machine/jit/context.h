@@ -1,0 +1,105 @@
+/* Structures and constants that the C files share with Python and with compiled kernels.
+
+   Every member takes 8 bytes. `context.py` has the same words under the same names in capitals, as indices into arrays
+   of 64-bit words; constants have the names of `context.py` and of the modules of the interpreter that define them.
+   tests/ptx/test_loops.py compares the two. */
+
+#ifndef WARPFRAG_CONTEXT_H
+#define WARPFRAG_CONTEXT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LANES 32
+#define ALL_LANES 0xFFFFFFFF
+#define SPACE_COUNT 5 /* state spaces: `ir/state_spaces.py` */
+
+/* A row of the table of allocations. */
+typedef struct {
+    int64_t start, end;
+    uint8_t *data;
+    int64_t writable, tags;
+} allocation;
+
+typedef struct {
+    int64_t written, read; /* tags: `access_screen.c` */
+} access_cell;
+
+/* The cp.async groups of a thread: closed, waited for, the interval of the last wait, and waited for before it. */
+typedef struct {
+    int64_t groups, groups_done, done_interval, groups_done_before;
+} thread_copies;
+
+/* What a launch is screened with; 0 for everything that is not tracked. */
+typedef struct {
+    uint8_t *shared_marks, *local_marks, **global_marks; /* one for each allocation */
+    access_cell *shared_accesses, **global_accesses;
+    int64_t cell_shift; /* offset bits inside a cell */
+    thread_copies *copies;
+    const uint8_t *copy_instructions; /* 1 for cp.async */
+} screen_state;
+
+typedef struct {
+    int64_t registers, warp_bytes, parameters, parameter_bytes;
+    uint8_t *shared;
+    int64_t shared_end, shared_stride, local, local_stride;
+    allocation *allocations;
+    int64_t allocation_count, warp_block;
+    int64_t fault_inst, fault_warp, fault_mask, inst_wavefronts, fault_addresses[LANES];
+    int64_t read_bytes[SPACE_COUNT], written_bytes[SPACE_COUNT], wavefronts[SPACE_COUNT];
+    int64_t inst_causes, shared_tags;
+    const uint64_t *writers; /* the store tags of the warps */
+    int64_t block_warps, inst_read, inst_written, inst_conflicts;
+    int64_t screen;
+    screen_state *screen_state;
+    int64_t suspicions, cluster_warps;
+} launch_context;
+
+#define NO_FAULT ((INT64_C(1) << 62) - 1)
+
+/* The buffers of reported accesses that are not rows of the table of allocations. */
+enum buffers { SHARED_BUFFER = 1, LOCAL_BUFFER, COPY_GROUPS };
+
+/* Tags of `access_screen.c`. */
+#define INTERVAL_BIT 10
+#define BLOCK_BIT 37
+#define COPY_THREAD_BITS 20
+#define SEVERAL (INT64_C(1) << 62)
+#define BY_COPY INT64_MIN
+#define EVERYBODY (-1)
+
+/* A row of the table of instructions. */
+typedef struct {
+    int64_t kind, end, function, stores, guard, negated, target, block_end, weight, needs_products;
+} instruction_row;
+
+enum kinds { INTERPRETED, SEGMENT, WHOLE_WARP_SEGMENT, BRANCH, BARRIER, EXIT, WARP_WAIT };
+
+typedef struct {
+    int64_t status, is_scheduled, pc, slice_end, warp_count, is_converged, pending_slices;
+    int64_t total, limit, budget, progress, barriers_in_use, is_stale, pending_products, is_late;
+} scheduler_state;
+
+enum statuses { NEEDS_INTERPRETER, NONE_RUNNABLE, FAULT, OUT_OF_BUDGET, NEEDS_FLUSH, NEEDS_NOTHING };
+
+/* `interpreter/warp_batch.py` */
+#define NOT_RUNNABLE (INT64_C(1) << 62)
+#define PRIORITY_UNIT (INT64_C(1) << 32)
+#define QUANTUM 4096
+
+/* `interpreter/store_tags.py` */
+#define WORD_BYTES 15
+#define WARP_SHIFT 4
+#define INTERVAL_SHIFT 9
+#define BLOCK_SHIFT 36
+#define HAS_WAITED_SHIFT 63
+
+/* `interpreter/mbarriers.py` */
+#define COUNT ((1 << 20) - 1)
+#define COUNT_SHIFT 20
+#define TX_BITS 23
+#define TX_SHIFT 40
+#define MAX_TX ((1 << 20) - 1)
+#define PARITY_SHIFT 63
+
+#endif
