@@ -28,7 +28,7 @@ from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.backends import KernelSelector, canary
 from warpfrag.tensorcore.backends.compiled import CHECK_ENVIRONMENT, KERNELS, Compiled, FusedKernel
 from warpfrag.tensorcore.backends.portable import PortableKernel
-from warpfrag.tensorcore.resolved import _resolved, _resolved_as_spelled, resolve_form
+from warpfrag.tensorcore.resolved import _resolved, resolve_form
 from warpfrag.tensorcore.schedule import run_split
 
 S8 = rule_of(instruction("mma", "m16n8k32", "s32.s8.s8.s32"), "sm_90")
