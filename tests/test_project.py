@@ -89,40 +89,6 @@ def test_the_tools_are_pinned():
     assert [tool for tool in tools if "==" not in tool] == []
 
 
-class RunTime(ast.NodeTransformer):
-    """A module without what only type checkers read."""
-
-    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
-        return node.orelse if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
-
-
-def test_numba_has_an_upper_bound_and_only_its_public_parts_are_used():
-    """A release of numba may change whatever starts with an underscore; the extension interface is stable.
-
-    `build_objects` runs for a release, with the numba of the lock file; where it fails elsewhere, numba itself runs.
-    """
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    (numba,) = (line for line in settings["project"]["dependencies"] if line.startswith("numba"))
-    assert re.fullmatch(r"numba>=[\d.]+,<[\d.]+", numba)
-
-    files = [path for path in SOURCE.rglob("*.py") if "numba" in path.read_text(encoding="utf-8")]
-    files = [path for path in files if path.name != "build_objects.py"]
-    assert len(files) > 5
-    private, modules = [], set()
-    for path in files:
-        for node in ast.walk(RunTime().visit(ast.parse(path.read_bytes()))):
-            if (
-                isinstance(node, ast.Attribute)
-                and re.match(r"_(?!_|fields$)", node.attr)
-                and ast.unparse(node.value) != "self"
-            ):
-                private.append(f"{path.name}: {ast.unparse(node)}")
-            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("numba"):
-                modules.add(node.module)
-    assert private == []
-    assert modules <= {"numba", "numba.extending", "numba.core.cgutils"}  # which its guide to intrinsics uses
-
-
 # The checkout
 
 

@@ -22,7 +22,7 @@ PAGES = sorted(
 )
 NAMES = [path.relative_to(ROOT).as_posix() for path in PAGES]
 FENCE = re.compile(r"^```+([^\n`]*)$", re.MULTILINE)
-NEEDED = {"docs/how-to/test-kernels.md": ("triton", "nvidia")}  # packages of extras
+NEEDED = {"docs/how-to/test-kernels.md": ("triton", "nvidia", "numba")}  # packages of extras
 SHOWN_ONLY = {"cuda", "text", "json", "toml", "cpp"}  # languages of blocks that are no examples of warpfrag
 
 
