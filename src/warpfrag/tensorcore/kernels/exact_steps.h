@@ -52,18 +52,18 @@ INLINED void finish_exact(double *c, f64v sum0, f64v sum1)
 }
 
 /* The steps of one instruction for a strip. */
-INLINED void run_exact_instruction(const strip_step *strip, int64_t steps, f64v start, int64_t kept)
+INLINED void run_exact_instruction(const strip_step *strip, int64_t steps, int64_t products, f64v start, int64_t kept)
 {
     for (int64_t j = 0; j < strip->width; j += COLUMNS) {
         const double *a = strip->a_values, *line = strip->b_values + j;
         strip_sums sums = {0};
-        for (int64_t step = 0; step < steps; step++, a += STRIP * strip->products, line += strip->products * BLOCK) {
+        for (int64_t step = 0; step < steps; step++, a += STRIP * products, line += products * BLOCK) {
             UNROLLED
             for (int row = 0; row < STRIP; row++)
                 UNROLLED
                 for (int v = 0; v < F64_VECTORS; v++)
                     sums.of_row[row][v] += start;
-            add_lines(&sums, a, strip->products, line, BLOCK, strip->products);
+            add_lines(&sums, a, products, line, BLOCK, products);
             UNROLLED
             for (int row = 0; row < STRIP; row++)
                 UNROLLED

@@ -249,8 +249,10 @@ NOT_INLINED void run_exact_steps(strip_scratch *scratch, const output_part *part
                 strip_step strip = strip_at(part, row, step, scratch->accumulators + (row - part->first_row) * BLOCK);
                 if (rule->is_sparse)
                     run_exact_instruction_sparse(&strip, rule->steps, start, kept);
+                else if (rule->products == 16) /* loops of known length are unrolled */
+                    run_exact_instruction(&strip, rule->steps, 16, start, kept);
                 else
-                    run_exact_instruction(&strip, rule->steps, start, kept);
+                    run_exact_instruction(&strip, rule->steps, rule->products, start, kept);
             }
 }
 
