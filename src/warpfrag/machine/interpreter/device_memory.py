@@ -125,6 +125,7 @@ class DeviceMemory:
         self.parameters = np.frombuffer(parameters, np.uint8)
         self.shared: Bytes = np.zeros(0, np.uint8)
         self.shared_end = 0  # of one block
+        self.has_absolute_ranks = False  # of blocks in shared addresses
         self.cluster_blocks = 1  # consecutive blocks of the batch that can access each other's shared memory
         self.shared_stride = 1
         self.local: Bytes = np.zeros(0, np.uint8)
@@ -192,6 +193,10 @@ class DeviceMemory:
         self.shared = np.zeros(blocks * self.shared_stride, np.uint8)
         self.local_stride = -(-local // 16) * 16
         self.local = np.zeros(threads * self.local_stride, np.uint8)
+
+    def constant(self, offset: int, size: int) -> int:
+        """Return a number in the constant buffer; bytes after its end are zero."""
+        return int.from_bytes(self.parameters[offset : offset + size].tobytes(), "little")
 
     # --- address resolution
 
@@ -306,9 +311,10 @@ class DeviceMemory:
     def _in_cluster(self, addresses: Addresses, owners: Owners) -> tuple[Addresses, Owners]:
         """Convert addresses in a cluster's shared memory to addresses in the target blocks' shared memory."""
         ranks = (addresses >> np.uint64(state_spaces.RANK_SHIFT)).astype(np.int64)
-        if not ranks.any():
-            return addresses, owners
-        ranks ^= owners.blocks % self.cluster_blocks
+        if not self.has_absolute_ranks:
+            if not ranks.any():
+                return addresses, owners
+            ranks ^= owners.blocks % self.cluster_blocks
         wrong = ranks >= self.cluster_blocks
         if wrong.any():
             index = int(wrong.argmax())

@@ -14,6 +14,7 @@ from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.device_memory import Owners
 from warpfrag.machine.interpreter.warp_state import WarpState
 from warpfrag.machine.ir.program import (
+    BankOperand,
     Discard,
     Immediate,
     MemoryOperand,
@@ -22,7 +23,7 @@ from warpfrag.machine.ir.program import (
     SpecialRegister,
     VectorOperand,
 )
-from warpfrag.machine.ir.scalar_types import Codes, Type, container, signed
+from warpfrag.machine.ir.scalar_types import B32, B64, Codes, Type, container, signed, split
 
 Mask = NDArray[np.bool_]
 
@@ -90,6 +91,11 @@ class LaneGroup:
             return codes if codes.dtype == kind.dtype else codes.astype(kind.dtype)
         if type(operand) is Immediate:
             return self.state.constant(operand.code(kind), kind.dtype, self.warps)
+        if type(operand) is VectorOperand:
+            return self._read_words(operand, kind)
+        if type(operand) is BankOperand:
+            code = self.state.memory.constant(operand.offset, kind.dtype.itemsize)
+            return self.state.constant(code, kind.dtype, self.warps)
         if type(operand) is SpecialRegister:
             return self.of(self.state.special(operand.name)).astype(kind.dtype)
         if type(operand) is MemoryOperand:  # the address of a variable
@@ -97,6 +103,14 @@ class LaneGroup:
             return address if operand.base is None else self.read(operand.base, kind) + address
         msg = f"expected a register or a number, got {operand}"
         raise PtxError(self.state.line, msg)
+
+    def _read_words(self, operand: VectorOperand, kind: Type) -> Codes:
+        """Return several 32-bit registers as one number."""
+        words = [self.read(item, B32) for item in operand.items]
+        codes = words[0].astype(kind.dtype)
+        for index, word in enumerate(words[1 : kind.bits // 32], 1):
+            codes = codes | word.astype(kind.dtype) << kind.dtype.type(32 * index)
+        return codes
 
     def values(self, operand: PtxOperand, kind: Type) -> Codes:
         """Return the codes of an operand in these lanes, as a flat array."""
@@ -106,6 +120,10 @@ class LaneGroup:
 
     def write(self, operand: PtxOperand, codes: Codes, kind: Type | None = None) -> None:
         """Write new codes to a register in these lanes; `kind` extends them to its width."""
+        if type(operand) is VectorOperand:
+            for item, word in zip(operand.items, split(codes, len(operand.items), 32), strict=True):
+                self.write(item, word)
+            return
         if type(operand) is not Register:
             if type(operand) is Discard:
                 return
@@ -114,13 +132,20 @@ class LaneGroup:
         if codes.dtype != dtype:
             codes = (signed(codes) if kind is not None and kind.kind == "s" else codes).astype(dtype)
         registers = self.state.registers
+        mask, is_whole = self.mask, self.is_whole
+        if operand.uniform and not is_whole:
+            first = mask.argmax(axis=1)[:, None]
+            codes = np.take_along_axis(np.broadcast_to(codes, mask.shape), first, axis=1)
+            mask, is_whole = np.broadcast_to(mask.any(axis=1, keepdims=True), mask.shape), bool(mask.any(axis=1).all())
+        elif operand.uniform:
+            codes = np.broadcast_to(codes, mask.shape)[:, :1]
         if self.rows is None:
-            if codes.shape != self.mask.shape:
-                codes = np.broadcast_to(codes, self.mask.shape)
-            registers[operand.index] = codes if self.is_whole else np.where(self.mask, codes, registers[operand.index])
+            if codes.shape != mask.shape:
+                codes = np.broadcast_to(codes, mask.shape)
+            registers[operand.index] = codes if is_whole else np.where(mask, codes, registers[operand.index])
             return
         whole = registers[operand.index].copy()
-        whole[self.rows] = np.where(self.mask, codes, whole[self.rows])
+        whole[self.rows] = np.where(mask, codes, whole[self.rows])
         registers[operand.index] = whole
 
     def addresses(self, place: PtxOperand) -> Codes:
@@ -130,6 +155,8 @@ class LaneGroup:
         offset = np.uint64(place.offset & ((1 << 64) - 1))
         if place.base is None:
             return np.full(int(self.mask.sum()), offset, np.uint64)
+        if type(place.base) is VectorOperand:
+            return self.values(place.base, B64) + offset
         codes = self.pick(self.state.registers[place.base.index])
         if place.base.bits == 64:
             return codes + offset

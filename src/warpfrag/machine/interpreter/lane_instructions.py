@@ -36,7 +36,7 @@ def run_lane_op(state: WarpState, inst: DecodedInstruction, action: actions.Lane
     values = action.function(*args)
     if action.nan_order and isinstance(values, np.ndarray):
         values, differs = choose_nan(values, [np.asarray(arg) for arg in args], action.nan_order)
-        if differs is not None and (differs & group.mask).any():
+        if differs is not None and not action.is_nan_order_certain and (differs & group.mask).any():
             state.tally.causes[state.memory.inst] |= InexactCause.NAN_OPERANDS
     write_results(inst, group, values, action)
 

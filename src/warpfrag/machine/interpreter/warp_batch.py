@@ -44,6 +44,7 @@ from warpfrag.machine.interpreter.warp_state import LaunchPart, WarpState
 from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.program import DecodedInstruction
 from warpfrag.machine.ir.scalar_types import TYPES, container
+from warpfrag.machine.ops.cooperating import ballot
 
 NOT_RUNNABLE = np.int64(1) << np.int64(62)  # a priority after that of every lane that can run
 PRIORITY_UNIT = np.int64(1) << np.int64(32)  # larger than any program counter
@@ -450,6 +451,37 @@ class WarpBatch(WarpState):
         if active.mask.any():
             self.barriers.arrive(inst, action, active)
 
+    def reconverge(
+        self, at: int, inst: DecodedInstruction, _action: actions.Reconverge, group: LaneGroup, active: LaneGroup
+    ) -> None:
+        """Run BSYNC: active lanes wait; each goes on once all lanes of its barrier are here or have exited."""
+        group.put(self.pc, at + 1)
+        active.put(self.pc, at)
+        rows = active.active_rows
+        here = LaneGroup(self, rows, self.alive[rows] & (self.pc[rows] == at))
+        arrived = ballot(here.mask | ~self.alive[rows])
+        ready = here.part(here.mask & (here.read(inst.sources[0], B32) & ~arrived == 0))
+        here.put(self.waiting, ~ready.mask)
+        here.put(self.waiting_in_warp, ~ready.mask)
+        ready.put(self.pc, at + 1)
+
+    def leave_barrier(self, inst: DecodedInstruction, _action: actions.LeaveBarrier, group: LaneGroup) -> None:
+        """Run BREAK: all lanes of the warp see that the active lanes are no longer in the barrier."""
+        everyone = group.part(np.ones_like(group.mask))
+        everyone.write(inst.results[0], everyone.read(inst.sources[0], B32) & ~ballot(group.mask))
+        self.release_waiting_in_warp(group.warp_rows)
+
+    def jump(
+        self, at: int, inst: DecodedInstruction, action: actions.Jump, group: LaneGroup, active: LaneGroup
+    ) -> None:
+        """Run BRX or RET: each active lane goes to the instruction at its address."""
+        group.put(self.pc, at + 1)
+        addresses = active.read(inst.sources[0], B64)
+        for address in np.unique(addresses[active.mask]).tolist():
+            if address not in action.starts:
+                raise PtxError(inst.line, f"{inst.text}: expected the address of an instruction, got {address:#x}")
+            active.part(active.mask & (addresses == np.uint64(address))).put(self.pc, action.starts[address])
+
     def refuse(
         self, at: int, inst: DecodedInstruction, action: actions.Refused, group: LaneGroup, active: LaneGroup
     ) -> None:
@@ -481,6 +513,7 @@ HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.SurfaceStore: run_surface_store,
     actions.SurfaceReduction: run_surface_reduction,
     actions.Trap: run_trap,
+    actions.LeaveBarrier: WarpBatch.leave_barrier,
 }
 """Handlers of actions that fall through, called with the instruction, its action and its lanes."""
 CONTROL_HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
@@ -490,6 +523,8 @@ CONTROL_HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.Return: WarpBatch.return_,
     actions.Barrier: WarpBatch.barrier,
     actions.ClusterBarrier: WarpBatch.cluster_barrier,
+    actions.Reconverge: WarpBatch.reconverge,
+    actions.Jump: WarpBatch.jump,
     actions.Refused: WarpBatch.refuse,
 }
 """Handlers of actions that end a block, called also with the instruction's index and all lanes that reach it."""

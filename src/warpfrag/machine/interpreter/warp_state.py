@@ -146,7 +146,7 @@ class WarpState:
         self.blocks = blocks
         per_block = launch.warps
         self.warps = per_block * len(blocks)
-        memory.cluster_blocks = launch.cluster_blocks
+        memory.cluster_blocks, memory.has_absolute_ranks = launch.cluster_blocks, program.has_absolute_ranks
         memory.start_blocks(
             len(blocks),
             program.dynamic_start - state_spaces.SHARED_START + launch.shared,

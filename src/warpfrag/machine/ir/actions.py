@@ -6,7 +6,7 @@ operands in order; a `LaneOp` computes a function of arrays of codes, lane by la
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
@@ -51,6 +51,7 @@ class LaneOp(Action):
     extends: bool = False  # a result narrower than its register fills it, by its sign if it has one
     fused: FusedProduct | None = None
     nan_order: tuple[int, ...] = ()
+    is_nan_order_certain: bool = False  # else a result that depends on it is recorded as uncertain
 
 
 @dataclass(frozen=True)
@@ -297,6 +298,26 @@ class WarpWait(Action):
     """bar.warp.sync: wait for lanes of the warp."""
 
     is_collective: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Reconverge(Action):
+    """BSYNC: wait for the lanes in a convergence barrier, except those that have exited."""
+
+    ends_block: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class LeaveBarrier(Action):
+    """BREAK: remove lanes from a convergence barrier of their warp."""
+
+
+@dataclass(frozen=True)
+class Jump(Action):
+    """BRX and RET: go to the instruction at an address; `starts` has the index of each address that is allowed."""
+
+    ends_block: ClassVar[bool] = True
+    starts: Mapping[int, int]
 
 
 @dataclass(frozen=True)

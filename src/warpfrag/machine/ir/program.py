@@ -75,6 +75,14 @@ class Register:
     bits: int
     name: str
     negated: bool = False
+    uniform: bool = False  # one value per warp: a write takes the value of the first active lane
+
+
+@dataclass(frozen=True, slots=True)
+class BankOperand:
+    """A number in the constant banks of the launch, which are one buffer; it is as wide as the type it is read as."""
+
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +120,16 @@ class SpecialRegister:
 
 @dataclass(frozen=True, slots=True)
 class VectorOperand:
-    """A vector of operands."""
+    """A vector of operands; 32-bit registers that are read or written as one wider number, low word first."""
 
     items: tuple[PtxOperand, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryOperand:
-    """An address: a register, or none, plus a constant; `space` is set if it names a variable."""
+    """An address: a register or a pair, or none, plus a constant; `space` is set if it names a variable."""
 
-    base: Register | None
+    base: Register | VectorOperand | None
     offset: int
     space: str = ""
     name: str = ""
@@ -134,7 +142,7 @@ class Discard:
 
 SELECTORS = ("", "b0", "b1", "b2", "b3", "h0", "h1")
 """Register parts that an operand of a scalar video instruction may name, numbered by their index here."""
-PtxOperand = Register | Immediate | SpecialRegister | VectorOperand | MemoryOperand | Discard
+PtxOperand = Register | Immediate | BankOperand | SpecialRegister | VectorOperand | MemoryOperand | Discard
 
 
 class Copy(NamedTuple):
@@ -235,11 +243,17 @@ class Program:
     directives: dict[str, tuple[int, ...]]
     variables: dict[str, ModuleVariable] = field(default_factory=dict)
     leaders: set[int] = field(default_factory=set)
+    has_absolute_ranks: bool = False  # shared addresses name a block by its rank, not by its distance from the own
 
     @cached_property
     def ends(self) -> list[int]:
         """The block end of every instruction."""
         return block_ends(self.instructions, self.leaders)
+
+    def constant_banks(self, grid: tuple[int, ...], block: tuple[int, ...], parameters: bytes) -> bytes:
+        """Return the constant buffer of a launch; PTX reads nothing but its parameters there."""
+        del grid, block
+        return parameters
 
     @cached_property
     def polling(self) -> frozenset[int]:

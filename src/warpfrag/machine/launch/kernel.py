@@ -30,7 +30,7 @@ from warpfrag.machine.launch.device_array import ADDRESSES
 from warpfrag.machine.launch.exploration import Exploration, explore
 from warpfrag.machine.launch.grid import Waves, Work, is_alone, is_ordered, warps_at_once
 from warpfrag.machine.launch.instrumented_launch import InstrumentedLaunch
-from warpfrag.machine.launch.launch_arguments import Arguments
+from warpfrag.machine.launch.launch_arguments import Arguments, RawArguments
 from warpfrag.machine.launch.names import matching, readable, resolve
 from warpfrag.machine.launch.options import (
     DEFAULT_OPTIONS,
@@ -200,7 +200,7 @@ class Kernel:
         self,
         grid: int | Sequence[int],
         block: int | Sequence[int],
-        args: Sequence[object] = (),
+        args: Sequence[object] | RawArguments = (),
         *,
         shared: int = 0,
         arch: str | None = None,
@@ -273,7 +273,7 @@ class Kernel:
         self,
         grid: int | Sequence[int],
         block: int | Sequence[int],
-        args: Sequence[object] = (),
+        args: Sequence[object] | RawArguments = (),
         *,
         shared: int = 0,
         arch: str | None = None,
@@ -291,10 +291,17 @@ class Kernel:
             self.program, config, memory, (blocks for _, blocks in iter(waves.take, None)), self.module.sources
         )
 
-    def device_memory(self, args: Sequence[object], config: LaunchConfig) -> DeviceMemory:
+    def device_memory(self, args: Sequence[object] | RawArguments, config: LaunchConfig) -> DeviceMemory:
         """Return a memory with the arrays, the module's variables, and the workspace of a cooperative grid."""
         arguments = Arguments(self.name, self.parameters, self.module.address_size)
-        memory = DeviceMemory(arguments.take(args, self.program.parameter_bytes), len(self.program.instructions))
+        if isinstance(args, RawArguments):
+            parameters = args.parameters(self.program.parameter_bytes)
+        else:
+            parameters = arguments.take(args, self.program.parameter_bytes)
+        banks = self.program.constant_banks(config.grid, config.block, parameters)
+        memory = DeviceMemory(banks, len(self.program.instructions))
+        for allocation in args.allocations() if isinstance(args, RawArguments) else ():
+            memory.add(allocation)
         for allocation in arguments.allocations:
             memory.add(allocation)
         memory.resources = arguments.own_resources()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +34,27 @@ class Unwritten:
     """
 
     array: object
+
+
+@dataclass(frozen=True)
+class RawArguments:
+    """The parameter bytes of a launch as a driver passes them, and global memory as arrays by address."""
+
+    params: bytes
+    memory: Mapping[int, NDArray[Any]]
+
+    def parameters(self, size: int) -> bytes:
+        """Return the parameter bytes; raise InvalidOperand if their number is wrong."""
+        if len(self.params) != size:
+            raise InvalidOperand(f"expected {size} parameter bytes, got {len(self.params)}")
+        return bytes(self.params)
+
+    def allocations(self) -> list[Allocation]:
+        """Return the arrays as global memory."""
+        return [
+            Allocation(address, array.reshape(-1).view(np.uint8), f"the array at {address:#x}", array.flags.writeable)
+            for address, array in sorted(self.memory.items())
+        ]
 
 
 class Arguments:

@@ -322,7 +322,7 @@ def _is_plain(function: Callable[..., Any], flat: list[Codes], index: int) -> bo
     return function is not exact_root or int(flat[0][index]) << 1 & ((1 << 64) - 1) != 0
 
 
-def _ordered(codes: Codes) -> Codes:
+def ordered(codes: Codes) -> Codes:
     """Return signed integers in the order of the numbers, -0 before +0."""
     bits = codes.dtype.itemsize * 8
     values = codes.view(f"i{bits // 8}")
@@ -336,7 +336,7 @@ def extreme(name: str, modifiers: FloatModifiers, a: Codes, b: Codes, *, largest
     sign = sign_of(a) ^ sign_of(b)
     if modifiers.xorsign_abs or modifiers.abs:
         a, b = magnitude_of(a), magnitude_of(b)
-    takes_a = _ordered(a) >= _ordered(b) if largest else _ordered(a) <= _ordered(b)
+    takes_a = ordered(a) >= ordered(b) if largest else ordered(a) <= ordered(b)
     result: Codes = np.where(takes_a, a, b)
     nan_a, nan_b = is_nan(a, name), is_nan(b, name)
     canonical = a.dtype.type(canonical_nan(FORMATS[name]))

@@ -1,0 +1,311 @@
+"""Emit the machine instructions of one SASS instruction: operands, temporaries, guards.
+
+All machine instructions of a SASS instruction have its address as their line. Temporaries are used again by the next
+SASS instruction. Architectural registers are read before they are written: an expansion writes them last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from warpfrag.errors import NotModelled
+from warpfrag.machine.ir.actions import Action, LaneFunction, LaneOp, Refused
+from warpfrag.machine.ir.attributes import Attributes
+from warpfrag.machine.ir.opcode import DecodedOpcode, OpcodeRow
+from warpfrag.machine.ir.program import (
+    BankOperand,
+    DecodedInstruction,
+    Discard,
+    Immediate,
+    MemoryOperand,
+    PtxOperand,
+    Register,
+    VectorOperand,
+)
+from warpfrag.machine.ir.scalar_types import Type
+from warpfrag.machine.ir.state_spaces import StateSpace
+from warpfrag.machine.ops import table
+from warpfrag.sass import sass_instruction as asm
+
+ZERO, ONE = Immediate(0), Immediate(1)
+WORD = 0xFFFFFFFF
+FILES = {"R": 32, "UR": 32, "P": 1, "UP": 1, "B": 32}
+SASS_ROW = OpcodeRow("", (), {}, lambda _: Refused("bound by its own row"), "the table of machine opcodes")
+
+
+class Unsupported(Exception):
+    """An opcode, modifier or operand form that is not modelled; the instruction becomes `Refused`."""
+
+
+class Emitter:
+    """Collects the machine instructions of a kernel."""
+
+    def __init__(self, banks: Mapping[int, int], shared: StateSpace) -> None:
+        """Take the start of each constant bank in the constant buffer, and the space of shared addresses."""
+        self.banks, self.shared = banks, shared
+        self.instructions: list[DecodedInstruction] = []
+        self.bits: list[int] = []  # of each register
+        self.targets: list[tuple[DecodedInstruction, int]] = []  # branches with their target addresses
+        self.guard: Register | None = None
+        self.sass: asm.SassInstruction
+        self._registers: dict[tuple[str, int], Register] = {}
+        self._temporaries: dict[int, list[Register]] = {}
+        self._used: dict[int, int] = {}
+        self._first = 0
+
+    # --- instructions
+
+    def begin(self, sass: asm.SassInstruction) -> None:
+        """Start a SASS instruction: its guard holds for all that is emitted, and all temporaries are free."""
+        self.sass, self._first = sass, len(self.instructions)
+        self._used = {}
+        self.guard = None
+        if sass.guard is not None:
+            held = self.predicate(sass.guard)
+            self.guard = held if isinstance(held, Register) else self.compute("mov.pred", held, bits=1)
+            if held == ONE:
+                self.guard = None
+
+    def end(self) -> None:
+        """Finish a SASS instruction: if it changes its own guard before its last part, the guard is copied first."""
+        own, guard = self.instructions[self._first :], self.guard
+        if not own:
+            self.emit("pmevent", (), ())
+        if guard is None or not any(_writes(inst, guard) for inst in own[:-1]):
+            return
+        copy = self.temporary(1)
+        self.guard = None
+        self.emit("mov.pred", (copy,), (guard,))
+        self.instructions.insert(self._first, self.instructions.pop())
+        for inst in own:
+            if inst.guard is not None and inst.guard.index == guard.index:
+                inst.guard = copy
+
+    def refuse(self, reason: str) -> None:
+        """Replace what was emitted for this instruction by an error, raised only if it runs."""
+        del self.instructions[self._first :]
+        attributes = Attributes(self.sass.opcode, self.sass.opcode)
+        self.append(DecodedOpcode(None, attributes, reason), Refused(reason), (), ())
+
+    def append(
+        self, opcode: DecodedOpcode, action: Action, results: Sequence[PtxOperand], sources: Sequence[PtxOperand]
+    ) -> DecodedInstruction:
+        """Append a machine instruction under the guard."""
+        line, text = self.sass.address, self.sass.text
+        inst = DecodedInstruction(line, opcode, action, self.guard, tuple(results), tuple(sources), text=text)
+        self.instructions.append(inst)
+        return inst
+
+    def emit(self, name: str, results: Sequence[PtxOperand], sources: Sequence[PtxOperand]) -> DecodedInstruction:
+        """Append the operation that PTX spells `name`."""
+        opcode = table.find(name, len(results) + len(sources))
+        try:
+            action = opcode.action
+        except NotModelled as error:
+            raise Unsupported(str(error)) from None
+        if isinstance(action, Refused):
+            raise Unsupported(action.reason)
+        if isinstance(action, LaneOp) and action.nan_order:
+            action = replace(action, is_nan_order_certain=True)
+        return self.append(opcode, action, results, sources)
+
+    def compute(self, name: str, *sources: PtxOperand, bits: int = 32) -> Register:
+        """Append an operation whose result is a temporary, and return it."""
+        result = self.temporary(bits)
+        self.emit(name, (result,), sources)
+        return result
+
+    def act(
+        self, attributes: Attributes, action: Action, results: Sequence[PtxOperand], sources: Sequence[PtxOperand]
+    ) -> DecodedInstruction:
+        """Append an action that PTX has no name for."""
+        return self.append(DecodedOpcode(SASS_ROW, attributes), action, results, sources)
+
+    def call(
+        self,
+        name: str,
+        types: tuple[Sequence[Type], Sequence[Type | None]],
+        function: LaneFunction,
+        results: Sequence[PtxOperand],
+        sources: Sequence[PtxOperand],
+    ) -> None:
+        """Append a function of codes, lane by lane; `types` are those of the results and of the sources."""
+        action = LaneOp(tuple(types[0]), tuple(types[1]), function, extends=True)
+        self.act(Attributes(name, name, tuple(types[0]), len(results) + len(sources)), action, results, sources)
+
+    # --- registers
+
+    def temporary(self, bits: int = 32) -> Register:
+        """Return a register that no other part of this instruction uses."""
+        pool, used = self._temporaries.setdefault(bits, []), self._used.get(bits, 0)
+        self._used[bits] = used + 1
+        if used == len(pool):
+            pool.append(self._new(bits, f"%t{bits}_{used}"))
+        return pool[used]
+
+    def register(self, file: str, index: int, *, negated: bool = False) -> Register:
+        """Return an architectural register."""
+        key = file, index
+        if key not in self._registers:
+            self._registers[key] = self._new(FILES[file], f"{file}{index}", uniform=file.startswith("U"))
+        return replace(self._registers[key], negated=True) if negated else self._registers[key]
+
+    def hidden(self, name: str, bits: int) -> Register:
+        """Return a register that instructions share and the architecture does not show."""
+        key = name, 0
+        if key not in self._registers:
+            self._registers[key] = self._new(bits, f"%{name}")
+        return self._registers[key]
+
+    def _new(self, bits: int, name: str, *, uniform: bool = False) -> Register:
+        self.bits.append(bits)
+        return Register(len(self.bits) - 1, bits, name, uniform=uniform)
+
+    # --- sources
+
+    def word(self, operand: asm.Operand, step: int = 0) -> PtxOperand:
+        """Return the 32 bits of an operand without its modifiers, or those of the register `step` after it."""
+        if isinstance(operand, asm.Register) and operand.file in {"R", "UR"}:
+            return ZERO if operand.is_constant else self.register(operand.file, operand.index + step)
+        if isinstance(operand, asm.Immediate):
+            return Immediate(operand.value >> (32 * step) & WORD)
+        if isinstance(operand, asm.ConstantOperand):
+            return self.constant(operand, 4 * step)
+        raise Unsupported(f"the operand {operand}")
+
+    def constant(self, operand: asm.ConstantOperand, more: int = 0, kind: str = "b32") -> PtxOperand:
+        """Return a word of a constant bank."""
+        if operand.bank not in self.banks:
+            raise Unsupported(f"the constant bank {operand.bank}, which the module does not have")
+        offset = self.banks[operand.bank] + operand.offset + more
+        if operand.base is not None and not operand.base.is_constant:
+            base = self.register(operand.base.file, operand.base.index)
+            return self.compute(f"ld.param.{kind}", MemoryOperand(base, offset))
+        return BankOperand(offset) if kind == "b32" else self.compute(f"ld.param.{kind}", MemoryOperand(None, offset))
+
+    def pair(self, operand: asm.Operand) -> PtxOperand:
+        """Return the 64 bits of a register pair or constant without modifiers."""
+        if isinstance(operand, asm.Register) and operand.is_constant:
+            return ZERO
+        if isinstance(operand, asm.ConstantOperand) and operand.base is None:
+            return self.constant(operand)
+        return VectorOperand((self.word(operand), self.word(operand, 1)))
+
+    def words(self, operand: asm.Operand, count: int) -> PtxOperand:
+        """Return several consecutive registers."""
+        return VectorOperand(tuple(self.word(operand, step) for step in range(count)))
+
+    def integer(self, operand: asm.Operand) -> PtxOperand:
+        """Return 32 bits after negation or inversion."""
+        value = self.word(operand)
+        if getattr(operand, "absolute", False):
+            value = self.compute("abs.s32", value)
+        if getattr(operand, "negate", False):
+            return self.compute("neg.s32", value)
+        return self.compute("not.b32", value) if getattr(operand, "invert", False) else value
+
+    def long(self, operand: asm.Operand) -> PtxOperand:
+        """Return 64 bits after negation or inversion; an immediate is sign-extended."""
+        if isinstance(operand, asm.Immediate):
+            return Immediate(operand.value - (1 << 32) if operand.value >> 31 == 1 else operand.value)
+        value = self.pair(operand)
+        if getattr(operand, "negate", False):
+            return self.compute("neg.s64", value, bits=64)
+        return self.compute("not.b64", value, bits=64) if getattr(operand, "invert", False) else value
+
+    def single(self, operand: asm.Operand) -> PtxOperand:
+        """Return an f32 after its sign modifiers, which change the sign bit of a NaN too."""
+        return self._signed(operand, self.word(operand), 0x80000000)
+
+    def double(self, operand: asm.Operand) -> PtxOperand:
+        """Return an f64 after its sign modifiers, which leave a NaN alone; an immediate is the upper word."""
+        if isinstance(operand, asm.Immediate):
+            return Immediate((operand.value & WORD) << 32)
+        value = self.pair(operand)
+        if getattr(operand, "absolute", False):
+            value = self.compute("abs.f64", value, bits=64)
+        return self.compute("neg.f64", value, bits=64) if getattr(operand, "negate", False) else value
+
+    def halves(self, operand: asm.Operand) -> PtxOperand:
+        """Return a pair of 16-bit floats after half selection and sign modifiers."""
+        value = self.word(operand)
+        selector = getattr(operand, "selector", "")
+        if selector not in {"", "H1_H0", "H0_H0", "H1_H1", "H0", "H1"}:
+            raise Unsupported(f"the selector .{selector}")
+        if selector.startswith("H0"):
+            value = self.compute("prmt.b32", value, ZERO, Immediate(0x1010))
+        elif selector in {"H1", "H1_H1"}:
+            value = self.compute("prmt.b32", value, ZERO, Immediate(0x3232))
+        return self._signed(operand, value, 0x80008000)
+
+    def _signed(self, operand: asm.Operand, value: PtxOperand, signs: int) -> PtxOperand:
+        if getattr(operand, "absolute", False):
+            value = self.compute("and.b32", value, Immediate(signs ^ WORD))
+        return self.compute("xor.b32", value, Immediate(signs)) if getattr(operand, "negate", False) else value
+
+    def predicate(self, operand: asm.Operand) -> PtxOperand:
+        """Return a predicate, or the sign bit of a register as one."""
+        if not isinstance(operand, asm.Register):
+            raise Unsupported(f"the predicate {operand}")
+        if operand.file in {"R", "UR"} and operand.selector == "SIGN":
+            name = "setp.ge.s32" if operand.invert else "setp.lt.s32"
+            return self.compute(name, self.word(operand), ZERO, bits=1)
+        if operand.file not in {"P", "UP"}:
+            raise Unsupported(f"the predicate {operand.file}{operand.index}")
+        if operand.is_constant:
+            return ZERO if operand.invert else ONE
+        return self.register(operand.file, operand.index, negated=operand.invert)
+
+    @staticmethod
+    def inverse(predicate: PtxOperand) -> PtxOperand:
+        """Return the negation of a predicate operand."""
+        if isinstance(predicate, Register):
+            return replace(predicate, negated=not predicate.negated)
+        return ONE if predicate == ZERO else ZERO
+
+    # --- results
+
+    def result(self, operand: asm.Operand, step: int = 0) -> PtxOperand:
+        """Return the register or predicate that an operand names as a result."""
+        if not isinstance(operand, asm.Register) or operand.file not in FILES:
+            raise Unsupported(f"the result {operand}")
+        return Discard() if operand.is_constant else self.register(operand.file, operand.index + step)
+
+    def results(self, operand: asm.Operand, count: int) -> PtxOperand:
+        """Return consecutive registers that are written as one vector, or as one wider number."""
+        return VectorOperand(tuple(self.result(operand, step) for step in range(count)))
+
+    # --- addresses
+
+    def address(self, operand: asm.Operand, *, wide: bool) -> MemoryOperand:
+        """Return a memory address; `wide` addresses have 64 bits."""
+        if not isinstance(operand, asm.AddressOperand) or operand.prefix not in {"", "desc"}:
+            raise Unsupported(f"the address {operand}")
+        terms: list[PtxOperand] = []
+        for register in (operand.base, operand.uniform):
+            if register is not None and not register.is_constant:
+                terms.append(self._term(register, wide=wide, is_alone=operand.uniform is None))
+        if len(terms) == 2:
+            terms = [self.compute(f"add.u{64 if wide else 32}", *terms, bits=64 if wide else 32)]
+        base = terms[0] if terms else None
+        if base is not None and not isinstance(base, Register | VectorOperand):
+            raise Unsupported(f"the address {operand}")
+        return MemoryOperand(base, operand.offset)
+
+    def _term(self, register: asm.Register, *, wide: bool, is_alone: bool) -> PtxOperand:
+        """Return a register of an address: a pair if it has 64 bits, else extended with zeros."""
+        selector = register.selector
+        if selector not in {"", "64", "U32", "X4", "X8", "X16"} or register.negate:
+            raise Unsupported(f"the address register {register}")
+        value: PtxOperand = self.register(register.file, register.index)
+        if selector.startswith("X"):
+            value = self.compute("shl.b32", value, Immediate(int(selector[1:]).bit_length() - 1))
+        if not wide:
+            return value
+        is_pair = selector == "64" or (not selector and (register.file == "UR" or is_alone))
+        return self.pair(register) if is_pair else VectorOperand((value, ZERO))
+
+
+def _writes(inst: DecodedInstruction, register: Register) -> bool:
+    return any(isinstance(item, Register) and item.index == register.index for item in inst.results)

@@ -1,0 +1,139 @@
+"""Lower a function of machine code to a program of the machine.
+
+The constant banks are one buffer, which the parameter window shows too: bank 0 starts so that the parameters in it are
+aligned as a tensor map must be, and the other banks follow.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from warpfrag.machine.ir.actions import Jump, Refused
+from warpfrag.machine.ir.program import ModuleVariable, Parameter, Program
+from warpfrag.machine.ir.state_spaces import SHARED_START, WINDOWS
+from warpfrag.sass.cubin import SassFunction
+from warpfrag.sass.emitter import Emitter
+from warpfrag.sass.opcodes import opcode_table
+from warpfrag.sass.sass_instruction import INSTRUCTION_BYTES, CodeTarget, SassInstruction
+
+PARAMETERS = 0x210  # the first parameter in bank 0, on sm_90
+BANK_ALIGN = 64
+FIRST_BANK = -PARAMETERS % BANK_ALIGN
+LOCAL_WINDOW, STACK, PARAMETER_ADDRESS = 0x20, 0x28, 0x198  # words of bank 0 that the driver fills
+MAX_BANK = 0x10000
+DEFAULT_STACK = 1024
+
+
+@dataclass(eq=False)
+class SassProgram(Program):
+    """A program of machine code: the machine's program, and the constant banks that a launch completes."""
+
+    banks: dict[int, bytes] = field(default_factory=dict)
+    bank_starts: dict[int, int] = field(default_factory=dict)
+    parameter_base: int = PARAMETERS
+
+    def constant_banks(self, grid: tuple[int, ...], block: tuple[int, ...], parameters: bytes) -> bytes:
+        """Return the constant buffer: bank 0 has the shape of the launch, windows, and the parameters."""
+        size = max(self.bank_starts[bank] + len(data) for bank, data in self.banks.items())
+        buffer = bytearray(size)
+        for bank, data in self.banks.items():
+            start = self.bank_starts[bank]
+            buffer[start : start + len(data)] = data
+        start = self.bank_starts[0]
+        struct.pack_into("<6I", buffer, start, *block, *grid)
+        struct.pack_into("<QI", buffer, start + LOCAL_WINDOW, WINDOWS["local"], self.local_bytes)
+        struct.pack_into("<Q", buffer, start + PARAMETER_ADDRESS, WINDOWS["param"] + start + self.parameter_base)
+        first = start + self.parameter_base
+        buffer[first : first + len(parameters)] = parameters
+        return bytes(buffer)
+
+
+def lower(
+    function: SassFunction,
+    code: Sequence[SassInstruction],
+    address_of: Callable[[str], int],
+    variables: dict[str, ModuleVariable],
+) -> SassProgram:
+    """Return the program of a kernel; an instruction that is not modelled is an error only if it runs."""
+    banks = {bank: section.relocated(address_of) for bank, section in function.constants.items()}
+    banks[0] = banks.get(0, b"").ljust(function.parameter_base + function.parameter_bytes, b"\0")
+    starts, end = {}, FIRST_BANK
+    for bank, data in sorted(banks.items()):
+        starts[bank] = end
+        end += -(-(len(data) + BANK_ALIGN) // BANK_ALIGN) * BANK_ALIGN
+        banks[bank] = data.ljust(end - starts[bank], b"\0")
+    emitter = Emitter(starts, "cluster" if function.cluster else "shared")
+    firsts: dict[int, int] = {}
+    for inst in code:
+        firsts[inst.address] = len(emitter.instructions)
+        opcode_table.emit(emitter, inst)
+    frame = emitter.hidden("frame", 64)
+    leaders = _connect(emitter, code, firsts, banks)
+    shared = max(0, function.shared_bytes - SHARED_START)
+    stack = max(function.stack_bytes, function.frame_bytes)
+    if not stack and any(inst.opcode in {"LDL", "STL"} for inst in code):
+        stack = DEFAULT_STACK
+    parameters = [
+        Parameter(f"param {item.ordinal}", f"b{8 * item.size}", item.size, _alignment(item.offset, item.size),
+                  item.offset, is_array=item.size not in {1, 2, 4, 8})
+        for item in function.parameters
+    ]  # fmt: skip
+    directives = {"reqnctapercluster": function.cluster} if function.cluster else {}
+    if function.required_threads:
+        directives["reqntid"] = function.required_threads
+    return SassProgram(
+        function.name, function.arch, emitter.instructions, emitter.bits, parameters, function.parameter_bytes,
+        shared, SHARED_START + shared, True, -(-stack // 16) * 16, frame, 0, directives,
+        variables=variables, leaders=leaders, has_absolute_ranks=True, banks=banks, bank_starts=starts,
+        parameter_base=function.parameter_base,
+    )  # fmt: skip
+
+
+def _alignment(offset: int, size: int) -> int:
+    """Return the alignment of a parameter, as far as its offset shows it."""
+    align = 1
+    while align < BANK_ALIGN and offset % (2 * align) == 0 and align < size:
+        align *= 2
+    return align
+
+
+def _connect(
+    emitter: Emitter, code: Sequence[SassInstruction], firsts: dict[int, int], banks: dict[int, bytes]
+) -> set[int]:
+    """Set the targets of branches, and return the starts of blocks."""
+    instructions = emitter.instructions
+    for inst, address in emitter.targets:
+        if address not in firsts:
+            inst.action = Refused(f"{inst.text}: there is no instruction at {address:#x}")
+            continue
+        inst.targets = (firsts[address],)
+    returns = {
+        inst.address + INSTRUCTION_BYTES: firsts[inst.address + INSTRUCTION_BYTES]
+        for inst in code
+        if inst.opcode == "CALL" and inst.address + INSTRUCTION_BYTES in firsts
+    }
+    by_address = {inst.address: inst for inst in code}
+    for inst in instructions:
+        if isinstance(inst.action, Jump):
+            starts = returns
+            if by_address[inst.line].opcode != "RET":
+                starts = _table_targets(by_address[inst.line], firsts, banks)
+            inst.action = Jump(starts)
+            inst.targets = tuple(sorted(set(starts.values())))
+    leaders = {0} | {target for inst in instructions for target in inst.targets}
+    leaders |= {at + 1 for at, inst in enumerate(instructions) if inst.action.ends_block}
+    return leaders
+
+
+def _table_targets(inst: SassInstruction, firsts: dict[int, int], banks: dict[int, bytes]) -> dict[int, int]:
+    """Return the instructions that an indexed branch may reach: by the offsets in the constant banks, else all."""
+    target = inst.operands[-1]
+    base = target.address if isinstance(target, CodeTarget) else 0
+    found = {}
+    for bank, data in banks.items():
+        for (word,) in struct.iter_unpack("<i", data[: len(data) // 4 * 4]) if bank else ():
+            if base + word in firsts:
+                found[base + word] = firsts[base + word]
+    return found or firsts

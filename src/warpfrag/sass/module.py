@@ -1,0 +1,75 @@
+"""Machine code modules: read cubins, fatbins and host binaries, and select a kernel to launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from os import PathLike
+
+from warpfrag.errors import FileError
+from warpfrag.machine.ir.program import ModuleVariable
+from warpfrag.machine.ir.state_spaces import ALIGNMENT, VARIABLES
+from warpfrag.machine.launch.kernel import KernelModule
+from warpfrag.machine.launch.names import readable
+from warpfrag.sass.cubin import Cubin, CubinSection
+from warpfrag.sass.disassembler import disassemble
+from warpfrag.sass.lowering import SassProgram, lower
+
+
+class SassModule(KernelModule):
+    """A cubin: a mapping from the names of its kernels to kernels that can be launched."""
+
+    def __init__(
+        self, cubin: Cubin, *, keep_state: bool = False, nvdisasm: str | PathLike[str] | None = None
+    ) -> None:
+        """Keep the cubin; kernels are decoded on first use."""
+        super().__init__(keep_state=keep_state, read_sources=dict)
+        self.cubin, self.nvdisasm = cubin, nvdisasm
+
+    @property
+    def address_size(self) -> int:
+        """The bits of an address."""
+        return 64
+
+    @cached_property
+    def _global_starts(self) -> dict[str, int]:
+        """The address of each section of global variables."""
+        starts, end = {}, VARIABLES
+        for section in self.cubin.global_sections:
+            starts[section.name] = end
+            end += -(-(section.size + 1) // ALIGNMENT) * ALIGNMENT
+        return starts
+
+    def address_of(self, symbol: str) -> int:
+        """Return the address of a symbol: global, or in its section of shared memory, constants or code."""
+        found = self.cubin.symbols.get(symbol)
+        if found is None or not found.section:
+            raise FileError(f"the symbol {symbol} is not defined in the module")
+        return self._global_starts.get(found.section, 0) + found.offset
+
+    def program(self, entry: str) -> SassProgram:
+        """Decode and lower a kernel."""
+        function = self.cubin[entry]
+        (code,) = disassemble([function.code.relocated(self.address_of)], function.arch, self.nvdisasm)
+        return lower(function, code, self.address_of, self.variables())
+
+    def variables(self) -> dict[str, ModuleVariable]:
+        """Return the variables in global memory, by name."""
+        sections: dict[str, CubinSection] = {section.name: section for section in self.cubin.global_sections}
+        found = {}
+        for symbol in self.cubin.symbols.values():
+            section = sections.get(symbol.section)
+            if section is None or not symbol.size:
+                continue
+            data = section.relocated(self.address_of)[symbol.offset : symbol.offset + symbol.size]
+            address = self._global_starts[symbol.section] + symbol.offset
+            found[symbol.name] = ModuleVariable(address, symbol.size, "global", "b8", (symbol.size,), data)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the kernel names."""
+        return iter(self.cubin.kernels)
+
+    def __repr__(self) -> str:
+        """Return the architecture and the kernels."""
+        return f"<machine code for {self.cubin.arch}: {', '.join(map(readable, self))}>"

@@ -1,0 +1,314 @@
+"""Branches, convergence barriers, block barriers, special registers, and operations across the lanes of a warp."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.ir.actions import Branch, Jump, LeaveBarrier, Reconverge, Return, Trap, WarpCollective
+from warpfrag.machine.ir.attributes import Attributes
+from warpfrag.machine.ir.program import Discard, Immediate, PtxOperand, Register, SpecialRegister, VectorOperand
+from warpfrag.machine.ir.scalar_types import B32, TYPES, Type
+from warpfrag.machine.ir.state_spaces import WINDOWS
+from warpfrag.machine.ops import cooperating
+from warpfrag.machine.ops import table
+from warpfrag.sass import sass_instruction as asm
+from warpfrag.sass.emitter import ONE, WORD, ZERO, Emitter, Unsupported
+from warpfrag.sass.opcodes.sass_row import SassRow, Words, is_predicate, is_true, row
+
+ALL_LANES = Immediate(WORD)
+
+
+# --- branches
+
+
+def _all_hold(e: Emitter, conditions: list[asm.Operand]) -> None:
+    """Add conditions to the guard of what follows."""
+    for operand in conditions:
+        held = e.predicate(operand)
+        if held == ONE:
+            continue
+        if e.guard is None and isinstance(held, Register):
+            e.guard = held
+        else:
+            e.guard = e.compute("and.pred", held, ONE if e.guard is None else e.guard, bits=1)
+
+
+def _go(e: Emitter, target: asm.Operand) -> None:
+    """Emit a jump to a code address under the guard."""
+    if not isinstance(target, asm.CodeTarget) or target.register is not None:
+        raise Unsupported(f"the target {target}")
+    inst = e.act(Attributes("bra", "bra"), Branch(), [], [])
+    e.targets.append((inst, target.address))
+
+
+def bra(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """Branch; .U.ANY: all go if one does; .DIV: go if lanes of a mask are not here."""
+    *conditions, target = a
+    if "DIV" in words:
+        mask = e.word(conditions[-1])
+        here = e.temporary()
+        e.emit("activemask.b32", [here], [])
+        missing = e.compute("lop3.b32", mask, here, ZERO, Immediate(0x30))
+        away = e.compute("setp.ne.u32", missing, ZERO, bits=1)
+        e.guard = away if e.guard is None else e.compute("and.pred", away, e.guard, bits=1)
+        _go(e, target)
+        return
+    if "CONV" in words:
+        raise Unsupported("BRA.CONV")
+    _all_hold(e, conditions)
+    if "ANY" in words:
+        held = ONE if e.guard is None else e.guard
+        e.guard = None
+        some = e.temporary(1)
+        e.emit("vote.any.pred", [some], [held])
+        e.guard = some
+    _go(e, target)
+
+
+def call(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """CALL.NOINC is a jump: the return address is in a register."""
+    if "REL" not in words:
+        raise Unsupported("an absolute call: functions of the driver are not modelled")
+    _go(e, a[-1])
+
+
+def jump(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """BRX and RET: go to the address in a register pair plus an offset; the lowering adds the addresses."""
+    target = a[-1]
+    if "ABS" in words or not isinstance(target, asm.CodeTarget) or target.register is None:
+        raise Unsupported(f"the target {target}")
+    if target.register.file == "UR" or words.opcode == "BRXU":
+        value: PtxOperand = e.register("UR", target.register.index)
+    else:
+        value = e.word(target.register)
+    _all_hold(e, a[:-1])
+    wide = e.compute("cvt.s64.s32", value, bits=64)
+    address = e.compute("add.u64", wide, Immediate(target.address), bits=64)
+    e.act(Attributes(words.opcode, words.opcode), Jump({}), [], [address])
+
+
+def exit_thread(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
+    """EXIT: end the threads for which all predicates hold."""
+    _all_hold(e, a)
+    e.act(Attributes("exit", "exit"), Return(whole_thread=True), [], [])
+
+
+def trap(e: Emitter, words: Words, _a: list[asm.Operand]) -> None:
+    """BPT.TRAP ends the launch."""
+    if "TRAP" not in words and "DRAIN" not in words:
+        raise Unsupported("a break point other than .TRAP")
+    e.act(Attributes("trap", "trap"), Trap(), [], [])
+
+
+# --- convergence
+
+
+def bssy(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
+    """A convergence barrier of the active lanes."""
+    e.emit("activemask.b32", [e.result(a[0])], [])
+
+
+def bsync(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """Wait until all lanes of the barrier are here, have exited or have left it."""
+    _all_hold(e, a[:-1])
+    e.act(Attributes(words.opcode, words.opcode), Reconverge(), [], [e.result(a[-1])])
+
+
+def leave(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """BREAK: leave a convergence barrier."""
+    _all_hold(e, a[:-1])
+    barrier = e.result(a[-1])
+    e.act(Attributes(words.opcode, words.opcode), LeaveBarrier(), [barrier], [barrier])
+
+
+def bmov(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """Move a convergence barrier to or from a register; .CLEAR empties it afterwards."""
+    target, source = a
+    if not all(isinstance(item, asm.Register) or isinstance(item, asm.Immediate) for item in a):
+        raise Unsupported("BMOV of this form")
+    files = [getattr(item, "file", "") for item in a]
+    if "B" not in files or not set(files) <= {"B", "R", "UR", ""}:
+        raise Unsupported("BMOV of this form")
+    value = e.result(source) if files[1] == "B" else e.word(source)
+    e.emit("mov.b32", [e.result(target)], [value])
+    if "CLEAR" in words and files[1] == "B":
+        e.emit("mov.b32", [e.result(source)], [ZERO])
+
+
+def warpsync(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """Wait for the lanes of a mask."""
+    masks = [operand for operand in a if isinstance(operand, asm.Immediate | asm.ConstantOperand)]
+    masks += [operand for operand in a if isinstance(operand, asm.Register) and operand.file in {"R", "UR"}]
+    if "ALL" not in words and len(masks) != 1:
+        raise Unsupported("WARPSYNC without a mask")
+    if "COLLECTIVE" in words:
+        masks = masks[:1]
+    e.emit("bar.warp.sync", [], [ALL_LANES if "ALL" in words else e.word(masks[0])])
+
+
+def bar(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """BAR.SYNC, .ARV and .RED; the result of .RED is read by B2R.RESULT."""
+    if "ARV" in words:
+        e.emit("barrier.arrive", [], [e.word(operand) for operand in a])
+        return
+    if "RED" not in words:
+        e.emit("barrier.sync", [], [e.word(operand) for operand in a])
+        return
+    reduction = words.first(("POPC", "AND", "OR")).lower()
+    kind, result = ("u32", e.hidden("bar_count", 32)) if reduction == "popc" else ("pred", e.hidden("bar_vote", 1))
+    numbers = [e.word(operand) for operand in a if not is_predicate(operand)]
+    votes = [e.predicate(operand) for operand in a if is_predicate(operand)]
+    e.emit(f"barrier.red.{reduction}.{kind}", [result], [*numbers, *votes])
+
+
+def b2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """B2R.RESULT: the result of the last BAR.RED."""
+    if "RESULT" not in words:
+        raise Unsupported("B2R without .RESULT")
+    e.emit("mov.b32", [e.result(a[0])], [e.hidden("bar_count", 32)])
+    if len(a) > 1:
+        e.emit("mov.pred", [e.result(a[1])], [e.hidden("bar_vote", 1)])
+
+
+def cluster_arrive(e: Emitter, _words: Words, _a: list[asm.Operand]) -> None:
+    """UCGABAR_ARV: arrive at the barrier of the cluster."""
+    e.emit("barrier.cluster.arrive", [], [])
+
+
+def cluster_wait(e: Emitter, _words: Words, _a: list[asm.Operand]) -> None:
+    """UCGABAR_WAIT: wait for the barrier of the cluster."""
+    e.emit("barrier.cluster.wait", [], [])
+
+
+# --- special registers
+
+SPECIAL = {
+    **{f"SR_TID.{axis.upper()}": f"%tid.{axis}" for axis in "xyz"},
+    **{f"SR_CTAID.{axis.upper()}": f"%ctaid.{axis}" for axis in "xyz"},
+    **{f"SR_{name.upper()}MASK": f"%lanemask_{name}" for name in ("eq", "lt", "le", "gt", "ge")},
+    "SR_LANEID": "%laneid", "SR_CgaCtaId": "%cluster_ctarank", "SR_CLOCKLO": "%clock", "SR_CLOCKHI": "%clock_hi",
+    "SR_VIRTUALSMID": "%smid", "SR_VIRTID": "%smid", "SR_GLOBALTIMERLO": "%globaltimer_lo",
+    "SR_GLOBALTIMERHI": "%globaltimer_hi", "SR_NSMID": "%nsmid", "SR_SMEMSZ": "%total_smem_size",
+}  # fmt: skip
+FIXED = {"SRZ": 0, "SR_SWINHI": WINDOWS["shared"] >> 32, "SR_LMEMHIOFF": 0}
+
+
+def _special(name: str) -> PtxOperand:
+    if name in FIXED:
+        return Immediate(FIXED[name])
+    if name in SPECIAL:
+        return SpecialRegister(SPECIAL[name])
+    raise Unsupported(f"the special register {name}")
+
+
+def s2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """S2R, S2UR and CS2R: a special register; CS2R writes 64 bits without .32."""
+    if not isinstance(a[1], asm.SpecialRegister):
+        raise Unsupported(f"the special register {a[1]}")
+    name = a[1].name
+    if words.opcode != "CS2R" or "32" in words:
+        e.emit("mov.b32", [e.result(a[0])], [_special(name)])
+        return
+    wide = {"SR_CLOCKLO": SpecialRegister("%clock64"), "SR_GLOBALTIMERLO": SpecialRegister("%globaltimer")}.get(name)
+    e.emit("mov.b64", [e.results(a[0], 2)], [wide or _special(name)])
+
+
+def r2ur(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
+    """R2UR: the value of the first active lane."""
+    if len(a) != 2:
+        raise Unsupported("R2UR with a predicate")
+    e.emit("mov.b32", [e.result(a[0])], [e.word(a[1])])
+
+
+# --- across lanes
+
+
+def vote(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """VOTE: the lanes whose predicate holds, and whether all, any or equal ones do, among the active lanes."""
+    ballot = None
+    if not is_predicate(a[0]):
+        ballot, a = e.result(a[0]), a[1:]
+    held = e.predicate(a[1])
+    if ballot is not None and not isinstance(ballot, Discard):
+        e.emit("vote.ballot.b32", [ballot], [held])
+    mode = {"ALL": "all", "ANY": "any", "EQ": "uni"}[words.first(("ALL", "ANY", "EQ"))]
+    if not is_true(a[0]):
+        e.emit(f"vote.{mode}.pred", [e.result(a[0])], [held])
+
+
+def _unsynced(e: Emitter, name: str, results: list[PtxOperand], sources: list[PtxOperand]) -> None:
+    """Emit a PTX operation of the lanes in a mask for the active lanes."""
+    opcode = table.find(name, len(results) + len(sources) + 1)
+    action = opcode.action
+    if not isinstance(action, WarpCollective):
+        raise Unsupported(name)
+    function = action.function
+
+    def run(mask: np.ndarray, *codes: np.ndarray) -> object:
+        return function(mask, *codes, None)
+
+    kinds: tuple[Type, ...] = action.sources[:-1]
+    e.append(opcode, replace(action, sources=kinds, function=run, synced=False), results, sources)
+
+
+def match(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """MATCH.ANY: the active lanes with the same value; .ALL: all of them, and true, if they have one value."""
+    done = None
+    if is_predicate(a[0]):
+        done, a = a[0], a[1:]
+    wide = "U64" in words
+    value = e.pair(a[1]) if wide else e.word(a[1])
+    kind = "b64" if wide else "b32"
+    if "ALL" in words:
+        _unsynced(e, f"match.all.sync.{kind}", [e.result(a[0]), e.result(done) if done else Discard()], [value])
+    else:
+        _unsynced(e, f"match.any.sync.{kind}", [e.result(a[0])], [value])
+
+
+def redux(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """REDUX: a reduction of the active lanes; and without a modifier."""
+    name = words.first(("MIN", "MAX", "SUM", "OR", "XOR"), "AND")
+    kind = ("s32" if "S32" in words else "u32") if name in {"MIN", "MAX", "SUM"} else "b32"
+    _unsynced(e, f"redux.sync.{'add' if name == 'SUM' else name.lower()}.{kind}", [e.result(a[0])], [e.word(a[1])])
+
+
+def elect(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
+    """ELECT: true in the first active lane, and its number."""
+    number = e.result(a[1]) if len(a) > 1 else Discard()
+    _unsynced(e, "elect.sync", [number, e.result(a[0])], [])
+
+
+def shfl(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """SHFL: the value of another lane, and whether that lane is in range."""
+    mode = {"IDX": "idx", "UP": "up", "DOWN": "down", "BFLY": "bfly"}[words.all[0]]
+    e.emit(f"shfl.{mode}.b32", [e.result(a[1]), e.result(a[0])], [e.word(operand) for operand in a[2:5]])
+
+
+ANY = "*"
+ROWS: list[SassRow] = [
+    *row("BRA", "DIV U CONV UNIFORM ANY", bra),
+    *row("CALL", "REL NOINC", call),
+    *row("RET", "REL NODEC", jump),
+    *row("BRX BRXU", "", jump),
+    *row("EXIT", "KEEPREFCOUNT", exit_thread),
+    *row("BPT", "TRAP DRAIN PAUSE INT", trap),
+    *row("BSSY", "RELIABLE RECONVERGENT", bssy),
+    *row("BSYNC", "RELIABLE RECONVERGENT", bsync),
+    *row("BREAK", "", leave),
+    *row("BMOV", "32 CLEAR", bmov),
+    *row("WARPSYNC", "ALL COLLECTIVE EXCLUSIVE", warpsync),
+    *row("BAR", "SYNC DEFER_BLOCKING ARV RED POPC AND OR", bar),
+    *row("B2R", "RESULT", b2r),
+    *row("UCGABAR_ARV", "", cluster_arrive),
+    *row("UCGABAR_WAIT", "", cluster_wait),
+    *row("S2R S2UR CS2R", "32", s2r),
+    *row("R2UR", "FILL OR", r2ur),
+    *row("VOTE VOTEU", "ALL ANY EQ", vote),
+    *row("MATCH", "ALL ANY U64", match),
+    *row("REDUX", "MIN MAX S32 OR SUM XOR AND", redux),
+    *row("ELECT", "", elect),
+    *row("SHFL", "IDX UP DOWN BFLY", shfl),
+]

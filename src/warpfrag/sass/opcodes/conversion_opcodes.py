@@ -1,0 +1,229 @@
+"""Conversions between integers and floats, packing and unpacking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from warpfrag.machine.ir.program import Immediate, PtxOperand
+from warpfrag.machine.ir.scalar_types import B32, F32, TYPES, Codes, Type, signed
+from warpfrag.machine.semantics import conversions, floats
+from warpfrag.machine.semantics.floats import FloatModifiers
+from warpfrag.sass import sass_instruction as asm
+from warpfrag.sass.emitter import WORD, ZERO, Emitter, Unsupported
+from warpfrag.sass.opcodes.sass_row import SassRow, Words, row
+
+INTEGERS = ("U8", "S8", "U16", "S16", "U32", "S32", "U64", "S64")
+FLOATS = ("F64", "F16", "BF16", "F32")
+SMALL = (*FLOATS, "E4M3", "E5M2", "TF32")
+INTEGRAL = {"TRUNC": "rzi", "FLOOR": "rmi", "CEIL": "rpi"}
+PACKINGS = ("PACK_AB", "PACK_AB_MERGE_C", "MERGE_C", "PACK_B", "UNPACK_B", "UNPACK_B_MERGE_C")
+
+
+def _float(e: Emitter, operand: asm.Operand, name: str) -> PtxOperand:
+    if name == "F64":
+        return e.double(operand)
+    return e.single(operand) if name == "F32" else e.halves(operand)
+
+
+def _integer(e: Emitter, operand: asm.Operand, name: str) -> PtxOperand:
+    """Return an integer operand; .B1 and .H1 select a part, and a 64-bit immediate is the upper word."""
+    if name.endswith("64"):
+        return Immediate((operand.value & WORD) << 32) if isinstance(operand, asm.Immediate) else e.pair(operand)
+    value = e.integer(operand)
+    selector = getattr(operand, "selector", "")
+    if selector in {"", "B0", "H0"}:
+        return value
+    return e.compute("shr.u32", value, Immediate(int(selector[1:]) * (8 if selector[0] == "B" else 16)))
+
+
+def _result(e: Emitter, operand: asm.Operand, name: str) -> PtxOperand:
+    return e.results(operand, 2) if name.endswith("64") else e.result(operand)
+
+
+def i2f(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """Convert an integer to a float."""
+    target, source = words.first(FLOATS, "F32"), words.first(INTEGERS, "S32")
+    rounding = words.first(("RZ", "RM", "RP"), "RN").lower()
+    name = f"cvt.{rounding}.{target.lower()}.{source.lower()}"
+    e.emit(name, [_result(e, a[0], target)], [_integer(e, a[1], source)])
+
+
+def f2i(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """Convert a float to an integer and clamp it; a NaN is 0 with .NTZ, else the top bit alone."""
+    source, target = words.first(FLOATS, "F32"), words.first(INTEGERS, "S32")
+    mode = INTEGRAL.get(words.first(tuple(INTEGRAL)), "rni")
+    from_type, to_type = TYPES[source.lower()], TYPES[target.lower()]
+    ftz, of_nan = "FTZ" in words, 0 if "NTZ" in words else 1 << (to_type.bits - 1)
+    value, result = _float(e, a[1], source), _result(e, a[0], target)
+    if not of_nan and 64 not in {from_type.bits, to_type.bits}:
+        e.emit(f"cvt.{mode}{'.ftz' if ftz else ''}.{target.lower()}.{source.lower()}", [result], [value])
+        return
+
+    def run(codes: Codes) -> Codes:
+        integers = conversions.float_to_integer(codes, from_type.element, to_type, mode, ftz=ftz)
+        return np.where(floats.is_nan(codes, from_type.element), integers.dtype.type(of_nan), integers)
+
+    e.call("f2i", ((to_type,), (from_type,)), run, [result], [value])
+
+
+def f2f(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """Convert between float formats; the target comes first."""
+    types = words.chosen(FLOATS)
+    if len(types) != 2:
+        raise Unsupported("types other than two floats")
+    target, source = (TYPES[name.lower()] for name in types)
+    style = FloatModifiers(
+        words.first(("RZ", "RM", "RP"), "RN").lower(), ftz="FTZ" in words, sat="SAT" in words
+    )
+
+    def run(codes: Codes) -> Codes:
+        return conversions.float_to_float(codes, source.element, target.element, style)
+
+    value, result = _float(e, a[1], types[1]), _result(e, a[0], types[0])
+    if (target, source) == (TYPES["f32"], TYPES["f64"]) and style == FloatModifiers():
+        e.emit("cvt.rn.f32.f64", [result], [value])
+        return
+    e.call("f2f", ((target,), (source,)), run, [result], [value])
+
+
+def frnd(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """Round to an integer in the same format."""
+    name = words.first(FLOATS, "F32")
+    kind, mode = TYPES[name.lower()], INTEGRAL.get(words.first(tuple(INTEGRAL)), "rni")
+    style = FloatModifiers(mode, ftz="FTZ" in words)
+
+    def run(codes: Codes) -> Codes:
+        return conversions.float_to_float(codes, kind.element, kind.element, style)
+
+    e.call("frnd", ((kind,), (kind,)), run, [_result(e, a[0], name)], [_float(e, a[1], name)])
+
+
+def f2fp(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """Pack floats: d.lo = b, d.hi = a; fp8 pairs are below c << 16."""
+    types = words.chosen(SMALL)
+    target, source = types[0], types[1] if len(types) > 1 else "F32"
+    packing, result = words.first(PACKINGS), e.result(a[0])
+    if target == "TF32":
+        mode = words.first(("RNA", "RZ"), "RN").lower()
+        relu, satfinite = "RELU" in words, "SATFINITE" in words
+
+        def to_tf32(codes: Codes) -> Codes:
+            return conversions.to_tf32(codes, mode, satfinite=satfinite, relu=relu)
+
+        e.call("f2fp_tf32", ((B32,), (F32,)), to_tf32, [result], [e.single(a[1])])
+    elif packing == "PACK_AB" and source == "F32" and target in {"F16", "BF16"}:
+        modifiers = f"{'.relu' if 'RELU' in words else ''}{'.satfinite' if 'SATFINITE' in words else ''}"
+        name = f"cvt.{'rz' if 'RZ' in words else 'rn'}{modifiers}.{target.lower()}x2.f32"
+        e.emit(name, [result], [e.single(a[1]), e.single(a[2])])
+    else:
+        sources, join = _packed_form(e, packing, target, source, a)
+        convert = _converter(words, source.lower(), target.lower())
+        e.call("f2fp", ((B32,), (B32,) * len(sources)), lambda *codes: join(convert, *codes), [result], sources)
+
+
+Convert = Callable[[Codes], Codes]
+
+
+def _converter(words: Words, source: str, target: str) -> Convert:
+    style = FloatModifiers("rz" if "RZ" in words else "rn", relu="RELU" in words)
+    satfinite = "SATFINITE" in words
+
+    def convert(codes: Codes) -> Codes:
+        return conversions.float_to_float(codes, source, target, style, satfinite=satfinite).astype(np.uint32)
+
+    return convert
+
+
+def _packed_form(
+    e: Emitter, packing: str, target: str, source: str, a: list[asm.Operand]
+) -> tuple[list[PtxOperand], Callable[..., Codes]]:
+    """Return the sources of a form of F2FP, and the function that joins converted parts."""
+    c = e.word(a[-1]) if len(a) > 2 else ZERO
+    is_fp8 = target in {"E4M3", "E5M2"}
+    if packing in {"PACK_AB", "PACK_AB_MERGE_C"} and source == "F32" and is_fp8:
+        third = e.word(a[3]) if len(a) > 3 else ZERO
+        return [e.single(a[1]), e.single(a[2]), third], _pack_bytes
+    if packing == "MERGE_C" and source == "F32" and not is_fp8:
+        return [e.single(a[1]), c], _merge_half
+    if packing == "UNPACK_B_MERGE_C" and is_fp8:
+        return [e.halves(a[1]), c], _narrow_halves
+    if packing == "UNPACK_B" and source in {"E4M3", "E5M2"}:
+        value = e.word(a[1])
+        if getattr(a[1], "selector", "") == "H1":
+            value = e.compute("shr.u32", value, Immediate(16))
+        return [value], _widen_bytes
+    raise Unsupported(f"the packing .{packing} of {source} to {target}")
+
+
+def _pack_bytes(convert: Convert, x: Codes, y: Codes, c: Codes) -> Codes:
+    return convert(y) | convert(x) << np.uint32(8) | c << np.uint32(16)
+
+
+def _merge_half(convert: Convert, x: Codes, c: Codes) -> Codes:
+    return convert(x) | c & np.uint32(0xFFFF0000)
+
+
+def _narrow_halves(convert: Convert, x: Codes, c: Codes) -> Codes:
+    low, high = x.astype(np.uint16), (x >> np.uint32(16)).astype(np.uint16)
+    return convert(low) | convert(high) << np.uint32(8) | c << np.uint32(16)
+
+
+def _widen_bytes(convert: Convert, x: Codes) -> Codes:
+    return convert(x.astype(np.uint8)) | convert((x >> np.uint32(8)).astype(np.uint8)) << np.uint32(16)
+
+
+def _saturated(codes: Codes, name: str) -> Codes:
+    low, high = conversions.limits(name[0].lower(), int(name[1:]))
+    return np.clip(signed(codes).astype(np.int64), low, high).astype(np.uint32)
+
+
+def i2i(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """Clamp an s32 to a narrower type."""
+    types = words.chosen(INTEGERS)
+    if len(types) != 2 or types[1] != "S32" or "SAT" not in words:
+        raise Unsupported("forms other than .SAT of S32")
+    e.call("i2i", ((B32,), (B32,)), lambda x: _saturated(x, types[0]), [e.result(a[0])], [e.integer(a[1])])
+
+
+def i2ip(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """Clamp two s32 and pack them below c."""
+    target = words.all[0]
+    bits = int(target[1:])
+    mask = np.uint32((1 << bits) - 1)
+
+    def run(x: Codes, y: Codes, c: Codes) -> Codes:
+        total = (_saturated(y, target) & mask) | (_saturated(x, target) & mask) << np.uint32(bits)
+        return total | c << np.uint32(2 * bits) if bits < 16 else total
+
+    sources = [e.integer(a[1]), e.integer(a[2]), e.word(a[3])]
+    e.call("i2ip", ((B32,), (B32,) * 3), run, [e.result(a[0])], sources)
+
+
+def f2ip(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """Convert two f32 to bytes below c << 16."""
+    target: Type = TYPES[words.all[0].lower()]
+    mode = INTEGRAL.get(words.first(tuple(INTEGRAL)), "rni")
+
+    def run(x: Codes, y: Codes, c: Codes) -> Codes:
+        low, high = (
+            conversions.float_to_integer(part, "f32", target, mode, ftz=False).astype(np.uint32) for part in (y, x)
+        )
+        return low | high << np.uint32(8) | c << np.uint32(16)
+
+    sources = [e.single(a[1]), e.single(a[2]), e.word(a[3])]
+    e.call("f2ip", ((B32,), (B32,) * 3), run, [e.result(a[0])], sources)
+
+
+ALL_INTEGERS = " ".join(INTEGERS)
+ROWS: list[SassRow] = [
+    *row("I2F I2FP", f"F64 F16 BF16 F32 RM RP RZ {ALL_INTEGERS}", i2f),
+    *row("F2I", f"F64 F16 BF16 F32 FTZ NTZ TRUNC FLOOR CEIL {ALL_INTEGERS}", f2i),
+    *row("F2F", "F64 F16 BF16 F32 FTZ RM RP RZ SAT", f2f),
+    *row("FRND", "F64 F16 BF16 F32 FTZ TRUNC FLOOR CEIL", frnd),
+    *row("F2FP", f"{' '.join(SMALL)} {' '.join(PACKINGS)} RELU SATFINITE RZ RNA RN", f2fp),
+    *row("I2I", f"SAT {ALL_INTEGERS}", i2i),
+    *row("I2IP", "SAT S32 U8 S8 U16 S16 U4 S4 U2 S2", i2ip),
+    *row("F2IP", "U8 S8 F32 TRUNC NTZ FLOOR CEIL", f2ip),
+]

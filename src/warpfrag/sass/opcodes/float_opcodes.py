@@ -1,0 +1,256 @@
+"""Float and half opcodes, and the multi-function unit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from warpfrag.machine.ir.actions import LaneOp
+from warpfrag.machine.ir.attributes import Attributes
+from warpfrag.machine.ir.opcode import Binder
+from warpfrag.machine.ir.program import Immediate, PtxOperand
+from warpfrag.machine.ir.scalar_types import B32, BF16, BF16X2, F16, F16X2, F32, F64, PRED, Codes, Type, join, split
+from warpfrag.machine.ops.floating import rounded
+from warpfrag.machine.semantics import approximate_functions, floats, special_functions
+from warpfrag.machine.semantics.floats import FloatModifiers
+from warpfrag.sass import sass_instruction as asm
+from warpfrag.sass.emitter import ONE, ZERO, Emitter, Unsupported
+from warpfrag.sass.opcodes.integer_opcodes import BOOLEANS, combine
+from warpfrag.sass.opcodes.sass_row import SassRow, Words, row
+
+FLOAT_COMPARISONS = (
+    "LT", "LE", "GT", "GE", "EQ", "NE", "LTU", "LEU", "GTU", "GEU", "EQU", "NEU", "NUM", "NAN", "T", "F",
+)  # fmt: skip
+ROUNDINGS = ("RZ", "RM", "RP")
+STYLE = "FTZ SAT RZ RM RP"
+OPERATIONS = {"ADD": ("add", 2, floats.add), "MUL": ("mul", 2, floats.multiply), "FMA": ("fma", 3, floats.fma)}
+FUNCTIONS = {
+    "RCP": special_functions.rcp, "RSQ": special_functions.rsqrt, "SQRT": special_functions.sqrt,
+    "EX2": special_functions.ex2, "LG2": special_functions.lg2, "SIN": special_functions.sin,
+    "COS": special_functions.cos, "TANH": special_functions.tanh,
+}  # fmt: skip
+UPPER = {
+    "RCP64H": partial(special_functions.rcp, encoding=special_functions.UPPER),
+    "RSQ64H": partial(special_functions.rsqrt, encoding=special_functions.UPPER),
+}
+UNIT_NAMES = {"RCP": "rcp", "RSQ": "rsqrt", "SQRT": "sqrt", "EX2": "ex2", "LG2": "lg2", "TANH": "tanh"}
+"""Functions of f32 that PTX has with the same meaning: .approx.ftz."""
+
+
+def _emit_rounded(
+    e: Emitter, attributes: Attributes, bind: Binder, result: PtxOperand, sources: list[PtxOperand]
+) -> None:
+    action = bind(attributes)
+    if isinstance(action, LaneOp):
+        action = replace(action, is_nan_order_certain=True)
+    e.act(attributes, action, [result], sources)
+
+
+def arithmetic(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """FADD, FMUL, FFMA and the f64 forms: one rounding; a NaN result is 7fffffff, or b's, c's, a's NaN for f64."""
+    opcode, count, function = OPERATIONS[words.opcode[1:]]
+    is_double = words.opcode[0] == "D"
+    kind = F64 if is_double else F32
+    sources = [(e.double if is_double else e.single)(operand) for operand in a[1 : 1 + count]]
+    result = e.results(a[0], 2) if is_double else e.result(a[0])
+    rounding = words.first(ROUNDINGS, "RN").lower()
+    ftz, sat = "FTZ" in words, "SAT" in words
+    name = f"{opcode}.{rounding}{'.ftz' if ftz else ''}{'.sat' if sat else ''}.{kind.name}"
+    attributes = Attributes(name, opcode, (kind,), count + 1, rounding=rounding, ftz=ftz, sat=sat)  # type: ignore[arg-type]
+    _emit_rounded(e, attributes, rounded(count, function), result, sources)
+
+
+def _format(words: Words) -> Type:
+    return BF16X2 if "BF16_V2" in words or "BF16" in words else F16X2
+
+
+def half_arithmetic(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """HADD2, HMUL2, HFMA2: each half for itself; HADD2.F32 adds the low halves as f32."""
+    opcode, count, function = OPERATIONS[words.opcode[1:-1]]
+    kind = _format(words)
+    sources = [e.halves(operand) for operand in a[1 : 1 + count]]
+    ftz, sat, relu = ("FTZ" in words), ("SAT" in words), ("RELU" in words)
+    if "F32" in words:
+        if opcode != "add":
+            raise Unsupported(f"{words.opcode}.F32")
+        wide = [e.compute(f"cvt.f32.{kind.element}", source) for source in sources]
+        e.emit(f"add.rn{'.ftz' if ftz else ''}{'.sat' if sat else ''}.f32", [e.result(a[0])], wide)
+        return
+    name = f"{opcode}.rn.{kind.name}"
+    attributes = Attributes(name, opcode, (kind,), count + 1, rounding="rn", ftz=ftz, sat=sat, relu=relu)
+    _emit_rounded(e, attributes, rounded(count, function), e.result(a[0]), sources)
+
+
+def _extreme(
+    e: Emitter, words: Words, kind: Type, result: PtxOperand, values: list[PtxOperand], chooser: asm.Operand
+) -> None:
+    """Emit the minimum if the predicate holds, else the maximum."""
+    style = FloatModifiers(
+        ftz="FTZ" in words, nan="NAN" in words, xorsign_abs="XORSIGN" in words, relu="RELU" in words
+    )
+    opcode = "min" if e.predicate(chooser) == ONE else "max"
+
+    def run(*codes: Codes) -> Codes:
+        *terms, least = codes
+
+        def pick(*parts: Codes) -> Codes:
+            total = [parts[0], parts[0]]
+            for part in parts[1:]:
+                total = [floats.extreme(kind.element, style, t, part, largest=i == 1) for i, t in enumerate(total)]
+            return np.where(least, *total)
+
+        if kind.parts == 1:
+            return pick(*terms)
+        return join([pick(*parts) for parts in zip(*(split(term, 2, 16) for term in terms), strict=True)], 16)
+
+    held = e.predicate(chooser)
+    if kind == F32 and held in {ZERO, ONE} and len(values) == 2 and "XORSIGN" not in words:
+        nan = ".NaN" if "NAN" in words else ""
+        e.emit(f"{opcode}{'.ftz' if 'FTZ' in words else ''}{nan}.f32", [result], values)
+        return
+    e.call("extreme", ((kind,), (*(kind,) * len(values), PRED)), run, [result], [*values, held])
+
+
+def fmnmx(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """FMNMX: predicate true: the minimum; .XORSIGN takes the operands without their modifiers."""
+    read = e.word if "XORSIGN" in words else e.single
+    _extreme(e, words, F32, e.result(a[0]), [read(operand) for operand in a[1:3]], a[3])
+
+
+def hmnmx2(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """HMNMX2 and VHMNMX (three operands): the same for each half."""
+    values = []
+    for operand in a[1:-1]:
+        if "XORSIGN" in words and isinstance(operand, asm.Register):
+            operand = asm.Register(operand.file, operand.index, operand.negate, selector=operand.selector)
+        values.append(e.halves(operand))
+    _extreme(e, words, _format(words), e.result(a[0]), values, a[-1])
+
+
+def set_predicates(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """FSETP and DSETP: P = (a cmp b) op c, Q = !(a cmp b) op c."""
+    is_double = words.opcode[0] == "D"
+    kind = F64 if is_double else F32
+    x, y = ((e.double if is_double else e.single)(operand) for operand in a[2:4])
+    if "MIN" in words or "MAX" in words:
+        _choose_extreme(e, "MAX" in words, kind, a, x, y)
+        return
+    order = words.first(FLOAT_COMPARISONS)
+    if order in {"T", "F"}:
+        combine(e, words, ONE if order == "T" else ZERO, [a[0], a[1], a[4]])
+        return
+    boolean = words.first(BOOLEANS, "AND").lower()
+    name = f"setp.{order.lower()}.{boolean}{'.ftz' if 'FTZ' in words else ''}.{kind.name}"
+    e.emit(name, [e.result(a[0]), e.result(a[1])], [x, y, e.predicate(a[4])])
+
+
+def _choose_extreme(
+    e: Emitter, largest: bool, kind: Type, a: list[asm.Operand], x: PtxOperand, y: PtxOperand  # noqa: FBT001
+) -> None:
+    """DSETP.MIN and .MAX: P is true if a is taken, Q if both are NaNs."""
+
+    def run(p: Codes, q: Codes) -> tuple[Codes, Codes]:
+        nan_p, nan_q = floats.is_nan(p, kind.element), floats.is_nan(q, kind.element)
+        first, second = floats.ordered(p), floats.ordered(q)
+        taken = first > second if largest else first < second
+        return np.where(nan_p, False, np.where(nan_q, True, taken)), nan_p & nan_q  # noqa: FBT003
+
+    e.call("setp_extreme", ((PRED, PRED), (kind, kind)), run, [e.result(a[0]), e.result(a[1])], [x, y])
+
+
+def fset(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """All ones, or 1.0 with .BF, if a comparison holds."""
+    order, boolean = words.first(FLOAT_COMPARISONS).lower(), words.first(BOOLEANS, "AND").lower()
+    name = f"set.{order}.{boolean}{'.ftz' if 'FTZ' in words else ''}.{'f32' if 'BF' in words else 'u32'}.f32"
+    e.emit(name, [e.result(a[0])], [e.single(a[1]), e.single(a[2]), e.predicate(a[3])])
+
+
+def hsetp2(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """P is the comparison of the low halves, Q that of the high halves; .H_AND: P is both, Q its negation."""
+    sources = [e.halves(a[2]), e.halves(a[3])]
+    if "H_AND" in words:
+        held: list[PtxOperand] = [e.temporary(1), e.temporary(1)]
+        _compare_halves(e, words, "", held, sources)
+        combine(e, words, e.compute("and.pred", *held, bits=1), [a[0], a[1], a[4]])
+        return
+    boolean = words.first(BOOLEANS, "AND").lower()
+    _compare_halves(e, words, f".{boolean}", [e.result(a[0]), e.result(a[1])], [*sources, e.predicate(a[4])])
+
+
+def _compare_halves(
+    e: Emitter, words: Words, boolean: str, results: list[PtxOperand], sources: list[PtxOperand]
+) -> None:
+    order = words.first(FLOAT_COMPARISONS).lower()
+    if order in {"t", "f"}:
+        raise Unsupported(f"the comparison .{order.upper()} of halves")
+    name = f"setp.{order}{boolean}{'.ftz' if 'FTZ' in words else ''}.{_format(words).name}"
+    e.emit(name, results, sources)
+
+
+def hset2(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """All ones, or 1.0 with .BF, in each half whose comparison holds."""
+    held: list[PtxOperand] = [e.temporary(1), e.temporary(1)]
+    sources = [e.halves(a[1]), e.halves(a[2]), e.predicate(a[3])]
+    _compare_halves(e, words, f".{words.first(BOOLEANS, 'AND').lower()}", held, sources)
+    one = floats.CODE_OF_1[_format(words).element] if "BF" in words else 0xFFFF
+    low = e.compute("selp.b32", Immediate(one), ZERO, held[0])
+    high = e.compute("selp.b32", Immediate(one << 16), ZERO, held[1])
+    e.emit("or.b32", [e.result(a[0])], [low, high])
+
+
+def fsel(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """d = p ? a : b, with sign modifiers; .FTZ flushes the result."""
+    sources = [e.single(a[1]), e.single(a[2]), e.predicate(a[3])]
+    if "FTZ" not in words:
+        e.emit("selp.b32", [e.result(a[0])], sources)
+        return
+    chosen = e.compute("selp.b32", *sources)
+    e.call("flush", ((F32,), (F32,)), partial(floats.flush, name="f32"), [e.result(a[0])], [chosen])
+
+
+def fchk(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
+    """Choose the slow path of a division, always: both paths give the same bits."""
+    e.emit("mov.pred", [e.result(a[0])], [ONE])
+
+
+def mufu(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """The multi-function unit: tables measured for every input."""
+    name = words.all[0]
+    result = e.result(a[0])
+    narrow = {"F16": F16, "BF16": BF16, "BF16_V2": BF16}.get(words.first(("F16", "BF16", "BF16_V2")))
+    if narrow is not None and name in FUNCTIONS:
+        run = partial(approximate_functions.narrow, FUNCTIONS[name], narrow.element)
+        e.call("mufu", ((narrow,), (narrow,)), run, [result], [e.halves(a[1])])
+        return
+    source = e.single(a[1])
+    if name in UNIT_NAMES:
+        ftz = "" if name == "TANH" else ".ftz"
+        e.emit(f"{UNIT_NAMES[name]}.approx{ftz}.f32", [result], [source])
+        return
+    function = FUNCTIONS.get(name) or UPPER.get(name)
+    if function is None:
+        raise Unsupported(f"MUFU.{name}")
+    e.call(f"mufu_{name.lower()}", ((B32,), (B32,)), function, [result], [source])
+
+
+HALF = "BF16_V2 RELU MMA FTZ SAT F32"
+COMPARED = " ".join((*FLOAT_COMPARISONS, *BOOLEANS))
+UNIT = "a table of every f32 input, measured on an H200"
+ROWS: list[SassRow] = [
+    *row("FADD FMUL FFMA", STYLE, arithmetic),
+    *row("DADD DMUL DFMA", "RZ RM RP", arithmetic),
+    *row("HADD2 HMUL2 HFMA2", HALF, half_arithmetic),
+    *row("FMNMX", "FTZ NAN XORSIGN", fmnmx),
+    *row("HMNMX2", "BF16_V2 FTZ NAN XORSIGN RELU", hmnmx2),
+    *row("VHMNMX", "BF16_V2 FTZ NAN RELU", hmnmx2),
+    *row("FSETP", f"FTZ {COMPARED}", set_predicates),
+    *row("DSETP", f"MIN MAX {COMPARED}", set_predicates),
+    *row("FSET", f"BF FTZ {COMPARED}", fset),
+    *row("HSETP2", f"BF16_V2 FTZ H_AND {COMPARED}", hsetp2),
+    *row("HSET2", f"BF BF16_V2 FTZ {COMPARED}", hset2),
+    *row("FSEL", "FTZ", fsel),
+    *row("FCHK", "", fchk, "assumed; its condition is not known, and both paths give the same bits"),
+    *row("MUFU", "RCP SIN COS LG2 TANH EX2 RSQ SQRT RSQ64H RCP64H F16 BF16 BF16_V2", mufu, UNIT),
+]

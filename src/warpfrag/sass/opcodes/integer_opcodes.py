@@ -1,0 +1,418 @@
+"""Integer, logic and predicate opcodes; the uniform forms (UIADD3, ULOP3) are the same operations."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from warpfrag.machine.ir.program import Discard, Immediate, PtxOperand, VectorOperand
+from warpfrag.machine.ir.scalar_types import B32, PRED, U32, Codes, split
+from warpfrag.machine.semantics import integers
+from warpfrag.sass import sass_instruction as asm
+from warpfrag.sass.emitter import ONE, ZERO, Emitter, Unsupported
+from warpfrag.sass.opcodes.sass_row import SassRow, Words, is_predicate, is_true, row
+
+COMPARISONS = ("LT", "LE", "GT", "GE", "EQ", "NE", "T", "F")
+BOOLEANS = ("AND", "OR", "XOR")
+PERMUTATIONS = ("F4E", "B4E", "RC8", "ECL", "ECR", "RC16")
+PREDICATES = 7
+
+
+def mov(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
+    """Copy 32 bits; a mask of bytes other than all is not modelled."""
+    if len(a) > 2 and a[2] != asm.Immediate(0xF):
+        raise Unsupported("MOV with a mask")
+    e.emit("mov.b32", [e.result(a[0])], [e.word(a[1])])
+
+
+def _addend(e: Emitter, operand: asm.Operand) -> tuple[PtxOperand, int]:
+    """Return a term of a sum with carries, and what is added to it: -r is ~r + 1, with the carry of that."""
+    value = e.word(operand)
+    if getattr(operand, "negate", False):
+        return e.compute("not.b32", value), 1
+    return (e.compute("not.b32", value), 0) if getattr(operand, "invert", False) else (value, 0)
+
+
+def sum_with_carries(
+    e: Emitter, result: PtxOperand, carries_out: list[PtxOperand], terms: list[asm.Operand], carries: list[PtxOperand]
+) -> None:
+    """Emit the sum of up to three terms and two carries; the carries out are sum >= 2**32 and sum >= 2**33."""
+    values, more = zip(*(_addend(e, term) for term in terms), strict=True)
+    emit_sum(e, result, carries_out, list(values), carries, sum(more))
+
+
+def emit_sum(
+    e: Emitter,
+    result: PtxOperand,
+    carries_out: list[PtxOperand],
+    values: list[PtxOperand],
+    carries: list[PtxOperand],
+    more: int,
+) -> None:
+    """Emit the sum of up to three words, two carries and a constant."""
+    words = [value for value in values if value != ZERO] + [ZERO] * 3
+    given = [carry for carry in carries if carry != ZERO]
+    if all(isinstance(carry, Discard) for carry in carries_out) and not given and not more:
+        total = words[0]
+        for index in (1, 2):
+            if words[index] != ZERO:
+                is_last = words[index + 1] == ZERO
+                target = result if is_last else e.temporary()
+                e.emit("add.u32", [target], [total, words[index]])
+                total = target
+        if words[1] == ZERO:
+            e.emit("mov.b32", [result], [words[0]])
+        return
+    outs = [*carries_out, Discard(), Discard()][:2]
+    carried = [*given, ZERO, ZERO][:2]
+    types = ((U32, PRED, PRED), (U32, U32, U32, PRED, PRED, U32))
+    e.call("iadd3", types, add3, [result, *outs], [*words[:3], *carried, Immediate(more)])
+
+
+def add3(a: Codes, b: Codes, c: Codes, p: Codes, q: Codes, more: Codes) -> tuple[Codes, Codes, Codes]:
+    """Return a sum of words, and whether it is at least 2**32 and at least 2**33."""
+    wide = a.astype(np.uint64) + b + c + p + q + more
+    carry = wide >> np.uint64(32)
+    return wide.astype(np.uint32), carry >= 1, carry >= 2
+
+
+def iadd3(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """d = a + b + c with up to two carries in (.X) and out."""
+    if "64" in words:
+        values = [e.long(operand) for operand in a[1:4]]
+        partial_sum = e.compute("add.u64", values[0], values[1], bits=64)
+        e.emit("add.u64", [e.results(a[0], 2)], [partial_sum, values[2]])
+        return
+    rest, outs = a[1:], list[PtxOperand]()
+    while is_predicate(rest[0]) and len(outs) < 2:
+        outs.append(e.result(rest[0]))
+        rest = rest[1:]
+    sum_with_carries(e, e.result(a[0]), outs, rest[:3], [e.predicate(operand) for operand in rest[3:]])
+
+
+def viadd(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """d = a + b; .16x2: halves."""
+    kind = "u16x2" if "16x2" in words else "u32"
+    e.emit(f"add.{kind}", [e.result(a[0])], [e.integer(a[1]), e.integer(a[2])])
+
+
+def imad(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """d = a * b + c; .WIDE: 64-bit c and d; .HI: the upper word of the sum with a pair c."""
+    rest, out = a[1:], None
+    if is_predicate(rest[0]):
+        out, rest = e.result(rest[0]), rest[1:]
+    carry = e.predicate(rest[3]) if len(rest) > 3 else ZERO
+    x, y, z = rest[:3]
+    negates = getattr(x, "negate", False) != getattr(y, "negate", False)
+    if any(getattr(operand, "invert", False) or getattr(operand, "absolute", False) for operand in (x, y)):
+        raise Unsupported("an inverted factor")
+    if "WIDE" in words or "HI" in words:
+        _imad_wide(e, words, a[0], (e.word(x), e.word(y), z), (out, carry, negates))
+        return
+    if out is not None:
+        raise Unsupported("a carry of 32 bits")
+    factor = e.compute("neg.s32", e.word(x)) if negates else e.word(x)
+    if carry == ZERO:
+        e.emit("mad.lo.u32", [e.result(a[0])], [factor, e.word(y), e.integer(z)])
+        return
+    term = e.compute("mul.lo.u32", factor, e.word(y))
+    emit_sum(e, e.result(a[0]), [], [term, e.integer(z)], [carry], 0)
+
+
+def _imad_wide(
+    e: Emitter,
+    words: Words,
+    target: asm.Operand,
+    operands: tuple[PtxOperand, PtxOperand, asm.Operand],
+    options: tuple[PtxOperand | None, PtxOperand, bool],
+) -> None:
+    kind = "u32" if "U32" in words else "s32"
+    x, y, z = operands
+    out, carry, negates = options
+    if isinstance(z, asm.Immediate):
+        addend: PtxOperand = Immediate(z.value) if kind == "u32" else e.long(z)
+    else:
+        addend = e.long(z)
+    result = VectorOperand((Discard(), e.result(target))) if "HI" in words else e.results(target, 2)
+    if not negates and out is None and carry == ZERO:
+        e.emit(f"mad.wide.{kind}", [result], [x, y, addend])
+        return
+    term = e.compute(f"mul.wide.{kind}", x, y, bits=64)
+    if negates:
+        term = e.compute("neg.s64", term, bits=64)
+    name = "add.cc.u64" if carry == ZERO else "addc.cc.u64"
+    e.emit(name, [result, Discard() if out is None else out], [term, addend, *([] if carry == ZERO else [carry])])
+
+
+def lea(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """d = (a << s) + b; .HI: the upper word of c:a << s, plus b; .SX32: c is the sign of a; .X: a carry in."""
+    rest, outs = a[1:], list[PtxOperand]()
+    if is_predicate(rest[0]):
+        outs, rest = [e.result(rest[0])], rest[1:]
+    carries = list[PtxOperand]()
+    if "X" in words:
+        carries, rest = [e.predicate(rest[-1])], rest[:-1]
+    if any(getattr(operand, "negate", False) or getattr(operand, "invert", False) for operand in (rest[0], *rest[2:])):
+        raise Unsupported("a negated shifted operand")
+    x, shift = e.word(rest[0]), e.word(rest[-1])
+    if "HI" in words:
+        upper = e.compute("shr.s32", x, Immediate(31)) if "SX32" in words else e.word(rest[2])
+        shifted = e.compute("shf.l.wrap.b32", x, upper, shift)
+    else:
+        shifted = e.compute("shl.b32", x, shift)
+    term, more = _addend(e, rest[1])
+    if more and not outs and not carries:
+        term, more = e.integer(rest[1]), 0
+    emit_sum(e, e.result(a[0]), outs, [shifted, term], carries, more)
+
+
+def shf(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """Shift the pair c:a; .HI takes the upper word; .W wraps the count, else it is clamped to the width."""
+    d, x, count, c = e.result(a[0]), e.word(a[1]), e.word(a[2]), e.word(a[3])
+    is_left, upper, wraps = "L" in words, "HI" in words, "W" in words
+    is_64 = "U64" in words or "S64" in words
+    is_signed = "S32" in words or "S64" in words
+    if not is_64 and is_left == upper:
+        e.emit(f"shf.{'l' if is_left else 'r'}.{'wrap' if wraps else 'clamp'}.b32", [d], [x, c, count])
+        return
+    if wraps:
+        count = e.compute("and.b32", count, Immediate(63 if is_64 else 31))
+    if not is_64:
+        name = "shl.b32" if is_left else f"shr.{'s' if is_signed else 'u'}32"
+        e.emit(name, [d], [x if is_left else c, count])
+        return
+    result = VectorOperand((Discard(), d)) if upper else VectorOperand((d, Discard()))
+    name = "shl.b64" if is_left else f"shr.{'s' if is_signed else 'u'}64"
+    e.emit(name, [result], [VectorOperand((x, c)), count])
+
+
+def prmt(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """Choose bytes of c:a by the selector in the middle operand."""
+    mode = words.first(PERMUTATIONS)
+    e.emit(f"prmt.b32.{mode.lower()}" if mode else "prmt.b32", [e.result(a[0])], [e.word(a[1]), e.word(a[3]), e.word(a[2])])
+
+
+def lop3(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """d = a table of three bits, and a predicate: d != 0 or (.PAND: and) another predicate."""
+    out = None
+    if is_predicate(a[0]):
+        out, a = e.result(a[0]), a[1:]
+    values = [e.integer(operand) for operand in a[1:4]]
+    lut = e.word(a[4])
+    if out is None or isinstance(out, Discard):
+        e.emit("lop3.b32", [e.result(a[0])], [*values, lut])
+        return
+    other = e.predicate(a[5]) if len(a) > 5 else ZERO
+    bits = e.compute("lop3.b32", *values, lut)
+    e.emit(f"setp.ne.{'and' if 'PAND' in words else 'or'}.u32", [out], [bits, ZERO, other])
+    e.emit("mov.b32", [e.result(a[0])], [bits])
+
+
+def plop3(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
+    """Two results, each a table of three predicates."""
+    first, second = (operand.value for operand in a[5:7] if isinstance(operand, asm.Immediate))
+    tables = [np.array([bool(lut >> index & 1) for index in range(8)]) for lut in (first, second)]
+
+    def run(x: Codes, y: Codes, z: Codes) -> tuple[Codes, Codes]:
+        index = x.astype(np.uint8) * np.uint8(4) + y.astype(np.uint8) * np.uint8(2) + z
+        return tables[0][index], tables[1][index]
+
+    values = [e.predicate(operand) for operand in a[2:5]]
+    e.call("plop3", ((PRED, PRED), (PRED,) * 3), run, [e.result(a[0]), e.result(a[1])], values)
+
+
+def sel(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
+    """d = p ? a : b."""
+    e.emit("selp.b32", [e.result(a[0])], [e.integer(a[1]), e.integer(a[2]), e.predicate(a[3])])
+
+
+def combine(e: Emitter, words: Words, held: PtxOperand, a: list[asm.Operand]) -> None:
+    """Write P = held op c and Q = !held op c; `a` are P, Q and c."""
+    name, other = f"{words.first(BOOLEANS, 'AND').lower()}.pred", e.predicate(a[2])
+    first = e.result(a[0])
+    second = e.result(a[1])
+    if not isinstance(second, Discard):
+        copy = e.compute(name, held, other, bits=1) if not isinstance(first, Discard) else held
+        e.emit(name, [second], [e.inverse(held), other])
+        if not isinstance(first, Discard):
+            e.emit("mov.pred", [first], [copy])
+        return
+    e.emit(name, [first], [held, other])
+
+
+def isetp(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """P = (a cmp b) op c, Q = !(a cmp b) op c; .EX: upper words, with the comparison of the lower ones last."""
+    order = words.first(COMPARISONS)
+    kind = "u32" if "U32" in words else "s32"
+    x, y = e.integer(a[2]), e.integer(a[3])
+    if order in {"T", "F"}:
+        held: PtxOperand = ONE if order == "T" else ZERO
+    elif "EX" in words:
+        lower = e.predicate(a[5])
+        equal = e.compute(f"setp.eq.and.{kind}", x, y, lower, bits=1)
+        if order == "NE":
+            held = e.compute(f"setp.ne.or.{kind}", x, y, lower, bits=1)
+        elif order == "EQ":
+            held = equal
+        else:
+            held = e.compute(f"setp.{order[0].lower()}t.or.{kind}", x, y, equal, bits=1)
+    else:
+        name = f"setp.{order.lower()}.{words.first(BOOLEANS, 'AND').lower()}.{kind}"
+        e.emit(name, [e.result(a[0]), e.result(a[1])], [x, y, e.predicate(a[4])])
+        return
+    combine(e, words, held, [a[0], a[1], a[4]])
+
+
+def sgxt(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """Extend the low bits of a by their sign, or by zeros (.U32)."""
+    name = f"szext.{'wrap' if 'W' in words else 'clamp'}.{'u' if 'U32' in words else 's'}32"
+    e.emit(name, [e.result(a[0])], [e.word(a[1]), e.word(a[2])])
+
+
+def bmsk(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """A mask of b bits from bit a on."""
+    e.emit(f"bmsk.{'wrap' if 'W' in words else 'clamp'}.b32", [e.result(a[0])], [e.word(a[1]), e.word(a[2])])
+
+
+def flo(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """The position of the leading bit; .SH: 31 minus it."""
+    if len(a) > 2 and is_predicate(a[1]):
+        if not is_true(a[1]):
+            raise Unsupported("FLO with a predicate result")
+        a = [a[0], *a[2:]]
+    name = f"bfind{'.shiftamt' if 'SH' in words else ''}.{'u' if 'U32' in words else 's'}32"
+    e.emit(name, [e.result(a[0])], [e.integer(a[1])])
+
+
+def unary(name: str) -> partial[None]:
+    """Return the function of an opcode with one operand."""
+    return partial(_unary, name)
+
+
+def _unary(name: str, e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
+    e.emit(name, [e.result(a[0])], [e.integer(a[1])])
+
+
+def p2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """d = the predicates as bits where the mask is set, else the bits of c; .B1 to .B3: in another byte."""
+    shift = np.uint32(8 * int(words.first(("B1", "B2", "B3"), "B0")[1:]))
+    file = "UP" if getattr(a[1], "file", "") == "UPR" else "P"
+
+    def run(*codes: Codes) -> Codes:
+        *predicates, c, mask = codes
+        bits = np.zeros_like(c)
+        for index, held in enumerate(predicates):
+            bits |= held.astype(np.uint32) << np.uint32(index)
+        mask = (mask & np.uint32(0x7F)) << shift
+        return bits << shift & mask | c & ~mask
+
+    sources = [e.register(file, index) for index in range(PREDICATES)]
+    e.call("p2r", ((B32,), (*(PRED,) * PREDICATES, B32, B32)), run, [e.result(a[0])], [*sources, *map(e.word, a[2:4])])
+
+
+def r2p(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """Set the predicates in a mask from the bits of a register."""
+    mask = a[2]
+    if not isinstance(mask, asm.Immediate):
+        raise Unsupported("R2P with a mask that is not constant")
+    shift = 8 * int(words.first(("B1", "B2", "B3"), "B0")[1:])
+    file = "UP" if getattr(a[0], "file", "") == "UPR" else "P"
+    for index in range(PREDICATES):
+        if mask.value >> index & 1:
+            bit = e.compute("and.b32", e.word(a[1]), Immediate(1 << (index + shift)))
+            e.emit("setp.ne.u32", [e.register(file, index)], [bit, ZERO])
+
+
+def vimnmx(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """The minimum if the predicate holds, else the maximum, of two or three operands."""
+    _extremes(e, words, a[0], [e.integer(operand) for operand in a[1:-1]], a[-1])
+
+
+def viaddmnmx(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """min or max (a + b, c)."""
+    kind = "u16x2" if "S16x2" in words or "U16x2" in words else "u32"
+    total = e.compute(f"add.{kind}", e.integer(a[1]), e.integer(a[2]))
+    _extremes(e, words, a[0], [total, e.integer(a[3])], a[4])
+
+
+def _extremes(
+    e: Emitter, words: Words, target: asm.Operand, values: list[PtxOperand], chooser: asm.Operand
+) -> None:
+    kind = words.first(("S16x2", "U16x2", "U32"), "S32").lower()
+    relu = "RELU" in words
+
+    def pick(name: str, result: PtxOperand) -> None:
+        total = values[0]
+        for index, value in enumerate(values[1:], 2):
+            is_last = index == len(values)
+            to = result if is_last else e.temporary()
+            e.emit(f"{name}{'.relu' if relu and is_last else ''}.{kind}", [to], [total, value])
+            total = to
+
+    held = e.predicate(chooser)
+    if held in {ZERO, ONE}:
+        pick("min" if held == ONE else "max", e.result(target))
+        return
+    low, high = e.temporary(), e.temporary()
+    pick("min", low)
+    pick("max", high)
+    e.emit("selp.b32", [e.result(target)], [low, high, held])
+
+
+def vabsdiff(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """d = |a - b| + c."""
+    kind = "u32" if "U32" in words else "s32"
+    e.emit(f"sad.{kind}", [e.result(a[0])], [e.integer(operand) for operand in a[1:4]])
+
+
+def vabsdiff4(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """|a - b| of every byte, signed without .U8; .ACC: their sum plus c."""
+    kind, accumulates = "u" if "U8" in words else "s", "ACC" in words
+
+    def run(x: Codes, y: Codes, c: Codes) -> Codes:
+        total = c if accumulates else np.zeros_like(c)
+        for index, (p, q) in enumerate(zip(split(x, 4, 8), split(y, 4, 8), strict=True)):
+            values = [integers.values_of(part, kind).astype(np.int32) for part in (p, q)]
+            difference = np.abs(values[0] - values[1]).astype(np.uint32)
+            total = total + (difference if accumulates else (difference & np.uint32(255)) << np.uint32(8 * index))
+        return total
+
+    e.call("vabsdiff4", ((B32,), (B32,) * 3), run, [e.result(a[0])], [e.integer(operand) for operand in a[1:4]])
+
+
+def idp(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """dp4a and dp2a."""
+    kinds = [word[0].lower() for word in words.chosen(("S8", "U8", "S16", "U16"))]
+    values = [e.integer(operand) for operand in a[1:4]]
+    first, second = (f"{kind}32" for kind in kinds)
+    half = "" if "4A" in words else ".hi" if "HI" in words else ".lo"
+    e.emit(f"{'dp4a' if '4A' in words else 'dp2a'}{half}.{first}.{second}", [e.result(a[0])], values)
+
+
+ROWS: list[SassRow] = [
+    *row("MOV", "", mov),
+    *row("IADD3", "X 64", iadd3),
+    *row("VIADD", "16x2", viadd),
+    *row("IMAD", "X WIDE U32 MOV IADD SHL HI", imad),
+    *row("LEA", "HI X SX32", lea),
+    *row("SHF", "L R W U32 S32 U64 S64 HI", shf),
+    *row("PRMT", " ".join(PERMUTATIONS), prmt),
+    *row("LOP3", "LUT PAND", lop3),
+    *row("PLOP3", "LUT", plop3),
+    *row("SEL", "", sel),
+    *row("ISETP", "LT LE GT GE EQ NE T F U32 AND OR XOR EX", isetp),
+    *row("SGXT", "U32 W", sgxt),
+    *row("BMSK", "W", bmsk),
+    *row("FLO", "U32 SH", flo),
+    *row("POPC", "", unary("popc.b32")),
+    *row("BREV", "", unary("brev.b32")),
+    *row("IABS", "", unary("abs.s32")),
+    *row("P2R", "B1 B2 B3", p2r),
+    *row("R2P", "B1 B2 B3", r2p),
+    *row("VIMNMX IMNMX VIMNMX3", "S16x2 U16x2 RELU U32 S32", vimnmx),
+    *row("VIADDMNMX", "S16x2 U16x2 RELU U32", viaddmnmx),
+    *row("VABSDIFF", "U32", vabsdiff),
+    *row("VABSDIFF4", "U8 S8 ACC", vabsdiff4),
+    *row("IDP", "4A 2A S8 U8 S16 U16 HI LO", idp),
+]

@@ -1,0 +1,304 @@
+"""Tensor core opcodes, matrix moves, mbarriers, and copies by the tensor memory accelerator."""
+
+from __future__ import annotations
+
+import re
+
+from warpfrag.machine.ir.program import Discard, Immediate, MemoryOperand, PtxOperand, Register, VectorOperand
+from warpfrag.sass import sass_instruction as asm
+from warpfrag.sass.emitter import ONE, ZERO, Emitter, Unsupported
+from warpfrag.sass.opcodes.sass_row import SassRow, Words, row
+
+HALF_SHAPES = {"16816": 16, "1688": 8, "1684": 4}
+INTEGER_SHAPES = {"16832": 32, "16816": 16, "16864": 64}
+DOUBLE_SHAPES = {"884": (8, 8, 4, 1, 1, 2), "16816": (16, 8, 16, 8, 4, 4), "1688": (16, 8, 8, 4, 2, 4), "1684": (16, 8, 4, 2, 1, 4)}
+"""The shape of DMMA, and the f64 registers of A, B and C."""
+MATRICES = {"": 1, "2": 2, "4": 4}
+INIT_ARRIVALS = 1 << 20
+
+
+def _multiply(e: Emitter, name: str, a: list[asm.Operand], counts: tuple[int, int, int]) -> None:
+    """Emit mma with the registers of A, B and C."""
+    if any(getattr(operand, "negate", False) for operand in a) or len(a) > 4:
+        raise Unsupported("a negated or sparse matrix")
+    sources = [e.words(operand, count) for operand, count in zip(a[1:4], counts, strict=True)]
+    e.emit(name, [e.results(a[0], counts[2])], sources)
+
+
+def hmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """Multiply f16, bf16 or tf32 matrices."""
+    k = HALF_SHAPES[words.all[0]]
+    kind = words.first(("BF16", "TF32"), "F16").lower()
+    total = "f32" if "F32" in words else "f16"
+    width = 2 if kind == "tf32" else 4
+    name = f"mma.sync.aligned.m16n8k{k}.row.col.{total}.{kind}.{kind}.{total}"
+    _multiply(e, name, a, (k // width, k // width // 2, 2 if total == "f16" else 4))
+
+
+def imma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """Multiply integer matrices."""
+    k = INTEGER_SHAPES[words.all[0]]
+    kinds = [word.lower() for word in words.chosen(("S8", "U8", "S4", "U4"))]
+    kinds = kinds * 2 if len(kinds) == 1 else kinds
+    bits = int(kinds[0][1:])
+    sat = ".satfinite" if "SAT" in words else ""
+    name = f"mma.sync.aligned.m16n8k{k}.row.col{sat}.s32.{kinds[0]}.{kinds[1]}.s32"
+    _multiply(e, name, a, (16 * k * bits // 1024, 8 * k * bits // 1024, 4))
+
+
+def dmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """Multiply f64 matrices: registers are pairs."""
+    m, n, k, *counts = DOUBLE_SHAPES[words.all[0]]
+    name = f"mma.sync.aligned.m{m}n{n}k{k}.row.col.f64.f64.f64.f64"
+    count_a, count_b, count_c = (2 * count for count in counts)
+    _multiply(e, name, a, (count_a, count_b, count_c))
+
+
+def matrix_load(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """LDSM: load 8x8 matrices of 16-bit elements."""
+    count = MATRICES[words.first(("2", "4"))]
+    e.emit(_matrix_name(e, "ldmatrix", words, count), [e.results(a[0], count)], [e.address(a[1], wide=False)])
+
+
+def matrix_store(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """STSM: store 8x8 matrices of 16-bit elements."""
+    count = MATRICES[words.first(("2", "4"))]
+    sources = [e.address(a[0], wide=False), e.words(a[1], count)]
+    e.emit(_matrix_name(e, "stmatrix", words, count), [], sources)
+
+
+def _matrix_name(e: Emitter, opcode: str, words: Words, count: int) -> str:
+    trans = ".trans" if "MT88" in words else ""
+    space = "shared::cluster" if e.shared == "cluster" else "shared"
+    return f"{opcode}.sync.aligned.m8n8.x{count}{trans}.{space}.b16"
+
+
+def movm(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
+    """Transpose an 8x8 matrix."""
+    e.emit("movmatrix.sync.aligned.m8n8.trans.b16", [e.result(a[0])], [e.word(a[1])])
+
+
+def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """HGMMA, IGMMA, QGMMA: wgmma; a predicate !UPT means that the accumulator is not read."""
+    _, n, k = (int(extent) for extent in words.all[0].split("x"))
+    kinds = [word.lower() for word in words.all[1:]]
+    if words.opcode == "HGMMA":
+        total, kind_a = kinds[0], kinds[1] if len(kinds) > 1 else "f16"
+        kind_b = kind_a
+    elif words.opcode == "IGMMA":
+        total, (kind_a, kind_b) = "s32", kinds[:2]
+    else:
+        total, kind_a, kind_b = kinds
+    count = n // 4 if total == "f16" else n // 2
+    target, rest, in_registers = a[0], a[1:], None
+    if isinstance(rest[0], asm.Register):
+        in_registers, rest = rest[0], rest[1:]
+    descriptor = rest[0]
+    if not isinstance(descriptor, asm.AddressOperand) or descriptor.prefix != "gdesc" or descriptor.uniform is None:
+        raise Unsupported(f"the descriptor {descriptor}")
+    if set(descriptor.suffixes) - {"tnspA", "tnspB"}:
+        raise Unsupported(f"the descriptor {descriptor}")
+    first = descriptor.uniform.index
+    a_operand = e.words(in_registers, 4) if in_registers else _uniform_pair(e, first)
+    b_operand = _uniform_pair(e, first + 2)
+    addend, scale = rest[1], ONE
+    for operand in rest[2:]:
+        if isinstance(operand, asm.Register) and operand.file in {"P", "UP"}:
+            scale = e.predicate(operand)
+        elif not isinstance(operand, asm.Register) or operand.file != "gsb":
+            raise Unsupported(f"the operand {operand}")
+    if not isinstance(addend, asm.Register) or not isinstance(target, asm.Register):
+        raise Unsupported(f"the accumulator {addend}")
+    if addend.is_constant:
+        scale = ZERO
+    elif addend.index != target.index:
+        for step in range(count):
+            e.emit("mov.b32", [e.result(target, step)], [e.word(addend, step)])
+    name = f"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{total}.{kind_a}.{kind_b}"
+    sources: list[PtxOperand] = [a_operand, b_operand, scale]
+    if total != "s32":
+        sources += [ONE, ONE]
+        if kind_a in {"f16", "bf16"}:
+            turned = [Immediate(int(suffix in descriptor.suffixes)) for suffix in ("tnspA", "tnspB")]
+            sources += turned[1:] if in_registers else turned
+    e.emit(name, [e.results(target, count)], sources)
+
+
+def _uniform_pair(e: Emitter, index: int) -> Register:
+    """Return a 64-bit temporary with a pair of uniform registers."""
+    pair = VectorOperand((e.register("UR", index), e.register("UR", index + 1)))
+    return e.compute("mov.b64", pair, bits=64)
+
+
+def warpgroup(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """WARPGROUP.ARRIVE, .DEPBAR: order wgmma, and wait for it."""
+    if "DEPBAR" in words:
+        e.emit("wgmma.wait_group.sync.aligned", [], [e.word(a[-1])])
+    elif "ARRIVE" in words:
+        e.emit("wgmma.fence.sync.aligned", [], [])
+    else:
+        raise Unsupported("WARPGROUP of this form")
+
+
+# --- mbarriers
+
+
+def syncs(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """SYNCS: mbarrier operations."""
+    space = "shared::cluster" if e.shared == "cluster" else "shared"
+    if "CCTL" in words:
+        e.emit(f"mbarrier.inval.{space}.b64", [], [e.address(a[0], wide=False)])
+        return
+    address = e.address(a[1], wide=False)
+    if "EXCH" in words:
+        # The word of a new mbarrier has 2**20 minus the arrivals from bit 1 on.
+        upper = e.compute("shr.u32", e.word(a[2]), ONE)
+        field = e.compute("and.b32", upper, Immediate(INIT_ARRIVALS - 1))
+        count = e.compute("sub.u32", Immediate(INIT_ARRIVALS), field)
+        e.emit(f"mbarrier.init.{space}.b64", [], [address, count])
+    elif "PHASECHK" in words:
+        parity = e.compute("shr.u32", e.word(a[2]), Immediate(31))
+        name = "try_wait" if "TRYWAIT" in words else "test_wait"
+        e.emit(f"mbarrier.{name}.parity.{space}.b64", [e.result(a[0])], [address, parity])
+    elif "ARRIVE" in words:
+        if not isinstance(e.result(a[0]), Discard):
+            raise Unsupported("the result of SYNCS.ARRIVE")
+        _arrive(e, words, space, address, e.word(a[2]))
+    else:
+        raise Unsupported("SYNCS of this form")
+
+
+def _arrive(e: Emitter, words: Words, space: str, address: MemoryOperand, count: PtxOperand) -> None:
+    """Emit an arrival (A1), an expectation of bytes (TR), or both."""
+    if "A1T0" in words:
+        e.emit(f"mbarrier.arrive.{space}.b64", [Discard()], [address])
+    elif "A0TR" in words or "A0T1" in words:
+        e.emit(f"mbarrier.expect_tx.relaxed.cta.{space}.b64", [], [address, count])
+    elif {"A1T0", "A0TR", "A0T1", "A0TX"} & set(words.all) or "TRANS64" not in words:
+        raise Unsupported("SYNCS.ARRIVE of this form")
+    else:
+        e.emit(f"mbarrier.arrive.expect_tx.{space}.b64", [Discard()], [address, count])
+
+
+# --- copies by the tensor memory accelerator
+
+
+def _uniform(e: Emitter, operand: asm.Operand) -> int:
+    """Return the first uniform register of a list in brackets."""
+    if not isinstance(operand, asm.AddressOperand) or operand.uniform is None or operand.offset or operand.base:
+        raise Unsupported(f"the operand {operand}")
+    return operand.uniform.index
+
+
+def _word_address(e: Emitter, index: int) -> MemoryOperand:
+    return MemoryOperand(e.register("UR", index), 0)
+
+
+def _pair_address(e: Emitter, index: int) -> MemoryOperand:
+    return MemoryOperand(VectorOperand((e.register("UR", index), e.register("UR", index + 1))), 0)
+
+
+def tensor_load(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """UTMALDG: [box, mbarrier, coordinates...] of the map at an address; .MULTICAST: blocks from bit 16 on."""
+    rank, first = int(words.all[0][0]), _uniform(e, a[0])
+    coordinates = VectorOperand(tuple(e.register("UR", first + 2 + axis) for axis in range(rank)))
+    sources = [_word_address(e, first), _pair_address(e, _uniform(e, a[1])), coordinates, _word_address(e, first + 1)]
+    multicast = ""
+    if "MULTICAST" in words:
+        multicast = ".multicast::cluster"
+        sources.append(e.compute("shr.u32", e.word(a[2]), Immediate(16)))
+    name = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes{multicast}"
+    _once(e, name, sources)
+
+
+def tensor_store(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """UTMASTG and UTMAREDG: [box, coordinates...] to the map at an address."""
+    rank, first = int(words.all[0][0]), _uniform(e, a[0])
+    coordinates = VectorOperand(tuple(e.register("UR", first + 1 + axis) for axis in range(rank)))
+    sources = [_pair_address(e, _uniform(e, a[1])), coordinates, _word_address(e, first)]
+    reduction = words.first(("ADD", "MIN", "MAX", "AND", "OR", "XOR", "INC", "DEC")).lower()
+    kind = f".reduce.async.bulk.tensor.{rank}d" if reduction else f".async.bulk.tensor.{rank}d"
+    _once(e, f"cp{kind}.global.shared::cta{f'.{reduction}' if reduction else ''}.bulk_group", sources)
+
+
+def bulk_copy(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """UBLKCP and UBLKRED: consecutive bytes; the size counts units of 16 bytes."""
+    direction, x, y = words.all[:2], _uniform(e, a[0]), _uniform(e, a[1])
+    size = e.compute("shl.b32", e.word(a[2]), Immediate(4))
+    rest = list(words.all[2:])
+    if direction == ("S", "G") and not rest and words.opcode == "UBLKCP":
+        sources = [_word_address(e, x), _pair_address(e, y), size, _word_address(e, x + 1)]
+        _once(e, "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", sources)
+    elif direction == ("G", "S"):
+        sources = [_pair_address(e, x), _word_address(e, y), size]
+        _once(e, f"cp{_reduction(words, rest)}.bulk_group" if rest else "cp.async.bulk.global.shared::cta.bulk_group", sources)
+    else:
+        raise Unsupported("a bulk copy of this form")
+
+
+def _reduction(words: Words, rest: list[str]) -> str:
+    """Return the words of a bulk reduction."""
+    operation = rest[0].lower()
+    kind = next((word.lower() for word in rest[1:] if re.fullmatch(r"[USF](16|32|64)|BF16", word)), "u32")
+    if operation in {"and", "or", "xor"}:
+        kind = f"b{kind[-2:]}"
+    noftz = ".noftz" if kind in {"f16", "bf16"} and operation == "add" else ""
+    return f".reduce.async.bulk.global.shared::cta.{operation}{noftz}.{kind}"
+
+
+def _once(e: Emitter, name: str, sources: list[PtxOperand]) -> None:
+    """Emit a copy that the warp issues once: in its first active lane."""
+    elected, guard = e.temporary(1), e.guard
+    e.act(*first_lane(elected))
+    e.guard = elected
+    name = name.replace("cp.reduce.async.bulk.tensor", "cp.reduce.async.bulk.tensor")
+    e.emit(name, [], sources)
+    e.guard = guard
+
+
+def first_lane(result: Register) -> tuple:
+    """Return the operation that is true in the first active lane of each warp."""
+    from warpfrag.machine.ir.actions import WarpCollective
+    from warpfrag.machine.ir.attributes import Attributes
+    from warpfrag.machine.ir.scalar_types import PRED
+
+    action = WarpCollective((PRED,), (), _is_first, synced=False)
+    return Attributes("elect", "first_lane"), action, [result], []
+
+
+def _is_first(mask):
+    import numpy as np
+
+    return mask & (np.cumsum(mask, axis=1) == 1)
+
+
+def store_async(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """STAS: registers to the shared memory of a block of the cluster; the address and the mbarrier are a pair."""
+    count = {"64": 2, "128": 4}.get(words.first(("64", "128")), 1)
+    place = a[0]
+    if not isinstance(place, asm.AddressOperand) or place.base is None or place.offset or place.uniform:
+        raise Unsupported(f"the address {place}")
+    target, barrier = (MemoryOperand(e.register("R", place.base.index + step), 0) for step in (0, 1))
+    vector = f".v{count}" if count > 1 else ""
+    value = e.words(a[1], count) if count > 1 else e.word(a[1])
+    name = f"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes{vector}.b32"
+    e.emit(name, [], [target, value, barrier])
+
+
+SHAPES = "16816 1688 1684 16832 16864 884"
+GMMA = "F32 F16 BF16 TF32 S8 U8 E4M3 E5M2"
+ROWS: list[SassRow] = [
+    *row("HMMA", f"{SHAPES} F32 F16 BF16 TF32", hmma),
+    *row("IMMA", f"{SHAPES} S8 U8 S4 U4 SAT ROW COL", imma),
+    *row("DMMA", SHAPES, dmma),
+    *row("LDSM", "16 M88 MT88 2 4", matrix_load),
+    *row("STSM", "16 M88 MT88 2 4", matrix_store),
+    *row("MOVM", "16 MT88", movm),
+    *row("HGMMA IGMMA QGMMA", f"{GMMA} {' '.join(f'64x{n}x{k}' for n in range(8, 257, 8) for k in (8, 16, 32))}", gmma),
+    *row("WARPGROUP", "ARRIVE DEPBAR LE", warpgroup),
+    *row("SYNCS", "EXCH 64 PHASECHK TRANS64 TRYWAIT ARRIVE A1T0 A0TR A0T1 RED CCTL IV", syncs),
+    *row("UTMALDG", "1D 2D 3D 4D 5D MULTICAST", tensor_load),
+    *row("UTMASTG UTMAREDG", "1D 2D 3D 4D 5D ADD MIN MAX AND OR XOR INC DEC", tensor_store),
+    *row("UBLKCP UBLKRED", "S G ADD MIN MAX AND OR XOR INC DEC U32 S32 U64 S64 F16 BF16 F32 F64 RN", bulk_copy),
+    *row("STAS", "64 128", store_async),
+]

@@ -1,0 +1,226 @@
+"""Loads, stores, atomics, asynchronous copies of single threads, and fences."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from warpfrag.machine.ir.program import Immediate, MemoryOperand, PtxOperand, Register, VectorOperand
+from warpfrag.machine.ir.state_spaces import WINDOWS
+from warpfrag.sass import sass_instruction as asm
+from warpfrag.sass.emitter import ONE, ZERO, Emitter, Unsupported
+from warpfrag.sass.opcodes.sass_row import SassRow, Words, is_predicate, is_true, row
+
+WIDTHS = {"U8": ("u8", 1), "S8": ("s8", 1), "U16": ("u16", 1), "S16": ("s16", 1), "64": ("b32", 2), "128": ("b32", 4)}
+CACHE = (
+    "E STRONG SM GPU SYS CTA CONSTANT WEAK LTC128B LTC64B LTC256B EF EL LU NA CI EU PRIVATE VC U MMIO BYPASS ACCESS"
+)
+SPACES = {"G": "global", "S": "shared", "L": "local", "": ""}
+SHARED_WINDOW = WINDOWS["shared"] >> 32
+
+
+def _space(e: Emitter, words: Words, prefix: int) -> tuple[str, bool]:
+    """Return the space of a load or store as a PTX word, and whether its addresses have 64 bits."""
+    letter = words.opcode[prefix:]
+    if letter == "S":
+        return (".shared::cluster" if e.shared == "cluster" else ".shared"), False
+    space = SPACES[letter]
+    return (f".{space}" if space else ""), letter in {"G", ""}
+
+
+def _width(words: Words) -> tuple[str, int]:
+    return WIDTHS.get(words.first(tuple(WIDTHS)), ("b32", 1))
+
+
+def load(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """LDG, LDS, LDL and LD."""
+    space, wide = _space(e, words, 2)
+    if is_predicate(a[0]) or len(a) > 2:
+        raise Unsupported("a load with a predicate operand")
+    kind, count = _width(words)
+    ordering = ".relaxed.gpu" if "STRONG" in words and space != ".local" else ""
+    vector = f".v{count}" if count > 1 else ""
+    result = e.results(a[0], count) if count > 1 else e.result(a[0])
+    e.emit(f"ld{ordering}{space}{vector}.{kind}", [result], [e.address(a[1], wide=wide)])
+
+
+def store(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """STG, STS, STL and ST."""
+    space, wide = _space(e, words, 2)
+    kind, count = _width(words)
+    ordering = ".relaxed.gpu" if "STRONG" in words and space != ".local" else ""
+    vector = f".v{count}" if count > 1 else ""
+    value = e.words(a[1], count) if count > 1 else e.word(a[1])
+    e.emit(f"st{ordering}{space}{vector}.{kind}", [], [e.address(a[0], wide=wide), value])
+
+
+def load_constant(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """LDC and ULDC: a constant bank at a register plus an offset."""
+    kind, count = _width(words)
+    if not isinstance(a[1], asm.ConstantOperand):
+        raise Unsupported(f"the constant {a[1]}")
+    values = [e.constant(a[1], 4 * step, kind) for step in range(count)]
+    for step, value in enumerate(values):
+        e.emit("mov.b32", [e.result(a[0], step)], [value])
+
+
+def is_shared(e: Emitter, address: MemoryOperand) -> Register:
+    """Emit the test whether a generic address is in the window of shared memory."""
+    base = address.base if address.base is not None else ZERO
+    full = e.compute("add.u64", base, Immediate(address.offset), bits=64)
+    upper = e.compute("shr.u64", full, Immediate(32), bits=64)
+    return e.compute("setp.eq.u64", upper, Immediate(SHARED_WINDOW), bits=1)
+
+
+def query_space(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """QSPC: is a generic address in shared memory?"""
+    if not {"S", "D"} & set(words.all) or len(a) < 3:
+        raise Unsupported("a space other than shared memory")
+    held = is_shared(e, e.address(a[2], wide=True))
+    e.emit("mov.pred", [e.result(a[0])], [held])
+
+
+ATOMIC_TYPES = {
+    "S32": "s32", "S64": "s64", "U64": "u64", "U32": "u32", "F32": "f32", "F64": "f64", "F16x2": "f16x2",
+    "BF16x2": "bf16x2", "64": "u64",
+}  # fmt: skip
+OPERATIONS = ("ADD", "MIN", "MAX", "AND", "OR", "XOR", "EXCH", "INC", "DEC")
+
+
+def atomic(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """ATOM, ATOMG, ATOMS, RED and REDG. The predicate result of ATOM is false if the address is in shared memory."""
+    is_shared_space = words.opcode == "ATOMS"
+    space = f".{e.shared if e.shared == 'shared' else 'shared::cluster'}" if is_shared_space else ""
+    space = ".global" if words.opcode in {"ATOMG", "REDG"} else space
+    done: asm.Operand | None = None
+    if is_predicate(a[0]):
+        done, a = a[0], a[1:]
+    target = None
+    if isinstance(a[0], asm.Register):
+        target, a = a[0], a[1:]
+    address = e.address(a[0], wide=not is_shared_space)
+    kind = ATOMIC_TYPES.get(words.first(tuple(ATOMIC_TYPES)), "u32")
+    guard = e.guard
+    if done is not None and not is_true(done) and words.opcode == "ATOM":
+        outside = e.inverse(is_shared(e, address))
+        held = e.compute("and.pred", outside, guard if guard is not None else ONE, bits=1)
+        e.guard = held
+        _update(e, words, kind, space, target, address, a[1:])
+        e.guard = guard
+        e.emit("mov.pred", [e.result(done)], [outside])
+        return
+    if done is not None and not is_true(done):
+        e.emit("mov.pred", [e.result(done)], [ONE])
+    _update(e, words, kind, space, target, address, a[1:])
+
+
+def _update(
+    e: Emitter,
+    words: Words,
+    kind: str,
+    space: str,
+    target: asm.Register | None,
+    address: MemoryOperand,
+    operands: list[asm.Operand],
+) -> None:
+    """Emit the atomic operation itself."""
+    wide = kind.endswith("64")
+
+    def value(operand: asm.Operand) -> PtxOperand:
+        return e.pair(operand) if wide else e.word(operand)
+
+    is_used = target is not None and not target.is_constant
+    result = (e.results(target, 2) if wide else e.result(target)) if is_used and target is not None else None
+    if "CAS" in words or "CAST" in words:
+        bits = "b64" if wide else "b32"
+        expected, new = value(operands[0]), value(operands[1])
+        if wide:
+            expected, new = (e.compute("mov.b64", item, bits=64) for item in (expected, new))
+        old = e.temporary(64 if wide else 32)
+        e.emit(f"atom{space}.cas.{bits}", [old], [address, expected, new])
+        if result is None:
+            return
+        if "CAST" in words:
+            held = e.compute(f"setp.eq.{bits}", old, expected, bits=1)
+            e.emit(f"selp.{bits}", [result], [ONE, ZERO, held])
+        else:
+            e.emit(f"mov.{bits}", [result], [old])
+        return
+    if "POPC" in words:
+        if is_used:
+            raise Unsupported("the value that .POPC.INC returns")
+        e.emit(f"red{space}.add.u32", [], [address, ONE])
+        return
+    name = words.first(OPERATIONS)
+    if not name:
+        raise Unsupported("an atomic operation without a name")
+    if name in {"AND", "OR", "XOR", "EXCH"}:
+        kind = f"b{64 if wide else 32}"
+    noftz = ".noftz" if kind.endswith("16x2") else ""
+    operand = value(operands[0])
+    if wide:
+        operand = e.compute("mov.b64", operand, bits=64)
+    if result is None and name != "EXCH":
+        e.emit(f"red{space}.{name.lower()}{noftz}.{kind}", [], [address, operand])
+        return
+    old = e.temporary(64 if wide else 32)
+    e.emit(f"atom{space}.{name.lower()}{noftz}.{kind}", [old], [address, operand])
+    if result is not None:
+        e.emit(f"mov.b{64 if wide else 32}", [result], [old])
+
+
+def copy_async(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """LDGSTS: global to shared memory; zeros if the predicate is false."""
+    kind, count = _width(words)
+    if kind != "b32" or len(a) > 3:
+        raise Unsupported("a copy of this form")
+    if e.shared == "cluster":
+        raise Unsupported("a copy in a cluster")
+    sources: list[PtxOperand] = [e.address(a[0], wide=False), e.address(a[1], wide=True), Immediate(4 * count)]
+    if len(a) > 2 and not is_true(a[2]):
+        sources.append(e.inverse(e.predicate(a[2])))
+        if not isinstance(sources[-1], Register):
+            raise Unsupported("a copy with a constant predicate")
+    e.emit("cp.async.ca.shared.global", [], sources)
+
+
+def close_group(e: Emitter, _words: Words, _a: list[asm.Operand]) -> None:
+    """LDGDEPBAR: close a group of copies."""
+    e.emit("cp.async.commit_group", [], [])
+
+
+def wait_group(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """DEPBAR.LE: wait until at most so many groups of copies are pending."""
+    if "LE" in words and len(a) > 1:
+        e.emit("cp.async.wait_group", [], [e.word(a[1])])
+        return
+    nothing(e, words, a)
+
+
+def nothing(e: Emitter, _words: Words, _a: list[asm.Operand]) -> None:
+    """A hint, or a wait for something that is complete at issue."""
+    e.emit("pmevent", [], [])
+
+
+def fence(name: str, e: Emitter, _words: Words, _a: list[asm.Operand]) -> None:
+    """MEMBAR and FENCE."""
+    e.emit(name, [], [])
+
+
+MEMORY = f"{CACHE} U8 S8 U16 S16 64 128"
+ATOMIC = f"{CACHE} CAS CAST SPIN POPC 32 64 RN FTZ {' '.join(OPERATIONS)} {' '.join(ATOMIC_TYPES)}"
+HINT = "a hint: it changes no value"
+ANY = "*"
+ROWS: list[SassRow] = [
+    *row("LDG LDS LDL LD", MEMORY, load),
+    *row("STG STS STL ST", MEMORY, store),
+    *row("LDC", "64 128 U8 S8 U16 S16", load_constant),
+    *row("QSPC", "E S D", query_space),
+    *row("ATOM ATOMG ATOMS RED REDG", ATOMIC, atomic),
+    *row("LDGSTS", f"{CACHE} 64 128", copy_async),
+    *row("LDGDEPBAR", "", close_group),
+    *row("DEPBAR", "LE", wait_group),
+    *row("MEMBAR", "ALL SC CTA GPU SYS VC", partial(fence, "membar.gl")),
+    *row("FENCE", "VIEW ASYNC S T", partial(fence, "fence.proxy.async")),
+    *row("NOP YIELD ENDCOLLECTIVE ERRBAR CGAERRBAR CCTL CCTLL CCTLT PREFETCH PMTRIG ACQBULK PREEXIT", ANY, nothing, HINT),
+    *row("UTMACMDFLUSH UTMACCTL UTMAPF UBLKPF USETMAXREG", ANY, nothing, HINT),
+]

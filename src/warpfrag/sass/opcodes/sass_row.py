@@ -1,0 +1,56 @@
+"""The row of a machine opcode: its modifiers, the function that emits it, and the source of the fact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from warpfrag.sass.emitter import Emitter
+from warpfrag.sass.sass_instruction import Operand, SassInstruction
+
+H200 = "compared with an H200"
+Emit = Callable[[Emitter, "Words", list[Operand]], None]
+
+
+class Words:
+    """The modifiers of an instruction, in order."""
+
+    def __init__(self, inst: SassInstruction) -> None:
+        """Take them from the instruction."""
+        self.opcode, self.all = inst.opcode, inst.modifiers
+
+    def __contains__(self, word: str) -> bool:
+        """Return True if the instruction has a modifier."""
+        return word in self.all
+
+    def first(self, words: tuple[str, ...], default: str = "") -> str:
+        """Return the first modifier that is one of `words`."""
+        return next((word for word in self.all if word in words), default)
+
+    def chosen(self, words: tuple[str, ...]) -> list[str]:
+        """Return the modifiers that are among `words`, in order."""
+        return [word for word in self.all if word in words]
+
+
+class SassRow(NamedTuple):
+    """One opcode: modifiers it may have, the function that emits it, and the source of the fact."""
+
+    opcode: str
+    modifiers: frozenset[str]
+    emit: Emit
+    source: str
+
+
+def row(opcodes: str, modifiers: str, emit: Emit, source: str = H200) -> list[SassRow]:
+    """Return a row for each of several opcodes with the same modifiers."""
+    return [SassRow(opcode, frozenset(modifiers.split()), emit, source) for opcode in opcodes.split()]
+
+
+def is_true(operand: Operand) -> bool:
+    """Return True for PT and UPT."""
+    return getattr(operand, "file", "") in {"P", "UP"} and operand.is_constant and not operand.invert  # type: ignore[union-attr]
+
+
+def is_predicate(operand: Operand) -> bool:
+    """Return True for a predicate register."""
+    return getattr(operand, "file", "") in {"P", "UP"}
