@@ -53,6 +53,7 @@ class Emitter:
         self._temporaries: dict[int, list[Register]] = {}
         self._used: dict[int, int] = {}
         self._first = 0
+        self._own_guard: Register | None = None
 
     # --- instructions
 
@@ -66,10 +67,11 @@ class Emitter:
             self.guard = held if isinstance(held, Register) else self.compute("mov.pred", held, bits=1)
             if held == ONE:
                 self.guard = None
+        self._own_guard = self.guard
 
     def end(self) -> None:
         """Finish a SASS instruction: if it changes its own guard before its last part, the guard is copied first."""
-        own, guard = self.instructions[self._first :], self.guard
+        own, guard = self.instructions[self._first :], self._own_guard
         if not own:
             self.emit("pmevent", (), ())
         if guard is None or not any(_writes(inst, guard) for inst in own[:-1]):
@@ -79,7 +81,7 @@ class Emitter:
         self.emit("mov.pred", (copy,), (guard,))
         self.instructions.insert(self._first, self.instructions.pop())
         for inst in own:
-            if inst.guard is not None and inst.guard.index == guard.index:
+            if inst.guard == guard:
                 inst.guard = copy
 
     def refuse(self, reason: str) -> None:

@@ -27,13 +27,18 @@ ALL_LANES = Immediate(WORD)
 def _all_hold(e: Emitter, conditions: list[asm.Operand]) -> None:
     """Add conditions to the guard of what follows."""
     for operand in conditions:
-        held = e.predicate(operand)
-        if held == ONE:
-            continue
-        if e.guard is None and isinstance(held, Register):
-            e.guard = held
-        else:
-            e.guard = e.compute("and.pred", held, ONE if e.guard is None else e.guard, bits=1)
+        guard, e.guard = e.guard, None  # a temporary is computed in all lanes
+        e.guard = both(e, e.predicate(operand), guard)
+
+
+def both(e: Emitter, held: PtxOperand, guard: Register | None) -> Register | None:
+    """Return a guard that holds if a predicate and another guard do; it is computed in all lanes."""
+    if held == ONE:
+        return guard
+    if guard is None and isinstance(held, Register):
+        return held
+    e.guard = None
+    return e.compute("and.pred", held, ONE if guard is None else guard, bits=1)
 
 
 def _go(e: Emitter, target: asm.Operand) -> None:
@@ -48,12 +53,11 @@ def bra(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """Branch; .U.ANY: all go if one does; .DIV: go if lanes of a mask are not here."""
     *conditions, target = a
     if "DIV" in words:
-        mask = e.word(conditions[-1])
+        guard, e.guard = e.guard, None
         here = e.temporary()
-        e.emit("activemask.b32", [here], [])
-        missing = e.compute("lop3.b32", mask, here, ZERO, Immediate(0x30))
-        away = e.compute("setp.ne.u32", missing, ZERO, bits=1)
-        e.guard = away if e.guard is None else e.compute("and.pred", away, e.guard, bits=1)
+        e.emit("vote.ballot.b32", [here], [ONE if guard is None else guard])
+        missing = e.compute("lop3.b32", e.word(conditions[-1]), here, ZERO, Immediate(0x30))
+        e.guard = both(e, e.compute("setp.ne.u32", missing, ZERO, bits=1), guard)
         _go(e, target)
         return
     if "CONV" in words:

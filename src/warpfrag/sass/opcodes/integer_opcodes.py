@@ -38,6 +38,9 @@ def sum_with_carries(
     e: Emitter, result: PtxOperand, carries_out: list[PtxOperand], terms: list[asm.Operand], carries: list[PtxOperand]
 ) -> None:
     """Emit the sum of up to three terms and two carries; the carries out are sum >= 2**32 and sum >= 2**33."""
+    if not carries and all(isinstance(carry, Discard) for carry in carries_out):
+        emit_sum(e, result, [], [e.integer(term) for term in terms], [], 0)
+        return
     values, more = zip(*(_addend(e, term) for term in terms), strict=True)
     emit_sum(e, result, carries_out, list(values), carries, sum(more))
 
@@ -113,11 +116,13 @@ def imad(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     if out is not None:
         raise Unsupported("a carry of 32 bits")
     factor = e.compute("neg.s32", e.word(x)) if negates else e.word(x)
-    if carry == ZERO:
+    if ZERO in {factor, e.word(y)}:
+        emit_sum(e, e.result(a[0]), [], [e.integer(z)], [carry], 0)
+    elif carry == ZERO:
         e.emit("mad.lo.u32", [e.result(a[0])], [factor, e.word(y), e.integer(z)])
-        return
-    term = e.compute("mul.lo.u32", factor, e.word(y))
-    emit_sum(e, e.result(a[0]), [], [term, e.integer(z)], [carry], 0)
+    else:
+        term = e.compute("mul.lo.u32", factor, e.word(y))
+        emit_sum(e, e.result(a[0]), [], [term, e.integer(z)], [carry], 0)
 
 
 def _imad_wide(
@@ -250,13 +255,12 @@ def isetp(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         held: PtxOperand = ONE if order == "T" else ZERO
     elif "EX" in words:
         lower = e.predicate(a[5])
-        equal = e.compute(f"setp.eq.and.{kind}", x, y, lower, bits=1)
         if order == "NE":
             held = e.compute(f"setp.ne.or.{kind}", x, y, lower, bits=1)
-        elif order == "EQ":
-            held = equal
         else:
-            held = e.compute(f"setp.{order[0].lower()}t.or.{kind}", x, y, equal, bits=1)
+            held = e.compute(f"setp.eq.and.{kind}", x, y, lower, bits=1)
+        if order not in {"EQ", "NE"}:
+            held = e.compute(f"setp.{order[0].lower()}t.or.{kind}", x, y, held, bits=1)
     else:
         name = f"setp.{order.lower()}.{words.first(BOOLEANS, 'AND').lower()}.{kind}"
         e.emit(name, [e.result(a[0]), e.result(a[1])], [x, y, e.predicate(a[4])])

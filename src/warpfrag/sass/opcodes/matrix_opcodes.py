@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.machine.ir.actions import WarpCollective
+from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.program import Discard, Immediate, MemoryOperand, PtxOperand, Register, VectorOperand
+from warpfrag.machine.ir.scalar_types import PRED
 from warpfrag.sass import sass_instruction as asm
 from warpfrag.sass.emitter import ONE, ZERO, Emitter, Unsupported
 from warpfrag.sass.opcodes.sass_row import SassRow, Words, row
@@ -248,28 +254,17 @@ def _reduction(words: Words, rest: list[str]) -> str:
 
 def _once(e: Emitter, name: str, sources: list[PtxOperand]) -> None:
     """Emit a copy that the warp issues once: in its first active lane."""
-    elected, guard = e.temporary(1), e.guard
-    e.act(*first_lane(elected))
-    e.guard = elected
-    name = name.replace("cp.reduce.async.bulk.tensor", "cp.reduce.async.bulk.tensor")
+    guard, e.guard = e.guard, None
+    first = e.temporary(1)
+    action = WarpCollective((PRED,), (PRED,), _first_lane, synced=False)
+    e.act(Attributes("elect", "first_lane"), action, [first], [ONE if guard is None else guard])
+    e.guard = first
     e.emit(name, [], sources)
-    e.guard = guard
 
 
-def first_lane(result: Register) -> tuple:
-    """Return the operation that is true in the first active lane of each warp."""
-    from warpfrag.machine.ir.actions import WarpCollective
-    from warpfrag.machine.ir.attributes import Attributes
-    from warpfrag.machine.ir.scalar_types import PRED
-
-    action = WarpCollective((PRED,), (), _is_first, synced=False)
-    return Attributes("elect", "first_lane"), action, [result], []
-
-
-def _is_first(mask):
-    import numpy as np
-
-    return mask & (np.cumsum(mask, axis=1) == 1)
+def _first_lane(mask: NDArray[np.bool_], held: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    active = mask & held
+    return active & (np.cumsum(active, axis=1) == 1)
 
 
 def store_async(e: Emitter, words: Words, a: list[asm.Operand]) -> None:

@@ -8,6 +8,7 @@ from warpfrag.machine.ir.program import Immediate, MemoryOperand, PtxOperand, Re
 from warpfrag.machine.ir.state_spaces import WINDOWS
 from warpfrag.sass import sass_instruction as asm
 from warpfrag.sass.emitter import ONE, ZERO, Emitter, Unsupported
+from warpfrag.sass.opcodes.control_opcodes import both
 from warpfrag.sass.opcodes.sass_row import SassRow, Words, is_predicate, is_true, row
 
 WIDTHS = {"U8": ("u8", 1), "S8": ("s8", 1), "U16": ("u16", 1), "S16": ("s16", 1), "64": ("b32", 2), "128": ("b32", 4)}
@@ -102,8 +103,7 @@ def atomic(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     guard = e.guard
     if done is not None and not is_true(done) and words.opcode == "ATOM":
         outside = e.inverse(is_shared(e, address))
-        held = e.compute("and.pred", outside, guard if guard is not None else ONE, bits=1)
-        e.guard = held
+        e.guard = both(e, outside, guard)
         _update(e, words, kind, space, target, address, a[1:])
         e.guard = guard
         e.emit("mov.pred", [e.result(done)], [outside])

@@ -1,0 +1,1 @@
+"""Machine code: what a GPU left in memory against what the machine computes from the cubin."""

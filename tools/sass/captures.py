@@ -1,0 +1,213 @@
+"""Captured launches of several kinds of folders: the cubin, the arguments, and the arrays that the GPU left."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import warpfrag as wf
+from warpfrag.cuda_tools import find_tool
+from warpfrag.machine.launch.kernel import Kernel
+from warpfrag.machine.launch.launch_arguments import RawArguments
+from warpfrag.machine.launch.options import LaunchOptions
+from warpfrag.sass.cubin import Cubin
+from warpfrag.sass.module import SassModule
+
+LIMIT = 20_000_000
+"""Warp instructions after which a launch is taken as endless."""
+UNITS = 1 << 21
+"""The size and alignment of the allocator's segments around recorded blocks."""
+Launch = Callable[[str], list[tuple[str, bytes, bytes]]]
+"""Runs a case in an engine, and returns (name, computed bytes, the GPU's bytes) of its arrays."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A captured launch, or several on the same memory."""
+
+    name: str
+    run: Launch
+
+
+@lru_cache(64)
+def assemble(text: str, arch: str, level: str = "-O3") -> SassModule:
+    """Return the machine code of a PTX module, through the ptxas that is found."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "module.ptx", Path(folder) / "module.cubin"
+        source.write_text(text)
+        command = [str(find_tool("ptxas").path), f"-arch={arch}", level, str(source), "-o", str(target)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        if done.returncode:
+            raise RuntimeError(f"ptxas: {done.stderr[:400]}")
+        return SassModule(Cubin(target.read_bytes()))
+
+
+def arch_of(text: str) -> str:
+    """Return the architecture that an H200 compiles a module for."""
+    return "sm_90a" if ".target sm_90a" in text else "sm_90"
+
+
+def read_cases(folder: Path) -> Iterator[Case]:
+    """Return the cases of a folder: cases.json, operations.json, or NAME.json with NAME.ptx and NAME.npz."""
+    if (folder / "operations.json").exists():
+        yield from operations(folder)
+    elif (folder / "cases.json").exists():
+        yield from kernels(folder)
+    else:
+        yield from reproducers(folder)
+
+
+def launch(kernel: Kernel, facts: dict[str, Any], args: list[Any], engine: str) -> None:
+    """Run a kernel, with a limit that ends an endless loop."""
+    options = LaunchOptions(limit=LIMIT)
+    kernel.launch(facts["grid"], facts["block"], args, shared=facts["shared"], engine=engine, options=options)
+
+
+def reproducers(folder: Path) -> Iterator[Case]:
+    """Kernels with one input and one output buffer; `output_reference` is what the GPU left."""
+    for path in sorted(folder.glob("*.npz")):
+        text, facts = path.with_suffix(".ptx").read_text(), json.loads(path.with_suffix(".json").read_text())
+
+        def run(engine: str, path: Path = path, text: str = text, facts: dict[str, Any] = facts) -> list[Any]:
+            data = np.load(path)
+            given, out = data["input"].copy(), data["output_before"].copy()
+            kernel = assemble(text, arch_of(text))[facts["entry"]]
+            launch(kernel, facts, [given, out], engine)
+            return [("output", out.tobytes(), data["output_reference"].tobytes())]
+
+        yield Case(path.stem, run)
+
+
+def kernels(folder: Path) -> Iterator[Case]:
+    """Kernels with any arguments; arrays are in memory.npz, before and after the launch."""
+    for name, facts in json.loads((folder / "cases.json").read_text()).items():
+
+        def run(engine: str, name: str = name, facts: dict[str, Any] = facts) -> list[Any]:
+            memory = np.load(folder / "memory.npz")
+            arrays: dict[int, Any] = {}
+            args = [argument(memory, name, number, given, arrays) for number, given in enumerate(facts["args"])]
+            text = (folder / facts.get("file", f"{name}.ptx")).read_text()
+            kernel = assemble(text, arch_of(text))[facts["entry"]]
+            launch(kernel, facts, args, engine)
+            return [
+                (f"argument {number}", arrays[number].tobytes(), memory[f"{name}/{key}"].tobytes())
+                for number, given in enumerate(facts["args"])
+                if given and given.get("changed")
+                for key in [given["array"].replace("in", "out")]
+            ]
+
+        yield Case(name, run)
+
+
+def argument(memory: Any, name: str, number: int, given: dict[str, Any], arrays: dict[int, Any]) -> object:  # noqa: ANN401
+    """Return one argument; arrays are copied."""
+    if "scalar" in given:
+        value = np.dtype(given["dtype"]).type(given["scalar"])
+        return None if given["dtype"] == "uint64" and not given["scalar"] else value
+    array = arrays[number] = memory[f"{name}/{given['array']}"].copy()
+    if "tensormap" not in given:
+        return array
+    fields = dict(given["tensormap"])
+    return wf.ptx.TensorMap(
+        array, fields["box"], shape=fields["dims"], strides=fields["strides"], dtype=fields["dtype"],
+        swizzle=fields["swizzle"], fill=fields["fill"], element_strides=fields["element_strides"],
+    )  # fmt: skip
+
+
+# --- operations of a framework: launches with raw parameters on memory at fixed addresses
+
+
+def operations(folder: Path) -> Iterator[Case]:
+    """Operations of several launches; the cubins are found by kernel name."""
+    target = Path(tempfile.gettempdir()) / "captured_operations"
+    for name in ("memory", "modules"):
+        if not (target / name).exists():
+            with tarfile.open(folder / f"{name}.tar.xz") as archive:
+                archive.extractall(target / name, filter="data")
+    found = module_index(target / "modules")
+    for name, facts in json.loads((folder / "operations.json").read_text()).items():
+
+        def run(engine: str, facts: dict[str, Any] = facts) -> list[Any]:
+            return run_operation(facts, target, found, engine)
+
+        yield Case(name, run)
+
+
+def module_index(folder: Path) -> dict[str, list[Path]]:
+    """Return the cubins that have each kernel."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(item for item in folder.rglob("*") if item.is_file()):
+        for kernel in Cubin(path.read_bytes()).kernels:
+            found.setdefault(kernel, []).append(path)
+    return found
+
+
+@lru_cache(32)
+def module_at(path: Path) -> SassModule:
+    """Return the module of a cubin."""
+    return SassModule(Cubin(path.read_bytes()))
+
+
+def run_operation(facts: dict[str, Any], folder: Path, found: dict[str, list[Path]], engine: str) -> list[Any]:
+    """Run the launches of an operation, and return its output arrays."""
+    blobs = {path.name: path for path in (folder / "memory").rglob("*") if path.is_file()}
+    blocks = {int(address): blobs[blob].read_bytes() for address, blob in facts["before"].items()}
+    memory: dict[int, Any] = {}
+    for address, data in blocks.items():
+        first, last = address // UNITS, (address + len(data) - 1) // UNITS
+        for unit in range(first, last + 1):
+            memory.setdefault(unit, np.zeros(UNITS, np.uint8))
+    starts = [unit for unit in sorted(memory) if unit - 1 not in memory]
+    arrays = {}
+    for start in starts:
+        end = start
+        while end in memory:
+            end += 1
+        arrays[start * UNITS] = np.zeros((end - start) * UNITS, np.uint8)
+    for address, data in blocks.items():
+        start = max(item for item in arrays if item <= address)
+        arrays[start][address - start : address - start + len(data)] = np.frombuffer(data, np.uint8)
+    for call in facts["launches"]:
+        if "params" not in call:
+            raise RuntimeError(f"{call.get('api', call)} is not a launch")
+        launch_raw(call, found, arrays, engine)
+    after = {int(address): blobs[blob].read_bytes() for address, blob in facts["after"].items()}
+    results = []
+    for number, (address, shape, strides, dtype) in enumerate(facts["outputs"]):
+        size = extent_of(shape, strides, dtype)
+        start = max(item for item in arrays if item <= address)
+        block = max(item for item in after if item <= address)
+        computed = arrays[start][address - start : address - start + size].tobytes()
+        results.append((f"output {number}", computed, after[block][address - block : address - block + size]))
+    return results
+
+
+def extent_of(shape: list[int], strides: list[int], dtype: str) -> int:
+    """Return the bytes from the first to the last element of an array."""
+    name = dtype.removeprefix("torch.")
+    size = {"bfloat16": 2, "half": 2, "float16": 2, "bool": 1, "float": 4, "long": 8, "double": 8}.get(name, 0)
+    size = size or (1 if name.startswith("float8") else np.dtype(name).itemsize)
+    if 0 in shape:
+        return 0
+    return (sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)) + 1) * size
+
+
+def launch_raw(facts: dict[str, Any], found: dict[str, list[Path]], arrays: dict[int, Any], engine: str) -> None:
+    """Run one launch with its parameter bytes."""
+    kernel = module_at(found[facts["name"]][0])[facts["name"]]
+    params = bytearray(kernel.program.parameter_bytes)
+    for offset, size, code in facts["params"]:
+        params[offset : offset + size] = bytes.fromhex(code)
+    args = RawArguments(bytes(params), arrays)
+    cluster = facts.get("cluster")
+    options = LaunchOptions(cluster=tuple(cluster) if cluster else None, limit=LIMIT)
+    kernel.launch(facts["grid"], facts["block"], args, shared=facts["shared"], engine=engine, options=options)
