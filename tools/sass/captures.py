@@ -116,11 +116,10 @@ def argument(memory: Any, name: str, number: int, given: dict[str, Any], arrays:
     array = arrays[number] = memory[f"{name}/{given['array']}"].copy()
     if "tensormap" not in given:
         return array
-    fields = dict(given["tensormap"])
-    return wf.ptx.TensorMap(
-        array, fields["box"], shape=fields["dims"], strides=fields["strides"], dtype=fields["dtype"],
-        swizzle=fields["swizzle"], fill=fields["fill"], element_strides=fields["element_strides"],
-    )  # fmt: skip
+    fields = given["tensormap"]
+    strides = [*fields["strides"][::-1], np.dtype(fields["dtype"]).itemsize]
+    options = {"dims": fields["dims"][::-1], "strides": strides, "fill": fields["fill"], "dtype": fields["dtype"]}
+    return wf.ptx.TensorMap(array, fields["box"][::-1], fields["swizzle"], **options)
 
 
 # --- operations of a framework: launches with raw parameters on memory at fixed addresses

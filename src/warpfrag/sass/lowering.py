@@ -1,7 +1,6 @@
 """Lower a function of machine code to a program of the machine.
 
-The constant banks are one buffer, which the parameter window shows too: bank 0 starts so that the parameters in it are
-aligned as a tensor map must be, and the other banks follow.
+The constant banks are one buffer, which the parameter window shows too: bank 0 is first, the other banks follow.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from warpfrag.sass.sass_instruction import INSTRUCTION_BYTES, CodeTarget, SassIn
 
 PARAMETERS = 0x210  # the first parameter in bank 0, on sm_90
 BANK_ALIGN = 64
-FIRST_BANK = -PARAMETERS % BANK_ALIGN
 LOCAL_WINDOW, STACK, PARAMETER_ADDRESS = 0x20, 0x28, 0x198  # words of bank 0 that the driver fills
 MAX_BANK = 0x10000
 DEFAULT_STACK = 1024
@@ -59,7 +57,7 @@ def lower(
     """Return the program of a kernel; an instruction that is not modelled is an error only if it runs."""
     banks = {bank: section.relocated(address_of) for bank, section in function.constants.items()}
     banks[0] = banks.get(0, b"").ljust(function.parameter_base + function.parameter_bytes, b"\0")
-    starts, end = {}, FIRST_BANK
+    starts, end = {}, 0
     for bank, data in sorted(banks.items()):
         starts[bank] = end
         end += -(-(len(data) + BANK_ALIGN) // BANK_ALIGN) * BANK_ALIGN
@@ -76,7 +74,7 @@ def lower(
     if not stack and any(inst.opcode in {"LDL", "STL"} for inst in code):
         stack = DEFAULT_STACK
     parameters = [
-        Parameter(f"param {item.ordinal}", f"b{8 * item.size}", item.size, _alignment(item.offset, item.size),
+        Parameter(f"param {item.ordinal}", f"b{8 * item.size}", item.size, _alignment(function.parameter_base + item.offset, item.size),
                   item.offset, is_array=item.size not in {1, 2, 4, 8})
         for item in function.parameters
     ]  # fmt: skip
