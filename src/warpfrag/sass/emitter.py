@@ -2,6 +2,9 @@
 
 All machine instructions of a SASS instruction have its address as their line. Temporaries are used again by the next
 SASS instruction. Architectural registers are read before they are written: an expansion writes them last.
+
+A uniform register has a copy in every lane: lanes that run an instruction together have the same value, because they
+compute it from uniform operands, or take it from the first of them.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ from warpfrag.sass import sass_instruction as asm
 
 ZERO, ONE = Immediate(0), Immediate(1)
 WORD = 0xFFFFFFFF
+KNOWN_WORDS = frozenset((*range(0, 0x30, 4), 0xD0, 0xD4, 0x198, 0x19C, 0x208, 0x20C))
+"""Words of bank 0 before the parameters: block, grid, local memory, driver registers, parameters, descriptor."""
 FILES = {"R": 32, "UR": 32, "P": 1, "UP": 1, "B": 32}
 SASS_ROW = OpcodeRow("", (), {}, lambda _: Refused("bound by its own row"), "the table of machine opcodes")
 
@@ -41,13 +46,17 @@ class Unsupported(Exception):
 class Emitter:
     """Collects the machine instructions of a kernel."""
 
-    def __init__(self, banks: Mapping[int, int], shared: StateSpace) -> None:
-        """Take the start of each constant bank in the constant buffer, and the space of shared addresses."""
-        self.banks, self.shared = banks, shared
+    def __init__(self, banks: Mapping[int, int], shared: StateSpace, parameters: int, *, has_groups: bool) -> None:
+        """Take the start of each constant bank, the space of shared addresses, and the first parameter in bank 0.
+
+        With `has_groups`, lanes may run the same instruction in several groups (WARPSYNC.EXCLUSIVE).
+        """
+        self.banks, self.shared, self.parameters, self.has_groups = banks, shared, parameters, has_groups
         self.instructions: list[DecodedInstruction] = []
         self.bits: list[int] = []  # of each register
         self.targets: list[tuple[DecodedInstruction, int]] = []  # branches with their target addresses
         self.guard: Register | None = None
+        self.is_dead = False  # the guard is !PT
         self.sass: asm.SassInstruction
         self._registers: dict[tuple[str, int], Register] = {}
         self._temporaries: dict[int, list[Register]] = {}
@@ -61,12 +70,11 @@ class Emitter:
         """Start a SASS instruction: its guard holds for all that is emitted, and all temporaries are free."""
         self.sass, self._first = sass, len(self.instructions)
         self._used = {}
-        self.guard = None
+        self.guard, self.is_dead = None, False
         if sass.guard is not None:
             held = self.predicate(sass.guard)
-            self.guard = held if isinstance(held, Register) else self.compute("mov.pred", held, bits=1)
-            if held == ONE:
-                self.guard = None
+            self.guard = held if isinstance(held, Register) else None
+            self.is_dead = held == ZERO
         self._own_guard = self.guard
 
     def end(self) -> None:
@@ -150,7 +158,7 @@ class Emitter:
         """Return an architectural register."""
         key = file, index
         if key not in self._registers:
-            self._registers[key] = self._new(FILES[file], f"{file}{index}", uniform=file.startswith("U"))
+            self._registers[key] = self._new(FILES[file], f"{file}{index}")
         return replace(self._registers[key], negated=True) if negated else self._registers[key]
 
     def hidden(self, name: str, bits: int) -> Register:
@@ -160,9 +168,9 @@ class Emitter:
             self._registers[key] = self._new(bits, f"%{name}")
         return self._registers[key]
 
-    def _new(self, bits: int, name: str, *, uniform: bool = False) -> Register:
+    def _new(self, bits: int, name: str) -> Register:
         self.bits.append(bits)
-        return Register(len(self.bits) - 1, bits, name, uniform=uniform)
+        return Register(len(self.bits) - 1, bits, name)
 
     # --- sources
 
@@ -181,6 +189,8 @@ class Emitter:
         if operand.bank not in self.banks:
             raise Unsupported(f"the constant bank {operand.bank}, which the module does not have")
         offset = self.banks[operand.bank] + operand.offset + more
+        if operand.bank == 0 and operand.offset + more not in KNOWN_WORDS and operand.offset < self.parameters:
+            raise Unsupported(f"c[0x0][{operand.offset:#x}], a word of the driver that is not known")
         if operand.base is not None and not operand.base.is_constant:
             base = self.register(operand.base.file, operand.base.index)
             return self.compute(f"ld.param.{kind}", MemoryOperand(base, offset))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from warpfrag.machine.ir.actions import Jump, Refused
 from warpfrag.machine.ir.program import ModuleVariable, Parameter, Program
-from warpfrag.machine.ir.state_spaces import SHARED_START, WINDOWS
+from warpfrag.machine.ir.state_spaces import SHARED_START, WINDOWS, StateSpace
 from warpfrag.sass.cubin import SassFunction
 from warpfrag.sass.emitter import Emitter
 from warpfrag.sass.opcodes import opcode_table
@@ -62,7 +62,9 @@ def lower(
         starts[bank] = end
         end += -(-(len(data) + BANK_ALIGN) // BANK_ALIGN) * BANK_ALIGN
         banks[bank] = data.ljust(end - starts[bank], b"\0")
-    emitter = Emitter(starts, "cluster" if function.cluster else "shared")
+    has_groups = any(inst.opcode == "WARPSYNC" and "EXCLUSIVE" in inst.modifiers for inst in code)
+    space: StateSpace = "cluster" if function.cluster else "shared"
+    emitter = Emitter(starts, space, function.parameter_base, has_groups=has_groups)
     firsts: dict[int, int] = {}
     for inst in code:
         firsts[inst.address] = len(emitter.instructions)
@@ -71,8 +73,8 @@ def lower(
     leaders = _connect(emitter, code, firsts, banks)
     shared = max(0, function.shared_bytes - SHARED_START)
     stack = max(function.stack_bytes, function.frame_bytes)
-    if not stack and any(inst.opcode in {"LDL", "STL"} for inst in code):
-        stack = DEFAULT_STACK
+    if stack or any(inst.opcode in {"LDL", "STL"} for inst in code):
+        stack = max(stack, DEFAULT_STACK)
     parameters = [
         Parameter(f"param {item.ordinal}", f"b{8 * item.size}", item.size, _alignment(function.parameter_base + item.offset, item.size),
                   item.offset, is_array=item.size not in {1, 2, 4, 8})
@@ -84,7 +86,8 @@ def lower(
     return SassProgram(
         function.name, function.arch, emitter.instructions, emitter.bits, parameters, function.parameter_bytes,
         shared, SHARED_START + shared, True, -(-stack // 16) * 16, frame, 0, directives,
-        variables=variables, leaders=leaders, has_absolute_ranks=True, banks=banks, bank_starts=starts,
+        variables=variables,
+        leaders=leaders, assigns_registers=False, has_absolute_ranks=True, banks=banks, bank_starts=starts,
         parameter_base=function.parameter_base,
     )  # fmt: skip
 
@@ -115,8 +118,9 @@ def _connect(
     by_address = {inst.address: inst for inst in code}
     for inst in instructions:
         if isinstance(inst.action, Jump):
-            starts = returns
-            if by_address[inst.line].opcode != "RET":
+            opcode = by_address[inst.line].opcode
+            starts = returns if opcode == "RET" else firsts
+            if opcode == "BRX":
                 starts = _table_targets(by_address[inst.line], firsts, banks)
             inst.action = Jump(starts)
             inst.targets = tuple(sorted(set(starts.values())))

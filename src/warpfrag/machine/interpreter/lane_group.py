@@ -132,20 +132,13 @@ class LaneGroup:
         if codes.dtype != dtype:
             codes = (signed(codes) if kind is not None and kind.kind == "s" else codes).astype(dtype)
         registers = self.state.registers
-        mask, is_whole = self.mask, self.is_whole
-        if operand.uniform and not is_whole:
-            first = mask.argmax(axis=1)[:, None]
-            codes = np.take_along_axis(np.broadcast_to(codes, mask.shape), first, axis=1)
-            mask, is_whole = np.broadcast_to(mask.any(axis=1, keepdims=True), mask.shape), bool(mask.any(axis=1).all())
-        elif operand.uniform:
-            codes = np.broadcast_to(codes, mask.shape)[:, :1]
         if self.rows is None:
-            if codes.shape != mask.shape:
-                codes = np.broadcast_to(codes, mask.shape)
-            registers[operand.index] = codes if is_whole else np.where(mask, codes, registers[operand.index])
+            if codes.shape != self.mask.shape:
+                codes = np.broadcast_to(codes, self.mask.shape)
+            registers[operand.index] = codes if self.is_whole else np.where(self.mask, codes, registers[operand.index])
             return
         whole = registers[operand.index].copy()
-        whole[self.rows] = np.where(mask, codes, whole[self.rows])
+        whole[self.rows] = np.where(self.mask, codes, whole[self.rows])
         registers[operand.index] = whole
 
     def addresses(self, place: PtxOperand) -> Codes:

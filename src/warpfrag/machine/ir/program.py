@@ -75,7 +75,6 @@ class Register:
     bits: int
     name: str
     negated: bool = False
-    uniform: bool = False  # one value per warp: a write takes the value of the first active lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +242,7 @@ class Program:
     directives: dict[str, tuple[int, ...]]
     variables: dict[str, ModuleVariable] = field(default_factory=dict)
     leaders: set[int] = field(default_factory=set)
+    assigns_registers: bool = True  # before it reads them; machine code may read any, and ignore what it reads
     has_absolute_ranks: bool = False  # shared addresses name a block by its rank, not by its distance from the own
 
     @cached_property

@@ -35,8 +35,10 @@ IEEE_TYPES = {"f32", "f64"}  # LLVM's float and double
 def lower_integer(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
     """Lower add, sub, min, max, abs, neg, and, or, xor, not and cnot."""
     kind, a = attributes.types[-1], operands[0]
-    if attributes.sat or attributes.relu or attributes.carry_out or kind.parts != 1:
+    if attributes.sat or attributes.relu or kind.parts != 1:
         return None
+    if attributes.carry_out or attributes.carry_in:
+        return lower_carry(ir, attributes, operands)
     signed = kind.kind == "s"
     if attributes.opcode in INTEGER_INSTRUCTIONS:
         return (INTEGER_INSTRUCTIONS[attributes.opcode](ir, a, operands[1]),)
@@ -51,6 +53,28 @@ def lower_integer(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Res
     if attributes.opcode == "cnot":
         return (ir.resize(ir.icmp("eq", a, 0), width(a)),)
     return (ir.not_(a),)
+
+
+def lower_carry(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
+    """Lower add and addc with a carry out or in."""
+    if attributes.opcode not in {"add", "addc"}:
+        return None
+    total = ir.add(operands[0], operands[1])
+    over = ir.icmp("ult", total, operands[0])
+    if attributes.carry_in:
+        more = ir.add(total, ir.resize(operands[2], width(total)))
+        over = ir.or_(over, ir.icmp("ult", more, total))
+        total = more
+    return (total, over) if attributes.carry_out else (total,)
+
+
+def lower_add3(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -> Results:
+    """Lower iadd3: three words, two carries and a constant; the carries out are sum >= 2**32 and sum >= 2**33."""
+    total = ir.resize(operands[0], 64)
+    for operand in operands[1:]:
+        total = ir.add(total, ir.resize(operand, 64))
+    carry = ir.lshr(total, 32)
+    return ir.resize(total, 32), ir.icmp("uge", carry, 1), ir.icmp("uge", carry, 2)
 
 
 INTEGER_INSTRUCTIONS: dict[str, Callable[[IRBuilder, Value, Value], Value]] = {
@@ -553,6 +577,7 @@ LOWERINGS: dict[str, Lowering] = {
     "shl": lower_shift, "shr": lower_shift, "shf": lower_funnel_shift,
     "popc": lower_bit_count, "clz": lower_bit_count, "brev": lower_bit_reverse,
     "bfe": lower_extract, "bfi": lower_insert, "prmt": lower_permute_bytes,
+    "addc": lower_carry, "iadd3": lower_add3,
     "setp": lower_compare, "selp": lower_select, "cvt": lower_convert, "cvta": lower_generic_address,
 }  # fmt: skip
 """Lowerings by opcode. lop3 is separate (`lower_lop3`): one of its operands is an immediate."""

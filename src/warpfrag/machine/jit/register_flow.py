@@ -43,7 +43,7 @@ def indices_of(operands: Iterable[PtxOperand]) -> set[int]:
             continue
         registers.update(register.index for register in registers_of(operand))
         if isinstance(operand, MemoryOperand) and operand.base is not None:
-            registers.add(operand.base.index)
+            registers.update(register.index for register in registers_of(operand.base))
     return registers
 
 
@@ -230,7 +230,7 @@ def maybe_unassigned(program: Program) -> set[int] | None:
 def _unwritten(program: Program) -> set[int] | None:
     """Return the registers that may be read unwritten; None if the program has calls or is too large."""
     calls = any(isinstance(inst.action, DirectCall | IndirectCall) for inst in program.instructions)
-    return None if calls else maybe_unassigned(program)
+    return None if calls or not program.assigns_registers else maybe_unassigned(program)
 
 
 def is_followed(program: Program) -> bool:

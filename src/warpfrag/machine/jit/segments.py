@@ -16,7 +16,7 @@ from warpfrag.machine.ir.program import Program
 from warpfrag.machine.jit.memory_access import Helper
 from warpfrag.machine.jit.mma_issue import is_matrix_store
 from warpfrag.machine.jit.register_flow import RegisterLayout, live_after
-from warpfrag.machine.jit.warp_code import COMPILED, UnsupportedInstruction, WarpCode
+from warpfrag.machine.jit.warp_code import COMPILED, UnsupportedInstruction, WarpCode, is_masked
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ def cut(program: Program, layout: RegisterLayout, module: ir.Module) -> list[tup
     for at, inst in enumerate(instructions):
         action: Action = inst.action
         stores = isinstance(action, MemoryStore | AsyncCopy) or is_matrix_store(action)
-        breaks = action.is_collective or stores or (isinstance(action, MemoryLoad) and stored)
+        is_whole = action.is_collective and not is_masked(inst)
+        breaks = is_whole or stores or (isinstance(action, MemoryLoad) and stored)
         if code is not None and (breaks or ends[at] != ends[start]):
             close(at)
         if code is None:
@@ -74,7 +75,7 @@ def cut(program: Program, layout: RegisterLayout, module: ir.Module) -> list[tup
             close(at)
             continue
         stored |= stores
-        if action.is_collective:
+        if is_whole:
             close(at + 1, is_whole=True)
     close(len(instructions))
     return pieces

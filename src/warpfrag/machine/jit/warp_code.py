@@ -17,6 +17,7 @@ from warpfrag.machine.interpreter.store_tags import HAS_WAITED_SHIFT
 from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.program import (
+    BankOperand,
     DecodedInstruction,
     Discard,
     Immediate,
@@ -112,6 +113,30 @@ WARP_LOWERINGS: dict[str, Callable[[IRBuilder, Attributes, list[Value]], Results
 """Lowerings by opcode; shuffles are in `WarpCode.shuffle`."""
 
 
+MASKED = {"activemask", "vote", "first_value"}
+
+
+def is_masked(inst: DecodedInstruction) -> bool:
+    """Return True for an operation of the active lanes, however many, that is compiled for any mask."""
+    action = inst.action
+    return isinstance(action, actions.WarpCollective) and not action.synced and inst.attributes.opcode in MASKED
+
+
+def masked(ir: IRBuilder, attributes: Attributes, operands: list[Value], mask: Value) -> Value:
+    """Lower a vote of the active lanes, their mask, or the value of the first of them."""
+    if attributes.opcode == "activemask":
+        return ir.broadcast(mask)
+    if attributes.opcode == "first_value":
+        first = ir.and_(ir.intrinsic("cttz", mask, flag=False), LANES - 1)
+        return ir.broadcast(ir.extract_element(operands[0], first))
+    bits = ir.and_(ir.lane_mask(operands[0]), mask)
+    if attributes.operation == "ballot":
+        return ir.broadcast(bits)
+    every, none = ir.icmp("eq", bits, mask), ir.icmp("eq", bits, 0)
+    answers = {"all": every, "any": ir.not_(none), "uni": ir.or_(every, none)}
+    return ir.broadcast(answers[attributes.operation or ""])
+
+
 COMPILED = (
     actions.NoOp,
     actions.LaneOp,
@@ -195,15 +220,38 @@ class WarpCode:
             return self.ir.resize(value, kind.bits)
         if isinstance(operand, Immediate):
             return splat(int(operand.code(kind)), kind.bits)
+        if isinstance(operand, VectorOperand):
+            return self.read_words(operand, kind)
+        if isinstance(operand, BankOperand):
+            return self.ir.broadcast(self.constant(operand.offset, kind.bits))
         if isinstance(operand, SpecialRegister) and operand.name in self.layout.special:
             return self.ir.resize(self.load(self.layout.special[operand.name], 32), kind.bits)
         if isinstance(operand, MemoryOperand) and operand.base is None:
             return splat(operand.offset, kind.bits)
         raise UnsupportedInstruction
 
+    def read_words(self, operand: VectorOperand, kind: Type) -> Value:
+        """Return several 32-bit registers as one number, low word first."""
+        ir = self.ir
+        words = [ir.resize(self.read(item, TYPES["b32"]), kind.bits) for item in operand.items[: kind.bits // 32]]
+        value = words[0]
+        for index, word in enumerate(words[1:], 1):
+            value = ir.or_(value, ir.shl(word, 32 * index))
+        return value
+
+    def constant(self, offset: int, bits: int) -> Value:
+        """Return a scalar of the constant buffer, which is as long as every offset in the program needs."""
+        ir = self.ir
+        banks = ir.element(self.context, ctx.PARAMETERS, POINTER)
+        return ir.load(ir.at(banks, offset, I8), typ=llvm.IntType(bits), align=min(4, bits // 8))
+
     def write(self, operand: PtxOperand, value: Value, active: Value | None, kind: Type | None = None) -> None:
         """Write a register in the lanes whose guard holds; a signed `kind` is sign-extended."""
         if isinstance(operand, Discard):
+            return
+        if isinstance(operand, VectorOperand):
+            for index, item in enumerate(operand.items):
+                self.write(item, self.ir.resize(self.ir.lshr(value, 32 * index), 32), active)
             return
         if not isinstance(operand, Register) or operand.bits not in WIDTHS:
             raise UnsupportedInstruction
@@ -247,7 +295,7 @@ class WarpCode:
         elif isinstance(action, actions.MatrixOp):
             self.move_matrices(at, inst, action)
         elif isinstance(action, actions.WarpCollective):
-            self.collective(inst, action)
+            self.collective(inst, action, active)
         else:
             raise UnsupportedInstruction
 
@@ -274,12 +322,22 @@ class WarpCode:
         if results is None:
             raise UnsupportedInstruction
         if action.nan_order:
-            results = (self.choose_nan(at, results[0], operands, action.nan_order, active),)
+            chosen = self.choose_nan(
+                at, results[0], operands, action.nan_order, active, is_certain=action.is_nan_order_certain
+            )
+            results = (chosen,)
         for target, value, kind in zip(inst.results, results, action.results, strict=False):
             self.write(target, value, active, kind if action.extends else None)
 
     def choose_nan(
-        self, at: int, result: Value, operands: list[Value], order: tuple[int, ...], active: Value | None
+        self,
+        at: int,
+        result: Value,
+        operands: list[Value],
+        order: tuple[int, ...],
+        active: Value | None,
+        *,
+        is_certain: bool,
     ) -> Value:
         """Return an f64 result with an operand's NaN, if any lane has one; record if the GPU's NaN may differ."""
         ir = self.ir
@@ -289,6 +347,8 @@ class WarpCode:
         ir.position_at_end(nan)
         chosen, differs = choose_nan(ir, result, operands, order)
         here = ir.and_(self.mask_of(active), ir.lane_mask(differs))
+        if is_certain:
+            here = constant(I32, 0)
         with ir.if_then(ir.icmp("ne", here, 0)):
             place = ir.at(ir.element(self.context, ctx.INST_CAUSES, POINTER), at, I8)
             ir.store(ir.or_(ir.load(place, typ=I8), int(InexactCause.NAN_OPERANDS)), place)
@@ -330,6 +390,8 @@ class WarpCode:
             raise UnsupportedInstruction
         if place.base is None:
             return splat(place.offset, 64)
+        if isinstance(place.base, VectorOperand):
+            return self.ir.add(self.read(place.base, TYPES["b64"]), place.offset)
         base = self.register(place.base)
         if width(base) not in {32, 64}:
             raise UnsupportedInstruction
@@ -450,8 +512,12 @@ class WarpCode:
             words = ir.permute(low, fragment_elements(matrix, trans=trans), high)
             self.write(item, ir.bitcast(words, vector(32)), None)
 
-    def collective(self, inst: DecodedInstruction, action: actions.WarpCollective) -> None:
-        """Emit shuffles, votes and reductions that all lanes of the warp run and name."""
+    def collective(self, inst: DecodedInstruction, action: actions.WarpCollective, active: Value | None) -> None:
+        """Emit shuffles, votes and reductions that all lanes of the warp run and name, or votes of the active lanes."""
+        if is_masked(inst):
+            operands = [self.read(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
+            self.write(inst.results[0], masked(self.ir, inst.attributes, operands, self.mask_of(active)), active)
+            return
         if inst.guard is not None:
             raise UnsupportedInstruction
         if inst.attributes.opcode == "shfl":

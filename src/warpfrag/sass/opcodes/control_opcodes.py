@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.machine.ir.actions import Branch, Jump, LeaveBarrier, Reconverge, Return, Trap, WarpCollective
+from warpfrag.machine.ir.actions import (
+    Branch,
+    Jump,
+    LaneFunction,
+    LeaveBarrier,
+    Reconverge,
+    Return,
+    Trap,
+    WarpCollective,
+)
 from warpfrag.machine.ir.attributes import Attributes
-from warpfrag.machine.ir.program import Discard, Immediate, PtxOperand, Register, SpecialRegister, VectorOperand
-from warpfrag.machine.ir.scalar_types import B32, TYPES, Type
+from warpfrag.machine.ir.opcode import DecodedOpcode
+from warpfrag.machine.ir.program import BankOperand, Discard, Immediate, PtxOperand, Register, SpecialRegister
+from warpfrag.machine.ir.scalar_types import B32, Codes
 from warpfrag.machine.ir.state_spaces import WINDOWS
-from warpfrag.machine.ops import cooperating
 from warpfrag.machine.ops import table
+from warpfrag.machine.ops.cooperating import Mask
 from warpfrag.sass import sass_instruction as asm
-from warpfrag.sass.emitter import ONE, WORD, ZERO, Emitter, Unsupported
+from warpfrag.sass.emitter import ONE, SASS_ROW, WORD, ZERO, Emitter, Unsupported
 from warpfrag.sass.opcodes.sass_row import SassRow, Words, is_predicate, is_true, row
 
 ALL_LANES = Immediate(WORD)
@@ -76,7 +87,10 @@ def call(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """CALL.NOINC is a jump: the return address is in a register."""
     if "REL" not in words:
         raise Unsupported("an absolute call: functions of the driver are not modelled")
-    _go(e, a[-1])
+    if isinstance(a[-1], asm.CodeTarget) and a[-1].register is not None:
+        jump(e, words, a)
+    else:
+        _go(e, a[-1])
 
 
 def jump(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
@@ -92,6 +106,11 @@ def jump(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     wide = e.compute("cvt.s64.s32", value, bits=64)
     address = e.compute("add.u64", wide, Immediate(target.address), bits=64)
     e.act(Attributes(words.opcode, words.opcode), Jump({}), [], [address])
+
+
+def nanosleep(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
+    """NANOSLEEP: let others run."""
+    e.emit("nanosleep.u32", [], [e.word(a[-1])])
 
 
 def exit_thread(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
@@ -119,6 +138,8 @@ def bsync(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """Wait until all lanes of the barrier are here, have exited or have left it."""
     _all_hold(e, a[:-1])
     e.act(Attributes(words.opcode, words.opcode), Reconverge(), [], [e.result(a[-1])])
+    if e.has_groups:
+        e.emit("mov.b32", [e.hidden("group", 32)], [ZERO])
 
 
 def leave(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
@@ -150,22 +171,37 @@ def warpsync(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         raise Unsupported("WARPSYNC without a mask")
     if "COLLECTIVE" in words:
         masks = masks[:1]
-    e.emit("bar.warp.sync", [], [ALL_LANES if "ALL" in words else e.word(masks[0])])
+    mask = ALL_LANES if "ALL" in words else e.word(masks[0])
+    e.emit("bar.warp.sync", [], [mask])
+    if e.has_groups:
+        e.emit("mov.b32", [e.hidden("group", 32)], [mask if "EXCLUSIVE" in words else ZERO])
 
 
 def bar(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """BAR.SYNC, .ARV and .RED; the result of .RED is read by B2R.RESULT."""
-    if "ARV" in words:
-        e.emit("barrier.arrive", [], [e.word(operand) for operand in a])
-        return
+    numbers = _barrier_numbers(e, [operand for operand in a if not is_predicate(operand)])
     if "RED" not in words:
-        e.emit("barrier.sync", [], [e.word(operand) for operand in a])
+        e.emit("barrier.arrive" if "ARV" in words else "barrier.sync", [], numbers)
         return
     reduction = words.first(("POPC", "AND", "OR")).lower()
     kind, result = ("u32", e.hidden("bar_count", 32)) if reduction == "popc" else ("pred", e.hidden("bar_vote", 1))
-    numbers = [e.word(operand) for operand in a if not is_predicate(operand)]
     votes = [e.predicate(operand) for operand in a if is_predicate(operand)]
     e.emit(f"barrier.red.{reduction}.{kind}", [result], [*numbers, *votes])
+
+
+def _barrier_numbers(e: Emitter, operands: list[asm.Operand]) -> list[PtxOperand]:
+    """Return the number of a barrier and its threads; one register has both: threads from bit 16 on, 0 for all."""
+    if not isinstance(operands[0], asm.Register) or operands[-1] != operands[0]:
+        return [e.word(operand) for operand in operands]
+    packed = e.word(operands[0])
+    number = e.compute("and.b32", packed, Immediate(0xF))
+    count = e.compute("shr.u32", packed, Immediate(16))
+    start = e.banks[0]
+    area = e.compute("mul.lo.u32", BankOperand(start), BankOperand(start + 4))
+    threads = e.compute("mad.lo.u32", area, BankOperand(start + 8), Immediate(LANES - 1))
+    whole = e.compute("and.b32", threads, Immediate(-LANES & WORD))
+    is_whole = e.compute("setp.eq.u32", count, ZERO, bits=1)
+    return [number, e.compute("selp.b32", whole, count, is_whole)]
 
 
 def b2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
@@ -189,10 +225,11 @@ def cluster_wait(e: Emitter, _words: Words, _a: list[asm.Operand]) -> None:
 
 # --- special registers
 
+LANE_MASKS = {f"SR_{name.upper()}MASK": f"%lanemask_{name}" for name in ("eq", "lt", "le", "gt", "ge")}
 SPECIAL = {
     **{f"SR_TID.{axis.upper()}": f"%tid.{axis}" for axis in "xyz"},
     **{f"SR_CTAID.{axis.upper()}": f"%ctaid.{axis}" for axis in "xyz"},
-    **{f"SR_{name.upper()}MASK": f"%lanemask_{name}" for name in ("eq", "lt", "le", "gt", "ge")},
+    **LANE_MASKS,
     "SR_LANEID": "%laneid", "SR_CgaCtaId": "%cluster_ctarank", "SR_CLOCKLO": "%clock", "SR_CLOCKHI": "%clock_hi",
     "SR_VIRTUALSMID": "%smid", "SR_VIRTID": "%smid", "SR_GLOBALTIMERLO": "%globaltimer_lo",
     "SR_GLOBALTIMERHI": "%globaltimer_hi", "SR_NSMID": "%nsmid", "SR_SMEMSZ": "%total_smem_size",
@@ -213,18 +250,29 @@ def s2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     if not isinstance(a[1], asm.SpecialRegister):
         raise Unsupported(f"the special register {a[1]}")
     name = a[1].name
-    if words.opcode != "CS2R" or "32" in words:
+    if words.opcode == "S2UR" and name in {"SR_LANEID", "SR_TID.X", "SR_TID.Y", "SR_TID.Z"} | set(LANE_MASKS):
+        from_first_lane(e, e.result(a[0]), _special(name))
+    elif words.opcode != "CS2R" or "32" in words:
         e.emit("mov.b32", [e.result(a[0])], [_special(name)])
-        return
+    else:
+        _wide_special(e, name, a[0])
+
+
+def _wide_special(e: Emitter, name: str, target: asm.Operand) -> None:
     wide = {"SR_CLOCKLO": SpecialRegister("%clock64"), "SR_GLOBALTIMERLO": SpecialRegister("%globaltimer")}.get(name)
-    e.emit("mov.b64", [e.results(a[0], 2)], [wide or _special(name)])
+    e.emit("mov.b64", [e.results(target, 2)], [wide or _special(name)])
 
 
-def r2ur(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
-    """R2UR: the value of the first active lane."""
-    if len(a) != 2:
-        raise Unsupported("R2UR with a predicate")
-    e.emit("mov.b32", [e.result(a[0])], [e.word(a[1])])
+def r2ur(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """R2UR: the value of the first active lane; a predicate is true in lanes with another value, or (.OR) was true."""
+    differs = None
+    if is_predicate(a[0]):
+        differs, a = e.result(a[0]), a[1:]
+    value = e.word(a[1])
+    from_first_lane(e, e.result(a[0]), value)
+    if differs is not None and not isinstance(differs, Discard):
+        before = differs if "OR" in words else ZERO
+        e.emit("setp.ne.or.u32", [differs], [value, e.result(a[0]), before])
 
 
 # --- across lanes
@@ -237,25 +285,61 @@ def vote(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         ballot, a = e.result(a[0]), a[1:]
     held = e.predicate(a[1])
     if ballot is not None and not isinstance(ballot, Discard):
-        e.emit("vote.ballot.b32", [ballot], [held])
+        collective(e, "vote.ballot.b32", [ballot], [held])
     mode = {"ALL": "all", "ANY": "any", "EQ": "uni"}[words.first(("ALL", "ANY", "EQ"))]
     if not is_true(a[0]):
-        e.emit(f"vote.{mode}.pred", [e.result(a[0])], [held])
+        collective(e, f"vote.{mode}.pred", [e.result(a[0])], [held])
 
 
-def _unsynced(e: Emitter, name: str, results: list[PtxOperand], sources: list[PtxOperand]) -> None:
-    """Emit a PTX operation of the lanes in a mask for the active lanes."""
-    opcode = table.find(name, len(results) + len(sources) + 1)
+def collective(e: Emitter, name: str, results: list[PtxOperand], sources: list[PtxOperand]) -> None:
+    """Emit an operation of the active lanes; PTX spells it with or without a mask of lanes."""
+    opcode = table.find(name, len(results) + len(sources))
     action = opcode.action
     if not isinstance(action, WarpCollective):
         raise Unsupported(name)
-    function = action.function
+    if action.synced:
+        function = partial(_without_members, action.function)
+        action = replace(action, sources=action.sources[:-1], function=function, synced=False)
+    act_together(e, opcode, action, results, sources)
 
-    def run(mask: np.ndarray, *codes: np.ndarray) -> object:
-        return function(mask, *codes, None)
 
-    kinds: tuple[Type, ...] = action.sources[:-1]
-    e.append(opcode, replace(action, sources=kinds, function=run, synced=False), results, sources)
+def act_together(
+    e: Emitter, opcode: DecodedOpcode, action: WarpCollective, results: list[PtxOperand], sources: list[PtxOperand]
+) -> None:
+    """Append an action of the active lanes; if lanes form groups, each group acts for itself."""
+    if e.has_groups:
+        function = partial(_by_group, action.function)
+        action = replace(action, sources=(*action.sources, B32), function=function)
+        sources = [*sources, e.hidden("group", 32)]
+        opcode = replace(opcode, attributes=replace(opcode.attributes, opcode="grouped"))
+    e.append(opcode, action, results, sources)
+
+
+def _without_members(function: LaneFunction, mask: Mask, *codes: Codes) -> Codes | tuple[Codes, ...]:
+    return function(mask, *codes, np.full(mask.shape, WORD, np.uint32))
+
+
+def _by_group(function: LaneFunction, mask: Mask, *codes: Codes) -> Codes | tuple[Codes, ...]:
+    """Apply a function to each set of lanes that name the same group."""
+    *values, groups = codes
+    total: tuple[Codes, ...] = ()
+    for group in np.unique(groups[mask]):
+        chosen = mask & (groups == group)
+        found = function(chosen, *values)
+        parts = found if isinstance(found, tuple) else (found,)
+        total = tuple(np.where(chosen, new, old) for new, old in zip(parts, total or parts, strict=True))
+    return total
+
+
+def first_value(mask: Mask, a: Codes) -> Codes:
+    """Return the value of the first active lane, in every lane."""
+    return np.broadcast_to(np.take_along_axis(a, mask.argmax(axis=1)[:, None], axis=1), a.shape)
+
+
+def from_first_lane(e: Emitter, result: PtxOperand, source: PtxOperand) -> None:
+    """Emit the move of a value that may differ between lanes to a uniform register."""
+    opcode = DecodedOpcode(SASS_ROW, Attributes("first_value", "first_value", (B32,)))
+    act_together(e, opcode, WarpCollective((B32,), (B32,), first_value, synced=False), [result], [source])
 
 
 def match(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
@@ -267,28 +351,28 @@ def match(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     value = e.pair(a[1]) if wide else e.word(a[1])
     kind = "b64" if wide else "b32"
     if "ALL" in words:
-        _unsynced(e, f"match.all.sync.{kind}", [e.result(a[0]), e.result(done) if done else Discard()], [value])
+        collective(e, f"match.all.sync.{kind}", [e.result(a[0]), e.result(done) if done else Discard()], [value])
     else:
-        _unsynced(e, f"match.any.sync.{kind}", [e.result(a[0])], [value])
+        collective(e, f"match.any.sync.{kind}", [e.result(a[0])], [value])
 
 
 def redux(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """REDUX: a reduction of the active lanes; and without a modifier."""
     name = words.first(("MIN", "MAX", "SUM", "OR", "XOR"), "AND")
     kind = ("s32" if "S32" in words else "u32") if name in {"MIN", "MAX", "SUM"} else "b32"
-    _unsynced(e, f"redux.sync.{'add' if name == 'SUM' else name.lower()}.{kind}", [e.result(a[0])], [e.word(a[1])])
+    collective(e, f"redux.sync.{'add' if name == 'SUM' else name.lower()}.{kind}", [e.result(a[0])], [e.word(a[1])])
 
 
 def elect(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
     """ELECT: true in the first active lane, and its number."""
     number = e.result(a[1]) if len(a) > 1 else Discard()
-    _unsynced(e, "elect.sync", [number, e.result(a[0])], [])
+    collective(e, "elect.sync", [number, e.result(a[0])], [])
 
 
 def shfl(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """SHFL: the value of another lane, and whether that lane is in range."""
     mode = {"IDX": "idx", "UP": "up", "DOWN": "down", "BFLY": "bfly"}[words.all[0]]
-    e.emit(f"shfl.{mode}.b32", [e.result(a[1]), e.result(a[0])], [e.word(operand) for operand in a[2:5]])
+    collective(e, f"shfl.{mode}.b32", [e.result(a[1]), e.result(a[0])], [e.word(operand) for operand in a[2:5]])
 
 
 ANY = "*"
@@ -297,6 +381,7 @@ ROWS: list[SassRow] = [
     *row("CALL", "REL NOINC", call),
     *row("RET", "REL NODEC", jump),
     *row("BRX BRXU", "", jump),
+    *row("NANOSLEEP", "", nanosleep),
     *row("EXIT", "KEEPREFCOUNT", exit_thread),
     *row("BPT", "TRAP DRAIN PAUSE INT", trap),
     *row("BSSY", "RELIABLE RECONVERGENT", bssy),

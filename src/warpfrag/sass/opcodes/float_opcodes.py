@@ -78,6 +78,9 @@ def half_arithmetic(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         wide = [e.compute(f"cvt.f32.{kind.element}", source) for source in sources]
         e.emit(f"add.rn{'.ftz' if ftz else ''}{'.sat' if sat else ''}.f32", [e.result(a[0])], wide)
         return
+    if "OOB" in words:
+        e.emit(f"fma.rn.oob{'.relu' if relu else ''}.{kind.name}", [e.result(a[0])], sources)
+        return
     name = f"{opcode}.rn.{kind.name}"
     attributes = Attributes(name, opcode, (kind,), count + 1, rounding="rn", ftz=ftz, sat=sat, relu=relu)
     _emit_rounded(e, attributes, rounded(count, function), e.result(a[0]), sources)
@@ -235,7 +238,7 @@ def mufu(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     e.call(f"mufu_{name.lower()}", ((B32,), (B32,)), function, [result], [source])
 
 
-HALF = "BF16_V2 RELU MMA FTZ SAT F32"
+HALF = "BF16_V2 RELU MMA FTZ SAT F32 OOB"
 COMPARED = " ".join((*FLOAT_COMPARISONS, *BOOLEANS))
 UNIT = "a table of every f32 input, measured on an H200"
 ROWS: list[SassRow] = [

@@ -216,15 +216,34 @@ def lop3(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 def plop3(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
     """Two results, each a table of three predicates."""
-    first, second = (operand.value for operand in a[5:7] if isinstance(operand, asm.Immediate))
-    tables = [np.array([bool(lut >> index & 1) for index in range(8)]) for lut in (first, second)]
-
-    def run(x: Codes, y: Codes, z: Codes) -> tuple[Codes, Codes]:
-        index = x.astype(np.uint8) * np.uint8(4) + y.astype(np.uint8) * np.uint8(2) + z
-        return tables[0][index], tables[1][index]
-
+    tables = [operand.value for operand in a[5:7] if isinstance(operand, asm.Immediate)]
     values = [e.predicate(operand) for operand in a[2:5]]
-    e.call("plop3", ((PRED, PRED), (PRED,) * 3), run, [e.result(a[0]), e.result(a[1])], values)
+    results = [e.result(operand) for operand in a[:2]]
+    wanted = [(result, lut) for result, lut in zip(results, tables, strict=True) if not isinstance(result, Discard)]
+    found = [_table_of_predicates(e, lut, values) for _, lut in wanted]
+    for (result, _), value in zip(wanted, found, strict=True):
+        e.emit("mov.pred", [result], [value])
+
+
+def _table_of_predicates(e: Emitter, lut: int, values: list[PtxOperand]) -> PtxOperand:
+    """Return a table of predicates, as choices between its halves."""
+    if not values:
+        return ONE if lut & 1 else ZERO
+    half = 1 << (len(values) - 1)
+    low, high = lut & ((1 << half) - 1), lut >> half & ((1 << half) - 1)
+    first, rest = values[0], values[1:]
+    if low == high or first == ZERO:
+        return _table_of_predicates(e, low, rest)
+    if first == ONE:
+        return _table_of_predicates(e, high, rest)
+    if_false, if_true = _table_of_predicates(e, low, rest), _table_of_predicates(e, high, rest)
+    if (if_false, if_true) == (ZERO, ONE):
+        return first
+    if (if_false, if_true) == (ONE, ZERO):
+        return e.inverse(first)
+    chosen = e.compute("and.pred", first, if_true, bits=1)
+    other = e.compute("and.pred", e.inverse(first), if_false, bits=1)
+    return e.compute("or.pred", chosen, other, bits=1)
 
 
 def sel(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
@@ -317,10 +336,11 @@ def p2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 def r2p(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """Set the predicates in a mask from the bits of a register."""
-    mask = a[2]
+    mask = a[2] if len(a) > 2 else asm.Immediate((1 << PREDICATES) - 1)
     if not isinstance(mask, asm.Immediate):
         raise Unsupported("R2P with a mask that is not constant")
-    shift = 8 * int(words.first(("B1", "B2", "B3"), "B0")[1:])
+    selector = getattr(a[1], "selector", "") or words.first(("B1", "B2", "B3"), "B0")
+    shift = 8 * int(selector[1:])
     file = "UP" if getattr(a[0], "file", "") == "UPR" else "P"
     for index in range(PREDICATES):
         if mask.value >> index & 1:

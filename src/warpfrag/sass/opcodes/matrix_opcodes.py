@@ -17,7 +17,10 @@ from warpfrag.sass.opcodes.sass_row import SassRow, Words, row
 
 HALF_SHAPES = {"16816": 16, "1688": 8, "1684": 4}
 INTEGER_SHAPES = {"16832": 32, "16816": 16, "16864": 64}
-DOUBLE_SHAPES = {"884": (8, 8, 4, 1, 1, 2), "16816": (16, 8, 16, 8, 4, 4), "1688": (16, 8, 8, 4, 2, 4), "1684": (16, 8, 4, 2, 1, 4)}
+DOUBLE_SHAPES = {
+    "884": (8, 8, 4, 1, 1, 2), "8x8x4": (8, 8, 4, 1, 1, 2), "16x8x16": (16, 8, 16, 8, 4, 4),
+    "16x8x8": (16, 8, 8, 4, 2, 4), "16x8x4": (16, 8, 4, 2, 1, 4),
+}  # fmt: skip
 """The shape of DMMA, and the f64 registers of A, B and C."""
 MATRICES = {"": 1, "2": 2, "4": 4}
 INIT_ARRIVALS = 1 << 20
@@ -43,13 +46,15 @@ def hmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 def imma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """Multiply integer matrices."""
-    k = INTEGER_SHAPES[words.all[0]]
+    is_small = words.all[0] == "8816"
+    k = 16 if is_small else INTEGER_SHAPES[words.all[0]]
     kinds = [word.lower() for word in words.chosen(("S8", "U8", "S4", "U4"))]
     kinds = kinds * 2 if len(kinds) == 1 else kinds
     bits = int(kinds[0][1:])
     sat = ".satfinite" if "SAT" in words else ""
-    name = f"mma.sync.aligned.m16n8k{k}.row.col{sat}.s32.{kinds[0]}.{kinds[1]}.s32"
-    _multiply(e, name, a, (16 * k * bits // 1024, 8 * k * bits // 1024, 4))
+    rows = 8 if is_small else 16
+    name = f"mma.sync.aligned.m{rows}n8k{k}.row.col{sat}.s32.{kinds[0]}.{kinds[1]}.s32"
+    _multiply(e, name, a, (rows * k * bits // 1024, 8 * k * bits // 1024, rows // 4))
 
 
 def dmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
@@ -87,12 +92,13 @@ def movm(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
 def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """HGMMA, IGMMA, QGMMA: wgmma; a predicate !UPT means that the accumulator is not read."""
     _, n, k = (int(extent) for extent in words.all[0].split("x"))
-    kinds = [word.lower() for word in words.all[1:]]
+    kinds, satfinite = [word.lower() for word in words.all[1:]], ""
     if words.opcode == "HGMMA":
         total, kind_a = kinds[0], kinds[1] if len(kinds) > 1 else "f16"
         kind_b = kind_a
     elif words.opcode == "IGMMA":
         total, (kind_a, kind_b) = "s32", kinds[:2]
+        satfinite = ".satfinite" if "SAT" in words else ""
     else:
         total, kind_a, kind_b = kinds
     count = n // 4 if total == "f16" else n // 2
@@ -102,7 +108,7 @@ def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     descriptor = rest[0]
     if not isinstance(descriptor, asm.AddressOperand) or descriptor.prefix != "gdesc" or descriptor.uniform is None:
         raise Unsupported(f"the descriptor {descriptor}")
-    if set(descriptor.suffixes) - {"tnspA", "tnspB"}:
+    if set(descriptor.suffixes) - {"tnspA", "tnspB", "negA", "negB"}:
         raise Unsupported(f"the descriptor {descriptor}")
     first = descriptor.uniform.index
     a_operand = e.words(in_registers, 4) if in_registers else _uniform_pair(e, first)
@@ -120,10 +126,11 @@ def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     elif addend.index != target.index:
         for step in range(count):
             e.emit("mov.b32", [e.result(target, step)], [e.word(addend, step)])
-    name = f"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{total}.{kind_a}.{kind_b}"
+    name = f"wgmma.mma_async.sync.aligned.m64n{n}k{k}{satfinite}.{total}.{kind_a}.{kind_b}"
     sources: list[PtxOperand] = [a_operand, b_operand, scale]
     if total != "s32":
-        sources += [ONE, ONE]
+        negated = {*descriptor.suffixes, "negA" if in_registers and in_registers.negate else ""}
+        sources += [Immediate(-1) if suffix in negated else ONE for suffix in ("negA", "negB")]
         if kind_a in {"f16", "bf16"}:
             turned = [Immediate(int(suffix in descriptor.suffixes)) for suffix in ("tnspA", "tnspB")]
             sources += turned[1:] if in_registers else turned
@@ -176,11 +183,17 @@ def syncs(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 def _arrive(e: Emitter, words: Words, space: str, address: MemoryOperand, count: PtxOperand) -> None:
     """Emit an arrival (A1), an expectation of bytes (TR), or both."""
-    if "A1T0" in words:
+    if "OPTOUT" in words and "A1T0" in words:
+        e.emit(f"mbarrier.arrive_drop.{space}.b64", [Discard()], [address])
+    elif "TMASK" in words or "A0TX" in words:
+        raise Unsupported("SYNCS.ARRIVE of this form")
+    elif "ART0" in words:
+        e.emit(f"mbarrier.arrive.{space}.b64", [Discard()], [address, count])
+    elif "A1T0" in words:
         e.emit(f"mbarrier.arrive.{space}.b64", [Discard()], [address])
     elif "A0TR" in words or "A0T1" in words:
         e.emit(f"mbarrier.expect_tx.relaxed.cta.{space}.b64", [], [address, count])
-    elif {"A1T0", "A0TR", "A0T1", "A0TX"} & set(words.all) or "TRANS64" not in words:
+    elif "TRANS64" not in words:
         raise Unsupported("SYNCS.ARRIVE of this form")
     else:
         e.emit(f"mbarrier.arrive.expect_tx.{space}.b64", [Discard()], [address, count])
@@ -281,17 +294,17 @@ def store_async(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 SHAPES = "16816 1688 1684 16832 16864 884"
-GMMA = "F32 F16 BF16 TF32 S8 U8 E4M3 E5M2"
+GMMA = "SAT F32 F16 BF16 TF32 S8 U8 E4M3 E5M2"
 ROWS: list[SassRow] = [
     *row("HMMA", f"{SHAPES} F32 F16 BF16 TF32", hmma),
-    *row("IMMA", f"{SHAPES} S8 U8 S4 U4 SAT ROW COL", imma),
-    *row("DMMA", SHAPES, dmma),
+    *row("IMMA", f"{SHAPES} 8816 S8 U8 S4 U4 SAT ROW COL", imma),
+    *row("DMMA", " ".join(DOUBLE_SHAPES), dmma),
     *row("LDSM", "16 M88 MT88 2 4", matrix_load),
     *row("STSM", "16 M88 MT88 2 4", matrix_store),
     *row("MOVM", "16 MT88", movm),
     *row("HGMMA IGMMA QGMMA", f"{GMMA} {' '.join(f'64x{n}x{k}' for n in range(8, 257, 8) for k in (8, 16, 32))}", gmma),
     *row("WARPGROUP", "ARRIVE DEPBAR LE", warpgroup),
-    *row("SYNCS", "EXCH 64 PHASECHK TRANS64 TRYWAIT ARRIVE A1T0 A0TR A0T1 RED CCTL IV", syncs),
+    *row("SYNCS", "EXCH 64 PHASECHK TRANS64 TRYWAIT ARRIVE A1T0 A0TR A0T1 ART0 OPTOUT RED CCTL IV", syncs),
     *row("UTMALDG", "1D 2D 3D 4D 5D MULTICAST", tensor_load),
     *row("UTMASTG UTMAREDG", "1D 2D 3D 4D 5D ADD MIN MAX AND OR XOR INC DEC", tensor_store),
     *row("UBLKCP UBLKRED", "S G ADD MIN MAX AND OR XOR INC DEC U32 S32 U64 S64 F16 BF16 F32 F64 RN", bulk_copy),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from warpfrag.machine.ir.program import Immediate, MemoryOperand, PtxOperand, Register, VectorOperand
+from warpfrag.machine.ir.program import Discard, Immediate, MemoryOperand, PtxOperand, Register, VectorOperand
 from warpfrag.machine.ir.state_spaces import WINDOWS
 from warpfrag.sass import sass_instruction as asm
 from warpfrag.sass.emitter import ONE, ZERO, Emitter, Unsupported
@@ -16,7 +16,6 @@ CACHE = (
     "E STRONG SM GPU SYS CTA CONSTANT WEAK LTC128B LTC64B LTC256B EF EL LU NA CI EU PRIVATE VC U MMIO BYPASS ACCESS"
 )
 SPACES = {"G": "global", "S": "shared", "L": "local", "": ""}
-SHARED_WINDOW = WINDOWS["shared"] >> 32
 
 
 def _space(e: Emitter, words: Words, prefix: int) -> tuple[str, bool]:
@@ -64,25 +63,25 @@ def load_constant(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         e.emit("mov.b32", [e.result(a[0], step)], [value])
 
 
-def is_shared(e: Emitter, address: MemoryOperand) -> Register:
-    """Emit the test whether a generic address is in the window of shared memory."""
+def is_in_window(e: Emitter, address: MemoryOperand, space: str = "shared") -> Register:
+    """Emit the test whether a generic address is in the window of a space."""
     base = address.base if address.base is not None else ZERO
     full = e.compute("add.u64", base, Immediate(address.offset), bits=64)
     upper = e.compute("shr.u64", full, Immediate(32), bits=64)
-    return e.compute("setp.eq.u64", upper, Immediate(SHARED_WINDOW), bits=1)
+    return e.compute("setp.eq.u64", upper, Immediate(WINDOWS[space] >> 32), bits=1)
 
 
 def query_space(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """QSPC: is a generic address in shared memory?"""
-    if not {"S", "D"} & set(words.all) or len(a) < 3:
-        raise Unsupported("a space other than shared memory")
-    held = is_shared(e, e.address(a[2], wide=True))
+    """QSPC: test whether a generic address is in shared (.S, .D: of the cluster) or local memory."""
+    space = "local" if "L" in words else "shared"
+    held = is_in_window(e, e.address(a[2], wide=True), space)
     e.emit("mov.pred", [e.result(a[0])], [held])
 
 
 ATOMIC_TYPES = {
     "S32": "s32", "S64": "s64", "U64": "u64", "U32": "u32", "F32": "f32", "F64": "f64", "F16x2": "f16x2",
-    "BF16x2": "bf16x2", "64": "u64",
+    "BF16x2": "bf16x2", "64": "u64", "128": "b128", "F16x4": "v2.f16x2", "F16x8": "v4.f16x2", "BF16x4": "v2.bf16x2",
+    "BF16x8": "v4.bf16x2", "F32x2": "v2.f32", "F32x4": "v4.f32",
 }  # fmt: skip
 OPERATIONS = ("ADD", "MIN", "MAX", "AND", "OR", "XOR", "EXCH", "INC", "DEC")
 
@@ -102,7 +101,7 @@ def atomic(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     kind = ATOMIC_TYPES.get(words.first(tuple(ATOMIC_TYPES)), "u32")
     guard = e.guard
     if done is not None and not is_true(done) and words.opcode == "ATOM":
-        outside = e.inverse(is_shared(e, address))
+        outside = e.inverse(is_in_window(e, address))
         e.guard = both(e, outside, guard)
         _update(e, words, kind, space, target, address, a[1:])
         e.guard = guard
@@ -123,27 +122,29 @@ def _update(
     operands: list[asm.Operand],
 ) -> None:
     """Emit the atomic operation itself."""
-    wide = kind.endswith("64")
+    vector, _, kind = kind.rpartition(".")
+    bits = int(kind[-2:]) if kind[-1].isdigit() and "x" not in kind else 32
+    bits = 128 if kind == "b128" else bits
+    count = int(vector[1:]) if vector else bits // 32
 
-    def value(operand: asm.Operand) -> PtxOperand:
-        return e.pair(operand) if wide else e.word(operand)
+    def operand(given: asm.Operand) -> PtxOperand:
+        return _grouped(e.words(given, count), bits) if count > 1 else e.word(given)
 
     is_used = target is not None and not target.is_constant
-    result = (e.results(target, 2) if wide else e.result(target)) if is_used and target is not None else None
+    result = None
+    if is_used and target is not None:
+        result = _grouped(e.results(target, count), bits) if count > 1 else e.result(target)
     if "CAS" in words or "CAST" in words:
-        bits = "b64" if wide else "b32"
-        expected, new = value(operands[0]), value(operands[1])
-        if wide:
-            expected, new = (e.compute("mov.b64", item, bits=64) for item in (expected, new))
-        old = e.temporary(64 if wide else 32)
-        e.emit(f"atom{space}.cas.{bits}", [old], [address, expected, new])
-        if result is None:
+        expected, new = operand(operands[0]), operand(operands[1])
+        if "CAST" in words and result is not None:
+            old = e.temporary(bits)
+            e.emit(f"atom{space}.cas.b{bits}", [old], [address, expected, new])
+            compared = e.pair(operands[0]) if bits == 64 else expected
+            held = e.compute(f"setp.eq.b{bits}", old, compared, bits=1)
+            e.emit(f"selp.b{bits}", [e.results(target, 2) if bits == 64 and target else result], [ONE, ZERO, held])
             return
-        if "CAST" in words:
-            held = e.compute(f"setp.eq.{bits}", old, expected, bits=1)
-            e.emit(f"selp.{bits}", [result], [ONE, ZERO, held])
-        else:
-            e.emit(f"mov.{bits}", [result], [old])
+        nowhere = VectorOperand((Discard(),) * max(1, bits // 64))
+        e.emit(f"atom{space}.cas.b{bits}", [result or nowhere], [address, expected, new])
         return
     if "POPC" in words:
         if is_used:
@@ -154,18 +155,22 @@ def _update(
     if not name:
         raise Unsupported("an atomic operation without a name")
     if name in {"AND", "OR", "XOR", "EXCH"}:
-        kind = f"b{64 if wide else 32}"
-    noftz = ".noftz" if kind.endswith("16x2") else ""
-    operand = value(operands[0])
-    if wide:
-        operand = e.compute("mov.b64", operand, bits=64)
+        kind = f"b{bits}"
+    noftz = ".noftz" if kind.endswith("16x2") and name == "ADD" else ""
+    spelled = f"{space}{f'.{vector}' if vector else ''}.{name.lower()}{noftz}.{kind}"
     if result is None and name != "EXCH":
-        e.emit(f"red{space}.{name.lower()}{noftz}.{kind}", [], [address, operand])
-        return
-    old = e.temporary(64 if wide else 32)
-    e.emit(f"atom{space}.{name.lower()}{noftz}.{kind}", [old], [address, operand])
-    if result is not None:
-        e.emit(f"mov.b{64 if wide else 32}", [result], [old])
+        e.emit(f"red{spelled}", [], [address, operand(operands[0])])
+    else:
+        old = result if result is not None else VectorOperand((Discard(),) * max(1, bits // 64))
+        e.emit(f"atom{spelled}", [old], [address, operand(operands[0])])
+
+
+def _grouped(words: PtxOperand, bits: int) -> PtxOperand:
+    """Return registers as a vector of elements of 64 bits if the type has them."""
+    if bits < 64 or not isinstance(words, VectorOperand):
+        return words
+    items = words.items
+    return VectorOperand(tuple(VectorOperand(items[at : at + 2]) for at in range(0, len(items), 2)))
 
 
 def copy_async(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
@@ -175,12 +180,36 @@ def copy_async(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         raise Unsupported("a copy of this form")
     if e.shared == "cluster":
         raise Unsupported("a copy in a cluster")
-    sources: list[PtxOperand] = [e.address(a[0], wide=False), e.address(a[1], wide=True), Immediate(4 * count)]
+    size = 4 * count
+    sources: list[PtxOperand] = [e.address(a[0], wide=False), e.address(a[1], wide=True), Immediate(size)]
+    if "ZFILL" in words:
+        held = e.predicate(a[2]) if len(a) > 2 else ONE
+        e.emit("cp.async.ca.shared.global", [], _partial_copy(e, sources, size, held))
+        return
     if len(a) > 2 and not is_true(a[2]):
         sources.append(e.inverse(e.predicate(a[2])))
         if not isinstance(sources[-1], Register):
             raise Unsupported("a copy with a constant predicate")
     e.emit("cp.async.ca.shared.global", [], sources)
+
+
+def _partial_copy(e: Emitter, sources: list[PtxOperand], size: int, held: PtxOperand) -> list[PtxOperand]:
+    """Return the operands of a copy with .ZFILL: the low bits of the source address count the bytes to fill."""
+    target, source, total = sources
+    if not isinstance(source, MemoryOperand):
+        raise Unsupported("a copy of this form")
+    base = source.base if source.base is not None else ZERO
+    full = e.compute("add.u64", base, Immediate(source.offset), bits=64)
+    aligned = e.compute("and.b64", full, Immediate(-size & ((1 << 64) - 1)), bits=64)
+    filled = e.compute("and.b32", e.compute("cvt.u32.u64", full), Immediate(size - 1))
+    copied = e.compute("selp.b32", e.compute("sub.u32", Immediate(size), filled), ZERO, held)
+    return [target, MemoryOperand(aligned, 0), total, copied]
+
+
+def arrive_after_copies(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """ARRIVES.LDGSTSBAR: arrive at an mbarrier when the thread's copies are done; .ARVCNT counts no new arrival."""
+    name = f"cp.async.mbarrier.arrive{'.noinc' if 'ARVCNT' in words else ''}.shared.b64"
+    e.emit(name, [], [e.address(a[0], wide=False)])
 
 
 def close_group(e: Emitter, _words: Words, _a: list[asm.Operand]) -> None:
@@ -214,9 +243,10 @@ ROWS: list[SassRow] = [
     *row("LDG LDS LDL LD", MEMORY, load),
     *row("STG STS STL ST", MEMORY, store),
     *row("LDC", "64 128 U8 S8 U16 S16", load_constant),
-    *row("QSPC", "E S D", query_space),
+    *row("QSPC", "E S D L", query_space),
     *row("ATOM ATOMG ATOMS RED REDG", ATOMIC, atomic),
-    *row("LDGSTS", f"{CACHE} 64 128", copy_async),
+    *row("LDGSTS", f"{CACHE} 64 128 ZFILL", copy_async),
+    *row("ARRIVES", "LDGSTSBAR 64 TRANSCNT ARVCNT", arrive_after_copies),
     *row("LDGDEPBAR", "", close_group),
     *row("DEPBAR", "LE", wait_group),
     *row("MEMBAR", "ALL SC CTA GPU SYS VC", partial(fence, "membar.gl")),

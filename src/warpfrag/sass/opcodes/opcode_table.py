@@ -32,6 +32,9 @@ UNIFORM = {
 def emit(e: Emitter, inst: SassInstruction) -> None:
     """Emit the machine instructions of a SASS instruction, or an error that is raised if it runs."""
     e.begin(inst)
+    if e.is_dead:
+        e.end()
+        return
     name = UNIFORM.get(inst.opcode, inst.opcode)
     row = ROWS.get(name)
     spelling = ".".join((inst.opcode, *inst.modifiers))
