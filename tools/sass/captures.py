@@ -159,7 +159,7 @@ def module_at(path: Path) -> SassModule:
 def run_operation(facts: dict[str, Any], folder: Path, found: dict[str, list[Path]], engine: str) -> list[Any]:
     """Run the launches of an operation, and return its output arrays."""
     blobs = {path.name: path for path in (folder / "memory").rglob("*") if path.is_file()}
-    blocks = {int(address): blobs[blob].read_bytes() for address, blob in facts["before"].items()}
+    blocks = {int(address, 16): blobs[blob].read_bytes() for address, blob in facts["before"].items()}
     memory: dict[int, Any] = {}
     for address, data in blocks.items():
         first, last = address // UNITS, (address + len(data) - 1) // UNITS
@@ -179,7 +179,7 @@ def run_operation(facts: dict[str, Any], folder: Path, found: dict[str, list[Pat
         if "params" not in call:
             raise RuntimeError(f"{call.get('api', call)} is not a launch")
         launch_raw(call, found, arrays, engine)
-    after = {int(address): blobs[blob].read_bytes() for address, blob in facts["after"].items()}
+    after = {int(address, 16): blobs[blob].read_bytes() for address, blob in facts["after"].items()}
     results = []
     for number, (address, shape, strides, dtype) in enumerate(facts["outputs"]):
         size = extent_of(shape, strides, dtype)

@@ -73,7 +73,7 @@ typedef struct {
     int64_t kind, end, function, stores, guard, negated, target, block_end, weight, needs_products;
 } instruction_row;
 
-enum kinds { INTERPRETED, SEGMENT, WHOLE_WARP_SEGMENT, BRANCH, BARRIER, EXIT, WARP_WAIT };
+enum kinds { INTERPRETED, SEGMENT, WHOLE_WARP_SEGMENT, BRANCH, BARRIER, EXIT, WARP_WAIT, RECONVERGE };
 
 typedef struct {
     int64_t status, is_scheduled, pc, slice_end, warp_count, is_converged, pending_slices;

@@ -27,7 +27,7 @@ from warpfrag.machine.interpreter.matrix_instructions import architecture_of, mu
 from warpfrag.machine.interpreter.warp_batch import NOT_RUNNABLE, POLLING_SLICES, PRIORITY_UNIT, QUANTUM, WarpBatch
 from warpfrag.machine.interpreter.warp_state import LaunchPart, special
 from warpfrag.machine.ir import actions
-from warpfrag.machine.ir.program import DecodedInstruction, Immediate, Program
+from warpfrag.machine.ir.program import DecodedInstruction, Immediate, Program, Register
 from warpfrag.machine.ir.scalar_types import Codes, container
 from warpfrag.machine.ir.state_spaces import SPACES
 from warpfrag.machine.jit import context as ctx
@@ -146,6 +146,8 @@ class CompiledProgram:
                 row[ctx.KIND] = ctx.BARRIER
             elif isinstance(action, actions.Return) and inst.guard is None and not has_calls:
                 row[ctx.KIND] = ctx.EXIT
+            elif isinstance(action, actions.Reconverge) and inst.guard is None and isinstance(inst.sources[0], Register):
+                row[ctx.KIND], row[ctx.GUARD] = ctx.RECONVERGE, self.layout.offsets[inst.sources[0].index]
             elif isinstance(action, actions.WarpWait) and inst.guard is None:
                 row[ctx.KIND] = ctx.WARP_WAIT
         return table

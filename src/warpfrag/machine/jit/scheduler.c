@@ -216,6 +216,20 @@ static bool warps_are_whole(const scheduler *self)
     return mask == ALL_LANES;
 }
 
+/* Return true if all live lanes in the convergence barriers of these lanes are here. */
+static bool barriers_are_complete(const scheduler *self, const instruction_row *inst)
+{
+    for (int64_t i = 0; i < self->state->warp_count; i++) {
+        int64_t row = self->rows[i];
+        uint32_t missing = mask_of(self->alive[row]) & ~self->masks[i], barriers[LANES];
+        memcpy(barriers, self->registers + row * self->warp_bytes + inst->guard, sizeof barriers);
+        for (int lane = 0; lane < LANES; lane++)
+            if (self->masks[i] >> lane & 1 && barriers[lane] & missing)
+                return false;
+    }
+    return true;
+}
+
 /* Return true if other lanes of these warps are waiting. */
 static bool any_waiting(const scheduler *self)
 {
@@ -252,15 +266,17 @@ static bool blocks_are_whole(const scheduler *self)
 }
 
 /* Return true if the lanes of this time slice can run an instruction without Python. */
-static bool can_run(const scheduler *self, int64_t kind)
+static bool can_run(const scheduler *self, const instruction_row *inst)
 {
-    switch (kind) {
+    switch (inst->kind) {
     case SEGMENT:
     case BRANCH:
         return true;
     case WHOLE_WARP_SEGMENT:
     case WARP_WAIT:
         return warps_are_whole(self);
+    case RECONVERGE:
+        return barriers_are_complete(self, inst);
     case BARRIER:
         return self->state->barriers_in_use == 0 && blocks_are_whole(self);
     case EXIT:
@@ -276,7 +292,7 @@ static int64_t needs_of(const scheduler *self)
     const scheduler_state *state = self->state;
     const instruction_row *inst = &self->table[state->pc];
     int64_t total = state->total + (inst->end - state->pc) * state->warp_count;
-    if (total > state->limit || !can_run(self, inst->kind))
+    if (total > state->limit || !can_run(self, inst))
         return NEEDS_INTERPRETER;
     return state->pending_products && inst->needs_products ? NEEDS_FLUSH : NEEDS_NOTHING;
 }
@@ -301,7 +317,7 @@ static void run_instruction(const scheduler *self, int64_t at)
     case EXIT:
         exit_lanes(self);
         break;
-    default: /* WARP_WAIT: whole warps have nothing to wait for */
+    default: /* WARP_WAIT, RECONVERGE: all lanes are here, and have nothing to wait for */
         break;
     }
 }
