@@ -15,8 +15,10 @@ from warpfrag.sass import sass_instruction as asm
 from warpfrag.sass.emitter import ONE, ZERO, Emitter, Unsupported
 from warpfrag.sass.opcodes.sass_row import SassRow, Words, row
 
-HALF_SHAPES = {"16816": 16, "1688": 8, "1684": 4}
-INTEGER_SHAPES = {"16832": 32, "16816": 16, "16864": 64}
+SHAPES = {
+    "16816": (16, 8, 16), "1688": (16, 8, 8), "1684": (16, 8, 4), "16832": (16, 8, 32), "16864": (16, 8, 64),
+    "168128": (16, 8, 128), "168256": (16, 8, 256), "8816": (8, 8, 16), "88128": (8, 8, 128),
+}  # fmt: skip
 DOUBLE_SHAPES = {
     "884": (8, 8, 4, 1, 1, 2), "8x8x4": (8, 8, 4, 1, 1, 2), "16x8x16": (16, 8, 16, 8, 4, 4),
     "16x8x8": (16, 8, 8, 4, 2, 4), "16x8x4": (16, 8, 4, 2, 1, 4),
@@ -27,34 +29,40 @@ INIT_ARRIVALS = 1 << 20
 
 
 def _multiply(e: Emitter, name: str, a: list[asm.Operand], counts: tuple[int, int, int]) -> None:
-    """Emit mma with the registers of A, B and C."""
-    if any(getattr(operand, "negate", False) for operand in a) or len(a) > 4:
-        raise Unsupported("a negated or sparse matrix")
+    """Emit mma with the registers of A, B and C, and of a sparse A its metadata and selector."""
+    if any(getattr(operand, "negate", False) for operand in a):
+        raise Unsupported("a negated matrix")
     sources = [e.words(operand, count) for operand, count in zip(a[1:4], counts, strict=True)]
-    e.emit(name, [e.results(a[0], counts[2])], sources)
+    e.emit(name, [e.results(a[0], counts[2])], [*sources, *(e.word(operand) for operand in a[4:])])
+
+
+def _multiply_shape(e: Emitter, words: Words, a: list[asm.Operand], bits: int, kinds: str, total_bits: int) -> None:
+    """Emit mma of a shape in the modifiers; a sparse A has half of its elements."""
+    sparse = "SP" in words
+    m, n, k = SHAPES[words.first(tuple(SHAPES))]
+    name = f"mma{'.sp::ordered_metadata' if sparse else ''}.sync.aligned.m{m}n{n}k{k}.row.col{kinds}"
+    counts = (m * k * bits // (2048 if sparse else 1024), n * k * bits // 1024, m * n * total_bits // 1024)
+    _multiply(e, name, a, counts)
 
 
 def hmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """Multiply f16, bf16 or tf32 matrices."""
-    k = HALF_SHAPES[words.all[0]]
     kind = words.first(("BF16", "TF32"), "F16").lower()
     total = "f32" if "F32" in words else "f16"
-    width = 2 if kind == "tf32" else 4
-    name = f"mma.sync.aligned.m16n8k{k}.row.col.{total}.{kind}.{kind}.{total}"
-    _multiply(e, name, a, (k // width, k // width // 2, 2 if total == "f16" else 4))
+    _multiply_shape(e, words, a, 32 if kind == "tf32" else 16, f".{total}.{kind}.{kind}.{total}", int(total[1:]))
 
 
 def imma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """Multiply integer matrices."""
-    is_small = words.all[0] == "8816"
-    k = 16 if is_small else INTEGER_SHAPES[words.all[0]]
     kinds = [word.lower() for word in words.chosen(("S8", "U8", "S4", "U4"))]
     kinds = kinds * 2 if len(kinds) == 1 else kinds
-    bits = int(kinds[0][1:])
     sat = ".satfinite" if "SAT" in words else ""
-    rows = 8 if is_small else 16
-    name = f"mma.sync.aligned.m{rows}n8k{k}.row.col{sat}.s32.{kinds[0]}.{kinds[1]}.s32"
-    _multiply(e, name, a, (rows * k * bits // 1024, 8 * k * bits // 1024, rows // 4))
+    _multiply_shape(e, words, a, int(kinds[0][1:]), f"{sat}.s32.{kinds[0]}.{kinds[1]}.s32", 32)
+
+
+def bmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """Count the bits that two matrices share, or in which they differ."""
+    _multiply_shape(e, words, a, 1, f".s32.b1.b1.s32.{words.first(('AND', 'XOR')).lower()}.popc", 32)
 
 
 def dmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
@@ -293,11 +301,12 @@ def store_async(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     e.emit(name, [], [target, value, barrier])
 
 
-SHAPES = "16816 1688 1684 16832 16864 884"
+ALL_SHAPES = " ".join(SHAPES)
 GMMA = "SAT F32 F16 BF16 TF32 S8 U8 E4M3 E5M2"
 ROWS: list[SassRow] = [
-    *row("HMMA", f"{SHAPES} F32 F16 BF16 TF32", hmma),
-    *row("IMMA", f"{SHAPES} 8816 S8 U8 S4 U4 SAT ROW COL", imma),
+    *row("HMMA", f"{ALL_SHAPES} SP F32 F16 BF16 TF32", hmma),
+    *row("IMMA", f"{ALL_SHAPES} SP S8 U8 S4 U4 SAT ROW COL", imma),
+    *row("BMMA", f"{ALL_SHAPES} AND XOR POPC", bmma),
     *row("DMMA", " ".join(DOUBLE_SHAPES), dmma),
     *row("LDSM", "16 M88 MT88 2 4", matrix_load),
     *row("STSM", "16 M88 MT88 2 4", matrix_store),
