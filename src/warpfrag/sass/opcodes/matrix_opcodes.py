@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from warpfrag.machine.ir.actions import WarpCollective
 from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.program import Discard, Immediate, MemoryOperand, PtxOperand, Register, VectorOperand
-from warpfrag.machine.ir.scalar_types import PRED
+from warpfrag.machine.ir.scalar_types import B64, PRED, Codes
 from warpfrag.sass import sass_instruction as asm
 from warpfrag.sass.emitter import ONE, ZERO, Emitter, Unsupported
 from warpfrag.sass.opcodes.sass_row import SassRow, Words, row
@@ -182,29 +182,46 @@ def syncs(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         name = "try_wait" if "TRYWAIT" in words else "test_wait"
         e.emit(f"mbarrier.{name}.parity.{space}.b64", [e.result(a[0])], [address, parity])
     elif "ARRIVE" in words:
-        if not isinstance(e.result(a[0]), Discard):
-            raise Unsupported("the result of SYNCS.ARRIVE")
-        _arrive(e, words, space, address, e.word(a[2]))
+        if isinstance(e.result(a[0]), Discard):
+            _arrive(e, words, space, address, e.word(a[2]), Discard())
+        else:
+            token = e.temporary(64)
+            _arrive(e, words, space, address, e.word(a[2]), token)
+            e.call("mbarrier_word", ((B64,), (B64,)), hardware_word, [e.results(a[0], 2)], [token])
     else:
         raise Unsupported("SYNCS of this form")
 
 
-def _arrive(e: Emitter, words: Words, space: str, address: MemoryOperand, count: PtxOperand) -> None:
+def hardware_word(token: Codes) -> Codes:
+    """Return the state of an mbarrier as the hardware has it: 2**20 minus the pending and all arrivals, and the phase.
+
+    Where it has the bytes that are expected is not known; they are left out.
+    """
+    field = np.uint64(INIT_ARRIVALS - 1)
+    pending, count = token & field, token >> np.uint64(20) & field
+    phase = token >> np.uint64(63)
+    total = (np.uint64(INIT_ARRIVALS) - pending & field) << np.uint64(1)
+    return total | (np.uint64(INIT_ARRIVALS) - count & field) << np.uint64(43) | phase << np.uint64(63)
+
+
+def _arrive(
+    e: Emitter, words: Words, space: str, address: MemoryOperand, count: PtxOperand, result: PtxOperand
+) -> None:
     """Emit an arrival (A1), an expectation of bytes (TR), or both."""
     if "OPTOUT" in words and "A1T0" in words:
-        e.emit(f"mbarrier.arrive_drop.{space}.b64", [Discard()], [address])
+        e.emit(f"mbarrier.arrive_drop.{space}.b64", [result], [address])
     elif "TMASK" in words or "A0TX" in words:
         raise Unsupported("SYNCS.ARRIVE of this form")
     elif "ART0" in words:
-        e.emit(f"mbarrier.arrive.{space}.b64", [Discard()], [address, count])
+        e.emit(f"mbarrier.arrive.{space}.b64", [result], [address, count])
     elif "A1T0" in words:
-        e.emit(f"mbarrier.arrive.{space}.b64", [Discard()], [address])
+        e.emit(f"mbarrier.arrive.{space}.b64", [result], [address])
     elif "A0TR" in words or "A0T1" in words:
         e.emit(f"mbarrier.expect_tx.relaxed.cta.{space}.b64", [], [address, count])
     elif "TRANS64" not in words:
         raise Unsupported("SYNCS.ARRIVE of this form")
     else:
-        e.emit(f"mbarrier.arrive.expect_tx.{space}.b64", [Discard()], [address, count])
+        e.emit(f"mbarrier.arrive.expect_tx.{space}.b64", [result], [address, count])
 
 
 # --- copies by the tensor memory accelerator
