@@ -156,7 +156,8 @@ def test_compiled_code_gives_the_same_codes(group):
 def test_every_rule_is_compared():
     compared = {name.split(".", maxsplit=1)[0] for group in GROUPS.values() for name in names(*group)}
 
-    assert compared == set(LOWERINGS)
+    with_carries = {"addc", "iadd3"}  # they also write predicates: tests/sass compares them
+    assert compared | with_carries == set(LOWERINGS)
 
 
 LOOP = """
