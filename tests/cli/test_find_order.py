@@ -67,7 +67,9 @@ def test_what_cannot_be_read_is_refused(refused, operands):
     with pathlib.Path("a.txt").open("w", encoding="utf-8") as file:
         file.write("1 2 3")
 
-    assert refused("find-order", "a.npy", "b.npy", "d.npy").endswith("float16, bfloat16; got dtype uint16")
+    assert refused("find-order", "a.npy", "b.npy", "d.npy").endswith(
+        "float16, bfloat16, since D is f32; got dtype uint16"
+    )
     assert (
         refused("find-order", "a.txt", "b.npy", "d.npy") == "'a.txt' is not .npy: save the whole matrix with numpy.save"
     )
