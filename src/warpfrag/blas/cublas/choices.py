@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.errors import FileError, InvalidOperand, NotModelled, quote
-from warpfrag.files import write_atomically
+from warpfrag.files import read_bytes, write_atomically
 
 NVJET = 66
 """The number of nvjet among cuBLASLt's algorithms."""
@@ -28,6 +28,7 @@ ARRAYS = {
     "choices": np.int32, "layers": np.uint64, "counts": np.uint16, "ends": np.uint16, "chosen": np.uint16,
 }  # fmt: skip
 MAX_EXTENT = 1 << 24
+MAX_BYTES = 1 << 28  # of a file of choices
 MAX_M = (1 << 16) - 1
 SETTINGS = {"workspace": 32 << 20, "lt_workspace": 1 << 20, "reduced_precision_reduction": False, "tf32": True}
 """Assumed PyTorch settings: workspace bytes of cuBLAS and cuBLASLt, parts added in float32, TF32 allowed."""
@@ -194,11 +195,7 @@ class Choices:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Choices:
         """Read a file, and refuse one that is damaged or of another kind."""
-        try:
-            data = Path(path).read_bytes()
-        except (OSError, ValueError, TypeError) as error:
-            raise FileError(f"choices: {quote(str(path))} cannot be read: {_reason(error)}") from None
-        return cls.from_bytes(data, Path(path).name)
+        return cls.from_bytes(read_bytes(path, MAX_BYTES), Path(path).name)
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> Choices:
