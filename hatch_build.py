@@ -3,7 +3,7 @@
 WARPFRAG_BUILD chooses something else than this machine's library:
 
     portable         no library: a wheel for every platform, whose products are slower
-    x86_64-linux     another target, which zig compiles for: MACHINE-SYSTEM, with the names of `native/levels.py`
+    x86_64-linux     another target, which zig compiles for: MACHINE-SYSTEM, with the names of `tensorcore/native/levels.py`
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-sys.path.insert(0, str(Path(__file__).parent / "src" / "warpfrag" / "native"))
+sys.path.insert(0, str(Path(__file__).parent / "src" / "warpfrag" / "tensorcore" / "native"))
 import build_library
 import levels
 
@@ -49,7 +49,7 @@ class NativeBuildHook(BuildHookInterface[Any]):
             build_library.copy_into_source(folder)
             return
         for path in folder.iterdir():
-            build_data["force_include"][str(path)] = f"warpfrag/native/{path.name}"
+            build_data["force_include"][str(path)] = f"warpfrag/tensorcore/native/{path.name}"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{json.loads((folder / levels.MANIFEST).read_bytes())['platform']}"
 

@@ -75,9 +75,7 @@ def large_products(python: str, folder: Path, labels: list[str]) -> None:
         for size in ("512", "1024"):
             command = [python, "-c", LARGE, INSTRUCTIONS[label], size, str(Path(__file__).parent)]
             product, whole = map(float, run(command, folder).split())
-            print(
-                f"first {label} product of {size} cubed: {product:.2f} s of CPU, process {whole:.2f} s", flush=True
-            )
+            print(f"first {label} product of {size} cubed: {product:.2f} s of CPU, process {whole:.2f} s", flush=True)
 
 
 def main() -> int:

@@ -81,11 +81,11 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     trivial_over.__func__ = wf.Layout.is_trivial_over
 
     return {
-        "get": (wf.get, {"name": F16, "target": "sm_90a", "selector": None}),
-        "get sparse": (wf.get, {"name": SP, "target": "sm_90", "selector": 0}),
+        "get": (wf.get, {"name": F16, "arch": "sm_90a", "selector": None}),
+        "get sparse": (wf.get, {"name": SP, "arch": "sm_90", "selector": 0}),
         "find": (
             wf.find,
-            {"target": "sm_90a", "op": "mma", "shape": (16, 8, 16), "a": "f16", "kind": "", "sparse": False},
+            {"arch": "sm_90a", "op": "mma", "shape": (16, 8, 16), "a": "f16", "kind": "", "sparse": False},
         ),
         "rules": (wf.arithmetic_table, {"arch": "sm_90"}),
         "ArithmeticTable.of": (wf.arithmetic_table("sm_90").of, {"instruction": F16}),

@@ -29,7 +29,7 @@ from warpfrag.machine.ir.scalar_types import TYPES, Type
 from warpfrag.machine.ops.opcode_rows import match
 from warpfrag.machine.ops.table import ROWS, TABLE, Compared, packed
 from warpfrag.ptx.lowering.statements import SCALAR_VIDEO
-from warpfrag.ptx.module import load
+from warpfrag.ptx.ptx_module import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

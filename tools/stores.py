@@ -17,7 +17,7 @@ import numpy as np
 from tools.arguments import report_parser
 from warpfrag.files import write_atomically
 from warpfrag.hardware.gpu_device import Gpu, open_gpu
-from warpfrag.ptx.module import load
+from warpfrag.ptx.ptx_module import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

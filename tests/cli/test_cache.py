@@ -14,7 +14,7 @@ import pytest
 from warpfrag import disk_cache
 from warpfrag.cli import installation_verbs as cache
 from warpfrag.machine.jit import machine_code
-from warpfrag.native import library
+from warpfrag.tensorcore.native import library
 
 OBJECT, OTHER = "0123456789abcdef" * 2 + ".o", "fedcba9876543210" * 2 + ".o"
 

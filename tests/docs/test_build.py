@@ -22,7 +22,7 @@ from warpfrag.layout.linear_layout import DigitRun
 from warpfrag.machine.ir.program import Parameter
 from warpfrag.machine.launch.run import Counts
 from warpfrag.plans.access_plan import Access
-from warpfrag.ptx.module import Module
+from warpfrag.ptx.ptx_module import Module
 from warpfrag.smem.shared_memory import Digit
 from warpfrag.tensorcore.operand import Metadata, Operands, Scale
 

@@ -9,7 +9,7 @@ from warpfrag.errors import NotModelled
 from warpfrag.hardware import verification
 from warpfrag.hardware.launches import WIDTH, TensorLaunch
 from warpfrag.hardware.verification import verify
-from warpfrag.ptx.module import load
+from warpfrag.ptx.ptx_module import load
 from warpfrag.tensorcore.captures.capture import open_capture
 
 MMA = "tcgen05.mma"

@@ -21,7 +21,7 @@ from warpfrag.layout import coordinates
 from warpfrag.machine.interpreter import mbarriers, store_tags, warp_batch
 from warpfrag.machine.ir.state_spaces import SPACES
 from warpfrag.machine.jit import context, loops, machine_code
-from warpfrag.native import library as native
+from warpfrag.tensorcore.native import library as native
 
 pytestmark = pytest.mark.one_engine
 HEADER = (Path(loops.__file__).parent / "context.h").read_text(encoding="ascii")
@@ -163,7 +163,7 @@ def launches(before, engine="auto"):
     return [(name, int(count)) for name, count, *_ in words], message
 
 
-WITHOUT_LIBRARY = "from warpfrag.native import library; library.FOLDER /= 'nowhere'"
+WITHOUT_LIBRARY = "from warpfrag.tensorcore.native import library; library.FOLDER /= 'nowhere'"
 WITHOUT_LLVMLITE = """
 import importlib.util
 find_spec = importlib.util.find_spec
@@ -197,7 +197,9 @@ def test_a_library_of_other_c_files_is_not_used(tmp_path):
         (tmp_path / name).write_bytes((native.FOLDER / name).read_bytes())
     manifest = (tmp_path / "library.json").read_text(encoding="ascii")
     (tmp_path / "library.json").write_text(re.sub(r'"source": "\w', '"source": "x', manifest), encoding="ascii")
-    runs, message = launches(f"from warpfrag.native import library\nlibrary.FOLDER = library.Path({str(tmp_path)!r})")
+    runs, message = launches(
+        f"from warpfrag.tensorcore.native import library\nlibrary.FOLDER = library.Path({str(tmp_path)!r})"
+    )
     assert runs == 3 * [("reference", 1)]
     assert "other C files" in message
 

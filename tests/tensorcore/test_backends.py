@@ -20,14 +20,14 @@ import warpfrag as wf
 from warpfrag.errors import NotModelled, SlowArithmetic
 from warpfrag.isa.legality import able_architectures, form_of, left_out
 from warpfrag.isa.rows import forms
-from warpfrag.native import library as native
-from warpfrag.native.levels import library_name
 from warpfrag.tensorcore import reference
 from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.backends import KernelSelector, canary
 from warpfrag.tensorcore.backends.compiled import CHECK_ENVIRONMENT, KERNELS, Compiled, FusedKernel
 from warpfrag.tensorcore.backends.portable import PortableKernel
+from warpfrag.tensorcore.native import library as native
+from warpfrag.tensorcore.native.levels import library_name
 from warpfrag.tensorcore.resolved import _resolved, resolve_form
 from warpfrag.tensorcore.schedule import run_split
 
@@ -193,7 +193,7 @@ assert peak < 700_000, peak
 
 EVERYTHING = f"""
 import numpy as np, warpfrag as wf
-from warpfrag.native import library
+from warpfrag.tensorcore.native import library
 A, B = np.ones((16, 32), np.float16), np.ones((32, 8), np.float16)
 mma = wf.get("{NAME}")
 assert (wf.gemm(A, B, instruction=mma) == 32).all()
@@ -211,7 +211,7 @@ def package(tmp_path):
 
 def loading_from(folder):
     """The start of a program that loads its library from a folder."""
-    return f"from pathlib import Path\nfrom warpfrag.native import library\nlibrary.FOLDER = Path({str(folder)!r})\n"
+    return f"from pathlib import Path\nfrom warpfrag.tensorcore.native import library\nlibrary.FOLDER = Path({str(folder)!r})\n"
 
 
 @pytest.mark.parametrize("damage", ["none", "missing", "truncated", "changed", "foreign"])

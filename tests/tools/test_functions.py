@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tools.functions import compare, differences, functions, kernel
-from warpfrag.ptx.module import load
+from warpfrag.ptx.ptx_module import load
 
 
 class Machine:

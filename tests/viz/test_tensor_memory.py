@@ -207,7 +207,7 @@ def test_what_cannot_be_shown_is_refused(options, message):
 
 
 def test_what_has_no_operands_is_refused():
-    with pytest.raises(wf.WarpfragError, match="a figure depends on shape and types"):
+    with pytest.raises(wf.WarpfragError, match="an operand depends on shape and types"):
         draw(ONE)
     with pytest.raises(wf.errors.InvalidOperand, match="no operands to draw"):
         draw("tcgen05.cp.cta_group::1.128x256b")

@@ -131,4 +131,4 @@ def test_the_command_draws_them_too(capsys, tmp_path, monkeypatch):
     assert main(["draw", W.name, "d", "--warp", "1", "-o", str(path)]) == 0
     assert path.read_text(encoding="utf-8") == draw(W, "d", warp=1).svg
     assert main(["draw", W.name, "b", "--descriptor", "x"]) == 2
-    assert "a descriptor is a word of 64 bits such as 0x4000004000000000, got 'x'" in capsys.readouterr().err
+    assert "a descriptor is a word of 64 bits in hex, such as 0x4000004000000000; got 'x'" in capsys.readouterr().err

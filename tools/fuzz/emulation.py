@@ -9,7 +9,7 @@ import numpy as np
 from tools.fuzz.inputs import random_bytes
 from tools.fuzz.kernel import BLOB_BYTES, IN_BYTES, TRACED
 from warpfrag.machine.launch.options import Engine, LaunchOptions
-from warpfrag.ptx.module import load
+from warpfrag.ptx.ptx_module import load
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -20,7 +20,7 @@ from warpfrag.machine.launch.kernel import Kernel
 from warpfrag.machine.launch.launch_arguments import RawArguments
 from warpfrag.machine.launch.options import LaunchOptions
 from warpfrag.sass.cubin import Cubin
-from warpfrag.sass.module import SassModule
+from warpfrag.sass.sass_module import SassModule
 
 LIMIT = 20_000_000
 """Warp instructions after which a launch is taken as endless."""

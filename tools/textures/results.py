@@ -9,7 +9,7 @@ import numpy as np
 from tools.textures.experiment import words_of
 from tools.textures.kernels import kernel
 from warpfrag.machine.semantics.textures import Surface
-from warpfrag.ptx.module import load
+from warpfrag.ptx.ptx_module import load
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -363,9 +363,9 @@ def cache(*, clear: bool = False) -> Answer[CacheFacts]:
 
 def code_folders() -> list[CodeFolder]:
     """Return every folder of compiled code, in the order in which it is looked up."""
-    from warpfrag.native import library
-    from warpfrag.native.levels import library_name
     from warpfrag.sass.disassembler import CACHE as TEXTS
+    from warpfrag.tensorcore.native import library
+    from warpfrag.tensorcore.native.levels import library_name
 
     folders = [CodeFolder("wheel", library.FOLDER, (library_name(),))]
     folders += [CodeFolder("ptx", path, (f"{'[0-9a-f]' * DIGITS}.o",)) for path in cache_folders("ptx")]

@@ -21,7 +21,7 @@ from warpfrag.disk_cache import DiskCache
 from warpfrag.errors import CompilationFailed, FileError, InvalidOperand, MissingExtra, quote
 from warpfrag.files import read_bytes
 from warpfrag.isa.targets import targets
-from warpfrag.ptx.module import MAX_TEXT, Module, module_of
+from warpfrag.ptx.ptx_module import MAX_TEXT, Module, module_of
 
 CACHE = DiskCache("ptx", ".json", max_bytes=1 << 26)
 MAX_MESSAGE = 4000  # characters of nvcc's output

@@ -27,7 +27,7 @@ from warpfrag.isa.targets import targets
 from warpfrag.machine.launch.device_array import DeviceArray
 from warpfrag.machine.launch.kernel import Kernel
 from warpfrag.machine.launch.options import MULTIPROCESSORS
-from warpfrag.ptx.module import load
+from warpfrag.ptx.ptx_module import load
 
 SCALARS: dict[str, Any] = {
     "i1": np.int8, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,

@@ -389,9 +389,7 @@ class Debugger:
             self._row = self._row_of(block, warp)
         return self._place(self._row)
 
-    def registers(
-        self, *, block: int | Sequence[int] | None = None, warp: int | None = None
-    ) -> dict[str, Array]:
+    def registers(self, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> dict[str, Array]:
         """Return all registers of a warp by name: the codes of its 32 lanes, as unsigned integers."""
         row = self._row_of(block, warp)
         registers = self.batch.registers

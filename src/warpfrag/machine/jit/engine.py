@@ -146,7 +146,9 @@ class CompiledProgram:
                 row[ctx.KIND] = ctx.BARRIER
             elif isinstance(action, actions.Return) and inst.guard is None and not has_calls:
                 row[ctx.KIND] = ctx.EXIT
-            elif isinstance(action, actions.Reconverge) and inst.guard is None and isinstance(inst.sources[0], Register):
+            elif (
+                isinstance(action, actions.Reconverge) and inst.guard is None and isinstance(inst.sources[0], Register)
+            ):
                 row[ctx.KIND], row[ctx.GUARD] = ctx.RECONVERGE, self.layout.offsets[inst.sources[0].index]
             elif isinstance(action, actions.WarpWait) and inst.guard is None:
                 row[ctx.KIND] = ctx.WARP_WAIT

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.util import find_spec
 
 from warpfrag.errors import SlowArithmetic
-from warpfrag.native.library import NativeFunction, library
+from warpfrag.tensorcore.native.library import NativeFunction, library
 
 
 def _of_widths(name: str, types: str, *widths: int) -> dict[int, NativeFunction]:

@@ -74,9 +74,7 @@ def f2f(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     if len(types) != 2:
         raise Unsupported("types other than two floats")
     target, source = (TYPES[name.lower()] for name in types)
-    style = FloatModifiers(
-        words.first(("RZ", "RM", "RP"), "RN").lower(), ftz="FTZ" in words, sat="SAT" in words
-    )
+    style = FloatModifiers(words.first(("RZ", "RM", "RP"), "RN").lower(), ftz="FTZ" in words, sat="SAT" in words)
 
     def run(codes: Codes) -> Codes:
         return conversions.float_to_float(codes, source.element, target.element, style)

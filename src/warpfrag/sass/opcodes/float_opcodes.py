@@ -90,9 +90,7 @@ def _extreme(
     e: Emitter, words: Words, kind: Type, result: PtxOperand, values: list[PtxOperand], chooser: asm.Operand
 ) -> None:
     """Emit the minimum if the predicate holds, else the maximum."""
-    style = FloatModifiers(
-        ftz="FTZ" in words, nan="NAN" in words, xorsign_abs="XORSIGN" in words, relu="RELU" in words
-    )
+    style = FloatModifiers(ftz="FTZ" in words, nan="NAN" in words, xorsign_abs="XORSIGN" in words, relu="RELU" in words)
     opcode = "min" if e.predicate(chooser) == ONE else "max"
 
     def run(*codes: Codes) -> Codes:
@@ -150,7 +148,12 @@ def set_predicates(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def _choose_extreme(
-    e: Emitter, largest: bool, kind: Type, a: list[asm.Operand], x: PtxOperand, y: PtxOperand  # noqa: FBT001
+    e: Emitter,
+    largest: bool,
+    kind: Type,
+    a: list[asm.Operand],
+    x: PtxOperand,
+    y: PtxOperand,  # noqa: FBT001
 ) -> None:
     """DSETP.MIN and .MAX: P is true if a is taken, Q if both are NaNs."""
 

@@ -195,7 +195,9 @@ def shf(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 def prmt(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """Choose bytes of c:a by the selector in the middle operand."""
     mode = words.first(PERMUTATIONS)
-    e.emit(f"prmt.b32.{mode.lower()}" if mode else "prmt.b32", [e.result(a[0])], [e.word(a[1]), e.word(a[3]), e.word(a[2])])
+    e.emit(
+        f"prmt.b32.{mode.lower()}" if mode else "prmt.b32", [e.result(a[0])], [e.word(a[1]), e.word(a[3]), e.word(a[2])]
+    )
 
 
 def lop3(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
@@ -360,9 +362,7 @@ def viaddmnmx(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     _extremes(e, words, a[0], [total, e.integer(a[3])], a[4])
 
 
-def _extremes(
-    e: Emitter, words: Words, target: asm.Operand, values: list[PtxOperand], chooser: asm.Operand
-) -> None:
+def _extremes(e: Emitter, words: Words, target: asm.Operand, values: list[PtxOperand], chooser: asm.Operand) -> None:
     kind = words.first(("S16x2", "U16x2", "U32"), "S32").lower()
     relu = "RELU" in words
 

@@ -275,7 +275,11 @@ def bulk_copy(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         _once(e, "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", sources)
     elif direction == ("G", "S"):
         sources = [_pair_address(e, x), _word_address(e, y), size]
-        _once(e, f"cp{_reduction(words, rest)}.bulk_group" if rest else "cp.async.bulk.global.shared::cta.bulk_group", sources)
+        _once(
+            e,
+            f"cp{_reduction(words, rest)}.bulk_group" if rest else "cp.async.bulk.global.shared::cta.bulk_group",
+            sources,
+        )
     else:
         raise Unsupported("a bulk copy of this form")
 

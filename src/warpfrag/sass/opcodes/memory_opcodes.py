@@ -12,9 +12,7 @@ from warpfrag.sass.opcodes.control_opcodes import both
 from warpfrag.sass.opcodes.sass_row import SassRow, Words, is_predicate, is_true, row
 
 WIDTHS = {"U8": ("u8", 1), "S8": ("s8", 1), "U16": ("u16", 1), "S16": ("s16", 1), "64": ("b32", 2), "128": ("b32", 4)}
-CACHE = (
-    "E STRONG SM GPU SYS CTA CONSTANT WEAK LTC128B LTC64B LTC256B EF EL LU NA CI EU PRIVATE VC U MMIO BYPASS ACCESS"
-)
+CACHE = "E STRONG SM GPU SYS CTA CONSTANT WEAK LTC128B LTC64B LTC256B EF EL LU NA CI EU PRIVATE VC U MMIO BYPASS ACCESS"
 SPACES = {"G": "global", "S": "shared", "L": "local", "": ""}
 
 
@@ -251,6 +249,8 @@ ROWS: list[SassRow] = [
     *row("DEPBAR", "LE", wait_group),
     *row("MEMBAR", "ALL SC CTA GPU SYS VC", partial(fence, "membar.gl")),
     *row("FENCE", "VIEW ASYNC S T", partial(fence, "fence.proxy.async")),
-    *row("NOP YIELD ENDCOLLECTIVE ERRBAR CGAERRBAR CCTL CCTLL CCTLT PREFETCH PMTRIG ACQBULK PREEXIT", ANY, nothing, HINT),
+    *row(
+        "NOP YIELD ENDCOLLECTIVE ERRBAR CGAERRBAR CCTL CCTLL CCTLT PREFETCH PMTRIG ACQBULK PREEXIT", ANY, nothing, HINT
+    ),
     *row("UTMACMDFLUSH UTMACCTL UTMAPF UBLKPF USETMAXREG", ANY, nothing, HINT),
 ]

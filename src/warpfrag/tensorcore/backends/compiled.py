@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.native.library import NativeFunction, library, warn_unusable
 from warpfrag.tensorcore.backend_protocol import Codes, Grain, Job, OutputBlock, ProductOperands, Task
 from warpfrag.tensorcore.encodings import (
     ROUNDINGS,
@@ -26,6 +25,7 @@ from warpfrag.tensorcore.encodings import (
     powers_of_two,
     split_scales,
 )
+from warpfrag.tensorcore.native.library import NativeFunction, library, warn_unusable
 from warpfrag.tensorcore.rules import BlockScaled, Chain, Fma64, Fused, Grouped, Popcount, Rule
 from warpfrag.tensorcore.schedule import allocate, split
 

@@ -3,7 +3,7 @@
 #ifndef WARPFRAG_ARGUMENTS_H
 #define WARPFRAG_ARGUMENTS_H
 
-#include "native/entry.h"
+#include "tensorcore/native/entry.h"
 
 #define ARRAY(rank, type)      \
     struct {                   \

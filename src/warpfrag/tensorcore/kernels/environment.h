@@ -11,7 +11,7 @@
 #ifndef WARPFRAG_ENVIRONMENT_H
 #define WARPFRAG_ENVIRONMENT_H
 
-#include "native/entry.h"
+#include "tensorcore/native/entry.h"
 
 #define MEMORY_BARRIER() __asm__ volatile("" ::: "memory")
 

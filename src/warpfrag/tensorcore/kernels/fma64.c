@@ -2,7 +2,7 @@
 
    NaNs follow the tensor core's rule, not the processor's: an output that ends as NaN is computed again, link by link. */
 
-#include "native/entry.h"
+#include "tensorcore/native/entry.h"
 
 #if defined(__aarch64__) || defined(__FMA__)
 

@@ -4,7 +4,7 @@
    products, `exact_steps.h` those that truncate no product. Outputs that they do not cover, *exceptional* ones,
    `exceptional.h` computes from codes. */
 
-#include "native/entry.h"
+#include "tensorcore/native/entry.h"
 
 /* The lowest level of x86-64 has no fused multiply-add, and no kernels. */
 #if defined(__aarch64__) || defined(__FMA__)

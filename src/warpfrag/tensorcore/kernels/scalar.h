@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "native/entry.h"
+#include "tensorcore/native/entry.h"
 
 enum accumulator_format { IS_F32, IS_F16 };
 enum step_rounding { TO_F32_RZ, TO_F16_RN, TO_E8M13_RZ };

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "native/entry.h"
+#include "tensorcore/native/entry.h"
 
 #if defined(__AVX512BW__)
 #define VECTOR_BYTES 64

@@ -5,7 +5,7 @@ A function is declared with the types of its arguments, and called with such arg
     dot = NativeFunction("dot", "f8[1] f8[1] i8")     # two arrays of float64, and an integer
     dot.run(x, y, 3)
 
-In C it is `ENTRY(dot)(const struct dot_arguments *arguments)`: `native/entry.h`. The library is loaded only if its
+In C it is `ENTRY(dot)(const struct dot_arguments *arguments)`: `entry.h`. The library is loaded only if its
 digest is the one in the manifest, and the manifest was written for these C files and this machine. Otherwise a warning
 says why, once, and callers use their portable code.
 """
@@ -26,7 +26,7 @@ from typing import Any, Final
 import numpy as np
 
 from warpfrag.errors import SlowArithmetic
-from warpfrag.native.levels import LEVELS, MANIFEST, host_machine, library_name, source_digest, target_of
+from warpfrag.tensorcore.native.levels import LEVELS, MANIFEST, host_machine, library_name, source_digest, target_of
 
 FOLDER = Path(__file__).parent
 VARIABLE: Final = "WARPFRAG_KERNELS"

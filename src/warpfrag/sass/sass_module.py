@@ -18,9 +18,7 @@ from warpfrag.sass.lowering import SassProgram, lower
 class SassModule(KernelModule):
     """A cubin: a mapping from the names of its kernels to kernels that can be launched."""
 
-    def __init__(
-        self, cubin: Cubin, *, keep_state: bool = False, nvdisasm: str | PathLike[str] | None = None
-    ) -> None:
+    def __init__(self, cubin: Cubin, *, keep_state: bool = False, nvdisasm: str | PathLike[str] | None = None) -> None:
         """Keep the cubin; kernels are decoded on first use."""
         super().__init__(keep_state=keep_state, read_sources=dict)
         self.cubin, self.nvdisasm = cubin, nvdisasm

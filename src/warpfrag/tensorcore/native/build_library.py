@@ -1,4 +1,4 @@
-"""Compile the C files into one library, for this machine or another: `python -m warpfrag.native.build_library`.
+"""Compile the C files into one library, for this machine or another: `python -m warpfrag.tensorcore.native.build_library`.
 
 Compiles every file once per processor level, links all levels into one library and writes its manifest. The compiler is
 that of the `ziglang` package, which compiles for every target alike; without it, the system's, for this machine only.
@@ -23,8 +23,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING or __package__:
-    from warpfrag.native import levels
-    from warpfrag.native.levels import LEVELS, MANIFEST, PACKAGE, Level, host_machine, library_name, target_of
+    from warpfrag.tensorcore.native import levels
+    from warpfrag.tensorcore.native.levels import (
+        LEVELS,
+        MANIFEST,
+        PACKAGE,
+        Level,
+        host_machine,
+        library_name,
+        target_of,
+    )
 else:  # the build hook imports it from its folder
     import levels
     from levels import LEVELS, MANIFEST, PACKAGE, Level, host_machine, library_name, target_of
@@ -130,7 +138,7 @@ def is_current(machine: str, system: str) -> bool:
 def copy_into_source(folder: Path) -> None:
     """Copy the library and its manifest into the source tree, where editable installations find them."""
     for path in folder.iterdir():
-        shutil.copy2(path, PACKAGE / "native" / path.name)
+        shutil.copy2(path, PACKAGE / "tensorcore" / "native" / path.name)
 
 
 if __name__ == "__main__":

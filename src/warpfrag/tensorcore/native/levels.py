@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
-PACKAGE: Final = Path(__file__).parents[1]
-FOLDERS: Final = ("native", "tensorcore/kernels", "machine/jit")
+PACKAGE: Final = Path(__file__).parents[2]
+FOLDERS: Final = ("tensorcore/native", "tensorcore/kernels", "machine/jit")
 """The folders with C files."""
 MANIFEST: Final = "library.json"
 """The file beside the library that has its digests."""

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from warpfrag.errors import SlowArithmetic
-from warpfrag.native import levels
-from warpfrag.native import library as native
-from warpfrag.native.library import NativeFunction, checked_library, library
+from warpfrag.tensorcore.native import levels
+from warpfrag.tensorcore.native import library as native
+from warpfrag.tensorcore.native.library import NativeFunction, checked_library, library
 
 POPCOUNT = NativeFunction("popcount_block", "u8[3] u8[3] i4[3] i8 i8 i8 i8 i8 i8 i8")
 
