@@ -34,7 +34,7 @@ from warpfrag.sass import sass_instruction as asm
 ZERO, ONE = Immediate(0), Immediate(1)
 WORD = 0xFFFFFFFF
 KNOWN_WORDS = frozenset((*range(0, 0x30, 4), 0xD0, 0xD4, 0x18C, 0x198, 0x19C, 0x208, 0x20C))
-"""Words of bank 0 before the parameters: block, grid, local memory, driver registers, the scope of fences, parameters."""
+"""Words of bank 0 before the parameters: block, grid, local memory, constants, the scope of fences, parameters."""
 FILES = {"R": 32, "UR": 32, "P": 1, "UP": 1, "B": 32}
 SASS_ROW = OpcodeRow("", (), {}, lambda _: Refused("bound by its own row"), "the table of machine opcodes")
 
@@ -176,9 +176,9 @@ class Emitter:
 
     def word(self, operand: asm.Operand, step: int = 0) -> PtxOperand:
         """Return the 32 bits of an operand without its modifiers, or those of the register `step` after it."""
-        if isinstance(operand, asm.Register) and operand.file in {"R", "UR"}:
+        if isinstance(operand, asm.RegisterOperand) and operand.file in {"R", "UR"}:
             return ZERO if operand.is_constant else self.register(operand.file, operand.index + step)
-        if isinstance(operand, asm.Immediate):
+        if isinstance(operand, asm.ImmediateOperand):
             return Immediate(operand.value >> (32 * step) & WORD)
         if isinstance(operand, asm.ConstantOperand):
             return self.constant(operand, 4 * step)
@@ -198,7 +198,7 @@ class Emitter:
 
     def pair(self, operand: asm.Operand) -> PtxOperand:
         """Return the 64 bits of a register pair or constant without modifiers."""
-        if isinstance(operand, asm.Register) and operand.is_constant:
+        if isinstance(operand, asm.RegisterOperand) and operand.is_constant:
             return ZERO
         if isinstance(operand, asm.ConstantOperand) and operand.base is None:
             return self.constant(operand)
@@ -219,7 +219,7 @@ class Emitter:
 
     def long(self, operand: asm.Operand) -> PtxOperand:
         """Return 64 bits after negation or inversion; an immediate is sign-extended."""
-        if isinstance(operand, asm.Immediate):
+        if isinstance(operand, asm.ImmediateOperand):
             return Immediate(operand.value - (1 << 32) if operand.value >> 31 == 1 else operand.value)
         value = self.pair(operand)
         if getattr(operand, "negate", False):
@@ -232,7 +232,7 @@ class Emitter:
 
     def double(self, operand: asm.Operand) -> PtxOperand:
         """Return an f64 after its sign modifiers, which leave a NaN alone; an immediate is the upper word."""
-        if isinstance(operand, asm.Immediate):
+        if isinstance(operand, asm.ImmediateOperand):
             return Immediate((operand.value & WORD) << 32)
         value = self.pair(operand)
         if getattr(operand, "absolute", False):
@@ -258,7 +258,7 @@ class Emitter:
 
     def predicate(self, operand: asm.Operand) -> PtxOperand:
         """Return a predicate, or the sign bit of a register as one."""
-        if not isinstance(operand, asm.Register):
+        if not isinstance(operand, asm.RegisterOperand):
             raise Unsupported(f"the predicate {operand}")
         if operand.file in {"R", "UR"} and operand.selector == "SIGN":
             name = "setp.ge.s32" if operand.invert else "setp.lt.s32"
@@ -280,7 +280,7 @@ class Emitter:
 
     def result(self, operand: asm.Operand, step: int = 0) -> PtxOperand:
         """Return the register or predicate that an operand names as a result."""
-        if not isinstance(operand, asm.Register) or operand.file not in FILES:
+        if not isinstance(operand, asm.RegisterOperand) or operand.file not in FILES:
             raise Unsupported(f"the result {operand}")
         return Discard() if operand.is_constant else self.register(operand.file, operand.index + step)
 
@@ -305,7 +305,7 @@ class Emitter:
             raise Unsupported(f"the address {operand}")
         return MemoryOperand(base, operand.offset)
 
-    def _term(self, register: asm.Register, *, wide: bool, is_alone: bool) -> PtxOperand:
+    def _term(self, register: asm.RegisterOperand, *, wide: bool, is_alone: bool) -> PtxOperand:
         """Return a register of an address: a pair if it has 64 bits, else extended with zeros."""
         selector = register.selector
         if selector not in {"", "64", "U32", "X4", "X8", "X16"} or register.negate:

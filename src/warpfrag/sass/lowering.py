@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from warpfrag.machine.ir.actions import Jump, Refused
 from warpfrag.machine.ir.program import ModuleVariable, Parameter, Program
 from warpfrag.machine.ir.state_spaces import SHARED_START, WINDOWS, StateSpace
-from warpfrag.sass.cubin import SassFunction
+from warpfrag.sass.cubin import CubinSymbol, SassFunction
 from warpfrag.sass.emitter import Emitter
 from warpfrag.sass.opcodes import opcode_table
 from warpfrag.sass.sass_instruction import INSTRUCTION_BYTES, CodeTarget, SassInstruction
 
 PARAMETERS = 0x210  # the first parameter in bank 0, on sm_90
 BANK_ALIGN = 64
-LOCAL_WINDOW, STACK, PARAMETER_ADDRESS = 0x20, 0x28, 0x198  # words of bank 0 that the driver fills
-MAX_BANK = 0x10000
+LOCAL_WINDOW, CONSTANT_ADDRESS, PARAMETER_ADDRESS = 0x20, 0xD0, 0x198  # words of bank 0 that the driver fills
+CONSTANT_BANK = 3  # the module's constant variables
 DEFAULT_STACK = 1024
 
 
@@ -43,6 +43,9 @@ class SassProgram(Program):
         struct.pack_into("<6I", buffer, start, *block, *grid)
         struct.pack_into("<QI", buffer, start + LOCAL_WINDOW, WINDOWS["local"], self.local_bytes)
         struct.pack_into("<Q", buffer, start + PARAMETER_ADDRESS, WINDOWS["param"] + start + self.parameter_base)
+        if CONSTANT_BANK in self.bank_starts:
+            address = WINDOWS["param"] + self.bank_starts[CONSTANT_BANK]
+            struct.pack_into("<Q", buffer, start + CONSTANT_ADDRESS, address)
         first = start + self.parameter_base
         buffer[first : first + len(parameters)] = parameters
         return bytes(buffer)
@@ -51,7 +54,7 @@ class SassProgram(Program):
 def lower(
     function: SassFunction,
     code: Sequence[SassInstruction],
-    address_of: Callable[[str], int],
+    address_of: Callable[[CubinSymbol], int],
     variables: dict[str, ModuleVariable],
 ) -> SassProgram:
     """Return the program of a kernel; an instruction that is not modelled is an error only if it runs."""

@@ -10,7 +10,7 @@ from warpfrag.machine.ir.program import ModuleVariable
 from warpfrag.machine.ir.state_spaces import ALIGNMENT, CODE, VARIABLES
 from warpfrag.machine.launch.kernel import KernelModule
 from warpfrag.machine.launch.names import readable
-from warpfrag.sass.cubin import Cubin, CubinSection
+from warpfrag.sass.cubin import Cubin, CubinSection, CubinSymbol
 from warpfrag.sass.disassembler import disassemble
 from warpfrag.sass.lowering import SassProgram, lower
 
@@ -37,12 +37,11 @@ class SassModule(KernelModule):
             end += -(-(section.size + 1) // ALIGNMENT) * ALIGNMENT
         return starts
 
-    def address_of(self, symbol: str) -> int:
+    def address_of(self, symbol: CubinSymbol) -> int:
         """Return the address of a symbol: global, or in its section of shared memory, constants or code."""
-        found = self.cubin.symbols.get(symbol)
-        if found is None or not found.section:  # a function of the driver: a call of it is refused when it runs
+        if not symbol.section:  # a function of the driver: a call of it is refused when it runs
             return CODE
-        return self._global_starts.get(found.section, 0) + found.offset
+        return self._global_starts.get(symbol.section, 0) + symbol.offset
 
     def program(self, entry: str) -> SassProgram:
         """Decode and lower a kernel."""

@@ -152,7 +152,7 @@ def leave(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 def bmov(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """Move a convergence barrier to or from a register; .CLEAR empties it afterwards."""
     target, source = a
-    if not all(isinstance(item, asm.Register) or isinstance(item, asm.Immediate) for item in a):
+    if not all(isinstance(item, asm.RegisterOperand) or isinstance(item, asm.ImmediateOperand) for item in a):
         raise Unsupported("BMOV of this form")
     files = [getattr(item, "file", "") for item in a]
     if "B" not in files or not set(files) <= {"B", "R", "UR", ""}:
@@ -165,8 +165,8 @@ def bmov(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 def warpsync(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """Wait for the lanes of a mask."""
-    masks = [operand for operand in a if isinstance(operand, asm.Immediate | asm.ConstantOperand)]
-    masks += [operand for operand in a if isinstance(operand, asm.Register) and operand.file in {"R", "UR"}]
+    masks = [operand for operand in a if isinstance(operand, asm.ImmediateOperand | asm.ConstantOperand)]
+    masks += [operand for operand in a if isinstance(operand, asm.RegisterOperand) and operand.file in {"R", "UR"}]
     if "ALL" not in words and len(masks) != 1:
         raise Unsupported("WARPSYNC without a mask")
     if "COLLECTIVE" in words:
@@ -191,7 +191,7 @@ def bar(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 def _barrier_numbers(e: Emitter, operands: list[asm.Operand]) -> list[PtxOperand]:
     """Return the number of a barrier and its threads; one register has both: threads from bit 16 on, 0 for all."""
-    if not isinstance(operands[0], asm.Register) or operands[-1] != operands[0]:
+    if not isinstance(operands[0], asm.RegisterOperand) or operands[-1] != operands[0]:
         return [e.word(operand) for operand in operands]
     packed = e.word(operands[0])
     number = e.compute("and.b32", packed, Immediate(0xF))
@@ -247,7 +247,7 @@ def _special(name: str) -> PtxOperand:
 
 def s2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """S2R, S2UR and CS2R: a special register; CS2R writes 64 bits without .32."""
-    if not isinstance(a[1], asm.SpecialRegister):
+    if not isinstance(a[1], asm.SpecialRegisterOperand):
         raise Unsupported(f"the special register {a[1]}")
     name = a[1].name
     if words.opcode == "S2UR" and name in {"SR_LANEID", "SR_TID.X", "SR_TID.Y", "SR_TID.Z"} | set(LANE_MASKS):

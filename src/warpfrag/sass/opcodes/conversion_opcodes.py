@@ -30,7 +30,7 @@ def _float(e: Emitter, operand: asm.Operand, name: str) -> PtxOperand:
 def _integer(e: Emitter, operand: asm.Operand, name: str) -> PtxOperand:
     """Return an integer operand; .B1 and .H1 select a part, and a 64-bit immediate is the upper word."""
     if name.endswith("64"):
-        return Immediate((operand.value & WORD) << 32) if isinstance(operand, asm.Immediate) else e.pair(operand)
+        return Immediate((operand.value & WORD) << 32) if isinstance(operand, asm.ImmediateOperand) else e.pair(operand)
     value = e.integer(operand)
     selector = getattr(operand, "selector", "")
     if selector in {"", "B0", "H0"}:

@@ -124,8 +124,8 @@ def hmnmx2(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """HMNMX2 and VHMNMX (three operands): the same for each half."""
     values = []
     for operand in a[1:-1]:
-        if "XORSIGN" in words and isinstance(operand, asm.Register):
-            operand = asm.Register(operand.file, operand.index, operand.negate, selector=operand.selector)
+        if "XORSIGN" in words and isinstance(operand, asm.RegisterOperand):
+            operand = asm.RegisterOperand(operand.file, operand.index, operand.negate, selector=operand.selector)
         values.append(e.halves(operand))
     _extreme(e, words, _format(words), e.result(a[0]), values, a[-1])
 

@@ -21,7 +21,7 @@ PREDICATES = 7
 
 def mov(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
     """Copy 32 bits; a mask of bytes other than all is not modelled."""
-    if len(a) > 2 and a[2] != asm.Immediate(0xF):
+    if len(a) > 2 and a[2] != asm.ImmediateOperand(0xF):
         raise Unsupported("MOV with a mask")
     e.emit("mov.b32", [e.result(a[0])], [e.word(a[1])])
 
@@ -135,7 +135,7 @@ def _imad_wide(
     kind = "u32" if "U32" in words else "s32"
     x, y, z = operands
     out, carry, negates = options
-    if isinstance(z, asm.Immediate):
+    if isinstance(z, asm.ImmediateOperand):
         addend: PtxOperand = Immediate(z.value) if kind == "u32" else e.long(z)
     else:
         addend = e.long(z)
@@ -218,7 +218,7 @@ def lop3(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 def plop3(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
     """Two results, each a table of three predicates."""
-    tables = [operand.value for operand in a[5:7] if isinstance(operand, asm.Immediate)]
+    tables = [operand.value for operand in a[5:7] if isinstance(operand, asm.ImmediateOperand)]
     values = [e.predicate(operand) for operand in a[2:5]]
     results = [e.result(operand) for operand in a[:2]]
     wanted = [(result, lut) for result, lut in zip(results, tables, strict=True) if not isinstance(result, Discard)]
@@ -338,8 +338,8 @@ def p2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 def r2p(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """Set the predicates in a mask from the bits of a register."""
-    mask = a[2] if len(a) > 2 else asm.Immediate((1 << PREDICATES) - 1)
-    if not isinstance(mask, asm.Immediate):
+    mask = a[2] if len(a) > 2 else asm.ImmediateOperand((1 << PREDICATES) - 1)
+    if not isinstance(mask, asm.ImmediateOperand):
         raise Unsupported("R2P with a mask that is not constant")
     selector = getattr(a[1], "selector", "") or words.first(("B1", "B2", "B3"), "B0")
     shift = 8 * int(selector[1:])

@@ -111,7 +111,7 @@ def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         total, kind_a, kind_b = kinds
     count = n // 4 if total == "f16" else n // 2
     target, rest, in_registers = a[0], a[1:], None
-    if isinstance(rest[0], asm.Register):
+    if isinstance(rest[0], asm.RegisterOperand):
         in_registers, rest = rest[0], rest[1:]
     descriptor = rest[0]
     if not isinstance(descriptor, asm.AddressOperand) or descriptor.prefix != "gdesc" or descriptor.uniform is None:
@@ -123,11 +123,11 @@ def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     b_operand = _uniform_pair(e, first + 2)
     addend, scale = rest[1], ONE
     for operand in rest[2:]:
-        if isinstance(operand, asm.Register) and operand.file in {"P", "UP"}:
+        if isinstance(operand, asm.RegisterOperand) and operand.file in {"P", "UP"}:
             scale = e.predicate(operand)
-        elif not isinstance(operand, asm.Register) or operand.file != "gsb":
+        elif not isinstance(operand, asm.RegisterOperand) or operand.file != "gsb":
             raise Unsupported(f"the operand {operand}")
-    if not isinstance(addend, asm.Register) or not isinstance(target, asm.Register):
+    if not isinstance(addend, asm.RegisterOperand) or not isinstance(target, asm.RegisterOperand):
         raise Unsupported(f"the accumulator {addend}")
     if addend.is_constant:
         scale = ZERO
@@ -193,15 +193,15 @@ def syncs(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def hardware_word(token: Codes) -> Codes:
-    """Return the state of an mbarrier as the hardware has it: 2**20 minus the pending and all arrivals, and the phase.
+    """Return the state of an mbarrier as the hardware has it: 2**20 minus all and the pending arrivals, and the phase.
 
     Where it has the bytes that are expected is not known; they are left out.
     """
     field = np.uint64(INIT_ARRIVALS - 1)
     pending, count = token & field, token >> np.uint64(20) & field
     phase = token >> np.uint64(63)
-    total = (np.uint64(INIT_ARRIVALS) - pending & field) << np.uint64(1)
-    return total | (np.uint64(INIT_ARRIVALS) - count & field) << np.uint64(43) | phase << np.uint64(63)
+    total = (np.uint64(INIT_ARRIVALS) - count & field) << np.uint64(1)
+    return total | (np.uint64(INIT_ARRIVALS) - pending & field) << np.uint64(43) | phase << np.uint64(63)
 
 
 def _arrive(

@@ -93,7 +93,7 @@ def atomic(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     if is_predicate(a[0]):
         done, a = a[0], a[1:]
     target = None
-    if isinstance(a[0], asm.Register):
+    if isinstance(a[0], asm.RegisterOperand):
         target, a = a[0], a[1:]
     address = e.address(a[0], wide=not is_shared_space)
     kind = ATOMIC_TYPES.get(words.first(tuple(ATOMIC_TYPES)), "u32")
@@ -115,7 +115,7 @@ def _update(
     words: Words,
     kind: str,
     space: str,
-    target: asm.Register | None,
+    target: asm.RegisterOperand | None,
     address: MemoryOperand,
     operands: list[asm.Operand],
 ) -> None:
