@@ -294,10 +294,11 @@ class Emitter:
         """Return a memory address; `wide` addresses have 64 bits."""
         if not isinstance(operand, asm.AddressOperand) or operand.prefix not in {"", "desc"}:
             raise Unsupported(f"the address {operand}")
-        terms: list[PtxOperand] = []
-        for register in (operand.base, operand.uniform):
-            if register is not None and not register.is_constant:
-                terms.append(self._term(register, wide=wide, is_alone=operand.uniform is None))
+        terms: list[PtxOperand] = [
+            self._term(register, wide=wide, is_alone=operand.uniform is None)
+            for register in (operand.base, operand.uniform)
+            if register is not None and not register.is_constant
+        ]
         if len(terms) == 2:
             terms = [self.compute(f"add.u{64 if wide else 32}", *terms, bits=64 if wide else 32)]
         base = terms[0] if terms else None

@@ -78,21 +78,28 @@ def lower(
     stack = max(function.stack_bytes, function.frame_bytes)
     if stack or any(inst.opcode in {"LDL", "STL"} for inst in code):
         stack = max(stack, DEFAULT_STACK)
-    parameters = [
-        Parameter(f"param {item.ordinal}", f"b{8 * item.size}", item.size, _alignment(function.parameter_base + item.offset, item.size),
-                  item.offset, is_array=item.size not in {1, 2, 4, 8})
-        for item in function.parameters
-    ]  # fmt: skip
     directives = {"reqnctapercluster": function.cluster} if function.cluster else {}
     if function.required_threads:
         directives["reqntid"] = function.required_threads
     return SassProgram(
-        function.name, function.arch, emitter.instructions, emitter.bits, parameters, function.parameter_bytes,
-        shared, SHARED_START + shared, True, -(-stack // 16) * 16, frame, 0, directives,
-        variables=variables,
-        leaders=leaders, assigns_registers=False, has_absolute_ranks=True, banks=banks, bank_starts=starts,
-        parameter_base=function.parameter_base,
+        name=function.name, target=function.arch, instructions=emitter.instructions, registers=emitter.bits,
+        parameters=_parameters(function), parameter_bytes=function.parameter_bytes, shared_bytes=shared,
+        dynamic_start=SHARED_START + shared, has_dynamic=True, local_bytes=-(-stack // 16) * 16, frame=frame,
+        frame_bytes=0, directives=directives, variables=variables, leaders=leaders, assigns_registers=False,
+        has_absolute_ranks=True, banks=banks, bank_starts=starts, parameter_base=function.parameter_base,
     )  # fmt: skip
+
+
+def _parameters(function: SassFunction) -> list[Parameter]:
+    """Return the parameters, whose types a cubin does not have."""
+    return [
+        Parameter(
+            f"param {item.ordinal}", f"b{8 * item.size}", item.size,
+            _alignment(function.parameter_base + item.offset, item.size), item.offset,
+            is_array=item.size not in {1, 2, 4, 8},
+        )
+        for item in function.parameters
+    ]  # fmt: skip
 
 
 def _alignment(offset: int, size: int) -> int:

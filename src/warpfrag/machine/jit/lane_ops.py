@@ -35,10 +35,9 @@ IEEE_TYPES = {"f32", "f64"}  # LLVM's float and double
 def lower_integer(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
     """Lower add, sub, min, max, abs, neg, and, or, xor, not and cnot."""
     kind, a = attributes.types[-1], operands[0]
-    if attributes.sat or attributes.relu or kind.parts != 1:
-        return None
-    if attributes.carry_out or attributes.carry_in:
-        return lower_carry(ir, attributes, operands)
+    if attributes.sat or attributes.relu or attributes.carry_out or kind.parts != 1:
+        carries = attributes.carry_out and kind.parts == 1
+        return lower_carry(ir, attributes, operands) if carries else None
     signed = kind.kind == "s"
     if attributes.opcode in INTEGER_INSTRUCTIONS:
         return (INTEGER_INSTRUCTIONS[attributes.opcode](ir, a, operands[1]),)

@@ -152,7 +152,7 @@ def leave(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 def bmov(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """Move a convergence barrier to or from a register; .CLEAR empties it afterwards."""
     target, source = a
-    if not all(isinstance(item, asm.RegisterOperand) or isinstance(item, asm.ImmediateOperand) for item in a):
+    if not all(isinstance(item, asm.RegisterOperand | asm.ImmediateOperand) for item in a):
         raise Unsupported("BMOV of this form")
     files = [getattr(item, "file", "") for item in a]
     if "B" not in files or not set(files) <= {"B", "R", "UR", ""}:

@@ -124,9 +124,8 @@ def hmnmx2(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """HMNMX2 and VHMNMX (three operands): the same for each half."""
     values = []
     for operand in a[1:-1]:
-        if "XORSIGN" in words and isinstance(operand, asm.RegisterOperand):
-            operand = asm.RegisterOperand(operand.file, operand.index, operand.negate, selector=operand.selector)
-        values.append(e.halves(operand))
+        ignores_sign = "XORSIGN" in words and isinstance(operand, asm.RegisterOperand)
+        values.append(e.halves(replace(operand, absolute=False) if ignores_sign else operand))
     _extreme(e, words, _format(words), e.result(a[0]), values, a[-1])
 
 
@@ -136,7 +135,7 @@ def set_predicates(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     kind = F64 if is_double else F32
     x, y = ((e.double if is_double else e.single)(operand) for operand in a[2:4])
     if "MIN" in words or "MAX" in words:
-        _choose_extreme(e, "MAX" in words, kind, a, x, y)
+        _choose_extreme(e, words, kind, a, x, y)
         return
     order = words.first(FLOAT_COMPARISONS)
     if order in {"T", "F"}:
@@ -147,20 +146,13 @@ def set_predicates(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     e.emit(name, [e.result(a[0]), e.result(a[1])], [x, y, e.predicate(a[4])])
 
 
-def _choose_extreme(
-    e: Emitter,
-    largest: bool,
-    kind: Type,
-    a: list[asm.Operand],
-    x: PtxOperand,
-    y: PtxOperand,  # noqa: FBT001
-) -> None:
+def _choose_extreme(e: Emitter, words: Words, kind: Type, a: list[asm.Operand], x: PtxOperand, y: PtxOperand) -> None:
     """DSETP.MIN and .MAX: P is true if a is taken, Q if both are NaNs."""
 
     def run(p: Codes, q: Codes) -> tuple[Codes, Codes]:
         nan_p, nan_q = floats.is_nan(p, kind.element), floats.is_nan(q, kind.element)
         first, second = floats.ordered(p), floats.ordered(q)
-        taken = first > second if largest else first < second
+        taken = first > second if "MAX" in words else first < second
         return np.where(nan_p, False, np.where(nan_q, True, taken)), nan_p & nan_q  # noqa: FBT003
 
     e.call("setp_extreme", ((PRED, PRED), (kind, kind)), run, [e.result(a[0]), e.result(a[1])], [x, y])

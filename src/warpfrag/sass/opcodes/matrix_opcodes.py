@@ -97,20 +97,42 @@ def movm(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
     e.emit("movmatrix.sync.aligned.m8n8.trans.b16", [e.result(a[0])], [e.word(a[1])])
 
 
+def _gmma_types(words: Words) -> tuple[str, str, str]:
+    """Return the types of D, A and B."""
+    kinds = [word.lower() for word in words.all[1:] if word != "SAT"]
+    if words.opcode == "HGMMA":
+        kind = kinds[1] if len(kinds) > 1 else "f16"
+        return kinds[0], kind, kind
+    if words.opcode == "IGMMA":
+        return "s32", kinds[0], kinds[1]
+    return kinds[0], kinds[1], kinds[2]
+
+
+def _gmma_scale(
+    e: Emitter, target: asm.Operand, addend: asm.Operand, rest: list[asm.Operand], count: int
+) -> PtxOperand:
+    """Return the predicate that is false if the accumulator is not read, which is moved to D if it is another."""
+    scale: PtxOperand = ONE
+    for operand in rest:
+        if isinstance(operand, asm.RegisterOperand) and operand.file in {"P", "UP"}:
+            scale = e.predicate(operand)
+        elif not isinstance(operand, asm.RegisterOperand) or operand.file != "gsb":
+            raise Unsupported(f"the operand {operand}")
+    if not isinstance(addend, asm.RegisterOperand) or not isinstance(target, asm.RegisterOperand):
+        raise Unsupported(f"the accumulator {addend}")
+    if addend.is_constant:
+        return ZERO
+    for step in range(count) if addend.index != target.index else ():
+        e.emit("mov.b32", [e.result(target, step)], [e.word(addend, step)])
+    return scale
+
+
 def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """HGMMA, IGMMA, QGMMA: wgmma; a predicate !UPT means that the accumulator is not read."""
     _, n, k = (int(extent) for extent in words.all[0].split("x"))
-    kinds, satfinite = [word.lower() for word in words.all[1:]], ""
-    if words.opcode == "HGMMA":
-        total, kind_a = kinds[0], kinds[1] if len(kinds) > 1 else "f16"
-        kind_b = kind_a
-    elif words.opcode == "IGMMA":
-        total, (kind_a, kind_b) = "s32", kinds[:2]
-        satfinite = ".satfinite" if "SAT" in words else ""
-    else:
-        total, kind_a, kind_b = kinds
+    total, kind_a, kind_b = _gmma_types(words)
     count = n // 4 if total == "f16" else n // 2
-    target, rest, in_registers = a[0], a[1:], None
+    rest, in_registers = a[1:], None
     if isinstance(rest[0], asm.RegisterOperand):
         in_registers, rest = rest[0], rest[1:]
     descriptor = rest[0]
@@ -120,29 +142,16 @@ def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         raise Unsupported(f"the descriptor {descriptor}")
     first = descriptor.uniform.index
     a_operand = e.words(in_registers, 4) if in_registers else _uniform_pair(e, first)
-    b_operand = _uniform_pair(e, first + 2)
-    addend, scale = rest[1], ONE
-    for operand in rest[2:]:
-        if isinstance(operand, asm.RegisterOperand) and operand.file in {"P", "UP"}:
-            scale = e.predicate(operand)
-        elif not isinstance(operand, asm.RegisterOperand) or operand.file != "gsb":
-            raise Unsupported(f"the operand {operand}")
-    if not isinstance(addend, asm.RegisterOperand) or not isinstance(target, asm.RegisterOperand):
-        raise Unsupported(f"the accumulator {addend}")
-    if addend.is_constant:
-        scale = ZERO
-    elif addend.index != target.index:
-        for step in range(count):
-            e.emit("mov.b32", [e.result(target, step)], [e.word(addend, step)])
-    name = f"wgmma.mma_async.sync.aligned.m64n{n}k{k}{satfinite}.{total}.{kind_a}.{kind_b}"
-    sources: list[PtxOperand] = [a_operand, b_operand, scale]
+    sources: list[PtxOperand] = [a_operand, _uniform_pair(e, first + 2), _gmma_scale(e, a[0], rest[1], rest[2:], count)]
     if total != "s32":
         negated = {*descriptor.suffixes, "negA" if in_registers and in_registers.negate else ""}
         sources += [Immediate(-1) if suffix in negated else ONE for suffix in ("negA", "negB")]
-        if kind_a in {"f16", "bf16"}:
-            turned = [Immediate(int(suffix in descriptor.suffixes)) for suffix in ("tnspA", "tnspB")]
-            sources += turned[1:] if in_registers else turned
-    e.emit(name, [e.results(target, count)], sources)
+    if kind_a in {"f16", "bf16"}:
+        turned = [Immediate(int(suffix in descriptor.suffixes)) for suffix in ("tnspA", "tnspB")]
+        sources += turned[1:] if in_registers else turned
+    satfinite = ".satfinite" if "SAT" in words else ""
+    name = f"wgmma.mma_async.sync.aligned.m64n{n}k{k}{satfinite}.{total}.{kind_a}.{kind_b}"
+    e.emit(name, [e.results(a[0], count)], sources)
 
 
 def _uniform_pair(e: Emitter, index: int) -> Register:
@@ -227,7 +236,7 @@ def _arrive(
 # --- copies by the tensor memory accelerator
 
 
-def _uniform(e: Emitter, operand: asm.Operand) -> int:
+def _uniform(operand: asm.Operand) -> int:
     """Return the first uniform register of a list in brackets."""
     if not isinstance(operand, asm.AddressOperand) or operand.uniform is None or operand.offset or operand.base:
         raise Unsupported(f"the operand {operand}")
@@ -244,9 +253,9 @@ def _pair_address(e: Emitter, index: int) -> MemoryOperand:
 
 def tensor_load(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """UTMALDG: [box, mbarrier, coordinates...] of the map at an address; .MULTICAST: blocks from bit 16 on."""
-    rank, first = int(words.all[0][0]), _uniform(e, a[0])
+    rank, first = int(words.all[0][0]), _uniform(a[0])
     coordinates = VectorOperand(tuple(e.register("UR", first + 2 + axis) for axis in range(rank)))
-    sources = [_word_address(e, first), _pair_address(e, _uniform(e, a[1])), coordinates, _word_address(e, first + 1)]
+    sources = [_word_address(e, first), _pair_address(e, _uniform(a[1])), coordinates, _word_address(e, first + 1)]
     multicast = ""
     if "MULTICAST" in words:
         multicast = ".multicast::cluster"
@@ -257,9 +266,9 @@ def tensor_load(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 def tensor_store(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """UTMASTG and UTMAREDG: [box, coordinates...] to the map at an address."""
-    rank, first = int(words.all[0][0]), _uniform(e, a[0])
+    rank, first = int(words.all[0][0]), _uniform(a[0])
     coordinates = VectorOperand(tuple(e.register("UR", first + 1 + axis) for axis in range(rank)))
-    sources = [_pair_address(e, _uniform(e, a[1])), coordinates, _word_address(e, first)]
+    sources = [_pair_address(e, _uniform(a[1])), coordinates, _word_address(e, first)]
     reduction = words.first(("ADD", "MIN", "MAX", "AND", "OR", "XOR", "INC", "DEC")).lower()
     kind = f".reduce.async.bulk.tensor.{rank}d" if reduction else f".async.bulk.tensor.{rank}d"
     _once(e, f"cp{kind}.global.shared::cta{f'.{reduction}' if reduction else ''}.bulk_group", sources)
@@ -267,7 +276,7 @@ def tensor_store(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 def bulk_copy(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """UBLKCP and UBLKRED: consecutive bytes; the size counts units of 16 bytes."""
-    direction, x, y = words.all[:2], _uniform(e, a[0]), _uniform(e, a[1])
+    direction, x, y = words.all[:2], _uniform(a[0]), _uniform(a[1])
     size = e.compute("shl.b32", e.word(a[2]), Immediate(4))
     rest = list(words.all[2:])
     if direction == ("S", "G") and not rest and words.opcode == "UBLKCP":
@@ -277,14 +286,14 @@ def bulk_copy(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         sources = [_pair_address(e, x), _word_address(e, y), size]
         _once(
             e,
-            f"cp{_reduction(words, rest)}.bulk_group" if rest else "cp.async.bulk.global.shared::cta.bulk_group",
+            f"cp{_reduction(rest)}.bulk_group" if rest else "cp.async.bulk.global.shared::cta.bulk_group",
             sources,
         )
     else:
         raise Unsupported("a bulk copy of this form")
 
 
-def _reduction(words: Words, rest: list[str]) -> str:
+def _reduction(rest: list[str]) -> str:
     """Return the words of a bulk reduction."""
     operation = rest[0].lower()
     kind = next((word.lower() for word in rest[1:] if re.fullmatch(r"[USF](16|32|64)|BF16", word)), "u32")

@@ -12,7 +12,7 @@ from warpfrag.sass.opcodes import (
     memory_opcodes,
 )
 from warpfrag.sass.opcodes.memory_opcodes import ANY
-from warpfrag.sass.opcodes.sass_row import Words
+from warpfrag.sass.opcodes.sass_row import SassRow, Words
 from warpfrag.sass.sass_instruction import SassInstruction
 
 MODULES = (
@@ -32,21 +32,23 @@ UNIFORM = {
 def emit(e: Emitter, inst: SassInstruction) -> None:
     """Emit the machine instructions of a SASS instruction, or an error that is raised if it runs."""
     e.begin(inst)
-    if e.is_dead:
-        e.end()
-        return
-    name = UNIFORM.get(inst.opcode, inst.opcode)
-    row = ROWS.get(name)
     spelling = ".".join((inst.opcode, *inst.modifiers))
     try:
-        if row is None:
-            raise Unsupported(f"{inst.opcode} is not an opcode of the table")
-        unknown = set(inst.modifiers) - row.modifiers
-        if unknown and ANY not in row.modifiers:
-            raise Unsupported(f"the modifiers .{' .'.join(sorted(unknown))}")
-        row.emit(e, Words(inst), list(inst.operands))
+        if not e.is_dead:
+            _row_of(inst).emit(e, Words(inst), list(inst.operands))
         e.end()
     except Unsupported as error:
         e.refuse(f"{spelling} is not modelled: {error}")
     except (ValueError, IndexError, KeyError, AttributeError) as error:
         e.refuse(f"{spelling} is not modelled: {inst.text} has operands of an unknown form ({error})")
+
+
+def _row_of(inst: SassInstruction) -> SassRow:
+    """Return the row of an instruction; raise Unsupported if there is none, or it lacks a modifier."""
+    row = ROWS.get(UNIFORM.get(inst.opcode, inst.opcode))
+    if row is None:
+        raise Unsupported(f"{inst.opcode} is not an opcode of the table")
+    unknown = set(inst.modifiers) - row.modifiers
+    if unknown and ANY not in row.modifiers:
+        raise Unsupported(f"the modifiers .{' .'.join(sorted(unknown))}")
+    return row
