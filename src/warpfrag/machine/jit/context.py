@@ -29,7 +29,8 @@ SHARED_BUFFER, LOCAL_BUFFER, COPY_GROUPS = 1, 2, 3
 # Columns of the instruction table, which has a row for each instruction:
 # its kind, the next instruction (or the one after its segment), the address and the store count of the segment's code,
 # the byte offset of the guard (-1 for none; of the barrier if it reconverges), whether the guard is negated, the branch
-# target, the end of its block, its weight in time slices, and whether the results of mma and wgmma must be in registers before it runs.
+# target, the end of its block, its weight in time slices, and whether the results of mma and wgmma must be in registers
+# before it runs.
 KIND, END, FUNCTION, STORES, GUARD, NEGATED, TARGET, BLOCK_END, WEIGHT, NEEDS_PRODUCTS = range(10)
 COLUMNS = 10
 # Kinds: interpreted; compiled, for any lanes or only for whole warps; run by the scheduler itself.

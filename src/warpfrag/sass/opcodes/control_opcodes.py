@@ -108,6 +108,15 @@ def jump(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     e.act(Attributes(words.opcode, words.opcode), Jump({}), [], [address])
 
 
+def rpcmov(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """RPCMOV.32: move a half of the return address register, which ptxas also uses as storage."""
+    if "32" not in words:
+        raise Unsupported("RPCMOV of 64 bits")
+    halves = {"LO": "rpc_lo", "HI": "rpc_hi"}
+    places = [e.hidden(halves[item.selector], 32) if getattr(item, "file", "") == "Rpc" else None for item in a]  # type: ignore[union-attr]
+    e.emit("mov.b32", [places[0] or e.result(a[0])], [places[1] or e.word(a[1])])
+
+
 def nanosleep(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
     """NANOSLEEP: let others run."""
     e.emit("nanosleep.u32", [], [e.word(a[-1])])
@@ -381,6 +390,7 @@ ROWS: list[SassRow] = [
     *row("CALL", "REL NOINC", call),
     *row("RET", "REL NODEC", jump),
     *row("BRX BRXU", "", jump),
+    *row("RPCMOV", "32", rpcmov),
     *row("NANOSLEEP", "", nanosleep),
     *row("EXIT", "KEEPREFCOUNT", exit_thread),
     *row("BPT", "TRAP DRAIN PAUSE INT", trap),

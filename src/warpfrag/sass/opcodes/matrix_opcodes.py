@@ -219,8 +219,8 @@ def _arrive(
     """Emit an arrival (A1), an expectation of bytes (TR), or both."""
     if "OPTOUT" in words and "A1T0" in words:
         e.emit(f"mbarrier.arrive_drop.{space}.b64", [result], [address])
-    elif "TMASK" in words or "A0TX" in words:
-        raise Unsupported("SYNCS.ARRIVE of this form")
+    elif "A0TX" in words:
+        e.emit(f"mbarrier.complete_tx.relaxed.cta.{space}.b64", [], [address, count])
     elif "ART0" in words:
         e.emit(f"mbarrier.arrive.{space}.b64", [result], [address, count])
     elif "A1T0" in words:
@@ -343,7 +343,7 @@ ROWS: list[SassRow] = [
     *row("MOVM", "16 MT88", movm),
     *row("HGMMA IGMMA QGMMA", f"{GMMA} {' '.join(f'64x{n}x{k}' for n in range(8, 257, 8) for k in (8, 16, 32))}", gmma),
     *row("WARPGROUP", "ARRIVE DEPBAR LE", warpgroup),
-    *row("SYNCS", "EXCH 64 PHASECHK TRANS64 TRYWAIT ARRIVE A1T0 A0TR A0T1 ART0 OPTOUT RED CCTL IV", syncs),
+    *row("SYNCS", "EXCH 64 PHASECHK TRANS64 TRYWAIT ARRIVE A1T0 A0TR A0T1 A0TX ART0 TMASK OPTOUT RED CCTL IV", syncs),
     *row("UTMALDG", "1D 2D 3D 4D 5D MULTICAST", tensor_load),
     *row("UTMASTG UTMAREDG", "1D 2D 3D 4D 5D ADD MIN MAX AND OR XOR INC DEC", tensor_store),
     *row("UBLKCP UBLKRED", "S G ADD MIN MAX AND OR XOR INC DEC U32 S32 U64 S64 F16 BF16 F32 F64 RN", bulk_copy),
