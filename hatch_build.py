@@ -3,7 +3,7 @@
 WARPFRAG_BUILD chooses something else than this machine's library:
 
     portable         no library: a wheel for every platform, whose products are slower
-    x86_64-linux     another target, which zig compiles for: MACHINE-SYSTEM, with the names of `tensorcore/native/levels.py`
+    x86_64-linux     another target, which zig compiles for: MACHINE-SYSTEM, named as in `levels.py`
 """
 
 from __future__ import annotations

@@ -71,7 +71,6 @@ def test_a_stream_that_fails_is_an_error(command, status, error):
         f"emit {NAME} -o old.cuh",
         f"draw {NAME} -o old.svg",
         f"test-vectors {NAME} -o old.npz",
-        f"test-vectors {NAME} -o old.npz",
     ],
 )
 def test_a_full_disk_leaves_the_old_file(tmp_path, words):

@@ -16,7 +16,7 @@ from seeded import seeded
 from warpfrag.errors import InvalidOperand, PtxError
 from warpfrag.machine.launch.launch_arguments import RawArguments
 from warpfrag.sass.cubin import Cubin
-from warpfrag.sass.module import SassModule
+from warpfrag.sass.sass_module import SassModule
 
 pytestmark = pytest.mark.one_engine  # each launch names its own
 DATA = Path(__file__).parents[1] / "data" / "ptx"

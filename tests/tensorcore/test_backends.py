@@ -211,7 +211,8 @@ def package(tmp_path):
 
 def loading_from(folder):
     """The start of a program that loads its library from a folder."""
-    return f"from pathlib import Path\nfrom warpfrag.tensorcore.native import library\nlibrary.FOLDER = Path({str(folder)!r})\n"
+    imports = "from pathlib import Path\nfrom warpfrag.tensorcore.native import library\n"
+    return f"{imports}library.FOLDER = Path({str(folder)!r})\n"
 
 
 @pytest.mark.parametrize("damage", ["none", "missing", "truncated", "changed", "foreign"])

@@ -1,4 +1,4 @@
-"""Compile the C files into one library, for this machine or another: `python -m warpfrag.tensorcore.native.build_library`.
+"""Compile the C files into one library, for this machine or another: `python build_library.py`.
 
 Compiles every file once per processor level, links all levels into one library and writes its manifest. The compiler is
 that of the `ziglang` package, which compiles for every target alike; without it, the system's, for this machine only.
