@@ -76,7 +76,7 @@ def run(arguments: Namespace) -> int:
 def record(arguments: Namespace) -> int:
     """Record what the GPU leaves of many kernels."""
     seeds = range(arguments.first, arguments.first + arguments.count)
-    jobs = [{"do": "record", "seed": seed, "size": arguments.size} for seed in seeds]
+    jobs = [{"do": "record", "seed": seed, "size": arguments.size, "keeps": arguments.bytes} for seed in seeds]
     states: Counter[str] = Counter()
     records = []
     for answer in work(jobs, arguments.workers, seconds_each=60, seconds=arguments.seconds):
@@ -192,6 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     timed[0].add_argument("--engines", type=int, default=0, metavar="N", help="run every Nth kernel in both engines")
     timed[0].add_argument("--keep", type=int, default=0, metavar="N", help="choose a fixed set of the first N kernels")
     timed[0].add_argument("--without-gpu", action="store_true", help="run the machine only")
+    timed[2].add_argument("--bytes", action="store_true", help="keep the bytes that were left, not only their digest")
     timed[1].add_argument("--targets", default=",".join(TARGETS), help="targets, with commas between them")
     timed[1].add_argument("--only", choices=KINDS, help="only spellings of lanes, or only matrix instructions")
     commands.choices["check"].add_argument("--coverage", action="store_true", help="count rows only, without ptxas")

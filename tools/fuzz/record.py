@@ -11,6 +11,8 @@ import hashlib
 import json
 import lzma
 import tempfile
+import zlib
+from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -43,6 +45,7 @@ class Recorded(NamedTuple):
     cubin: str
     left: tuple[str, str]
     left_by_driver: str
+    output: str = ""  # the second array as the GPU left it, compressed, if it was asked for
 
     @property
     def repeats(self) -> bool:
@@ -53,6 +56,11 @@ class Recorded(NamedTuple):
     def arch(self) -> str:
         """The architecture that the PTX is assembled for."""
         return arch_of(self.text)
+
+    @property
+    def output_bytes(self) -> bytes:
+        """The bytes of the second array as the GPU left it; empty if they were not kept."""
+        return zlib.decompress(b64decode(self.output)) if self.output else b""
 
     def data(self) -> Data:
         """Return the kernel's arguments."""
@@ -70,7 +78,7 @@ def digest(data: bytes | Sequence[NDArray[np.uint8]]) -> str:
     return hashlib.sha256(whole).hexdigest()[:32]
 
 
-def record(seed: int, size: int) -> dict[str, Any]:
+def record(seed: int, size: int, *, keeps: bool = False) -> dict[str, Any]:
     """Run the kernel of a seed on the GPU and return its record."""
     kernel = generate(seed, size)
     text, data = kernel.text(), data_of(kernel)
@@ -82,10 +90,12 @@ def record(seed: int, size: int) -> dict[str, Any]:
             return answer | {"state": "refused by ptxas", "why": str(refused)[:300]}
         cubin = output.read_bytes()
     arguments: list[NDArray[np.uint8] | bytes] = [data.given, data.before, data.blob]
-    left = [digest(device().run(image, kernel.grid, kernel.block, arguments)) for image in (cubin, cubin, text)]
+    arrays = [device().run(image, kernel.grid, kernel.block, arguments) for image in (cubin, cubin, text)]
+    left = [digest(one) for one in arrays]
+    output = b64encode(zlib.compress(arrays[0][1].tobytes(), 9)).decode() if keeps else ""
     recorded = Recorded(
         seed, text, kernel.grid, kernel.block, kernel.threads * IN_BYTES, kernel.out_bytes, seed % 5 == 0,
-        digest(cubin), (left[0], left[1]), left[2],
+        digest(cubin), (left[0], left[1]), left[2], output,
     )  # fmt: skip
     return answer | {"record": recorded}
 

@@ -1,9 +1,10 @@
 """Machine code: what a GPU left in memory against what the machine computes.
 
-    python -m tools.sass compare FOLDER [--engine ENGINE] [--only NAME]   captured launches: equal, differ or refused
+    python -m tools.sass compare FOLDER    captured launches: equal, differ or refused
 
-A folder has cases.json and memory.npz, or operations.json, or NAME.ptx, NAME.json and NAME.npz. The ptxas that is found
-(`warpfrag.cuda_tools`) assembles PTX; to repeat an H200's bytes it must be of the version in its driver.
+A folder has the records of `tools.fuzz record`, or cases.json and memory.npz, or operations.json, or NAME.ptx with
+NAME.json and NAME.npz. The ptxas that is found (`warpfrag.cuda_tools`) assembles PTX; to repeat an H200's bytes it must
+be of the version in its driver. --part 3/16 compares every sixteenth case, from the third.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 import traceback
 from argparse import ArgumentParser
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 
 from tools.sass.captures import Case, read_cases
@@ -42,9 +44,11 @@ def main() -> int:
     compare.add_argument("folder", type=Path)
     compare.add_argument("--engine", default="reference", choices=("reference", "compiled"))
     compare.add_argument("--only", default="")
+    compare.add_argument("--part", default="0/1")
     arguments = parser.parse_args()
     counts: Counter[str] = Counter()
-    for case in read_cases(arguments.folder):
+    part, parts = map(int, arguments.part.split("/"))
+    for case in islice(read_cases(arguments.folder), part, None, parts):
         if arguments.only not in case.name:
             continue
         start = time.perf_counter()

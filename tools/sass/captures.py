@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import warpfrag as wf
+from tools.fuzz import record
 from warpfrag.cuda_tools import find_tool
 from warpfrag.machine.launch.kernel import Kernel
 from warpfrag.machine.launch.launch_arguments import RawArguments
@@ -57,8 +58,10 @@ def arch_of(text: str) -> str:
 
 
 def read_cases(folder: Path) -> Iterator[Case]:
-    """Return the cases of a folder: cases.json, operations.json, or NAME.json with NAME.ptx and NAME.npz."""
-    if (folder / "operations.json").exists():
+    """Return the cases of a folder: records of random kernels, operations.json, cases.json, or NAME.ptx with data."""
+    if any(folder.glob("*.jsonl.xz")):
+        yield from random_kernels(folder)
+    elif (folder / "operations.json").exists():
         yield from operations(folder)
     elif (folder / "cases.json").exists():
         yield from kernels(folder)
@@ -70,6 +73,22 @@ def launch(kernel: Kernel, facts: dict[str, Any], args: list[Any], engine: str) 
     """Run a kernel, with a limit that ends an endless loop."""
     options = LaunchOptions(limit=LIMIT)
     kernel.launch(facts["grid"], facts["block"], args, shared=facts["shared"], engine=engine, options=options)
+
+
+def random_kernels(folder: Path) -> Iterator[Case]:
+    """Random kernels that `tools.fuzz record` ran on a GPU; the digest of the arrays stands for their bytes."""
+    for recorded in record.read(sorted(folder.glob("*.jsonl.xz"))):
+
+        def run(engine: str, recorded: record.Recorded = recorded) -> list[Any]:
+            data = recorded.data()
+            arrays = [data.given.copy(), data.before.copy()]
+            facts = {"grid": recorded.grid, "block": recorded.block, "shared": 0}
+            launch(assemble(recorded.text, recorded.arch)["k"], facts, [*arrays, data.blob], engine)
+            if recorded.output:
+                return [("output", arrays[1].tobytes(), recorded.output_bytes)]
+            return [("digest", record.digest(arrays).encode(), recorded.left[0].encode())]
+
+        yield Case(str(recorded.seed), run)
 
 
 def reproducers(folder: Path) -> Iterator[Case]:
