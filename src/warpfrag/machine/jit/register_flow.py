@@ -288,6 +288,7 @@ class RegisterLayout:
                         special[item.name] = at
                         at += LANES * 4
         maps = any(inst.attributes.opcode == "mapa" for inst in program.instructions)
+        maps |= program.has_absolute_ranks and "reqnctapercluster" in program.directives
         marks = {index: at + 4 * number for number, index in enumerate(sorted(marked_registers(program)))}
         size = -(-(at + 4 * len(marks)) // REGISTER_ALIGN) * REGISTER_ALIGN
         return RegisterLayout(tuple(offsets), special, size, maps, marks)

@@ -127,8 +127,11 @@ def masked(ir: IRBuilder, attributes: Attributes, operands: list[Value], mask: V
     if attributes.opcode == "activemask":
         return ir.broadcast(mask)
     if attributes.opcode == "first_value":
-        first = ir.and_(ir.intrinsic("cttz", mask, flag=False), LANES - 1)
-        return ir.broadcast(ir.extract_element(operands[0], first))
+        value, held, old = operands
+        active = ir.and_(ir.lane_mask(held), mask)
+        first = ir.and_(ir.intrinsic("cttz", active, flag=False), LANES - 1)
+        chosen = ir.broadcast(ir.extract_element(value, first))
+        return ir.select(ir.broadcast(ir.icmp("ne", active, 0)), chosen, old)
     bits = ir.and_(ir.lane_mask(operands[0]), mask)
     if attributes.operation == "ballot":
         return ir.broadcast(bits)

@@ -21,7 +21,7 @@ from warpfrag.machine.ir.actions import (
 from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.opcode import DecodedOpcode
 from warpfrag.machine.ir.program import BankOperand, Discard, Immediate, PtxOperand, Register, SpecialRegister
-from warpfrag.machine.ir.scalar_types import B32, Codes
+from warpfrag.machine.ir.scalar_types import B32, PRED, Codes
 from warpfrag.machine.ir.state_spaces import WINDOWS
 from warpfrag.machine.ops import table
 from warpfrag.machine.ops.cooperating import Mask
@@ -259,7 +259,7 @@ def s2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     if not isinstance(a[1], asm.SpecialRegisterOperand):
         raise Unsupported(f"the special register {a[1]}")
     name = a[1].name
-    if words.opcode == "S2UR" and name in {"SR_LANEID", "SR_TID.X", "SR_TID.Y", "SR_TID.Z"} | set(LANE_MASKS):
+    if words.opcode == "S2UR":
         from_first_lane(e, e.result(a[0]), _special(name))
     elif words.opcode != "CS2R" or "32" in words:
         e.emit("mov.b32", [e.result(a[0])], [_special(name)])
@@ -289,15 +289,18 @@ def r2ur(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 def vote(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """VOTE: the lanes whose predicate holds, and whether all, any or equal ones do, among the active lanes."""
-    ballot = None
+    target = None
     if not is_predicate(a[0]):
-        ballot, a = e.result(a[0]), a[1:]
+        target, a = a[0], a[1:]
     held = e.predicate(a[1])
-    if ballot is not None and not isinstance(ballot, Discard):
+    if target is not None and not isinstance(e.result(target), Discard):
+        ballot, needs_move = to_uniform(e, target)
         collective(e, "vote.ballot.b32", [ballot], [held])
+        if needs_move:
+            from_first_lane(e, e.result(target), ballot)
     mode = {"ALL": "all", "ANY": "any", "EQ": "uni"}[words.first(("ALL", "ANY", "EQ"))]
     if not is_true(a[0]):
-        collective(e, f"vote.{mode}.pred", [e.result(a[0])], [held])
+        collective(e, f"vote.{mode}.pred", [to_uniform(e, a[0])[0]], [held])
 
 
 def collective(e: Emitter, name: str, results: list[PtxOperand], sources: list[PtxOperand]) -> None:
@@ -340,15 +343,32 @@ def _by_group(function: LaneFunction, mask: Mask, *codes: Codes) -> Codes | tupl
     return total
 
 
-def first_value(mask: Mask, a: Codes) -> Codes:
-    """Return the value of the first active lane, in every lane."""
-    return np.broadcast_to(np.take_along_axis(a, mask.argmax(axis=1)[:, None], axis=1), a.shape)
+def first_value(mask: Mask, a: Codes, held: Codes, old: Codes) -> Codes:
+    """Return the value of the first lane whose predicate holds, in every lane; the old value if there is none."""
+    active = mask & held
+    first = np.take_along_axis(a, active.argmax(axis=1)[:, None], axis=1)
+    return np.where(active.any(axis=1, keepdims=True), first, old)
 
 
 def from_first_lane(e: Emitter, result: PtxOperand, source: PtxOperand) -> None:
-    """Emit the move of a value that may differ between lanes to a uniform register."""
+    """Emit the move of a value that may differ between lanes to a uniform register: all lanes here get it."""
+    if isinstance(result, Discard):
+        return
+    guard, e.guard = e.guard, None
     opcode = DecodedOpcode(SASS_ROW, Attributes("first_value", "first_value", (B32,)))
-    act_together(e, opcode, WarpCollective((B32,), (B32,), first_value, synced=False), [result], [source])
+    action = WarpCollective((B32,), (B32, PRED, B32), first_value, synced=False)
+    act_together(e, opcode, action, [result], [source, ONE if guard is None else guard, result])
+    e.guard = guard
+
+
+def to_uniform(e: Emitter, operand: asm.Operand) -> tuple[PtxOperand, bool]:
+    """Return where an operation writes the result for an operand, and whether `from_first_lane` must move it there."""
+    guard = e.sass.guard
+    is_by_lane = guard is not None and guard.file == "P" and not guard.is_constant
+    if getattr(operand, "file", "") == "UP" and is_by_lane:
+        raise Unsupported("a uniform predicate under the predicate of a lane")
+    needs_move = is_by_lane and getattr(operand, "file", "") == "UR" and not isinstance(e.result(operand), Discard)
+    return (e.temporary() if needs_move else e.result(operand)), needs_move
 
 
 def match(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
@@ -369,13 +389,18 @@ def redux(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """REDUX: a reduction of the active lanes; and without a modifier."""
     name = words.first(("MIN", "MAX", "SUM", "OR", "XOR"), "AND")
     kind = ("s32" if "S32" in words else "u32") if name in {"MIN", "MAX", "SUM"} else "b32"
-    collective(e, f"redux.sync.{'add' if name == 'SUM' else name.lower()}.{kind}", [e.result(a[0])], [e.word(a[1])])
+    result, needs_move = to_uniform(e, a[0])
+    collective(e, f"redux.sync.{'add' if name == 'SUM' else name.lower()}.{kind}", [result], [e.word(a[1])])
+    if needs_move:
+        from_first_lane(e, e.result(a[0]), result)
 
 
 def elect(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
     """ELECT: true in the first active lane, and its number."""
-    number = e.result(a[1]) if len(a) > 1 else Discard()
+    number, needs_move = to_uniform(e, a[1]) if len(a) > 1 else (Discard(), False)
     collective(e, "elect.sync", [number, e.result(a[0])], [])
+    if needs_move:
+        from_first_lane(e, e.result(a[1]), number)
 
 
 def shfl(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
