@@ -186,7 +186,7 @@ class Emitter:
 
     def constant(self, operand: asm.ConstantOperand, more: int = 0, kind: str = "b32") -> PtxOperand:
         """Return a word of a constant bank."""
-        if operand.bank not in self.banks:
+        if operand.bank is None or operand.bank not in self.banks:
             raise Unsupported(f"the constant bank {operand.bank}, which the module does not have")
         offset = self.banks[operand.bank] + operand.offset + more
         if operand.bank == 0 and operand.offset + more not in KNOWN_WORDS and operand.offset < self.parameters:

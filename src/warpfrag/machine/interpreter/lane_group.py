@@ -148,7 +148,7 @@ class LaneGroup:
         offset = np.uint64(place.offset & ((1 << 64) - 1))
         if place.base is None:
             return np.full(int(self.mask.sum()), offset, np.uint64)
-        if type(place.base) is VectorOperand:
+        if isinstance(place.base, VectorOperand):
             return self.values(place.base, B64) + offset
         codes = self.pick(self.state.registers[place.base.index])
         if place.base.bits == 64:
