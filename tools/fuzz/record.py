@@ -84,11 +84,11 @@ def record(seed: int, size: int, *, keeps: bool = False) -> dict[str, Any]:
     text, data = kernel.text(), data_of(kernel)
     answer: dict[str, Any] = {"seed": seed, "state": "recorded"}
     with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder) / "kernel.cubin"
-        refused = assemble(text, arch_of(text), output)
+        assembled = Path(folder) / "kernel.cubin"
+        refused = assemble(text, arch_of(text), assembled)
         if refused:
             return answer | {"state": "refused by ptxas", "why": str(refused)[:300]}
-        cubin = output.read_bytes()
+        cubin = assembled.read_bytes()
     arguments: list[NDArray[np.uint8] | bytes] = [data.given, data.before, data.blob]
     arrays = [device().run(image, kernel.grid, kernel.block, arguments) for image in (cubin, cubin, text)]
     left = [digest(one) for one in arrays]

@@ -30,6 +30,7 @@ from warpfrag.machine.ir.program import (
     Register,
     SpecialRegister,
     VectorOperand,
+    registers_of,
 )
 from warpfrag.machine.ir.scalar_types import TYPES, Type
 from warpfrag.machine.ir.state_spaces import SHARED_START
@@ -300,7 +301,7 @@ def _lanes(
     """Return the values of an operand in the lanes of a warp; None if it has none."""
     group = LaneGroup(batch, np.array([row]), np.ones((1, 32), np.bool_))
     if isinstance(operand, MemoryOperand):
-        base = operand.base.name if operand.base is not None else operand.name
+        base = operand.name if operand.base is None else next(registers_of(operand.base)).name
         offset = f"{operand.offset:+}" if operand.base is not None and operand.offset else ""
         return OperandValues(f"[{base}{offset}]", "address", group.addresses(operand), is_result)
     if isinstance(operand, Discard) or (isinstance(operand, Immediate) and dtype is None):

@@ -203,7 +203,7 @@ class UnwrittenCheck(InstructionObserver):
         if isinstance(operand, Register):
             return self.masks[operand.index]
         if isinstance(operand, MemoryOperand) and operand.base is not None:
-            return self.masks[operand.base.index]
+            return self.mask_of(operand.base)
         if isinstance(operand, VectorOperand):
             whole = np.zeros((self.state.warps, LANES), np.uint64)
             for item in operand.items:

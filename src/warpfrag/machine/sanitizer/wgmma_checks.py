@@ -186,7 +186,7 @@ def _registers(operand: PtxOperand) -> Iterator[int]:
         if isinstance(item, Register):
             yield item.index
         elif isinstance(item, MemoryOperand) and item.base is not None:
-            yield item.base.index
+            yield from (register.index for register in registers_of(item.base))
 
 
 def _reads(inst: DecodedInstruction) -> list[int]:
