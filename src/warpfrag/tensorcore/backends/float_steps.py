@@ -7,7 +7,7 @@ sums of int16. That is six passes of numpy over arrays that stay in the second c
 product: several products of 1024 cubed are there before the loops that could do them quicker are compiled.
 
 Where exponents are small (`NARROW`), as those of f16 and fp8 always are, products are float32 and their sums int32:
-half the memory. Else both are float64. Where no step truncates a product, which `kernels.fast_steps` explains, BLAS
+half the memory. Else both are float64. Where no step truncates a product, which `kernels/exact_steps.h` explains, BLAS
 sums the products of a step: float64 holds them, in any order.
 
 Infinities, NaNs and sums that leave the range of their format are not covered: `run` returns None, and the caller
