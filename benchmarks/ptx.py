@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from run import HERE, Side, best, compile_kernels, say
+from run import HERE, Side, best, say
 
 import warpfrag as wf
 from warpfrag.blas.gemm_backend import Cpu
@@ -333,14 +333,10 @@ def reading() -> None:
         say(f"  {words}: {loaded * 1e3:.0f} ms: {ratios}")
 
 
-HAVE_PRODUCTS = (many_cores, matmul, tensor_copies, checking)
 SECTIONS = (plain, by_blocks, many_cores, matmul, tensor_copies, compiling, checking, starting, reading)
 
 
 if __name__ == "__main__":
     numbers = [int(word) for word in sys.argv[1:] if word.isdigit()] or range(1, len(SECTIONS) + 1)
-    sections = [SECTIONS[number - 1] for number in numbers]
-    if set(sections) & set(HAVE_PRODUCTS):
-        compile_kernels()
-    for section in sections:
-        section()
+    for number in numbers:
+        SECTIONS[number - 1]()

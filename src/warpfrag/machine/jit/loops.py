@@ -11,6 +11,7 @@ import ctypes
 import warnings
 from functools import cache
 from importlib.util import find_spec
+from typing import Any
 
 from warpfrag.errors import SlowArithmetic
 from warpfrag.tensorcore.native.library import NativeFunction, library
@@ -38,7 +39,8 @@ def screen_address() -> int:
     loaded = library()
     if loaded is None:
         raise RuntimeError("a launch is screened, but there is no compiled library")
-    return int(ctypes.cast(loaded.function("screen_access"), ctypes.c_void_p).value or 0)
+    function: Any = loaded.function("screen_access")
+    return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
 
 
 @cache
@@ -55,5 +57,5 @@ def warn_interpreted() -> None:
             "kernels are interpreted, because llvmlite is not installed: pip install 'warpfrag[jit]'. "
             "Results are the same, computed more slowly",
             SlowArithmetic,
-            stacklevel=3,
+            stacklevel=4,  # the caller of `launch`, which is decorated
         )
