@@ -138,7 +138,7 @@ def test_registry_hosts_are_recognised(name):
 # Size and shape of the package
 
 LINES_PER_FILE, PACKAGES, ROOT_NAMES, PARAMETERS = 600, 20, 45, 10
-CODE_LINES = 57_800  # lower it with every part that shrinks; the goal is 54,000
+CODE_LINES = 54_000
 NO_CODE = {
     tokenize.COMMENT,
     tokenize.NL,

@@ -20,6 +20,7 @@ from warpfrag.plans.relayout import Relayout
 from warpfrag.smem.instruction_descriptor import ZeroColumnMask
 from warpfrag.tensorcore.arithmetic_table import ArithmeticRow, ArithmeticTable, Reference, references
 from warpfrag.tensorcore.evidence import Evidence
+from warpfrag.tensorcore.operand import Operand
 from warpfrag.viz.drawing import Drawing
 
 VARIABLE = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .global .u64 pointer;\n"
@@ -31,7 +32,7 @@ def registers() -> None:
     names: list[str] = [one.name for one in wf.find(arch="sm_90a", a="e4m3")]
     m, n, k = mma.shape
     print(mma.name, names, m + n + k, mma.targets[0].upper(), mma.selectors, mma.op, mma.kind, mma.layouts, mma.sources)
-    operand: wf.Operand = mma.a
+    operand: Operand = mma.a
     print(operand.role, operand.format.bits, operand.shape[0], operand.regs, operand.slots, operand.words)
     print(operand.ptx_type, operand.source, operand.bits(1).high, operand.element(reg=1), operand.storage)
     layout: wf.Layout = operand.layout

@@ -21,6 +21,7 @@ from warpfrag.layout import providers
 if TYPE_CHECKING:  # for type checkers; at run time `_EXPORTS` says where a name is
     from warpfrag import errors as errors
     from warpfrag import ptx as ptx
+    from warpfrag import sass as sass
     from warpfrag import sweep as sweep
     from warpfrag import torch as torch
     from warpfrag import triton as triton
@@ -58,7 +59,6 @@ if TYPE_CHECKING:  # for type checkers; at run time `_EXPORTS` says where a name
     from warpfrag.tensorcore.execute import execute as execute
     from warpfrag.tensorcore.identify import identify as identify
     from warpfrag.tensorcore.instruction import Instruction as Instruction
-    from warpfrag.tensorcore.operand import Operand as Operand
     from warpfrag.tensorcore.registry import aliases as aliases
     from warpfrag.tensorcore.registry import find as find
     from warpfrag.tensorcore.registry import get as get
@@ -98,12 +98,11 @@ _EXPORTS = {
     "tensorcore.execute": ["execute"],
     "tensorcore.identify": ["identify"],
     "tensorcore.instruction": ["Instruction"],
-    "tensorcore.operand": ["Operand"],
     "tensorcore.registry": ["aliases", "find", "get"],
     "tensorcore.shared_operand": ["Shared"],
     "viz.draw": ["draw"],
 }
-_SUBMODULES = ["errors", "ptx", "sweep", "torch", "triton", "wmma"]
+_SUBMODULES = ["errors", "ptx", "sass", "sweep", "torch", "triton", "wmma"]
 _MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
 
 __all__ = sorted([*_MODULE_OF, *_SUBMODULES])  # noqa: PLE0605 (each name is listed once, above)

@@ -147,17 +147,18 @@ class SassError(WarpfragError):
 
 
 class CompilationFailed(WarpfragError):
-    """nvcc rejects the CUDA C++ file `file`; `message` is its output, line by line."""
+    """A compiler, nvcc or ptxas, rejects `file`; `message` is its output, line by line."""
 
-    def __init__(self, file: str, message: str) -> None:
-        """Keep nvcc's lines unchanged: they quote source lines."""
-        super().__init__(file, message)
+    def __init__(self, file: str, message: str, compiler: str = "nvcc") -> None:
+        """Keep the compiler's lines unchanged: they quote source lines."""
+        super().__init__(file, message, compiler)
         self.file = file
         self.message = message
+        self.compiler = compiler
 
     def __str__(self) -> str:
-        """Return the file and nvcc's message."""
-        return f"nvcc cannot compile {self.file}: {self.message or 'it printed no message'}"
+        """Return the file and the compiler's message."""
+        return f"{self.compiler} cannot compile {self.file}: {self.message or 'it printed no message'}"
 
 
 class MemoryFault(WarpfragError):

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import warpfrag as wf
 from oracle import toolkit
 from seeded import seeded
-from warpfrag.errors import InvalidOperand, PtxError
+from warpfrag.errors import CompilationFailed, InvalidOperand, PtxError
 from warpfrag.machine.launch.launch_arguments import RawArguments
 from warpfrag.sass.cubin import Cubin
 from warpfrag.sass.sass_module import SassModule
@@ -141,3 +142,51 @@ def test_stored_kernels_leave_what_the_gpu_left(tmp_path, name):
     assert changed
     for number in changed:
         assert hashlib.sha256(args[number].tobytes()).hexdigest() == case["args"][number]["after"]
+
+
+TWICE = f"""{HEAD.replace("sm_90a", "sm_80")}
+.visible .entry twice(.param .u64 out) {{ {INDEX}
+    ld.param.u64 %d1, [out]; mul.wide.u32 %d2, %r3, 4; add.s64 %d3, %d1, %d2;
+    ld.global.u32 %r4, [%d3]; shl.b32 %r4, %r4, 1; st.global.u32 [%d3], %r4; ret;
+}}"""
+
+
+def tools():
+    toolkit.find_ptxas("sm_90")
+    toolkit.programs("nvdisasm") or toolkit.absent("no nvdisasm: install nvidia-cuda-nvdisasm>=13.4")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_ptx_module_is_assembled_and_runs(engine, tmp_path):
+    tools()
+    module = wf.ptx.load(TWICE).assemble()
+    (tmp_path / "twice.cubin").write_bytes(module.cubin.data)
+    for each in (module, wf.sass.load(tmp_path / "twice.cubin"), wf.sass.load(module.cubin.data, arch="sm_90")):
+        out = np.arange(64, dtype=np.uint32)
+        run = each["twice"].launch(grid=2, block=32, args=[out], engine=engine)
+        assert out.tolist() == [2 * index for index in range(64)]
+        assert run.basis.startswith("sass sm_90, ptxas ")
+        assert not run.exact
+        assert "machine code was executed" in run.inexact[0]
+    assert [inst.address for inst in module.instructions["twice"][:3]] == [0, 16, 32]
+
+
+def test_a_file_of_several_cubins_needs_a_choice():
+    data = Path(__file__).parents[1] / "data" / "sass" / "globals.fatbin"
+    with pytest.raises(
+        InvalidOperand, match=r"expected one cubin that fits arch='sm_61'.*got 0; the file has \d+: sm_"
+    ):
+        wf.sass.load(data, arch="sm_61")
+    assert wf.sass.load(data, arch="sm_90", kernel="globals").cubin.arch == "sm_90"
+
+
+def test_what_cannot_be_assembled_is_said(monkeypatch):
+    tools()
+    with pytest.raises(CompilationFailed, match=r"^ptxas 1\d\.\d+\.\d+ cannot compile the module for sm_90: .*error"):
+        wf.ptx.load(TWICE.replace("shl.b32 %r4, %r4, 1", "shl.b32 %r4, %d3, 1")).assemble()
+    linked = wf.ptx.link([TWICE, TWICE.replace("twice", "thrice")])
+    with pytest.raises(InvalidOperand, match="linked from 2"):
+        linked.assemble()
+    monkeypatch.setenv("WARPFRAG_LEVEL", "ptx")
+    with pytest.raises(InvalidOperand, match="WARPFRAG_LEVEL=ptx"):
+        wf.ptx.load(TWICE).assemble()

@@ -18,9 +18,10 @@ from itertools import islice
 from pathlib import Path
 
 from tools.sass.captures import Case, read_cases
+from warpfrag.machine.launch.options import Engine
 
 
-def outcome(case: Case, engine: str) -> tuple[str, str]:
+def outcome(case: Case, engine: Engine) -> tuple[str, str]:
     """Return the verdict of a case, and what differs or why it did not run."""
     try:
         results = case.run(engine)

@@ -19,7 +19,7 @@ from tools.fuzz import record
 from warpfrag.cuda_tools import find_tool
 from warpfrag.machine.launch.kernel import Kernel
 from warpfrag.machine.launch.launch_arguments import RawArguments
-from warpfrag.machine.launch.options import LaunchOptions
+from warpfrag.machine.launch.options import Engine, LaunchOptions
 from warpfrag.sass.cubin import Cubin
 from warpfrag.sass.sass_module import SassModule
 
@@ -27,7 +27,7 @@ LIMIT = 20_000_000
 """Warp instructions after which a launch is taken as endless."""
 UNITS = 1 << 21
 """The size and alignment of the allocator's segments around recorded blocks."""
-Launch = Callable[[str], list[tuple[str, bytes, bytes]]]
+Launch = Callable[[Engine], list[tuple[str, bytes, bytes]]]
 """Runs a case in an engine, and returns (name, computed bytes, the GPU's bytes) of its arrays."""
 
 
@@ -69,7 +69,7 @@ def read_cases(folder: Path) -> Iterator[Case]:
         yield from reproducers(folder)
 
 
-def launch(kernel: Kernel, facts: dict[str, Any], args: list[Any], engine: str) -> None:
+def launch(kernel: Kernel, facts: dict[str, Any], args: list[Any], engine: Engine) -> None:
     """Run a kernel, with a limit that ends an endless loop."""
     options = LaunchOptions(limit=LIMIT)
     kernel.launch(facts["grid"], facts["block"], args, shared=facts["shared"], engine=engine, options=options)
@@ -79,7 +79,7 @@ def random_kernels(folder: Path) -> Iterator[Case]:
     """Random kernels that `tools.fuzz record` ran on a GPU; the digest of the arrays stands for their bytes."""
     for recorded in record.read(sorted(folder.glob("*.jsonl.xz"))):
 
-        def run(engine: str, recorded: record.Recorded = recorded) -> list[Any]:
+        def run(engine: Engine, recorded: record.Recorded = recorded) -> list[Any]:
             data = recorded.data()
             arrays = [data.given.copy(), data.before.copy()]
             facts = {"grid": recorded.grid, "block": recorded.block, "shared": 0}
@@ -96,7 +96,7 @@ def reproducers(folder: Path) -> Iterator[Case]:
     for path in sorted(folder.glob("*.npz")):
         text, facts = path.with_suffix(".ptx").read_text(), json.loads(path.with_suffix(".json").read_text())
 
-        def run(engine: str, path: Path = path, text: str = text, facts: dict[str, Any] = facts) -> list[Any]:
+        def run(engine: Engine, path: Path = path, text: str = text, facts: dict[str, Any] = facts) -> list[Any]:
             data = np.load(path)
             given, out = data["input"].copy(), data["output_before"].copy()
             kernel = assemble(text, arch_of(text))[facts["entry"]]
@@ -110,7 +110,7 @@ def kernels(folder: Path) -> Iterator[Case]:
     """Kernels with any arguments; arrays are in memory.npz, before and after the launch."""
     for name, facts in json.loads((folder / "cases.json").read_text()).items():
 
-        def run(engine: str, name: str = name, facts: dict[str, Any] = facts) -> list[Any]:
+        def run(engine: Engine, name: str = name, facts: dict[str, Any] = facts) -> list[Any]:
             memory = np.load(folder / "memory.npz")
             arrays: dict[int, Any] = {}
             args = [argument(memory, name, number, given, arrays) for number, given in enumerate(facts["args"])]
@@ -154,7 +154,7 @@ def operations(folder: Path) -> Iterator[Case]:
     found = module_index(target / "modules")
     for name, facts in json.loads((folder / "operations.json").read_text()).items():
 
-        def run(engine: str, facts: dict[str, Any] = facts) -> list[Any]:
+        def run(engine: Engine, facts: dict[str, Any] = facts) -> list[Any]:
             return run_operation(facts, target, found, engine)
 
         yield Case(name, run)
@@ -175,7 +175,7 @@ def module_at(path: Path) -> SassModule:
     return SassModule(Cubin(path.read_bytes()))
 
 
-def run_operation(facts: dict[str, Any], folder: Path, found: dict[str, list[Path]], engine: str) -> list[Any]:
+def run_operation(facts: dict[str, Any], folder: Path, found: dict[str, list[Path]], engine: Engine) -> list[Any]:
     """Run the launches of an operation, and return its output arrays."""
     blobs = {path.name: path for path in (folder / "memory").rglob("*") if path.is_file()}
     blocks = {int(address, 16): blobs[blob].read_bytes() for address, blob in facts["before"].items()}
@@ -219,7 +219,7 @@ def extent_of(shape: list[int], strides: list[int], dtype: str) -> int:
     return (sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)) + 1) * size
 
 
-def launch_raw(facts: dict[str, Any], found: dict[str, list[Path]], arrays: dict[int, Any], engine: str) -> None:
+def launch_raw(facts: dict[str, Any], found: dict[str, list[Path]], arrays: dict[int, Any], engine: Engine) -> None:
     """Run one launch with its parameter bytes."""
     kernel = module_at(found[facts["name"]][0])[facts["name"]]
     params = bytearray(kernel.program.parameter_bytes)

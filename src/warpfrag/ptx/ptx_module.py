@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from warpfrag.errors import FileError, InvalidOperand, quote
+from warpfrag.cuda_tools import check_machine_code_allowed, find_tool
+from warpfrag.errors import CompilationFailed, FileError, InvalidOperand, quote
 from warpfrag.files import read_bytes
 from warpfrag.machine.ir.actions import SYSTEM_FUNCTIONS
 from warpfrag.machine.ir.program import ModuleVariable, Program, SourceLine
 from warpfrag.machine.launch.kernel import KernelModule
 from warpfrag.machine.launch.names import readable
+from warpfrag.machine.launch.run import PTX
+from warpfrag.machine.launch.run_evidence import launch_arch
 from warpfrag.ptx.lowering.call_graph import CallGraph
 from warpfrag.ptx.lowering.passes import lower
 from warpfrag.ptx.lowering.storage import module_variables
@@ -21,6 +27,8 @@ from warpfrag.ptx.reader.linker import LinkInput, link_modules
 from warpfrag.ptx.reader.parser import parse
 from warpfrag.ptx.reader.source_lines import source_lines
 from warpfrag.ptx.reader.syntax import ModuleSyntax
+from warpfrag.sass.cubin import Cubin
+from warpfrag.sass.sass_module import SassModule
 
 MAX_TEXT = 1 << 28  # bytes of a module
 MODULE_START = re.compile(r"(\s|/\*.*?\*/)*\.version\s")
@@ -98,6 +106,11 @@ class Module(KernelModule):
         return self.source.address_size
 
     @property
+    def basis(self) -> str:
+        """The code that a launch executes: PTX."""
+        return PTX
+
+    @property
     def version(self) -> str:
         """The PTX version, such as "8.7"."""
         return f"{self.source.version[0]}.{self.source.version[1]}"
@@ -106,6 +119,27 @@ class Module(KernelModule):
     def target(self) -> str:
         """The target, such as "sm_80"."""
         return self.source.target
+
+    def assemble(self, *, arch: str | None = None, ptxas: str | PathLike[str] | None = None) -> SassModule:
+        """Assemble the module for an architecture, by default that of a launch, through the ptxas that is found.
+
+        CompilationFailed has ptxas's message. A linked module cannot be assembled: link its cubins with nvlink.
+        """
+        check_machine_code_allowed()
+        if len(self.inputs) != 1:
+            raise InvalidOperand(f"expected a module of one text to assemble, got one linked from {len(self.inputs)}")
+        tool, target = find_tool("ptxas", ptxas), launch_arch(self.target, arch)
+        if self.target.startswith(target) and self.target.endswith("a"):
+            target = self.target  # instructions of one architecture need its suffix
+        with TemporaryDirectory() as folder:
+            source, cubin = Path(folder) / "module.ptx", Path(folder) / "module.cubin"
+            source.write_text(self.inputs[0].text, encoding="utf-8")
+            command = [str(tool.path), f"-arch={target}", str(source), "-o", str(cubin)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (ptxas)
+            if done.returncode:
+                said = done.stderr.strip() or f"it ended with status {done.returncode}, without a message"
+                raise CompilationFailed(f"the module for {target}", said, f"ptxas {tool.version}")
+            return SassModule(Cubin(cubin.read_bytes()), keep_state=self.keep_state)
 
     def program(self, entry: str) -> Program:
         """Lower an entry."""

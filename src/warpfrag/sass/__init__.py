@@ -1,5 +1,24 @@
-"""Machine code (SASS): read cubins, fatbins and host binaries, and decode their kernels.
+"""Machine code (SASS): read cubins, fatbins and binaries that contain them, and run their kernels on numpy arrays.
 
-`fatbin.read_cubins` opens a file and returns its programs as `cubin.Cubin`s. `disassembler.disassemble` turns the code
-of a function into `SassInstruction`s: nvdisasm decodes it, and `instruction_parser` reads the text.
+    module = wf.sass.load("kernel.cubin")
+    run = module["k"].launch(grid=4, block=128, args=[x, y, np.int32(n)])
+
+warpfrag executes kernels that you own or that come from open sources, to test software meant for NVIDIA GPUs. NVIDIA's
+closed libraries are refused: their licence forbids disassembly.
+
+`fatbin` and `cubin` read files, `disassembler` decodes a function through nvdisasm, `instruction_parser` reads its
+text, `opcodes` has a row for every opcode, and `lowering` makes a program of the machine.
 """
+
+from __future__ import annotations
+
+from warpfrag.errors import SassError
+from warpfrag.sass.sass_instruction import SassInstruction
+from warpfrag.sass.sass_module import SassModule, load
+
+__all__ = ["SassError", "SassInstruction", "SassModule", "load"]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

@@ -22,6 +22,7 @@ BANK_ALIGN = 64
 LOCAL_WINDOW, CONSTANT_ADDRESS, PARAMETER_ADDRESS = 0x20, 0xD0, 0x198  # words of bank 0 that the driver fills
 CONSTANT_BANK = 3  # the module's constant variables
 DEFAULT_STACK = 1024
+RECURSIVE_STACK = 1 << 14  # if recursion makes the size unknown
 
 
 @dataclass(eq=False)
@@ -75,10 +76,10 @@ def lower(
     frame = emitter.hidden("frame", 64)
     leaders = _connect(emitter, code, firsts, banks)
     shared = max(0, function.shared_bytes - SHARED_START)
-    stack = max(function.stack_bytes, function.frame_bytes)
+    stack = max(RECURSIVE_STACK if function.stack_bytes is None else function.stack_bytes, function.frame_bytes)
     if stack or any(inst.opcode in {"LDL", "STL"} for inst in code):
         stack = max(stack, DEFAULT_STACK)
-    directives = {"reqnctapercluster": function.cluster} if function.cluster else {}
+    directives: dict[str, tuple[int, ...]] = {"reqnctapercluster": function.cluster} if function.cluster else {}
     if function.required_threads:
         directives["reqntid"] = function.required_threads
     return SassProgram(

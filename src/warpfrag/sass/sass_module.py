@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from functools import cached_property
 from os import PathLike
 
+from warpfrag.cuda_tools import check_machine_code_allowed
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.machine.ir.program import ModuleVariable
 from warpfrag.machine.ir.state_spaces import ALIGNMENT, CODE, VARIABLES
 from warpfrag.machine.launch.kernel import KernelModule
 from warpfrag.machine.launch.names import readable
 from warpfrag.sass.cubin import Cubin, CubinSection, CubinSymbol
 from warpfrag.sass.disassembler import disassemble
+from warpfrag.sass.fatbin import read_cubins
 from warpfrag.sass.lowering import SassProgram, lower
+from warpfrag.sass.sass_instruction import SassInstruction
+
+
+def load(
+    source: str | PathLike[str] | bytes,
+    *,
+    arch: str | None = None,
+    kernel: str | None = None,
+    keep_state: bool = False,
+    nvdisasm: str | PathLike[str] | None = None,
+) -> SassModule:
+    """Read machine code: a cubin, a fatbin, or an executable or library with embedded fatbins, as a path or bytes.
+
+    If the file has several cubins, `arch` and the name of a `kernel` choose one. NVIDIA's closed libraries are refused:
+    their licence forbids decoding them. Each launch starts from the initial values of the module's variables; with
+    `keep_state` it starts from the values that the last launch left.
+    """
+    check_machine_code_allowed()
+    cubins = read_cubins(source)
+    chosen = [
+        cubin
+        for cubin in cubins
+        if (arch is None or cubin.arch.rstrip("a") == arch.rstrip("a")) and (kernel is None or kernel in cubin.kernels)
+    ]
+    if len(chosen) != 1:
+        listed = "; ".join(f"{cubin.arch}: {', '.join(map(readable, cubin.kernels))}" for cubin in cubins[:8])
+        raise InvalidOperand(
+            f"expected one cubin that fits arch={quote(arch)} and kernel={quote(kernel)}, got {len(chosen)};"
+            f" the file has {len(cubins)}: {listed[:400] or 'no machine code'}"
+        )
+    return SassModule(chosen[0], keep_state=keep_state, nvdisasm=nvdisasm)
 
 
 class SassModule(KernelModule):
@@ -22,6 +57,20 @@ class SassModule(KernelModule):
         """Keep the cubin; kernels are decoded on first use."""
         super().__init__(keep_state=keep_state, read_sources=dict)
         self.cubin, self.nvdisasm = cubin, nvdisasm
+
+    @property
+    def basis(self) -> str:
+        """The code that a launch executes: the architecture, the assembler's version if known, and a digest."""
+        digest = hashlib.sha256(self.cubin.data).hexdigest()[:16]
+        assembler = f", ptxas {self.cubin.producer}" if self.cubin.producer else ""
+        return f"sass {self.cubin.arch}{assembler}, cubin {digest}"
+
+    @property
+    def instructions(self) -> dict[str, tuple[SassInstruction, ...]]:
+        """The decoded instructions of every kernel."""
+        functions = [self.cubin[name] for name in self]
+        codes = [function.code.relocated(self.address_of) for function in functions]
+        return dict(zip(self, disassemble(codes, self.cubin.arch, self.nvdisasm), strict=True))
 
     @property
     def address_size(self) -> int:

@@ -16,7 +16,8 @@ from warpfrag.machine.ir.program import Program
 from warpfrag.machine.jit.memory_access import Helper
 from warpfrag.machine.jit.mma_issue import is_matrix_store
 from warpfrag.machine.jit.register_flow import RegisterLayout, live_after
-from warpfrag.machine.jit.warp_code import COMPILED, UnsupportedInstruction, WarpCode, is_masked
+from warpfrag.machine.jit.warp_code import COMPILED, UnsupportedInstruction, WarpCode
+from warpfrag.machine.jit.warp_ops import is_masked
 
 
 @dataclass(frozen=True)

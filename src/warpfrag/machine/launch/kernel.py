@@ -67,6 +67,11 @@ class KernelModule(Mapping[str, "Kernel"], ABC):
     def address_size(self) -> int:
         """The bits of an address."""
 
+    @property
+    @abstractmethod
+    def basis(self) -> str:
+        """The code that a launch executes, as `Run.basis` names it."""
+
     @abstractmethod
     def program(self, entry: str) -> Program:
         """Return the program of an entry."""
@@ -251,6 +256,7 @@ class Kernel:
             loops.warn_interpreted()
         module = self.module
         result = summarise(work, self.readable_name, module.sources, module.address_size, named)
+        result = replace(result, basis=module.basis)
         if options.explore:
             result = replace(result, exploration=self._explored(memory, before, config, options.explore))
         return result

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Literal
 
 from warpfrag.machine.interpreter.kernel_findings import KernelFinding, Verdict
 from warpfrag.machine.ir.program import SourceLine
@@ -14,7 +13,9 @@ from warpfrag.tensorcore.evidence import Evidence
 
 MAX_ROWS = 12  # of a table in a notebook
 MAX_NAMES = 3  # in a sentence
-BASIS: Literal["ptx"] = "ptx"
+PTX = "ptx"
+"""The basis of a launch that executed PTX."""
+SASS_REASON = "machine code was executed; whether every opcode form was compared with a GPU is not judged yet"
 PTX_REASON = "PTX was executed as its manual defines it; a GPU executes what ptxas makes of it, which can differ"
 
 
@@ -66,6 +67,8 @@ class Run:
     """The checks that ran with the launch."""
     unjudged: tuple[str, ...] = ()
     """The parts that the checks could not judge, with reasons."""
+    basis: str = PTX
+    """The code that was executed: "ptx", or machine code with its architecture, its assembler and its digest."""
     exploration: Exploration | None = None
     """The result of other interleavings, if the launch was asked to `explore` some."""
 
@@ -77,19 +80,14 @@ class Run:
         return "findings" if self.findings else "incomplete" if self.unjudged else "clean"
 
     @property
-    def basis(self) -> Literal["ptx"]:
-        """The code that was executed: "ptx"."""
-        return BASIS
-
-    @property
     def exact(self) -> bool:
-        """False: the basis is PTX, and a GPU executes the machine code that ptxas generates from it (see `inexact`)."""
+        """False: that the bytes are those of a GPU is not proven yet (see `inexact`)."""
         return False
 
     @property
     def inexact(self) -> tuple[str, ...]:
         """The reasons why a GPU of `arch` may leave other bytes: first the basis, then those in `uncertain`."""
-        return (PTX_REASON, *self.uncertain)
+        return (PTX_REASON if self.basis == PTX else SASS_REASON, *self.uncertain)
 
     @property
     def uncertain(self) -> tuple[str, ...]:
@@ -124,7 +122,7 @@ class Run:
         arch = f" for {self.arch}" if self.arch else ""
         count = len(self.counts.opcodes)
         parts = [
-            f"Run: PTX semantics{arch}",
+            f"Run: {'PTX semantics' if self.basis == PTX else 'machine code'}{arch}",
             *([f"uncertain: {_listed(causes)}"] if causes else []),
             f"{self.counts.instructions:,} warp instructions of {count} opcodes",
             f"{self.engine} engine",

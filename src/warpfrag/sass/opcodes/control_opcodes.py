@@ -174,8 +174,12 @@ def bmov(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 def warpsync(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """Wait for the lanes of a mask."""
-    masks = [operand for operand in a if isinstance(operand, asm.ImmediateOperand | asm.ConstantOperand)]
-    masks += [operand for operand in a if isinstance(operand, asm.RegisterOperand) and operand.file in {"R", "UR"}]
+    masks: list[asm.Operand] = [
+        operand
+        for operand in a
+        if isinstance(operand, asm.ImmediateOperand | asm.ConstantOperand)
+        or (isinstance(operand, asm.RegisterOperand) and operand.file in {"R", "UR"})
+    ]
     if "ALL" not in words and len(masks) != 1:
         raise Unsupported("WARPSYNC without a mask")
     if "COLLECTIVE" in words:

@@ -124,8 +124,10 @@ def hmnmx2(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """HMNMX2 and VHMNMX (three operands): the same for each half."""
     values = []
     for operand in a[1:-1]:
-        ignores_sign = "XORSIGN" in words and isinstance(operand, asm.RegisterOperand)
-        values.append(e.halves(replace(operand, absolute=False) if ignores_sign else operand))
+        if "XORSIGN" in words and isinstance(operand, asm.RegisterOperand):
+            values.append(e.halves(replace(operand, absolute=False)))
+        else:
+            values.append(e.halves(operand))
     _extreme(e, words, _format(words), e.result(a[0]), values, a[-1])
 
 

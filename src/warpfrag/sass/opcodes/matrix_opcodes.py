@@ -255,7 +255,8 @@ def tensor_load(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """UTMALDG: [box, mbarrier, coordinates...] of the map at an address; .MULTICAST: blocks from bit 16 on."""
     rank, first = int(words.all[0][0]), _uniform(a[0])
     coordinates = VectorOperand(tuple(e.register("UR", first + 2 + axis) for axis in range(rank)))
-    sources = [_word_address(e, first), _pair_address(e, _uniform(a[1])), coordinates, _word_address(e, first + 1)]
+    addresses = _word_address(e, first), _pair_address(e, _uniform(a[1]))
+    sources: list[PtxOperand] = [*addresses, coordinates, _word_address(e, first + 1)]
     multicast = ""
     if "MULTICAST" in words:
         multicast = ".multicast::cluster"
@@ -268,7 +269,7 @@ def tensor_store(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """UTMASTG and UTMAREDG: [box, coordinates...] to the map at an address."""
     rank, first = int(words.all[0][0]), _uniform(a[0])
     coordinates = VectorOperand(tuple(e.register("UR", first + 1 + axis) for axis in range(rank)))
-    sources = [_pair_address(e, _uniform(a[1])), coordinates, _word_address(e, first)]
+    sources: list[PtxOperand] = [_pair_address(e, _uniform(a[1])), coordinates, _word_address(e, first)]
     reduction = words.first(("ADD", "MIN", "MAX", "AND", "OR", "XOR", "INC", "DEC")).lower()
     kind = f".reduce.async.bulk.tensor.{rank}d" if reduction else f".async.bulk.tensor.{rank}d"
     _once(e, f"cp{kind}.global.shared::cta{f'.{reduction}' if reduction else ''}.bulk_group", sources)
@@ -279,6 +280,7 @@ def bulk_copy(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     direction, x, y = words.all[:2], _uniform(a[0]), _uniform(a[1])
     size = e.compute("shl.b32", e.word(a[2]), Immediate(4))
     rest = list(words.all[2:])
+    sources: list[PtxOperand]
     if direction == ("S", "G") and not rest and words.opcode == "UBLKCP":
         sources = [_word_address(e, x), _pair_address(e, y), size, _word_address(e, x + 1)]
         _once(e, "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", sources)

@@ -159,8 +159,8 @@ def _update(
     if result is None and name != "EXCH":
         e.emit(f"red{spelled}", [], [address, operand(operands[0])])
     else:
-        old = result if result is not None else VectorOperand((Discard(),) * max(1, bits // 64))
-        e.emit(f"atom{spelled}", [old], [address, operand(operands[0])])
+        before: PtxOperand = result if result is not None else VectorOperand((Discard(),) * max(1, bits // 64))
+        e.emit(f"atom{spelled}", [before], [address, operand(operands[0])])
 
 
 def _grouped(words: PtxOperand, bits: int) -> PtxOperand:

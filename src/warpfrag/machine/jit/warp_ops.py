@@ -1,0 +1,103 @@
+"""Operations across the 32 lanes of a warp in LLVM: votes, matches, reductions, elections.
+
+The functions in `WARP_LOWERINGS` take the builder, the attributes and the operands of an instruction, and return its
+results, or None if the interpreter must run it. All lanes take part; `masked` lowers those that take any lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.ir import actions
+from warpfrag.machine.ir.attributes import Attributes
+from warpfrag.machine.ir.program import DecodedInstruction
+from warpfrag.machine.jit.ir_builder import IRBuilder, Value, integers, splat
+
+Results = tuple[Value, ...]
+
+EVERYONE = (1 << LANES) - 1
+REDUCTIONS = {
+    ("add", "u"): "add", ("add", "s"): "add", ("min", "u"): "umin", ("min", "s"): "smin", ("max", "u"): "umax",
+    ("max", "s"): "smax", ("and", "b"): "and", ("or", "b"): "or", ("xor", "b"): "xor",
+}  # fmt: skip
+"""LLVM's vector reductions by operation and type category."""
+
+
+def vote(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Results:
+    """Lower vote: all, any, uni, or the predicates as bits."""
+    bits = ir.lane_mask(operands[0])
+    if attributes.operation == "ballot":
+        return (ir.broadcast(bits),)
+    every, none = (ir.icmp("eq", bits, number) for number in (-1, 0))
+    answers = {"all": every, "any": ir.not_(none), "uni": ir.or_(every, none)}
+    return (ir.broadcast(answers[attributes.operation or ""]),)
+
+
+def match(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Results:
+    """Lower match: the lanes with the same value, or, if all lanes have one value, all lanes and true."""
+    value = operands[0]
+    if attributes.operation == "all":
+        same = ir.lane_mask(ir.icmp("eq", value, ir.permute(value, [0] * LANES)))
+        every = ir.broadcast(ir.icmp("eq", same, -1))
+        return ir.select(every, splat(EVERYONE, 32), splat(0, 32)), every
+    lanes = splat(0, 32)
+    for lane in range(LANES):
+        equal = ir.icmp("eq", value, ir.permute(value, [lane] * LANES))
+        lanes = ir.select(equal, ir.or_(lanes, 1 << lane), lanes)
+    return (lanes,)
+
+
+def reduce_lanes(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Results | None:
+    """Lower integer redux: one number for all lanes."""
+    name = REDUCTIONS.get((attributes.operation or "", attributes.types[0].kind))
+    if name is None:
+        return None
+    return (ir.broadcast(ir.reduce(name, operands[0])),)
+
+
+def elect(_ir: IRBuilder, _attributes: Attributes, _operands: list[Value]) -> Results:
+    """Lower elect: the first lane, as a number and as a predicate."""
+    return splat(0, 32), integers((lane == 0 for lane in range(LANES)), 1)
+
+
+def active_lanes(_ir: IRBuilder, _attributes: Attributes, _operands: list[Value]) -> Results:
+    """Lower activemask: all lanes."""
+    return (splat(EVERYONE, 32),)
+
+
+WARP_LOWERINGS: dict[str, Callable[[IRBuilder, Attributes, list[Value]], Results | None]] = {
+    "vote": vote,
+    "match": match,
+    "redux": reduce_lanes,
+    "elect": elect,
+    "activemask": active_lanes,
+}
+"""Lowerings by opcode; shuffles are in `WarpCode.shuffle`."""
+
+
+MASKED = {"activemask", "vote", "first_value"}
+
+
+def is_masked(inst: DecodedInstruction) -> bool:
+    """Return True for an operation of the active lanes, however many, that is compiled for any mask."""
+    action = inst.action
+    return isinstance(action, actions.WarpCollective) and not action.synced and inst.attributes.opcode in MASKED
+
+
+def masked(ir: IRBuilder, attributes: Attributes, operands: list[Value], mask: Value) -> Value:
+    """Lower a vote of the active lanes, their mask, or the value of the first of them."""
+    if attributes.opcode == "activemask":
+        return ir.broadcast(mask)
+    if attributes.opcode == "first_value":
+        value, held, old = operands
+        active = ir.and_(ir.lane_mask(held), mask)
+        first = ir.and_(ir.intrinsic("cttz", active, flag=False), LANES - 1)
+        chosen = ir.broadcast(ir.extract_element(value, first))
+        return ir.select(ir.broadcast(ir.icmp("ne", active, 0)), chosen, old)
+    bits = ir.and_(ir.lane_mask(operands[0]), mask)
+    if attributes.operation == "ballot":
+        return ir.broadcast(bits)
+    every, none = ir.icmp("eq", bits, mask), ir.icmp("eq", bits, 0)
+    answers = {"all": every, "any": ir.not_(none), "uni": ir.or_(every, none)}
+    return ir.broadcast(answers[attributes.operation or ""])
