@@ -8,7 +8,8 @@ notebook, and a page (`warpfrag ptx profile -o page.html`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from warpfrag.machine.ir.actions import MatrixOp
 from warpfrag.machine.ir.program import DecodedInstruction, SourceLine
@@ -18,8 +19,7 @@ WARPGROUP = 4  # warps; each counts a wgmma
 QUAD_PAIRS = 4  # products of mma.m8n8k4 with f16
 
 
-@dataclass(frozen=True)
-class LineProfile:
+class LineProfile(NamedTuple):
     """Counts of a line: warp instructions, bytes, wavefronts, bank conflicts, tensor core operations."""
 
     line: int  # of the PTX, or of the source
@@ -32,12 +32,12 @@ class LineProfile:
     conflicts: int = 0
     tensor_operations: int = 0
 
-    def __add__(self, other: LineProfile) -> LineProfile:
+    def plus(self, other: LineProfile) -> LineProfile:
         """Return the sum of both counts, under this one's name."""
-        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in COLUMNS})
+        return self._replace(**{name: getattr(self, name) + getattr(other, name) for name in COLUMNS})
 
 
-COLUMNS = tuple(item.name for item in fields(LineProfile) if item.name not in {"line", "text", "source"})
+COLUMNS = tuple(name for name in LineProfile._fields if name not in {"line", "text", "source"})
 HEADINGS = {
     "instructions": "instructions", "read": "bytes read", "written": "bytes written", "wavefronts": "wavefronts",
     "conflicts": "conflicts", "tensor_operations": "tensor operations",
@@ -68,7 +68,7 @@ class Profile:
             source = None if item.source is None else item.source.outermost
             name = "no source line" if source is None else str(source)
             empty = LineProfile(0 if source is None else source.line, name, source)
-            rows[source] = rows.get(source, empty) + item
+            rows[source] = rows.get(source, empty).plus(item)
         return tuple(sorted(rows.values(), key=lambda row: (row.source is None, row.source or ("", 0))))
 
     def __repr__(self) -> str:
@@ -118,12 +118,12 @@ class Profile:
 
 
 def _plain(row: LineProfile) -> dict[str, object]:
-    return asdict(row) | {"source": None if row.source is None else str(row.source)}
+    return row._asdict() | {"source": None if row.source is None else str(row.source)}
 
 
 def _sum(rows: Iterable[LineProfile], start: LineProfile) -> LineProfile:
     for row in rows:
-        start += row
+        start = start.plus(row)
     return start
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -28,16 +27,17 @@ def summarise(
     opcodes: Counter[str] = Counter()
     lines: dict[int, LineProfile] = {}
     known: dict[str, Evidence] = {}
+    read, written = memory.inst_read.tolist(), memory.inst_written.tolist()
+    wavefronts, conflicts = memory.inst_wavefronts.tolist(), memory.inst_conflicts.tolist()
     for at in np.flatnonzero(tally.instructions).tolist():
         inst, count = program.instructions[at], int(tally.instructions[at])
         opcodes[inst.name] += count
         row = LineProfile(
-            inst.line, inst.text, sources.get(inst.line), count,
-            int(memory.inst_read[at]), int(memory.inst_written[at]),
-            int(memory.inst_wavefronts[at]), int(memory.inst_conflicts[at]), tensor_operations(inst) * count,
+            inst.line, inst.text, sources.get(inst.line), count, read[at], written[at], wavefronts[at], conflicts[at],
+            tensor_operations(inst) * count,
         )  # fmt: skip
         before = lines.get(inst.line)
-        lines[inst.line] = row if before is None else replace(before + row, text=f"{before.text}; {inst.text}")
+        lines[inst.line] = row if before is None else before.plus(row)._replace(text=f"{before.text}; {inst.text}")
         if inst.name not in known:
             known[inst.name] = instruction_evidence(inst, config.arch)
     known |= launch_evidence(program, config.arch, address_size)
