@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 
@@ -321,6 +322,12 @@ def arrays_of_others(A: Tensor, B: Chunks) -> tuple[Tensor, Chunks]:
     return wf.gemm(A, A, A, instruction=name, backend="cuda"), wf.gemm(of_both, [[1.0]], instruction=name)
 
 
+def machine_code() -> None:
+    cubin = Path(__file__).parent / "data" / "sass" / "globals_sm90.cubin"
+    module: wf.sass.SassModule = wf.sass.load(cubin, arch="sm_90", kernel="globals")
+    print(module.basis, module.keep_state, module.address_size, list(module), module.symbols)
+
+
 def whole_kernels() -> None:
     module: wf.ptx.Module = wf.ptx.load(KERNEL)
     kernel: wf.ptx.Kernel = module["nothing"]
@@ -438,6 +445,7 @@ if __name__ == "__main__":
     tensor_memory()
     motion()
     whole_products()
+    machine_code()
     whole_kernels()
     arithmetic_rules()
     mistakes()
