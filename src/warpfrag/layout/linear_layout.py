@@ -341,6 +341,19 @@ class Layout(LinearMap):
         make: Callable[[Iterable[int]], Any] = self._place_type._make
         return map(make, product(*map(range, self.ins.values())))
 
+    @cached_property
+    def elements(self) -> list[int]:
+        """The element at every place, in the order of `places`, as its index in row-major order."""
+        packed = [self._packed_origin]
+        for _, table in self._packed_steps:
+            packed = [start ^ step for start in packed for step in table]
+        indices = [0] * len(packed)
+        for (shift, ones, axis), size in zip(self._spans, self.outs.values(), strict=True):
+            digits = [number >> shift & ones for number in packed]
+            coordinates = {bits: axis.unpack(bits) if axis else bits for bits in set(digits)}
+            indices = [index * size + coordinates[bits] for index, bits in zip(indices, digits, strict=True)]
+        return indices
+
     # An element *packed* is one integer in which every digit has bits of its own, so that one xor joins all axes.
 
     @cached_property

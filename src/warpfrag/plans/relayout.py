@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Literal
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.html import card, escape, table
 from warpfrag.layout import providers
-from warpfrag.layout.axes import Axis
+from warpfrag.layout.axes import Axes, Axis
 from warpfrag.layout.bit_matrix import Echelon
 from warpfrag.layout.coordinates import Coordinate
 from warpfrag.layout.linear_layout import Layout
+from warpfrag.plans.relayout_check import is_right
 from warpfrag.plans.relayout_operations import (
     WORD_BITS,
     Assembly,
@@ -171,7 +172,13 @@ def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"]
         plans += [
             (conversion_between(source, half), *_transposed(half, target, end)) for half in packed(source, target)
         ]
-    return Relayout(source, target, min(plans, key=total_cost), permutation, permute)
+    for operations in sorted(plans, key=total_cost):
+        if is_right(operations, source.spec, target.spec, end):
+            return Relayout(source, target, operations, permutation, permute)
+    raise InvalidOperand(
+        f"no plan from {_summary(source)} to {_summary(target)} could be proven right: store the matrix in shared"
+        " memory and load it from there"
+    )
 
 
 def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:
@@ -267,8 +274,9 @@ def _check_warps(start: Layout, end: Layout) -> None:
 class _Lane:
     """The cells of one lane, numbered by the bits of slot and reg; larger digits count repeats of all that."""
 
-    def __init__(self, layout: Layout) -> None:
-        digits = [(axis, *digit) for axis in ("slot", "reg") for digit in layout.digits(axis)]
+    def __init__(self, axes: Axes) -> None:
+        by_name = {axis.name: zip(axis.weights, axis.radices, strict=True) for axis in axes}
+        digits = [(axis, *digit) for axis in ("slot", "reg") for digit in by_name[axis]]
         self.bits = [(axis, weight) for axis, weight, radix in digits if radix == 2]
         self.larger = [(axis, weight, radix) for axis, weight, radix in digits if radix != 2]
 
@@ -309,7 +317,8 @@ class _Lane:
 def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple[RelayoutOperation, ...]:
     """Return the operations from layout `start` of the source's registers to layout `end` of the target's."""
     pull = start.inverse() @ end
-    own, its = _Lane(start), _Lane(end)
+    # both sides as the composed map cuts them: 6 registers are 2 x 3 in one layout and 3 x 2 in another
+    own, its = _Lane(pull.out_axes), _Lane(pull.in_axes)
     zero = dict.fromkeys(pull.ins, 0)
     # of an element that the source holds several times, the copy in the lane that wants it is the best
     copies = [own.direction(holder) for holder in start.where(**start.at(**zero)._asdict())]
@@ -431,8 +440,8 @@ def find_permutation(source: Layout, target: Layout, axis: str) -> Layout:
     """Return the order of one coordinate, as a map, in which the target finds every element in its own lane."""
     if not isinstance(axis, str) or axis not in target.outs or list(source.outs) != list(target.outs):
         raise InvalidOperand(f"permute is one of {', '.join(target.outs)}, got {quote(axis)}")
-    identity = {name: Axis.of_size(name, size) for name, size in target.outs.items()}
-    weights = [weight for weight, radix in target.inverse().digits(axis) if radix == 2]
+    axes = {name: Axis.of_size(name, size) for name, size in target.outs.items()}
+    bits = [weight for weight, radix in zip(axes[axis].weights, axes[axis].radices, strict=True) if radix == 2]
     zero = dict.fromkeys(target.outs, 0)
 
     def lane(layout: Layout, **element: int) -> tuple[int, int]:
@@ -440,8 +449,8 @@ def find_permutation(source: Layout, target: Layout, axis: str) -> Layout:
         return holder.get(WARP, 0), holder["lane"]
 
     taken, chosen = Echelon(), []
-    for weight in weights:
-        options = sorted(range(1, target.outs[axis]), key=lambda option: (option.bit_count(), option))
+    for weight in bits:
+        options = sorted(range(1, 1 << len(bits)), key=lambda option: (option.bit_count(), option))
         wanted = lane(target, **{axis: weight})
         choice = next(
             (option for option in options if taken.rest(option) and lane(source, **{axis: option}) == wanted), None
@@ -450,15 +459,19 @@ def find_permutation(source: Layout, target: Layout, axis: str) -> Layout:
             raise InvalidOperand(f"no order of the {axis}s keeps every element in its lane")
         taken.add(choice)
         chosen.append(choice)
-    for name in target.outs:
-        moved = [weight for weight, _ in target.inverse().digits(name) if name != axis]
-        if any(lane(target, **{name: weight}) != lane(source, **{name: weight}) for weight in moved):
-            raise InvalidOperand(
-                f"no order of the {axis}s keeps every element in its lane: the {name}s lie in other lanes"
-            )
-    steps = {name: chosen if name == axis else full.weights for name, full in identity.items()}
-    bases = {name: " ".join(f"{name[0]}{step}" for step in some) for name, some in steps.items()}
-    return Layout.parse(target.outs, **bases)
+    steps = {}
+    for at, (name, full) in enumerate(axes.items()):
+        moves = [*chosen, *full.weights[len(chosen) :]] if name == axis else full.weights
+        for weight, move in zip(full.weights, moves, strict=True):
+            if weight == move and lane(target, **{name: weight}) != lane(source, **{name: weight}):
+                raise InvalidOperand(
+                    f"no order of the {axis}s keeps every element in its lane: the {name}s are in other lanes"
+                )
+        steps[name] = [
+            (radix, tuple(move if at == place else 0 for place in range(len(axes))))
+            for radix, move in zip(full.radices, moves, strict=True)
+        ]
+    return Layout.of_steps(target.outs, steps)
 
 
 def _counted(order: Layout, axis: str) -> list[int]:
