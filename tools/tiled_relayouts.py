@@ -35,18 +35,33 @@ FAMILIES = ("wgmma", "mma", "tcgen05")
 
 
 class TiledPair(NamedTuple):
-    """Two operands of the same extents, and the dimension that may be permuted."""
+    """Two operands, the extents to which both are tiled (None: as they are), and the dimension that may be permuted."""
 
     source: Operand
     target: Operand
+    extents: tuple[int, int] | None = None
     permute: Literal["row", "col"] | None = None
 
-    def __str__(self) -> str:
-        """Show roles, instructions and tiled shapes."""
-        ends = (
-            f"{end.role} of {end.instruction} as {'x'.join(map(str, end.shape))}" for end in (self.source, self.target)
+    @property
+    def ends(self) -> tuple[Operand, Operand]:
+        """Both operands, tiled to the extents."""
+        if self.extents is None:
+            return self.source, self.target
+        rows, cols = self.extents
+        source, target = (
+            end.tiled(row=rows // end.shape[0], col=cols // end.shape[1]) for end in (self.source, self.target)
         )
-        return " -> ".join(ends) + (f", permute={self.permute}" if self.permute else "")
+        return source, target
+
+    def plan(self) -> Relayout:
+        """Return the plan between both."""
+        source, target = self.ends
+        return relayout(source, target, permute=self.permute) if self.permute else relayout(source, target)
+
+    def __str__(self) -> str:
+        """Show roles, instructions and extents."""
+        ends = " -> ".join(f"{end.role} of {end.instruction}" for end in (self.source, self.target))
+        return f"{ends}, tiled to {self.extents}" + (f", permute={self.permute}" if self.permute else "")
 
 
 @cache
@@ -70,13 +85,9 @@ def register_pairs(operands: Sequence[Operand], width: int) -> Iterator[TiledPai
         (rows, cols), (other_rows, other_cols) = source.shape, target.shape
         height, step = lcm(rows, other_rows), lcm(cols, other_cols)
         for total in range(step, width + 1, step):
-            ends = (
-                source.tiled(row=height // rows, col=total // cols),
-                target.tiled(row=height // other_rows, col=total // other_cols),
-            )
-            yield TiledPair(*ends)
+            yield TiledPair(source, target, (height, total))
             if source.role == "d" and target.role == "a":
-                yield TiledPair(*ends, permute="col")
+                yield TiledPair(source, target, (height, total), permute="col")
 
 
 def tensor_pairs(width: int) -> Iterator[TiledPair]:
@@ -135,11 +146,7 @@ def _tensor_differences(plan: TensorRelayout, codes: np.ndarray, expected: np.nd
 def check(pair: TiledPair, seed: int = 0) -> str:
     """Plan and execute one pair: return `right`, `wrong: ...` or the reason of a refusal."""
     try:
-        plan = (
-            relayout(pair.source, pair.target, permute=pair.permute)
-            if pair.permute
-            else relayout(pair.source, pair.target)
-        )
+        plan = pair.plan()
     except WarpfragError as error:
         return "refused: " + re.sub(r"\d+", "#", str(error))[:60]
     wrong = differences(plan, seed)
