@@ -15,7 +15,8 @@ import warpfrag as wf
 from instructions import of_a_warp
 from oracle.toolkit import assemble, compile_cuda, find_newest_ptxas, find_nvcc, find_ptxas, virtual
 from tools.plans import access_unit, sample_accesses
-from warpfrag.plans.access_plan import AccessPlan
+from warpfrag.errors import InvalidOperand
+from warpfrag.plans.access_plan import AccessPlan, address_sum
 from warpfrag.plans.loads import loads, search, stores
 from warpfrag.plans.relayout import packed
 from warpfrag.smem.shared_memory import Memory, bank_conflicts
@@ -381,6 +382,12 @@ def test_emitted_ptx_gives_the_addresses():
                 assert address in access.addresses  # a lane whose address is not read repeats another's
                 seen += 1
     assert seen > 4000
+
+
+def test_addresses_that_no_sum_gives_are_refused():
+    addresses = tuple(16 * (lane if lane != 7 else 8) for lane in range(32))
+    with pytest.raises(InvalidOperand, match="no sum over bits of the lane gives the addresses"):
+        address_sum(addresses, Memory("row", 32))
 
 
 def test_emitted_cuda_is_what_a_person_would_write():

@@ -30,7 +30,7 @@ def as_array(array: ArrayLike, what: str) -> NDArray[Any]:
         ) from None
     if is_masked_array(array) and np.ma.is_masked(array):
         raise InvalidOperand(f"{what}: expected an array of numbers, got one with masked elements: fill them first")
-    return converted
+    return converted if converted.dtype.isnative else converted.astype(converted.dtype.newbyteorder("="))
 
 
 def is_masked_array(value: object) -> bool:

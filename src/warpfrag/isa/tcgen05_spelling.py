@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
-from warpfrag.errors import ParseError
+from warpfrag.errors import ParseError, quote
 from warpfrag.tables import read_table
 
 PREFIX = "tcgen05"
@@ -258,7 +258,7 @@ def _facts(spelling: TensorSpelling, operands: list[str]) -> Iterator[tuple[str,
                 f"{spelling.name} has {' and '.join(map(str, wanted))} registers, got {' and '.join(map(str, vectors))}"
             )
     elif spelling.op in ("alloc", "dealloc") and categories.endswith("i"):
-        check_columns(int(operands[-1], 0), is_exclusive=bool(spelling.qualifier("exclusive")))
+        check_columns(_integer(operands[-1]), is_exclusive=bool(spelling.qualifier("exclusive")))
 
 
 def registers(spelling: TensorSpelling) -> list[int]:
@@ -316,8 +316,18 @@ def _pattern(operand: str) -> str:
     return category + "?" * operand.endswith("?")
 
 
+def _integer(text: str) -> int:
+    """Return an integer as PTX spells it: a U may follow, and a decimal number with a leading 0 is octal."""
+    digits = text.lstrip("-").removesuffix("U")
+    try:
+        size = int(digits, 8 if digits.isdigit() and digits.startswith("0") else 0)
+    except ValueError:
+        raise ParseError(f"expected an integer such as 64, 0x40, 0100 or 64U; got {quote(text)}") from None
+    return -size if text.startswith("-") else size
+
+
 def _check_range(what: str, text: str, low: int, high: int) -> None:
-    if not low <= int(text.rstrip("U"), 0) <= high:
+    if not low <= _integer(text) <= high:
         raise ParseError(f"{what} is {low}..{high}, got {text}")
 
 

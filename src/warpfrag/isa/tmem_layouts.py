@@ -266,7 +266,19 @@ def access(
             f"column {column} is no multiple of the {reach} columns that {spelling.name} reaches: ask from column 0"
         )
     extents = {"tlane": TENSOR_LANES, "column": size, "slot": 1}
-    return Layout.of_steps(extents, steps, (base_lane, column, 0))
+    return partial_layout(extents, steps, (base_lane, column, 0))
+
+
+def partial_layout(extents: dict[str, int], steps: dict[str, list[Step]], origin: Iterable[int]) -> Layout:
+    """Return the layout of a load; its coordinates run to powers of two if the load cuts an odd factor of an extent.
+
+    48 columns are 16 times a digit of radix 3. Columns 32 to 47 begin at its digit 2, and columns 0 to 31 are two
+    thirds of it: neither is a linear map to 48 columns, but both are to 64.
+    """
+    try:
+        return Layout.of_steps(extents, steps, origin)
+    except InvalidOperand:
+        return Layout.of_steps({name: 1 << (size - 1).bit_length() for name, size in extents.items()}, steps, origin)
 
 
 def _check_address(column: int, base_lane: int, reach: int, columns: int, is_half: bool) -> None:  # noqa: FBT001

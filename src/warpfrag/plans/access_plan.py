@@ -93,6 +93,11 @@ class AddressSum(NamedTuple):
     origin: int
     terms: tuple[AddressTerm, ...]
 
+    def at(self, thread: int) -> int:
+        """Return the address of a thread, by its number."""
+        parts = ((thread >> term.low & ((1 << term.bits) - 1)) * term.stride for term in self.terms)
+        return self.origin + sum(parts)
+
 
 def address_sum(addresses: Sequence[int | None], memory: Memory) -> AddressSum:
     """Return the sum that gives the address of each lane, from the start of the memory."""
@@ -110,7 +115,10 @@ def address_sum(addresses: Sequence[int | None], memory: Memory) -> AddressSum:
             terms[-1] = last._replace(bits=last.bits + 1)
         else:
             terms.append(AddressTerm(bit, 1, stride, len(flat)))
-    return AddressSum(origin, tuple(terms))
+    total = AddressSum(origin, tuple(terms))
+    if any(address is not None and address != total.at(thread) for thread, address in enumerate(flat)):
+        raise InvalidOperand("no sum over bits of the lane gives the addresses of this access: choose another plan")
+    return total
 
 
 def sum_expression(address: AddressSum) -> str:

@@ -21,7 +21,7 @@ from functools import cache, lru_cache
 from itertools import permutations, product
 from typing import Literal, NamedTuple
 
-from warpfrag.errors import InvalidOperand, quote
+from warpfrag.errors import InvalidOperand, check_flag, quote
 from warpfrag.isa.operands import REGISTER_BITS, OperandSpec
 from warpfrag.layout.coordinates import LANES
 from warpfrag.layout.linear_layout import Layout
@@ -221,7 +221,7 @@ def loads(operand: Operand, memory: Memory, *, packed: bool = False) -> list[Acc
     With `packed`, sixteen elements of 4 or 6 bits are adjacent at the start of each 16 bytes of memory, as
     `ldmatrix` with `.b4x16_p64` or `.b6x16_p32` unpacks them; else every element has the container of a register.
     """
-    if packed:
+    if check_flag("packed", packed):
         return _packed(operand, memory)
     return _plans(operand, memory, "load")
 

@@ -157,10 +157,7 @@ class _Runner:
             return state[row * 4 + col // 2][word][col % 2 * half : (col % 2 + 1) * half]
 
         return [
-            [
-                element(lane % 4 * 2, lane // 4, word) + element(lane % 4 * 2 + 1, lane // 4, word)
-                for word in op.words
-            ]
+            [element(lane % 4 * 2, lane // 4, word) + element(lane % 4 * 2 + 1, lane // 4, word) for word in op.words]
             for lane in range(len(state))
         ]
 

@@ -56,7 +56,7 @@ def compile_cuda(
 
 
 def _options(options: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(options, str) or not all(isinstance(word, str) for word in options):
+    if not isinstance(options, tuple | list) or not all(isinstance(word, str) for word in options):
         raise InvalidOperand(f'expected options as a list of words such as ["-DN=4"], got {quote(options)}')
     for word in options:
         if FORBIDDEN.fullmatch(word):

@@ -31,7 +31,7 @@ from warpfrag.sass.cubin import Cubin
 from warpfrag.sass.sass_module import SassModule
 
 MAX_TEXT = 1 << 28  # bytes of a module
-MODULE_START = re.compile(r"(\s|/\*.*?\*/)*\.version\s")
+MODULE_START = re.compile(r"(?:\s|/\*(?:[^*]|\*(?!/))*+\*/)*+\.version\s")
 
 
 def load(source: str | Path, *, keep_state: bool = False) -> Module:

@@ -172,6 +172,8 @@ class Descriptor:
         """Reject fields that cannot be written into the word."""
         if self.kind not in KINDS:
             raise InvalidOperand(f"the kind of a descriptor is one of {', '.join(KINDS)}, got {quote(self.kind)}")
+        if not (is_whole(self.swizzle) and self.swizzle in CODES):
+            raise InvalidOperand(f"swizzle is one of {', '.join(map(str, SWIZZLES))} bytes, got {quote(self.swizzle)}")
         is_wide = self.kind == "tcgen05" and self.swizzle == 128
         if self.unit not in ((UNIT, WIDE_UNIT) if is_wide else (UNIT,)):
             raise InvalidOperand(
@@ -181,8 +183,6 @@ class Descriptor:
             raise InvalidOperand(f"version is 0..7, got {quote(self.version)}")
         if not isinstance(self.absolute, bool) or (self.absolute and self.kind == "wgmma"):
             raise InvalidOperand(f"absolute is True or False, and only tcgen05 has it; got {quote(self.absolute)}")
-        if not (is_whole(self.swizzle) and self.swizzle in CODES):
-            raise InvalidOperand(f"swizzle is one of {', '.join(map(str, SWIZZLES))} bytes, got {quote(self.swizzle)}")
         for name in ("start", "leading", "stride", "base_offset"):
             number, field = getattr(self, name), self.FIELDS[name]
             end = field.unit << field.bits

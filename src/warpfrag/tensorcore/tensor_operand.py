@@ -15,7 +15,7 @@ from warpfrag.isa.operands import REGISTER_BITS, OperandSpec
 from warpfrag.isa.patterns import Pattern
 from warpfrag.isa.qualifiers import HasForm
 from warpfrag.isa.tcgen05_forms import TensorForm, read_form
-from warpfrag.isa.tmem_layouts import access, scaled_lines
+from warpfrag.isa.tmem_layouts import access, partial_layout, scaled_lines
 from warpfrag.layout.coordinates import Coordinate
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.smem.descriptor import Descriptor
@@ -72,7 +72,8 @@ class _InTensorMemory(OperandBase):
         """Return the element in each register after a load: from (warp, lane, reg, slot), with block first for a pair.
 
         `column` is the first that it loads, counted from the operand's own first; `base_lane` that of its address, of
-        shapes with 16 lanes 0 or 16. A register holds whole columns, so a slot is an element inside one.
+        shapes with 16 lanes 0 or 16. A register holds whole columns, so a slot is an element inside one. If n is no
+        power of two, the layout's columns may run to the next one; no register holds any of those.
         """
         loaded = load_layout(load, column, base_lane, self.columns)
         if loaded.slots > 1 and self.slots > 1:
@@ -93,8 +94,6 @@ class _InTensorMemory(OperandBase):
 
 def composed(places: Layout, loaded: Layout) -> Layout:
     """Compose the load and the places, with the elements inside a column and the blocks of a pair carried along."""
-    from warpfrag.layout.linear_layout import Layout as Map
-
     steps = {}
     if "block" in places.ins:
         steps["block"] = [(basis.radix, tuple(basis.moves)) for basis in places.steps("block")]
@@ -114,7 +113,20 @@ def composed(places: Layout, loaded: Layout) -> Layout:
         column=loaded.start.column,
         slot=0,
     )
-    return Map.of_steps(places.outs, steps, origin)
+    layout = partial_layout(places.outs, steps, origin)
+    if any(size & (size - 1) for size in places.outs.values()) and not _agrees(layout, places, loaded):
+        raise InvalidOperand(f"no linear layout has the registers of this load of {places.outs}: load other columns")
+    return layout
+
+
+def _agrees(layout: Layout, places: Layout, loaded: Layout) -> bool:
+    """Return True if a composed layout has the element of every register: tested by look-ups, in the first block."""
+    first = {"block": 0} if "block" in places.ins else {}
+    return all(
+        tuple(layout.at(**first, **register._asdict()))
+        == tuple(places.at(**first, **loaded.at(**register._asdict())._asdict()))
+        for register in loaded.places()
+    )
 
 
 class InTensorShared(Operand):

@@ -99,6 +99,9 @@ def draw(
     if not isinstance(title, str):
         raise InvalidOperand(f"title: expected a string, got {quote(title)}")
     _check_choice("theme", theme, get_args(Theme))
+    for name, value, expected in (("immediates", immediates, Immediates), ("options", options, ViewOptions)):
+        if not isinstance(value, expected):
+            raise InvalidOperand(f"{name}: expected {expected.__name__}(...), got {quote(value)}")
     picture = _own_figure(subject, rows)
     if picture is not None:
         defaults = (None, None, None, DEFAULT_IMMEDIATES, DEFAULT_OPTIONS, None)

@@ -41,6 +41,7 @@ MAX_EXTENT = (1 << 24) - 1
 ALIKE = {"linear": "matmul", "scaled_mm bias": "scaled_mm slow"}
 """Calls for which the library nearly always chooses as for another one, without a bias."""
 INTEGERS = "any library: integers have the same sum in every order"
+EMPTY = "any library: the result is empty"
 
 
 @dataclass(frozen=True)
@@ -264,9 +265,10 @@ def find_product_order(
                 kind, shape, row.order, "measured", None, is_guess=False, omitted_k=0, kernel=row.kernel,
                 source=versions(), row=row,
             )  # fmt: skip
-    if kind.type == "s8":
+    if kind.type == "s8" or 0 in shape[:2]:
+        source = INTEGERS if kind.type == "s8" else EMPTY
         return PredictedOrder(
-            kind, shape, Order(), "library", None, is_guess=False, omitted_k=0, kernel="any", source=INTEGERS
+            kind, shape, Order(), "library", None, is_guess=False, omitted_k=0, kernel="any", source=source
         )
     chosen = _chosen(kind, shape, table, is_queried=is_queried)
     known = order_of(kind, chosen.choice, shape)

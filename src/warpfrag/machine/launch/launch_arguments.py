@@ -74,6 +74,8 @@ class Arguments:
 
     def take(self, args: Sequence[object], size: int) -> bytes:
         """Return the bytes of all parameters; arrays become allocations."""
+        if not hasattr(args, "__len__") or not hasattr(args, "__getitem__"):
+            raise InvalidOperand(f"expected args as a list of arguments, got {quote(args)}")
         if len(args) != len(self.parameters):
             kinds = ", ".join(f"{item.name} .{item.type}" for item in self.parameters) or "none"
             raise InvalidOperand(f"{self.kernel} takes {len(self.parameters)} arguments ({kinds}), got {len(args)}")

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from warpfrag.errors import InvalidOperand, quote
+from warpfrag.errors import InvalidOperand, check_flag, quote
 from warpfrag.machine.interpreter.kernel_findings import CHECKS, Check
 from warpfrag.machine.interpreter.warp_state import LaunchConfig
 from warpfrag.machine.ir import state_spaces
@@ -51,6 +51,13 @@ class LaunchOptions:
         explore = self.explore
         if isinstance(explore, bool) or not isinstance(explore, int | np.integer) or explore < 0:
             raise InvalidOperand(f"expected explore as a number of runs, got {quote(explore)}")
+        if isinstance(self.limit, bool) or not isinstance(self.limit, int | np.integer):
+            raise InvalidOperand(f"expected limit as a number of warp instructions, got {quote(self.limit)}")
+        if self.progress is not None and not callable(self.progress):
+            raise InvalidOperand(
+                f"expected progress as a function of finished and all blocks, got {quote(self.progress)}"
+            )
+        check_flag("cooperative", self.cooperative)
         check_threads(self.threads)
 
 
@@ -102,10 +109,8 @@ def extent_of(name: str, value: object, limits: tuple[int, int, int] | None = No
 
 def checks_of(checks: object) -> tuple[Check, ...]:
     """Return the checks that a caller names: one, several, or "all"."""
-    if checks == "all":
-        return CHECKS
     named = (checks,) if isinstance(checks, str) else tuple(checks) if isinstance(checks, Iterable) else (checks,)
-    if "all" in named:
+    if any(isinstance(name, str) and name == "all" for name in named):
         return CHECKS
     check_choice("checks", named, CHECKS)
     return tuple(check for check in CHECKS if check in named)
@@ -123,7 +128,7 @@ def chosen_engine(engine: str) -> str:
 def check_choice(name: str, values: Sequence[object], known: tuple[str, ...]) -> None:
     """Reject a value that is not among the known ones."""
     for value in values:
-        if value not in known:
+        if not isinstance(value, str) or value not in known:
             raise InvalidOperand(f"expected {name} of {', '.join(known)}, got {quote(value)}")
 
 

@@ -126,7 +126,7 @@ class Run:
             *([f"uncertain: {_listed(causes)}"] if causes else []),
             f"{self.counts.instructions:,} warp instructions of {count} opcodes",
             f"{self.engine} engine",
-            f"{len(self.findings)} findings" if self.findings else "no findings",
+            f"{len(self.findings)} findings" if self.findings else "no findings" if self.checks else "not checked",
             *([str(self.exploration)] if self.exploration is not None else []),
             *(["incomplete checks"] if self.verdict == "incomplete" else []),
         ]

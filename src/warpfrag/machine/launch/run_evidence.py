@@ -20,7 +20,7 @@ from warpfrag.tensorcore.evidence import AUTHORITIES, Evidence, evidence
 
 MEASURED_ADDRESSES = 64  # bits
 MEASURED = "sm_90"  # the tables describe its special function unit
-WRITTEN_TARGET = re.compile(r"sm_([0-9]+)([0-9])([af]?)", re.ASCII)
+WRITTEN_TARGET = re.compile(r"sm_([0-9]{1,4})([0-9])([af]?)", re.ASCII)
 
 
 def runs_on(target: str, arch: str) -> bool:

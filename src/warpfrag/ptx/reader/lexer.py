@@ -60,7 +60,7 @@ def end_of_body(text: str, at: int) -> int:
 TOKEN = re.compile(
     r"""[ \t\r\f\v]*+(?:(?P<blank>//[^\n]*|^\#[^\n]*|\Z)
     |(?P<newline>\n)
-    |(?P<comment>/\*.*?\*/)
+    |(?P<comment>/\*.*?\*/)|(?P<unclosed>/\*)
     |(?P<text>"(?:[^"\\\n]|\\.)*")
     |(?P<number>0[fF][0-9a-fA-F]{8}(?!\w)|0[dD][0-9a-fA-F]{16}(?!\w)|0[xX][0-9a-fA-F]+U?(?![\w$])|0[bB][01]+U?(?![\w$])
         |(?:\d+\.\d*|\.\d+|\d+(?=[eE][+-]?\d))(?:[eE][+-]?\d+)?(?![\w$])|\d+U?(?![\w$]))
@@ -96,6 +96,8 @@ def tokens(text: str, line: int = 1, *, whole_bodies: bool = False) -> Iterator[
         if token is None:
             raise PtxError(line, f"expected PTX, got the character {text[at:].lstrip(BLANKS)[0]!r}")
         kind = str(token.lastgroup)
+        if kind == "unclosed":
+            raise PtxError(line, "the comment that begins here has no end: expected */")
         at = token.end()
         if kind not in SKIPPED:
             before, written = written, token[kind]
