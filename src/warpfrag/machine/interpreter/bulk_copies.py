@@ -9,7 +9,7 @@ this.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,10 +88,12 @@ class LaneCopies:
             space, address = self.memory.space_of(address)
         return self.span(space, address, MAP_BYTES, lane, writes=writes)
 
-    def tell_read(self, buffer: Bytes, offsets: NDArray[np.int64], size: int, lane: int) -> None:
-        """Report the reads of a lane's copy to the checks."""
+    def tell_read(
+        self, buffer: Bytes, offsets: NDArray[np.int64], size: int, lane: int, cells: Sequence[int] = ()
+    ) -> None:
+        """Report the reads of a lane's copy to the checks, with the mbarriers that track its completion."""
         if self.memory.observer is not None:
-            self.memory.observer.copy_read(buffer, offsets, size, int(self.owners.threads[lane]))
+            self.memory.observer.copy_read(buffer, offsets, size, int(self.owners.threads[lane]), list(cells))
 
     def tell_write(
         self,
@@ -154,6 +156,12 @@ class LaneCopies:
             if told is not None:
                 self.tell(told, len(data), lane)
 
+    def told_cells(self, lane: int, cell: int | None, mask: int | None) -> list[int]:
+        """Return the mbarriers that a lane's copy signals."""
+        if cell is None or mask is None:
+            return [] if cell is None else [cell]
+        return [self.moved(cell, block) for block in self.blocks_of(lane, mask)]
+
     def moved(self, cell: int, block: int) -> int:
         """Return the index of the same shared-memory address in another block."""
         words = self.memory.shared_stride // 8
@@ -183,9 +191,10 @@ def run_bulk_copy(
         if not count:
             continue
         buffer, first = copies.span(action.source, sources[lane], count, lane, writes=False)
-        copies.tell_read(buffer, first + GRANULE * np.arange(count // GRANULE), GRANULE, lane)
-        data = buffer[first : first + count].copy()
         cell = copies.barrier_cell(barrier, lane) if barrier is not None else None
+        cells = copies.told_cells(lane, cell, masks[lane])
+        copies.tell_read(buffer, first + GRANULE * np.arange(count // GRANULE), GRANULE, lane, cells)
+        data = buffer[first : first + count].copy()
         home, at = copies.span(action.target, targets[lane], count, lane, writes=True)
         if action.function is None or action.type is None:
             offsets = at + GRANULE * np.arange(count // GRANULE)
@@ -223,7 +232,7 @@ def run_tensor_copy(
             put_box(copies, fields, action, start, boxes[lane], lane)
             continue
         cell = copies.barrier_cell(barrier, lane)
-        data = box_data(copies, fields, start, offsets, lane)
+        data = box_data(copies, fields, start, offsets, lane, copies.told_cells(lane, cell, masks[lane]))
         home, at = copies.span("cluster", boxes[lane], fields.shared_bytes, lane, writes=True)
         offsets_of_units = fields.shared_units(boxes[lane] & 0xFFFFFF) - (boxes[lane] & 0xFFFFFF)
         copies.deliver(home, at + offsets_of_units, data, lane, cell, masks[lane])
@@ -301,14 +310,19 @@ def _tensor_bytes(
 
 
 def box_data(
-    copies: LaneCopies, fields: TensorMapFields, start: tuple[int, ...], offsets: tuple[int, ...], lane: int
+    copies: LaneCopies,
+    fields: TensorMapFields,
+    start: tuple[int, ...],
+    offsets: tuple[int, ...],
+    lane: int,
+    cells: Sequence[int] = (),
 ) -> Bytes:
     """Return the bytes of a box as in shared memory before the swizzle; elements outside the tensor are filled."""
     places, inside = fields.elements(start, offsets)
     dtype = np.dtype(f"u{fields.element.bytes}")
     if inside.all():
         buffer, base = _tensor_bytes(copies, fields, places, lane, writes=False)
-        copies.tell_read(buffer, base + places.reshape(-1), dtype.itemsize, lane)
+        copies.tell_read(buffer, base + places.reshape(-1), dtype.itemsize, lane, cells)
         unit = np.dtype(np.uint64)
         per_unit = unit.itemsize // dtype.itemsize
         words = copies.memory.elements(buffer, unit)[(base + places[..., ::per_unit]) // unit.itemsize]
@@ -318,7 +332,7 @@ def box_data(
     if inside.any():
         own = places[inside]
         buffer, base = _tensor_bytes(copies, fields, own, lane, writes=False)
-        copies.tell_read(buffer, base + own.reshape(-1), dtype.itemsize, lane)
+        copies.tell_read(buffer, base + own.reshape(-1), dtype.itemsize, lane, cells)
         codes[inside] = loaded(fields, copies.memory.elements(buffer, dtype)[(base + own) // dtype.itemsize])
     return codes.reshape(-1).view(np.uint8)
 
@@ -340,12 +354,13 @@ def put_box(
     A box that is entirely outside is not even read (measured on an H200).
     """
     places, inside = fields.elements(start)
-    inside = np.repeat(inside[..., :: GRANULE // fields.element.bytes], GRANULE // fields.element.bytes, axis=-1)
+    units_inside = inside[..., :: GRANULE // fields.element.bytes]
+    inside = np.repeat(units_inside, GRANULE // fields.element.bytes, axis=-1)
     if not inside.any():
         return
     home, at = copies.span("shared", box, fields.shared_bytes, lane, writes=False)
     units = at + fields.shared_units(box) - box
-    copies.tell_read(home, units.reshape(-1), GRANULE, lane)
+    copies.tell_read(home, units.reshape(-1)[: units_inside.size][units_inside.reshape(-1)], GRANULE, lane)
     dtype = np.dtype(f"u{fields.element.bytes}")
     data = copies.memory.elements(home, np.dtype(np.uint64))[units[:, None] // 8 + np.arange(2)]
     codes = np.ascontiguousarray(data).reshape(-1).view(dtype)[: places.size].reshape(places.shape)

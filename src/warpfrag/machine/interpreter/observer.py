@@ -55,8 +55,8 @@ class Observer:
 
     # --- accesses of copies that a thread issued
 
-    def copy_read(self, buffer: Bytes, offsets: Numbers, size: int, thread: int) -> None:
-        """Handle a thread's copy that reads `size` bytes at each offset."""
+    def copy_read(self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cells: list[int]) -> None:
+        """Handle a thread's copy that reads `size` bytes at each offset, and signals mbarriers or its bulk group."""
 
     def copy_write(
         self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False

@@ -1,15 +1,16 @@
-"""The last accesses of each cell of a buffer: the shadow memory that the race check compares with.
+"""The accesses of each cell of a buffer that may still matter: the shadow memory that the race check compares with.
 
-A cell is a few bytes, at first four; a narrower access splits all cells of its buffer. Each cell keeps its last write
-and its last reads: one for each warp of the block in shared memory, one for each of a few warps in global memory, and
-one for the agents. An access has an entity, a time, an instruction and a `nature`: its strength, scope and size, and
-a flag for the async proxy. Of the reads that others replaced, only the last time and the block are kept; a write that
-these do not prove to be ordered cannot be judged.
+A cell is a few bytes, at first four; a narrower access splits all cells of its buffer. Each cell keeps its last write,
+and vectors of its reads and of earlier writes that the last one does not supersede. As in FastTrack, an access leaves a
+vector when a later one of the same vector is ordered after it. A slot of a vector holds an agent, or lanes of a warp:
+their last time, and the first one since lanes were added. An access that finds no slot is evicted: only the last time
+and the block of all of these are kept, and an access that they do not prove to be ordered cannot be judged.
+
+An access has an entity, a time, an instruction and a `nature`: its strength, scope and size, and flags.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,9 +27,12 @@ Cells = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
 
-STRONG, ATOMIC, ASYNC_PROXY = 1, 2, 4
-SCOPE_SHIFT, SIZE_SHIFT, INST_SHIFT = 3, 5, 8
+STRONG, ATOMIC, ASYNC_PROXY, SAME_BYTES = 1, 2, 4, 8
+SCOPE_SHIFT, SIZE_SHIFT, INST_SHIFT = 4, 6, 9
+NATURE_BITS = (1 << INST_SHIFT) - 1
 SEVERAL_BLOCKS = -1
+MAX_SLOTS = 64
+RECORDS = 1 << 21  # of a vector of global memory: large arrays have fewer slots
 
 
 def nature_of(inst: int, flags: int, level: int, size: int) -> int:
@@ -38,74 +42,136 @@ def nature_of(inst: int, flags: int, level: int, size: int) -> int:
 
 @dataclass
 class Accesses:
-    """The last read or write of each cell, [cells] or [slots, cells]: entity, time (0: none) and nature."""
+    """Accesses of cells: entity, time (0: none), the first time that a slot's lanes may have, nature and lanes."""
 
     entities: NDArray[np.int64]
     times: NDArray[np.int32]
+    firsts: NDArray[np.int32]
     natures: NDArray[np.int64]
-
-    def __iter__(self) -> Iterator[NDArray[Any]]:
-        """Yield the entities, the times and the natures."""
-        yield from (self.entities, self.times, self.natures)
+    lanes: NDArray[np.uint32]
 
     @staticmethod
     def none(*shape: int) -> Accesses:
         """Return arrays that record no access."""
-        return Accesses(np.zeros(shape, np.int64), np.zeros(shape, np.int32), np.zeros(shape, np.int64))
+        types = (np.int64, np.int32, np.int32, np.int64, np.uint32)
+        return Accesses(*(np.zeros(shape, dtype) for dtype in types))
 
-    def put(self, cells: Cells | tuple[Cells, Cells], entities: NDArray[np.int64], time: int, nature: int) -> None:
-        """Record an access."""
-        self.entities[cells], self.times[cells], self.natures[cells] = entities, time, nature
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """Return all arrays."""
+        return self.entities, self.times, self.firsts, self.natures, self.lanes
+
+    def at(self, index: Any) -> Accesses:  # noqa: ANN401 (any index of an array)
+        """Return some of the accesses."""
+        return Accesses(*(part[index] for part in self.arrays()))
+
+    def put(self, index: Any, new: Accesses) -> None:  # noqa: ANN401 (any index of an array)
+        """Record accesses."""
+        for part, values in zip(self.arrays(), new.arrays(), strict=True):
+            part[index] = values
 
     def split(self, parts: int) -> Accesses:
         """Return the same accesses for smaller cells."""
-        entities, times = np.repeat(self.entities, parts, axis=-1), np.repeat(self.times, parts, axis=-1)
-        return Accesses(entities, times, np.repeat(self.natures, parts, axis=-1))
+        return Accesses(*(np.repeat(part, parts, axis=-1) for part in self.arrays()))
+
+
+class AccessVectors:
+    """A vector of accesses for each cell: of warps, or of agents."""
+
+    def __init__(self, cells: int, limit: int, *, of_agents: bool = False) -> None:
+        """Start with no slots; there are never more than `limit`."""
+        self.limit, self.width = limit, 1 if of_agents else LANES
+        self.slots = Accesses.none(0, cells)
+        self.evicted = Accesses.none(2, 0)  # weak and strong ones; `entities` are blocks
+
+    def split(self, parts: int) -> None:
+        """Make cells smaller."""
+        self.slots, self.evicted = self.slots.split(parts), self.evicted.split(parts)
+
+    def add(self, slots: Cells, cells: Cells, threads: Numbers, new: Accesses, ordering: Ordering) -> None:
+        """Record accesses in the first slot, from the given one on, that is free, superseded or of the same warp.
+
+        An access supersedes those that are ordered before it, unless they are weaker. `threads` are the threads of the
+        batch that now access the cells.
+        """
+        for _ in range(self.limit):
+            missing = int(slots.max()) + 1 - self.slots.times.shape[0]
+            if missing > 0:
+                more = Accesses.none(missing, self.slots.times.shape[1])
+                pairs = zip(self.slots.arrays(), more.arrays(), strict=True)
+                self.slots = Accesses(*(np.concatenate(pair) for pair in pairs))
+            old = self.slots.at((slots, cells))
+            is_alike = (old.natures ^ new.natures) & NATURE_BITS == 0
+            is_superseded = old.times == 0
+            asked = ~is_superseded & (is_alike | (new.natures & STRONG == 0))
+            if asked.any():
+                known = (
+                    ordering.missing_lanes(threads[asked], old.entities[asked], old.lanes[asked], old.times[asked]) == 0
+                )
+                is_superseded[asked] = known
+            is_same = is_alike & (old.entities // self.width == new.entities // self.width)
+            takes = np.nonzero(is_superseded | is_same)[0]
+            at = slots[takes], cells[takes]
+            self.slots.entities[at] = new.entities[takes]
+            last = self.slots.entities[at]
+            is_last = last // self.width == new.entities[takes] // self.width  # not one of another warp
+            if not is_last.all():
+                takes, at, last = takes[is_last], (at[0][is_last], at[1][is_last]), last[is_last]
+            self.replace(at, old.at(takes), new.at(takes), last, is_superseded[takes])
+            rest = np.ones(len(slots), np.bool_)
+            rest[takes] = False
+            if not rest.any():
+                return
+            slots, cells, threads, new = (slots[rest] + 1) % self.limit, cells[rest], threads[rest], new.at(rest)
+        self.evict(cells, new, ordering.per_block)
+
+    def replace(
+        self, at: tuple[Cells, Cells], old: Accesses, new: Accesses, last: Numbers, is_superseded: NDArray[np.bool_]
+    ) -> None:
+        """Replace accesses in slots; lanes that are not superseded stay."""
+        lanes = new.lanes
+        if (last != new.entities).any():  # several lanes of a warp access a cell
+            self.slots.lanes[at] = 0
+            np.bitwise_or.at(self.slots.lanes, at, lanes)
+            lanes = self.slots.lanes[at]
+        stay = np.where(is_superseded, 0, old.lanes & ~lanes)
+        firsts = np.where(stay != 0, np.minimum(old.firsts, new.firsts), new.firsts)
+        self.slots.put(at, Accesses(last, new.times, firsts, new.natures, lanes | stay))
+
+    def evict(self, cells: Cells, new: Accesses, per_block: int) -> None:
+        """Record the latest time of evicted accesses, and their block; SEVERAL_BLOCKS if they differ."""
+        if not self.evicted.times.shape[1]:
+            self.evicted = Accesses.none(2, self.slots.times.shape[1])
+        blocks = np.where(new.entities < 0, SEVERAL_BLOCKS, new.entities // per_block)
+        key, kept = ((new.natures & STRONG != 0).astype(np.int64), cells), self.evicted
+        is_new = kept.times[key] == 0
+        kept.entities[key] = np.where(is_new | (kept.entities[key] == blocks), blocks, SEVERAL_BLOCKS)
+        kept.entities[key] = np.where(kept.entities[key] == blocks, blocks, SEVERAL_BLOCKS)  # cells may repeat
+        np.maximum.at(kept.times, key, new.times)
 
 
 class ShadowMemory:
     """The shadow memory of one buffer."""
 
-    def __init__(self, size: int, slots: int) -> None:
-        """Start with no accesses; reads are kept in `slots` by warp, with one more slot for agents."""
-        self.size, self.unit, self.slots = size, 4, slots
-        self.writes = Accesses.none(-(-size // 4))
-        self.reads = Accesses.none(0, len(self.writes.times))  # slots up to the last one in use
-        self.replaced = Accesses.none(2, 0)  # weak and strong reads that a read of another warp replaced
+    def __init__(self, size: int, *, is_shared: bool) -> None:
+        """Start with no accesses."""
+        self.size, self.unit = size, 4
+        count = -(-size // 4)
+        limit = MAX_SLOTS if is_shared else min(max(RECORDS // max(count, 1), 4), MAX_SLOTS)
+        self.writes = Accesses.none(count)
+        self.reads, self.earlier_writes = AccessVectors(count, limit), AccessVectors(count, limit)
+        self.agent_reads = AccessVectors(count, limit, of_agents=True)
+        self.agent_writes = AccessVectors(count, limit, of_agents=True)
 
     def cells(self, offsets: Cells, size: int) -> Cells:
         """Return the cells that accesses of `size` bytes touch, [accesses, cells per access]."""
         narrow = int(np.bitwise_or.reduce(offsets)) | size if len(offsets) else size
         unit = min(narrow & -narrow, self.unit) if narrow else self.unit
         if unit < self.unit:
-            parts = self.unit // unit
-            self.writes = self.writes.split(parts)
-            self.reads, self.replaced = self.reads.split(parts), self.replaced.split(parts)
+            self.writes = self.writes.split(self.unit // unit)
+            for vectors in (self.reads, self.agent_reads, self.earlier_writes, self.agent_writes):
+                vectors.split(self.unit // unit)
             self.unit = unit
         return offsets[:, None] // self.unit + np.arange(size // self.unit)
-
-    def put_reads(self, slots: Cells, cells: Cells, entities: NDArray[np.int64], time: int, nature: int) -> None:
-        """Record reads, each in its slot."""
-        reads, cell_count = self.reads, len(self.writes.times)
-        more = int(slots.max()) + 1 - len(reads.times)
-        if more > 0:
-            new = Accesses.none(more, cell_count)
-            self.reads = reads = Accesses(
-                np.concatenate([reads.entities, new.entities]),
-                np.concatenate([reads.times, new.times]),
-                np.concatenate([reads.natures, new.natures]),
-            )
-        reads.put((slots[:, None], cells), entities, time, nature)
-
-    def note_replaced(self, cells: Cells, blocks: Cells, times: Cells, natures: Cells) -> None:
-        """Record the latest time of the replaced reads, and their block; SEVERAL_BLOCKS if they differ."""
-        if not self.replaced.times.shape[1]:
-            self.replaced = Accesses.none(2, len(self.writes.times))
-        key, kept = ((natures & STRONG != 0).astype(np.int64), cells), self.replaced
-        is_new = kept.times[key] == 0
-        kept.entities[key] = np.where(is_new | (kept.entities[key] == blocks), blocks, SEVERAL_BLOCKS)
-        kept.entities[key] = np.where(kept.entities[key] == blocks, blocks, SEVERAL_BLOCKS)  # cells may repeat
-        np.maximum.at(kept.times, key, times)
 
 
 WHY = {
@@ -127,6 +193,7 @@ class AccessGroup(NamedTuple):
     entities: Numbers
     nature: int
     codes: NDArray[Any] | None = None  # values that plain stores write
+    writes: bool = False
 
 
 class ConflictReporter:
@@ -202,7 +269,8 @@ class ConflictReporter:
         name = self.ordering.agent_names[column - self.ordering.own_columns]
         if not isinstance(name, tuple):
             return None
-        return {"wgmma": int(name[1]) * LANES, "mbarrier": None, "st.async": None}.get(name[0], int(name[1]))
+        by_mbarrier = dict.fromkeys(("mbarrier", "mbarrier read", "st.async"))
+        return {"wgmma": int(name[1]) * LANES, **by_mbarrier}.get(name[0], int(name[1]))
 
     def stack(self, entity: int) -> tuple[int, ...]:
         """Return the lines of the calls that a thread is in, outermost first."""

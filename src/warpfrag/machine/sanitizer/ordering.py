@@ -44,6 +44,7 @@ SCOPES = {"cta": BLOCK, "cluster": CLUSTER, "gpu": GPU, "sys": GPU}
 NOWHERE = -1
 MAX_MESSAGES = 6  # at an address, by the blocks that left them
 AGENT_CHUNK = 64  # columns that are added at once
+LANE_BITS = np.uint32(1) << np.arange(LANES, dtype=np.uint32)
 MAX_THREADS_APART = 9216  # of a batch: with more, the lanes of a warp share a column
 
 
@@ -127,6 +128,8 @@ class Ordering:
         self.own_columns = self.threads // self.share
         self.known: Times = np.zeros((self.threads, self.own_columns), np.int32)
         self.fenced: Times = np.zeros((self.threads, self.own_columns if has_proxies else 0), np.int32)
+        self.grid_blocks = np.repeat(np.array(numbers, np.int64), self.per_block)  # of each thread
+        self.floor: Times = np.zeros(self.threads, np.int32)  # all of a thread's block is known up to this time
         self.agents: dict[Hashable, int] = {}  # columns by agent
         self.agent_names: list[Hashable] = []
         self.pasts: list[Past] = [{}] * self.threads
@@ -151,10 +154,7 @@ class Ordering:
 
     def entities(self, threads: Rows) -> Rows:
         """Return the numbers of threads in the whole grid."""
-        return (
-            np.array(self.blocks.numbers, np.int64)[threads // self.per_block] * self.per_block
-            + threads % self.per_block
-        )
+        return self.grid_blocks[threads] * self.per_block + threads % self.per_block
 
     def agent(self, name: Hashable) -> int:
         """Return the column of an agent, and add one if it has none."""
@@ -212,9 +212,28 @@ class Ordering:
             result[past] = answers
         return result
 
+    def missing_lanes(
+        self, threads: Rows, entities: Rows, lanes: NDArray[np.uint32], times: Times
+    ) -> NDArray[np.uint32]:
+        """Return the lanes of each warp access (1 for an agent) that are not ordered before the thread beside it."""
+        result = np.zeros(len(threads), np.uint32)
+        late = np.nonzero((times > self.floor[threads]) | (entities // self.per_block != self.grid_blocks[threads]))[0]
+        if not len(late):
+            return result
+        threads, entities, lanes, times = threads[late], entities[late], lanes[late], times[late]
+        missing = np.where(self.knows(threads, entities, times), np.uint32(0), lanes)
+        several = np.nonzero(lanes & (lanes - np.uint32(1)))[0] if self.share == 1 else []
+        if len(several):
+            threads, times = threads[several, None], times[several, None]
+            warps = entities[several, None] // LANES * LANES + np.arange(LANES)
+            known = self.knows(np.broadcast_to(threads, warps.shape), warps, np.broadcast_to(times, warps.shape))
+            missing[several] = lanes[several] & ~np.bitwise_or.reduce(np.where(known, LANE_BITS, 0), axis=1)
+        result[late] = missing
+        return result
+
     def knows_blocks(self, threads: Rows, blocks: Rows, times: Times) -> NDArray[np.bool_]:
         """Return True for each thread that is ordered after everything that a block's threads did up to a time."""
-        first = self.columns(blocks * self.per_block)
+        first = np.where(blocks < 0, -1, self.columns(np.maximum(blocks, 0) * self.per_block))
         own, which = np.unique(threads, return_inverse=True)
         rows = self.known[own, : self.own_columns]
         rows[np.arange(len(own)), own // self.share] = self.now
@@ -315,9 +334,18 @@ class Ordering:
             for warp in warps.tolist():
                 self.sync_lanes(np.arange(warp * LANES, (warp + 1) * LANES))
 
-    def arrive(self, sync: SyncObject, threads: Rows) -> None:
-        """Record the arrival of threads at a phase of a barrier."""
-        mine = self.snapshot(threads)
+    def release_block(self, threads: Rows, snapshot: Snapshot) -> None:
+        """Order threads of a block after a barrier of the block."""
+        self.learn(threads, snapshot)
+        first = int(threads[0]) // self.per_block * self.per_block
+        last = first + self.state.launch.threads - 1
+        self.floor[threads] = snapshot.row[first // self.share : last // self.share + 1].min()
+
+    def arrive(self, sync: SyncObject, threads: Rows, relaxed_at: int | None = None) -> None:
+        """Record the arrival of threads at a phase of a barrier; a relaxed one releases what fences of a level have."""
+        mine = self.snapshot(threads) if relaxed_at is None else self.released_snapshot(threads, relaxed_at)
+        if mine is None:
+            return
         sync.current = mine if sync.current is None else sync.current.joined(mine)
 
     def complete(self, sync: SyncObject) -> None:
@@ -353,6 +381,22 @@ class Ordering:
             row, fenced = self.known[thread].copy(), self.fenced[thread].copy()
             self.sc_fences[thread] = ScFences(Snapshot(self.blocks, row, fenced, self.pasts[thread]))
             self.has_sc = True
+
+    def last_fences(self, threads: Rows) -> Times:
+        """Return the time of each thread's last fence; 0 if it has none."""
+        columns = threads // self.share
+        return np.max([table[threads, columns] for table in self.released.values()], axis=0)
+
+    def released_snapshot(self, threads: Rows, level: int) -> Snapshot | None:
+        """Return the merged knowledge of threads at their last fences that reach a level; None if they have none."""
+        if level not in self.has_released:
+            return None
+        threads = threads[self.has_released[level][threads]]
+        past: Past = {}
+        for thread in threads.tolist() if self.has_past else ():
+            past = merge_pasts(past, self.released_past.get((level, thread), {}))
+        rows = (table[level][threads].max(axis=0) for table in (self.released, self.released_fenced) if len(threads))
+        return Snapshot(self.blocks, *rows, past) if len(threads) else None
 
     def _grow_released(self, level: int) -> None:
         """Extend the rows of fences to the width of the threads' rows."""
@@ -397,10 +441,9 @@ class Ordering:
             news.append(Message(level, block, cluster, self.snapshot(np.array([thread]))))
         else:
             for reached in range(level, -1, -1):
-                if reached in self.has_released and self.has_released[reached][thread]:
-                    row, fenced = self.released[reached][thread].copy(), self.released_fenced[reached][thread].copy()
-                    past = self.released_past.get((reached, thread), {})
-                    news.append(Message(reached, block, cluster, Snapshot(self.blocks, row, fenced, past)))
+                snapshot = self.released_snapshot(np.array([thread]), reached)
+                if snapshot is not None:
+                    news.append(Message(reached, block, cluster, snapshot))
         fences = self.sc_fences[thread]
         if fences is not None and fences.done is not None:
             news.append(Message(level, block, cluster, fences.done, is_promise=True))

@@ -28,23 +28,23 @@ from warpfrag.machine.sanitizer.conflicts import (
     ASYNC_PROXY,
     ATOMIC,
     INST_SHIFT,
+    NATURE_BITS,
+    SAME_BYTES,
     SCOPE_SHIFT,
     SIZE_SHIFT,
     STRONG,
+    Accesses,
     AccessGroup,
+    AccessVectors,
     ConflictReporter,
     ShadowMemory,
     nature_of,
 )
-from warpfrag.machine.sanitizer.ordering import BLOCK, CLUSTER, GPU, LaunchOrder, Ordering
+from warpfrag.machine.sanitizer.ordering import BLOCK, CLUSTER, GPU, LANE_BITS, LaunchOrder, Ordering
 from warpfrag.machine.sanitizer.sync_tracking import Strength, SyncFollower, strength_of
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
-Times = NDArray[np.int32]
-
-GLOBAL_SLOTS = 4  # warps whose last reads of a cell of global memory are kept
-MAX_SHARED_SLOTS = 32
 
 
 class RaceCheck(SyncFollower):
@@ -66,8 +66,7 @@ class RaceCheck(SyncFollower):
         memory = state.memory
         self.shadows, self.written = shadows, {id(item.data): item for item in memory.allocations if item.writable}
         super().__init__(state, ordering, ConflictReporter(state, ordering, collector, self.written), collector)
-        slots = min(state.launch.warps * state.launch.cluster_blocks, MAX_SHARED_SLOTS)
-        self.shared_shadow = ShadowMemory(len(memory.shared), slots)
+        self.shared_shadow = ShadowMemory(len(memory.shared), is_shared=True)
         self.strengths: dict[int, Strength] = {}
         instructions = list(enumerate(state.program.instructions))
         self.async_stores = [at for at, inst in instructions if isinstance(inst.action, actions.AsyncStore)]
@@ -89,7 +88,7 @@ class RaceCheck(SyncFollower):
         if id(buffer) not in self.written:
             return None
         if id(buffer) not in self.shadows:
-            self.shadows[id(buffer)] = ShadowMemory(len(buffer), GLOBAL_SLOTS)
+            self.shadows[id(buffer)] = ShadowMemory(len(buffer), is_shared=False)
         return self.shadows[id(buffer)]
 
     def accesses(
@@ -118,7 +117,7 @@ class RaceCheck(SyncFollower):
             return
         if isinstance(self.inst.action, actions.AsyncCopy):
             access = self.by_agents(access, [("cp.async", thread) for thread in threads.tolist()])
-        self.compare_with_write(access)
+        self.compare_with_writes(access)
         self.note_read(access)
         if strength.is_strong:
             for offset, thread in zip(offsets.tolist(), threads.tolist(), strict=True):
@@ -131,14 +130,14 @@ class RaceCheck(SyncFollower):
         access = self.accesses(buffer, offsets, size, threads, STRONG * strength.is_strong, strength.level)
         if access is None:
             return
-        access = access._replace(codes=codes)
+        access = access._replace(codes=codes, writes=True)
         if isinstance(self.inst.action, actions.AsyncCopy):
             access = self.by_agents(access, [("cp.async", thread) for thread in threads.tolist()])
             for thread in threads.tolist():
                 self.copies.issue(thread, self.ordering.now)
-        self.compare_with_write(access)
+        stays = self.compare_with_writes(access)
         self.compare_with_reads(access)
-        self.note_write(access)
+        self.note_write(access, stays)
         table = self.ordering.table_of(buffer)
         if strength.is_strong:
             for offset, thread in zip(offsets.tolist(), threads.tolist(), strict=True):
@@ -153,9 +152,10 @@ class RaceCheck(SyncFollower):
         access = self.accesses(buffer, offsets, size, threads, STRONG | ATOMIC, strength.level)
         if access is None:
             return
-        self.compare_with_write(access)
+        access = access._replace(writes=True)
+        stays = self.compare_with_writes(access)
         self.compare_with_reads(access)
-        self.note_write(access)
+        self.note_write(access, stays)
         ordering = self.ordering
         if not (ordering.table_of(buffer) or ordering.released or strength.releases):
             return
@@ -163,16 +163,18 @@ class RaceCheck(SyncFollower):
             ordering.receive(buffer, offset, thread, strength.level, acquires=strength.acquires)
             ordering.send(buffer, offset, thread, strength.level, releases=strength.releases, passes_on=True)
 
-    def copy_read(self, buffer: Bytes, offsets: Numbers, size: int, thread: int) -> None:
-        """Check the source of a bulk copy or a box."""
+    def copy_read(self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cells: list[int]) -> None:
+        """Check the source of a bulk copy or a box: it may change once its mbarriers, or its group, are waited for."""
         access = self.accesses(buffer, offsets, size, np.full(len(offsets), thread), ASYNC_PROXY)
         if access is None:
             return
-        access = self.by_agents(access, [("bulk read", thread)])
-        self.compare_with_write(access)
-        if not getattr(self.inst.action, "tells_mbarrier", True):
-            self.bulk_copies.issue(thread, self.ordering.now)
+        names: list[tuple[str, int]] = [("mbarrier read", cell) for cell in cells] or [("bulk read", thread)]
+        for name in names:
+            access = self.by_agents(access, [name])
+            self.compare_with_writes(access)
             self.note_read(access)
+        if not cells:
+            self.bulk_copies.issue(thread, self.ordering.now)
             self.issued["bulk read", thread] = self.ordering.now, self.state.memory.inst, thread
 
     def copy_write(
@@ -191,10 +193,10 @@ class RaceCheck(SyncFollower):
             self.bulk_copies.issue(thread, self.ordering.now)
         else:
             self.issued[name] = self.ordering.now, self.state.memory.inst, thread
-        access = self.by_agents(access, [name])
-        self.compare_with_write(access)
+        access = self.by_agents(access, [name])._replace(writes=True)
+        stays = self.compare_with_writes(access)
         self.compare_with_reads(access)
-        self.note_write(access)
+        self.note_write(access, stays)
 
     def product_read(self, offsets: Numbers, size: int, warp: int) -> None:
         """Check the operands of wgmma in shared memory."""
@@ -204,7 +206,7 @@ class RaceCheck(SyncFollower):
         if access is None:
             return
         access = self.by_agents(access, [("wgmma", warp)])
-        self.compare_with_write(access)
+        self.compare_with_writes(access)
         self.note_read(access)
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
@@ -212,121 +214,182 @@ class RaceCheck(SyncFollower):
         super().mbarrier_initialised(cell, thread)
         access = self.accesses(self.state.memory.shared, np.array([8 * cell]), 8, np.array([thread]))
         if access is not None:
-            self.compare_with_write(access)
+            self.compare_with_writes(access._replace(writes=True))
             self.compare_with_reads(access)
 
     # --- comparisons
 
     def note_read(self, access: AccessGroup) -> None:
-        """Record reads, by warp; those of agents separately."""
-        shadow, entities = access.shadow, access.entities
+        """Record reads."""
+        shadow, (cells, threads, new) = access.shadow, self.records(access)
+        (shadow.agent_reads if access.entities[0] < 0 else shadow.reads).add(
+            self.slots_of(access.shadow, new.entities), cells, threads, new, self.ordering
+        )
+
+    def slots_of(self, shadow: ShadowMemory, entities: Numbers) -> Numbers:
+        """Return the slots that accesses should use, by warp; agents take the first that is free."""
         if entities[0] < 0:
-            slots = np.full(len(entities), shadow.slots)
+            return np.zeros(len(entities), np.int64)
+        slots = entities // LANES
+        if shadow is not self.shared_shadow:  # warps with the same index in neighbouring blocks often read the same
+            slots = slots % self.state.launch.warps + entities // self.ordering.per_block
         else:
-            slots = entities // LANES
-            if shadow is not self.shared_shadow:  # warps with the same index in neighbouring blocks often read the same
-                slots = slots % self.state.launch.warps + entities // self.ordering.per_block
-            slots = slots % shadow.slots
-        known = len(shadow.reads.times)
-        at = np.minimum(slots, max(0, known - 1))[:, None], access.cells
-        before = [part[at] * (slots < known)[:, None] for part in shadow.reads] if known else []
-        shadow.put_reads(slots, access.cells, entities[:, None], self.ordering.now, access.nature)
-        if entities[0] >= 0:
-            self.keep_replaced(access, slots, before)
+            slots = slots % (self.state.launch.warps * self.state.launch.cluster_blocks)
+        return slots % shadow.reads.limit
 
-    def keep_replaced(self, access: AccessGroup, slots: Numbers, before: list[NDArray[Any]]) -> None:
-        """Record reads of other warps that these replace (`before`), unless they are ordered."""
-        shadow, cells, per_block = access.shadow, access.cells, self.ordering.per_block
-        mine = np.broadcast_to(access.entities[:, None], cells.shape)
-        lost = shadow.reads.entities[slots[:, None], cells] // LANES != mine // LANES
-        if lost.any():
-            now = np.full(int(lost.sum()), self.ordering.now)
-            shadow.note_replaced(cells[lost], mine[lost] // per_block, now, np.full(len(now), access.nature))
-        if not before:
+    def records(self, access: AccessGroup) -> tuple[Numbers, Numbers, Accesses]:
+        """Return the accesses cell by cell: cells, threads and records."""
+        count = access.cells.shape[1]
+        entities = np.repeat(access.entities, count)
+        times = np.full(len(entities), self.ordering.now, np.int32)
+        lanes = LANE_BITS[entities % LANES] if access.entities[0] >= 0 else np.ones(len(entities), np.uint32)
+        new = Accesses(entities, times, times, np.full(len(entities), access.nature), lanes)
+        return access.cells.reshape(-1), np.repeat(access.threads, count), new
+
+    def note_write(self, access: AccessGroup, stays: NDArray[np.bool_]) -> None:
+        """Record writes; keep the last ones in `stays` too. Lanes that write different bytes to one cell are a race."""
+        cells, threads, new = self.records(access)
+        shadow = access.shadow
+        self.keep_writes(access, stays.reshape(-1), shadow.writes.at(cells))
+        if access.nature & STRONG and self.ordering.released and access.entities[0] >= 0:
+            released = self.ordering.last_fences(threads)
+            new.firsts = np.where(released > 0, released, new.times)
+        shadow.writes.put(cells, new)
+        if access.entities[0] < 0:
             return
-        entities, times, natures = before
-        lost = (times > 0) & (entities // LANES != mine // LANES)
-        if lost.any():
-            threads = np.broadcast_to(access.threads[:, None], cells.shape)
-            lost[lost] = ~self.ordering.knows(threads[lost], entities[lost], times[lost])
-        if lost.any():
-            shadow.note_replaced(cells[lost], entities[lost] // per_block, times[lost], natures[lost])
+        others = shadow.writes.entities[access.cells]
+        twice = others != access.entities[:, None]
+        if not twice.any():
+            return
+        wrong = np.zeros_like(twice)
+        if access.codes is not None:
+            bytes_of = _cell_bytes(access)
+            last = np.zeros(int(cells.max()) - int(cells.min()) + 1, np.int64)
+            last[cells - cells.min()] = np.arange(len(cells))
+            winner = last[access.cells - cells.min()]
+            wins = bytes_of.reshape(-1, bytes_of.shape[-1])[winner]
+            wrong = twice & (wins != bytes_of).any(axis=-1)
+        if wrong.any():
+            natures = np.full(wrong.shape, access.nature)
+            self.reporter.report(access, wrong, others, natures, kind="race")
+        self.keep_writes(access, (twice & ~wrong).reshape(-1), new)
 
-    def check_replaced(self, access: AccessGroup) -> None:
-        """Remove writes that may race with reads that are no longer kept."""
-        replaced = access.shadow.replaced
-        if not replaced.times.shape[1]:
+    def keep_writes(self, access: AccessGroup, stays: NDArray[np.bool_], old: Accesses) -> None:
+        """Keep writes that the last one does not supersede: strong ones as of the fence that releases them."""
+        cells, threads = access.cells.reshape(-1), np.repeat(access.threads, access.cells.shape[1])
+        natures = old.natures | (SAME_BYTES if access.codes is not None else 0) * (old.natures & STRONG == 0)
+        old = Accesses(old.entities, old.firsts, old.firsts, natures, old.lanes)
+        vectors = {False: access.shadow.earlier_writes, True: access.shadow.agent_writes}
+        for is_agent, own in vectors.items():
+            at = np.nonzero(stays & ((old.entities < 0) == is_agent))[0]
+            if len(at):
+                kept = old.at(at)
+                own.add(self.slots_of(access.shadow, kept.entities), cells[at], threads[at], kept, self.ordering)
+
+    def compare_with_writes(self, access: AccessGroup) -> NDArray[np.bool_]:
+        """Find accesses that nothing orders after the writes of their cells; return True for writes that must stay.
+
+        Those are last writes that a new one does not supersede: nothing orders them, but they are no race, or they are
+        weaker.
+        """
+        writes = access.shadow.writes.at(access.cells)
+        if not writes.times.any():
+            return np.zeros(access.cells.shape, np.bool_)
+        writes.firsts = writes.times
+        stays = wrong = self.unordered(access, writes)
+        if wrong.any() and access.codes is not None:
+            wrong = wrong & (self.differs(access) | (writes.entities < 0))
+        if wrong.any():
+            self.reporter.report(access, wrong, writes.entities, writes.natures)
+        if access.nature & ASYNC_PROXY:
+            self.check_fence(access, writes, wrong)
+        self.compare(access, access.shadow.earlier_writes)
+        self.compare(access, access.shadow.agent_writes)
+        if access.writes and access.nature & STRONG:
+            threads = np.repeat(access.threads, access.cells.shape[1])
+            asked = writes.entities.reshape(-1), writes.lanes.reshape(-1), writes.times.reshape(-1)
+            stays = self.ordering.missing_lanes(threads, *asked).reshape(wrong.shape) != 0
+            stays |= (writes.natures ^ access.nature) & NATURE_BITS != 0
+            stays &= writes.times > 0
+        return stays & ~wrong
+
+    def differs(self, access: AccessGroup) -> NDArray[np.bool_]:
+        """Return True for cells whose bytes in memory are not those that a store writes."""
+        held = access.buffer[access.cells[..., None] * access.shadow.unit + np.arange(access.shadow.unit)]
+        return (held != _cell_bytes(access)).any(axis=-1)
+
+    def compare_with_reads(self, access: AccessGroup) -> None:
+        """Find writes that nothing orders after reads of their cells."""
+        self.compare(access, access.shadow.reads)
+        self.compare(access, access.shadow.agent_reads)
+
+    def compare(self, access: AccessGroup, vectors: AccessVectors) -> None:
+        """Find accesses that nothing orders after those in a vector of their cells."""
+        if not len(vectors.slots.times):
+            return
+        times = vectors.slots.times[:, access.cells]
+        is_own_block = access.buffer is self.state.memory.shared and self.state.launch.cluster_blocks == 1
+        if is_own_block and vectors.width == LANES:
+            times = times * (times > self.ordering.floor[access.threads][:, None])
+        for slot in np.nonzero(times.any(axis=(1, 2)))[0].tolist():
+            others = vectors.slots.at((slot, access.cells))
+            wrong = self.unordered(access, others)
+            if wrong.any() and not access.writes:
+                wrong &= others.natures & SAME_BYTES == 0
+            elif wrong.any() and access.codes is not None:
+                wrong &= (others.natures & SAME_BYTES == 0) | self.differs(access)
+            if wrong.any():
+                self.reporter.report(access, wrong, others.entities, others.natures)
+        self.compare_with_evicted(access, vectors.evicted)
+
+    def compare_with_evicted(self, access: AccessGroup, evicted: Accesses) -> None:
+        """Leave out accesses that may race with others that are no longer kept."""
+        if not evicted.times.shape[1]:
             return
         for row in range(1 if access.nature & STRONG else 2):
-            times, blocks = replaced.times[row, access.cells], replaced.entities[row, access.cells]
+            times, blocks = evicted.times[row, access.cells], evicted.entities[row, access.cells]
             late = times > 0
             if late.any():
                 threads = np.broadcast_to(access.threads[:, None], times.shape)
                 late[late] = ~self.ordering.knows_blocks(threads[late], blocks[late], times[late])
             if late.any():
-                self.collector.leave_out("races: more warps read a word than are kept, and one may race with a write")
+                self.collector.leave_out("races: more accesses of a word are unordered than are kept")
 
-    def note_write(self, access: AccessGroup) -> None:
-        """Record writes; lanes that write different bytes to one cell with one instruction are a race."""
-        writes = access.shadow.writes
-        writes.put(access.cells, access.entities[:, None], self.ordering.now, access.nature)
-        if access.codes is None or access.entities[0] < 0:
-            return
-        others = writes.entities[access.cells]
-        twice = others != access.entities[:, None]
-        if not twice.any():
-            return
-        bytes_of = _cell_bytes(access)
-        flat = access.cells.reshape(-1)
-        last = np.zeros(int(flat.max()) - int(flat.min()) + 1, np.int64)
-        last[flat - flat.min()] = np.arange(len(flat))
-        winner = last[access.cells - flat.min()]
-        wins = bytes_of.reshape(-1, bytes_of.shape[-1])[winner]
-        wrong = twice & (wins != bytes_of).any(axis=-1)
-        if wrong.any():
-            natures = np.full(wrong.shape, access.nature)
-            self.reporter.report(access, wrong, others, natures, kind="race")
+    def unordered(self, access: AccessGroup, others: Accesses) -> NDArray[np.bool_]:
+        """Return True for accesses that nothing orders after others, if one of the two is too weak.
 
-    def compare_with_write(self, access: AccessGroup) -> None:
-        """Find accesses that nothing orders after the last write of their cells."""
-        writes = access.shadow.writes
-        times = writes.times[access.cells]
-        if not times.any():
-            return
-        entities, natures = writes.entities[access.cells], writes.natures[access.cells]
-        wrong = self.unordered(access, entities, times, natures)
-        if wrong.any() and access.codes is not None:
-            held = access.buffer[access.cells[..., None] * access.shadow.unit + np.arange(access.shadow.unit)]
-            wrong &= (held != _cell_bytes(access)).any(axis=-1) | (entities < 0)
-        if wrong.any():
-            self.reporter.report(access, wrong, entities, natures)
-        if access.nature & ASYNC_PROXY:
-            self.check_fence(access, entities, times, natures, wrong)
-
-    def compare_with_reads(self, access: AccessGroup) -> None:
-        """Find writes that nothing orders after reads of their cells."""
-        shadow = access.shadow
-        times = shadow.reads.times[:, access.cells]
-        for slot in np.nonzero(times.any(axis=(1, 2)))[0].tolist():
-            entities, natures = shadow.reads.entities[slot, access.cells], shadow.reads.natures[slot, access.cells]
-            wrong = self.unordered(access, entities, times[slot], natures)
-            if wrong.any():
-                self.reporter.report(access, wrong, entities, natures)
-        self.check_replaced(access)
-
-    def unordered(self, access: AccessGroup, entities: Numbers, times: Times, natures: Numbers) -> NDArray[np.bool_]:
-        """Return True for accesses that nothing orders after others, if one of the two is too weak."""
-        threads = np.broadcast_to(access.threads[:, None], entities.shape)
-        wrong = (times > 0) & ~self.ordering.knows(threads, entities, times)
-        if not wrong.any() or not access.nature & STRONG:
+        Lanes that were added to a slot one after the other have no exact time: an access that is ordered after the
+        first of them only is left out. `others.entities` become lanes that are not ordered.
+        """
+        wrong = others.times > 0
+        if access.nature & STRONG:
+            wrong &= ~self.are_strong(access, others)
+        at = np.nonzero(wrong)
+        if not len(at[0]):
             return wrong
+        threads, entities, lanes = access.threads[at[0]], others.entities[at], others.lanes[at]
+        missing = self.ordering.missing_lanes(threads, entities, lanes, others.times[at])
+        inexact = np.nonzero((missing != 0) & (others.firsts[at] < others.times[at]))[0]
+        if len(inexact):
+            firsts = others.firsts[at][inexact]
+            missing[inexact] = self.ordering.missing_lanes(threads[inexact], entities[inexact], lanes[inexact], firsts)
+            if not missing[inexact].all():
+                self.collector.leave_out("races: lanes of a warp access a word one after the other")
+        wrong[at] = missing != 0
+        lowest = np.log2(np.maximum(missing & -missing, 1)).astype(np.int64)
+        others.entities[at] = np.where((entities < 0) | (missing == 0), entities, entities // LANES * LANES + lowest)
+        return wrong
+
+    def are_strong(self, access: AccessGroup, others: Accesses) -> NDArray[np.bool_]:
+        """Return True for pairs of accesses that are morally strong."""
+        entities, natures = others.entities, others.natures
         strong = (natures & STRONG != 0) & (entities >= 0) & (access.entities[:, None] >= 0)
         strong |= (
             (natures & ATOMIC != 0) & bool(access.nature & ATOMIC) & ((entities < 0) | (access.entities[:, None] < 0))
         )
         same_size = (natures ^ access.nature) >> SIZE_SHIFT & 7 == 0
         level = np.minimum(natures >> SCOPE_SHIFT & 3, access.nature >> SCOPE_SHIFT & 3)
-        return wrong & ~(strong & same_size & (level >= self.distance(access, entities)))
+        return strong & same_size & (level >= self.distance(access, entities))
 
     def distance(self, access: AccessGroup, entities: Numbers) -> Numbers:
         """Return the smallest scope that contains both accesses: block, cluster or GPU."""
@@ -341,10 +404,9 @@ class RaceCheck(SyncFollower):
             far = np.where(near, CLUSTER, far)
         return np.where((mine == others) | (entities < 0), BLOCK, far)
 
-    def check_fence(
-        self, access: AccessGroup, entities: Numbers, times: Times, natures: Numbers, wrong: NDArray[np.bool_]
-    ) -> None:
+    def check_fence(self, access: AccessGroup, writes: Accesses, wrong: NDArray[np.bool_]) -> None:
         """Find bytes that a thread wrote and that a copy or a wgmma reads without a proxy fence between."""
+        entities, times, natures = writes.entities, writes.times, writes.natures
         generic = entities >= 0
         if self.async_stores:
             generic = generic | np.isin(natures >> INST_SHIFT, self.async_stores)

@@ -23,7 +23,7 @@ from warpfrag.machine.ir.program import DecodedInstruction, Immediate
 from warpfrag.machine.ir.scalar_types import TYPES
 from warpfrag.machine.sanitizer.conflicts import ConflictReporter
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
-from warpfrag.machine.sanitizer.ordering import BLOCK, GPU, SCOPES, Ordering, Snapshot, SyncObject
+from warpfrag.machine.sanitizer.ordering import BLOCK, CLUSTER, GPU, SCOPES, Ordering, Snapshot, SyncObject
 
 Numbers = NDArray[np.int64]
 
@@ -77,6 +77,14 @@ def is_proxy_fence(inst: DecodedInstruction) -> bool:
     """Return True if an instruction is fence.proxy.async, which orders the generic and the async proxy."""
     words = inst.name.split(".")
     return words[0] in {"fence", "membar"} and "proxy" in words and any(word.startswith("async") for word in words)
+
+
+def relaxed_level(inst: DecodedInstruction) -> int | None:
+    """Return the scope level of a relaxed arrival at a barrier; None if it releases."""
+    words = inst.name.split(".")
+    if "relaxed" not in words:
+        return None
+    return CLUSTER if "cluster" in words else BLOCK
 
 
 B32 = TYPES["b32"]
@@ -181,7 +189,7 @@ class SyncFollower(InstructionObserver):
         if sync is not None:
             threads = block * self.state.launch.warps * LANES + np.nonzero(here.reshape(-1))[0]
             snapshot = self.ordering.snapshot(threads)
-            self.ordering.learn(threads, snapshot if sync.current is None else snapshot.joined(sync.current))
+            self.ordering.release_block(threads, snapshot if sync.current is None else snapshot.joined(sync.current))
 
     def cluster_completed(self, cluster: int) -> None:
         """barrier.cluster: threads that wait already learn now, the others when they wait."""
@@ -206,8 +214,7 @@ class SyncFollower(InstructionObserver):
             return
         sync = self.ordering.mbarriers.setdefault(cell, SyncObject())
         column = self.ordering.agent(("cp.async", thread)) if action.name == "copies" else None
-        if "relaxed" not in self.inst.name.split("."):
-            self.ordering.arrive(sync, np.array([thread]))
+        self.ordering.arrive(sync, np.array([thread]), relaxed_level(self.inst))
         if column is not None and sync.current is not None:
             sync.current = self.with_agent(sync.current, column)
 
@@ -233,10 +240,10 @@ class SyncFollower(InstructionObserver):
     def mbarrier_completed(self, cell: int) -> None:
         """End a phase; the copies that it counted are complete."""
         sync = self.ordering.mbarriers.setdefault(cell, SyncObject())
-        for name in ("mbarrier", "st.async"):
+        for name in ("mbarrier", "mbarrier read", "st.async"):
             column = self.ordering.agents.get((name, cell))
             if column is not None:
-                sync.current = self.with_agent(sync.current, column, fences=name == "mbarrier")
+                sync.current = self.with_agent(sync.current, column, fences=name != "st.async")
         self.ordering.complete(sync)
 
     def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:
@@ -255,12 +262,12 @@ class SyncFollower(InstructionObserver):
     def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Record the arrivals that an instruction may complete, before it runs."""
         action = inst.action
-        if isinstance(action, ClusterBarrier) and not action.waits and "relaxed" not in inst.name.split("."):
+        if isinstance(action, ClusterBarrier) and not action.waits:
             threads = self.threads_of(group)
             size = self.state.cluster_barriers.size * LANES
             for cluster in np.unique(threads // size).tolist():
                 sync = self.ordering.clusters.setdefault(cluster, SyncObject())
-                self.ordering.arrive(sync, threads[threads // size == cluster])
+                self.ordering.arrive(sync, threads[threads // size == cluster], relaxed_level(inst))
         if isinstance(action, MatrixOp) and action.operation == "wgmma":
             for warp in group.active_rows.tolist():
                 self.products.issue(warp, self.ordering.now)

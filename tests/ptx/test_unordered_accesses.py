@@ -1,0 +1,217 @@
+"""Conflicts that a check with a fixed number of slots misses: many readers, many writers, copies in flight."""
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+
+pytestmark = pytest.mark.one_engine
+
+HEAD = """.version 8.6
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+.reg .pred %p<12>; .reg .b32 %r<40>; .reg .b64 %rd<16>; .reg .f32 %f<16>;
+.shared .align 128 .b32 sm[2048];
+.shared .align 8 .b64 mb;
+ld.param.u64 %rd1, [out];
+mov.u32 %r1, %tid.x; mov.u32 %r2, sm; mov.u32 %r3, mb; mov.u32 %r4, %cluster_ctarank; and.b32 %r6, %r1, 31;
+setp.eq.u32 %p1, %r1, 0; setp.eq.u32 %p2, %r1, 32; setp.eq.u32 %p3, %r1, 64; setp.ne.u32 %p8, %r4, 0;
+shl.b32 %r7, %r1, 2; add.u32 %r7, %r7, %r2; st.shared.u32 [%r7], %r1;
+@%p1 mbarrier.init.shared::cta.b64 [%r3], 1;
+fence.proxy.async; fence.mbarrier_init.release.cluster;
+"""
+SYNC = "bar.sync 0;\n"
+CLUSTER_SYNC = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;\n"
+WAIT = "W: mbarrier.try_wait.parity.shared::cta.b64 %p6, [%r3], 0;\n@!%p6 bra W;\n"
+
+
+def verdict(body, block=96, cluster=1):
+    """The verdict of a kernel, and the kinds of its findings."""
+    options = wf.ptx.LaunchOptions(cluster=(cluster, 1, 1))
+    kernel = wf.ptx.load(HEAD + body + "\nret;\n}\n")["k"]
+    run = kernel.launch(cluster, block, [np.zeros(4096, np.uint32)], checks="all", options=options)
+    return run.verdict, {finding.kind for finding in run.findings}
+
+
+CLEAN = ("clean", set())
+
+
+@pytest.mark.parametrize("lane", [0, 5, 31])
+def test_all_lanes_that_read_a_word_are_kept(lane):
+    reads = f"{SYNC}ld.shared.u32 %r8, [%r2];\nsetp.eq.u32 %p4, %r6, {lane};\n"
+    assert verdict(f"{reads}@%p4 st.shared.u32 [%r2], 9;", 32) == ("findings", {"lockstep"})
+    assert verdict(f"{reads}bar.warp.sync -1;\n@%p4 st.shared.u32 [%r2], 9;", 32) == CLEAN
+
+
+@pytest.mark.parametrize("lane", [0, 5, 31])
+@pytest.mark.parametrize("sync", ["", "bar.warp.sync -1;\n"])
+def test_an_arrival_of_one_lane_does_not_release_the_others(lane, sync):
+    body = f"""{SYNC}setp.lt.u32 %p4, %r1, 32;
+@%p4 bra W;
+ld.shared.u32 %r8, [%r2];
+{sync}setp.eq.u32 %p5, %r6, {lane};
+@%p5 mbarrier.arrive.shared::cta.b64 _, [%r3];
+bra.uni D;
+{WAIT}@%p1 st.shared.u32 [%r2], 9;
+D:"""
+    assert verdict(body, 64) == (CLEAN if sync else ("findings", {"race"}))
+
+
+def test_lanes_that_read_one_after_the_other_are_kept():
+    body = """setp.eq.u32 %p4, %r6, 3; setp.eq.u32 %p5, %r6, 7;
+bar.sync 0;
+@%p4 ld.shared.u32 %r8, [%r2];
+@%p5 ld.shared.u32 %r8, [%r2];
+"""
+    assert verdict(body + "@%p5 st.shared.u32 [%r2], 9;", 32) == ("findings", {"lockstep"})
+    assert verdict(body + "bar.warp.sync -1;\n@%p5 st.shared.u32 [%r2], 9;", 32) == CLEAN
+
+
+BULK_STORE = (
+    "@{0} cp.async.bulk.global.shared::cta.bulk_group [%rd{1}], [%r2], 128;\n@{0} cp.async.bulk.commit_group;\n"
+)
+BULK_WAIT = "@{0} cp.async.bulk.wait_group 0;\n"
+
+
+@pytest.mark.parametrize(("first", "second"), [("%p1", "%p2"), ("%p2", "%p1")])
+@pytest.mark.parametrize("waits", [False, True])
+def test_two_bulk_stores_that_read_one_region_are_kept(first, second, waits):
+    body = SYNC + BULK_STORE.format(first, 1) + (BULK_WAIT.format(first) if waits else "")
+    body += f"{SYNC}add.u64 %rd2, %rd1, 1024;\n{BULK_STORE.format(second, 2)}{BULK_WAIT.format(second)}{SYNC}"
+    body += f"@%p3 st.shared.u32 [%r2], 9;\n{SYNC}{BULK_WAIT.format(first)}"
+    assert verdict(body) == (CLEAN if waits else ("findings", {"async"}))
+
+
+WGMMA = """wgmma.fence.sync.aligned;
+wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd7, %rd8, 0, 1, 1, 0, 0;
+wgmma.commit_group.sync.aligned;
+"""
+WGMMA_WAIT = "wgmma.wait_group.sync.aligned 0;\n"
+
+
+@pytest.mark.parametrize("waits", [(True, True), (False, True), (True, False)])
+def test_two_warpgroups_that_read_one_tile_are_kept(waits):
+    first, second = (WGMMA_WAIT * wait for wait in waits)
+    body = f"""st.shared.u32 [%r7+1024], 0; st.shared.u32 [%r7+2048], 0; st.shared.u32 [%r7+3072], 0;
+setp.lt.u32 %p4, %r1, 128;
+fence.proxy.async;
+{SYNC}shr.u32 %r20, %r2, 4; and.b32 %r20, %r20, 16383; cvt.u64.u32 %rd7, %r20; or.b64 %rd7, %rd7, 0x0000000800080000;
+mov.f32 %f0, 0f00000000; mov.f32 %f1, %f0; mov.f32 %f2, %f0; mov.f32 %f3, %f0;
+add.u64 %rd8, %rd7, 128;
+@!%p4 bra SECOND;
+{WGMMA}{first}bar.sync 1, 256;
+bra.uni JOIN;
+SECOND: bar.sync 1, 256;
+{WGMMA}{second}JOIN: bar.sync 2, 256;
+@%p1 st.shared.u32 [%r2+2048], 9;
+{WGMMA_WAIT}"""
+    assert verdict(body, 256) == (CLEAN if all(waits) else ("findings", {"async"}))
+
+
+@pytest.mark.parametrize("warps", [4, 8, 16, 32])
+def test_all_warps_that_read_a_word_of_global_memory_are_kept(warps):
+    count, last = 64, 32 * warps - 1
+    body = f"""ld.global.u32 %r8, [%rd1];
+setp.lt.u32 %p4, %r1, {32 * warps - count}; @%p4 bra D;
+bar.sync 1, {count};
+setp.eq.u32 %p5, %r1, {last};
+@%p5 st.global.u32 [%rd1], 7;
+D:"""
+    assert verdict(body, 32 * warps) == ("findings", {"race"})
+    assert verdict(body.replace("setp.lt", f"{SYNC}setp.lt"), 32 * warps) == CLEAN
+
+
+def test_readers_of_a_cluster_with_more_than_32_warps_are_kept():
+    body = f"""mapa.shared::cluster.u32 %r9, %r2, 0;
+{CLUSTER_SYNC}setp.eq.u32 %p4, %r4, 0; and.pred %p4, %p4, %p1;
+setp.eq.u32 %p5, %r4, 2; and.pred %p5, %p5, %p1;
+setp.eq.u32 %p6, %r4, 1; and.pred %p6, %p6, %p1;
+@%p4 ld.shared.u32 %r10, [%r2];
+@%p5 ld.shared::cluster.u32 %r10, [%r9];
+@%p5 st.release.gpu.global.u32 [%rd1], 1;
+@!%p6 bra E;
+P: ld.acquire.gpu.global.u32 %r11, [%rd1]; setp.eq.u32 %p7, %r11, 0; @%p7 bra P;
+st.shared::cluster.u32 [%r9], 99;
+E: {CLUSTER_SYNC}"""
+    assert verdict(body, 512, 4) == ("findings", {"race"})
+    assert verdict(body.replace("@%p4 ld.shared", "@%p6 ld.shared"), 512, 4) == CLEAN
+
+
+def test_writes_before_the_last_are_kept():
+    init = f"{SYNC}setp.eq.u32 %p4, %r1, 32;\n"
+    replaced = init + "@%p4 st.shared.u32 [%r2+512], 5;\n@%p4 atom.shared.exch.b32 %r8, [%r2+512], 6;\n{}"
+    load = "@%p1 ld.relaxed.cta.shared.u32 %r9, [%r2+512];"
+    assert verdict(replaced.format(load).replace("@%p1 ld", "bar.warp.sync -1;\n@%p1 ld")) == ("findings", {"race"})
+    assert verdict(replaced.format(SYNC + load)) == CLEAN
+    atomics = init + "@%p1 atom.shared.exch.b32 %r8, [%r2], 5;\n{}@%p4 atom.shared.exch.b32 %r8, [%r2], 6;\n"
+    assert verdict(atomics.format("") + "@%p4 ld.shared.u32 %r9, [%r2];") == ("findings", {"race"})
+    assert verdict(atomics.format(SYNC) + "@%p4 ld.shared.u32 %r9, [%r2];") == CLEAN
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_the_source_of_a_copy_is_kept_until_its_mbarrier_is_waited_for(early):
+    store = "@%p1 st.global.u32 [%rd1], 77;\n"
+    body = f"""{SYNC}@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 128;
+@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2+1024], [%rd1], 128, [%r3];
+{store * early}{WAIT}{store * (not early)}"""
+    assert verdict(body) == (("findings", {"async"}) if early else CLEAN)
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_the_source_of_a_copy_to_a_neighbour_is_kept_until_its_mbarrier_is_waited_for(early):
+    store = "@%p9 st.shared.u32 [%r2], 77;\n"
+    body = f"""not.pred %p9, %p8; and.pred %p9, %p9, %p1; and.pred %p7, %p8, %p1;
+mapa.shared::cluster.u32 %r10, %r2, 1; mapa.shared::cluster.u32 %r11, %r3, 1;
+{CLUSTER_SYNC}@%p7 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 128;
+@%p9 cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r10+1024], [%r2], 128, [%r11];
+{store * early}@!%p8 bra E;
+{WAIT}E: {CLUSTER_SYNC}{store * (not early)}"""
+    assert verdict(body, 64, 2) == (("findings", {"async"}) if early else CLEAN)
+
+
+@pytest.mark.parametrize(
+    "fence", ["", "fence.acq_rel.cluster;", "fence.sc.cluster;", "fence.acq_rel.gpu;", "membar.gl;"]
+)
+def test_a_fence_before_a_relaxed_arrival_releases(fence):
+    body = f"""mapa.shared::cluster.u32 %r9, %r2, 0;
+not.pred %p9, %p8; and.pred %p9, %p9, %p1; and.pred %p7, %p8, %p1;
+{CLUSTER_SYNC}@%p9 ld.shared.u32 %r10, [%r2];
+{fence}
+barrier.cluster.arrive.relaxed.aligned;
+barrier.cluster.wait.aligned;
+@%p7 st.shared::cluster.u32 [%r9], 7;
+{CLUSTER_SYNC}"""
+    assert verdict(body, 32, 2) == (CLEAN if fence else ("findings", {"race"}))
+
+
+BOX = """.version 8.6
+.target sm_90a
+.address_size 64
+.extern .shared .align 1024 .b8 smem[];
+.visible .entry box(.param .align 64 .b8 map[128])
+{
+.reg .pred %p<3>; .reg .b32 %r<9>; .reg .b64 %rd<6>;
+mov.b64 %rd2, map; cvta.param.u64 %rd3, %rd2;
+mov.u32 %r3, smem; mov.u32 %r5, %tid.x; shl.b32 %r6, %r5, 2; add.u32 %r7, %r3, %r6; mov.u32 %r1, 0;
+LOOP: st.shared.u32 [%r7], %r5;
+add.u32 %r7, %r7, 144; add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, ROWS;
+@%p1 bra LOOP;
+fence.proxy.async.shared::cta;
+bar.sync 0;
+setp.eq.u32 %p0, %r5, 0; mov.u32 %r8, 0;
+@%p0 cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd3, {%r8, %r8}], [%r3];
+@%p0 cp.async.bulk.commit_group;
+@%p0 cp.async.bulk.wait_group 0;
+ret;
+}
+"""
+
+
+@pytest.mark.parametrize("rows", [7, 8])
+def test_bytes_of_a_box_outside_the_tensor_may_be_unwritten(rows):
+    tensor = wf.ptx.TensorMap(np.full((8, 64), 7, np.uint16), box=(8, 72))
+    kernel = wf.ptx.load(BOX.replace("ROWS", str(rows)))["box"]
+    run = kernel.launch(1, 32, [tensor], shared=8 * 144, checks="all")
+    assert run.verdict == ("clean" if rows == 8 else "findings")
