@@ -215,3 +215,80 @@ def test_bytes_of_a_box_outside_the_tensor_may_be_unwritten(rows):
     kernel = wf.ptx.load(BOX.replace("ROWS", str(rows)))["box"]
     run = kernel.launch(1, 32, [tensor], shared=8 * 144, checks="all")
     assert run.verdict == ("clean" if rows == 8 else "findings")
+
+
+REMOTE = {
+    "load": "ld.shared::cluster.u32 %r10, [%r9];",
+    "store": "st.shared::cluster.u32 [%r9], 5;",
+    "atomic": "atom.shared::cluster.add.u32 %r10, [%r9], 5;",
+    "arrival": "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r11];",
+}
+
+
+@pytest.mark.parametrize("access", REMOTE)
+@pytest.mark.parametrize("waits", [False, True])
+def test_shared_memory_of_a_block_that_may_have_exited_is_not_used(access, waits):
+    body = f"""mapa.shared::cluster.u32 %r9, %r2, 1; mapa.shared::cluster.u32 %r11, %r3, 1;
+not.pred %p9, %p8; and.pred %p9, %p9, %p1;
+{CLUSTER_SYNC}@%p9 {REMOTE[access]}
+{CLUSTER_SYNC * waits}"""
+    assert verdict(body, 32, 2) == (CLEAN if waits else ("findings", {"race"}))
+
+
+def test_a_remote_arrival_that_the_block_waits_for_precedes_its_exit():
+    body = f"""mapa.shared::cluster.u32 %r11, %r3, 1;
+not.pred %p9, %p8; and.pred %p9, %p9, %p1;
+{CLUSTER_SYNC}@%p9 {REMOTE["arrival"]}
+@!%p8 bra E;
+{WAIT}E:"""
+    assert verdict(body, 32, 2) == CLEAN
+
+
+@pytest.mark.parametrize(("barriers", "kinds"), [((2, 2), {"barrier"}), ((2, 3), set())])
+def test_two_groups_of_threads_do_not_share_a_named_barrier(barriers, kinds):
+    body = f"""setp.lt.u32 %p4, %r1, 128;
+@%p4 bra FIRST;
+bar.sync {barriers[0]}, 128;
+bra.uni D;
+FIRST: bar.sync {barriers[1]}, 128;
+D: xor.b32 %r8, %r7, 64;
+ld.shared.u32 %r9, [%r8];"""
+    assert verdict(body, 256) == ("findings" if kinds else "clean", kinds)
+
+
+def test_a_named_barrier_can_be_used_again_after_something_orders_its_phases():
+    body = "setp.lt.u32 %p4, %r1, 64;\n@%p4 bar.sync 2, 64;\n{}@!%p4 bar.sync 2, 64;"
+    assert verdict(body.format(SYNC), 128) == CLEAN
+    assert verdict(body.format("@%p4 bar.sync 2, 64;\n" + SYNC), 128) == CLEAN
+    assert verdict(body.format(""), 128) == ("findings", {"barrier"})
+
+
+def test_producer_and_consumer_alternate_at_named_barriers():
+    body = f"""{SYNC}mov.u32 %r20, 0; setp.lt.u32 %p4, %r1, 32;
+@%p4 bra PRODUCE;
+CONSUME: bar.sync 1, 64;
+ld.shared.u32 %r9, [%r2];
+bar.arrive 2, 64;
+add.u32 %r20, %r20, 1; setp.lt.u32 %p5, %r20, 4;
+@%p5 bra CONSUME;
+bra.uni D;
+PRODUCE: st.shared.u32 [%r2], %r20;
+bar.arrive 1, 64;
+bar.sync 2, 64;
+add.u32 %r20, %r20, 1; setp.lt.u32 %p5, %r20, 4;
+@%p5 bra PRODUCE;
+D:"""
+    assert verdict(body.replace("st.shared.u32 [%r2]", "@%p1 st.shared.u32 [%r2]"), 64) == CLEAN
+    assert "findings" in verdict(body.replace("bar.arrive 2, 64;", "").replace("bar.sync 2, 64;", ""), 64)
+
+
+@pytest.mark.parametrize("fence", ["", "fence.proxy.async;", "fence.mbarrier_init.release.cluster;"])
+def test_an_mbarrier_that_copies_signal_is_fenced(fence):
+    head = HEAD.replace("fence.proxy.async; fence.mbarrier_init.release.cluster;", "fence.proxy.async;")
+    head = head.replace("@%p1 mbarrier.init.shared::cta.b64 [%r3], 1;\nfence.proxy.async;", "fence.proxy.async;\nINIT")
+    body = f"""{SYNC}@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 128;
+@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2+1024], [%rd1], 128, [%r3];
+{WAIT}"""
+    text = head.replace("INIT", f"@%p1 mbarrier.init.shared::cta.b64 [%r3], 1;\n{fence}\n") + body + "\nret;\n}\n"
+    run = wf.ptx.load(text)["k"].launch(1, 64, [np.zeros(64, np.uint32)], checks="all")
+    assert [finding.kind for finding in run.findings] == ([] if fence else ["fence"])

@@ -47,6 +47,9 @@ Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
 
 
+COPIES = actions.AsyncCopy | actions.BulkCopy | actions.TensorCopy | actions.AsyncStore
+
+
 class RaceCheck(SyncFollower):
     """Compares the accesses of a batch, and reports those that nothing orders."""
 
@@ -99,6 +102,8 @@ class RaceCheck(SyncFollower):
         if shadow is None or not len(offsets):
             return None
         cells = shadow.cells(offsets, size)
+        if shadow is self.shared_shadow and not isinstance(self.inst.action, COPIES):
+            self.note_remote(offsets, threads)
         nature = nature_of(self.state.memory.inst, flags, level, size)
         return AccessGroup(
             buffer, shadow, cells, offsets, size, threads, self.ordering.entities(threads), nature
@@ -193,6 +198,7 @@ class RaceCheck(SyncFollower):
             self.bulk_copies.issue(thread, self.ordering.now)
         else:
             self.issued[name] = self.ordering.now, self.state.memory.inst, thread
+            self.check_initialised(cell, thread, by_async_proxy=bool(flags & ASYNC_PROXY))
         access = self.by_agents(access, [name])._replace(writes=True)
         stays = self.compare_with_writes(access)
         self.compare_with_reads(access)

@@ -100,6 +100,15 @@ class BarrierInit:
     is_fenced: bool = False
 
 
+@dataclass
+class BarrierPhase:
+    """A completed phase of a named barrier: its time, its line and the threads that waited."""
+
+    time: int
+    line: int
+    threads: Numbers
+
+
 class CopyGroups:
     """The committed groups of copies or wgmma of a thread or warp, each with the time of its last instruction."""
 
@@ -137,33 +146,63 @@ class SyncFollower(InstructionObserver):
             Hashable, tuple[int, int, int]
         ] = {}  # the last copy of an agent: time, instruction and thread
         self.initialised: dict[int, BarrierInit] = {}  # by the cell of an mbarrier
+        self.remote: dict[tuple[int, int], tuple[int, int]] = {}  # by block and thread: the last time and instruction
+        self.phases: dict[tuple[int, int], BarrierPhase] = {}  # the last one of each named barrier
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
         """mbarrier.init: record the thread, since uses must be ordered after it."""
         self.initialised[cell] = BarrierInit(thread, self.ordering.now, self.state.memory.inst)
 
-    def check_initialised(self, cell: int, thread: int) -> None:
-        """Find uses of an mbarrier that nothing orders after its initialisation."""
+    def check_initialised(self, cell: int, thread: int, *, by_async_proxy: bool = False) -> None:
+        """Find uses of an mbarrier that nothing orders after its initialisation, or no fence for the async proxy."""
         init = self.initialised.get(cell)
-        if init is None or init.thread == thread:
+        needs_fence = by_async_proxy and init is not None and not init.is_fenced
+        if init is None or (init.thread == thread and not needs_fence):
             return
-        threads, entity = np.array([thread]), self.ordering.entities(np.array([init.thread]))
-        if self.ordering.knows(threads, entity, np.array([init.time]))[0]:
+        asked = np.array([thread]), self.ordering.entities(np.array([init.thread])), np.array([init.time])
+        threads, entity, _ = asked
+        if self.ordering.knows(*asked, through_fence=needs_fence)[0]:
             return
+        is_fence = needs_fence and bool(self.ordering.knows(*asked)[0])
+        kind = "fence" if is_fence else "lockstep" if thread // LANES == init.thread // LANES else "race"
+        why = "no fence.proxy.async or fence.mbarrier_init lies between" if is_fence else "nothing orders them"
         first = self.reporter.description(int(self.ordering.entities(threads)[0]), self.state.memory.inst, thread)
         second = self.reporter.description(int(entity[0]), init.inst, init.thread)
         address = 8 * cell % self.state.memory.shared_stride
         self.collector.add(
             KernelFinding(
-                "lockstep" if thread // LANES == init.thread // LANES else "race", first.line,
-                f"{first.what} and {second.text} use the mbarrier at {address:#x}: nothing orders them",
+                kind, first.line, f"{first.what} and {second.text} use the mbarrier at {address:#x}: {why}",
                 block=first.block, thread=first.thread, stack=first.stack, other=second,
                 space="shared", address=address,
             )
         )  # fmt: skip
 
+    def note_remote(self, offsets: Numbers, threads: Numbers) -> None:
+        """Record accesses to the shared memory of other blocks of the cluster, which must not have exited."""
+        if self.state.launch.cluster_blocks == 1:
+            return
+        blocks = offsets // self.state.memory.shared_stride
+        is_remote = blocks != threads // self.ordering.per_block
+        for key in zip(blocks[is_remote].tolist(), threads[is_remote].tolist(), strict=True):
+            self.remote[key] = self.ordering.now, self.state.memory.inst
+
+    def check_exits(self) -> None:
+        """Find accesses to the shared memory of a block that nothing orders before the block's exit."""
+        per_block = self.ordering.per_block
+        for (block, thread), (time, at) in self.remote.items():
+            column = thread // self.ordering.share
+            if (self.ordering.known[block * per_block : (block + 1) * per_block, column] >= time).any():
+                continue
+            access = self.reporter.description(int(self.ordering.entities(np.array([thread]))[0]), at, thread)
+            text = f"{access.what} accesses shared memory of block {self.state.blocks[block]} of the cluster: nothing "
+            text += "orders it before the exit of that block; expected barrier.cluster before its threads exit"
+            self.collector.add(
+                KernelFinding("race", access.line, text, block=access.block, thread=access.thread, space="shared")
+            )
+
     def finish(self) -> None:
-        """Find copies in shared memory that no thread has waited for when all threads have exited."""
+        """Find copies that no thread has waited for, and accesses to blocks that may have exited."""
+        self.check_exits()
         for name, (time, at, thread) in self.issued.items():
             column = self.ordering.agents[name]
             if (self.ordering.known[:, column] >= time).any():
@@ -179,9 +218,27 @@ class SyncFollower(InstructionObserver):
     def barrier_arrived(self, block: int, number: int, warp: int, lanes: NDArray[np.bool_]) -> None:
         """bar and barrier."""
         sync = self.ordering.barriers.setdefault((block, number), SyncObject())
-        action = self.inst.action
+        threads, action = warp * LANES + np.nonzero(lanes)[0], self.inst.action
+        self.check_phase(block, number, threads)
         if not (isinstance(action, Barrier) and action.waits):  # waiting threads learn the same when released
-            self.ordering.arrive(sync, warp * LANES + np.nonzero(lanes)[0])
+            self.ordering.arrive(sync, threads)
+
+    def check_phase(self, block: int, number: int, threads: Numbers) -> None:
+        """Find arrivals at a barrier that nothing orders after its last phase: they may complete that phase."""
+        phase = self.phases.get((block, number))
+        if phase is None:
+            return
+        known = self.ordering.known[threads[:, None], phase.threads // self.ordering.share] >= phase.time
+        wrong = ~(known | (threads[:, None] == phase.threads)).any(axis=1)
+        if not wrong.any():
+            return
+        thread = int(threads[wrong.argmax()])
+        inst = self.inst
+        text = f"{inst.name}: nothing orders this arrival at barrier {number} after its last phase (line {phase.line}), "
+        text += "so these threads may complete that phase; expected another barrier number"
+        self.report("barrier", thread, text)
+        if "barriers" not in self.collector.checks:
+            self.collector.leave_out(f"what follows line {inst.line}: other threads may complete the barrier")
 
     def barrier_released(self, block: int, number: int, here: NDArray[np.bool_]) -> None:
         """Complete a barrier: the waiting threads learn what all arrivals know."""
@@ -189,6 +246,8 @@ class SyncFollower(InstructionObserver):
         if sync is not None:
             threads = block * self.state.launch.warps * LANES + np.nonzero(here.reshape(-1))[0]
             snapshot = self.ordering.snapshot(threads)
+            if self.state.barriers.states[block, number].expected:
+                self.phases[block, number] = BarrierPhase(self.ordering.now, self.state.line, threads)
             self.ordering.release_block(threads, snapshot if sync.current is None else snapshot.joined(sync.current))
 
     def cluster_completed(self, cluster: int) -> None:
@@ -209,6 +268,7 @@ class SyncFollower(InstructionObserver):
     def mbarrier_arrived(self, cell: int, thread: int) -> None:
         """mbarrier.arrive releases; the form for cp.async also covers the thread's copies."""
         self.check_initialised(cell, thread)
+        self.note_remote(np.array([8 * cell]), np.array([thread]))
         action = self.inst.action
         if not isinstance(action, MemoryBarrier) or action.name not in {"arrive", "arrive_drop", "copies"}:
             return
