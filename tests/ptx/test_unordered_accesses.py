@@ -292,3 +292,38 @@ def test_an_mbarrier_that_copies_signal_is_fenced(fence):
     text = head.replace("INIT", f"@%p1 mbarrier.init.shared::cta.b64 [%r3], 1;\n{fence}\n") + body + "\nret;\n}\n"
     run = wf.ptx.load(text)["k"].launch(1, 64, [np.zeros(64, np.uint32)], checks="all")
     assert [finding.kind for finding in run.findings] == ([] if fence else ["fence"])
+
+
+@pytest.mark.parametrize("sync", ["", "bar.warp.sync -1;"])
+def test_a_warp_synchronous_reduction_is_unordered(sync):
+    body = f"""{SYNC}setp.lt.u32 %p4, %r6, 16;
+@%p4 ld.volatile.shared.u32 %r8, [%r7+64];
+@%p4 ld.volatile.shared.u32 %r9, [%r7];
+@%p4 add.u32 %r9, %r9, %r8;
+{sync}
+@%p4 st.volatile.shared.u32 [%r7], %r9;
+{sync}
+@%p4 ld.volatile.shared.u32 %r8, [%r7+32];
+{sync}
+@%p4 add.u32 %r9, %r9, %r8;
+@%p4 st.volatile.shared.u32 [%r7], %r9;"""
+    assert verdict(body, 32) == (CLEAN if sync else ("findings", {"unordered"}))
+
+
+@pytest.mark.parametrize("words", ["volatile", "relaxed.cta"])
+def test_a_value_that_depends_on_timing_is_unordered(words):
+    load, store = f"ld.{words}.shared.u32 %r8, [%r2]", f"st.{words}.shared.u32 [%r2], 9;"
+    keep = "@%p2 st.shared.u32 [%r7+512], %r8;"
+    assert verdict(f"{SYNC}@%p1 {store}\n@%p2 {load};\n{keep}") == ("findings", {"unordered"})
+    assert verdict(f"{SYNC}@%p2 {load};\nbar.warp.sync -1;\n@%p1 {store}\n{keep}") == ("findings", {"unordered"})
+    assert verdict(f"{SYNC}@%p1 {store}\n{SYNC}@%p2 {load};\n{keep}") == CLEAN
+    assert verdict(f"{SYNC}@%p1 {store}\n@%p2 {load};") == CLEAN
+
+
+def test_a_value_that_a_thread_waits_for_is_no_finding():
+    body = f"""{SYNC}@%p1 st.volatile.shared.u32 [%r2+512], 9;
+@!%p2 bra D;
+P: ld.volatile.shared.u32 %r8, [%r2+512]; setp.ne.u32 %p5, %r8, 9; @%p5 bra P;
+st.shared.u32 [%r7+1024], %r8;
+D:"""
+    assert verdict(f"st.shared.u32 [%r7+512], 0;\n{body}") == CLEAN

@@ -28,7 +28,9 @@ class KernelCheck(NamedTuple):
 
 CHECK_TABLE: dict[Check, KernelCheck] = {
     "memory": KernelCheck(("bounds", "misaligned", "readonly", "freed"), lambda _: [], lambda _: True),
-    "races": KernelCheck(("race", "lockstep"), lambda _: [], lambda screen: screen.is_ordered, follows_order=True),
+    "races": KernelCheck(
+        ("race", "lockstep", "unordered"), lambda _: [], lambda screen: screen.is_ordered, follows_order=True
+    ),
     "uninitialised": KernelCheck(
         ("uninitialised",), lambda batch: batch.unwritten_checks(), lambda screen: screen.has_marks
     ),

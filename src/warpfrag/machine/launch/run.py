@@ -105,7 +105,7 @@ class Run:
     @property
     def _has_race(self) -> bool:
         """Return True if the order of accesses may change the result on a GPU."""
-        return any(item.kind in {"race", "lockstep", "async", "fence"} for item in self.findings)
+        return any(item.kind in {"race", "lockstep", "unordered", "async", "fence"} for item in self.findings)
 
     @property
     def source_counts(self) -> dict[SourceLine, int]:

@@ -83,6 +83,11 @@ class AccessVectors:
         self.slots = Accesses.none(0, cells)
         self.evicted = Accesses.none(2, 0)  # weak and strong ones; `entities` are blocks
 
+    @property
+    def used(self) -> range:
+        """The slots that exist."""
+        return range(len(self.slots.times))
+
     def split(self, parts: int) -> None:
         """Make cells smaller."""
         self.slots, self.evicted = self.slots.split(parts), self.evicted.split(parts)
@@ -178,6 +183,7 @@ WHY = {
     "race": "nothing orders them",
     "lockstep": "they are lanes of one warp, and no bar.warp.sync orders them",
     "async": "it has not been waited for",
+    "unordered": "both are volatile or relaxed, and nothing orders them, so the loaded value depends on timing",
 }
 
 

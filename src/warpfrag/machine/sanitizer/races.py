@@ -6,6 +6,7 @@ other (`ordering`), or both are strong enough (`sync_tracking.strength_of`), or 
     race      of two threads of different warps, or of lanes that write different bytes with one instruction
     lockstep  of two lanes of one warp, with no bar.warp.sync between: right only while lanes run together
     async     with a copy or a wgmma that has not been waited for
+    unordered of a volatile or relaxed load with such a store, if the loaded value reaches memory and is not polled for
     fence     a copy of the async proxy, or a wgmma, of bytes that a thread wrote with no fence.proxy.async between
 
 `sync_tracking` has the strength of accesses and follows barriers; `conflicts` has the shadow memory and the reports.
@@ -13,7 +14,7 @@ other (`ordering`), or both are strong enough (`sync_tracking.strength_of`), or 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,10 @@ from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.kernel_findings import FindingCollector
+from warpfrag.machine.interpreter.lane_group import items_of
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.ir import actions
-from warpfrag.machine.ir.program import DecodedInstruction
+from warpfrag.machine.ir.program import DecodedInstruction, MemoryOperand, Program, PtxOperand, Register
 from warpfrag.machine.sanitizer.conflicts import (
     ASYNC_PROXY,
     ATOMIC,
@@ -47,6 +49,7 @@ Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
 
 
+STORES = actions.MemoryStore | actions.Atomic | actions.AsyncStore | actions.DirectCall
 COPIES = actions.AsyncCopy | actions.BulkCopy | actions.TensorCopy | actions.AsyncStore
 
 
@@ -73,6 +76,7 @@ class RaceCheck(SyncFollower):
         self.strengths: dict[int, Strength] = {}
         instructions = list(enumerate(state.program.instructions))
         self.async_stores = [at for at, inst in instructions if isinstance(inst.action, actions.AsyncStore)]
+        self.value_loads = value_loads(state.program)
         self.allocations = [at for at, inst in instructions if is_tensor_allocation(inst)]
 
     # --- accesses
@@ -123,6 +127,11 @@ class RaceCheck(SyncFollower):
         if isinstance(self.inst.action, actions.AsyncCopy):
             access = self.by_agents(access, [("cp.async", thread) for thread in threads.tolist()])
         self.compare_with_writes(access)
+        if self.state.memory.inst in self.value_loads:
+            shadow, cells = access.shadow, access.cells
+            earlier = [shadow.earlier_writes.slots.at((slot, cells)) for slot in shadow.earlier_writes.used]
+            for writes in (shadow.writes.at(cells), *earlier):
+                self.compare_values(access, writes, (writes.natures & ATOMIC == 0))
         self.note_read(access)
         if strength.is_strong:
             for offset, thread in zip(offsets.tolist(), threads.tolist(), strict=True):
@@ -142,6 +151,11 @@ class RaceCheck(SyncFollower):
                 self.copies.issue(thread, self.ordering.now)
         stays = self.compare_with_writes(access)
         self.compare_with_reads(access)
+        if strength.is_strong and self.value_loads:
+            for slot in access.shadow.reads.used:
+                reads = access.shadow.reads.slots.at((slot, access.cells))
+                is_value = np.isin(reads.natures >> INST_SHIFT, list(self.value_loads)) & self.differs(access)
+                self.compare_values(access, reads, is_value)
         self.note_write(access, stays)
         table = self.ordering.table_of(buffer)
         if strength.is_strong:
@@ -319,6 +333,13 @@ class RaceCheck(SyncFollower):
             stays &= writes.times > 0
         return stays & ~wrong
 
+    def compare_values(self, access: AccessGroup, others: Accesses, chosen: NDArray[np.bool_]) -> None:
+        """Find pairs of a strong load and a strong store that nothing orders: the value depends on timing."""
+        others.times = np.where(chosen & self.are_strong(access, others), others.times, 0)
+        wrong = self.unordered(access._replace(nature=access.nature & ~STRONG), others)
+        if wrong.any():
+            self.reporter.report(access, wrong, others.entities, others.natures, kind="unordered")
+
     def differs(self, access: AccessGroup) -> NDArray[np.bool_]:
         """Return True for cells whose bytes in memory are not those that a store writes."""
         held = access.buffer[access.cells[..., None] * access.shadow.unit + np.arange(access.shadow.unit)]
@@ -427,6 +448,38 @@ class RaceCheck(SyncFollower):
         if missing.any():
             text = "no fence.proxy.async lies between"
             self.reporter.report(access, missing, entities, natures, kind="fence", text=text)
+
+
+def value_loads(program: Program) -> set[int]:
+    """Return the volatile and relaxed loads whose values reach memory; polling loops choose the value they wait for."""
+    instructions = program.instructions
+    loads = [at for at, inst in enumerate(instructions) if isinstance(inst.action, actions.MemoryLoad)]
+    strong = [at for at in loads if strength_of(instructions[at]).is_strong]
+    strong = [at for at in strong if not strength_of(instructions[at]).acquires and not is_polled(instructions, at)]
+    stored: set[int] = set()  # registers whose values reach memory
+    count = -1
+    while strong and count < len(stored):
+        count = len(stored)
+        for inst in reversed(instructions):
+            if isinstance(inst.action, STORES) or not stored.isdisjoint(indices_of(inst.results)):
+                stored.update(indices_of((*inst.sources, *(copy.source for copy in inst.arguments))))
+    return {at for at in strong if not stored.isdisjoint(indices_of(instructions[at].results))}
+
+
+def is_polled(instructions: Sequence[DecodedInstruction], at: int) -> bool:
+    """Return True if an instruction is in a loop that stores nothing: it waits for other threads."""
+    for end, inst in enumerate(instructions[at:], at):
+        start = min(inst.targets, default=end) if isinstance(inst.action, actions.Branch) else end
+        if start <= at < end:
+            return not any(isinstance(item.action, STORES) for item in instructions[start:end])
+    return False
+
+
+def indices_of(operands: Iterable[PtxOperand]) -> set[int]:
+    """Return the registers in operands, those of addresses included."""
+    items = [item for operand in operands for item in items_of(operand)]
+    bases = [item.base if isinstance(item, MemoryOperand) else item for item in items]
+    return {item.index for item in bases if isinstance(item, Register)}
 
 
 def uses_async_proxy(inst: DecodedInstruction) -> bool:

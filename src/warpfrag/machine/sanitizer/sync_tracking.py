@@ -234,7 +234,9 @@ class SyncFollower(InstructionObserver):
             return
         thread = int(threads[wrong.argmax()])
         inst = self.inst
-        text = f"{inst.name}: nothing orders this arrival at barrier {number} after its last phase (line {phase.line}), "
+        text = (
+            f"{inst.name}: nothing orders this arrival at barrier {number} after its last phase (line {phase.line}), "
+        )
         text += "so these threads may complete that phase; expected another barrier number"
         self.report("barrier", thread, text)
         if "barriers" not in self.collector.checks:
