@@ -149,6 +149,7 @@ cp.async.wait_all;
 ld.shared.u32 %r10, [%r5];""",
     "bulk": """mov.u32 %r20, bar;
 @%p1 mbarrier.init.shared.b64 [%r20], 1;
+{fence}
 {init}
 @%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r20], {count};
 @%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3], [%rd2], 256, [%r20];
@@ -287,7 +288,7 @@ OWN = {  # what is right in one kernel alone
     "histogram": {"count": "red.shared.add.u32 [%r7], 1;"},
     "global histogram": {"count": "red.global.add.u32 [%rd6], 1;"},
     "counter": {"count": "@%p1 red.global.add.u32 [%rd2], 1;"},
-    "bulk": {"wait": WAIT, "count": "256"},
+    "bulk": {"wait": WAIT, "count": "256", "fence": "fence.proxy.async.shared::cta;"},
     "st.async": {"wait": WAIT},
     "one word": {"store": "@%p1 st.global.u32 [%rd2], %r1;"},
     "neighbours": {"block": "0"},
@@ -343,6 +344,8 @@ PLANTED = [
     ("cp.async source", "wait", "", "async", "st.global.u32 [%rd5], 5"),
     ("bulk", "wait", "", "async", "ld.shared.u32 %r10, [%r5]"),
     ("bulk", "init", "", "race", "mbarrier.try_wait"),
+    ("bulk", "fence", "", "fence", "cp.async.bulk.shared::cluster.global"),
+    ("bulk", "fence", "fence.mbarrier_init.release.cluster;", None, ""),
     ("reused by mbarrier", "wait", "", "async", "mbarrier.init"),
     ("st.async", "proxy", "", "fence", "cp.async.bulk.global.shared::cta"),
     ("st.async", "wait", "", "async", "cp.async.bulk.global.shared::cta"),

@@ -327,3 +327,18 @@ P: ld.volatile.shared.u32 %r8, [%r2+512]; setp.ne.u32 %p5, %r8, 9; @%p5 bra P;
 st.shared.u32 [%r7+1024], %r8;
 D:"""
     assert verdict(f"st.shared.u32 [%r7+512], 0;\n{body}") == CLEAN
+
+
+@pytest.mark.parametrize("operation", ["add.bf16x2", "add.f16x2", "mul.bf16x2", "fma.rn.f16x2"])
+@pytest.mark.parametrize(("half", "kinds"), [("{%h3, _}", set()), ("{_, %h3}", {"uninitialised"})])
+def test_the_unused_half_of_a_packed_register_may_be_unwritten(operation, half, kinds):
+    third = ", %r9" * operation.startswith("fma")
+    body = f""".reg .b16 %h<9>;
+cvt.u16.u32 %h1, %r1;
+mov.b32 %r9, {{%h1, %h2}};
+{operation} %r10, %r9, %r9{third};
+mov.b32 {half}, %r10;
+cvt.u32.u16 %r11, %h3;
+mul.wide.u32 %rd2, %r1, 4; add.u64 %rd3, %rd1, %rd2;
+st.global.u32 [%rd3], %r11;"""
+    assert verdict(body, 32) == ("findings" if kinds else "clean", kinds)

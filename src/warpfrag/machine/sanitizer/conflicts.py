@@ -104,24 +104,26 @@ class AccessVectors:
                 more = Accesses.none(missing, self.slots.times.shape[1])
                 pairs = zip(self.slots.arrays(), more.arrays(), strict=True)
                 self.slots = Accesses(*(np.concatenate(pair) for pair in pairs))
-            old = self.slots.at((slots, cells))
-            is_alike = (old.natures ^ new.natures) & NATURE_BITS == 0
-            is_superseded = old.times == 0
-            asked = ~is_superseded & (is_alike | (new.natures & STRONG == 0))
-            if asked.any():
-                known = (
-                    ordering.missing_lanes(threads[asked], old.entities[asked], old.lanes[asked], old.times[asked]) == 0
+            old = self.slots.at((slots, cells)) if self.slots.times[slots, cells].any() else None
+            is_superseded = is_taken = np.ones(len(slots), np.bool_)
+            if old is not None:
+                is_alike = (old.natures ^ new.natures) & NATURE_BITS == 0
+                is_superseded = old.times == 0
+                asked = np.nonzero(~is_superseded & (is_alike | (new.natures & STRONG == 0)))[0]
+                missing = ordering.missing_lanes(
+                    threads[asked], old.entities[asked], old.lanes[asked], old.times[asked]
                 )
-                is_superseded[asked] = known
-            is_same = is_alike & (old.entities // self.width == new.entities // self.width)
-            takes = np.nonzero(is_superseded | is_same)[0]
+                is_superseded[asked] = missing == 0
+                is_same = is_alike & (old.entities // self.width == new.entities // self.width)
+                is_taken = is_superseded | is_same
+            takes = np.nonzero(is_taken)[0]
             at = slots[takes], cells[takes]
             self.slots.entities[at] = new.entities[takes]
             last = self.slots.entities[at]
             is_last = last // self.width == new.entities[takes] // self.width  # not one of another warp
             if not is_last.all():
                 takes, at, last = takes[is_last], (at[0][is_last], at[1][is_last]), last[is_last]
-            self.replace(at, old.at(takes), new.at(takes), last, is_superseded[takes])
+            self.replace(at, old and old.at(takes), new.at(takes), last, is_superseded[takes])
             rest = np.ones(len(slots), np.bool_)
             rest[takes] = False
             if not rest.any():
@@ -130,7 +132,12 @@ class AccessVectors:
         self.evict(cells, new, ordering.per_block)
 
     def replace(
-        self, at: tuple[Cells, Cells], old: Accesses, new: Accesses, last: Numbers, is_superseded: NDArray[np.bool_]
+        self,
+        at: tuple[Cells, Cells],
+        old: Accesses | None,
+        new: Accesses,
+        last: Numbers,
+        is_superseded: NDArray[np.bool_],
     ) -> None:
         """Replace accesses in slots; lanes that are not superseded stay."""
         lanes = new.lanes
@@ -138,9 +145,12 @@ class AccessVectors:
             self.slots.lanes[at] = 0
             np.bitwise_or.at(self.slots.lanes, at, lanes)
             lanes = self.slots.lanes[at]
-        stay = np.where(is_superseded, 0, old.lanes & ~lanes)
-        firsts = np.where(stay != 0, np.minimum(old.firsts, new.firsts), new.firsts)
-        self.slots.put(at, Accesses(last, new.times, firsts, new.natures, lanes | stay))
+        firsts = new.firsts
+        if old is not None and not is_superseded.all():
+            stay = np.where(is_superseded, np.uint32(0), old.lanes & ~lanes)
+            firsts = np.where(stay != 0, np.minimum(old.firsts, firsts), firsts)
+            lanes = lanes | stay
+        self.slots.put(at, Accesses(last, new.times, firsts, new.natures, lanes))
 
     def evict(self, cells: Cells, new: Accesses, per_block: int) -> None:
         """Record the latest time of evicted accesses, and their block; SEVERAL_BLOCKS if they differ."""

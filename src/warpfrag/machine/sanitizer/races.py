@@ -270,7 +270,8 @@ class RaceCheck(SyncFollower):
         """Record writes; keep the last ones in `stays` too. Lanes that write different bytes to one cell are a race."""
         cells, threads, new = self.records(access)
         shadow = access.shadow
-        self.keep_writes(access, stays.reshape(-1), shadow.writes.at(cells))
+        if stays.any():
+            self.keep_writes(access, stays.reshape(-1), shadow.writes.at(cells))
         if access.nature & STRONG and self.ordering.released and access.entities[0] >= 0:
             released = self.ordering.last_fences(threads)
             new.firsts = np.where(released > 0, released, new.times)
@@ -312,9 +313,9 @@ class RaceCheck(SyncFollower):
         Those are last writes that a new one does not supersede: nothing orders them, but they are no race, or they are
         weaker.
         """
-        writes = access.shadow.writes.at(access.cells)
-        if not writes.times.any():
+        if not access.shadow.writes.times[access.cells].any():
             return np.zeros(access.cells.shape, np.bool_)
+        writes = access.shadow.writes.at(access.cells)
         writes.firsts = writes.times
         stays = wrong = self.unordered(access, writes)
         if wrong.any() and access.codes is not None:

@@ -3,9 +3,9 @@
 Each register has a mask of the bits that come from unwritten data. Each byte of shared and local memory, and of arrays
 that the caller marks (`ptx.Unwritten`), has one too; tensor memory records which columns are written. Reading such a
 value is not a mistake: compilers do it for lanes that are masked off later. It is a finding if the value determines an
-address or a branch, or is stored to global memory. Moves, shifts and byte permutations keep the mask exact; an mma
-marks the elements of D whose row of A or column of B has a mark; any other result is marked whole if part of an
-operand is marked.
+address or a branch, or is stored to global memory. Moves, shifts and byte permutations keep the mask exact; packed
+arithmetic marks part by part; an mma marks the elements of D whose row of A or column of B has a mark; any other result
+is marked whole if part of an operand is marked.
 """
 
 from __future__ import annotations
@@ -324,6 +324,8 @@ class UnwrittenCheck(InstructionObserver):
             if opcode == "or":
                 left, right = ~left, ~right
             return [(first & (second | right)) | (second & (first | left))]
+        if is_elementwise(action):
+            return [parts_of(masks, action)]
         return [np.where(wrong, EVERY_BIT, np.uint64(0))] * len(inst.results)
 
     def collected(self, inst: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup) -> list[Codes]:
@@ -474,6 +476,25 @@ class UnwrittenCheck(InstructionObserver):
     def report_unwritten(self, thread: int, text: str, count: int = 1) -> None:
         """Report the running instruction, with the first affected thread."""
         self.report("uninitialised", thread, f"{self.inst.name}: {text}", count)
+
+
+def is_elementwise(action: actions.LaneOp) -> bool:
+    """Return True if each part of a packed result comes from the same part of every operand."""
+    counts = {kind.parts if kind else 1 for kind in (*action.sources, *action.results)}
+    return len(counts) == 1 and counts != {1} and len(action.results) == 1
+
+
+def parts_of(masks: list[Codes], action: actions.LaneOp) -> Codes:
+    """Return the mask of an elementwise result: a part is marked if it is marked in an operand."""
+    (kind,) = action.results
+    result: Codes = np.zeros(masks[0].shape, np.uint64)
+    for part in range(kind.parts):
+        wrong = np.zeros(masks[0].shape, np.bool_)
+        for mask, source in zip(masks, action.sources, strict=True):
+            bits = source.part_bits if source else 0
+            wrong |= mask.astype(np.uint64) >> np.uint64(part * bits) & np.uint64((1 << bits) - 1) != 0
+        result |= np.where(wrong, np.uint64((1 << kind.part_bits) - 1 << part * kind.part_bits), np.uint64(0))
+    return result
 
 
 def _ones(mask: Codes) -> Codes:
