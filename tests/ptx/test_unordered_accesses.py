@@ -342,3 +342,14 @@ cvt.u32.u16 %r11, %h3;
 mul.wide.u32 %rd2, %r1, 4; add.u64 %rd3, %rd1, %rd2;
 st.global.u32 [%rd3], %r11;"""
     assert verdict(body, 32) == ("findings" if kinds else "clean", kinds)
+
+
+@pytest.mark.parametrize(("step", "is_race"), [("1", False), ("0x100000", True)])
+def test_lanes_whose_sums_round_differently_are_a_note(step, is_race):
+    body = f"""{SYNC}and.b32 %r8, %r1, 1; mul.lo.u32 %r8, %r8, {step};
+add.u32 %r8, %r8, 0x3f800000;
+st.shared.u32 [%r2], %r8;"""
+    kernel = wf.ptx.load(HEAD + body + "\nret;\n}\n")["k"]
+    run = kernel.launch(1, 32, [np.zeros(4, np.uint32)], checks="all")
+    assert run.verdict == ("findings" if is_race else "clean")
+    assert bool(run.notes) is not is_race

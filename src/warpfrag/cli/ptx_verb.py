@@ -424,6 +424,7 @@ def _print_run(kernel: Kernel, run: Run) -> None:
         echo(str(finding))
     for reason in run.unjudged:
         echo(f"not judged: {reason}")
+    print_notes(run.notes)
     if run.verdict is not None:
         echo(f"verdict of {', '.join(run.checks)}: {run.verdict}")
     if run.exploration is not None:

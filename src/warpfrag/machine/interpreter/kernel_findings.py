@@ -117,6 +117,7 @@ class FindingCollector:
         self.sources, self.checks = sources, checks
         self.places: dict[tuple[str, int, int], KernelFinding] = {}
         self.unjudged: dict[str, None] = {}
+        self.notes: dict[str, None] = {}
 
     def add(self, finding: KernelFinding, count: int = 1) -> None:
         """Report a finding, or count it if its location is known."""
@@ -135,6 +136,10 @@ class FindingCollector:
     def leave_out(self, reason: str) -> None:
         """Record why something could not be checked."""
         self.unjudged.setdefault(reason)
+
+    def note(self, text: str) -> None:
+        """Record something unusual that is not a mistake."""
+        self.notes.setdefault(text)
 
     @property
     def findings(self) -> list[KernelFinding]:

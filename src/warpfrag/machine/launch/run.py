@@ -67,6 +67,8 @@ class Run:
     """The checks that ran with the launch."""
     unjudged: tuple[str, ...] = ()
     """The parts that the checks could not judge, with reasons."""
+    notes: tuple[str, ...] = ()
+    """Stores that look like mistakes but have a certain result, with reasons."""
     basis: str = PTX
     """The code that was executed: "ptx", or machine code with its architecture, its assembler and its digest."""
     exploration: Exploration | None = None

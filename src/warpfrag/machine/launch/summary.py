@@ -22,7 +22,7 @@ def summarise(
     work: Work, name: str, sources: Mapping[int, SourceLine], address_size: int, checks: tuple[Check, ...]
 ) -> Run:
     """Return the result of a launch; an error that is not a finding of a check is raised."""
-    findings, unjudged = findings_of(work, sources, checks)
+    collector = findings_of(work, sources, checks)
     program, tally, memory, config, compiled = work.program, work.tally, work.memory, work.config, work.compiled
     opcodes: Counter[str] = Counter()
     lines: dict[int, LineProfile] = {}
@@ -50,8 +50,8 @@ def summarise(
     if compiled is not None and compiled.segments:
         engine, interpreted = "compiled", interpreted - compiled.opcodes
     return Run(
-        known, counts, profile, findings, engine, tuple(sorted(interpreted)), "".join(tally.printed), uncertain,
-        config.arch, checks, unjudged,
+        known, counts, profile, collector.findings, engine, tuple(sorted(interpreted)), "".join(tally.printed),
+        uncertain, config.arch, checks, tuple(collector.unjudged), tuple(collector.notes),
     )  # fmt: skip
 
 
@@ -67,10 +67,8 @@ def inexact_lines(program: Program, tally: LaunchTally, arch: str) -> tuple[Inex
     return tuple(sorted(lines, key=lambda item: item.line))
 
 
-def findings_of(
-    work: Work, sources: Mapping[int, SourceLine], checks: tuple[Check, ...]
-) -> tuple[list[KernelFinding], tuple[str, ...]]:
-    """Return the findings by line and the unjudged parts; an error that is not a finding is raised."""
+def findings_of(work: Work, sources: Mapping[int, SourceLine], checks: tuple[Check, ...]) -> FindingCollector:
+    """Return the findings, the unjudged parts and the notes; an error that is not a finding is raised."""
     collector = work.checks.collector if work.checks is not None else FindingCollector(sources, checks)
     for line, text in work.divergent.items():
         collector.add(KernelFinding("barrier", line, text))
@@ -81,7 +79,7 @@ def findings_of(
             raise located(error, sources)
         collector.add(KernelFinding(kind, error.line, error.reason))
         collector.leave_out(f"what follows line {error.line}: the launch ended there")
-    return collector.findings, tuple(collector.unjudged)
+    return collector
 
 
 def located(error: WarpfragError, sources: Mapping[int, SourceLine]) -> WarpfragError:

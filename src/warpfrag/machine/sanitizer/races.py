@@ -20,12 +20,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from warpfrag.isa.targets import targets
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.kernel_findings import FindingCollector
 from warpfrag.machine.interpreter.lane_group import items_of
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.ir import actions
-from warpfrag.machine.ir.program import DecodedInstruction, MemoryOperand, Program, PtxOperand, Register
+from warpfrag.machine.ir.program import (
+    MEASURED_ON,
+    DecodedInstruction,
+    InexactCause,
+    MemoryOperand,
+    Program,
+    PtxOperand,
+    Register,
+)
 from warpfrag.machine.sanitizer.conflicts import (
     ASYNC_PROXY,
     ATOMIC,
@@ -50,6 +59,7 @@ Numbers = NDArray[np.int64]
 
 
 STORES = actions.MemoryStore | actions.Atomic | actions.AsyncStore | actions.DirectCall
+ROUNDED, ROUNDING = np.dtype(np.float32), 2.0**-20  # the largest difference of sums that only round differently
 COPIES = actions.AsyncCopy | actions.BulkCopy | actions.TensorCopy | actions.AsyncStore
 
 
@@ -290,10 +300,30 @@ class RaceCheck(SyncFollower):
             winner = last[access.cells - cells.min()]
             wins = bytes_of.reshape(-1, bytes_of.shape[-1])[winner]
             wrong = twice & (wins != bytes_of).any(axis=-1)
+            if wrong.any() and self.is_decided(bytes_of[wrong], wins[wrong]):
+                wrong[...] = False
         if wrong.any():
             natures = np.full(wrong.shape, access.nature)
             self.reporter.report(access, wrong, others, natures, kind="race")
         self.keep_writes(access, (twice & ~wrong).reshape(-1), new)
+
+    def is_decided(self, left: Bytes, right: Bytes) -> bool:
+        """Return True, and add a note, if lanes store rounded sums that differ: the hardware's rule chooses one."""
+        name, inst = self.state.launch.arch, self.inst
+        arch = targets()[name].arch if name in targets() else name
+        is_measured = MEASURED_ON[InexactCause.LANES_AT_SAME_ADDRESS] == arch
+        is_store = isinstance(inst.action, actions.MemoryStore) and left.shape[-1] == ROUNDED.itemsize
+        if not (is_measured and is_store):
+            return False
+        first, second = (np.ascontiguousarray(data).view(ROUNDED).astype(np.float64) for data in (left, right))
+        is_normal = np.isfinite(first) & (np.abs(first) >= np.finfo(ROUNDED).tiny)
+        if not (is_normal & (np.abs(first - second) <= ROUNDING * np.abs(first))).all():
+            return False
+        self.collector.note(
+            f"line {inst.line}: lanes of a warp store numbers that differ in their last bits to one address with one "
+            f"{inst.name}, as in a redundant reduction with fma contraction; {arch} keeps the first lane's"
+        )
+        return True
 
     def keep_writes(self, access: AccessGroup, stays: NDArray[np.bool_], old: Accesses) -> None:
         """Keep writes that the last one does not supersede: strong ones as of the fence that releases them."""

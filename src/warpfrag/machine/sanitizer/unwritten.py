@@ -324,9 +324,7 @@ class UnwrittenCheck(InstructionObserver):
             if opcode == "or":
                 left, right = ~left, ~right
             return [(first & (second | right)) | (second & (first | left))]
-        if is_elementwise(action):
-            return [parts_of(masks, action)]
-        return [np.where(wrong, EVERY_BIT, np.uint64(0))] * len(inst.results)
+        return [parts_of(masks, action, wrong)] * len(inst.results)
 
     def collected(self, inst: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup) -> list[Codes]:
         """Return the masks of the results of shuffles, votes and reductions."""
@@ -478,22 +476,18 @@ class UnwrittenCheck(InstructionObserver):
         self.report("uninitialised", thread, f"{self.inst.name}: {text}", count)
 
 
-def is_elementwise(action: actions.LaneOp) -> bool:
-    """Return True if each part of a packed result comes from the same part of every operand."""
-    counts = {kind.parts if kind else 1 for kind in (*action.sources, *action.results)}
-    return len(counts) == 1 and counts != {1} and len(action.results) == 1
-
-
-def parts_of(masks: list[Codes], action: actions.LaneOp) -> Codes:
-    """Return the mask of an elementwise result: a part is marked if it is marked in an operand."""
-    (kind,) = action.results
-    result: Codes = np.zeros(masks[0].shape, np.uint64)
-    for part in range(kind.parts):
-        wrong = np.zeros(masks[0].shape, np.bool_)
-        for mask, source in zip(masks, action.sources, strict=True):
-            bits = source.part_bits if source else 0
-            wrong |= mask.astype(np.uint64) >> np.uint64(part * bits) & np.uint64((1 << bits) - 1) != 0
-        result |= np.where(wrong, np.uint64((1 << kind.part_bits) - 1 << part * kind.part_bits), np.uint64(0))
+def parts_of(masks: list[Codes], action: actions.LaneOp, wrong: NDArray[np.bool_]) -> Codes:
+    """Return the mask of a result: whole in `wrong` lanes, or part by part if packed parts are computed one by one."""
+    kinds = [kind for kind in (*action.results, *action.sources) if kind is not None]
+    count, bits = kinds[0].parts, kinds[0].part_bits
+    if count == 1 or any(kind.parts != count for kind in kinds):
+        return np.where(wrong, EVERY_BIT, np.uint64(0))
+    result: Codes = np.zeros(wrong.shape, np.uint64)
+    for part in range(count):
+        for mask, kind in zip(masks, action.sources, strict=True):
+            own = mask.astype(np.uint64) >> np.uint64(part * (kind or kinds[0]).part_bits)
+            is_marked = own & np.uint64((1 << (kind or kinds[0]).part_bits) - 1) != 0
+            result |= np.where(is_marked, np.uint64((1 << bits) - 1 << part * bits), np.uint64(0))
     return result
 
 
