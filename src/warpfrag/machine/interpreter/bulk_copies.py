@@ -202,8 +202,8 @@ def run_bulk_copy(
             continue
         copies.tell_write(home, at + np.arange(0, count, 4), 4, lane, cell, reduces=True)
         with copies.memory.lock:
-            cells = home[at : at + count].view(action.type.dtype)
-            cells[...] = action.function(cells.copy(), data.view(action.type.dtype))
+            elements = home[at : at + count].view(action.type.dtype)
+            elements[...] = action.function(elements.copy(), data.view(action.type.dtype))
         if cell is not None:
             copies.tell(cell, count, lane)
     state.progress += 1

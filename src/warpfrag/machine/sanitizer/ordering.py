@@ -222,7 +222,7 @@ class Ordering:
             return result
         threads, entities, lanes, times = threads[late], entities[late], lanes[late], times[late]
         missing = np.where(self.knows(threads, entities, times), np.uint32(0), lanes)
-        several = np.nonzero(lanes & (lanes - np.uint32(1)))[0] if self.share == 1 else []
+        several = np.nonzero(lanes & (lanes - np.uint32(1)) if self.share == 1 else lanes[:0])[0]
         if len(several):
             threads, times = threads[several, None], times[several, None]
             warps = entities[several, None] // LANES * LANES + np.arange(LANES)
@@ -395,8 +395,10 @@ class Ordering:
         past: Past = {}
         for thread in threads.tolist() if self.has_past else ():
             past = merge_pasts(past, self.released_past.get((level, thread), {}))
-        rows = (table[level][threads].max(axis=0) for table in (self.released, self.released_fenced) if len(threads))
-        return Snapshot(self.blocks, *rows, past) if len(threads) else None
+        if not len(threads):
+            return None
+        known, fenced = (table[level][threads].max(axis=0) for table in (self.released, self.released_fenced))
+        return Snapshot(self.blocks, known, fenced, past)
 
     def _grow_released(self, level: int) -> None:
         """Extend the rows of fences to the width of the threads' rows."""
