@@ -7,12 +7,13 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
+from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.ir.actions import WarpCollective
 from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.program import Discard, Immediate, MemoryOperand, PtxOperand, Register, VectorOperand
-from warpfrag.machine.ir.scalar_types import B64, PRED, Codes
+from warpfrag.machine.ir.scalar_types import B32, B64, PRED, Codes
 from warpfrag.sass import sass_instruction as asm
-from warpfrag.sass.emitter import ONE, ZERO, Emitter, Unsupported
+from warpfrag.sass.emitter import ONE, WORD, ZERO, Emitter, Unsupported
 from warpfrag.sass.opcodes.sass_row import SassRow, Words, row
 
 SHAPES = {
@@ -196,7 +197,12 @@ def syncs(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         else:
             token = e.temporary(64)
             _arrive(e, words, space, address, e.word(a[2]), token)
-            e.call("mbarrier_word", ((B64,), (B64,)), hardware_word, [e.results(a[0], 2)], [token])
+            word: PtxOperand = e.temporary(64) if "TMASK" in words else e.results(a[0], 2)
+            e.call("mbarrier_word", ((B64,), (B64,)), hardware_word, [word], [token])
+            if "TMASK" in words:
+                action = WarpCollective((B64,), (B64, B32), arrivals_together, synced=False)
+                base = address.base if address.base is not None else ZERO
+                e.act(Attributes("arrivals", "arrivals"), action, [e.results(a[0], 2)], [word, base])
     else:
         raise Unsupported("SYNCS of this form")
 
@@ -211,6 +217,14 @@ def hardware_word(token: Codes) -> Codes:
     phase = token >> np.uint64(63)
     total = (np.uint64(INIT_ARRIVALS) - count & field) << np.uint64(1)
     return total | (np.uint64(INIT_ARRIVALS) - pending & field) << np.uint64(43) | phase << np.uint64(63)
+
+
+def arrivals_together(mask: NDArray[np.bool_], words: Codes, addresses: Codes) -> Codes:
+    """Return the lanes that arrive at the same mbarrier, below the upper word of its state before all of them."""
+    same = (addresses[:, :, None] == addresses[:, None, :]) & mask[:, None, :]
+    lanes = (same << np.arange(LANES, dtype=np.uint64)).sum(axis=2, dtype=np.uint64)
+    first = np.take_along_axis(words, same.argmax(axis=2), axis=1)
+    return first & np.uint64(WORD << 32) | lanes
 
 
 def _arrive(
