@@ -35,6 +35,7 @@ OPERANDS = {
     "-|R4|.reuse": RegisterOperand("R", 4, negate=True, absolute=True),
     "~R4": RegisterOperand("R", 4, invert=True),
     "R4.reuse.H1_H1": RegisterOperand("R", 4, selector="H1_H1"),
+    "|UR6.H0_H0|": RegisterOperand("UR", 6, absolute=True, selector="H0_H0"),
     "R4.B1": RegisterOperand("R", 4, selector="B1"),
     "B12": RegisterOperand("B", 12),
     "SB0": RegisterOperand("SB", 0),

@@ -30,7 +30,7 @@ from warpfrag.sass.sass_instruction import (
 LINE = re.compile(r"(?:@(?P<guard>!?U?P[0-6T])\s+)?(?P<opcode>[A-Z]\w*)(?P<modifiers>(?:\.\w+)*)(?:\s+(?P<rest>\S.*))?")
 REGISTER = re.compile(
     r"(?P<negate>-?)(?P<invert>[~!]?)(?P<open>\|?)(?:(?P<file>UR|R|UP|P|SB|B|gsb)(?P<index>[0-9]{1,3}|Z|T)|(?P<whole>U?PR|Rpc))"
-    r"(?P<close>\|?)(?P<selector>(?:\.\w+)*)"
+    r"(?P<inner>(?:\.\w+)*)(?P<close>\|?)(?P<selector>(?:\.\w+)*)"
 )
 HEX = re.compile(r"(-?)0x([0-9a-f]{1,16})")
 FLOAT = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?|INF|QNAN|SNAN)")
@@ -119,7 +119,12 @@ def _register(text: str) -> RegisterOperand:
         raise ValueError(f"{quote(text)} is not a register")
     index = int(name) if name.isdigit() else TRUE_INDEX if name == "T" else ZERO_INDEX
     return RegisterOperand(
-        file, index, bool(match["negate"]), bool(match["open"]), bool(match["invert"]), _selector(match["selector"])
+        file,
+        index,
+        bool(match["negate"]),
+        bool(match["open"]),
+        bool(match["invert"]),
+        _selector(match["inner"] + match["selector"]),
     )
 
 
