@@ -70,9 +70,15 @@ def is_in_window(e: Emitter, address: MemoryOperand, space: str = "shared") -> R
 
 
 def query_space(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """QSPC: test whether a generic address is in shared (.S, .D: of the cluster) or local memory."""
-    space = "local" if "L" in words else "shared"
-    held = is_in_window(e, e.address(a[2], wide=True), space)
+    """QSPC: test whether a generic address is in global, shared (.S, .D: of the cluster) or local memory."""
+    address = e.address(a[2], wide=True)
+    if "G" in words:
+        full = e.compute(
+            "add.u64", address.base if address.base is not None else ZERO, Immediate(address.offset), bits=64
+        )
+        e.emit("isspacep.global", [e.result(a[0])], [full])
+        return
+    held = is_in_window(e, address, "local" if "L" in words else "shared")
     e.emit("mov.pred", [e.result(a[0])], [held])
 
 
@@ -185,9 +191,8 @@ def copy_async(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         e.emit("cp.async.ca.shared.global", [], _partial_copy(e, sources, size, held))
         return
     if len(a) > 2 and not is_true(a[2]):
-        sources.append(e.inverse(e.predicate(a[2])))
-        if not isinstance(sources[-1], Register):
-            raise Unsupported("a copy with a constant predicate")
+        held = e.predicate(a[2])
+        sources.append(ZERO if held == ZERO else e.inverse(held))  # 0 bytes, or a predicate that ignores the source
     e.emit("cp.async.ca.shared.global", [], sources)
 
 
@@ -241,7 +246,7 @@ ROWS: list[SassRow] = [
     *row("LDG LDS LDL LD", MEMORY, load),
     *row("STG STS STL ST", MEMORY, store),
     *row("LDC", "64 128 U8 S8 U16 S16", load_constant),
-    *row("QSPC", "E S D L", query_space),
+    *row("QSPC", "E G S D L", query_space),
     *row("ATOM ATOMG ATOMS RED REDG", ATOMIC, atomic),
     *row("LDGSTS", f"{CACHE} 64 128 ZFILL", copy_async),
     *row("ARRIVES", "LDGSTSBAR 64 TRANSCNT ARVCNT", arrive_after_copies),
