@@ -158,9 +158,12 @@ def lea(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     carries = list[PtxOperand]()
     if "X" in words:
         carries, rest = [e.predicate(rest[-1])], rest[:-1]
-    if any(getattr(operand, "negate", False) or getattr(operand, "invert", False) for operand in (rest[0], *rest[2:])):
-        raise Unsupported("a negated shifted operand")
-    x, shift = e.word(rest[0]), e.word(rest[-1])
+    changed = [
+        item for item in (rest[0], *rest[2:]) if getattr(item, "negate", False) or getattr(item, "invert", False)
+    ]
+    if changed and ("HI" in words or outs or carries):
+        raise Unsupported("a negated shifted operand with carries")
+    x, shift = e.integer(rest[0]), e.word(rest[-1])
     if "HI" in words:
         upper = e.compute("shr.s32", x, Immediate(31)) if "SX32" in words else e.word(rest[2])
         shifted = e.compute("shf.l.wrap.b32", x, upper, shift)
