@@ -26,6 +26,8 @@ DOUBLE_SHAPES = {
 }  # fmt: skip
 """The shape of DMMA, and the f64 registers of A, B and C."""
 MATRICES = {"": 1, "2": 2, "4": 4}
+GMMA_TYPES = ("F32", "F16", "BF16", "TF32", "S8", "U8", "E4M3", "E5M2")
+GMMA_SHAPES = tuple(f"64x{n}x{k}" for n in range(8, 257, 8) for k in (8, 16, 32, 64))
 INIT_ARRIVALS = 1 << 20
 
 
@@ -69,7 +71,8 @@ def bmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 def dmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """Multiply f64 matrices: registers are pairs."""
     m, n, k, *counts = DOUBLE_SHAPES[words.all[0]]
-    name = f"mma.sync.aligned.m{m}n{n}k{k}.row.col.f64.f64.f64.f64"
+    rounding = words.first(("RZ", "RM", "RP")).lower()
+    name = f"mma.sync.aligned.m{m}n{n}k{k}.row.col.f64.f64.f64.f64{f'.{rounding}' if rounding else ''}"
     count_a, count_b, count_c = (2 * count for count in counts)
     _multiply(e, name, a, (count_a, count_b, count_c))
 
@@ -100,7 +103,7 @@ def movm(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
 
 def _gmma_types(words: Words) -> tuple[str, str, str]:
     """Return the types of D, A and B."""
-    kinds = [word.lower() for word in words.all[1:] if word != "SAT"]
+    kinds = [word.lower() for word in words.chosen(GMMA_TYPES)]
     if words.opcode == "HGMMA":
         kind = kinds[1] if len(kinds) > 1 else "f16"
         return kinds[0], kind, kind
@@ -123,14 +126,31 @@ def _gmma_scale(
         raise Unsupported(f"the accumulator {addend}")
     if addend.is_constant:
         return ZERO
-    for step in range(count) if addend.index != target.index else ():
-        e.emit("mov.b32", [e.result(target, step)], [e.word(addend, step)])
+    if addend.index != target.index:
+        steps = range(count) if addend.index > target.index else range(count - 1, -1, -1)
+        for step in steps:
+            e.emit("mov.b32", [e.result(target, step)], [e.word(addend, step)])
     return scale
+
+
+def _saved(e: Emitter, operand: asm.RegisterOperand, count: int) -> list[PtxOperand]:
+    """Return copies of registers, because D may be among them and is written first if C is elsewhere."""
+    return [e.compute("mov.b32", e.word(operand, step)) for step in range(count)]
+
+
+def _gmma_metadata(e: Emitter, options: list[asm.Operand]) -> tuple[list[PtxOperand], list[asm.Operand]]:
+    """Return the metadata of a sparse A with its selector (0 if 8-bit elements have none), and the other operands."""
+    registers = [item for item in options if isinstance(item, asm.RegisterOperand) and item.file == "R"]
+    selectors = [item for item in options if isinstance(item, asm.ImmediateOperand)]
+    if len(registers) != 1 or len(selectors) > 1:
+        raise Unsupported("metadata of this form")
+    selector = e.word(selectors[0]) if selectors else ZERO
+    return [*_saved(e, registers[0], 1), selector], [item for item in options if item not in (*registers, *selectors)]
 
 
 def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """HGMMA, IGMMA, QGMMA: wgmma; a predicate !UPT means that the accumulator is not read."""
-    _, n, k = (int(extent) for extent in words.all[0].split("x"))
+    _, n, k = (int(extent) for extent in words.first(GMMA_SHAPES).split("x"))
     total, kind_a, kind_b = _gmma_types(words)
     count = n // 4 if total == "f16" else n // 2
     rest, in_registers = a[1:], None
@@ -142,8 +162,17 @@ def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     if set(descriptor.suffixes) - {"tnspA", "tnspB", "negA", "negB"}:
         raise Unsupported(f"the descriptor {descriptor}")
     first = descriptor.uniform.index
-    a_operand = e.words(in_registers, 4) if in_registers else _uniform_pair(e, first)
-    sources: list[PtxOperand] = [a_operand, _uniform_pair(e, first + 2), _gmma_scale(e, a[0], rest[1], rest[2:], count)]
+    if in_registers is None:
+        a_operand: PtxOperand = _uniform_pair(e, first)
+    else:
+        is_moved = rest[1] != a[0]
+        a_operand = VectorOperand(tuple(_saved(e, in_registers, 4))) if is_moved else e.words(in_registers, 4)
+    sources: list[PtxOperand] = [a_operand, _uniform_pair(e, first + 2)]
+    options = rest[2:]
+    if "SP" in words:
+        metadata, options = _gmma_metadata(e, options)
+        sources += metadata
+    sources.append(_gmma_scale(e, a[0], rest[1], options, count))
     if total != "s32":
         negated = {*descriptor.suffixes, "negA" if in_registers and in_registers.negate else ""}
         sources += [Immediate(-1) if suffix in negated else ONE for suffix in ("negA", "negB")]
@@ -151,7 +180,8 @@ def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         turned = [Immediate(int(suffix in descriptor.suffixes)) for suffix in ("tnspA", "tnspB")]
         sources += turned[1:] if in_registers else turned
     satfinite = ".satfinite" if "SAT" in words else ""
-    name = f"wgmma.mma_async.sync.aligned.m64n{n}k{k}{satfinite}.{total}.{kind_a}.{kind_b}"
+    sparse = ".sp" if "SP" in words else ""
+    name = f"wgmma.mma_async{sparse}.sync.aligned.m64n{n}k{k}{satfinite}.{total}.{kind_a}.{kind_b}"
     e.emit(name, [e.results(a[0], count)], sources)
 
 
@@ -348,16 +378,15 @@ def store_async(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 ALL_SHAPES = " ".join(SHAPES)
-GMMA = "SAT F32 F16 BF16 TF32 S8 U8 E4M3 E5M2"
 ROWS: list[SassRow] = [
     *row("HMMA", f"{ALL_SHAPES} SP F32 F16 BF16 TF32", hmma),
     *row("IMMA", f"{ALL_SHAPES} SP S8 U8 S4 U4 SAT ROW COL", imma),
     *row("BMMA", f"{ALL_SHAPES} AND XOR POPC", bmma),
-    *row("DMMA", " ".join(DOUBLE_SHAPES), dmma),
+    *row("DMMA", f"{' '.join(DOUBLE_SHAPES)} RZ RM RP", dmma),
     *row("LDSM", "16 M88 MT88 2 4", matrix_load),
     *row("STSM", "16 M88 MT88 2 4", matrix_store),
     *row("MOVM", "16 MT88", movm),
-    *row("HGMMA IGMMA QGMMA", f"{GMMA} {' '.join(f'64x{n}x{k}' for n in range(8, 257, 8) for k in (8, 16, 32))}", gmma),
+    *row("HGMMA IGMMA QGMMA", f"SP SAT {' '.join((*GMMA_TYPES, *GMMA_SHAPES))}", gmma),
     *row("WARPGROUP", "ARRIVE DEPBAR LE", warpgroup),
     *row("SYNCS", "EXCH 64 PHASECHK TRANS64 TRYWAIT ARRIVE A1T0 A0TR A0T1 A0TX ART0 TMASK OPTOUT RED CCTL IV", syncs),
     *row("UTMALDG", "1D 2D 3D 4D 5D MULTICAST", tensor_load),
