@@ -145,6 +145,8 @@ class WarpBatch(WarpState):
 
     def release_waiting(self) -> None:
         """When no lane can run, complete barriers, then let waits time out; otherwise raise a deadlock error."""
+        if self.leave_convergence_barriers():
+            return
         if self.barriers.release_completed() or self.cluster_barriers.check_all() or self.mbarriers.expire():
             return
         self.end_in_deadlock()
@@ -464,6 +466,31 @@ class WarpBatch(WarpState):
         here.put(self.waiting, ~ready.mask)
         here.put(self.waiting_in_warp, ~ready.mask)
         ready.put(self.pc, at + 1)
+
+    def leave_convergence_barriers(self) -> bool:
+        """Let lanes go on from a BSYNC whose missing lanes wait at a WARPSYNC; return True if there are any.
+
+        Code that leaves a region without BREAK relies on this: an H200 completes it.
+        """
+        instructions, released = self.program.instructions, False
+        for row in np.nonzero((self.alive & self.waiting_in_warp).any(axis=1))[0]:
+            waiting = self.alive[row] & self.waiting_in_warp[row]
+            at = {int(pc): waiting & (self.pc[row] == pc) for pc in np.unique(self.pc[row][waiting])}
+            gone = ~self.alive[row]
+            for pc, lanes in at.items():
+                if isinstance(instructions[pc].action, actions.WarpWait):
+                    gone |= lanes
+            for pc, lanes in at.items():
+                if not isinstance(instructions[pc].action, actions.Reconverge):
+                    continue
+                here = LaneGroup(self, np.array([row]), lanes[None, :])
+                arrived = ballot(here.mask | gone)
+                ready = here.part(here.mask & (here.read(instructions[pc].sources[0], B32) & ~arrived == 0))
+                ready.put(self.waiting, ~ready.mask)
+                ready.put(self.waiting_in_warp, ~ready.mask)
+                ready.put(self.pc, pc + 1)
+                released |= bool(ready.mask.any())
+        return released
 
     def leave_barrier(self, inst: DecodedInstruction, _action: actions.LeaveBarrier, group: LaneGroup) -> None:
         """Run BREAK: all lanes of the warp see that the active lanes are no longer in the barrier."""
