@@ -17,6 +17,10 @@ from seeded import seeded
 from warpfrag.errors import CompilationFailed, InvalidOperand, PtxError
 from warpfrag.machine.launch.launch_arguments import RawArguments
 from warpfrag.sass.cubin import Cubin
+from warpfrag.sass.emitter import Emitter
+from warpfrag.sass.instruction_parser import parse_instruction
+from warpfrag.sass.lowering import lower
+from warpfrag.sass.opcodes import opcode_table
 from warpfrag.sass.sass_module import SassModule
 
 pytestmark = pytest.mark.one_engine  # each launch names its own
@@ -190,3 +194,116 @@ def test_what_cannot_be_assembled_is_said(monkeypatch):
     monkeypatch.setenv("WARPFRAG_LEVEL", "ptx")
     with pytest.raises(InvalidOperand, match="WARPFRAG_LEVEL=ptx"):
         wf.ptx.load(TWICE).assemble()
+
+
+class TextModule(SassModule):
+    """The module of a kernel whose instructions are replaced by text, one for every 16 bytes."""
+
+    def __init__(self, cubin, text):
+        """Keep the text."""
+        super().__init__(cubin)
+        self.code = [parse_instruction(line.strip(), 16 * at, 0) for at, line in enumerate(text.strip().split("\n"))]
+
+    def program(self, entry):
+        """Lower the text."""
+        return lower(self.cubin[entry], self.code, self.address_of, self.variables())
+
+
+def run_text(text, folder, engine):
+    """Run machine instructions in a warp, and return R4 of each lane."""
+    stub = (
+        f"{HEAD}.visible .entry k(.param .u64 out) {{ .reg .b64 %d; ld.param.u64 %d, [out]; st.global.u32 [%d], 1; }}"
+    )
+    store = """
+        S2R R0, SR_LANEID
+        ULDC.64 UR4, c[0x0][0x208]
+        IMAD.MOV.U32 R2, RZ, RZ, c[0x0][0x210]
+        IMAD.MOV.U32 R3, RZ, RZ, c[0x0][0x214]
+        IMAD.WIDE.U32 R2, R0, 0x4, R2
+        STG.E desc[UR4][R2.64], R4
+        EXIT"""
+    out = np.zeros(32, np.uint32)
+    TextModule(assemble(stub, folder).cubin, text.strip() + store)["k"].launch(1, 32, [out], engine=engine)
+    return out
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_lanes_leave_a_region_without_break(tmp_path, engine):
+    """Half of the lanes wait at BSYNC for lanes that wait at WARPSYNC; an H200 completes such code."""
+    text = """
+        S2R R0, SR_LANEID
+        ISETP.GE.U32.AND P3, PT, R0, 0x10, PT
+        BSSY B0, 0x50
+        @!P3 BRA 0x60
+        BSYNC B0
+        NOP
+        WARPSYNC.ALL
+        VOTE.ANY R4, PT, PT"""
+    assert (run_text(text, tmp_path, engine) == 0xFFFFFFFF).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_negated_operand_is_shifted(tmp_path, engine):
+    text = "UMOV UR7, 0x5\nULEA UR6, -UR7, URZ, 0x2\nIMAD.U32 R4, RZ, RZ, UR6"
+    assert (run_text(text, tmp_path, engine).view(np.int32) == -20).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_lanes_arrive_together_at_an_mbarrier(tmp_path, engine):
+    """SYNCS.ARRIVE.TMASK returns the state before all lanes, from which each lane counts those before it."""
+    text = f"""{HEAD}.visible .entry k(.param .u64 out) {{{INDEX} .shared .b64 barrier;
+    ld.param.u64 %d0, [out]; mul.wide.u32 %at, %r0, 4; add.u64 %d0, %d0, %at; setp.ne.u32 %p0, %r0, 0;
+    @!%p0 mbarrier.init.shared.b64 [barrier], 64; bar.sync 0;
+    mbarrier.arrive.noComplete.shared.b64 %d1, [barrier], 1; mbarrier.pending_count.b64 %r4, %d1;
+    st.global.b32 [%d0], %r4; ret; }}"""
+    out = np.zeros(32, np.uint32)
+    assemble(text, tmp_path)["k"].launch(1, 32, [out], engine=engine)
+    assert out.tolist() == list(range(64, 32, -1))
+
+
+@pytest.mark.parametrize(
+    ("rounding", "expected"), [("rn", 1.0), ("rm", 1 - 2.0**-51), ("rp", 1.0), ("rz", 1 - 2.0**-51)]
+)
+def test_f64_products_are_rounded_as_the_modifier_says(tmp_path, rounding, expected):
+    """Each of the four terms is rounded for itself."""
+    text = f"""{HEAD}.visible .entry k(.param .u64 out, .param .f64 a) {{{INDEX} .reg .f64 %e<6>;
+    ld.param.u64 %d0, [out]; ld.param.f64 %e0, [a]; mul.wide.u32 %at, %r0, 16; add.u64 %d0, %d0, %at;
+    mov.f64 %e1, 0d3ff0000000000000;
+    mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64.{rounding} {{%e2, %e3}}, {{%e0}}, {{%e1}}, {{%e1, %e1}};
+    st.global.v2.f64 [%d0], {{%e2, %e3}}; ret; }}"""
+    out = np.zeros((32, 2))
+    assemble(text, tmp_path)["k"].launch(1, 32, [out, np.float64(-(2.0**-60))], engine="reference")
+    assert (out == expected).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_copy_of_no_bytes_fills_with_zeros(tmp_path, engine):
+    text = f"""{HEAD}.visible .entry k(.param .u64 out) {{{INDEX} .shared .align 16 .b8 area[512]; .reg .b32 %s;
+    ld.param.u64 %d0, [out]; mul.wide.u32 %at, %r0, 16; add.u64 %d0, %d0, %at; mov.u32 %s, area;
+    mad.lo.u32 %s, %r0, 16, %s; st.shared.v4.b32 [%s], {{%r2, %r2, %r2, %r2}};
+    cp.async.cg.shared.global [%s], [%d0], 16, 0; cp.async.wait_all; ld.shared.v4.b32 {{%r4, %r5, %r6, %r7}}, [%s];
+    st.global.v4.b32 [%d0], {{%r4, %r5, %r6, %r7}}; ret; }}"""
+    out = np.ones((32, 4), np.uint32)
+    assemble(text, tmp_path)["k"].launch(1, 32, [out], engine=engine)
+    assert not out.any()
+
+
+def test_generic_addresses_in_global_memory(tmp_path):
+    text = f"""{HEAD}.visible .entry k(.param .u64 out) {{{INDEX} .shared .align 16 .b8 area[64];
+    ld.param.u64 %d0, [out]; mul.wide.u32 %at, %r0, 4; add.u64 %d0, %d0, %at; mov.u64 %d2, area;
+    cvta.shared.u64 %d2, %d2; setp.lt.u32 %p0, %r0, 16; selp.b64 %d3, %d0, %d2, %p0; isspacep.global %p1, %d3;
+    selp.u32 %r4, 1, 0, %p1; st.global.b32 [%d0], %r4; ret; }}"""
+    out = np.zeros(32, np.uint32)
+    assemble(text, tmp_path)["k"].launch(1, 32, [out], engine="reference")
+    assert out.tolist() == [1] * 16 + [0] * 16
+
+
+def test_sparse_wgmma_reads_a_before_d_is_written():
+    """D takes the place of A here, and C is moved to D first."""
+    emitter = Emitter({0: 0}, "shared", 0x210, has_groups=False)
+    text = "IGMMA.SP.64x8x64.U8.S8.SAT R36, R36, gdesc[UR8], R40, !UP0, R24, gsb0"
+    opcode_table.emit(emitter, parse_instruction(text, 0, 0))
+    matrix = emitter.instructions[-1]
+    assert matrix.attributes.name == "wgmma.mma_async.sp.sync.aligned.m64n8k64.satfinite.s32.u8.s8"
+    assert [item.name for item in matrix.results[0].items] == ["R36", "R37", "R38", "R39"]
+    assert all(item.name.startswith("%t") for item in matrix.sources[0].items)
