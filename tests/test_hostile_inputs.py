@@ -189,3 +189,22 @@ def test_a_big_endian_product_is_predicted():
 def test_a_run_without_checks_says_so():
     assert re.search(r"engine, not checked>$", repr(launch()))
     assert re.search(r"engine, no findings>$", repr(launch(checks="memory")))
+
+
+@pytest.mark.parametrize(
+    ("use", "matters"),
+    [
+        ("", False),
+        ("add.u64 %c, %c, 1;", False),
+        ("sub.u64 %d, %c, %c;\nxor.b64 %c, %d, 5;", False),
+        ("st.global.u64 [%p], %c;", True),
+        ("sub.u64 %d, %c, 1;\nst.global.u64 [%p], %d;", True),
+        ("setp.gt.u64 %q, %c, 9;\n@%q bra END;\nst.global.u64 [%p], 1;\nEND:", True),
+        ("add.u64 %d, %p, %c;\nsub.u64 %d, %d, %c;\nst.global.u64 [%d], 1;", True),
+    ],
+)
+def test_a_clock_that_is_read_and_not_used_does_not_matter(use, matters):
+    registers = ".reg .b64 %c, %d, %p;\n.reg .pred %q;\nld.param.u64 %p, [o];\nmov.u64 %c, %clock64;\n"
+    run = wf.ptx.load(module(registers + use))["k"].launch(1, 1, [np.zeros(1, np.uint64)])
+    assert ("%clock64" in run.inexact_opcodes) is matters
+    assert any("clock64" in reason for reason in map(str, run.uncertain)) is matters

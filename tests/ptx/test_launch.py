@@ -34,7 +34,7 @@ def test_a_run_is_shown_in_a_line_and_as_a_card(engine):
 
     assert (
         repr(run)
-        == f"<Run: PTX semantics for sm_90, 8 warp instructions of 8 opcodes, {run.engine} engine, not checked>"
+        == f"<Run: PTX semantics for sm_90, 8 warp instructions of 8 opcodes, {run.engine} engine, no findings>"
     )
     assert all(
         label in card for label in ("warp instructions", "evidence", "state space", "st.global.u16", "wavefronts")

@@ -294,6 +294,27 @@ class RegisterLayout:
         return RegisterLayout(tuple(offsets), special, size, maps, marks)
 
 
+def used_special_registers(program: Program) -> set[str]:
+    """Return the special registers whose values can reach memory or control flow: others are read and dropped."""
+    producers: dict[int, list[DecodedInstruction]] = defaultdict(list)
+    queue = []
+    for inst in program.instructions:
+        if isinstance(inst.action, LaneOp | Move):
+            for register in indices_of(inst.results):
+                producers[register].append(inst)
+        else:
+            queue.append(inst)
+    names: set[str] = set()
+    while queue:
+        inst = queue.pop()
+        for operand in inst.sources:
+            items = operand.items if isinstance(operand, VectorOperand) else (operand,)
+            names |= {item.name for item in items if isinstance(item, SpecialRegister)}
+        for register in registers_read(inst):
+            queue += producers.pop(register, [])
+    return names
+
+
 def is_fixed(name: str) -> bool:
     """Return True if a special register never changes, and has the same value as on a GPU."""
     return name.split(".", maxsplit=1)[0] not in INEXACT
