@@ -90,7 +90,7 @@ def kernel_of(steps, space):
 
 @pytest.mark.parametrize("space", ["shared", "global"])
 def test_random_kernels_have_the_races_of_the_oracle(space, engine):
-    check_kernels(space, engine, range(60))
+    check_kernels(space, engine, range(30))
 
 
 def check_kernels(space, engine, seeds):
