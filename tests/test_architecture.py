@@ -140,7 +140,7 @@ def test_a_class_name_is_defined_once():
 
 # The public surface
 
-PUBLIC_MODULES = {"errors", "ptx", "sweep", "torch", "triton", "wmma"}
+PUBLIC_MODULES = {"errors", "ptx", "sass", "sweep", "torch", "triton", "wmma"}
 
 
 def test_every_export_is_documented():

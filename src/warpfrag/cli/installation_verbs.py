@@ -406,8 +406,8 @@ class ToolsFacts(NamedTuple):
 def tools() -> Answer[ToolsFacts]:
     """List the programs of the CUDA toolkit that are found, and how to install those that are missing.
 
-    They are searched for below CUDA_HOME and CUDA_PATH, in PyPI packages, in Triton, and on PATH, in this order. Exits
-    with 1 if one is missing. WARPFRAG_LEVEL=ptx turns the execution of machine code off.
+    They are searched for below CUDA_HOME and CUDA_PATH, in PyPI packages, in Triton, and on PATH, in this order.
+    WARPFRAG_LEVEL=ptx turns the execution of machine code off.
 
     For example:
         warpfrag tools   # paths and versions of nvcc, ptxas and nvdisasm
@@ -432,4 +432,4 @@ def tools() -> Answer[ToolsFacts]:
         if missing:
             print_notes([f"{', '.join(missing)} not found; to install: {INSTALL}"])
 
-    return Answer(ToolsFacts(rows, INSTALL if missing else None, execution_level()), show, int(bool(missing)))
+    return Answer(ToolsFacts(rows, INSTALL if missing else None, execution_level()), show)

@@ -135,7 +135,7 @@ class Module(KernelModule):
             source, cubin = Path(folder) / "module.ptx", Path(folder) / "module.cubin"
             source.write_text(self.inputs[0].text, encoding="utf-8")
             command = [str(tool.path), f"-arch={target}", str(source), "-o", str(cubin)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (ptxas)
+            done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)  # noqa: S603 (ptxas)
             if done.returncode:
                 said = done.stderr.strip() or f"it ended with status {done.returncode}, without a message"
                 raise CompilationFailed(f"the module for {target}", said, f"ptxas {tool.version}")
