@@ -146,7 +146,7 @@ class Tensor:
         ({"arch": "sm_70"}, "cannot run it"),
         ({"instruction": "mma.m16n8k16.f32.f16.f16.f64"}, "nearest"),
         ({"order": 3}, "order: expected a wf.Order, got 3"),
-        ({"order": wf.Order(promote=24)}, "promote is a multiple of the instruction's k, 16; got 24"),
+        ({"order": wf.Order(promote=24)}, "promote: expected a multiple of the instruction's k, 16; got 24"),
         ({"epilogue": wf.Epilogue(bias=np.ones(5))}, "bias: expected 13 numbers, one for each column, got 5"),
         ({"epilogue": 3}, "epilogue: expected a wf.Epilogue, got 3"),
         ({"A": Scaled(da.ones((ROWS, DEPTH)), da.ones((ROWS, 5)))}, "takes no scale_a"),

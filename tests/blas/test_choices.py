@@ -171,7 +171,7 @@ def test_a_lossy_product_gives_what_comes_out_and_warns(tmp_path):
     small_table().save(path)
     A, B = np.ones((2, 11528), ml_dtypes.bfloat16), np.zeros((11528, 8), ml_dtypes.bfloat16)
     B[-8:] = 1
-    with pytest.warns(wf.errors.LossyProduct, match="leaves out the last 8 of 11528 products of K, and so does this"):
+    with pytest.warns(wf.errors.LossyProduct, match="leaves out the last 8 of 11528 terms along K, and so does this"):
         found = wf.predict(A, B, layout="nt", choices=path)
     assert not found.D.any()
     assert found.omitted_k == 8
@@ -191,7 +191,7 @@ def test_kernels_name_what_a_configuration_does_not():
     named = "_ZN7cutlass7Kernel2I50cutlass_80_tensorop_s1688gemm_64x64_16x6_nt_align1EEvNT_6ParamsE"
     assert chosen(named, (7, 1, 18), algorithm=23) == Choice(23, 0, 18, 2, 0, 16, "cutlass_80_s1688")
     assert chosen("_Z13gemv2T_kernel_valIiiffffLi128E", (1, 1, 1), algorithm=13).kernel == "gemv2T"
-    with pytest.raises(wf.NotModelled, match="the library has nothing for a product of 1 x 2 x 3"):
+    with pytest.raises(wf.NotModelled, match="the library has no kernel for a gemm of 1 x 2 x 3"):
         choice_of(None, [], (1, 2, 3))
 
 
@@ -206,7 +206,7 @@ def test_the_model_says_how_often_it_is_right_and_where_it_ends():
     assert wf.predict_order(300, 776, 4096, dtype="tf32", layout="nt").is_guess
     with pytest.raises(wf.NotModelled, match="a kernel whose order of additions is not modelled, gemv"):
         wf.predict_order(1, 4001, 4096, dtype="tf32", layout="nt")
-    with pytest.raises(wf.NotModelled, match="fp8 is in whole vectors of 16 bytes"):
+    with pytest.raises(wf.NotModelled, match="fp8 needs rows of whole 16-byte vectors"):
         wf.predict_order(3, 7, 4096, dtype="e4m3", layout="nt")
 
 
@@ -230,7 +230,7 @@ def test_a_plan_of_a_survey(tmp_path):
     for text, message in {
         "[layers]": "expected a table",
         "layer = 1": "got layer",
-        "[layers]\nx = [1]": "layer 'x' is n and k",
+        "[layers]\nx = [1]": "layer 'x': expected n and k",
         "[layers]\nx = [8, 8]\n[y]": "got y",
         "m = 0\n[layers]\nx = [8, 8]": "m is an integer from 1 to",
         "x": "is not TOML",

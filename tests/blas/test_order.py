@@ -250,10 +250,10 @@ def test_orders_in_words():
         ({"unit": True}, "unit is an integer from 1 on, or None; got True"),
         ({"promote": 96, "residue": 64}, "promote is a multiple of residue, 64, where both are given; got 96"),
         ({"split_k": 2, "segment_k": 2}, "K is cut by split_k or by segment_k, not by both; got 2 and 2"),
-        ({"step": 12}, "step divides the instruction's k, 16; got 12"),
-        ({"step": 8, "residue": 12}, "residue is a multiple of step, 8; got 12"),
-        ({"promote": 8}, "promote is a multiple of the instruction's k, 16; got 8"),
-        ({"residue": 8}, "residue is a multiple of the instruction's k, 16; got 8"),
+        ({"step": 12}, "step: expected a divisor of the instruction's k, 16; got 12"),
+        ({"step": 8, "residue": 12}, "residue: expected a multiple of step, 8; got 12"),
+        ({"promote": 8}, "promote: expected a multiple of the instruction's k, 16; got 8"),
+        ({"residue": 8}, "residue: expected a multiple of the instruction's k, 16; got 8"),
     ],
 )
 def test_what_is_no_order_is_refused(fields: dict, message: str):
@@ -264,7 +264,9 @@ def test_what_is_no_order_is_refused(fields: dict, message: str):
 def test_other_orders_and_odd_batches_are_refused():
     with pytest.raises(wf.errors.InvalidOperand, match="order: expected a wf.Order, got 3"):
         wf.gemm(np.ones((2, 4)), np.ones((4, 2)), instruction=F16, order=3)
-    with pytest.raises(wf.errors.InvalidOperand, match="residue and step are for dense products without scale factors"):
+    with pytest.raises(
+        wf.errors.InvalidOperand, match="residue and step apply only to dense gemms without scale factors"
+    ):
         wf.gemm(
             np.zeros((2, 64)), np.ones((64, 2)), instruction="mma.sp.m16n8k32.f32.f16.f16.f32",
             order=wf.Order(residue=32),

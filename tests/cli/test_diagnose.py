@@ -55,7 +55,7 @@ def test_d_may_be_an_array(run, mma):
         ask(run, *inputs, "matrix.npy").lines[1]
         == "  transposed: D: read with row-major and column-major order swapped"
     )
-    assert ask(run, *inputs, "words.npy").out == "correct: this is what the instruction gives\n"
+    assert ask(run, *inputs, "words.npy").out == "correct: the instruction gives this result\n"
     assert ask(run, *inputs, "words.npy", "--json").json["correct"] is True
 
 

@@ -94,7 +94,10 @@ def test_three_coordinates_need_names(run):
     [
         (["--cute", "((_4,_8),(_2 _2)):((_16,_1),(_8,_64))", "--shape", "8x16"], "expected ',' or ')' at character 14"),
         (["--cute", CUTE_A], "say how far rows and columns run"),
-        (["--cute", CUTE_A, "--shape", "16*16"], "--shape is the extents of the matrix, such as 16x8; got '16*16'"),
+        (
+            ["--cute", CUTE_A, "--shape", "16*16"],
+            "--shape: expected the extents of the matrix, such as 16x8; got '16*16'",
+        ),
         (["--cute", CUTE_A, "--shape", "16x16", "--slots", "3"], "does not cut its values into registers of 3"),
         (["--triton", "nowhere.txt"], "nowhere.txt"),
         ([], "expected one layout: FRAGMENT, --cute or --triton; got none"),

@@ -125,9 +125,9 @@ def test_no_way_is_answered_with_no(run):
     [
         (["relayout", NAME, f"{NAME}:a"], "expected INSTRUCTION:OPERAND, such as mma.m16n8k16"),
         (["relayout", f"{NAME}:d", f"{NAME}:a"], "a relayout keeps the matrix: the source has 16 rows x 8 cols"),
-        (["relayout", f"{NAME}:d:x=2", f"{NAME}:a"], "tiles are written row=N,col=N with N from 1 on, such as col=2;"),
-        (["relayout", f"{NAME}:d:col=0", f"{NAME}:a"], "tiles are written row=N,col=N"),
-        (["relayout", f"{NAME}:d:col=2,col=2", f"{NAME}:a"], "tiles are written row=N,col=N"),
+        (["relayout", f"{NAME}:d:x=2", f"{NAME}:a"], "tiles: expected row=N,col=N with N at least 1, such as col=2;"),
+        (["relayout", f"{NAME}:d:col=0", f"{NAME}:a"], "tiles: expected row=N,col=N"),
+        (["relayout", f"{NAME}:d:col=2,col=2", f"{NAME}:a"], "tiles: expected row=N,col=N"),
         (["relayout", f"{NAME}:d:col=99", f"{NAME}:a"], "col=99 of d take 396 registers; a lane has at most 256"),
         (["relayout", f"{NAME}:q", f"{NAME}:a"], "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 has no matrix 'q'"),
         (["relayout", f"{SCALED}:scale_a", f"{NAME}:a"], "mma.sync.aligned.m16n8k64.row.col.kind::mxf4"),

@@ -37,7 +37,7 @@ def test_digits_without_0x_are_hex_and_said_to_be(run):
 
 
 def test_a_descriptor_that_is_too_long_is_shown_as_it_was_typed(refused):
-    expected = "a descriptor is a word of 64 bits in hex, such as 0x4000004000000000; got "
+    expected = "a descriptor: expected 64 bits in hex, such as 0x4000004000000000; got "
 
     assert refused("descriptor", "0x40000040000000000") == f"{expected}'0x40000040000000000'"
     assert refused("descriptor", "0x") == f"{expected}'0x'"

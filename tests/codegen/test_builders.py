@@ -193,5 +193,5 @@ def test_languages_and_names_are_checked():
         with pytest.raises(InvalidOperand, match="lang is one of cuda, ptx"):
             check_language(lang)
     for name in ("2x", "a b", "naïve", 3):
-        with pytest.raises(InvalidOperand, match="name is that of a function"):
+        with pytest.raises(InvalidOperand, match="name: expected a function name"):
             check_function_name(name, "g")

@@ -149,7 +149,7 @@ def test_a_correct_result_gives_none_and_says_so():
 
     assert found == []
     assert found.correct
-    assert str(found) == "correct: this is what the instruction gives"
+    assert str(found) == "correct: the instruction gives this result"
 
 
 def test_nothing_found_says_how_far_the_search_went():
@@ -255,7 +255,7 @@ def test_wrong_input_is_refused_with_what_was_expected():
         r"leading axes do not broadcast: b \(2,\), a \(3,\), c \(\), d \(\)": (
             mma, D, np.zeros((3, 16, 16)), np.zeros((2, 16, 8))
         ),
-        r"expected at least one product, got leading axes \(0,\)": (mma, D, np.zeros((0, 16, 16)), B),
+        r"expected at least one matrix, got leading axes \(0,\)": (mma, D, np.zeros((0, 16, 16)), B),
         r"it moves registers and computes nothing": ("ldmatrix.m8n8.x4.b16", D, A, B),
         r"expected registers uint32\[..., 32, 4\], got dtype float64": (mma.a, A, A),
     }  # fmt: skip

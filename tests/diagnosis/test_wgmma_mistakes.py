@@ -205,7 +205,7 @@ def test_what_lies_beyond_a_tile_need_not_be_known(name):
         d = one.run(b=replace(changed(tile, **fields), memory=memory))
         found = diagnose(one.mma, d, one.values["a"], one.values["b"], one.values["c"])
         assert found[0].text.startswith(text)
-        assert found[0].text.endswith(" columns tell, the others lie beyond the memory")
+        assert found[0].text.endswith(" columns match; the others are beyond the memory")
     noise = np.random.default_rng(9).integers(0, 1 << 30, one.c.shape).astype(np.uint32)
     assert diagnose(one.mma, noise, one.values["a"], one.values["b"], one.values["c"]) == []
 
@@ -244,12 +244,12 @@ def test_wrong_input_is_refused_with_what_was_expected():
         ((w, D, A, B), {"negate": True}, "negate is a pair of True and False"),
         ((w, D, A, B), {"scale_d": 0}, "scale_d is True or False"),
         ((w.a, w.a.pack(A), tile), {}, "expected its registers and the matrix they should hold, nothing else"),
-        ((w.b, D, B), {}, "lies in shared memory"),
+        ((w.b, D, B), {}, "is in shared memory"),
         ((mma, np.zeros((16, 8)), np.zeros((16, 16)), tile), {}, "takes its operands from registers"),
         ((mma, np.zeros((16, 8)), np.zeros((16, 16)), np.zeros((16, 8))), {"scale_d": False}, "are for wgmma"),
         ((sp, np.zeros((64, 32)), sp.a.store(np.zeros((64, 16))), np.zeros((32, 32))), {}, "needs the metadata"),
         ((s8, np.zeros((64, 32), int), np.zeros((64, 32), int), np.zeros((32, 32), int)), {"negate": (True, False)},
-         "only products of floats can be negated"),
+         "only float types can be negated"),
     ):  # fmt: skip
         with pytest.raises(wf.WarpfragError, match=message):
             diagnose(*given, **more)

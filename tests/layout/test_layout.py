@@ -94,15 +94,15 @@ def test_steps_make_the_layout_again(layout: Layout):
 
 def test_steps_that_fit_no_digit_are_refused():
     for outs, steps, message in [
-        ({"row": 8}, {"lane": [(2, [9])]}, "row cannot be moved by 9 at once: it is 8"),
+        ({"row": 8}, {"lane": [(2, [9])]}, "row has size 8 and cannot be moved by 9"),
         ({"row": 8}, {"lane": [(3, [2])]}, "row is 8: it cannot be cut into digits so that one counts"),
-        ({"row": 6}, {"lane": [(2, [4])]}, "row cannot be moved by 4 at once: it is 6"),
-        ({"class": 2}, {"lane": [(2, [1])]}, "an index has a name such as lane or row, got 'class'"),
+        ({"row": 6}, {"lane": [(2, [4])]}, "row has size 6 and cannot be moved by 4"),
+        ({"class": 2}, {"lane": [(2, [1])]}, "expected an index name such as lane or row, got 'class'"),
         ({"row": 2}, {"_lane": [(2, [1])]}, "got '_lane'"),
     ]:
         with pytest.raises(wf.errors.InvalidOperand, match=message):
             Layout.of_steps(outs, steps)
-    with pytest.raises(wf.errors.InvalidOperand, match="an index has a name such as lane or row, got 'class'"):
+    with pytest.raises(wf.errors.InvalidOperand, match="expected an index name such as lane or row, got 'class'"):
         Layout.parse({"class": 2}, lane="c1")
 
 
@@ -303,7 +303,7 @@ def test_copies_are_all_listed_lowest_first():
         ({"reg": "c1 c²"}, "basis 'c²': expected 0"),
         ({"reg": "c1 +"}, r"basis '\+'"),
         ({"reg": "c1 r" + "9" * 5000}, "basis 'r99"),
-        ({"reg": 3}, "the bases of reg are a text such as 'c2 c4 r1', got 3"),
+        ({"reg": 3}, "reg: expected bases as text such as 'c2 c4 r1', got 3"),
     ],
 )
 def test_a_wrong_row_is_refused_when_read(changes: dict[str, Any], word: str):

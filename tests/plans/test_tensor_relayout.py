@@ -113,7 +113,7 @@ def test_the_emitted_code_does_the_same(tmp_path, m, d, a):
 
 def test_what_no_warp_reaches_is_refused_with_the_reason():
     pair = wf.get(f"{MMA}2.kind::f16", m=128, n=64, a="f16", b="f16", d="f32")
-    with pytest.raises(wf.errors.InvalidOperand, match="which no warp reaches alone"):
+    with pytest.raises(wf.errors.InvalidOperand, match="that no single warp can access"):
         wf.relayout(pair.d, pair.a)
     with pytest.raises(wf.errors.InvalidOperand, match="expected as many rows and blocks of A"):
         wf.relayout(accumulator(128, 64), multiplicand(64, "f16"))

@@ -252,7 +252,7 @@ def test_a_descriptor_that_led_into_shared_memory_is_refused_where_a_launch_has_
     product = wf.ptx.load(WGMMA_AT_32_KIB)["k"]
     product.launch(1, 128, [np.zeros(1, np.uint32)], shared=65536, engine="compiled")
 
-    with pytest.raises(PtxError, match="reaches byte 33807 of a memory of 5120"):
+    with pytest.raises(PtxError, match="reaches byte 33807, but the memory has 5120"):
         product.launch(1, 128, [np.zeros(1, np.uint32)], shared=4096, engine="compiled")
 
 

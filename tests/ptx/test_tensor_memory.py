@@ -21,9 +21,9 @@ PRODUCTS = [
     (f"{MMA}.ws.sp.cta_group::1.kind::i8", {"m": 64, "n": 64, "a": "s8", "b": "u8"}, ""),
     (f"{MMA}.cta_group::2.kind::f16", {"m": 256, "n": 32, "a": "f16", "d": "f32"}, "a pair of blocks"),
     (f"{MMA}.cta_group::2.kind::mxf8f6f4.block_scale", {"m": 128, "n": 32, "a": "e4m3", "b": "e4m3"}, "a pair"),
-    (f"{MMA}.sp.cta_group::2.kind::f8f6f4", {"m": 128, "n": 16, "a": "e4m3", "b": "e5m2", "d": "f16"}, "a sparse step"),
-    (f"{MMA}.sp.cta_group::1.kind::tf32", {"m": 64, "n": 16, "d": "f32"}, "a sparse step"),
-    (f"{MMA}.sp.cta_group::1.kind::mxf4.block_scale", {"m": 128, "n": 16}, "a sparse step"),
+    (f"{MMA}.sp.cta_group::2.kind::f8f6f4", {"m": 128, "n": 16, "a": "e4m3", "b": "e5m2", "d": "f16"}, "a sparse mma"),
+    (f"{MMA}.sp.cta_group::1.kind::tf32", {"m": 64, "n": 16, "d": "f32"}, "a sparse mma"),
+    (f"{MMA}.sp.cta_group::1.kind::mxf4.block_scale", {"m": 128, "n": 16}, "a sparse mma"),
     (f"{MMA}.ws.cta_group::1.kind::f16", {"m": 32, "n": 64, "a": "f16", "d": "f32"}, "mma.ws"),
     (f"{MMA}.cta_group::1.kind::mxf4.block_scale", {"m": 128, "n": 16, "k": 96}, "k 96"),
 ]

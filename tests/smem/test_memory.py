@@ -118,7 +118,7 @@ def test_a_bank_gives_one_word_in_a_pass(addresses: list[int], width: int, passe
             lambda: Memory(pitch=2).write(np.zeros(64, np.uint8), np.ones((2, 2), int), 16),
             "overlaps itself",
         ),
-        (lambda: Memory(pitch=8).read(np.zeros(15, np.uint8), (2, 8), 8), "reaches byte 15 of a memory of 15"),
+        (lambda: Memory(pitch=8).read(np.zeros(15, np.uint8), (2, 8), 8), "reaches byte 15, but the memory has 15"),
         (lambda: wavefronts([0], 3), "a lane reads 1, 2, 4, 8 or 16 bytes, got 3"),
         (lambda: wavefronts([0, -4], 4), "the address of lane 1 is 0\\.\\.\\d+, got -4"),
         (lambda: bank_conflicts([True], 4), "the address of lane 0 is an integer 0\\.\\.\\d+, got True"),

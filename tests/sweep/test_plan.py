@@ -77,7 +77,7 @@ def test_the_hash_is_of_what_a_file_means():
             {"data": "extreme"},
             "data 'extreme' does not fit f16; expected one of normal, uniform, positive, powers, bits, finite",
         ),
-        ({"order": {"promote": 24}}, "promote is a multiple of the instruction's k, 16; got 24"),
+        ({"order": {"promote": 24}}, "promote: expected a multiple of the instruction's k, 16; got 24"),
         ({"seed": [*range(100_001)]}, "these are 100001 cases: expected at most 100000"),
     ],
 )

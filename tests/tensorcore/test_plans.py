@@ -115,16 +115,16 @@ def test_integers_are_specified_everywhere(asked, arch):
 
 
 NOT_MODELLED = [
-    (F16, "sm_70", "nobody has published"),
-    (F16, "sm_110", "nobody has published"),
-    (F16, "sm_121", "nobody has published"),
-    (QUAD, "sm_110", "nobody has published"),
-    (FP8, "sm_80", "nobody has published"),
-    (FP8, "sm_110", "nobody has published"),
-    (instruction("mma", "m16n8k16", "f32.bf16.bf16.f32"), "sm_75", "nobody has published"),
-    (instruction("mma", "m16n8k16", "f64.f64.f64.f64"), "sm_80", "nobody has published"),
-    (instruction("mma", "m8n8k4", "f64.f64.f64.f64"), "sm_121", "nobody has published"),
-    (instruction("mma", "m16n8k32", "f32.e4m3.e4m3.f32", kind="f8f6f4"), "sm_100", "nobody has published"),
+    (F16, "sm_70", "neither published nor measured"),
+    (F16, "sm_110", "neither published nor measured"),
+    (F16, "sm_121", "neither published nor measured"),
+    (QUAD, "sm_110", "neither published nor measured"),
+    (FP8, "sm_80", "neither published nor measured"),
+    (FP8, "sm_110", "neither published nor measured"),
+    (instruction("mma", "m16n8k16", "f32.bf16.bf16.f32"), "sm_75", "neither published nor measured"),
+    (instruction("mma", "m16n8k16", "f64.f64.f64.f64"), "sm_80", "neither published nor measured"),
+    (instruction("mma", "m8n8k4", "f64.f64.f64.f64"), "sm_121", "neither published nor measured"),
+    (instruction("mma", "m16n8k32", "f32.e4m3.e4m3.f32", kind="f8f6f4"), "sm_100", "neither published nor measured"),
     (instruction("wmma.mma", "m16n16k16", "f16.f16.f16.f32"), "sm_70", "when C is converted"),
     (instruction("wmma.mma", "m16n16k16", "f32.f16.f16.f16"), "sm_70", "when C is converted"),
     *[

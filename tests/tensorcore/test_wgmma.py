@@ -125,7 +125,7 @@ def test_a_warpgroup_packs_four_warps():
 
 @pytest.mark.parametrize("what", ["layout", "regs", "slots", "threads", "words"])
 def test_b_has_no_registers(what):
-    with pytest.raises(wf.errors.InvalidOperand, match="lies in shared memory and has no registers"):
+    with pytest.raises(wf.errors.InvalidOperand, match="is in shared memory and has no registers"):
         getattr(F16.b, what)
     for call in (lambda: F16.b.pack(np.zeros((16, 64))), lambda: F16.b.unpack(np.zeros((4, 32, 4), np.uint32))):
         with pytest.raises(wf.errors.InvalidOperand, match="store"):
@@ -201,9 +201,9 @@ def test_steps_along_k_cover_a_tile_once():
 
 
 ODD = {
-    "leading 16 is not used: K-major, the 32 bytes of a line lie in one atom": (
+    "leading 16 is not used: K-major, the 32 bytes of a line are in one atom": (
         F16.b, wf.Descriptor(leading=16, stride=1024, swizzle=128), False),
-    "stride 512 is not used: K-major, all 8 lines lie in one atom": (
+    "stride 512 is not used: K-major, all 8 lines are in one atom": (
         FP8.b, wf.Descriptor(leading=128, stride=512), False),
     "start 128 is 1 rows of 128 bytes into a pattern that repeats every 1024 bytes": (
         F16.b, wf.Descriptor(start=128, stride=1024, swizzle=128), False),
@@ -213,13 +213,13 @@ ODD = {
         F16.b, wf.Descriptor(start=112, stride=1024, swizzle=128), False),
     "base_offset 3 does nothing without a swizzle": (
         F16.b, wf.Descriptor(leading=128, stride=256, base_offset=3), False),
-    "elements overlap: row 0, column 0 and row 0, column 8 both lie at byte 0": (
+    "elements overlap: row 0, column 0 and row 0, column 8 both are at byte 0": (
         F16.b, wf.Descriptor(swizzle=128), False),
     "beyond the 232448 bytes": (
         F16.b, wf.Descriptor(start=229376, stride=1024, swizzle=128), False),
     "bits 0x4000 belong to no field and should be 0": (
         F16.b, wf.Descriptor(stride=1024, swizzle=128, other=0x4000), False),
-    "leading 32 is not used: MN-major, the 128 bytes of a line lie in one atom": (
+    "leading 32 is not used: MN-major, the 128 bytes of a line are in one atom": (
         F16.b, wf.Descriptor(leading=32, stride=1024, swizzle=128), True),
 }  # fmt: skip
 
@@ -240,17 +240,17 @@ def test_a_pattern_may_start_late():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: wf.Descriptor(start=8), "start of a descriptor is a multiple of 16 bytes from 0 to 262128, got 8"),
+        (lambda: wf.Descriptor(start=8), "start: expected a multiple of 16 bytes from 0 to 262128, got 8"),
         (lambda: wf.Descriptor(stride=1 << 18), "from 0 to 262128"),
         (lambda: wf.Descriptor(leading=-16), "leading"),
         (lambda: wf.Descriptor(swizzle=16), "swizzle is one of 0, 32, 64, 128 bytes, got 16"),
-        (lambda: wf.Descriptor(base_offset=8), "base_offset of a descriptor is a number from 0 to 7, got 8"),
+        (lambda: wf.Descriptor(base_offset=8), "base_offset: expected a number from 0 to 7, got 8"),
         (lambda: wf.Descriptor(other=1), "belong to no field"),
-        (lambda: wf.Descriptor.decode(1 << 64), "a word of 64 bits"),
-        (lambda: wf.Descriptor.decode("x"), "a word of 64 bits"),
+        (lambda: wf.Descriptor.decode(1 << 64), "a descriptor of 64 bits"),
+        (lambda: wf.Descriptor.decode("x"), "a descriptor of 64 bits"),
         (lambda: S8.b.addresses(0, True), "only 16-bit types can be MN-major"),
         (lambda: F16.b.addresses("x"), "expected a Descriptor or a word of 64 bits, got 'x'"),
-        (lambda: F16.d.addresses(0), "only A and B of wgmma can lie in shared memory"),
+        (lambda: F16.d.addresses(0), "only A and B of wgmma can be in shared memory"),
         (lambda: wf.get("mma.m16n8k16.f32.f16.f16.f32").a.store(np.zeros((16, 16))), "only A and B of wgmma"),
         (lambda: F16.b.store(np.zeros((64, 16))), r"expected an array of shape \(..., 16, 64\)"),
         (lambda: F16.b.store(np.zeros((16, 64)), wf.Descriptor(swizzle=128)), "overlaps itself"),
@@ -379,7 +379,7 @@ REFUSED = [
     ({"immediates": Immediates(trans=True)}, "trans is a pair of True and False"),
     ({"immediates": Immediates(negate=(1, 0))}, "negate is a pair of True and False"),
     ({"immediates": Immediates(scale_d=2)}, "scale_d is True or False, got 2"),
-    ({"shared": np.zeros(64, np.uint8)}, "neither A nor B is one"),
+    ({"shared": np.zeros(64, np.uint8)}, "neither A nor B is a descriptor"),
     ({"b": wf.Descriptor(stride=1024, swizzle=128), "shared": np.zeros(64, np.uint8)}, "reaches byte"),
     ({"b": 0, "shared": np.zeros(64, np.uint16)}, "shared is uint8"),
     ({"immediates": Immediates(selector=1)}, "is dense: it takes no selector"),
@@ -406,7 +406,7 @@ def test_only_wgmma_takes_what_wgmma_takes():
     with pytest.raises(wf.errors.InvalidOperand, match="only wgmma reads tiles"):
         wf.execute(mma, a, F16.b.store(np.zeros((16, 64), np.float16)))
     tile = S8.b.store(np.zeros((32, 32), np.int8))
-    with pytest.raises(wf.errors.InvalidOperand, match="only products of floats can be negated"):
+    with pytest.raises(wf.errors.InvalidOperand, match="only float types can be negated"):
         wf.execute(S8, np.zeros((4, 32, 4), np.uint32), tile, immediates=Immediates(negate=(True, False)))
     with pytest.raises(wf.IllegalInstruction, match="cannot run it; it runs on sm_90"):
         wf.execute(F16, np.zeros((4, 32, 4), np.uint32), F16.b.store(np.zeros((16, 64))), arch="sm_100")

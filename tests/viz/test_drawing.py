@@ -162,7 +162,7 @@ def test_the_notes_say_what_the_picture_cannot():
     assert not any("padding" in note for note in draw(narrow, "a").notes)
     assert "Every element of A has 4 holders; the hardware reads the first." in wmma
     assert "The ISA leaves wmma fragments open: these are the ones of sm_90, measured." in wmma
-    assert "C sits where D sits: c0 in the place of d0, and so on." in draw(MMA).notes
+    assert "C has the layout of D: c0 is where d0 is, and so on." in draw(MMA).notes
     assert "C has another layout than D, because it is f16: draw operand c to see it." in mixed
     assert any("0100 columns 0 1; 1000 columns 0 2" in note for note in draw(SPARSE, "metadata").notes)
 
@@ -303,8 +303,8 @@ def test_products_and_matrices_are_parts():
         ((MMA, "e"), rf"the operand of {MMA} is one of a, b, c, d; got 'e'"),
         ((MMA, "a", "round"), "the view of a figure is one of matrix, warp, logical, whole, memory; got 'round'"),
         ((MMA, "a", "logical"), "is dense: the logical view is for the A of mma.sp; use matrix or warp$"),
-        ((MMA, "a", "whole"), "the whole view shows A, B and D of a product; for operand a use matrix or warp"),
-        (("movmatrix.m8n8.trans.b16", None, "whole"), "the whole view shows A, B and D of a product; for movmatrix"),
+        ((MMA, "a", "whole"), "the whole view shows A, B and D of an mma; for operand a use matrix or warp"),
+        (("movmatrix.m8n8.trans.b16", None, "whole"), "the whole view shows A, B and D of an mma; for movmatrix"),
         ((SPARSE, "metadata", "logical"), "has the views matrix and warp, not logical"),
         ((wf.get(MMA).b,), r"give its instruction and its name: draw\(instruction, 'b'\)"),
     ],

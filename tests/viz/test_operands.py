@@ -232,7 +232,7 @@ def test_the_threads_of_a_warpgroup_are_counted_through(width):
         (place,) = layout.where(**dict(cell.coordinates))
         assert (cell.lane, cell.reg) == (32 * place.warp + place.lane, place.reg)
     assert "T127" in picture.text
-    assert any("B lies in shared memory" in note for note in picture.notes)
+    assert any("B is in shared memory" in note for note in picture.notes)
     last = draw(instruction, "d", cols=(width - 8, width - 1)).scenes[0][0]
     assert last.cells[-1].coordinates == (("row", 63), ("col", width - 1))
 
@@ -246,7 +246,7 @@ def test_the_warp_view_of_a_warpgroup_has_its_threads():
 
 @pytest.mark.parametrize("view", ["matrix", "warp"])
 def test_what_lies_in_shared_memory_has_no_figure_of_registers(view):
-    with pytest.raises(wf.errors.InvalidOperand, match="operand b of wgmma.* lies in shared memory"):
+    with pytest.raises(wf.errors.InvalidOperand, match="operand b of wgmma.* is in shared memory"):
         draw(WGMMA.format(8), "b", view)
-    with pytest.raises(wf.errors.InvalidOperand, match="B of wgmma.* lies in shared memory: use matrix"):
+    with pytest.raises(wf.errors.InvalidOperand, match="B of wgmma.* is in shared memory: use matrix"):
         draw(WGMMA.format(8), view="whole")

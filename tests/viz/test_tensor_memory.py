@@ -125,7 +125,7 @@ def test_all_that_lies_in_tensor_memory_is_drawn_without_an_operand():
     picture = draw(SCALED.format(1, "m128n64k32"))
 
     assert [grid.operand for (grid,) in picture.scenes] == ["a", "d", "scale_a", "scale_b"]
-    assert picture.notes[-1].startswith("B lies in shared memory")
+    assert picture.notes[-1].startswith("B is in shared memory")
     assert [draw(PAIR, block=1).scenes[place][0].title for place in (0, 1)] == [
         "A in tensor memory of block 1",
         "D in tensor memory of block 1",
@@ -192,7 +192,7 @@ def test_padded_types_have_sixteen_elements_in_sixteen_bytes():
     ("options", "message"),
     [
         ({"view": "warp"}, "in tensor memory has the view memory, not warp"),
-        ({"warp": 1}, "warp, column and base_lane are of a load"),
+        ({"warp": 1}, "warp, column and base_lane select a load"),
         ({"through": LOAD, "view": "memory"}, "a figure of registers has the views matrix and warp, not memory"),
         ({"through": LOAD, "warp": 4}, "warp is 0..3, got 4"),
         ({"through": LOAD, "block": 1}, "block is 0..0, got 1"),

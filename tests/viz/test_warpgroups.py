@@ -66,7 +66,7 @@ def test_what_overlaps_and_what_is_odd_is_said():
     assert cell.lines == ("n0:", "k8-15+")
     assert cell.tip == "n0: k8-15 and n8: k0-7, at byte 16"
     assert sum(note.startswith("Problem: ") for note in picture.notes) == 3
-    assert "Problem: elements overlap: row 0, column 8 and row 8, column 0 both lie at byte 16." in picture.notes
+    assert "Problem: elements overlap: row 0, column 8 and row 8, column 0 both are at byte 16." in picture.notes
 
 
 def test_without_a_descriptor_b_is_a_tile_without_gaps():
@@ -104,7 +104,7 @@ def test_warps_stand_beside_their_rows():
         ({"operand": "b", "warp": 1}, "has none in the memory view"),
         ({"operand": "d", "descriptor": 0}, "the memory view shows A or B of wgmma in shared memory, not operand d of"),
         ({"view": "memory"}, "not all operands of"),
-        ({"operand": "a", "view": "matrix", "descriptor": 0}, "it is for the memory view, not for matrix"),
+        ({"operand": "a", "view": "matrix", "descriptor": 0}, "it applies to the memory view, not to matrix"),
         ({"operand": "a", "trans": True}, "trans turns an operand in shared memory"),
         ({"operand": "b", "descriptor": -1}, "expected a Descriptor or a word of 64 bits, got -1"),
     ],
@@ -131,4 +131,4 @@ def test_the_command_draws_them_too(capsys, tmp_path, monkeypatch):
     assert main(["draw", W.name, "d", "--warp", "1", "-o", str(path)]) == 0
     assert path.read_text(encoding="utf-8") == draw(W, "d", warp=1).svg
     assert main(["draw", W.name, "b", "--descriptor", "x"]) == 2
-    assert "a descriptor is a word of 64 bits in hex, such as 0x4000004000000000; got 'x'" in capsys.readouterr().err
+    assert "a descriptor: expected 64 bits in hex, such as 0x4000004000000000; got 'x'" in capsys.readouterr().err

@@ -1,1 +1,1 @@
-"""Whole matrix products and the order in which they are summed."""
+"""Whole GEMMs and the order in which they are summed."""

@@ -1,10 +1,10 @@
 """gemm of Dask arrays: one task for each block of D, which gets the whole strips of A and B that the block needs.
 
 Chunks only say where D is cut: its rows as A's, its columns as B's. A task adds along the whole K by itself, in the
-order asked for, so the codes are those of one product, however K or anything else is cut.
+order asked for, so the codes equal those of one gemm, however the arrays are split.
 
-Everything that shapes, dtypes, the instruction and the order say is checked when the graph is built; what values say
-(one that is not exact, a row that is not pruned) when a task meets them. Dask is imported only for a Dask array.
+Shapes, dtypes, the instruction and the order are checked when the graph is built; values are checked
+(is every value exact, is every row pruned?) when a task reads them. Dask is imported only for a Dask array.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OF_WORKERS = ("cuda", "native", "auto")
 
 
 def blockwise(gemm: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Let a product take Dask arrays too, and then give one."""
+    """Make a gemm function accept Dask arrays and return a Dask array for them."""
 
     @wraps(gemm)
     def product(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -107,7 +107,7 @@ def _graph(gemm: Callable[..., Any], arguments: dict[str, Any]) -> da.Array:
         cut = {
             axis: chunks[label]
             for axis, label in enumerate(labels)
-            if label in axes and array.shape[axis] == sum(chunks[label])  # what is broadcast is one chunk
+            if label in axes and array.shape[axis] == sum(chunks[label])  # a broadcast axis is one chunk
         }
         parts += [_as_codes(role, array.rechunk(cut)), tuple(labels)]
     return da.blockwise(
@@ -135,7 +135,7 @@ class _Block:
     """The computation of one task: the gemm of a strip of A and a strip of B."""
 
     def __init__(self, gemm: Callable[..., Any], dtypes: dict[str, np.dtype[Any]], options: dict[str, Any]) -> None:
-        """Keep what all tasks share. A worker runs as many tasks as it has threads, so each takes one unless asked."""
+        """Keep the state that all tasks share. A worker runs one task per thread, so a task defaults to one thread."""
         self.gemm, self.dtypes = gemm, dtypes
         self.options = options | {"backend": Cpu(1) if options.get("backend", "cpu") == "cpu" else options["backend"]}
 
@@ -158,14 +158,14 @@ class _Block:
         return product
 
     def _declared(self, role: str, strip: NDArray[Any]) -> NDArray[Any]:
-        """A strip in the dtype that its Dask array has; refused if its blocks have another."""
+        """Return a strip in the dtype of its Dask array; reject blocks of another dtype."""
         declared = self.dtypes[role]
         _check_block(role, strip, _travelling(declared))
         return strip if strip.dtype == declared else strip.view(declared)
 
 
 def _travelling(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype of blocks as they travel: distributed cannot send all of those of ml_dtypes."""
+    """The dtype in which blocks are sent: distributed cannot send every ml_dtypes dtype."""
     return np.dtype(f"uint{8 * dtype.itemsize}") if hasattr(ml_dtypes, dtype.name) else dtype
 
 
@@ -176,7 +176,7 @@ def _check_block(role: str, block: NDArray[Any], declared: np.dtype[Any]) -> Non
 
 
 def _taken(role: str, argument: object) -> da.Array | NDArray[Any]:
-    """An operand as it comes, a Dask array or one of numpy's; what is neither is refused."""
+    """Return an operand, a Dask or NumPy array; reject anything else."""
     package = _package(argument)
     if package == "dask":
         import dask.array as da
@@ -201,7 +201,7 @@ def _taken(role: str, argument: object) -> da.Array | NDArray[Any]:
 
 
 def _check_extents(arrays: dict[str, Any], options: dict[str, Any]) -> ProductShape:
-    """Refuse shapes that do not make a product, with all of their numbers: a task sees only its own part."""
+    """Reject shapes that do not match; report the full shapes, since a task sees only its own part."""
     extents = ProductShape.of(arrays["A"].shape, arrays["B"].shape)
     if "C" in arrays:
         extents.check_c(arrays["C"].shape)
@@ -223,7 +223,7 @@ def _bias(options: dict[str, Any]) -> NDArray[np.float32] | None:
 
 
 def _probe(gemm: Callable[..., Any], arrays: dict[str, Any], options: dict[str, Any]) -> NDArray[Any]:
-    """The product of no rows and no columns: it refuses what every task would refuse, and has D's dtype."""
+    """Return an empty gemm result with D's dtype; reject arguments that every task would reject."""
     kept = {"A": (0, None), "B": (None, 0), "C": (0, 0), "scale_a": (0, None), "scale_b": (None, 0)}
     empty: dict[str, Any] = {}
     for role, array in arrays.items():
@@ -251,7 +251,7 @@ def _codes(block: NDArray[Any], role: str, declared: np.dtype[Any]) -> NDArray[A
 
 
 def _meta(A: da.Array, dtype: np.dtype[Any], axes: int) -> NDArray[Any]:
-    """An empty array of the kind of A's blocks."""
+    """Return an empty array of the array type of A's blocks."""
     from dask.array.utils import meta_from_array
 
     meta: NDArray[Any] = meta_from_array(A._meta, ndim=axes, dtype=dtype)  # noqa: SLF001 (Dask's name for it)

@@ -1,7 +1,7 @@
 """Errors of computed outputs: exact fractions, and the figures that follow from them.
 
-The exact product is computed in integers. An ulp is the distance of two neighbours of D's format at the exact value.
-Figures in ulps come from exact errors and are rounded once, at the end; some rows of a product are taken at a time.
+The exact result is computed in integers. An ulp is the distance between adjacent values of D's format there.
+Figures in ulps come from exact errors and are rounded once, at the end; a gemm is processed a few rows at a time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Worst(NamedTuple):
 
 
 class Figures:
-    """Errors in ulps as exact fractions, and what follows from them; some rows of a product at a time."""
+    """Errors in ulps as exact fractions, and statistics of them; a gemm is processed a few rows at a time."""
 
     def __init__(self, result: str) -> None:
         """No outputs yet, of this format."""
@@ -129,7 +129,7 @@ class Figures:
         }
 
     def histogram(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
-        """Counts in bins of equal width, a power of two, around zero; the outermost two have what is beyond, too.
+        """Counts in bins of equal width, a power of two, around zero; the outermost two also count everything beyond.
 
         Outputs that nearly cancel have errors of thousands of ulps: nine of ten outputs choose the width.
         """

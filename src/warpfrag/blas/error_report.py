@@ -17,7 +17,7 @@ from warpfrag.tensorcore.reference import TraceStep
 
 @dataclass(frozen=True)
 class Growth:
-    """The errors of the product of the first k only.
+    """The errors of a gemm over the first k only.
 
     `normwise` is the root mean square error divided by the root mean square of the exact outputs: unlike errors in ulps
     it is not ruled by the few outputs that nearly cancel.
@@ -95,7 +95,7 @@ class Errors(Summary):
 
 @dataclass(frozen=True)
 class ErrorReport(TextCard):
-    """The errors of one product, side by side."""
+    """The errors of one gemm, side by side."""
 
     instruction: str
     shape: tuple[int, int, int]
@@ -152,7 +152,7 @@ class ErrorReport(TextCard):
         return lines
 
     def __repr__(self) -> str:
-        """The product, and the largest error of each architecture."""
+        """The gemm, and the largest error of each architecture."""
         largest = ", ".join(f"{errors.name}: {errors.largest_ulps:.4g}" for errors in self.errors)
         return f"<ErrorReport of {self._title}\n largest {largest}>"
 

@@ -32,7 +32,7 @@ from warpfrag.tensorcore.resolved import resolve_chain
 ARCHS = ("sm_90", "sm_80", "sm_100", "sm_120")
 """Whose arithmetic is tried for an array, unless the caller names others."""
 TAIL = 64
-"""If no order explains a result, the last K % 64 products are left out, as a library does."""
+"""If no order explains a result, try omitting the last K % 64 terms, as one library does."""
 CONTEXT = 3
 """Steps that are listed before the first that differs."""
 LISTED = 12
@@ -60,7 +60,7 @@ class ResultOrigin:
 
 @dataclass(frozen=True)
 class Explanation(TextCard):
-    """Two results of one product: what gives each, how many codes differ, and the steps of the first that does."""
+    """Two results of one gemm: their origins, the number of differing codes, and the trace of one output."""
 
     first: ResultOrigin
     second: ResultOrigin
@@ -73,7 +73,7 @@ class Explanation(TextCard):
 
     @property
     def parted(self) -> int | None:
-        """The number of the first step that differs; None where no output does, or no trace is known."""
+        """The number of the first instruction that differs; None if no output differs or no trace is available."""
         pairs = zip_longest(*self.steps)
         if not all(self.steps):
             return None
@@ -81,7 +81,7 @@ class Explanation(TextCard):
 
     @property
     def text(self) -> str:
-        """The answer in words, without the steps."""
+        """The answer as text, without the trace."""
         lines = [self.first.text, self.second.text]
         if self.output is None:
             return "\n".join([*lines, f"every code of {self.outputs} is the same"])
@@ -93,7 +93,7 @@ class Explanation(TextCard):
 
     @property
     def rows(self) -> list[tuple[str, str, str, str, str]]:
-        """Steps side by side around the place where they diverge: number, step and sum of each result."""
+        """The instructions around the divergence, side by side: number, instruction and sum of each result."""
         if self.parted is None:
             return []
         pairs = list(zip_longest(*self.steps))
@@ -108,7 +108,7 @@ class Explanation(TextCard):
         return rows
 
     def __str__(self) -> str:
-        """The answer and the steps around the place where the sums diverge."""
+        """The answer and the instructions around the divergence."""
         rows = self.rows
         if not rows:
             return self.text
@@ -159,7 +159,7 @@ def explain(
     """Explain two results of A B: what gives each, the first output that differs, and where its sums diverge.
 
     A result is an array, observed or computed, or a prediction of `wf.predict`. A, B and the results may be some rows
-    and columns of a product with the whole K. The default instruction is the one that libraries use for these operands;
+    and columns of a gemm with the whole K. The default instruction is the one that libraries use for these operands;
     `arch` names the architectures that may have computed an array. float32 operands are rounded to tf32 first.
     """
     a, b, _ = read_matrices(A, B)
@@ -192,7 +192,7 @@ def explain(
 
 @dataclass(frozen=True)
 class _Work:
-    """The product of which there are two results."""
+    """The gemm whose two results are compared."""
 
     a: Matrix
     b: Matrix
@@ -249,7 +249,7 @@ class _Work:
         return lambda sums, _rows, columns: sums + added[columns]
 
     def steps(self, origin: ResultOrigin, output: tuple[int, ...], result: str) -> tuple[ProductStep, ...]:
-        """Every step of one output."""
+        """Every instruction of one output."""
         if origin.order is None or origin.arch is None:
             return ()
         epilogue = Epilogue(bias=self.bias, result=result) if self.form.d == "f32" else None

@@ -36,7 +36,7 @@ TILES = (16, 32, 64, 128, 256)
 PROMOTIONS = (128, 64, 32, 256, 512, 1024)
 MAX_SEGMENTS = 8
 VECTOR = 128
-"""Bits that a thread loads at once."""
+"""Bits that a thread loads with one instruction."""
 MAX_AHEAD = 32
 """Orders whose chains are summed together."""
 MAX_AT_ONCE = 1 << 22
@@ -76,7 +76,7 @@ def find_order(
 ) -> Order | None:
     """Return the simplest order of additions that gives `observed` in every code, after rounding to its dtype, or None.
 
-    A, B and `observed` may be some rows and columns of a product with the whole K. The default instruction is the one
+    A, B and `observed` may be some rows and columns of a gemm with the whole K. The default instruction is the one
     that libraries use for operands of these dtypes. float32 operands are rounded to tf32 first, to nearest even, as
     cuBLAS does. `progress(done, total, text)` is called before each order is tried. `backend` says what computes, as
     for `wf.gemm`.
@@ -102,7 +102,7 @@ class Observed(NamedTuple):
 
     @classmethod
     def read(cls, seen: NDArray[Any], accumulator: str, name: str) -> Observed:
-        """Return an array as codes; reject a dtype to which no kernel rounds such an accumulator."""
+        """Return an array as codes; reject a dtype to which no kernel rounds this accumulator."""
         formats = {natural_dtype(FORMATS[result]): result for result in RESULTS[accumulator]}
         if seen.dtype not in formats:
             known = ", ".join(map(str, formats))
@@ -123,8 +123,8 @@ def search(
 ) -> Order | None:
     """The first of the candidates that gives the observed codes.
 
-    `finish(sums, rows, columns)` is what a kernel does with the accumulators of these outputs before it rounds them,
-    `begin(rows, columns)` what the first part is added to; `allowed` says which orders are tried, where more is known
+    `finish(sums, rows, columns)` transforms the accumulators of these outputs before the kernel rounds them,
+    `begin(rows, columns)` is added to the first part; `allowed` selects the orders to try, if more is known
     of the kernel.
     """
     rule = operands.rule
@@ -182,7 +182,7 @@ def candidates(depth: int, rule: Rule) -> Iterator[Order]:
 
 
 def _what_it_adds(order: Order, depth: int, line: int) -> tuple[int | None, ...] | None:
-    """The same for orders that add alike; None where K has fewer parts than the order says: another one says it."""
+    """Return a key that is equal for equivalent orders; None if K has fewer parts than the order."""
     length = depth
     if order.segment_k is not None and order.unit is not None:
         return None if -(-depth // order.unit) < order.segment_k else (-order.segment_k, order.unit)
@@ -213,7 +213,7 @@ def _cutlass(parts: list[tuple[int, int]], rule: Rule, step: int | None = None) 
 
 
 class Sample:
-    """All outputs of a product, or some; of some the sums of chains are kept, since orders share them."""
+    """All or some outputs of a gemm; for some, the chain sums are cached, since orders share them."""
 
     def __init__(self, operands: Multiplicands, observed: Observed, begin: Begin | None, finish: Finish | None) -> None:
         """Take all outputs."""
@@ -248,7 +248,7 @@ class Sample:
         self.learnt.update(orders)
 
     def _sums_of(self, chains: list[Chain]) -> dict[Chain, Codes]:
-        """The sum of each chain; those of about the same length are computed at once."""
+        """Return the sum of each chain; chains of similar length are computed together."""
         sums = {} if self.sums is None else self.sums
         for some in self._together({spans for spans in chains if spans not in sums}):
             codes = self.operands.sum_chains(some)
@@ -256,7 +256,7 @@ class Sample:
         return sums
 
     def _together(self, chains: set[Chain]) -> Iterator[list[Chain]]:
-        """Chains that are summed at once, the longest first."""
+        """Return groups of chains that are summed together, the longest first."""
         k = self.operands.rule.k
         each = k * self.operands.a.shape[0] * (self.operands.a.shape[1] + self.operands.b.shape[2])
         min_filled = MIN_FILLED if may_be_filled_up(self.operands.rule) else 1

@@ -1,4 +1,4 @@
-"""Whole matrix products: the codes that a kernel built from one instruction gives for any M, N and K.
+"""Whole GEMMs: the codes that a kernel built from one instruction computes for any M, N and K.
 
 Each output is its own chain: the D of one instruction is the C of the next, k ascending, or as an `Order` says. Edges
 are padded with zeros, as a kernel pads its last tile.
@@ -42,7 +42,7 @@ ASCENDING = Order()
 
 @dataclass(frozen=True)
 class GemmOptions:
-    """The options of a gemm, checked once: how the kernel adds and finishes, how numbers are read, what computes."""
+    """The options of a gemm, checked once: the order, the epilogue, the rounding of inputs and the backend."""
 
     order: Order = ASCENDING
     epilogue: Epilogue | None = None
@@ -51,7 +51,7 @@ class GemmOptions:
     backend: str | Machine = "cpu"
 
     def __post_init__(self) -> None:
-        """Reject what is no order, epilogue or backend."""
+        """Reject an invalid order, epilogue or backend."""
         if not isinstance(self.order, Order):
             raise InvalidOperand(f"order: expected a wf.Order, got {quote(self.order)}")
         if self.epilogue is not None and not isinstance(self.epilogue, Epilogue):
@@ -126,16 +126,16 @@ def gemm(
 ) -> Array | Foreign:
     """Return D = A B + C for A of M x K and B of K x N, as a kernel of that instruction computes it.
 
-    Arrays are taken as `Operand.pack` takes them; C=None is zero; leading axes are a batch and broadcast. A sparse
+    Arrays are converted as in `Operand.pack`; C=None is zero; leading axes are a batch and broadcast. A sparse
     instruction takes the full, pruned A. A block-scaled one takes A and B as `wf.Scaled`, with scale factors
     (M, blocks) and (blocks, N). `order` says how the kernel adds along k: by default in a chain that starts from C.
-    `epilogue` says what the kernel does with its sums, which then start from zero; C may be any numbers that are exact
+    `epilogue` transforms the kernel's sums, which then start from zero; C may be any numbers that are exact
     in float32. An instruction whose C and D have different formats is rejected: it cannot be chained.
 
     `backend` says what computes: "cpu", all cores; `warpfrag.blas.gemm_backend.Cpu(threads=n)`; "cuda", a GPU that
     emulates; "native", that GPU's own tensor cores, if `arch` is its own; "auto", the fastest of these. The codes are
     always the same. Arrays come from numpy, PyTorch or CuPy, and so does D; those in GPU memory need a backend that
-    runs there. `Cpu(threads=n)` does not limit products of large integer matrices: numpy's BLAS computes them, with the
+    runs there. `Cpu(threads=n)` does not limit GEMMs of large integer matrices: numpy's BLAS computes them, with the
     threads that its own settings allow (OPENBLAS_NUM_THREADS and the like).
     """
     options = GemmOptions(order, epilogue, raw, rounding, backend)

@@ -55,7 +55,7 @@ class Cpu:
     on_gpu = False
 
     def __post_init__(self) -> None:
-        """Reject what is no number of threads."""
+        """Reject an invalid number of threads."""
         check_threads(self.threads)
 
     def matmul(self, rule: Rule, operands: ProductOperands) -> NDArray[Any]:
@@ -65,7 +65,7 @@ class Cpu:
 
 @contextmanager
 def on_device(kind: ArrayKind = HOST) -> Iterator[None]:
-    """Make CuPy work on the GPU that holds such arrays, and raise OutOfMemory if a GPU's memory does not suffice."""
+    """Make CuPy use the GPU that holds these arrays; raise OutOfMemory if the GPU's memory is too small."""
     try:
         gpu = nullcontext()
         if kind.on_gpu:
@@ -85,7 +85,7 @@ def on_device(kind: ArrayKind = HOST) -> Iterator[None]:
 
 
 def check_backend(backend: object) -> None:
-    """Reject what is no backend."""
+    """Reject an invalid backend."""
     if not (isinstance(backend, str) and backend in BACKENDS) and not isinstance(backend, Cpu):
         raise InvalidOperand(f"backend: expected one of {', '.join(BACKENDS)}; got {quote(backend)}")
 

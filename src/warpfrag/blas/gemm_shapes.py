@@ -31,7 +31,7 @@ class ProductShape(NamedTuple):
 
     @classmethod
     def of(cls, a: Shape, b: Shape) -> ProductShape:
-        """Those of A and B; shapes that do not fit are refused."""
+        """Return the shapes of A and B; reject shapes that do not match."""
         if a[-1] != b[-2]:
             raise InvalidOperand(f"A is {_text(a)} and B is {_text(b)}: the inner extents differ")
         try:

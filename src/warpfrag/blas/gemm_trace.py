@@ -23,7 +23,7 @@ from warpfrag.tensorcore.backend_protocol import Codes
 
 @dataclass(frozen=True)
 class ProductStep:
-    """One step of one output: what was done to which k, and the code that came out."""
+    """One instruction of one output: the operation, its range of k, and the resulting code."""
 
     what: str
     """multiply: an instruction; add: a chain or part added to the sum so far; bias; round: to the format of D."""
@@ -35,7 +35,7 @@ class ProductStep:
 
     @property
     def value(self) -> float:
-        """The number that the code stands for."""
+        """The value of the code."""
         return float(FORMATS[self.format].decode(self.code))
 
     def to_dict(self) -> dict[str, object]:
@@ -60,7 +60,7 @@ def trace_output(
 ) -> list[ProductStep]:
     """Return every step of D[row, col] of a gemm of two matrices."""
     if len(taken.shape) != 2 or taken.operands.pattern is not None or taken.rule.scales:
-        raise InvalidOperand("a trace is of one product of two matrices, dense and without scale factors")
+        raise InvalidOperand("a trace needs one dense gemm of two matrices without scale factors")
     check_index("row", row, taken.shape[0])
     check_index("col", col, taken.shape[1])
     bias = None if epilogue is None else epilogue.bias

@@ -33,9 +33,9 @@ from warpfrag.tensorcore.rules import Popcount
 from warpfrag.tensorcore.sparsity import compress, logical_columns
 
 MAX_OUTPUTS = 1 << 17
-"""That are compared at once: exact numbers take some hundred bytes each."""
+"""Outputs compared at a time: an exact number takes about a hundred bytes."""
 MAX_GROWTH = 48
-"""Rows and columns from which the growth with k is taken: enough for a curve, and each point is a product."""
+"""Rows and columns used to measure the growth with k: enough for a curve, as each point costs one gemm."""
 
 
 def error_report(
@@ -53,7 +53,7 @@ def error_report(
 ) -> ErrorReport:
     """Report how far D = A B + C is from the exact result, for each architecture and each order of additions.
 
-    Operands are taken as `wf.gemm` takes them, and must be finite; if `rounding` rounds them, or they are `Scaled`, so
+    Operands are converted as in `wf.gemm`, and must be finite; if `rounding` rounds them, or they are `Scaled`, so
     is the exact result. A large gemm is compared some rows at a time; `progress(done, total, text)` is called before
     each of these steps. `backend` says what computes, as for `wf.gemm`.
 
@@ -70,9 +70,7 @@ def error_report(
     }
     first = next(iter(taken.values()))
     if len(first.shape) != 2 or 0 in first.shape:
-        raise InvalidOperand(
-            f"A and B: expected matrices with at least one output, got a product of shape {first.shape}"
-        )
+        raise InvalidOperand(f"A and B: expected matrices with at least one output, got a D of shape {first.shape}")
     if isinstance(first.rule, Popcount):
         raise InvalidOperand(f"{first.resolved.name} counts bits: it has no errors")
     a, b = (_values(first, "a"), _values(first, "b")) if against is None else _unquantised(against, first)
@@ -116,13 +114,13 @@ class MeasuredTask:
     order: Order
 
     def check(self) -> None:
-        """Refuse an order that this product cannot have, before anything is computed."""
+        """Reject an order that is invalid for this gemm, before anything is computed."""
         if not isinstance(self.order, Order):
             raise InvalidOperand(f"order: expected a wf.Order, got {quote(self.order)}")
         self.taken.operands.chains(self.order)
 
     def run(self, rows: slice, columns: slice, depth: int, c: NDArray[np.float64] | None) -> NDArray[np.float64]:
-        """Some rows and columns of the product of the first `depth` of k, by warpfrag."""
+        """Return some rows and columns of the emulated gemm over the first `depth` of k."""
         rule = self.taken.rule
         start = None if c is None else codes_of(FORMATS[rule.c], c, raw=False, rounding=None, what="C")[None]
         with on_device():
@@ -132,7 +130,7 @@ class MeasuredTask:
     def growth(
         self, a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None
     ) -> tuple[Growth, ...]:
-        """Errors of the products of the first k, k doubling."""
+        """Return the errors of gemms over the first k, for doubling k."""
         depth, rule = a.shape[1], self.taken.rule
         some = slice(MAX_GROWTH)
         c = None if c is None else c[some, some]
@@ -224,7 +222,9 @@ def _values(taken: PreparedGemm, role: str) -> NDArray[np.float64]:
 def _finite(values: NDArray[np.float64], what: str) -> NDArray[np.float64]:
     if not np.isfinite(values).all():
         place = tuple(int(index) for index in np.argwhere(~np.isfinite(values))[0])
-        raise InvalidOperand(f"{what}: element {place} is {values[place]}: there is no exact result to compare with")
+        raise InvalidOperand(
+            f"{what}: element {place} is {values[place]}, so there is no exact result; expected finite values"
+        )
     return values
 
 
@@ -235,5 +235,5 @@ def _added(C: ArrayLike, taken: PreparedGemm) -> NDArray[np.float64]:
         raise InvalidOperand(
             f"C: expected {' x '.join(map(str, taken.shape))} numbers, got {values.dtype} of shape {values.shape}"
         )
-    codes_of(FORMATS[taken.rule.c], values, raw=False, rounding=None, what="C")  # refuses what is not exact
+    codes_of(FORMATS[taken.rule.c], values, raw=False, rounding=None, what="C")  # rejects values that are not exact
     return _finite(as_doubles(values), "C")

@@ -161,7 +161,7 @@ class TensorCores:
         )  # fmt: skip
         if why:
             raise NotModelled(
-                f"backend 'native' runs one dense product of a warp from registers: {resolved.name} {why}; use 'cuda'"
+                f"backend 'native' runs one dense mma of a warp from registers: {resolved.name} {why}; use 'cuda'"
             )
         self.form, self.rows = form, rows
 

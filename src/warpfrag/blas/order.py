@@ -1,12 +1,12 @@
 """The order in which a kernel adds along k.
 
-A tensor core adds one instruction's products at a time; how these partial sums meet is the kernel's choice, and the
+A tensor core adds one instruction's products at a time; the kernel decides how these partial sums are combined, and the
 last bits of the result depend on it. A few numbers describe the kernels of cuBLAS and CUTLASS:
 
     Order()                        one chain, k ascending, from C on
     Order(split_k=3, unit=64)      K cut into 3 parts of whole units; a chain for each part, then the parts added
     Order(promote=128)             a new chain every 128 k, each added to an accumulator of its own
-    Order(residue=32)              the first K % 32 come alone, filled up with zeros; then whole tiles of 32
+    Order(residue=32)              the first K % 32 are a tile padded with zeros; then whole tiles of 32
     Order(step=8)                  an instruction adds 8 k at a time, as a shorter one does
     Order(segment_k=3, unit=32)    K cut into 3 parts that differ by at most a unit, added as a tree: 0 + (1 + 2)
     Order(split_k=3, in_place=True)    the parts are added to D one by one: C and a bias come first, not last
@@ -84,7 +84,7 @@ class Order:
     in_place: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what is no count."""
+        """Reject an invalid count."""
         for name in ("split_k", "unit", "promote", "residue", "step", "segment_k"):
             _check_count(name, getattr(self, name), minimum=1, optional=name != "split_k")
         if check_flag("in_place", self.in_place) and self.split_k == 1:
@@ -122,12 +122,12 @@ class Order:
             _check_count(name, number, minimum=int(name != "depth"), optional=False)
         step = self.step or k
         if k % step:
-            raise InvalidOperand(f"step divides the instruction's k, {k}; got {step}")
+            raise InvalidOperand(f"step: expected a divisor of the instruction's k, {k}; got {step}")
         for name in ("promote", "residue"):
             length = getattr(self, name)
             if length is not None and length % step:
                 whose = "step" if self.step else "the instruction's k"
-                raise InvalidOperand(f"{name} is a multiple of {whose}, {step}; got {length}")
+                raise InvalidOperand(f"{name}: expected a multiple of {whose}, {step}; got {length}")
         unit = self.unit or max(k, LINE // bits)
         length = part_length(depth, unit, self.split_k)
         if self.segment_k:

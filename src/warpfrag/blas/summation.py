@@ -98,7 +98,7 @@ def _plus(total: Sums, part: Sums) -> Sums:
 class Multiplicands:
     """Codes of A [T, M, K] and B [T, K, N], K of any length, the rule that multiplies them, and the machine.
 
-    Scale factors are [T, M, s] and [T, s, N], as many as whole instructions have; `pattern` is that of a sparse A.
+    Scale factors are [T, M, s] and [T, s, N], padded to whole instructions; `pattern` is that of a sparse A.
     """
 
     rule: Rule
@@ -168,7 +168,7 @@ class Multiplicands:
     def sum_chains(self, chains: list[Chain]) -> Codes:
         """Return the codes of several chains that start from zero: [chains, T, M, N].
 
-        They run at once if they have as many instructions, and where `may_be_filled_up`, shorter ones with zeros.
+        Chains of equal length run together; if `may_be_filled_up`, shorter ones are padded with zeros.
         """
         if self.rule.scales or self.pattern is not None or len(chains) == 1:
             return np.stack([self.sum_chain(chain, None) for chain in chains])
@@ -195,7 +195,7 @@ class Multiplicands:
 def _check_whole(order: Order, k: int) -> None:
     """Reject orders that cut what shares metadata or a scale factor: no kernel does."""
     if order.residue or order.step:
-        raise InvalidOperand("residue and step are for dense products without scale factors: no other kernel has them")
+        raise InvalidOperand("residue and step apply only to dense gemms without scale factors")
     if order.unit and order.unit % k:
         raise InvalidOperand(
             f"unit is a multiple of the instruction's k, {k}, for a sparse A or scale factors; got {order.unit}"

@@ -63,8 +63,8 @@ VERB_GROUPS = {  # by heading: verb, module, help
     },
     "One instruction": {
         "execute": ("execute_verb", "Execute one instruction, and trace one output."),
-        "arithmetic-table": ("code_verbs", "Show what the tensor cores of an architecture compute, with references."),
-        "products": ("product_verb", "List what is multiplied and added for one element of D."),
+        "arithmetic-table": ("code_verbs", "Show the arithmetic of an architecture's tensor cores, with references."),
+        "products": ("product_verb", "List the terms of one element of D."),
         "diagnose": ("diagnose_verb", "Find the mistake that explains a wrong result."),
         "test-vectors": ("code_verbs", "Write test vectors: input registers and expected outputs."),
         "emit": ("code_verbs", "Write CUDA C++ or PTX around an instruction."),

@@ -32,7 +32,7 @@ class ArithmeticFacts(NamedTuple):
 
 @verb
 def arithmetic_table(arch: str | None = None, *, for_: InstructionName | None = None) -> Answer[ArithmeticFacts]:
-    """Show what a tensor core adds in one step, the bits it keeps, its rounding and order, with references.
+    """Show how many products a tensor core adds per step, the bits kept, the rounding and the order, with references.
 
     Without ARCH, show one table of all architectures: products per step / fraction bits kept; fma if every product is
     rounded by itself; exact for integers.

@@ -69,7 +69,7 @@ def read_word(text: str, kind: str = "wgmma") -> Descriptor:
 def _number(name: str, bits: int, text: str, example: str) -> int:
     """Return the number that hex digits spell."""
     if not WORD.fullmatch(text.strip()) or int(text, 16) >> bits:
-        raise InvalidOperand(f"{name} is a word of {bits} bits in hex, such as {example}; got {quote(text)}")
+        raise InvalidOperand(f"{name}: expected {bits} bits in hex, such as {example}; got {quote(text)}")
     return int(text, 16)
 
 

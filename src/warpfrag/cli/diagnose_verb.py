@@ -38,7 +38,7 @@ class DiagnosisFacts(NamedTuple):
     arch: the architecture whose arithmetic is used; null if nothing was computed
     correct: true if nothing is wrong
     findings: the likeliest first
-    tried: number of mistakes tried, by kind
+    tried: number of mistakes tried, by category
     agreement: the correct elements; null if all are, and for one operand
     """
 

@@ -337,7 +337,7 @@ def find_order(
 ) -> Answer[FoundOrder]:
     """Find the order of additions that gives every bit of D = A B: k ascending, split-K, promotion, residue first.
 
-    A, B and D may be some rows and some columns of a GEMM, with the whole K. Exit status 1 if no order gives D.
+    A, B and D may be some rows and some columns of a GEMM, with the whole K. The exit status is 1 if no order gives D.
 
     Options:
         arch: The architecture whose arithmetic is used.

@@ -159,7 +159,7 @@ class PastedLayout(NamedTuple):
         """Return the layout with this many values per register."""
         shape, dims = self.shape, self.dims
         if shape is not None and not SHAPE.fullmatch(shape):
-            raise InvalidOperand(f"--shape is the extents of the matrix, such as 16x8; got {quote(shape)}")
+            raise InvalidOperand(f"--shape: expected the extents of the matrix, such as 16x8; got {quote(shape)}")
         return Layout.read(
             self.notation,
             self.text if re.search(r"[(<\[{]|->", self.text) else read_source(self.text).text(),  # a layout, or a file

@@ -47,7 +47,7 @@ def samples(
     *,
     output: File | None = None,
 ) -> Answer[Samples]:
-    """List, print or copy the example files. Wherever a verb takes a file, sample:NAME stands for one of them.
+    """List, print or copy the example files. Any file argument accepts sample:NAME for one of them.
 
     Options:
         output: Write the sample to this file.
@@ -164,7 +164,7 @@ def _in_order(words: list[str], others: list[str]) -> bool:
 
 
 def _label(family: Family) -> str:
-    """Return a family as a person would name it; one wgmma stands for every width."""
+    """Return the display name of a family; all widths of wgmma share one."""
     op, is_wgmma = family.ops[0], family.ops[0].startswith("wgmma")
     types = ".".join("|".join(family.choices(role)) for role in ("dab" if is_wgmma else "dabc"))
     shape, kind, bitop = ("|".join(map(str, family.choices(name))) for name in ("shape", "kind", "bitop"))

@@ -184,7 +184,7 @@ class OperandFacts(NamedTuple):
     format: number format
     shape: extents of the matrix
     home: warp, warpgroup, shared, tensor or either
-    source: where the layout is taken from
+    source: the origin of the layout
     not_modelled: why the layout is unknown
     registers: registers per lane
     register_bits: width of a register: 32, or 64 for f64

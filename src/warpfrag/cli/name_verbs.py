@@ -1,4 +1,4 @@
-"""`warpfrag aliases` and `legal`: what a name means, and where it is legal."""
+"""`warpfrag aliases` and `legal`: the meaning of a name, and the targets where it is legal."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class NameMeaning(NamedTuple):
 
     query: the name of the question
     notation: cute, sass, nvvm, mlir, ptx, gpu or type; null if unknown
-    origin: what the name is, if the instruction is only a part of it
+    origin: the meaning of the name, if the instruction is only a part of it
     instructions: the instructions that it names
     expands_to: other instructions that also become it
     gpu: the GPU

@@ -55,7 +55,7 @@ class RegisterArray:
 
     @property
     def constraint(self) -> str:
-        """The letter by which inline assembly takes such a register."""
+        """The inline-assembly constraint letter for this register."""
         return C_TYPES.get(self.ptx_type, WORD)[1]
 
     @property
@@ -94,7 +94,7 @@ class InlineAssembly:
         return self._add(self._outputs, operands)
 
     def input(self, *operands: AsmOperand) -> list[str]:
-        """Add inputs; return their names in the text."""
+        """Add inputs; return the names used for them in the assembly text."""
         return self._add(self._inputs, operands)
 
     def _add(self, lines: list[str], operands: Sequence[AsmOperand]) -> list[str]:

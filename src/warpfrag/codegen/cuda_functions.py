@@ -170,7 +170,7 @@ def mma_functions(instruction: Instruction, targets: Sequence[str]) -> Blocks:
 
 
 def wrapper(instruction: Instruction) -> list[str]:
-    """Return `mma`: a product as a function of register arrays; selector and ids are template parameters."""
+    """Return `mma`, a function of register arrays; selector and ids are template parameters."""
     arrays = register_arrays(instruction)
     d, inputs = arrays["d"], {role: array for role, array in arrays.items() if role != "d"}
     names = [name for role in arrays for name in TEMPLATE_PARAMETERS.get(role, ())]
@@ -188,7 +188,7 @@ def template(parameters: Mapping[str, int]) -> list[str]:
 
 
 def selector_check(instruction: Instruction) -> list[str]:
-    """Return a static assertion that the selector of a sparse product is legal."""
+    """Return a static assertion that the selector of a sparse mma is legal."""
     count = len(instruction.selectors)
     text = f'static_assert(0 <= selector && selector < {count}, "selectors are 0 to {count - 1}");'
     return [text] if "metadata" in instruction.operands else []
@@ -410,7 +410,7 @@ def wgmma_functions(instruction: Instruction, _targets: Sequence[str]) -> dict[s
 
 
 def wgmma_wrapper(instruction: Instruction, *, staged: bool) -> list[str]:
-    """Return `mma`: the product as a function of D's registers, descriptors, and A's registers if A is in registers."""
+    """Return `mma`, a function of D's registers, descriptors, and A's registers if A is in registers."""
     names = wgmma_immediate_names(instruction, staged=staged)
     d, a = register_array(instruction.d), register_array(instruction.a)
     operands = [AsmOperand("l", "a")] if staged else a.operands()

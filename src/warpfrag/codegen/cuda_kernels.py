@@ -1,6 +1,6 @@
-"""Tile kernels in CUDA C++: one tile of a product from memory to memory, around the functions of its instruction.
+"""Tile kernels in CUDA C++: one tile of a gemm from memory to memory, built from the instruction's functions.
 
-Kernels have plain names (extern "C"), by which a program finds them, so they belong in a file that is compiled, not in
+Kernels have plain names (extern "C"), so that a program can look them up; they belong in a source file, not in
 a header.
 """
 

@@ -1,6 +1,6 @@
 """Code around an instruction, in CUDA C++ or PTX, from its layout.
 
-In CUDA C++ every instruction gets its inline-PTX wrapper; a product also gets functions that move each operand between
+In CUDA C++ every instruction gets an inline-PTX wrapper; an mma also gets functions that move each operand between
 memory and registers, by ldmatrix and stmatrix too where the layout allows it. That is a header, for any number of
 files. With kernels it is a file to compile, with kernels that multiply one tile. Index expressions come from the
 layout. wgmma also gets functions that fill shared memory, and the descriptors that read it. A PTX module has raw
@@ -164,7 +164,7 @@ def header(instructions: Sequence[Instruction], target: str | None = None) -> st
 
 
 def source_file(instructions: Sequence[Instruction], target: str | None = None) -> str:
-    """Return the header, then the tile kernels of every product: a file that compiles alone."""
+    """Return the header and the tile kernels of every mma: a file that compiles by itself."""
     kernels = [_kernels(instruction, target) for instruction in instructions if instruction.form.is_product]
     return "\n".join([header(instructions, target), COMMON, *kernels])
 

@@ -26,7 +26,7 @@ def check_function_name(name: object, default: str) -> str:
     """Return the name, or the default if it is empty; InvalidOperand if it is no ASCII identifier."""
     if isinstance(name, str) and (not name or (name.isascii() and name.isidentifier())):
         return name or default
-    raise InvalidOperand(f"name is that of a function, such as {default}; got {quote(name)}")
+    raise InvalidOperand(f"name: expected a function name, such as {default}; got {quote(name)}")
 
 
 class Spelling(NamedTuple):

@@ -294,7 +294,7 @@ def _match(matrix_move: Instruction, operand: OperandSpec, order: str) -> Shared
 
 
 def operand_copies(instruction: Instruction, targets: Iterable[str]) -> dict[str, list[SharedCopy]]:
-    """Return the copies of each matrix of a product that are legal on these targets; those without .trans first."""
+    """Return the legal copies of each matrix of an mma on these targets; those without .trans come first."""
     copies = {}
     for role in "dabc":
         every = shared_copies(instruction.operands[role].spec, "stmatrix" if role == "d" else "ldmatrix")

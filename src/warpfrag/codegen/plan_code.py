@@ -383,7 +383,7 @@ class RelayoutLowering:
         return self._by_prmt(made, [part or "" for part in parts])
 
     def _converted_together(self, row: Conversion, cells: tuple[RegisterSlot | None, ...], state: list[str]) -> str:
-        """Append one cvt; return the register with a pair of elements, or one, in its low bits."""
+        """Append one cvt; return the register whose low bits hold the converted element or pair."""
         container = self.source.container
         if container == 16 and row.pair:
             return self.do("cvt word to half", row.cvt, self._joined(cells, state, container))

@@ -1,6 +1,6 @@
 """A builder of PTX: registers that declare themselves, instructions, labels, functions, kernels, a module's header.
 
-Registers are virtual in PTX: a body declares as many as it names, and the assembler allocates. So a computation is
+Registers are virtual in PTX: a body declares any number of them, and the assembler allocates. So a computation is
 written as a chain of `compute`, each with a register of its own.
 """
 

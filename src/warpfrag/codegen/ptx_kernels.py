@@ -111,7 +111,7 @@ class PtxKernel:
             code.emit(f"@{outside} ret")
 
     def load(self, role: str, operand: OperandBase, pointer: str = "") -> None:
-        """Declare a fragment and load its registers from the array of its role, or from another."""
+        """Declare a fragment and load its registers from an array, by default the array of its role."""
         self.declare(role, operand)
         for word, address in self._addresses(pointer or role, role):
             self.code.emit(f"ld.global.b{8 * self._bytes[role]} {word}, {address}")
@@ -187,7 +187,7 @@ def raw_kernels(instruction: Instruction) -> list[str]:
 
 
 def raw_kernel(instruction: Instruction, choice: Immediates = DEFAULT_IMMEDIATES) -> list[str]:
-    """Return the raw kernel of a product that one warp computes."""
+    """Return the raw kernel of an mma that one warp computes."""
     check_immediates(instruction.form, choice, instruction.operands.selected_layouts)
     kernel = PtxKernel(instruction, RAW_PARAMETERS)
     kernel.start("cases")

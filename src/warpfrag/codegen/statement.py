@@ -133,7 +133,7 @@ def state_space(instruction: Instruction) -> str:
 
 
 def memory_instruction(instruction: Instruction, role: str, layout: str, space: str = "") -> Instruction:
-    """Return the wmma.load or wmma.store that moves one operand of a wmma product between registers and memory."""
+    """Return the wmma.load or wmma.store that moves one operand of a wmma.mma between registers and memory."""
     op = "wmma.store.d" if role == "d" else f"wmma.load.{role}"
     words = [op, layout, instruction.shape, space, getattr(instruction.form, role)]
     return get(".".join(str(word) for word in words if word))

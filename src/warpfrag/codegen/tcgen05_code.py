@@ -27,9 +27,9 @@ TILE_ALIGNMENT = 1024  # bytes: swizzles repeat after this many
 
 
 def product(instruction: Instruction) -> TensorMma:
-    """Return a product for which code can be written; reject others, with the reason."""
+    """Return an mma for which code can be generated; reject others with the reason."""
     if not isinstance(instruction, TensorMma) or not instruction.shape.m:
-        raise InvalidOperand(f"code is written for products of tcgen05 with shape and types, not for {instruction}")
+        raise InvalidOperand(f"code generation needs a tcgen05.mma with shape and types, got {instruction}")
     return instruction
 
 
@@ -58,7 +58,7 @@ def _extra(t: TensorMma) -> list[str]:
 
 
 def _statement(t: TensorMma, d: str, a: str, b: str, idesc: str, extra: dict[str, str], accumulate: str) -> str:
-    """Return the product with its operands."""
+    """Return the mma with its operands."""
     operands = [f"[{d}]", a, b, *(f"[{extra[role]}]" for role in extra if role == "metadata"), idesc]
     operands += [*(f"[{extra[role]}]" for role in extra if role != "metadata"), accumulate]
     return f"{t.ptx} {', '.join(operands)};"

@@ -226,7 +226,7 @@ def common_groups(maker: VectorMaker) -> Iterator[VectorGroup]:
 
 
 def positions(maker: VectorMaker) -> VectorGroup:
-    """Give every row its own value, then every column, then, by C alone, every output."""
+    """Use one value per row, then one per column, then one per output, set through C only."""
     instruction = maker.instruction
     matrices = {role: np.zeros((3, *maker.full_shape(role))) for role in "ab"}
     a, b = matrices["a"], matrices["b"]

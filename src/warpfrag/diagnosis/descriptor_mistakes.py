@@ -1,7 +1,7 @@
 """Mistakes with an operand of wgmma in shared memory: its descriptor, its order, its sign.
 
 A mistake changes the bytes so that the right descriptor reads what the wrong one would read. Bytes that a wrong
-descriptor reads beyond the memory are taken to be zero.
+descriptor reads beyond the memory are assumed to be zero.
 """
 
 from __future__ import annotations

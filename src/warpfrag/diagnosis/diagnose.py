@@ -1,7 +1,7 @@
-"""Find the mistake behind a wrong result.
+"""Find the mistake that explains a wrong result.
 
-The inputs of an instruction and the D that came out are given, or one operand's registers and the matrix they should
-hold. Every mistake in `mistakes` is tried, and those that give exactly the observed result are listed, the likeliest
+Pass the inputs of an instruction and its observed D, or one operand's registers and the matrix that they should
+hold. The mistakes in `mistakes` that reproduce the observed result exactly are listed, the likeliest
 first.
 
     >>> import numpy as np, warpfrag as wf
@@ -55,7 +55,7 @@ from warpfrag.tensorcore.sparsity import compress, logical_columns
 
 __all__ = ["Agreement", "DiagnoseOptions", "Diagnosis", "Finding", "diagnose"]
 
-MAX_WORDS = 1 << 20  # compared at once
+MAX_WORDS = 1 << 20  # compared at a time
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,14 @@ def diagnose(
     """Return the mistakes that explain an observed D exactly, the likeliest first; none if it is correct.
 
     `observed` is D's registers, uint32[..., 32, words], or D as a matrix. A, B and C are the intended inputs. Leading
-    axes are several products that one mistake must explain. A sparse instruction takes the full, pruned A, and a
-    block-scaled one the `scales` of A and B. Fields that the instruction does not read are taken to be zero, unless the
+    axes are a batch that one mistake must explain. A sparse instruction takes the full, pruned A, and a
+    block-scaled one the `scales` of A and B. Fields that the instruction does not read default to zero, unless the
     words themselves are given: `metadata` and each of `scales` may be uint32[..., 32].
 
     For wgmma, registers are uint32[..., 4, 32, words], and A or B may be a `Shared`: a tile in shared memory with the
     descriptor that should have read it, as `wgmma.b.store(B, descriptor)` returns, or the whole memory of the kernel.
     A matrix A means registers, a matrix B a tile without gaps. Bytes that a wrong descriptor reads beyond the memory
-    are taken to be zero; if that explains nothing, the lines of D that come from within decide. A sparse A in shared
+    are assumed to be zero; if that explains nothing, the lines of D that come from within decide. A sparse A in shared
     memory is given as it is stored, with its `metadata`.
 
     `diagnose(mma.a, words, A)` asks about one operand: its registers, and the matrix that they should hold.
@@ -213,7 +213,7 @@ def _check_warpgroup(instruction: Instruction, A: object, B: object, options: Di
         if isinstance(A, Shared) or isinstance(B, Shared) or any(negate) or not scale_d:
             raise InvalidOperand(f"{name} takes its operands from registers: Shared, negate and scale_d are for wgmma")
     elif any(negate) and not instruction.a.format.is_float:
-        raise InvalidOperand(f"{name}: only products of floats can be negated, got negate={quote(negate)}")
+        raise InvalidOperand(f"{name}: only float types can be negated, got negate={quote(negate)}")
 
 
 def _tile_bytes(operand: Operand, tile: Shared) -> NDArray[np.uint8]:

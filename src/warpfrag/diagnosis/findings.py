@@ -71,7 +71,7 @@ class Mistake:
 class Misreading:
     """Another instruction or architecture that runs on the right registers.
 
-    `words` are the qualifiers that differ. `again` names what is done once more afterwards: the product (D goes in as
+    `words` are the qualifiers that differ. `again` names the operation that is repeated: the mma (D goes in as
     C), or the addition of C; or that C is read although scale-d is 0. `k_order` is the order in which the columns of A
     and the rows of B are taken, so that the same terms are added in another order.
     """
@@ -341,7 +341,7 @@ class Diagnosis(list[Finding]):
     def summary(self) -> str:
         """The answer in one sentence."""
         if self.correct:
-            return "correct: this is what the instruction gives"
+            return "correct: the instruction gives this result"
         if self:
             which = {1: "1 mistake", 2: "either of 2 mistakes"}.get(len(self), f"any of {len(self)} mistakes")
             return f"{which} explains it"

@@ -2,7 +2,7 @@
 
 The mistakes are those of single fragments, made in every fragment, and those that only a kernel can make: with indices
 into whole matrices, with the tiles of a loop over k, with accumulators that are used again. As for one instruction, a
-few wrong outputs are computed for all of them at once; what gives those is computed whole.
+few wrong outputs are computed for all mistakes together; mistakes that reproduce them are computed completely.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class KernelSearch:
         taken = read_gemm(A, B, instruction=instruction, arch=arch, rounding=rounding)
         if taken.extents.batch or 0 in taken.shape:
             raise InvalidOperand(
-                f"{instruction.name}: tile= takes one product of matrices, got A and B of a product of {taken.shape}"
+                f"{instruction.name}: tile= needs one pair of matrices, got A and B whose D has the shape {taken.shape}"
             )
         self.rule = taken.rule
         self.a, self.b = taken.operands.a[0], taken.operands.b[0]

@@ -1,7 +1,7 @@
 """The search for mistakes that explain a D.
 
-The search uses the first product that is wrong. A few of its outputs, the probes, are computed for many mistakes at
-once, as rows or columns of one product. Mistakes that give the probes are then computed completely, in all products.
+The search uses the first mma with a wrong result. A few of its outputs, the probes, are computed for many mistakes at
+once, as rows or columns of one mma. Mistakes that reproduce the probes are then computed completely, in all mmas.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from warpfrag.tensorcore.backend_protocol import ProductOperands
 PROBES = 12  # outputs that a mistake must give before it is computed whole; each is asked only of what gave the last
 MIN_READABLE_SHARE = 8  # at least 1 of 8 lines of D must be known
 PIECE = 1 << 21  # bytes of registers with mistakes that are computed at once
-COLUMNS = ("b", "scale_b")  # what gives the columns of a product; the rest gives its rows
+COLUMNS = ("b", "scale_b")  # operands that determine the columns of D; the others determine its rows
 
 
 class Search:
-    """The search in the first product that is wrong."""
+    """The search in the first mma with a wrong result."""
 
     def __init__(self, case: SuspectProduct, words: dict[str, Words], observed: Codes) -> None:
-        """Broadcast the inputs over the products."""
+        """Broadcast the inputs over the batch."""
         self.case = case
         self.operand = case.instruction.d
         name, shape = case.instruction.name, self.operand.shape
@@ -56,7 +56,7 @@ class Search:
             raise InvalidOperand(f"{name}: leading axes do not broadcast: {axes}") from None
         tiles = math.prod(batch)
         if not tiles:
-            raise InvalidOperand(f"{name}: expected at least one product, got leading axes {quote(batch)}")
+            raise InvalidOperand(f"{name}: expected at least one matrix, got leading axes {quote(batch)}")
         self.observed = np.broadcast_to(observed, (*batch, *shape)).reshape(tiles, *shape)
         whole = {role: (array, array.shape[len(lead[role]) :]) for role, array in words.items()}
         spread = {
@@ -99,14 +99,14 @@ class Search:
         return rounding_bound(self.case.form, self.case.arch, self.case.form.shape.k, self.operand.format)
 
     def _reach(self, words: Mapping[str, Words]) -> NDArray[np.float64]:
-        """Return the largest rounding error of one product."""
+        """Return the largest rounding error of one mma."""
         form = self.operand.format
         if not form.is_float:
             return np.zeros(self.right.shape)
         return self._bound().of(as_doubles(from_codes(form, self._magnitude(words))))
 
     def _rounding(self, observed: Codes, right: list[Codes]) -> Iterator[Misreading]:
-        """Yield a misreading if every product is right up to rounding."""
+        """Yield a misreading if every D is right up to rounding."""
         if self.operand.format.is_float:
             magnitudes = np.stack([self._magnitude(words) for words in self.tiles])
             text = rounding(self.operand.format, observed, np.stack(right), magnitudes, self._bound())
@@ -136,7 +136,7 @@ class Search:
         return [suspect for suspect in explanations if id(suspect) not in repeated]
 
     def _explaining(self, candidates: Iterable[Suspect]) -> list[Suspect]:
-        """Return the candidates that give the observed D in every product."""
+        """Return the candidates that reproduce every observed D."""
         explanations = []
         for candidate in candidates:
             outcomes = (self.case.outcome(words, candidate) for words in self.tiles)
@@ -154,7 +154,7 @@ class Search:
         for mistake in some:
             if mistake.kind not in kinds or self.right.ndim > 2:
                 continue
-            # every bit that is known is 1 here, and what is not known is 0
+            # known bits are 1, unknown bits are 0
             read = self.case.read(role, mistake.change(all_set))[1][0]
             known = (read == read.max()).all(axis=axis)
             count = int(known.sum())
@@ -167,7 +167,7 @@ class Search:
             if agree and not np.array_equal(self.right[part], self.target[part]):
                 name = "rows" if role == "a" else "columns"
                 yield replace(
-                    mistake, text=f"{mistake.text}; {count} of {lines} {name} tell, the others lie beyond the memory"
+                    mistake, text=f"{mistake.text}; {count} of {lines} {name} match; the others are beyond the memory"
                 )
 
     # ---- probes: one output with many mistakes at once
@@ -191,7 +191,7 @@ class Search:
             yield from kept
 
     def _outputs(self, name: str, codes: Codes, probe: int) -> Codes:
-        """Return one output of D for variants of one input: they give the rows of a product, or its columns."""
+        """Return one output of D for variants of one input, which are the rows or columns of one mma."""
         number, row, col = (int(i) for i in np.unravel_index(probe, (len(self.base["c"]), *self.right.shape[-2:])))
         high, wide = (1, len(codes)) if name in COLUMNS else (len(codes), 1)
         lines = {}

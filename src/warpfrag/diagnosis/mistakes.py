@@ -1,6 +1,6 @@
 """The mistakes that people make with fragments, by operand: the list that test vectors and `diagnose` share.
 
-A mistake stands for a kernel or an emulator that gets one thing wrong. Most change the registers of one operand
+A mistake models a kernel or an emulator that gets one thing wrong. Most change the registers of one operand
 (`Mistake`): the inputs A, B, C, metadata and scales, or the output D. The others run something else on the right
 registers (`Misreading`): another sign, another type, another architecture.
 

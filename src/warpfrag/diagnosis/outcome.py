@@ -65,7 +65,7 @@ class SuspectProduct:
         return [*suspects(operand), *other_choices(operand, self.choice)]
 
     def axes(self, role: str) -> int:
-        """Return the number of array axes of one operand of one product: threads and words, or bytes."""
+        """Return the number of array axes of one operand of one mma: threads and registers, or bytes."""
         if role in self.tiles:
             return 1
         return len(self.instruction.operands[role].threads) + (role not in SELECTED_BY)
@@ -100,17 +100,17 @@ class SuspectProduct:
         return "columns" if role == "metadata" else role, codes.reshape(*batch, -1, *codes.shape[-2:])
 
     def inputs(self, words: Mapping[str, Words]) -> ProductOperands:
-        """Return the codes that the hardware reads: of one product, or of the four of m8n8k4."""
+        """Return the codes that the hardware reads for one mma; m8n8k4 has four."""
         read = ProductOperands(**dict(self.read(role, array) for role, array in words.items()))
         return read if self.scale_d else read._replace(c=np.zeros_like(read.c))
 
     def right(self, words: Mapping[str, Words]) -> Codes:
-        """Return D's codes for one product without mistakes."""
+        """Return D's codes for one mma without mistakes."""
         rule = plan(self.form, self.arch).rule  # raises if the rule is unknown
         return self.run(rule, self.inputs(words)).reshape(self.instruction.d.shape)
 
     def outcome(self, words: Mapping[str, Words], suspect: Suspect) -> Codes | None:
-        """Return D's codes for one product with this mistake; None if it is impossible."""
+        """Return D's codes for one mma with this mistake; None if the mistake is impossible."""
         rule, operand = self.rule(suspect), self.instruction.d
         made = {**words}
         if isinstance(suspect, Mistake) and suspect.operand != "d":
@@ -138,7 +138,7 @@ class SuspectProduct:
         return codes.reshape(operand.shape)
 
     def run(self, rule: Rule, inputs: ProductOperands) -> Codes:
-        """Return D's codes for one product; C and D are converted if the rule has other accumulators."""
+        """Return D's codes for one mma; C and D are converted if the rule has other accumulators."""
         mine, its = self.instruction.operands, (FORMATS[rule.c], FORMATS[rule.d])
         c = inputs.c
         if its[0] is not mine.c.format:

@@ -238,7 +238,7 @@ def _wrong_immediates(operand: Metadata | Scale, right: dict[str, int]) -> Itera
 
 
 def _chosen(words: Words, *, operand: Metadata | Scale, wrong: dict[str, int], right: dict[str, int]) -> Words:
-    """Return words in which the right immediates read what the wrong ones read in these."""
+    """Return registers from which the right immediates read what the wrong immediates read from these."""
     return chosen_words(operand, chosen_codes(operand, words, wrong), right)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from warpfrag.errors import InvalidOperand
 
 Words: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.uint32]]"
-"""Registers of 32 bits."""
+"""32-bit registers."""
 Bytes: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]"
 """A memory, byte by byte."""
 Array: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.generic[object]]]"

@@ -1,7 +1,7 @@
 """Arrays of codes: from numbers to codes and back.
 
 A code is an unsigned integer whose value a `Format` defines. An array of a format's *natural* dtype (float16
-for f16, ml_dtypes' float8_e4m3fn for e4m3, int4 for s4, bool for b1) is taken by its bits. Any other real array is
+for f16, ml_dtypes' float8_e4m3fn for e4m3, int4 for s4, bool for b1) is read as bits. Any other real array is
 taken by value; a value that is not exact is rejected unless `rounding` is given.
 """
 
@@ -107,12 +107,12 @@ def _codes_of_values(number_format: Format, numbers: NDArray[Any], rounding: Rou
             abs(numbers.astype(object)) > MAX_EXACT_INTEGER,
             numbers,
             what,
-            "an integer is taken by value only up to 2**53",
+            "integers are converted only up to 2**53",
         )
     values = numbers if numbers.dtype.kind in "iub" else as_doubles(numbers)
     if numbers.dtype.kind == "f" and numbers.dtype.itemsize > values.dtype.itemsize:
         lost = (values != numbers) & ~np.isnan(numbers)
-        _refuse_first(lost, numbers, what, "a longdouble is taken by value only where float64 holds it")
+        _refuse_first(lost, numbers, what, "a longdouble is converted only if it is exact in float64")
     if not number_format.is_float:
         return _integer_codes(number_format, values, rounding, what)
     return _float_codes(number_format, values.astype(np.float64), rounding, what)

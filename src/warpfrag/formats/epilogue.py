@@ -90,7 +90,7 @@ def float32_of(numbers: ArrayLike, what: str) -> Floats:
         raise InvalidOperand(f"{what}: expected real numbers, got dtype {array.dtype}")
     with np.errstate(all="ignore"):
         floats = array.astype(np.float32)
-        if array.dtype.kind in "iu":  # back to integers, what is too large for them may come out as the largest
+        if array.dtype.kind in "iu":  # converted back to integers, values that are too large may become the largest
             exact = (floats.astype(np.float64) == array.astype(np.float64)) & (np.abs(floats) <= MAX_INTEGER)
         else:
             exact = (floats.astype(array.dtype) == array) | (array != array)  # noqa: PLR0124 (NaN, of any dtype)

@@ -1,7 +1,7 @@
-"""Exact products of matrices, as integers times a power of two.
+"""Exact matrix products, as integers times a power of two.
 
-Every finite float is a whole number of some power of two. Written in limbs, so short that float64 adds their products
-exactly, a product of matrices is a few products of float64 matrices, put together as integers of any length.
+Every finite float is an integer times a power of two. Split into limbs so short that float64 adds their products
+exactly, a matrix product is a few float64 matrix products, combined as integers of any length.
 """
 
 from __future__ import annotations

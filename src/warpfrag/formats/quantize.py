@@ -13,9 +13,9 @@ and an element is its value divided by the scale, rounded to nearest even and cl
 
 Libraries choose powers of two in other ways too. With m the largest magnitude and 2**p the format's largest power:
 
-    floor    2**(floor(log2(m)) - p), as the document has it; what is above the format's largest value is clamped
+    floor    2**(floor(log2(m)) - p), as in the OCP document; values above the format's largest are clamped
     ceil     2**(ceil(log2(m)) - p)
-    even     floor, after m is rounded to as many bits as an element has
+    even     floor, after m is rounded to the precision of an element
     rceil    2**ceil(log2(m / largest value)): the smallest that clamps nothing, as cuBLAS has it
 """
 
@@ -73,7 +73,7 @@ def quantize(
             raise InvalidOperand(f"{name}: {value} is for scales in ue8m0, got {scale}")
     fmt, scales = FORMATS[number_format], FORMATS[scale]
     if scale == "ue8m0" and not fmt.is_float:
-        raise InvalidOperand(f"scale: ue8m0 belongs to a float format, and {number_format} is none; take f32")
+        raise InvalidOperand(f"scale: ue8m0 needs a float format, got {number_format}; use f32")
     numbers = _numbers(A, may_be_nan=nonfinite == "nan")
     along = _check_axis(axis, numbers.ndim)
     if block is None:
@@ -127,10 +127,12 @@ def _numbers(A: ArrayLike, *, may_be_nan: bool) -> Doubles:
         raise InvalidOperand(f"A: expected real numbers that float64 holds, got dtype {array.dtype}")
     numbers = as_doubles(array)
     if array.dtype.kind in "iu" and array.dtype.itemsize > 4 and np.any(abs(array.astype(object)) > 1 << 53):
-        raise InvalidOperand("A: an integer is taken by value only up to 2**53")
+        raise InvalidOperand("A: integers are converted only up to 2**53")
     if not may_be_nan and not np.isfinite(numbers).all():
         place = tuple(int(index) for index in np.argwhere(~np.isfinite(numbers))[0])
-        raise InvalidOperand(f"A: element {place} is {numbers[place]}: a block with it has no scale")
+        raise InvalidOperand(
+            f"A: element {place} is {numbers[place]}, so its block has no scale; expected finite values"
+        )
     return numbers
 
 

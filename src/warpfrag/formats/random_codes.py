@@ -1,6 +1,6 @@
 """Random codes that find mistakes, by class: from any bits to special values.
 
-A plain random pattern makes most f16 products infinite or NaN, so each class draws codes of one kind:
+A plain random pattern makes most f16 products infinite or NaN, so each class draws a different distribution of codes:
 
     bits      any bit pattern
     finite    any finite value

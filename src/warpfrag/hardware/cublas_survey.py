@@ -62,7 +62,7 @@ class SurveyPlan:
 def _pair(path: object, name: str, pair: object) -> tuple[int, int]:
     fits = isinstance(pair, list) and len(pair) == 2 and all(isinstance(extent, int) and extent > 0 for extent in pair)
     if not fits or not isinstance(pair, list):
-        raise InvalidOperand(f"{path}: layer {quote(name)} is n and k, such as [6144, 4096]; got {quote(pair)}")
+        raise InvalidOperand(f"{path}: layer {quote(name)}: expected n and k, such as [6144, 4096]; got {quote(pair)}")
     return pair[0], pair[1]
 
 
@@ -128,5 +128,5 @@ def survey(plan: SurveyPlan, path: str | PathLike[str], *, report: Progress | No
 
 
 def _is_taken(kind: LayerKind, n: int, k: int) -> bool:
-    """Return True if PyTorch takes such a gemm: fp8 in whole vectors only."""
+    """Return True if PyTorch supports this gemm; fp8 needs rows of whole vectors."""
     return kind.type != "e4m3" or (n % 16 == 0 and k % 16 == 0)

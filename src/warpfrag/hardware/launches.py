@@ -52,7 +52,7 @@ def chosen_variants(instruction: Instruction) -> list[Variant]:
 
 
 def warp_tiles(instruction: Instruction) -> int:
-    """Return the number of 16 x 8 tiles, the least that a warp computes, in one case."""
+    """Return the number of 16 x 8 tiles in one case; a warp computes at least one tile."""
     return instruction.shape.m // 16 * (instruction.shape.n // 8)
 
 
@@ -62,7 +62,7 @@ def wgmma_launches(
     """Yield operands with a description of each: `cases` in all, and at least one of each set."""
     categories = classes(instruction)
     share = -(-cases // len(SETS))
-    # a different start for each kernel, so that each class meets each swizzle and each scale-d
+    # a different start for each kernel, so that each class is run with each swizzle and each scale-d
     turn = zlib.crc32(f"{instruction.name} {variant.description} {variant.selector}".encode())
     for number, swizzle in enumerate(SETS):
         category = categories[(number + turn) % len(categories)]

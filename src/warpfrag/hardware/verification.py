@@ -171,7 +171,7 @@ def _predict(
     from warpfrag.tensorcore.execute import execute_registers
 
     if isinstance(operands, TensorLaunch):
-        raise InvalidOperand(f"expected a product of tcgen05, got {instruction}")
+        raise InvalidOperand(f"expected a tcgen05.mma, got {instruction}")
     return execute_registers(instruction, operands, None if isinstance(how, Variant) else how, arch=target)
 
 

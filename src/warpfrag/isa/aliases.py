@@ -30,7 +30,7 @@ CALLED = {
 class Aliases(TypedDict):
     """The names of one instruction in other notations; None if it has no such name.
 
-    `cute` is the struct of CUTLASS that wraps it, `sass` what an assembler makes of it, by target, `nvvm` the intrinsic
+    `cute` is the CUTLASS struct that wraps it, `sass` the machine code for each target, `nvvm` the intrinsic
     of LLVM, `mlir` the operation of the dialect nvvm, as text, and `also` has synonyms and atoms built from it.
     """
 
@@ -47,7 +47,7 @@ class Meaning:
 
     forms  the instructions it is a name of
     among  instructions that are made of it and others
-    how    what it is, where it is made of an instruction rather than that instruction
+    how    the relation, if the text is built from an instruction and not the instruction itself
     """
 
     notation: str

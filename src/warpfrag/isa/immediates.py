@@ -1,7 +1,7 @@
 """Immediate operands: the sparsity selector, and the ids of the scale factors.
 
 An instruction reads a part of a metadata or scale word, and an immediate says which. In the layout of such a word the
-immediates are its leading coordinates; this is the one place that says which words have which.
+immediates are its leading coordinates; only this module says which registers have which.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ def immediates_after(immediates: Immediates, role: str) -> tuple[int, ...]:
 
 
 def check_ids(immediates: Immediates, layouts: Mapping[str, Layout], name: Callable[[], str]) -> None:
-    """Reject a selector or an id that the instruction called `name()` does not have; `layouts` are its words'."""
+    """Reject a selector or an id that the instruction called `name()` does not have; `layouts` are its registers'."""
     if (immediates.trans, immediates.negate, immediates.scale_d) != ((False, False), (False, False), True):
         raise InvalidOperand(f"{name()} takes no trans, negate or scale_d, which only wgmma has")
     if immediates.selector and "metadata" not in layouts:
         raise InvalidOperand(f"{name()} is dense: it takes no selector, got {quote(immediates.selector)}")
     for field, pair in (("byte_id", immediates.byte_id), ("thread_id", immediates.thread_id)):
         if not (isinstance(pair, tuple | list) and len(pair) == 2):
-            raise InvalidOperand(f"{field} is a pair, that of A and that of B, such as (0, 0); got {quote(pair)}")
+            raise InvalidOperand(f"{field}: expected a pair for A and B, such as (0, 0); got {quote(pair)}")
         if SIDES[0] not in layouts and tuple(pair) != (0, 0):
             raise InvalidOperand(f"{name()} has no scale factors: it takes no {field}, got {quote(pair)}")
     for role in layouts:

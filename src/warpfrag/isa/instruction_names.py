@@ -97,7 +97,7 @@ def read(text: str) -> ParsedName:
         first = next((name for name, other in QUALIFIERS.items() if other.after == group and name in by_group), "")
         if first:
             raise ParseError(
-                f"{by_group[first][0]!r} is out of place: the {QUALIFIERS[first].label} stands behind the {group}"
+                f"{by_group[first][0]!r} is out of order: the {QUALIFIERS[first].label} comes after the {group}"
             )
         by_group.setdefault(group, []).append(spelled)
     types = _read_types(op, by_group.get("types", []))

@@ -38,7 +38,7 @@ def resolve(text: str, target: str | None = None, selector: int | None = None, *
     """Return the form of a text; IllegalInstruction if there is none, or not for this target or selector.
 
     The text is PTX in any order that an assembler takes, source with one instruction in it, or a name from elsewhere.
-    `shape` is what a product of tcgen05 does not say: m, n, k, a, b, d, scale_type.
+    `shape` has the fields that a tcgen05.mma omits: m, n, k, a, b, d, scale_type.
     """
     if not isinstance(text, str):
         raise IllegalInstruction(quote(text), f"expected PTX text, got a {type(text).__name__}")
@@ -138,7 +138,7 @@ def _short(text: str) -> str:
 def form_of(instruction: str | HasForm) -> Form:
     """Return the form of an instruction, or of its name."""
     form = getattr(instruction, "form", None)
-    return form if isinstance(form, Form) else resolve(cast("str", instruction))  # which says what is wrong
+    return form if isinstance(form, Form) else resolve(cast("str", instruction))  # raises an error with the reason
 
 
 def _match(reading: ParsedName) -> Form:

@@ -216,7 +216,7 @@ def _tensor_access(form: TensorForm) -> list[OperandSpec]:
     layout = tensor_layouts.access(form.spelling)
     unknown = ""
     if form.spelling.op.endswith("spcompress"):
-        unknown = f"nobody has published which elements {form.spelling.op} keeps in which register"
+        unknown = f"it is not published which elements {form.spelling.op} keeps in which register"
     (role,) = form.operation.roles
     bits = REGISTER_BITS // layout.slots
     return [OperandSpec(role, FORMATS[f"b{bits}"], layout, bits, 0, read_table("tcgen05")["access"]["source"], unknown)]

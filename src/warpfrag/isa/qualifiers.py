@@ -25,7 +25,7 @@ SHAPE = re.compile(r"m([1-9][0-9]{0,3})n([1-9][0-9]{0,3})(?:k([1-9][0-9]{0,3}))?
 
 
 class Shape(NamedTuple):
-    """Extents of the product: A is m x k, B is k x n, D is m x n. Matrix moves have no k."""
+    """Extents of the mma: A is m x k, B is k x n, D is m x n. Matrix moves have no k."""
 
     m: int
     n: int
@@ -116,7 +116,7 @@ class Form:
 
     @property
     def is_quad(self) -> bool:
-        """True for m8n8k4 with f16, which computes four products at once."""
+        """True for m8n8k4 with f16, which computes four matrix products at once."""
         return self.op == "mma" and self.shape == (8, 8, 4) and self.a == "f16"
 
     @property
@@ -153,7 +153,7 @@ class QualifierSpec:
     write    a choice as qualifiers of a name
     read     such qualifiers as a choice
     max_qualifiers  how many qualifiers it may take
-    choices  what a family has of it whose row says only `true`
+    choices  the values of a family whose row has only `true`
     group    the qualifiers among which it keeps its order
     after    the group that it must follow
     extra    qualifiers that texts may have and canonical names do not

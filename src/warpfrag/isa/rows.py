@@ -102,7 +102,7 @@ def _widths(text: str) -> list[str]:
 
 
 def _memory_families(made: Family) -> Iterator[Family]:
-    """Yield wmma.load and wmma.store for all operands of a wmma product."""
+    """Yield wmma.load and wmma.store for all operands of a wmma.mma."""
 
     def family(op: str, layouts: set[str]) -> Family:
         role = op[-1]

@@ -13,7 +13,7 @@ from warpfrag.isa.rows import fits, forms
 from warpfrag.tables import read_table
 
 Users = tuple[tuple["Form", ...], tuple["Form", ...]]
-"""The forms that compile to this opcode alone, and those of which it is a part."""
+"""The forms that compile to this opcode alone, and the forms that it is part of."""
 
 OPCODE = r"(?ia)(?<![\w.])(?:[HIBDQO]MMA|[HIBQ]GMMA|LDSM|STSM|MOVM)(?:\.\w+)*(?!\w)"
 

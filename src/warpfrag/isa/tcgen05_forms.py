@@ -1,6 +1,6 @@
-"""tcgen05 products with shape and types: the fields that an instruction descriptor adds to a spelling.
+"""tcgen05.mma with shape and types: the fields that an instruction descriptor adds to a spelling.
 
-`TensorForm` is a `Form` of qualifiers.py, so that arithmetic and matrices treat it like any other product; its name has
+`TensorForm` is a `Form` of qualifiers.py, so that arithmetic and matrices treat it like any other mma; its name has
 shape and types after the qualifiers of PTX:
 
     tcgen05.mma.cta_group::1.kind::f16.m128n256k16.f32.bf16.bf16
@@ -47,7 +47,7 @@ class ShapeRow(NamedTuple):
     block: int = 0
 
     def fits(self, spelling: TensorSpelling) -> bool:
-        """Return True if a spelling is one of its products."""
+        """Return True if the spelling is a tcgen05.mma."""
         return (self.kind, self.is_ws, self.blocks, self.is_sparse) == (
             spelling.kind,
             spelling.is_weight_stationary,
@@ -124,7 +124,7 @@ def _operation(op: str, *, is_sparse: bool) -> Op:
 
 @dataclass(frozen=True)
 class TensorForm(Form):
-    """A tcgen05 instruction: its spelling, and the shape and types of a typed product."""
+    """A tcgen05 instruction: its spelling, and the shape and types of a typed mma."""
 
     spelling: TensorSpelling = NO_SPELLING
     block: int = 0
@@ -153,12 +153,12 @@ class TensorForm(Form):
 
     @property
     def is_typed(self) -> bool:
-        """True if it has a shape and types; only a product has them."""
+        """True if it has a shape and types; only an mma has them."""
         return self.shape != NO_SHAPE
 
     @property
     def scales(self) -> int:
-        """The number of scale factors per row of A and column of B in one product."""
+        """The number of scale factors per row of A and column of B in one mma."""
         return int(self.scale_vec.removesuffix("X") or 0)
 
     @property
@@ -168,21 +168,21 @@ class TensorForm(Form):
 
     @cached_property
     def name(self) -> str:
-        """PTX's qualifiers, followed by the shape and types of a typed product."""
+        """PTX's qualifiers, followed by the shape and types of a typed mma."""
         if not self.is_typed:
             return self.spelling.name
         return ".".join(filter(None, (self.spelling.name, str(self.shape), self.d, self.a, self.b, self.scale_type)))
 
     @cached_property
     def targets(self) -> tuple[str, ...]:
-        """The targets on which the spelling, and the shape of a typed product, are legal."""
+        """The targets on which the spelling, and the shape of a typed mma, are legal."""
         if not self.is_typed:
             return self.spelling.targets
         return tuple(name for name in self.spelling.targets if name in read_table("tcgen05")["targets"][self.row.on])
 
     @cached_property
     def row(self) -> ShapeRow:
-        """The row of shapes that a typed product is of."""
+        """The table row with the shapes of a typed mma."""
         return next(row for row in rows_of(self.spelling) if _has(row, self))
 
 
@@ -211,7 +211,7 @@ def untyped(spelling: TensorSpelling) -> TensorForm:
 
 @cache
 def typed(spelling: TensorSpelling, row: ShapeRow, m: int, n: int, a: str, b: str) -> TensorForm:
-    """Return the form of a product with shape and types."""
+    """Return the form of an mma with shape and types."""
     plain = untyped(spelling)
     stored = row.k // 2 if row.is_sparse else row.k  # a block of a sparse A counts stored elements
     vector = f"{stored // row.block}X" if row.block else ""
@@ -229,7 +229,7 @@ def typed(spelling: TensorSpelling, row: ShapeRow, m: int, n: int, a: str, b: st
 
 
 def choose(spelling: TensorSpelling, text: str, **wanted: Any) -> TensorForm:  # noqa: ANN401 (m, n, k, types)
-    """Return the one product of a spelling with this shape and these types; IllegalInstruction with the reason if none.
+    """Return the mma of a spelling with this shape and these types; raise IllegalInstruction if there is none.
 
     What is left out may be left out where only one choice remains.
     """
@@ -238,7 +238,7 @@ def choose(spelling: TensorSpelling, text: str, **wanted: Any) -> TensorForm:  #
         return untyped(spelling)
     rows: Iterable[ShapeRow] = rows_of(spelling)
     if not rows:
-        raise IllegalInstruction(text, f"only products have shape and types, got {', '.join(asked)}")
+        raise IllegalInstruction(text, f"only tcgen05.mma has shape and types, got {', '.join(asked)}")
     kept = list(rows)
     for name in ("d", "a", "b", "scale_type", "k", "m", "n"):
         if name not in asked:
@@ -285,7 +285,7 @@ def _ranges(choices: Iterable[Any]) -> str:
 
 
 def _nearest(spelling: TensorSpelling, asked: dict[str, Any]) -> tuple[str, ...]:
-    """Return the products nearest to a request: with most of its choices, then near in m and n."""
+    """Return the mma forms nearest to a request: those that match most fields, then the nearest m and n."""
 
     def distance(row: ShapeRow) -> tuple[int, int, int]:
         wrong = sum(entry not in _entries(row, name) for name, entry in asked.items() if name not in "mn")
@@ -341,22 +341,22 @@ PUBLISHED_ARCH = "sm_100"
 
 
 def unpublished(form: TensorForm, arch: str) -> str:
-    """Return the reason why a tcgen05 product is not modelled: the part that is unpublished."""
+    """Return the unpublished property because of which a tcgen05.mma is not modelled."""
     if not form.is_typed:
         return "a spelling has neither shape nor types: get it with m, n, a, b and d"
     if form.is_sparse:
-        return "nobody has published in which order a sparse step adds what is selected"
+        return "it is not published in which order a sparse mma adds the selected terms"
     if form.spelling.is_weight_stationary:
-        return "nobody has published the sums of mma.ws"
+        return "the sums of mma.ws are not published"
     if form.blocks > 1:
-        return "nobody has published the sums of a pair of blocks, though each is likely to compute its rows alike"
+        return "the sums of a block pair are not published, though each block is likely to compute its rows alike"
     if form.kind in ("mxf4", "mxf4nvf4") and form.shape.k != 64:
-        return f"nobody has published how k {form.shape.k} is grouped"
-    return f"nobody has published or measured its arithmetic on {arch}; published: {PUBLISHED_ARCH}"
+        return f"it is not published how k {form.shape.k} is grouped"
+    return f"its arithmetic on {arch} is neither published nor measured; published: {PUBLISHED_ARCH}"
 
 
 def published_form(form: TensorForm) -> TensorForm:
-    """Return the nearest product whose arithmetic is published: dense, of a single block, and for fp4 with k 64."""
+    """Return the nearest mma with published arithmetic: dense, one block, and k 64 for fp4."""
     qualifiers = tuple(
         (group, "cta_group::1" if group == "cta_group" else qualifier)
         for group, qualifier in form.spelling.qualifiers
@@ -410,7 +410,7 @@ def listed_spellings() -> tuple[TensorSpelling, ...]:
 
 @cache
 def listed_forms() -> dict[TensorForm, None]:
-    """Return the listed forms: every product with shape and types, in its shortest spelling, and the rest."""
+    """Return the listed forms: every mma with shape and types, in its shortest spelling, and all other instructions."""
     result: dict[TensorForm, None] = {}
     seen = set()
     for spelling in listed_spellings():

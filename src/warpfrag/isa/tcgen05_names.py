@@ -1,6 +1,6 @@
 """Names of tcgen05 in other notations: CuTe's atoms, LLVM's intrinsics, MLIR's operations and the machine code.
 
-A name says less than a spelling more often than not (an intrinsic of mma takes its kind as a number), so a name leads
+A name usually contains less than a spelling (an mma intrinsic takes its kind as a number), so a name leads
 to all spellings that it fits.
 """
 
@@ -36,7 +36,7 @@ CUTE_COPIES = {
 
 
 def cute_names(spelling: TensorSpelling) -> tuple[str, ...]:
-    """Return CuTe's atoms of a spelling: for a product, with A in shared memory (SS) and in tensor memory (TS)."""
+    """Return CuTe's atoms for a spelling; mma has one with A in shared memory (SS) and one in tensor memory (TS)."""
     op = spelling.op
     if op in ("ld", "st") and spelling.qualifier("lanes"):
         packed = "_16b" if spelling.qualifier("pack") or spelling.qualifier("unpack") else ""
@@ -118,7 +118,7 @@ ELSEWHERE = r"(?i)(?:cute::)?(?:sm100_(?:mma|tmem|utccp)|(?:llvm\.)?nvvm\.tcgen0
 
 
 def forms_named(text: str) -> tuple[TensorForm, ...] | None:
-    """Return the spellings that a name from elsewhere fits; None if it is not such a name.
+    """Return the spellings that match a CuTe, NVVM or MLIR name; None if it is not such a name.
 
     >>> [form.name for form in forms_named("SM100_TMEM_LOAD_16dp256b8x")]
     ['tcgen05.ld.sync.aligned.16x256b.x8.b32']

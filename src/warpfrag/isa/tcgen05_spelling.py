@@ -1,6 +1,6 @@
 """Spellings of tcgen05: the qualifiers of each operation, their legal combinations, and their targets.
 
-A product of tcgen05 says its kind and little else: shape and types are in an instruction descriptor, which an assembler
+A tcgen05.mma says little more than its kind: shape and types are in an instruction descriptor, which an assembler
 does not read. So this module judges a *spelling* as an assembler does, from its qualifiers and operands, and
 `tcgen05_forms` adds shape and types.
 
@@ -125,7 +125,7 @@ class TensorSpelling:
 
     @cached_property
     def _rules(self) -> list[Mapping[str, Any]]:
-        """The rules that hold for it."""
+        """The legality rules that apply to this spelling."""
         return [
             rule
             for rule in read_table("tcgen05")["rules"]
@@ -172,7 +172,7 @@ def read_qualifiers(qualifiers: list[str]) -> TensorSpelling:
             raise ParseError(_unknown(op, qualifier))
         spelled, group = known[qualifier.lower()]
         if group in by_group:
-            raise ParseError(f"{spelled!r} is out of place: {PREFIX}.{op} has {by_group[group]!r} already")
+            raise ParseError(f"{spelled!r} is a duplicate: {PREFIX}.{op} already has {by_group[group]!r}")
         by_group[group] = spelled
         order.append(group)
     for group, is_needed in _groups(op).items():
@@ -183,7 +183,7 @@ def read_qualifiers(qualifiers: list[str]) -> TensorSpelling:
             )
     for first, second in (("f32", "b2"), ("byte", "narrow")):
         if first in by_group and second in by_group and order.index(first) > order.index(second):
-            raise ParseError(f"{by_group[first]!r} stands before {by_group[second]!r}")
+            raise ParseError(f"{by_group[first]!r} must come before {by_group[second]!r}")
     return TensorSpelling(op, tuple((group, by_group[group]) for group in _groups(op) if group in by_group))
 
 

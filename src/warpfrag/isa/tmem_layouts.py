@@ -2,7 +2,7 @@
 
 Tensor memory of a block has 128 lanes (`tlane`) and 512 columns of 32 bits; `slot` counts the elements inside a column,
 and `block` the two blocks of a pair. An accumulator is a layout from these places to (row, col); a load is one from
-(warp, lane, reg, slot) to such places, so what a load gives is the two in a row, `accumulator @ load`.
+(warp, lane, reg, slot) to these places, so the registers of a load are the composition `accumulator @ load`.
 
 All are read from rows of `tables/tcgen05.toml`, bit by bit. A step `0` is a copy; n2 and n4 are half and a quarter of
 the columns of D.
@@ -54,7 +54,7 @@ def _moves(text: str, letters: str, named: Mapping[str, tuple[int, ...]]) -> lis
 
 @cache
 def placement(form: TensorForm) -> tuple[str, Mapping[str, Any]]:
-    """Return the letter of the data path of a product, and its row."""
+    """Return the letter of an mma's data path, and its table row."""
     facts = {
         "blocks": form.blocks,
         "m": form.shape.m,
@@ -64,7 +64,7 @@ def placement(form: TensorForm) -> tuple[str, Mapping[str, Any]]:
     for letter, row in read_table("tcgen05")["placement"].items():
         if letter != "source" and all(facts[name] == entry for name, entry in row["for"].items()):
             return letter, row
-    raise IllegalInstruction(form.name, "nobody says where its D lies")
+    raise IllegalInstruction(form.name, "it is not documented where its D is stored")
 
 
 def is_half(form: TensorForm) -> bool:
@@ -111,7 +111,7 @@ def multiplicand(form: TensorForm, container: int) -> Layout:
 
 
 def metadata_row(form: TensorForm) -> Mapping[str, Any]:
-    """Return the table row with the metadata layout of a sparse product."""
+    """Return the table row with the metadata layout of a sparse mma."""
     rows = (row for name, row in read_table("tcgen05")["metadata"].items() if name != "source")
     return next(row for row in rows if form.kind in row["kinds"])
 

@@ -65,7 +65,7 @@ class Axis(NamedTuple):
         """Return the digits that are not 0 in an index whose digits are all 0 or 1."""
         digits = [index // weight % radix for radix, weight in zip(self.radices, self.weights, strict=True)]
         if not 0 <= index < self.size or not set(digits) <= {0, 1}:
-            raise InvalidOperand(f"{self.name} cannot be moved by {quote(index)} at once: it is {self.size}")
+            raise InvalidOperand(f"{self.name} has size {self.size} and cannot be moved by {quote(index)}")
         return sum(digit << place for place, digit in enumerate(digits))
 
     def unpack(self, packed: int) -> int:
@@ -215,7 +215,7 @@ def stacked(low: Axes, high: Axes) -> tuple[Axes, dict[int, int], dict[int, int]
             radices += own
         axis = Axis(name, radices)
         if axis.size > MAX_SIZE:
-            raise InvalidOperand(f"the product's {name} would be {axis.size}, more than {MAX_SIZE}")
+            raise InvalidOperand(f"{name} of the combined layout would be {axis.size}; the largest size is {MAX_SIZE}")
         axes.append(axis)
     return tuple(axes), low_places, high_places
 

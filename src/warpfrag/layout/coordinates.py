@@ -66,4 +66,4 @@ def _coordinate(names: tuple[str, ...], indices: tuple[int, ...]) -> Coordinate:
 def check_name(name: object) -> None:
     """Raise InvalidOperand if a name cannot be the field of a named tuple."""
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_") or iskeyword(name):
-        raise InvalidOperand(f"an index has a name such as lane or row, got {quote(name)}")
+        raise InvalidOperand(f"expected an index name such as lane or row, got {quote(name)}")

@@ -207,7 +207,7 @@ def _modes(text: object, parts: str = "(threads, values)") -> tuple[list[Mode], 
     modes = [list(_pairs(part, stride)) for part, stride in zip(sizes, _alike(sizes, strides), strict=True)]
     places = prod(mode.size for mode in chain(*modes))
     if not 0 < places <= MAX_SIZE:
-        raise InvalidOperand(f"cute: expected 1 to {MAX_SIZE} places of threads and values, got {places}")
+        raise InvalidOperand(f"cute: expected 1 to {MAX_SIZE} positions of threads and values, got {places}")
     return modes[0], modes[1]
 
 

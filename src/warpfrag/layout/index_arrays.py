@@ -70,7 +70,7 @@ def read_numpy(source: object, *, shape: Sequence[int] | None = None) -> Layout:
     if wrong.size:
         place, came = dict(zip(inputs, wrong[0].tolist(), strict=True)), elements[tuple(wrong[0])].tolist()
         raise InvalidOperand(
-            f"numpy: these arrays are no linear map: {place} has {came}, and not {list(layout.at(**place))}"
+            f"numpy: expected arrays that form a linear map; {place} has {came} instead of {list(layout.at(**place))}"
         )
     return layout
 

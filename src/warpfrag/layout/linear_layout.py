@@ -28,7 +28,7 @@ the register moves 1 column, bit 1 moves 8 rows. Lane 5 is bits 0 and 2: columns
 other and `inverse` goes back; `low * high` puts one beside or above the other, `divide_left` and `divide_right` undo
 that; `tiled` repeats a tile, `fix` holds an input still, `sublayout` leaves axes out, `rename` and `reshape` change the
 names and the grouping of axes. Two tiles of the accumulator make a 16 x 16 matrix; asked where its elements
-sit in the A of the next product, the answer is the identity, so nothing moves:
+sit in the A of the next mma, the answer is the identity, so nothing moves:
 
     >>> a = Layout.parse(dict(row=16, col=16), lane="c2 c4 r1 r2 r4", reg="r8 c8", slot="c1")
     >>> print(a.inverse() @ accumulator.tiled(col=2))
@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-MAX_INDEX = 1 << 32  # of what a map reaches
+MAX_INDEX = 1 << 32  # largest coordinate of a map, exclusive
 MAY_BE_LEFT_OUT = frozenset({"reg", "slot"})
 """The inputs that are 0 if `at` is called without them."""
 
@@ -125,7 +125,7 @@ class Layout(LinearMap):
         """
         if not isinstance(extents, Mapping) or not all(isinstance(name, str) for name in extents):
             raise InvalidOperand(
-                f"expected the coordinates and how far they run, such as {{'row': 16, 'col': 8}}; got {quote(extents)}"
+                f"expected the coordinates and their extents, such as {{'row': 16, 'col': 8}}; got {quote(extents)}"
             )
         outs = tuple(Axis.of_size(name, size) for name, size in extents.items())
         letters = [axis.name[:1] for axis in outs]
@@ -135,7 +135,7 @@ class Layout(LinearMap):
             )
         for axis, text in bases.items():
             if not isinstance(text, str):
-                raise InvalidOperand(f"the bases of {axis} are a text such as 'c2 c4 r1', got {quote(text)}")
+                raise InvalidOperand(f"{axis}: expected bases as text such as 'c2 c4 r1', got {quote(text)}")
         if "lane" in bases:
             bases = {
                 name: bases.get(name, "") for name in REGISTERS if name in bases or name in MAY_BE_LEFT_OUT
@@ -500,6 +500,6 @@ def _check_steps(extents: object, steps: object, origin: object) -> None:
     )
     if not (is_extents and is_steps and (origin is None or are_moves(origin))):
         raise InvalidOperand(
-            "expected coordinates with how far they run, and for each input its digits as (radix, moves), such as "
+            "expected coordinates with their extents, and for each input its digits as (radix, moves), such as "
             f"{{'row': 2}}, {{'lane': [(2, (1,))]}}; got {quote(extents)}, {quote(steps)}, {quote(origin)}"
         )

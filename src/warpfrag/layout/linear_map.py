@@ -12,10 +12,10 @@ low first. What several inputs move is joined by xor. A swizzle of two bits: bit
 bits are linear over GF(2) and everything else passes through.
 
 **One map, several cuts.** 6 is a bit and a digit of radix 3, or the other way round. The identity of 6 indices is the
-same map in both. Where an operation needs a digit to start at some place, `_recut` finds the cut that has one, if any:
+same map in both. If an operation needs a digit to start at some bit, `_recut` finds the cut that has one, if any:
 only runs that pass through the map unmixed can be cut again.
 
-`Layout` adds what is about fragments: text, look-ups, other notations.
+`Layout` adds the fragment features: text, look-ups, other notations.
 """
 
 # ruff: noqa: SLF001 (a map reads others of its own type)
@@ -210,7 +210,7 @@ class LinearMap:
         """Return the product: this for the low part of every index, `other` for the high part.
 
         An axis that both have becomes as long as both together, with the digits of `other` above these. An axis that
-        one of them has is taken over. So `tile * counts` repeats a tile wherever `counts` says:
+        one of them has is kept. So `tile * counts` repeats a tile wherever `counts` says:
 
         >>> from warpfrag.layout.linear_layout import Layout
         >>> tile = Layout.parse(dict(row=8, col=8), lane="c2 c4 r1 r2 r4", reg="c1")
@@ -273,7 +273,7 @@ class LinearMap:
         out_axes, out_digits = part(whole.out_axes, cuts[1], is_high=is_low)
         kept = sum(1 << digit for digit in out_digits)
         if any(whole.columns[digit] & ~kept for digit in in_digits):
-            return None  # what is left would move what the factor has
+            return None  # the remaining bits would move coordinates of the factor
         rest = whole._rearranged(in_axes, in_digits, out_axes, out_digits)
         return rest if (factor * rest if is_low else rest * factor) == self else None
 

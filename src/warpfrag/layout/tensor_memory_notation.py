@@ -92,7 +92,7 @@ def _joined(layout: Layout, dim: str, modes: list[AddressMode]) -> list[AddressM
         else:
             joined.append(mode)
     if counted != layout.outs[dim]:
-        raise InvalidOperand(f"cute cannot express {layout}: not every {dim} has a place")
+        raise InvalidOperand(f"cute cannot express {layout}: not every {dim} is stored")
     return joined or [AddressMode(1, 1, 0)]
 
 

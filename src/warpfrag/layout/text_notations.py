@@ -138,7 +138,7 @@ def read_json(text: object) -> Layout:
     except (TypeError, KeyError, AttributeError, ValueError):
         raise InvalidOperand(f"json: expected {SHAPE}, got {quote(value)}") from None
     if places > MAX_SIZE:
-        raise InvalidOperand(f"json: expected at most {MAX_SIZE} places, got {quote(places)}")
+        raise InvalidOperand(f"json: expected at most {MAX_SIZE} positions, got {quote(places)}")
     try:
         return Layout.of_steps(outs, ins, start)
     except InvalidOperand as error:

@@ -88,7 +88,7 @@ def check_onto(notation: str, layout: Layout) -> Layout:
     if not layout.is_onto:
         shape = "x".join(map(str, layout.shape))
         reached = prod(layout.ins.values()) // layout.copies
-        raise InvalidOperand(f"{notation}: only {reached} of the {prod(layout.shape)} elements of {shape} have a place")
+        raise InvalidOperand(f"{notation}: only {reached} of the {prod(layout.shape)} elements of {shape} are held")
     return layout
 
 

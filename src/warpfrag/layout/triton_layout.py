@@ -5,7 +5,7 @@
 Each list has the images of the bits of an input, low bit first: bit 0 of the lane moves 2 columns, bit 2 one row. What
 the bits of a place move is joined by xor. `register` counts elements of a thread, not 32-bit registers: the two halves
 of a word are two of them. Where values share a register, the text that is written says so after `//`, where an MLIR
-parser reads nothing, and what the coordinates are called if not row and col; `slots` and `dims` say it too.
+parser reads nothing, and the names of coordinates other than row and col; `slots` and `dims` override them.
 
 Three forms are read: this one, what Triton prints for a LinearLayout (lines such as `lane=4 -> (1, 0)`), and Gluon's
 `DistributedLinearLayout(reg_bases=[[0, 1], ...], ...)`. The attribute is only for bits that go to bits, so a layout
@@ -157,7 +157,7 @@ def _extents(names: Sequence[str], bases: dict[str, Bases], sizes: Sequence[int]
         )
     places = 1 << min(sum(map(len, bases.values())), MAX_SIZE.bit_length())
     if places > MAX_SIZE or any(not 0 < size <= MAX_SIZE for size in sizes):
-        raise InvalidOperand(f"triton: expected at most {MAX_SIZE} places and coordinates up to {MAX_SIZE}")
+        raise InvalidOperand(f"triton: expected at most {MAX_SIZE} positions and coordinates up to {MAX_SIZE}")
     return dict(zip(names, sizes, strict=True))
 
 

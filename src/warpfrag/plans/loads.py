@@ -6,7 +6,7 @@ known. The search finds the instructions that move exactly those bytes.
 - `ldmatrix` and `stmatrix` move lines of 16 bytes, one for each address. Their layout says which lane, register and bit
   each part of a line goes to; the operand's layout says which element belongs there. So each part tells where its line
   starts in the matrix. If all parts of every line agree, the instruction can be used, and the starts are its addresses.
-  There are those for 8 x 8 elements of 16 bits, and from sm_100a on those for bytes, and for elements of 4 and 6 bits.
+  They exist for 8 x 8 16-bit elements and, from sm_100a on, for 8-, 6- and 4-bit elements.
 - Plain loads and stores move 4, 8 or 16 bytes of one lane if they are adjacent, or single elements if not.
 - If only a transposed register can be loaded, `movmatrix` transposes it afterwards.
 
@@ -112,7 +112,7 @@ class MatrixLines(NamedTuple):
 def element_addresses(memory: Memory, shape: tuple[int, int], bits: int) -> list[list[int]]:
     """Return the first byte of each element of a matrix; without numpy, so that look-ups stay fast."""
     rows, cols = map(range, shape)
-    matrix_shape = shape if memory.pitch is None else None  # which nobody else asks for, and every element would check
+    matrix_shape = shape if memory.pitch is None else None  # a shape is checked for every element
     return [[memory.address(row=row, col=col, bits=bits, shape=matrix_shape) for col in cols] for row in rows]
 
 
@@ -121,7 +121,7 @@ def matrix_accesses(
 ) -> Iterator[tuple[Instruction, tuple[Access, ...]]]:
     """Yield each mover of a single matrix that serves an operand, and the accesses of its group.
 
-    With `packed`, those that unpack elements of 4 or 6 bits.
+    With `packed`, the loads that unpack 4-bit or 6-bit elements.
     """
     for movers in _kinds(op):
         unit = moved(movers[-1]).spec

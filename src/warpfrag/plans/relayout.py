@@ -6,7 +6,7 @@ registers.
 
 1. Within the source lane, elements are put together to packets, and converted if that makes them smaller.
 2. Packets change lanes. If the source lane is the lane itself, nothing happens.
-3. Within the target lane, packets are taken apart into registers, and converted if that makes elements larger.
+3. Within the target lane, packets are unpacked into registers, and converted if that makes elements larger.
 
 An operation that does nothing is left out, so that a plan which only renames registers has no other operation.
 """
@@ -225,7 +225,7 @@ def _check(source: Operand, target: Operand) -> None:
     for name, operand in (("source", source), ("target", target)):
         if not isinstance(operand, Operand):
             raise InvalidOperand(
-                f"the {name} of a relayout is an operand such as mma.d or mma.a.tiled(col=2), got {quote(operand)}"
+                f"{name}: expected an operand such as mma.d or mma.a.tiled(col=2), got {quote(operand)}"
             )
         if operand.storage == "tensor":
             raise InvalidOperand(
@@ -267,7 +267,7 @@ def _check_warps(start: Layout, end: Layout) -> None:
     if WARP in end.ins and not (start.inverse() @ end).is_trivial_over(WARP):
         raise InvalidOperand(
             "elements would change warps, or move differently in each, which no shuffle does: store the matrix"
-            " in shared memory, let all warps meet at a barrier, and load it from there"
+            " in shared memory, wait for all warps at a barrier, and load it from there"
         )
 
 
@@ -375,7 +375,7 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
 def _liked(cells: list[int], own: _Lane, its: _Lane, *, late: bool) -> list[int]:
     """Return the directions along which a packet costs least: along the slots of both sides, then of one.
 
-    What is converted late is taken apart in any case, so that its new slots do not matter.
+    Elements that are converted late are unpacked in any case, so their new slots do not matter.
     """
     everything = range(1 << len(cells))
     target = [] if late else its.slot_directions()

@@ -79,7 +79,7 @@ class Permute:
 class LanePermute:
     """Words put together from bytes of two words each, from `words`, or from `others` if `mask` selects the lane.
 
-    One prmt, whose selector depends on the lane: it does what a Select and a Permute do.
+    One prmt whose selector depends on the lane. It replaces a Select and a Permute.
     """
 
     mask: int
@@ -99,7 +99,7 @@ class Convert:
 
 @dataclass(frozen=True)
 class Transpose:
-    """movmatrix on these words, which are all that are kept: 8 x 8 elements of 16 bits."""
+    """movmatrix on these registers, 8 x 8 16-bit elements each; all other registers are dropped."""
 
     words: tuple[int, ...]
 

@@ -57,7 +57,7 @@ class Shuffle:
         return sources
 
 
-LANE = 32  # in an integer that stands for a lane and a cell: where the bits of the lane start, above those of the cell
+LANE = 32  # an integer encodes a lane and a cell; the lane bits start here, above the cell bits
 CELL = (1 << LANE) - 1
 
 

@@ -1,8 +1,8 @@
-"""From D of one tcgen05 product to A of the next: a load, conversions in registers, and a store of some columns.
+"""From D of one tcgen05.mma to A of the next: a load, conversions in registers, and a store of some columns.
 
 Both are in tensor memory, and the registers of a load are a linear map to D as those of a store are one to A. So what
 happens in between is a relayout of registers like any other. Of the loads and stores that reach the lanes of D and A,
-those are taken that leave the least to do: mostly nothing is left but conversions.
+the pair that leaves the least work is chosen: usually only conversions remain.
 
 A warp reaches its own 32 lanes only. If D is cut into parts in other lanes, and A has copies there,
 elements would change warps: that is rejected.
@@ -41,14 +41,14 @@ WHOLE, HALVES = ("32x32b",), ("16x64b", "16x128b", "16x256b")  # shapes that rea
 SAME_LANES = "ACDF"  # data paths whose D and A are in the same lanes
 WIDEST = 64  # columns of D at a time: registers of a thread
 REPEATS = 128
-HALF = 16  # bits of what a load packs
+HALF = 16  # bits of an element that a load packs
 
 
 @dataclass(frozen=True)
 class TensorRelayout(Relayout):
-    """A plan from D of one tcgen05.mma to A of another: `load`, `registers` and `store`, for every `columns` of D.
+    """A plan from D of one tcgen05.mma to A of another: `load`, `registers` and `store`, once per `columns` columns.
 
-    `operations` are those of `registers`, which every part runs.
+    `operations` are the operations of `registers`; every part runs them.
     """
 
     source: TensorOperand
@@ -144,7 +144,7 @@ def tensor_relayout(source: TensorOperand, target: TensorOperand) -> TensorRelay
     for form in (first, second):
         if placement(form)[0] not in SAME_LANES:
             raise InvalidOperand(
-                f"{form.name}: D is cut into parts in other lanes and A has copies there, which no warp reaches alone"
+                f"{form.name}: D is split across lanes and A has copies there that no single warp can access"
             )
     plans = list(_plans(source, target, first, second))
     if not plans:

@@ -21,9 +21,9 @@ shared memory, so a tile that does not start where the pattern does is read just
     >>> Descriptor.decode(0x4000004000000000) == descriptor
     True
 
-**tcgen05** has the same word with more in it (`kind="tcgen05"`): bits 46 to 48 are 1, which says the version; bit 61
+**tcgen05** has the same descriptor with more fields (`kind="tcgen05"`): bits 46 to 48 are 1, the version; bit 61
 alone is a swizzle of 128 bytes that leaves 32 bytes together (`unit=32`, for tf32 that is MN-major); with bit 52
-`leading` is an address, from which the bytes of a row come that lie beyond its 128-byte line (`absolute`).
+`leading` is the address of the bytes of a row beyond its 128-byte line (`absolute`).
 
     >>> hex(Descriptor(stride=1024, swizzle=128, kind="tcgen05").word)
     '0x4000404000000000'
@@ -136,7 +136,7 @@ class StagedOperand(Protocol):
 class Descriptor:
     """One descriptor; all in bytes, but for the base offset, which counts rows of 128 bytes. See the top of this file.
 
-    `other` has the bits of a word that belong to no field, so that a word comes back as it was.
+    `other` has the bits that belong to no field, so that decoding and encoding preserve every bit.
     """
 
     start: int = 0
@@ -188,9 +188,7 @@ class Descriptor:
             end = field.unit << field.bits
             if not (is_whole(number) and 0 <= number < end and number % field.unit == 0):
                 what = f"a multiple of {field.unit} bytes" if field.unit > 1 else "a number"
-                raise InvalidOperand(
-                    f"{name} of a descriptor is {what} from 0 to {end - field.unit}, got {quote(number)}"
-                )
+                raise InvalidOperand(f"{name}: expected {what} from 0 to {end - field.unit}, got {quote(number)}")
         if not (is_whole(self.other) and 0 <= self.other < 1 << WORD_BITS) or self.other & _in_fields(self.kind):
             raise InvalidOperand(
                 f"other has only bits of a descriptor that belong to no field, got {quote(self.other)}"
@@ -229,7 +227,7 @@ class Descriptor:
         """Decode a word as a descriptor for wgmma or tcgen05."""
         if not (is_whole(word) and 0 <= word < 1 << WORD_BITS):
             raise InvalidOperand(
-                f"a descriptor is a word of {WORD_BITS} bits, such as 0x4000004000000000; got {quote(word)}"
+                f"expected a descriptor of {WORD_BITS} bits, such as 0x4000004000000000; got {quote(word)}"
             )
         is_tensor = kind == "tcgen05"
         fields = cls.TENSOR_FIELDS if is_tensor else cls.FIELDS
@@ -380,10 +378,10 @@ def _steps(operand: StagedOperand, k: int | None) -> tuple[int, int]:
 def compact(
     operand: StagedOperand, *, trans: bool = False, swizzle: int | None = None, k: int | None = None, start: int = 0
 ) -> list[Descriptor]:
-    """Return the descriptors of a tile without gaps, atom after atom, one for each instruction along its k.
+    """Return the descriptors of a tile stored atom after atom without gaps, one per instruction along k.
 
-    The tile has `k` columns of A or rows of B, by default those of one instruction. Without a swizzle, the widest is
-    taken that a line fills.
+    The tile has `k` columns of A or rows of B, by default those of one instruction. `swizzle` defaults to the widest
+    that a line fills.
     """
     inner, outer = lines(operand, trans=trans)
     mine, steps = _steps(operand, k)
@@ -439,7 +437,7 @@ def _problems(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) ->
     yield from _problems_of_bits(descriptor)
     used = descriptor.used(operand, trans=trans)
     along, across = used
-    inside = {along: f"the {inner} bytes of a line lie in one atom", across: f"all {outer} lines lie in one atom"}
+    inside = {along: f"the {inner} bytes of a line are in one atom", across: f"all {outer} lines are in one atom"}
     for name, is_used in used.items():
         if not is_used and getattr(descriptor, name):
             yield Problem(name, f"{name} {getattr(descriptor, name)} is not used: {what}, {inside[name]}")
@@ -470,7 +468,7 @@ def _problems(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) ->
         yield Problem(
             across if outer > LINES else along,
             f"elements overlap: row {first.row}, column {first.col} and row {second.row}, column {second.col} "
-            f"both lie at byte {address}",
+            f"both are at byte {address}",
         )
     addresses = memory.addresses((rows, cols), bits)
     end = int(addresses.max()) + max(1, bits // 8)

@@ -1,4 +1,4 @@
-"""Instruction descriptors of tcgen05: 32 bits with the shape and types of a product, which its PTX text omits.
+"""Instruction descriptors of tcgen05: 32 bits with the shape and types of an mma, which its PTX text omits.
 
 **In a sentence.** tcgen05.mma names a kind; a word in a register says which types of that kind, m and n, and what is
 negated, transposed or sparse.
@@ -12,10 +12,10 @@ negated, transposed or sparse.
 **Three tables.** The plain kinds (f16, tf32, f8f6f4, i8, ti16), mxf8f6f4, and mxf4 with mxf4nvf4 have their fields at
 different bits; they are rows of `tables/tcgen05.toml`. A word alone does not say its kind.
 
-**Nothing is rejected.** An assembler does not read the word, and a product with a wrong one gives garbage. So `decode`
+**Nothing is rejected.** An assembler does not read the word, and an mma with a wrong one returns garbage. So `decode`
 takes any word, and `problems` says what is suspicious about it.
 
-`ZeroColumnMask` is the other word of a product: 64 bits by which mma.ws leaves columns of B out.
+`ZeroColumnMask` is a second descriptor: 64 bits that make mma.ws skip columns of B.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class InstructionDescriptor:
         """Decode a word for a kind; any word is accepted."""
         if not (is_whole(word) and 0 <= word < 1 << WORD_BITS):
             raise InvalidOperand(
-                f"an instruction descriptor is a word of {WORD_BITS} bits, such as 0x8400490; got {quote(word)}"
+                f"expected an instruction descriptor of {WORD_BITS} bits, such as 0x8400490; got {quote(word)}"
             )
         entries: dict[str, Any] = {"kind": kind}
         for name, field in fields_of(kind).items():
@@ -171,10 +171,10 @@ class InstructionDescriptor:
 
     @classmethod
     def of(cls, instruction: HasForm, **options: int | str | bool | None) -> InstructionDescriptor:
-        """Return the descriptor of a product with shape and types; `options` are fields that its name lacks."""
+        """Return the descriptor of an mma with shape and types; `options` are fields that its name lacks."""
         form = getattr(instruction, "form", None)
         if not (isinstance(form, TensorForm) and form.shape.m):
-            raise InvalidOperand(f"expected a product of tcgen05 with shape and types, got {quote(instruction)}")
+            raise InvalidOperand(f"expected a tcgen05.mma with shape and types, got {quote(instruction)}")
         made: dict[str, Any] = {"kind": form.kind, "m": form.shape.m, "n": form.shape.n, "a": form.a, "b": form.b}
         made |= {"d": form.d, "sparse": form.spelling.is_sparse, "scale_type": form.scale_type}
         made["k_96"] = form.shape.k == 96
@@ -215,9 +215,9 @@ def _problems(word: InstructionDescriptor, instruction: HasForm | None) -> Itera
             yield Problem("m", f"m {word.m} with n {word.n} is no shape of kind::{word.kind}, in any cta_group")
         typed = any(word.d in row.d and word.a in row.a and word.b in row.b for row in fitting)
         if not typed and not any(getattr(word, name).startswith("?") for name in "dab"):
-            yield Problem("a", f"kind::{word.kind} has no product of {word.a} and {word.b} with {word.d}")
+            yield Problem("a", f"kind::{word.kind} has no mma of {word.a} and {word.b} with {word.d}")
     if word.selector and not word.sparse:
-        yield Problem("selector", f"selector {word.selector} is not used: the product is dense")
+        yield Problem("selector", f"selector {word.selector} is not used: the mma is dense")
     if word.saturate and word.kind != "i8":
         yield Problem("saturate", f"only kind::i8 saturates, not kind::{word.kind}")
     if word.kind in ("i8", "ti16") and (word.negate_a or word.negate_b):
@@ -321,7 +321,7 @@ class ZeroColumnMask:
         return result
 
     def problems(self, m: int) -> list[Problem]:
-        """Return suspicious fields of the mask for a product of m rows."""
+        """Return suspicious fields of the mask for an mma with m rows."""
         _check_rows(m)
         largest = 16 if m == 32 else 32
         result = []

@@ -197,7 +197,7 @@ class Memory:
             first, second, address = twice
             raise InvalidOperand(
                 f"{self.description}: a {rows} x {cols} matrix overlaps itself: row {first[0]}, column {first[1]} and "
-                f"row {second[0]}, column {second[1]} lie at byte {address}"
+                f"row {second[0]}, column {second[1]} are both at byte {address}"
             )
         places, shifts = self._bytes((rows, cols), bits, after.shape[-1])
         whole = matrix.astype(np.uint64)[..., None]
@@ -254,7 +254,9 @@ class Memory:
         index = np.indices((rows, cols))[0 if self.contiguous == "row" else 1]
         places = first[..., None] + np.arange(max(1, bits // 8))
         if places.size and not 0 <= int(places.min()) <= int(places.max()) < size:
-            raise InvalidOperand(f"a {rows} x {cols} matrix reaches byte {int(places.max())} of a memory of {size}")
+            raise InvalidOperand(
+                f"a {rows} x {cols} matrix reaches byte {int(places.max())}, but the memory has {size} bytes"
+            )
         return places, index * bits % 8
 
     def _address(self, row: Index, col: Index, bits: int, shape: tuple[int, int] | None) -> Index:
@@ -288,7 +290,7 @@ def is_whole(number: object) -> bool:
 def _checked(shape: object) -> tuple[int, int]:
     """Return a shape of two extents."""
     if not (isinstance(shape, tuple | list) and len(shape) == 2 and all(is_whole(extent) for extent in shape)):
-        raise InvalidOperand(f"a shape is two integers, rows and columns, such as (16, 16); got {quote(shape)}")
+        raise InvalidOperand(f"shape: expected two integers, rows and columns, such as (16, 16); got {quote(shape)}")
     rows, cols = shape
     if not (0 <= rows < MAX_ROWS and 0 <= cols < MAX_ROWS):
         raise InvalidOperand(f"a shape has 0 to {MAX_ROWS - 1} rows and columns, got {quote(shape)}")

@@ -7,7 +7,7 @@ between global memory, where it is strided, and shared memory, where it is dense
 64, row 32) moves 16 rows of 128 bytes, which are 256 bytes apart in global memory and without gaps in shared memory.
 
 **Order of axes.** The driver and the hardware count axes from the innermost, which has no stride of its own: its
-elements are neighbours. So does this file. `machine.launch.tensor_map.TensorMap`, what users make, has numpy's order.
+elements are neighbours. So does this file. The user's class, `machine.launch.tensor_map.TensorMap`, has NumPy's order.
 
 **Outside.** Elements of a box outside the tensor are filled when they are loaded, and not stored; but of the
 innermost axis whole units of 16 bytes are stored, so data after the tensor's end in its last unit is overwritten
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 DRIVER = "CUDA Driver API, cuTensorMapEncodeTiled"
 MAP_BYTES = 128
 MAP_ALIGN = 64
-GRANULE = 16  # bytes: what the copy engine moves together
+GRANULE = 16  # bytes that the copy engine moves together
 MAX_RANK = 5
 MAX_BOX = 256
 MAX_PIXELS = 1024
@@ -102,7 +102,7 @@ SWIZZLE_NUMBERS = tuple(SWIZZLES)  # for tensormap.replace: 0 to 3
 
 @dataclass(frozen=True)
 class Im2col:
-    """The im2col part of a map, in place of a box: corners of the bounding box, and the size of a column.
+    """The im2col part of a map, used instead of a box: corners of the bounding box, and the size of a column.
 
     `lower` and `upper` have a number for each axis between the channels and the batch: the start of the bounding box,
     and the distance of its end from the end of the image. The fields of a map have the innermost axis first.

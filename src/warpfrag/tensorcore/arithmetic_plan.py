@@ -175,9 +175,9 @@ def _refusal(instruction: Form, arch: str) -> str:
     elif instruction.operation.sparsity:
         reason = "how many products of a sparse floating-point step are added together is measured on sm_90 only"
     elif instruction.op == "wmma.mma" and instruction.c != instruction.d:
-        reason = "nobody has published when C is converted if C and D differ"
+        reason = "it is not published when C is converted if the types of C and D differ"
     else:
-        reason = "nobody has published or measured its arithmetic there"
+        reason = "its arithmetic there is neither published nor measured"
     return f"{name} is not modelled on {arch}: {reason}"
 
 

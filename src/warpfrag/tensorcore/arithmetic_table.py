@@ -212,7 +212,7 @@ class ArithmeticTable:
         """Return one table of all architectures: a row for each family, with the step of each architecture.
 
         A step is products/fraction bits, fma, or exact; several, where instructions of one family differ; - where
-        there is no such instruction, or nobody has published its arithmetic.
+        the instruction does not exist there, or its arithmetic is not published.
         """
         archs = [*dict.fromkeys(row.arch for row in self.rows)]
         steps: dict[str, dict[str, list[str]]] = {}

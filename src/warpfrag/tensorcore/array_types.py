@@ -63,7 +63,7 @@ class DaskArray(Protocol):
 
 
 Foreign: TypeAlias = TorchTensor | CupyArray | DaskArray
-"""Arrays of libraries other than numpy; a product of theirs is returned as theirs."""
+"""Arrays of libraries other than numpy; a gemm of such arrays returns the same array type."""
 MatrixLike: TypeAlias = ArrayLike | Foreign
 ForeignArray = TypeVar("ForeignArray", bound=Foreign)
 Lazy = TypeVar("Lazy", bound=DaskArray)
@@ -91,7 +91,7 @@ HOST = ArrayKind()
 
 
 def kind_of(array: object) -> ArrayKind:
-    """Return the kind of an array; lists and numbers are numpy's."""
+    """Return the library of an array; lists and numbers belong to NumPy."""
     library = type(array).__module__.partition(".")[0]
     if library == "torch" and hasattr(array, "device") and hasattr(array, "layout"):
         if getattr(array, "is_nested", False):  # it has no shape attribute
@@ -239,7 +239,7 @@ def device_bits(array: torch.Tensor | cupy.ndarray, kind: ArrayKind) -> cupy.nda
 def to_caller_kind(
     array: NDArray[Any] | cupy.ndarray, kind: ArrayKind, number_format: Format | None = None
 ) -> Array | torch.Tensor | cupy.ndarray:
-    """Return a result, a numpy or CuPy array, as the kind that was given; if it has codes of a format, as numbers."""
+    """Return a result, a numpy or CuPy array, as the array type of the arguments; codes of a format become numbers."""
     if number_format is not None:
         array = from_codes(number_format, array)
     if kind.library == "cupy":

@@ -93,7 +93,7 @@ class ProductKernel(Protocol):
         """Return the longest K to run at once for outputs of this extent: a multiple of the instruction's."""
 
     def start(self, operands: ProductOperands) -> Job:
-        """Start a product: load its operands."""
+        """Start a gemm: load its operands."""
 
     def run_whole(self, operands: ProductOperands) -> Codes:
         """Run every block in the calling thread, with as little overhead as possible."""

@@ -1,7 +1,7 @@
 """Evidence: how certain the result of an instruction on an architecture is.
 
-Two questions, two answers. Who says what it computes: the ISA, a published model, a measurement of ours, nobody
-(`authority`). And was that compared with the GPU itself: on which, in how many cases (`gpus`, `cases`).
+Two questions are answered. Who specifies the arithmetic: the ISA, a published model, our own measurement, or no one
+(`authority`). Was it compared with a GPU: with which, in how many cases (`gpus`, `cases`)?
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def evidence(form: Form, arch: str) -> Evidence:
 
 
 def _product_evidence(form: Form, arch: str) -> Evidence:
-    """Return the evidence for the arithmetic of a product: its plan, and any comparison with a GPU."""
+    """Return the evidence for the arithmetic of an mma: its plan, and any comparison with a GPU."""
     try:
         steps = plan(form, arch)
     except NotModelled as error:

@@ -2,7 +2,7 @@
 
 Tensor memory is uint32[..., 128, columns] of one block, uint32[..., 2, 128, columns] of a pair, with leading axes as a
 batch. An address is `lane << 16 | column`, as PTX has it; a column alone is lane 0. Each call gives the memory or the
-registers after it; what is passed is not changed.
+registers after it; the arguments are not changed.
 
 A product follows the rule of its row, as every other instruction does: this module only finds its operands. The
 modifiers that PTX puts into an instruction descriptor (transpose, negate, saturate, selector, scale ids) are read from
@@ -106,7 +106,7 @@ class TensorProduct:
     def __post_init__(self) -> None:
         """Reject addresses of operands that it does not have, and a descriptor of another product."""
         if not isinstance(self.at, Mapping):
-            raise InvalidOperand(f"at= is a mapping such as {{'a': 64}}, got {quote(self.at)}")
+            raise InvalidOperand(f"at=: expected a mapping such as {{'a': 64}}, got {quote(self.at)}")
         if not (self.idesc is None or isinstance(self.idesc, InstructionDescriptor)):
             raise InvalidOperand(f"idesc is an InstructionDescriptor or its word, got {quote(self.idesc)}")
         unknown = [name for name in self.at if name not in ("a", "scale_a", "scale_b", "metadata")]
@@ -234,7 +234,7 @@ class TensorProduct:
             return read_shared(operand, a, shared, self.form.blocks, trans=self.word.transpose_a, axis=0)
         if "a" not in self.at:
             raise InvalidOperand(
-                f"{self.form.name}: A is a descriptor or a tile, or lies in tensor memory from at={{'a': column}} on"
+                f"{self.form.name}: pass A as a descriptor or a tile, or in tensor memory from at={{'a': column}} on"
             )
         _, first = split_address(self.at["a"], "the address of A")
         cells = _columns(seen, first, operand.columns, "A")
@@ -320,7 +320,7 @@ def registers_reach(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the lane and column of every (warp, lane, reg, slot) of a load or store, counted from its address.
 
-    `split` is how many columns the halves of 16x32bx2 are apart; any number is, though a few are linear layouts.
+    `split` is the distance in columns between the halves of 16x32bx2; any number is legal, but few are linear layouts.
     """
     layout = access(spelling, 0, base_lane)
     shape = (*(layout.ins[name] for name in ("warp", "lane", "reg")), layout.slots)
@@ -341,7 +341,7 @@ def _places(spelling: TensorSpelling, address: int) -> tuple[NDArray[np.intp], N
 def load(spelling: TensorSpelling, memory: ArrayLike, address: int) -> Any:  # noqa: ANN401 (words, or words and results)
     """Return the registers of four warps, uint32[..., 4, 32, regs]; for ld.red, also each lane's reduction."""
     if spelling.op.endswith("spcompress"):
-        raise NotModelled(f"nobody has published which elements {spelling.name} keeps in which register")
+        raise NotModelled(f"it is not published which elements {spelling.name} keeps in which register")
     cells = check_tensor_memory(memory, 1)
     lanes, columns, _ = _places(spelling, address)
     _columns(cells, 0, int(columns.max()) + 1, spelling.name)

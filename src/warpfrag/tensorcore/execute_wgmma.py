@@ -3,7 +3,7 @@
     D = scale_d * C + (+-A) (+-B)
 
 The registers are those of four warps of 32 lanes. An operand in shared memory is a `Shared` tile, or a descriptor
-over the bytes of `shared`. This module only finds the operands; the instruction's rule says what is computed.
+over the bytes of `shared`. This module only finds the operands; the instruction's rule computes the result.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def multiply(
     scale_d = immediates.scale_d
     _check_modifiers(resolved, negate, scale_d=scale_d)
     if shared is not None and not (_is_descriptor(a) or _is_descriptor(b)):
-        raise InvalidOperand(f"{resolved.name}: shared is the memory of descriptors, and neither A nor B is one")
+        raise InvalidOperand(
+            f"{resolved.name}: shared= is the memory that descriptors read, but neither A nor B is a descriptor"
+        )
     words = resolved.check_words({"metadata": metadata})
     operands = resolved.operands
     tile_a = _read_shared(operands.a, a, shared, is_transposed=trans[0])
@@ -172,7 +174,7 @@ def _check_modifiers(resolved: ResolvedInstruction, negate: tuple[bool, bool], *
     if not isinstance(scale_d, bool | np.bool_):
         raise InvalidOperand(f"{resolved.name}: scale_d is True or False, got {quote(scale_d)}")
     if any(negate) and not resolved.operands.a.format.is_float:
-        raise InvalidOperand(f"{resolved.name}: only products of floats can be negated, got negate={quote(negate)}")
+        raise InvalidOperand(f"{resolved.name}: only float types can be negated, got negate={quote(negate)}")
 
 
 def _is_descriptor(location: object) -> bool:

@@ -1,6 +1,6 @@
 """Find the operands that have a layout: a look-up from the layout back to the instructions.
 
-Layouts are compared as maps, so it does not matter in which notation one came. Where no operand has it, what is near
+Layouts are compared as maps, so the notation does not matter. If no operand has the layout, what is near
 says why: the matrix is transposed, lanes or registers come in another order, or more values share a register.
 
     >>> from warpfrag.layout.linear_layout import Layout
@@ -95,7 +95,7 @@ class Matches(list[Match]):
 
     @cached_property
     def tiles(self) -> list[Tiled]:
-        """The operands of which this layout is two or more whole tiles; the largest tiles first."""
+        """Return the operands that tile this layout two or more times; the largest tiles come first."""
         tiles = [
             Tiled(*match, counts, self.layout.ins.get("warp", 1) if "warp" not in layout.ins else 1)
             for layout, matches in self._alike.items()
@@ -126,7 +126,7 @@ class Matches(list[Match]):
 def identify(layout: Layout | OperandBase) -> Matches:
     """Return the operands of all instructions with this layout; wmma's are those of the first measured architecture.
 
-    The answer is a list; its `tiles` are the operands of which the layout is several tiles, its `near` those whose
+    The answer is a list; its `tiles` are the operands that tile the layout, its `near` those whose
     layout differs only by a transposition, by the order of lanes or registers, or by how many values share a register.
     Its `loads` are those of tensor memory that leave an accumulator in registers like this.
     """
@@ -168,7 +168,7 @@ def tensor_layouts(layout: Layout) -> dict[Layout, list[Match]]:
 
 
 def _may_have(form: TensorForm, layout: Layout) -> bool:
-    """Return True if the blocks and extents of a product allow an operand with this layout."""
+    """Return True if the blocks and extents of an mma allow an operand with this layout."""
     if "tlane" not in layout.ins or ("block" in layout.ins) != (form.blocks == 2):
         return False
     if "byte" in layout.outs:
@@ -180,7 +180,7 @@ def _may_have(form: TensorForm, layout: Layout) -> bool:
 
 
 def _loads(layout: Layout) -> Iterator[LoadedOperand]:
-    """Yield the loads of an accumulator, one for each layout that such a D can have."""
+    """Yield the loads of an accumulator, one for each layout that D can have."""
     in_registers = layout.ins["reg"] * layout.slots
     loads = [instruction_of(form, "") for form in listed_forms() if form.op == "tcgen05.ld"]
     seen: set[Layout] = set()

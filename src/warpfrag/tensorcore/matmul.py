@@ -43,7 +43,7 @@ def matmul(
     A sparse rule takes `a` [T, M, K/2] and `columns` [T, M, K/2], the logical column of each stored element, as
     `sparsity.logical_columns` gives them: each in its chunk, no two the same. A
     block-scaled rule takes `scale_a` [T, M, s] and `scale_b` [T, s, N]. `threads` is at most the cores by default;
-    the result does not depend on it. What BLAS computes has BLAS's threads besides: `backends.integer_sums`.
+    the result does not depend on it. BLAS calls use BLAS's own threads: see `backends.integer_sums`.
     """
     return multiply(kernel_selector(rule), ProductOperands(a, b, c, columns, scale_a, scale_b), threads)
 

@@ -25,14 +25,14 @@ from warpfrag.tensorcore import fragment
 from warpfrag.tensorcore.operand import operands_of
 from warpfrag.tensorcore.shared_operand import Location
 
-LINE = 16  # bytes that one address stands for, and what it must be a multiple of
+LINE = 16  # bytes at one address, and the alignment of the address
 OPS = ("ldmatrix", "stmatrix", "movmatrix")
 
 
 def execute(
     form: Form, a: Location, b: Location | None, shared: ArrayLike | None, unused: Mapping[str, object]
 ) -> Words:
-    """Return the registers, or for stmatrix the memory; reject arguments that the instruction does not have."""
+    """Return the registers, or for stmatrix the memory; reject arguments that the instruction does not take."""
     if form.op == "movmatrix":
         unused = {"b": b, "shared": shared, **unused}
     elif shared is None:

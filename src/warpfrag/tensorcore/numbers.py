@@ -12,7 +12,7 @@ from warpfrag.tensorcore.rules import Direction
 class Number(NamedTuple):
     """A decoded value: (-1)**negative * significand * 2**(exponent - fraction), or infinity, or NaN.
 
-    `exponent` is what the hardware aligns by: that of the leading place, and emin for every subnormal. It is not
+    `exponent` is the one used for alignment: that of the leading bit, and emin for every subnormal. It is not
     renormalised, so the significand of a subnormal has leading zeros. A zero has no say in the alignment, unless
     `keeps_exponent` (a group of products that cancel).
     """

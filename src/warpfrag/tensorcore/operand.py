@@ -1,7 +1,7 @@
 """Operands: the inputs and outputs of an instruction, their layouts, and the conversion from and to matrices.
 
 Every operand is a layout and a format. `Operand` is a whole matrix (of a sparse A, the stored half); `Metadata` and
-`Scale` are words of which an instruction reads a part that the programmer chooses.
+`Scale` are registers; an instruction reads the part of them that its immediates select.
 
 Methods that need numpy import it when they are called, so that looking something up costs no numpy.
 """
@@ -122,11 +122,11 @@ class OperandBase:
 
     @cached_property
     def _registers(self) -> Layout:
-        """The layout, of which at least the sizes are known."""
+        """The layout; at least its sizes are known."""
         if self.storage == "shared":
             raise InvalidOperand(
-                f"{self.description} lies in shared memory and has no registers: "
-                "its places are addresses(descriptor), and store(matrix) and load(tile) put it there and back"
+                f"{self.description} is in shared memory and has no registers:  "
+                "use addresses(descriptor) for its addresses, and store(matrix) and load(tile) to copy it"
             )
         return self.spec.layout
 
@@ -142,7 +142,7 @@ class OperandBase:
 
     @property
     def words(self) -> int:
-        """Words of 32 bits per lane."""
+        """The number of 32-bit registers per lane."""
         return self.regs * self.spec.register_bits // REGISTER_BITS
 
     @property
@@ -227,7 +227,7 @@ class Operand(OperandBase, InShared):
     def pack(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Words:
         """Return registers that hold a matrix: uint32[..., 32, words]. Leading axes are a batch; every copy is written.
 
-        An array of the natural dtype is taken by its bits; another one by value, rejected if a value is not exact
+        An array of the natural dtype is read as bits; any other by value, and rejected if a value is not exact
         unless `rounding="rne"`. With `raw=True` the array holds unsigned codes.
         """
         from warpfrag.tensorcore import fragment
@@ -282,7 +282,7 @@ class Operand(OperandBase, InShared):
         return codes_of(self.format, full, raw=raw, rounding=rounding, what=self.description)
 
     def where(self, *, row: int, col: int, codes: ArrayLike) -> list[Place]:
-        """Return every place that holds a logical element of a sparse A under these metadata codes, if any."""
+        """Return every register slot that holds a logical element of a sparse A with these metadata codes."""
         import numpy as np
 
         from warpfrag.formats.arrays import as_array
@@ -312,7 +312,7 @@ class SparseOperand(Operand):
 
 
 class SelectedWord(OperandBase):
-    """One word per lane, of which an instruction reads the part that its immediates choose."""
+    """One register per lane; the immediates of an instruction select the part that it reads."""
 
     def _pack(self, codes: Array, chosen: dict[str, int]) -> Words:
         """Return words in which only the chosen part is written."""
@@ -340,7 +340,7 @@ class SelectedWord(OperandBase):
         return elements
 
     def _place(self, chosen: dict[str, int], element: dict[str, int]) -> Place:
-        """Return the one place of an element of the chosen part."""
+        """Return the single register slot of an element in the selected part."""
         (place,) = self.layout.where(**immediate_coordinates(self.layout, chosen), **element)
         return place
 
@@ -466,7 +466,7 @@ class Operands(Mapping[str, AnyOperand]):
 
     @property
     def selected_layouts(self) -> dict[str, Layout]:
-        """The layouts of the words of which immediates choose a part: metadata and scale factors."""
+        """The layouts of registers with a part selected by immediates: metadata and scale factors."""
         return {role: operand.layout for role, operand in self._by_role.items() if role in SELECTED_BY}
 
 

@@ -14,7 +14,7 @@ from warpfrag.tensorcore.operand import OperandBase
 
 
 def classes(instruction: Instruction) -> tuple[str, ...]:
-    """Return the classes that make sense for an instruction."""
+    """Return the operand classes that apply to an instruction."""
     return FLOAT_CLASSES if instruction.a.format.is_float else INTEGER_CLASSES
 
 
@@ -23,13 +23,13 @@ def random_words(
 ) -> dict[str, NDArray[np.uint32]]:
     """Return registers of every operand: a, b, c uint32[cases, 32, words]; metadata and scales uint32[cases, 32].
 
-    `kind` is one of the classes. Registers are drawn place by place, so copies of one element differ, and padding bits
+    `kind` is one of the classes. Each slot is drawn separately, so copies of one element differ, and padding bits
     are random too. B of wgmma is in shared memory: see `random_bytes`.
     """
     roles = [role for role in "abc" if getattr(instruction, role).storage != "shared"]
     words = {role: _words(getattr(instruction, role), kind, cases, random) for role in roles}
     if instruction.pattern is not None:
-        # Rising codes are what the plain and the ordered form both take, so in most classes both get the same words.
+        # Both the plain and the ordered form accept ascending codes, so in most classes both get the same registers.
         # Descending codes, for the plain form alone, come in one class of floats and one of integers: enough to see
         # them, and a difference in that class only points at them.
         legal = list(instruction.pattern.columns if kind in {"finite", "extreme"} else instruction.pattern.rising)

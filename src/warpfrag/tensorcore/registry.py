@@ -43,7 +43,7 @@ def get(
     IllegalInstruction, with a reason and the nearest legal spellings, if there is none, or not on this `arch` (a
     target such as sm_90a, or a GPU) or with this sparsity selector. wmma has the fragments of `arch`, by default of
     sm_90.
-    A product of tcgen05 says neither shape nor types: they are `m`, `n`, `a`, `b` and `d`, and where a kind has several
+    A tcgen05.mma contains neither shape nor types: pass `m`, `n`, `a`, `b` and `d`, and if a kind has several
     `k` and `scale_type`; or its name has them after its qualifiers. Without any it is the spelling alone.
     """
     shape = {"m": m, "n": n, "k": k, "a": a, "b": b, "d": d, "scale_type": scale_type}
@@ -53,7 +53,7 @@ def get(
         arch = arch or name.arch or None
         name = name.name
     if not isinstance(name, str):
-        resolve(name)  # which says what is wrong with it
+        resolve(name)  # raises an error with the reason
     target = None if arch is None else read_target(arch, head(name)).name
     if is_tensor_text(name):  # its operands matter
         return _look_up(name[:MAX_SOURCE], target)
@@ -76,7 +76,7 @@ def _typed(
     if isinstance(text, Instruction):
         text = text.form.spelling.name if isinstance(text.form, TensorForm) else text.name
     if not isinstance(text, str):
-        resolve(text)  # which says what is wrong with it
+        resolve(text)  # raises an error with the reason
     form = resolve(text, arch and read_target(arch, head(text)).name, selector, **shape)
     return instruction_of(form, "")
 
@@ -120,7 +120,7 @@ def find(
     """Return every instruction that matches all arguments; all instructions if there are none.
 
     Element types may have their nicknames: `fp8` finds e4m3 and e5m2, `nvfp4` what has ue4m3 scales besides e2m1.
-    tcgen05 has fifteen thousand products: they are listed where something is asked, and `op="tcgen05"` asks for all.
+    tcgen05 has fifteen thousand mma forms: they are listed only with a filter; `op="tcgen05"` lists all of them.
     """
     from warpfrag.isa.rows import ROLES, nickname
 

@@ -142,7 +142,7 @@ class MetadataDecoder:
         """Return logical columns [..., rows, stored] of metadata codes [..., rows, chunks]; reject an illegal code."""
         columns = self.columns.take(fields + self.first_codes, axis=0)
         if np.minimum.reduce(columns, axis=None, initial=0) < 0:
-            logical_columns(self.pattern, fields)  # which says what is wrong
+            logical_columns(self.pattern, fields)  # raises an error with the reason
         return columns.reshape(*fields.shape[:-1], fields.shape[-1] * columns.shape[-1])
 
 

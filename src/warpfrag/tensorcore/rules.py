@@ -58,8 +58,8 @@ class AlignedSum:
 class Fused(Rule):
     """Truncated fused dot-product-adds, one per step.
 
-    A step is a tuple of places: the stored elements of A's row that it adds. The first step adds to C, or to zero where
-    `adds_c_last`; each of the others to what the one before gave. `multiplicands` are the formats that A and B
+    A step is a tuple of indices: the stored elements of A's row that it adds. The first step adds to C, or to zero if
+    `adds_c_last`; each other step to the result of the previous step. `multiplicands` are the formats that A and B
     are converted to first, `c_read_as` the one that C is. Where D is not the accumulator's format, D is rounded to it.
     """
 

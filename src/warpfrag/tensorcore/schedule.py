@@ -1,7 +1,7 @@
 """Products split into blocks of outputs, and run on threads, whatever the rule and the backend.
 
 Tiles are distributed whole while there are many small ones; a large tile is split along its rows, or along its columns
-where it has more of those. Compiled code and numpy run without the GIL, so plain threads are enough.
+if it has more of them. Compiled code and numpy run without the GIL, so plain threads are enough.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def part_of_k(operands: ProductOperands, first: int, last: int, instructions: in
 
 
 def run_at_once(kernel: ProductKernel, operands: ProductOperands, threads: int | None) -> NDArray[Any]:
-    """Return D's codes, with all of K at once: tiles whole or split, on one thread or several."""
+    """Return D's codes for the whole K, from whole or split tiles, on one or more threads."""
     work = operands.work
     threads = count_threads(threads, work)
     if work >= LARGE_TILE * operands.c.shape[0]:
@@ -164,7 +164,7 @@ def allocate(*wanted: tuple[tuple[int, ...], DTypeLike]) -> list[NDArray[Any]]:
     """Return uninitialized arrays of these shapes and dtypes, in one block of memory.
 
     The C library keeps one large block for the next product. Many smaller blocks go back to the system, and getting
-    their pages again took a tenth of the time of a product of 512 x 512 x 512.
+    their pages again took a tenth of the time of a 512 x 512 x 512 gemm.
     """
     sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in wanted]
     starts = [0, *accumulate(-(-size // CACHE_LINE) * CACHE_LINE for size in sizes)]

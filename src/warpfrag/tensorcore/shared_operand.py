@@ -1,6 +1,6 @@
 """Operands in shared memory: a matrix stored as a descriptor says, read back, and the byte address of each element.
 
-B of wgmma is always there, and A may; `Shared` is such a tile, with the descriptor that reads it.
+B of wgmma is always there, and A may be; `Shared` is a tile with the descriptor that reads it.
 """
 
 from __future__ import annotations
@@ -78,9 +78,7 @@ class InShared:
     def memory(self, desc: Descriptor | int, *, trans: bool = False) -> Memory:
         """Return the layout of the operand in shared memory under a descriptor."""
         if not self.staged:
-            raise InvalidOperand(
-                f"{self.description} lies in registers: only A and B of wgmma can lie in shared memory"
-            )
+            raise InvalidOperand(f"{self.description} is in registers: only A and B of wgmma can be in shared memory")
         if check_flag("trans", trans) and self.format.bits not in self.transposable_bits:
             types = " and ".join(f"{bits}-bit" for bits in self.transposable_bits)
             raise InvalidOperand(
@@ -94,7 +92,7 @@ class InShared:
         """Return the descriptors of a tile without gaps, one for each instruction along its k.
 
         The tile has `k` columns of A or rows of B, by default those of one instruction. The second descriptor less
-        the first is how far to advance. Without a `swizzle` the widest is taken that the lines of the tile fill.
+        the first is how far to advance. `swizzle` defaults to the widest that the lines of the tile fill.
         """
         from warpfrag.smem.descriptor import compact
 

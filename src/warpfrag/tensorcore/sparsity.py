@@ -56,7 +56,7 @@ def _best_columns(rule: Pattern) -> NDArray[Any]:
 def compress(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """Return stored elements [..., rows, cols/2] and metadata codes [..., rows, chunks] of a pruned matrix of codes.
 
-    Keeps every element whose code is not 0 (so a negative zero is kept) and fills free places lowest first.
+    Keeps every element whose code is not 0 (so a negative zero is kept) and fills free slots lowest first.
     """
     stored, _ = compress_to_columns(rule, codes)
     return stored, _best_codes(rule).take(_bits_of(_units(rule, codes))).astype(np.uint8)
@@ -97,7 +97,7 @@ def _not_pruned(rule: Pattern, units: NDArray[np.bool_], is_full: NDArray[np.boo
 def _bits_of(flags: NDArray[np.bool_]) -> NDArray[Any]:
     """Return the flags of the last axis, two or four, as bits of a number.
 
-    They are bytes of a word; one multiplication brings each to its place in the highest byte.
+    They are bytes of a word; one multiplication moves each to its bit of the highest byte.
     """
     count = flags.shape[-1]
     words = np.ascontiguousarray(flags).view(f"<u{count}")[..., 0]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class TensorInstruction(Instruction):
-    """A tcgen05 instruction. Shape and types of a product are not in its PTX text: `ptx` is that text."""
+    """A tcgen05 instruction. The shape and types of an mma are not in `ptx`, its PTX text."""
 
     form: TensorForm
 

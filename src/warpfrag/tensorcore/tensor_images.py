@@ -1,4 +1,4 @@
-"""Images: the memories of one product of tcgen05 as arrays of words, for a kernel that a GPU runs and for captures.
+"""Images: the memories of one tcgen05.mma as arrays of 32-bit words, for GPU kernels and captures.
 
     a, b    uint32[words]             the bytes of A and B in shared memory, as their first descriptors read them
     c       uint32[128, columns]      tensor memory before: D, then metadata and scale factors where there are some
@@ -30,7 +30,7 @@ IN_TENSOR_MEMORY = ("metadata", "scale_a", "scale_b")
 
 
 def tensor_operands(form: TensorForm) -> Mapping[str, Any]:
-    """Return the operands of a product, by role: the same on every architecture that has it."""
+    """Return the operands of an mma by role; they are the same on every architecture."""
     return operands_of(form, able_architectures(form)[0])
 
 
@@ -59,7 +59,7 @@ def usual_call(form: TensorForm) -> TensorCall:
 
 
 def run_images(form: TensorForm, images: Mapping[str, Words], arch: str, call: TensorCall | None = None) -> Words:
-    """Return the image of D after a product on images; raise NotModelled if the result is unknown."""
+    """Return the image of D after an mma on images; raise NotModelled if the result is unknown."""
     places = image_columns(form)
     end = places.pop("end")
     at = {role: column for role, column in places.items() if role != "d"}

@@ -1,7 +1,7 @@
 """Operands in tensor memory: matrices, scale factors and metadata by lane and column, and the registers of loads.
 
 Tensor memory of a block is uint32[128, columns]; of a pair of blocks uint32[2, 128, columns]. `pack` gives the columns
-of one operand, `unpack` reads them; `through` says what a load of them leaves in registers.
+of one operand, `unpack` reads them; `through` returns the registers after a load.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class _InTensorMemory(OperandBase):
 
 
 def composed(places: Layout, loaded: Layout) -> Layout:
-    """Compose the load and the places, with the elements inside a column and the blocks of a pair carried along."""
+    """Compose the load and the memory layout; elements inside a column and blocks of a pair are carried along."""
     steps = {}
     if "block" in places.ins:
         steps["block"] = [(basis.radix, tuple(basis.moves)) for basis in places.steps("block")]
@@ -115,7 +115,7 @@ def composed(places: Layout, loaded: Layout) -> Layout:
     )
     layout = partial_layout(places.outs, steps, origin)
     if any(size & (size - 1) for size in places.outs.values()) and not _agrees(layout, places, loaded):
-        raise InvalidOperand(f"no linear layout has the registers of this load of {places.outs}: load other columns")
+        raise InvalidOperand(f"the registers of this load of {places.outs} have no linear layout; load other columns")
     return layout
 
 
@@ -222,7 +222,7 @@ class TensorOperand(_InTensorMemory, InTensorShared):
     def pack(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Words:
         """Return columns that hold a matrix: uint32[..., 128, columns], or [..., 2, 128, columns] for a pair.
 
-        What `Operand.pack` says of dtypes holds here. The upper half of a column with an f16 of D is zero.
+        Dtypes are handled as in `Operand.pack`. The upper half of a column with an f16 of D is zero.
         """
         from warpfrag.tensorcore import fragment
 
@@ -249,7 +249,7 @@ class SharedTensorOperand(InTensorShared):
 
 @dataclass(frozen=True, repr=False)
 class SparseTensorOperand(TensorOperand, SparseOperand):
-    """A of a sparse product in tensor memory: its stored half."""
+    """A of a sparse mma in tensor memory: its stored half."""
 
     pattern: Pattern
 
@@ -262,7 +262,7 @@ class TensorMetadata(_InTensorMemory, Metadata):
     """
 
     def where(self, *, row: int, chunk: int, selector: int = 0) -> Any:  # noqa: ANN401 (a place of tensor memory)
-        """Return the first place of the code of one chunk: lane and column of tensor memory, and slot of four bits."""
+        """Return the first address of a chunk's code: lane and column of tensor memory, and 4-bit slot."""
         return self.layout.where(selector=selector, row=row, chunk=chunk)[0]
 
     def at(  # type: ignore[override] # places of tensor memory, not of registers
@@ -277,7 +277,7 @@ class TensorMetadata(_InTensorMemory, Metadata):
 class TensorScale(_InTensorMemory):
     """Scale factors of A or B in tensor memory: a byte each. An instruction reads those from its byte id on.
 
-    32 lanes hold 32 rows of A or columns of B, and all four groups of lanes hold the same; space is taken for multiples
+    32 lanes hold 32 rows of A or columns of B, and all four groups of lanes hold the same; they occupy multiples
     of 128. Of a pair with m 128, lanes from 64 on hold those of the second half of B's columns.
     """
 
@@ -321,7 +321,7 @@ class TensorScale(_InTensorMemory):
         return fragment.pack(self._known_row(), everything)[..., 0]
 
     def unpack(self, words: ArrayLike, *, byte_id: int = 0, raw: bool = False) -> Array:
-        """Return the scale factors that a product with this byte id reads, from the first group of lanes."""
+        """Return the scale factors that an mma with this byte id reads, from the first group of lanes."""
         from warpfrag.formats.codes import from_codes
         from warpfrag.tensorcore import fragment
 

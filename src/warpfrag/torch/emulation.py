@@ -1,4 +1,4 @@
-"""The context that computes PyTorch's matrix products with a tensor core's arithmetic, and its records."""
+"""The context that computes PyTorch matmuls with a tensor core's arithmetic, and its records."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ ASCENDING = Order()
 
 @dataclass(frozen=True)
 class Record:
-    """One product that ran.
+    """One emulated matmul.
 
-    `error` is the root mean square distance from the product of the same rounded operands in float64, divided by the
+    `error` is the root mean square distance from the float64 matmul of the same rounded operands, divided by the
     root mean square of that; `differing` counts the outputs whose bits differ on the architecture of `compare`.
     """
 
@@ -62,7 +62,7 @@ class Record:
 
 
 class ProductChoice(NamedTuple):
-    """The instruction and order of a product, and the number of k at the end that are omitted."""
+    """The instruction and order of a matmul, and the number of terms omitted at the end of k."""
 
     instruction: str
     order: Order
@@ -78,7 +78,7 @@ class _Inside(local):
 
 
 class _Computing(local):
-    """A count per thread, above 0 inside an emulated product, whose own operations are not emulated."""
+    """A count per thread, above 0 inside an emulated matmul, whose own operations are not emulated."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -97,7 +97,7 @@ HOOKS = ProductHooks()
 
 
 def _emulation_here(name: str) -> Emulation | None:
-    """Return the emulation of a product in this thread: the thread's own, or the only one."""
+    """Return the emulation for this thread: its own, or the only active one."""
     emulations = tuple(OPEN)
     own = [emulation for emulation in emulations if emulation.thread == get_ident()]
     owners = {emulation.thread for emulation in emulations}
@@ -127,21 +127,21 @@ SWITCH = ProcessSwitch(_warn_of_workers)
 class Emulation(TorchDispatchMode):
     """A context in which every mm, addmm, bmm, baddbmm and linear runs as `instruction` on `arch` computes it.
 
-    It emulates forward and backward products, on CPU and GPU tensors. `compare` names another architecture, with which
-    every product is compared; `model` gives layers their names; `keep` keeps the result of every product; `backend`
-    says what computes the products, as for `wf.gemm`: GPU tensors stay on the GPU unless it is "cpu". Afterwards,
-    `records` has a record of each product, and `results` the kept results.
+    It emulates forward and backward matmuls, on CPU and GPU tensors. `compare` names another architecture, with which
+    every matmul is compared; `model` gives layers their names; `keep` keeps the result of every matmul; `backend`
+    selects the backend, as for `wf.gemm`: GPU tensors stay on the GPU unless it is "cpu". Afterwards,
+    `records` has a record of each matmul, and `results` the kept results.
 
     `scales` has one scale for every A and one for every B, as for fp8: operands are divided by them before they are
     rounded, and the sums are multiplied by both. "amax" scales the largest magnitude of each tensor to the largest
     number of the format.
 
-    Instead of an instruction, `library="cublas"` takes for every product the instruction and the order of additions
+    Instead of an instruction, `library="cublas"` uses for every matmul the instruction and the order of additions
     that PyTorch's library chooses for its shape on the GPU that `arch` names, as `wf.predict` knows them;
     `Record.prediction` says how.
 
     An emulation applies to every thread of the process except those that enter their own. If several threads have one,
-    a product in a thread without one is rejected. Functions of torch.compile run uncompiled. Other operations that sum
+    a matmul in a thread without one is rejected. Functions of torch.compile run uncompiled. Other operations that sum
     products (mv, dot, convolutions, fused recurrent layers) stay PyTorch's own, with a `NotEmulated` warning for each.
     A product in a process that is forked inside, such as a DataLoader worker, is rejected.
     """
@@ -210,7 +210,7 @@ class Emulation(TorchDispatchMode):
 
         if self._is_open:
             raise InvalidOperand("this emulation is entered already: call emulate() again for another one")
-        with ExitStack() as around:  # what is begun is undone if something fails
+        with ExitStack() as around:  # undo the partial setup if something fails
             HOOKS.install([*OPERATIONS, *PLAIN_PRODUCTS], _run_anywhere)
             around.enter_context(SWITCH)
             around.callback(hooks.register_module_forward_pre_hook(self._enter_layer).remove)
@@ -233,7 +233,7 @@ class Emulation(TorchDispatchMode):
             self._around.close()
 
     def __iter__(self) -> Iterator[Record]:
-        """Return an iterator over the products that ran."""
+        """Return an iterator over the records."""
         return iter(self.records)
 
     def _enter_layer(self, module: torch.nn.Module, _args: object) -> None:
@@ -246,18 +246,16 @@ class Emulation(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None  # noqa: ANN401 (torch's signature)
     ) -> Any:  # fmt: skip  # noqa: ANN401
-        """Compute a product ourselves, and leave everything else to PyTorch."""
+        """Emulate a matmul, and leave everything else to PyTorch."""
         return self.run(func, func, args, kwargs or {})
 
     def run(
         self, func: Any, plain: Callable[..., Any], args: Any, kwargs: Any  # noqa: ANN401 (an operation of torch)
     ) -> Any:  # fmt: skip  # noqa: ANN401
-        """Run an operation: a product as the instruction computes it, anything else as `plain` does."""
+        """Run an operation: emulate a matmul, and call `plain` for anything else."""
         if func in PLAIN_PRODUCTS:
             if has_numbers(args):
-                self.warn_once(
-                    PLAIN_PRODUCTS[func], f"{PLAIN_PRODUCTS[func]} is not emulated: it is PyTorch's own here"
-                )
+                self.warn_once(PLAIN_PRODUCTS[func], f"{PLAIN_PRODUCTS[func]} is not emulated: PyTorch computes it")
             with COMPUTING:
                 return plain(*args, **kwargs)
         read = OPERATIONS.get(func)
@@ -268,7 +266,7 @@ class Emulation(TorchDispatchMode):
             return plain(*args, **kwargs)
         if operation.A.is_complex():
             kind = f"{operation.name} of {operation.A.dtype}"
-            self.warn_once(kind, f"{kind} is not emulated: it is PyTorch's own here")
+            self.warn_once(kind, f"{kind} is not emulated: PyTorch computes it")
             return plain(*args, **kwargs)
         with COMPUTING:
             return self._multiply(operation)
@@ -285,7 +283,7 @@ class Emulation(TorchDispatchMode):
         operation.check()
         if os.getpid() != self._process:
             where = "in a process that was forked inside an emulation, such as a DataLoader's worker"
-            raise InvalidOperand(f"{operation.name} {where}: products in it cannot be recorded; use num_workers=0")
+            raise InvalidOperand(f"{operation.name} {where}: its matmuls cannot be recorded; use num_workers=0")
         choice = self._choice(operation)
         form, device = form_of(choice.instruction), self._device(operation.A)
         wide = [tensor.detach().resolve_neg().to(device) for tensor in (operation.A, operation.B)]
@@ -306,7 +304,7 @@ class Emulation(TorchDispatchMode):
         return output
 
     def _device(self, tensor: torch.Tensor) -> torch.device:
-        """Return the device that computes a product: the tensor's own GPU, or the host."""
+        """Return the device that computes a matmul: the tensor's own GPU, or the host."""
         try:
             if tensor.is_cuda and self.backend != "cpu":
                 cupy()
@@ -317,7 +315,7 @@ class Emulation(TorchDispatchMode):
         return torch.device("cpu")
 
     def _choice(self, operation: TorchProduct) -> ProductChoice:
-        """Return the instruction and order of a product: the same for all, or the library's choice."""
+        """Return the instruction and order of a matmul: the same for all, or the library's choice."""
         if self.library is None:
             return ProductChoice(self.instruction, self.order)
         names = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "tf32"}
@@ -341,7 +339,7 @@ class Emulation(TorchDispatchMode):
     def _product(
         self, A: torch.Tensor, B: torch.Tensor, operation: TorchProduct, arch: str, choice: ProductChoice
     ) -> torch.Tensor:
-        """Return the product in float32, before it is rounded to the dtype of the operation."""
+        """Return the matmul in float32, before it is rounded to the dtype of the operation."""
         if choice.omitted_k:
             A, B = A[..., : -choice.omitted_k], B[..., : -choice.omitted_k, :]
         sums = gemm(A, B, instruction=choice.instruction, arch=arch, order=choice.order, backend=self.backend).float()
@@ -383,7 +381,7 @@ class Emulation(TorchDispatchMode):
         )  # fmt: skip
 
     def _layer(self, operation: TorchProduct) -> tuple[str, str]:
-        """Return the layer of a product: the running one, or in the backward pass the one that had these operands."""
+        """Return the layer of a matmul: the running one, or in the backward pass the one that had these operands."""
         storages = [tensor.untyped_storage().data_ptr() for tensor in (operation.A, operation.B)]
         if self._inside.layers:
             layer = self._inside.layers[-1] or "model"
@@ -394,7 +392,7 @@ class Emulation(TorchDispatchMode):
         return (known[0], "backward") if known else ("", "")
 
     def __str__(self) -> str:
-        """Return a line for each product."""
+        """Return a line for each matmul."""
         against = f"outputs whose bits differ on {self.compare}" if self.compare else ""
         what = f"{self.instruction} on {self.arch}, {self.order}"
         if self.library is not None:

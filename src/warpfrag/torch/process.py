@@ -59,8 +59,8 @@ def _kernel(operation: Any, below: Any, run: Run) -> Callable[..., Any]:  # noqa
 class ProcessSwitch:
     """Settings of the process while any emulation is open.
 
-    Attention runs as separate products, not as one fused kernel. Functions of torch.compile run uncompiled, because
-    compiled code may contain products that are not operations.
+    Attention runs as separate matmuls, not as one fused kernel. Functions of torch.compile run uncompiled, because
+    compiled code may contain matmuls that are not operations.
     """
 
     def __init__(self, warn_of_workers: Callable[[str], None]) -> None:

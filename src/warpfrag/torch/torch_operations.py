@@ -1,6 +1,6 @@
 """PyTorch's matrix multiplications, and readers of their arguments.
 
-A product reaches the dispatcher as one of a few operations of ATen, each with several overloads: `OPERATIONS` has for
+A matmul reaches the dispatcher as one of a few ATen operations, each with several overloads: `OPERATIONS` has for
 every overload the reader of its arguments. `PLAIN_PRODUCTS` also sum products, but are not emulated.
 """
 
@@ -118,8 +118,8 @@ NOT_EMULATED = (
     *(f"_scaled_dot_product_{name}" for name in ATTENTION),
     *(f"_scaled_dot_product_{name}_backward" for name in ATTENTION),
 )
-"""Operations with sums of products that stay PyTorch's own: GPUs compute them without tensor cores, or in kernels whose
-order of additions is not modelled. (einsum, matmul, addbmm and others are made of products that are emulated.)"""
+"""Operations with dot products that PyTorch computes: GPUs run them without tensor cores, or in kernels whose
+order of additions is not modelled. (einsum, matmul, addbmm and others consist of emulated matmuls.)"""
 
 
 def _plain_products() -> dict[Any, str]:

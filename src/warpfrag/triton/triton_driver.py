@@ -78,7 +78,7 @@ def as_tensor(value: object) -> object:
 
 
 def storage(value: object) -> tuple[NDArray[np.uint8], int]:
-    """Return the memory of which an array or tensor is a view, as bytes, and the offset of the view."""
+    """Return the bytes of the memory that an array or tensor views, and the offset of the view."""
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
             raise InvalidOperand(f"expected an array of numbers, got {value.dtype}")

@@ -183,7 +183,7 @@ def _operand(instruction: Instruction, role: str | None) -> AnyOperand | None:
 
 
 def _descriptors(descriptor: object, kind: str) -> tuple[Descriptor, ...]:
-    """Return the given descriptors as objects of the operand's kind."""
+    """Return the given descriptors as objects of the operand's descriptor type."""
     if descriptor is None:
         return ()
     several = descriptor if isinstance(descriptor, list | tuple) else [descriptor]
@@ -197,7 +197,7 @@ def _check_options(instruction: Instruction, view: View, request: FigureRequest)
         raise InvalidOperand("trans turns an operand in shared memory: it is for the memory view")
     if request.descriptors and view != "memory":
         raise InvalidOperand(
-            f"a descriptor says how an operand lies in shared memory: it is for the memory view, not for {view}"
+            f"a descriptor describes an operand in shared memory: it applies to the memory view, not to {view}"
         )
     if warp is None:
         return

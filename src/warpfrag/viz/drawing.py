@@ -78,7 +78,7 @@ class Drawing(ABC):
 
 @dataclass(frozen=True)
 class Plot(Drawing):
-    """A chart. `write` makes its SVG for a theme, and `words` stands for it in a terminal."""
+    """A chart. `write` returns its SVG for a theme; `words` is the text shown in a terminal."""
 
     title: str
     write: Callable[[Theme], str]

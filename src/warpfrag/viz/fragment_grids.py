@@ -95,7 +95,7 @@ def of_warp(grid: FigureGrid, warp: int) -> FigureGrid:
 
 
 def matrix_grids(operand: Operand, cut: Cut = EVERYTHING, addresses: Layout | None = None) -> list[FigureGrid]:
-    """Return one grid for each product or matrix; `addresses` adds the lanes that address its lines."""
+    """Return one grid for each mma or matrix; `addresses` adds the lanes that address its lines."""
     layout = operand.layout
     *outer, height, width = layout.shape
     down, across = layout.dims[-2:]
@@ -167,7 +167,7 @@ def _cell(operand: Operand, at: tuple[int, ...], places: list[Place], y: int, x:
 
 
 def _blocks(cells: list[FigureCell], run: tuple[int, int]) -> tuple[CellBlock, ...]:
-    """Return the runs of slots among the cells, as far as a cut shows them."""
+    """Return the runs of slots among the cells that are inside the cut."""
     runs: dict[tuple[int, int], list[FigureCell]] = defaultdict(list)
     for cell in cells:
         row, col = (index for _, index in cell.coordinates[-2:])

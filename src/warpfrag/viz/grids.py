@@ -93,7 +93,7 @@ class HeadingMark(NamedTuple):
 
 
 class HeadingLevel(NamedTuple):
-    """One line of headings along an axis, and the name of what it counts."""
+    """One line of headings along an axis, and the name of the counted coordinate."""
 
     name: str
     marks: tuple[HeadingMark, ...]
@@ -136,7 +136,7 @@ class FigureGrid:
         return self.cols[-1].marks[-1].last + 1
 
 
-Scene = tuple[FigureGrid, ...]  # one grid, or the grids of a product: A, B and D, then metadata and scale factors
+Scene = tuple[FigureGrid, ...]  # one grid, or the grids of an mma: A, B and D, then metadata and scale factors
 
 
 def ticks(name: str, first: int, last: int) -> HeadingLevel:

@@ -25,7 +25,7 @@ MAX_MAPS = 4  # planes of a layout that are shown
 MAX_PATCHES = 1024  # a larger map shows its first columns, so that a card stays small
 REGISTER_COORDINATES = {"lane", "reg", "slot"}
 HEADINGS = ("operand", "format", "shape", "registers", "elements in each")
-MAPPED = {"a", "b", "d"}  # of a product: C lies where D does
+MAPPED = {"a", "b", "d"}  # C has the same layout as D
 
 Run = tuple[int, int, int, int]  # top, left, height and width of a patch, in elements
 

@@ -25,12 +25,12 @@ from warpfrag.viz.grids import (
 
 RELAYOUT_NOTE = (
     "First the source: its cells say which element (row, col) they hold. Then the target: a cell has the colour of the"
-    " lane that its element comes from, and names that lane where it is another one."
+    " lane that its element comes from, and names that lane if it differs."
 )
 ACCESS_NOTE = (
     "A line is 128 bytes, one word of each of the 32 banks. A cell names the lane whose address it is, with + where"
     " more lanes share it, and the elements (row, col) in it where there is room; grey cells are no lane's address."
-    " Below the banks stands how many words each request asks of them, set off where that makes lanes wait."
+    " The numbers below the banks count the words per request; they are highlighted if lanes must wait."
 )
 LINE_BYTES = BANKS * BANK_BYTES  # a line of the figure has each bank once
 MAX_ACCESSES = 4  # accesses of one plan that a figure shows
@@ -64,7 +64,7 @@ def relayout_drawing(plan: Relayout) -> GridDrawing:
 
 
 def source_place(plan: Relayout, *, lane: int, reg: int, slot: int) -> Place:
-    """Return the source place of an element of the target: of several copies, the one in its own lane."""
+    """Return the source register of a target element; among copies, prefer the one in its own lane."""
     element = plan.target.layout.at(lane=lane, reg=reg, slot=slot)._asdict()
     if plan.permutation:
         axis = plan.permuted or ""

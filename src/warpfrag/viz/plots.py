@@ -17,7 +17,7 @@ PLOT_WIDTH, PLOT_HEIGHT = 340, 190
 LEFT, BELOW, ABOVE = 58, 38, 30
 HUES = (250, 25, 145, 80, 310, 195, 50, 280, 110, 340)
 DASHES = ("none", "7 3", "2 3", "9 2 2 2", "4 4", "1 2")
-"""Dashes distinguish curves that coincide; there are as many as series colours."""
+"""Dashes distinguish curves that coincide; there is one per series colour."""
 SERIES = len(DASHES)
 LINE_HEIGHT = 18
 CHARACTER = 7  # approximate width of one, in pixels

@@ -118,7 +118,7 @@ def box_drawing(described: str, fields: TensorMapFields, cut: Cut) -> GridDrawin
     swizzle = (
         f"16-byte units are permuted by the {fields.swizzle}-byte swizzle" if fields.swizzle else "without swizzle"
     )
-    gap = f", rows lie {fields.shared_pitch} bytes apart" if fields.shared_pitch > figure.row_bytes else ""
+    gap = f", rows are {fields.shared_pitch} bytes apart" if fields.shared_pitch > figure.row_bytes else ""
     notes.append(f"Byte 0 is where the box begins, at a multiple of 1024; {swizzle}{gap}.")
     if fields.interleave:
         notes.append(f"A pixel has {fields.interleave} bytes, one slice of its channels.")

@@ -3,7 +3,7 @@
 The reader's fonts are not known when a figure is written, so the width of text is an upper estimate made with the
 widths of DejaVu Sans, which is among the widest of the common fonts.
 
-A *scene* is one grid, or the grids of a product: A, B and D, placed as in a multiplication by hand (A left, B above, D
+A *scene* is one grid, or the grids of an mma: A, B and D, placed as in a multiplication by hand (A left, B above, D
 in the corner), then metadata and scale factors, above A if they fit. Scenes flow left to right, then down. The heading
 of a single product is above A if there is space.
 
@@ -30,7 +30,7 @@ FONT = 11
 SMALL = 10
 TITLE = 14
 LINE = 13  # from one line of a cell to the next
-PADDING = 8  # what a cell has more than its words, both sides together
+PADDING = 8  # horizontal padding of a cell, both sides together
 LEVEL = 16  # height of one line of column headings
 TITLE_HEIGHT = 20
 GAP = 6  # between headings and cells
@@ -39,7 +39,7 @@ APART = 8  # between the numbers of columns, so that they do not run into each o
 SINGLE_LINE_LIMIT = 960  # a grid with one-line cells is at most this wide,
 STACKED_LIMIT = 1160  # with stacked ones at most this wide: else only blocks carry words
 TALLEST, TALLEST_COMPACT = 32, 16  # rows; taller grids with upright blocks carry words on blocks only
-BLOCKS_WIDTH, BLOCKS_HEIGHT = 1024, 640  # what a grid of small cells aims at
+BLOCKS_WIDTH, BLOCKS_HEIGHT = 1024, 640  # target size of a grid of small cells
 
 WIDTHS = {**dict.fromkeys(" .,:;|[]()il'/-", 0.4), **dict.fromkeys("mwMW@", 0.98)}  # of letters, for a font of size 1
 USUAL_WIDTH = 0.64
@@ -81,7 +81,7 @@ def _widest(words: Sequence[str]) -> int:
 
 
 def _heads_width(grid: FigureGrid) -> int:
-    """Return the width of column headings that are not numbers, such as bits: none of those may be left out."""
+    """Return the width of column headings that are not numbers, such as bits; none of these may be omitted."""
     marks = [mark for level in grid.cols for mark in level.marks if mark.first == mark.last]
     words = {mark.words for mark in marks if not mark.words.isdigit()}
     return (APART + 1 + max((width_of(each, SMALL) for each in words), default=0)) // 2 * 2
@@ -301,7 +301,7 @@ class PlacedPanel(NamedTuple):
 
 @dataclass(frozen=True)
 class PlacedScene:
-    """A scene with its panels in place, from (0, 0), and the size of the free corner at the top left."""
+    """A scene with positioned panels, starting at (0, 0), and the size of the empty top-left corner."""
 
     panels: tuple[PlacedPanel, ...]
     corner: tuple[int, int] = (0, 0)
@@ -318,7 +318,7 @@ class PlacedScene:
 
 
 def _placed_scenes(scenes: tuple[Scene, ...]) -> list[PlacedScene]:
-    """Arrange each product; give the single grids of one operand cells of one size."""
+    """Arrange each scene; single grids of one operand get cells of equal size."""
     if any(len(scene) > 1 for scene in scenes):
         return [_product(scene) for scene in scenes]
     panels = [GridPanel.fit(grid, compact=grid.is_stacked) for (grid,) in scenes]

@@ -49,7 +49,7 @@ Ranges = tuple["Range | None", ...]  # of each coordinate; None if a region is p
 
 
 class TensorRegion(NamedTuple):
-    """A region of a block by its first lane and column, and the range of each coordinate that lies there."""
+    """A region of a block by its first lane and column, and the range of each coordinate in it."""
 
     block: int
     lane: int
@@ -257,7 +257,7 @@ def _reject_load(request: FigureRequest, figure: str) -> None:
     options = request.options
     if options.warp is not None or options.column or options.base_lane:
         raise InvalidOperand(
-            f"warp, column and base_lane are of a load: {figure} has them with `through`, such as a tcgen05.ld"
+            f"warp, column and base_lane select a load: for {figure}, pass `through` too, such as a tcgen05.ld"
         )
 
 
@@ -275,7 +275,7 @@ def _all_maps(instruction: Instruction, form: TensorForm, view: View | None, req
         if operand.storage == "tensor" and role != "c"
     ]
     notes = [note for tensor in tensors for note in _map_notes(tensor)]
-    notes.append("B lies in shared memory, where a descriptor says; A may. C is the old D.")
+    notes.append("B is in shared memory, at its descriptor; A may be. C is the old D.")
     grids = [grid for tensor in tensors for grid in map_grids(tensor, request.options.block)]
     return f"Tensor memory, {form.shape}", [*dict.fromkeys(notes)], grids
 
@@ -306,7 +306,7 @@ def _map_notes(tensor: TensorMemoryMap) -> Iterator[str]:
 
 
 def _registers(instruction: Instruction, operand: OperandBase, view: View | None, request: FigureRequest) -> Contents:
-    """Return what each thread of one warp holds of tensor memory, or of an operand that is loaded."""
+    """Return the part of tensor memory, or of a loaded operand, that each thread of one warp holds."""
     _check_view(view, ("matrix", "warp"), "a figure of registers")
     options = request.options
     warp = check_index("warp", options.warp or 0, WARPS)

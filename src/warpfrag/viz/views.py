@@ -43,7 +43,7 @@ class ViewOptions:
     """Options of `draw` that only some instructions have.
 
     `parts` selects products of m8n8k4 or matrices of ldmatrix, as (first, last). `warp` selects a warp of a warpgroup,
-    and `block` one of a pair of thread blocks. `descriptor` is how an operand lies in shared memory: a descriptor or
+    and `block` one of a pair of thread blocks. `descriptor` describes an operand in shared memory: a descriptor or
     its word, or several, one for each instruction along k; `trans` means MN-major. `through` is a tcgen05.ld: the
     figure shows the registers after it, loaded from `column` and `base_lane`.
     """
@@ -133,7 +133,7 @@ def _grids(instruction: Instruction, operand: AnyOperand, view: View, request: F
 
 
 def _in_registers(instruction: Instruction) -> list[AnyOperand]:
-    """Return the operands in registers; the C of a warpgroup is large and lies where D does, so it is left out."""
+    """Return the operands in registers; a warpgroup's C is large and has D's layout, so it is omitted."""
     hidden = "c" if instruction.form.operation.scope == "warpgroup" else ""
     every = sorted(instruction.operands.values(), key=lambda operand: operand.role)  # inputs first, of movmatrix too
     return [flatten_warps(operand) for operand in every if operand.storage != "shared" and operand.role != hidden]
@@ -152,14 +152,14 @@ def _words_grid(instruction: Instruction, operand: Metadata | Scale, view: View,
 
 
 def _whole(instruction: Instruction, operand: AnyOperand | None, request: FigureRequest) -> tuple[Scene, ...]:
-    """Return A, B, D, metadata and scale factors, a scene for each product."""
+    """Return A, B, D, metadata and scale factors, a scene for each mma."""
     if any(each.storage == "shared" for each in instruction.operands.values()):
         raise InvalidOperand(
-            f"the whole view shows A, B and D in registers; B of {instruction.name} lies in shared memory: use matrix"
+            f"the whole view shows A, B and D in registers; B of {instruction.name} is in shared memory: use matrix"
         )
     if operand is not None or not instruction.operands.keys() >= PRODUCT_ROLES:
         subject = f"operand {operand.role}" if operand else instruction.name
-        raise InvalidOperand(f"the whole view shows A, B and D of a product; for {subject} use matrix or warp")
+        raise InvalidOperand(f"the whole view shows A, B and D of an mma; for {subject} use matrix or warp")
     request.cut.reject("the whole view")
     a = [logical_grid(instruction.a)] if isinstance(instruction.a, SparseOperand) else matrix_grids(instruction.a)
     fields = [each for each in instruction.operands.values() if isinstance(each, Metadata | Scale)]
@@ -179,7 +179,7 @@ def notes(instruction: Instruction, operand: AnyOperand | None, view: View, requ
     operands: list[AnyOperand] = [operand] if operand else drawn
     sentences = [_registers_note(each) for each in operands]
     if view == "whole" and instruction.c.layout == instruction.d.layout:
-        sentences.append("C sits where D sits: c0 in the place of d0, and so on.")
+        sentences.append("C has the layout of D: c0 is where d0 is, and so on.")
     elif view == "whole":
         sentences.append(
             f"C has another layout than D, because it is {instruction.c.format}: draw operand c to see it."
@@ -212,7 +212,7 @@ def notes(instruction: Instruction, operand: AnyOperand | None, view: View, requ
 
 
 def _memory_notes(figure: StagedFigure, request: FigureRequest) -> tuple[str, ...]:
-    """Return the descriptors in words, their problems, and what is not shown."""
+    """Return notes on the descriptors, their problems, and the parts that are not shown."""
     operand = figure.operand
     first = figure.descriptors[0]
     starts = ", ".join(str(descriptor.start) for descriptor in figure.descriptors)
@@ -231,7 +231,7 @@ def _memory_notes(figure: StagedFigure, request: FigureRequest) -> tuple[str, ..
 def _warpgroup_notes(
     instruction: Instruction, operands: list[AnyOperand], view: View, request: FigureRequest
 ) -> list[str]:
-    """Return how threads are named, what is left out, and what no register holds."""
+    """Return the notes on thread names, omitted parts and elements that no register holds."""
     sentences = ["T0 to T127 are the threads of the warpgroup: T37 is lane 5 of warp 1."]
     wide = [operand for operand in operands if isinstance(operand, Operand) and operand.shape[1] > MAX_COLUMNS]
     if wide and view == "matrix" and request.cut.cols is None:
@@ -242,7 +242,7 @@ def _warpgroup_notes(
     if len(operands) > 1:
         shared = [operand for operand in instruction.operands.values() if operand.storage == "shared"]
         held = " and ".join(operand.role.upper() for operand in shared)
-        sentences.append(f"{held} lies in shared memory, where a descriptor says. C sits where D sits.")
+        sentences.append(f"{held} is in shared memory, at its descriptor. C has the layout of D.")
     return sentences
 
 

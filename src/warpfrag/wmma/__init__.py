@@ -15,7 +15,7 @@
     np.float32(18.0)
 
 What differs from C++: a fragment holds the registers of all 32 lanes, so `x` has a second index, the lane; `::` is a
-dot; `=` between fragments names the same fragment (`copy` copies); what C++ leaves undefined is an error here. `float`
+dot; `=` between fragments names the same fragment (`copy` copies); undefined behaviour in C++ is an error here. `float`
 and `int` may also be Python's own: they mean the types of C++.
 """
 
@@ -64,7 +64,7 @@ col_major = MatrixLayout.col_major
 mem_row_major = MemoryLayout.mem_row_major
 mem_col_major = MemoryLayout.mem_col_major
 
-# What `from warpfrag.wmma import *` brings. `float` and `int` stay behind: they would hide Python's, which will do.
+# The names exported by `from warpfrag.wmma import *`; `float` and `int` would shadow the built-in types.
 __all__ = [  # noqa: RUF022 (grouped)
     "fragment",
     "matrix_a",

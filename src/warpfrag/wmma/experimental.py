@@ -1,4 +1,4 @@
-"""nvcuda::wmma::experimental: sub-byte element types, and products of bits."""
+"""nvcuda::wmma::experimental: sub-byte element types and binary mma."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class ReachableMemory(NamedTuple):
 
 @dataclass(frozen=True)
 class Pointer:
-    """A place in memory; see `ptr`. Adding moves it by elements of its array, as in C."""
+    """A pointer into memory; see `ptr`. Adding n advances it by n elements, as in C."""
 
     array: Array
     offset: int = 0
@@ -97,7 +97,7 @@ def ptr(memory: object) -> Pointer:
 def _from_buffer(memory: object) -> NDArray[Any]:
     """The array that a buffer holds."""
     try:
-        view = memoryview(memory)  # type: ignore[arg-type]  # anything may come here; what has no buffer is refused
+        view = memoryview(memory)  # type: ignore[arg-type]  # an object without a buffer is rejected
     except TypeError:
         raise InvalidOperand(
             f"memory: expected a numpy array, a wmma.ptr or an object with a buffer; got {type(memory).__name__}"
@@ -171,14 +171,14 @@ class Tile:
 
 
 def check_memory_type(pointer: Pointer, element: ElementType, what: str) -> None:
-    """Refuse memory of another element type; unsigned bytes are taken as they are, as C++ takes a void pointer."""
+    """Reject memory of another element type; unsigned bytes are accepted, like a void pointer in C++."""
     dtype = pointer.array.dtype
     if element.is_sub_byte:
         expected = f"{8 // element.format.bits} elements in a byte, low bits first, as uint8, uint32 or int32"
         if dtype not in {np.dtype(np.uint8), np.dtype(np.uint32), np.dtype(np.int32)}:
             raise InvalidOperand(f"{what}: expected packed memory for {element.name}, {expected}; got {dtype}")
         if not pointer.array.flags.c_contiguous and pointer.array.strides[-1] != dtype.itemsize:
-            # np.packbits of a transposed array gives such an array, and nobody means its memory
+            # np.packbits of a transposed array returns such an array; its memory order is never intended
             raise InvalidOperand(
                 f"{what}: expected packed memory along the last axis, got strides {pointer.array.strides}; "
                 "np.ascontiguousarray puts it in order"

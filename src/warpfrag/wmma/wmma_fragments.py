@@ -66,7 +66,7 @@ class ElementMap:
         return self.linear.at(lane=lane, reg=reg, slot=place)
 
     def where(self, *, row: int, col: int) -> list[ElementPlace]:
-        """Every place that holds an element; the first is the one mma_sync reads."""
+        """Return every register slot that holds an element; mma_sync reads the first."""
         places = self.linear.where(row=row, col=col)
         return [
             ElementPlace(number // self.slots, place.lane, number % self.slots)
@@ -98,7 +98,7 @@ class Fragment:
 
     Which element sits in `x[t, lane]` differs between architectures; `layout()` tells. If it was not measured,
     the elements are in the order of the first architecture that was. That is only a placeholder: code
-    that treats all elements alike is right, and so is what `mma_sync` computes; the place of one element says nothing.
+    that treats all elements alike is right, and so is the result of `mma_sync`; the position of an element is not.
     """
 
     def __init__(
@@ -132,12 +132,12 @@ class Fragment:
 
     @property
     def m(self) -> int:
-        """Rows of the product."""
+        """Rows of D."""
         return self.shape.m
 
     @property
     def n(self) -> int:
-        """Columns of the product."""
+        """Columns of D."""
         return self.shape.n
 
     @property

@@ -16,7 +16,7 @@ ROLES = {"d": Use.accumulator, "a": Use.matrix_a, "b": Use.matrix_b, "c": Use.ac
 def load_matrix_sync(a: Fragment, pointer: object, ldm: int, layout: MemoryLayout | None = None) -> None:
     """Fill a fragment from memory whose rows (or columns) start `ldm` elements apart.
 
-    `pointer` is an array, a buffer or a `ptr`, read-only or not; sub-byte types lie packed in it, low bits first. To
+    `pointer` is an array, a buffer or a `ptr`, read-only or not; sub-byte types are packed in it, low bits first. To
     move it by elements write `ptr(array) + 16`: `array + 16` adds to every value. An accumulator needs a layout,
     mem_row_major or mem_col_major; the others have theirs.
 
@@ -56,7 +56,7 @@ def fill_fragment(a: Fragment, v: float) -> None:
     if np.ndim(v):
         raise InvalidOperand(f"fill_fragment: expected one value for all elements, got an array of shape {np.shape(v)}")
     if kind.format.is_float:
-        if np.asarray(v).dtype.kind in "OSUcmM":  # of these numpy would make a number of its own
+        if np.asarray(v).dtype.kind in "OSUcmM":  # NumPy would convert these to a number
             raise InvalidOperand(f"fill_fragment: expected a number for {kind.name}, got {quote(v)}")
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # infinities and quiet NaNs come of it, as in C++
@@ -77,7 +77,7 @@ def fill_fragment(a: Fragment, v: float) -> None:
 
 
 def mma_sync(d: Fragment, a: Fragment, b: Fragment, c: Fragment, satf: bool = False) -> None:  # noqa: FBT001, FBT002
-    """D = A * B + C, to the bit what the tensor core gives; `d` and `c` may be one fragment.
+    """Compute D = A * B + C with the tensor core's exact bits; `d` and `c` may be one fragment.
 
     `satf` means two things:
 
@@ -111,12 +111,12 @@ def multiply(
 
         d.words[...] = execute(instruction, a.words, b.words, c.words, arch=a.arch)
     else:
-        # the matrices themselves: all there is where nobody knows which register holds what
+        # fall back to matrices: the register layout is unknown
         d.set_codes(instruction(a.codes(), b.codes(), c.codes(), arch=a.arch, raw=True))
 
 
 def _check_fragments(what: str, **fragments: object) -> None:
-    """Refuse what is no fragment."""
+    """Reject an argument that is not a fragment."""
     for name, entry in fragments.items():
         if not isinstance(entry, Fragment):
             raise InvalidOperand(f"{what}: expected a fragment as {name}, got {type(entry).__name__}")

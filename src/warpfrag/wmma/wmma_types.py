@@ -135,7 +135,7 @@ class ExperimentalPrecision:
 
 
 def as_real(values: ArrayLike, what: str) -> NDArray[Any]:
-    """An array of real numbers; what numpy would first have to make numbers of is refused."""
+    """Return an array of real numbers; reject values that NumPy would have to parse."""
     array = as_array(values, what)
     if array.dtype.kind in "OSUcmM" or (array.dtype.kind == "V" and array.dtype.names):
         raise InvalidOperand(f"{what}: expected real numbers, got {quote(values)}")
@@ -148,7 +148,7 @@ def spelling(argument: object) -> str:
 
 
 def element_type(argument: object) -> ElementType:
-    """The element type somebody means; refused where it is none."""
+    """Return the requested element type; reject anything else."""
     if isinstance(argument, type):
         argument = BUILTINS.get(argument, argument)
     if isinstance(argument, ElementType) and argument.format_name:
@@ -183,7 +183,7 @@ def float_to_tf32(values: ArrayLike) -> np.float32 | NDArray[np.float32]:
     with np.errstate(over="ignore", invalid="ignore"):  # infinities and quiet NaNs come of it, as in C++
         floats = as_real(values, "float_to_tf32").astype(np.float32)
     codes = floats.view(np.uint32)
-    # the exponent stands above the fraction, so that a carry out of the fraction steps the exponent as it should
+    # the exponent is above the fraction, so a carry out of the fraction increments the exponent
     rounded = np.where(np.isnan(floats), codes | QUIET, codes + np.where(np.isnan(floats), np.uint32(0), HALF_A_STEP))
     result: NDArray[np.float32] = (rounded & ~LOW_BITS).view(np.float32)
     return result[()]  # of one value, a number
@@ -194,7 +194,7 @@ LOAD = "wmma.load"
 
 
 def base_arch(name: str) -> str:
-    """The architecture a target belongs to, sm_90 for sm_90a; an unknown one is refused."""
+    """Return the architecture of a target, sm_90 for sm_90a; reject an unknown one."""
     return read_target(name, "wmma").arch
 
 
@@ -230,7 +230,7 @@ def describe_allowed(use: Use, arch: str) -> str:
 
 @cache
 def find_operand(use: Use, shape: Shape, element: ElementType, layout: MatrixLayout | None, arch: str) -> Operand:
-    """The registers of a fragment; refused, with a list of what there is, where the combination does not exist."""
+    """Return the registers of a fragment; for an invalid combination, raise an error that lists the valid ones."""
     words = fragments(use, arch).get((element.format_name, shape), ())
     if not words or (layout and layout.value not in words):
         wanted = f"{element.name} {sizes(shape)}" + (f" {layout}" if layout else "")
@@ -244,7 +244,7 @@ def find_operand(use: Use, shape: Shape, element: ElementType, layout: MatrixLay
 
 @cache
 def accumulators(shape: Shape, multiplicand: ElementType) -> tuple[ElementType, ...]:
-    """The types that C and D of a product may have, wherever it exists; either may have any of them."""
+    """Return the types that C and D of an mma may have on some architecture; each may have any of them."""
     names = [form.d for form in forms() if (form.op, form.shape, form.a) == (PRODUCT, shape, multiplicand.format_name)]
     return tuple(BY_FORMAT[name] for name in dict.fromkeys(names))
 
@@ -259,7 +259,7 @@ def find_product(
     saturate: bool = False,
     bit_operation: str = "",
 ) -> Instruction:
-    """The wmma.mma of two multiplicands of one type: `types` are those of D, of A and B, and of C."""
+    """Return the wmma.mma with these types: that of D, that of A and B, and that of C."""
     d, multiplicand, c = (entry.format_name for entry in types)
     form = Form(
         op=PRODUCT,

@@ -50,7 +50,7 @@ class Invariance:
 
     @property
     def changes(self) -> tuple[int, ...]:
-        """Every m at which a layer has another order than at m - 1."""
+        """Every m whose order differs from that of m - 1."""
         return tuple(sorted({run.first for layer in self.layers for run in layer.ranges[1:]}))
 
     @property
@@ -66,7 +66,7 @@ class Invariance:
 
     @property
     def text(self) -> str:
-        """Every layer with its ranges, then those of all."""
+        """Return each layer with its ranges, then the ranges common to all layers."""
         lines = [f"{self.type} {self.layout}, m = {self.m[0]}..{self.m[1]}, {self.source}"]
         for layer in self.layers:
             lines.append(f"{layer.name} (n = {layer.n}, k = {layer.k})")

@@ -2,10 +2,10 @@
 
 The trees see the extents, the number of tiles of D for tiles of several sizes, how full their last wave on the GPU is,
 the depth of K in lines, and how the extents are aligned. Each has an accuracy: the share of shapes that it has not seen
-for which it names what the order of additions depends on.
+for which it names the parameters that determine the order of additions.
 
-cuBLAS on Hopper takes nvjet's kernels for every product of fp8, and of 16 bits where all rows are whole vectors of 16
-bytes: there a tree names the split count. For other products of 16 bits, and for tf32, a tree names the whole choice.
+On Hopper, cuBLAS uses nvjet kernels for every fp8 gemm, and for 16-bit gemms if all rows are whole vectors of 16
+bytes; a tree then gives the split count. For other 16-bit gemms and for tf32, a tree gives the whole choice.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ChoiceTree(NamedTuple):
     """The choices of the leaves; if empty, a leaf is the split count of nvjet."""
 
     def find(self, seen: list[float]) -> Choice:
-        """The choice for a product of which these features are seen."""
+        """Return the choice for a gemm with these features."""
         place = 0
         while self.feature[place] >= 0:
             below = np.float32(seen[self.feature[place]]) <= self.threshold[place]
@@ -64,12 +64,12 @@ def nvjet(split_k: int) -> Choice:
 
 @cache
 def trees() -> dict[str, ChoiceTree]:
-    """The trees by kind, such as `matmul bf16 nt`."""
+    """The trees by gemm category, such as `matmul bf16 nt`."""
     return read_trees(files("warpfrag.blas.cublas").joinpath(FILE).read_bytes())
 
 
 def read_trees(data: bytes) -> dict[str, ChoiceTree]:
-    """The trees that a file holds: the nodes of all trees one after another, and a header with their names."""
+    """Return the trees in a file: a header with their names, and the concatenated nodes of all trees."""
     with np.load(BytesIO(data), allow_pickle=False) as stored:
         header = json.loads(bytes(stored["header"]))
         arrays = [stored[name] for name in ("feature", "threshold", "left", "right", "chosen")]
@@ -107,7 +107,9 @@ def choose(kind: ProductKind, m: int, n: int, k: int) -> tuple[Choice, float | N
     call = {"linear": "matmul", "bmm": "matmul", "scaled_mm bias": "scaled_mm slow"}.get(kind.call, kind.call)
     name = f"{call} {kind.type} {kind.layout}" + ("" if is_nvjet else " other")
     if name not in trees():
-        raise NotModelled(f"{kind.call} {kind.type} {kind.layout} {m} x {n} x {k}: fp8 is in whole vectors of 16 bytes")
+        raise NotModelled(
+            f"{kind.call} {kind.type} {kind.layout} {m} x {n} x {k}: fp8 needs rows of whole 16-byte vectors"
+        )
     tree = trees()[name]
     choice = tree.find(features(m, n, k, LINE // BYTES[kind.type]))
     if kind.batch > 1:

@@ -35,7 +35,7 @@ SETTINGS = {"workspace": 32 << 20, "lt_workspace": 1 << 20, "reduced_precision_r
 BUILT_IN = {"H200": "choices_h200.npz"}
 """The tables of the wheel, by the name of the GPU."""
 TABLE_OF_ARCH = {"sm_90": "H200"}
-"""The GPU whose table stands for an architecture."""
+"""The GPU whose table represents an architecture."""
 
 
 class Choice(NamedTuple):
@@ -74,7 +74,7 @@ class ProductKind(NamedTuple):
     batch: int = 1
 
     def layer(self, m: int) -> LayerKind:
-        """The kind of layer that a table has it under: where A is transposed, its alignment depends on m."""
+        """The table key of a layer; if A is transposed, its alignment depends on m."""
         if self.layout != "tn":
             return LayerKind(self.call, self.type, self.layout)
         step = 8 if self.type in {"f16", "bf16"} else 4
@@ -83,7 +83,7 @@ class ProductKind(NamedTuple):
 
 @dataclass(frozen=True)
 class Choices:
-    """A library's choices on one GPU: `runs` of a layer, `find` for one product."""
+    """A library's choices on one GPU: `runs` of a layer, `find` for one gemm."""
 
     gpu: str
     library: str
@@ -140,7 +140,7 @@ class Choices:
 
     @property
     def listed(self) -> list[tuple[LayerKind, int, int]]:
-        """Every layer: its kind, n and k."""
+        """Return the category, n and k of every layer."""
         mask = MAX_EXTENT - 1
         return [(self.kinds[key >> 48], key >> 24 & mask, key & mask) for key in map(int, self.layers)]
 
@@ -194,7 +194,7 @@ class Choices:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Choices:
-        """Read a file, and refuse one that is damaged or of another kind."""
+        """Read a file; reject a damaged file or one of another type."""
         return cls.from_bytes(read_bytes(path, MAX_BYTES), Path(path).name)
 
     @classmethod
@@ -238,7 +238,7 @@ def _checksum(arrays: Mapping[str, NDArray[Any]]) -> int:
 
 
 def _check(name: str, header: object, arrays: dict[str, NDArray[Any]]) -> None:
-    """Refuse what is not a whole file of this schema."""
+    """Reject an incomplete file or one with another schema."""
 
     def refuse(reason: str) -> None:
         raise FileError(f"{name}: {reason}")

@@ -1,6 +1,6 @@
-"""cuBLAS's own answer for a product: the configuration that its heuristic names, and the kernels that it launches.
+"""Query cuBLAS for a gemm: the configuration that its heuristic returns, and the kernels that it launches.
 
-Two questions, neither of which runs a product:
+There are two queries. Neither runs a gemm:
 
     configuration    cublasLtMatmulAlgoGetHeuristic, asked as PyTorch asks it: 32 MiB of workspace, or 1 MiB where
                      PyTorch calls cuBLASLt itself; sums of parts in float32
@@ -90,7 +90,7 @@ class _NodeParams(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Question:
-    """A product as a library is asked for it: `call` is what of PyTorch computes it."""
+    """A gemm as passed to a library; `call` is the PyTorch function that computes it."""
 
     call: str
     type: str
@@ -120,7 +120,7 @@ def _loaded() -> Iterator[str]:
 
 
 def find_libraries() -> tuple[str, str]:
-    """The files of cuBLASLt and cuBLAS: those that are loaded, those of NVIDIA's packages, those of the system."""
+    """The cuBLASLt and cuBLAS libraries: first loaded ones, then NVIDIA's Python packages, then the system's."""
     packages = [
         str(path)
         for folder in map(Path, sys.path)
@@ -199,7 +199,7 @@ class Library:
         return text.value.decode()
 
     def choice(self, asked: Question) -> Choice:
-        """Return what it chooses, as far as that sets the order of additions; nvjet's kernels need not be named."""
+        """Return the choices that determine the order of additions; nvjet kernel names are optional."""
         configuration = self.configuration(asked)
         is_nvjet = configuration is not None and configuration.algorithm == NVJET
         launches = () if is_nvjet else self.kernels(asked)
@@ -234,7 +234,7 @@ class Library:
         return WORKSPACE if asked.call in {"matmul", "bmm"} else LT_WORKSPACE
 
     def _description(self, asked: Question) -> ctypes.c_void_p:
-        """The descriptor of a kind of product."""
+        """Return the matmul descriptor for a gemm category."""
         key = asked.call, asked.type, asked.layout
         if key not in self._descriptions:
             made = ctypes.c_void_p()
@@ -387,7 +387,7 @@ def choice_of(
     """Return the part of a configuration and its kernels that sets the order."""
     main = [launch for launch in launches if "splitKreduce" not in launch.name]
     if configuration is None and not main:
-        raise NotModelled(f"the library has nothing for a product of {' x '.join(map(str, shape))}")
+        raise NotModelled(f"the library has no kernel for a gemm of {' x '.join(map(str, shape))}")
     algorithm, tile, split, reduction, _, custom, stages, _, _ = configuration or (0,) * 9
     if algorithm == NVJET or (main and main[0].name.startswith("nvjet")):
         return Choice(NVJET, 0, split, reduction, 0, 0, "nvjet")
@@ -418,7 +418,7 @@ def _plain_family(name: str) -> str:
 
 
 def _segmented(algorithm: int, name: str, launch: KernelLaunch, shape: tuple[int, int, int], batch: int) -> Choice:
-    """Segment-K: as many parts as whole sets of D's tiles fit into the blocks that are launched."""
+    """Return the number of segment-K parts: how many whole sets of D's tiles fit into the launched blocks."""
     extents = re.search(r"tilesize(\d+)x(\d+)x\d+", name)
     down, across = (int(extents[1]), int(extents[2])) if extents else (1, 1)  # rows and columns of D
     tiles = -(-shape[0] // down) * -(-shape[1] // across) * batch

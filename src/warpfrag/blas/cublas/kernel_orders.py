@@ -6,7 +6,7 @@ What is chosen is a configuration of cuBLASLt and the kernels that it launches. 
     cutlass     CUTLASS 2: parts of whole lines where K is whole lines and one operand has k side by side in memory,
                 else of whole vectors of 16 bytes; each part begins with its residue; s1688 kernels add 8 k at a time;
                 with reduction scheme 1 the parts are added in place, the bias first
-    xmma        one chain; with segment-K, as many parts as whole sets of tiles fit on the GPU at once, added as a tree
+    xmma        one chain; with segment-K, one part per whole set of tiles that fits on the GPU, added as a tree
     others      gemv, gemmSN, dot, magma and kernels of plain float32: without tensor cores, not modelled
 
 nvjet's parts have round_up(K // split_k, unit) k: the division truncates, so that where K // split_k is whole units and
@@ -27,7 +27,7 @@ BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1}
 PROMOTED = 128
 """k that a kernel of fp8 without fast accumulation adds before it promotes the sum to float32."""
 IN_PLACE = 1
-"""The reduction scheme in which parts are added to D one by one; measured for tf32, 159 of 159 products."""
+"""The reduction scheme in which parts are added to D one by one; measured for tf32, 159 of 159 gemms."""
 XMMA_UNIT = 32
 LT_WORKSPACE = 1 << 20
 """Bytes of workspace that PyTorch gives cuBLASLt. Choices for fp8 whose parts need more are not certain."""
@@ -46,7 +46,7 @@ def _rounded_up(count: int, whole: int) -> int:
 
 
 def order_of(kind: ProductKind, choice: Choice, shape: tuple[int, int, int]) -> KernelOrder:
-    """The order of additions of a product; refuses a choice that no rule covers."""
+    """Return the order of additions of a gemm; reject a choice that no rule covers."""
     depth = shape[2]
     if kind.type == "s8":
         return KernelOrder(Order())  # integers have the same sum in every order

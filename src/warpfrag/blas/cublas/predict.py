@@ -1,7 +1,7 @@
 """Predict what PyTorch returns on a GPU, to the last bit: the gemm in the order of additions that cuBLAS chooses.
 
 `predict_order` says which order that is and how it is known; this module computes the gemm in that order. If the
-library omits products of K, so does the prediction, with a warning.
+library omits terms along K, so does the prediction, with a warning.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def predict(
     and a bfloat16 result, with or without `fast_accumulation`; int8 as `torch._int_mm`. With a bias it is a linear
     layer. `layout` says which operand is transposed in memory: "nt" if B is the transpose of a row-major matrix, as
     the weight of a linear layer is. Three axes are a batch, as for torch.bmm. A and B may be some rows and columns of
-    a larger product, whose (m, n, k) is `shape`.
+    a larger gemm, whose (m, n, k) is `shape`.
 
     The order of additions is the library's own choice if `choices` has it: the table of a GPU, by its name, or a file
     that `warpfrag survey` wrote; `query_cublas` queries the cuBLAS of this machine. Otherwise it is modelled, and a
-    guess. A `LossyProduct` warning says that the library omits products of K.
+    guess. A `LossyProduct` warning says that the library omits terms along K.
     """
     a, b, _ = read_matrices(A, B)
     axes = len(a.shape)
@@ -85,7 +85,7 @@ def predict(
         kept = wanted[2] - known.omitted_k
         warnings.warn(
             f"{known.kind.call} {name} {' x '.join(map(str, wanted))}: {known.source} leaves out the last "
-            f"{known.omitted_k} of {wanted[2]} products of K, and so does this prediction",
+            f"{known.omitted_k} of {wanted[2]} terms along K, and so does this prediction",
             LossyProduct,
             stacklevel=2,
         )
@@ -104,10 +104,10 @@ def _shape(shape: object, own: tuple[int, int, int]) -> tuple[int, int, int]:
         return own
     extents = shape if isinstance(shape, tuple | list) and len(shape) == 3 else ()
     if not extents or not all(isinstance(extent, int | np.integer) for extent in extents):
-        raise InvalidOperand(f"shape: expected (m, n, k) of the whole product, got {quote(shape)}")
+        raise InvalidOperand(f"shape: expected (m, n, k) of the whole gemm, got {quote(shape)}")
     m, n, k = map(int, extents)
     if k != own[2]:
-        raise InvalidOperand(f"shape: k is {k}, but A has {own[2]} columns: a part of a product has all of its k")
+        raise InvalidOperand(f"shape: k is {k}, but A has {own[2]} columns: a part of a gemm must have the whole k")
     for name, whole, part, what in (("m", m, own[0], "rows of A"), ("n", n, own[1], "columns of B")):
         if whole < part:
             raise InvalidOperand(f"shape: {name} is {whole}, but there are {part} {what}")

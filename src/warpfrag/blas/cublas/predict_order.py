@@ -2,7 +2,7 @@
 
 Asked in this order; the first that has an answer gives it:
 
-    measured    the product itself was run, and its order found
+    measured    this gemm was run, and its order found
     library     the library's own choice: asked now, or tabulated for the layer and m
     modelled    a model of the choice, fitted on answers of the library; its accuracy is stated
 
@@ -39,14 +39,14 @@ LAYOUTS = ("nn", "nt", "tn")
 GPU = "H200"
 MAX_EXTENT = (1 << 24) - 1
 ALIKE = {"linear": "matmul", "scaled_mm bias": "scaled_mm slow"}
-"""Calls for which the library nearly always chooses as for another one, without a bias."""
+"""Calls for which the library nearly always makes the same choice as for the call without a bias."""
 INTEGERS = "any library: integers have the same sum in every order"
 EMPTY = "any library: the result is empty"
 
 
 @dataclass(frozen=True)
 class MeasuredProduct:
-    """A measured product: what was called with which operands, the kernel that ran, and the order that explains it."""
+    """A measured gemm: the call and its operands, the kernel that ran, and the order that explains the result."""
 
     call: str
     type: str
@@ -66,7 +66,7 @@ class MeasuredProduct:
 
 @dataclass(frozen=True)
 class PredictedOrder(TextCard):
-    """The order of additions of a product, and how it is known."""
+    """The order of additions of a gemm, and its source."""
 
     kind: ProductKind
     shape: tuple[int, int, int]
@@ -74,7 +74,7 @@ class PredictedOrder(TextCard):
     basis: str
     """measured, library (its own answer, tabulated or asked) or modelled."""
     accuracy: float | None
-    """Of a modelled choice: the share of unseen shapes of this kind for which the order was the library's."""
+    """For a modelled choice, the fraction of unseen shapes in this category whose order was predicted correctly."""
     is_guess: bool
     omitted_k: int
     """The number of k at the end that the library omits: a defect of some of its kernels."""
@@ -85,7 +85,7 @@ class PredictedOrder(TextCard):
 
     @property
     def text(self) -> str:
-        """The order in words, what it rests on, and what the library leaves out."""
+        """A description of the order, its source, and the terms that the library omits."""
         words = self.order.describe(self.shape[2] - self.omitted_k)
         known = {
             "measured": f"measured with {self.source}",
@@ -97,7 +97,7 @@ class PredictedOrder(TextCard):
         return f"{'a guess: ' if self.is_guess else ''}{words}; {known}: {self.kernel}{lost}"
 
     def __repr__(self) -> str:
-        """The product, its order, and how it is known."""
+        """The gemm, its order, and the source of the order."""
         shape = " x ".join(map(str, self.shape))
         return f"<PredictedOrder of {self.kind.call} {self.kind.type} {self.kind.layout} {shape}\n {self.text}>"
 
@@ -120,7 +120,7 @@ class PredictedOrder(TextCard):
 
 @dataclass(frozen=True)
 class OrderRun:
-    """A range of m in which a layer keeps its order; `order` is None where no rule covers what the library chooses."""
+    """A range of m in which a layer keeps its order; `order` is None if no rule covers the library's choice."""
 
     first: int
     last: int
@@ -152,7 +152,7 @@ class OrderRun:
 
 @cache
 def measured() -> tuple[MeasuredProduct, ...]:
-    """Every row of the table of measured products."""
+    """Return every row of the table of measured gemms."""
     table = read_table("library_orders")
     rows = []
     for row in table["rows"]:
@@ -175,7 +175,7 @@ def versions() -> str:
 
 @cache
 def _instructions() -> dict[str, dict[str, str]]:
-    """Return the instructions of libraries by architecture, then by the format of the operands."""
+    """Return the instructions that libraries use, by architecture and operand format."""
     rows = read_table("libraries")["instruction"]
     return {row["arch"]: {name: text for name, text in row.items() if name in FORMATS} for row in rows}
 
@@ -203,7 +203,7 @@ def operand_type(a: np.dtype[Any], b: np.dtype[Any]) -> str:
 def product_kind(
     name: str, layout: object, *, bias: object = False, fast_accumulation: object = False, batch: int | None = None
 ) -> ProductKind:
-    """Return the PyTorch call that computes a gemm of such operands; reject operands that it does not take."""
+    """Return the PyTorch call that computes a gemm of these operands; reject operands that it does not accept."""
     if not isinstance(layout, str) or layout not in LAYOUTS:
         raise InvalidOperand(f"layout: expected one of {', '.join(LAYOUTS)}; got {quote(layout)}")
     has_bias, fast = check_flag("bias", bias), check_flag("fast_accumulation", fast_accumulation)
@@ -244,7 +244,7 @@ def predict_order(
     """Predict the order of additions that PyTorch's library uses for M x K times K x N, and how that is known.
 
     `dtype` is f16, bf16, tf32 (float32 with TF32 allowed), e4m3 or s8; the other keywords are those of `wf.predict`.
-    Assumed are PyTorch's workspace of 32 MiB, reduced-precision reductions switched off, and TF32 allowed.
+    This assumes PyTorch's workspace of 32 MiB, reduced-precision reductions disabled, and TF32 enabled.
     """
     name = format_name(dtype, DTYPES)
     batches = None if _extent("batch", batch) == 1 else int(batch)

@@ -47,7 +47,7 @@ def read_operand(instruction: Instruction, text: str) -> Operand:
     for part in tiles.split(","):
         match = COUNT.fullmatch(part.strip())
         if match is None or match[1] in counts or not int(match[2]):
-            raise InvalidOperand(f"tiles are written row=N,col=N with N from 1 on, such as col=2; got {quote(tiles)}")
+            raise InvalidOperand(f"tiles: expected row=N,col=N with N at least 1, such as col=2; got {quote(tiles)}")
         counts[match[1]] = int(match[2])
     words = operand.words * prod(counts.values())
     if words > MAX_WORDS:

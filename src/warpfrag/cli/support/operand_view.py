@@ -100,7 +100,7 @@ class OperandView:
         return self.registers.byte_ids.step if dim == "byte_id" and isinstance(self.registers, Scale) else 1
 
     def record(self, place: Place) -> Record:
-        """Return a place and the element it holds."""
+        """Return a register slot and its element."""
         record: Record = {name: getattr(place, name) for name in self.threads}
         if self.registers is not None:
             bits = self.registers.bits(place.slot)
@@ -119,7 +119,7 @@ class OperandView:
         return record | ({padded: line_at.get(record[padded], -1)} if padded else {})
 
     def records(self, places: Iterable[Place]) -> list[Record]:
-        """Return places and their elements, without the padding of scale factors."""
+        """Return register slots and their elements, without the padding of scale factors."""
         padded, _ = self.lines
         return [record for record in map(self.record, places) if not padded or record[padded] >= 0]
 

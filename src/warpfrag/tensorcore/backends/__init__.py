@@ -24,8 +24,8 @@ class KernelSelector:
         backend = Compiled() if Compiled.holds(rule) and Compiled.is_available() else Portable()
         self.chosen: ProductKernel = backend.compile(rule)
 
-    def kernel(self, operands: ProductOperands) -> ProductKernel:  # noqa: ARG002 (one kernel runs every product)
-        """Return the kernel to run a product with."""
+    def kernel(self, operands: ProductOperands) -> ProductKernel:  # noqa: ARG002 (one kernel runs every gemm)
+        """Return the kernel that runs a gemm."""
         return self.chosen
 
 

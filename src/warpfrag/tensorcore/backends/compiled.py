@@ -40,7 +40,7 @@ PREPARED_BYTES = 12
 MIN_DEPTH = 1 << 10
 """K is not cut into smaller parts than this."""
 MAX_KEPT = 1 << 14
-"""Elements of A, B and C up to which the memory of a product is kept for the next of its shape."""
+"""Elements of A, B and C up to which the memory of a gemm is reused for the next gemm of its shape."""
 KEPT_SHAPES = 8
 """Shapes of each rule for which it is."""
 LINE = 512
@@ -105,7 +105,7 @@ class BlockKernel(ABC):
 
     @abstractmethod
     def load(self, operands: ProductOperands) -> LoopArguments:
-        """Return the operands of a product as the loops take them."""
+        """Return the operands of a gemm in the form that the C loops expect."""
 
     def start(self, operands: ProductOperands) -> Job:
         """Load the operands; the job runs the loops on any block."""
@@ -304,7 +304,7 @@ class FusedKernel:
         return a, b, c, columns, powers_of_two(scale_a), powers_of_two(scale_b)
 
     def load(self, operands: ProductOperands) -> FusedArguments:
-        """Return the operands of a product as the loops take them."""
+        """Return the operands of a gemm in the form that the C loops expect."""
         a, b, c, columns, scale_a, scale_b = self.words(operands)
         return FusedArguments(
             _plain(a, np.uint32),

@@ -408,7 +408,7 @@ def kernel_of(rule: Rule, gpu: int) -> DeviceKernel:
     codes = cupy().asnumpy(on_device(kernel, operands))
     if not np.array_equal(codes.astype(np.uint64), reference.matmul(rule, operands).astype(np.uint64)):
         name = cupy().cuda.runtime.getDeviceProperties(gpu)["name"].decode()
-        raise NoGpu(f"the GPU's kernel of this rule does not compute what the reference does on this {name}: {rule}")
+        raise NoGpu(f"on this {name} the GPU kernel of this rule differs from the reference: {rule}")
     return kernel
 
 

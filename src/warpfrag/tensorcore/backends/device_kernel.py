@@ -1,4 +1,4 @@
-"""A kernel for a GPU: compiled when it is first used, and run on as much of a product as fits scratch memory.
+"""A kernel for a GPU: compiled on first use, and run on the largest part of a gemm that fits scratch memory.
 
 The kernels are CUDA C++ in `tensorcore/gpu`. NVRTC compiles them for the numbers of a rule, and CuPy keeps them on disk
 by source, options and GPU. CuPy brings the arrays, too. Operands are prepared on the GPU, a part of K at a time, in
@@ -87,7 +87,7 @@ class GpuModule(Protocol):
 
 @cache
 def cupy() -> ModuleType:
-    """Return CuPy if there is a GPU; raise NoGpu, which says what is missing, if not."""
+    """Return CuPy if there is a GPU; otherwise raise NoGpu, which names the missing part."""
     try:
         import cupy as module
     except ImportError as error:
@@ -128,7 +128,7 @@ def _say_loading() -> None:
         folder = os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache"
         sys.stderr.write(
             f"warpfrag: loading kernels for this GPU; those that are not in {folder} yet are compiled, which takes "
-            "some seconds\n"
+            "a few seconds\n"
         )
 
 
@@ -146,7 +146,7 @@ def _sums(_gpu: int) -> GpuFunction:
 
 
 def add_floats(a: DeviceArray, b: DeviceArray) -> DeviceArray:
-    """Return a + b of float32. CuPy's own addition flushes subnormals."""
+    """Return a + b in float32; CuPy's own addition flushes subnormals."""
     a, b = (cupy().ascontiguousarray(array) for array in cupy().broadcast_arrays(a, b))
     out: DeviceArray = cupy().empty_like(a)
     if out.size:
@@ -159,7 +159,7 @@ def _parts(extent: int, step: int) -> list[slice]:
 
 
 class DeviceKernel(ABC):
-    """A rule on the GPU: its source, its macros, and how it runs on a part of a product that fits scratch memory."""
+    """A rule on the GPU: its source, its macros, and the runner for parts of a gemm that fit scratch memory."""
 
     source: str
     bytes_per_element: float

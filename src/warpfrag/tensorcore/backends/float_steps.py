@@ -1,4 +1,4 @@
-"""Fused steps in float64, for the portable backend: the rule of `reference` where everything is finite.
+"""Fused steps in float64, for the portable backend: the rule of `reference` if everything is finite.
 
 A step aligns its products and C to a common exponent, keeps some bits below it, and adds. As operations on whole
 arrays that is, for each product: multiply (exact), multiply by a power of two so that the last place kept is 1 (exact),
@@ -218,7 +218,7 @@ def products_of(factors: Factors, places: slice) -> tuple[NDArray[Any], Exponent
 
 
 def exact_step(how: AlignedSum, factors: Factors, places: slice, partial: Values) -> Values:
-    """Add one step of products, none of which is truncated, to the partial sum."""
+    """Add one step of untruncated terms to the partial sum."""
     total: Values = np.matmul(factors.a.value[..., places], factors.b.value[:, places])
     total += partial
     bits = total.view(np.int64)
@@ -276,7 +276,7 @@ class Accumulator:
     """C of some outputs from instruction to instruction: as values, or as codes if D is not the next C as it is."""
 
     def __init__(self, rule: Fused, convert: Conversions, bound: float, *, is_exact: bool) -> None:
-        """Take `bound`, which no sum exceeds if it is finite; with `is_exact`, no step truncates a product."""
+        """Store `bound`, an upper limit of every finite sum; with `is_exact`, no step truncates a product."""
         self.rule = rule
         self.convert = convert
         self.stays = rule.c_read_as == rule.c == rule.d == rule.sum.accumulator and not rule.adds_c_last

@@ -99,7 +99,7 @@ class PortableJob:
         return []
 
     def run(self, block: OutputBlock) -> None:
-        """Compute some tiles, rows and columns, at most as many at a time as fit."""
+        """Compute some tiles, rows and columns, in pieces that fit scratch memory."""
         columns = slice(block.first_column, block.last_column)
         rows_at_once = max_rows(self.kernel.rule, self.operands.b.shape[1], block.last_column - block.first_column)
         together = max(1, rows_at_once // (block.last_row - block.first_row)) if self.kernel.takes_tiles else 1
@@ -172,7 +172,7 @@ def decode(name: str, codes: Codes) -> Decoded:
 
 
 def shift(magnitude: Integers, places: Integers) -> Integers:
-    """Return magnitude * 2**places, truncated. A shift to the left must fit."""
+    """Return magnitude * 2**places, truncated. A left shift must not overflow."""
     left = np.clip(places, 0, 62)
     return np.where(places >= 0, magnitude << left, magnitude >> np.clip(-places, 0, 63))
 
@@ -295,7 +295,7 @@ def _fused_by_integers(rule: Fused, operands: ProductOperands, codes_a: Codes, c
 
 
 def _special_products(x: Decoded, y: Decoded) -> tuple[Flags, Flags, Flags]:
-    """Return flags of the outputs that meet a product that is NaN, +infinity, -infinity."""
+    """Return flags of the outputs that add a product that is NaN, +infinity or -infinity."""
     infinite = x.infinite | y.infinite
     zero_x, zero_y = (~(part.infinite | part.nan) & (part.significand == 0) for part in (x, y))
     nan = x.nan | y.nan | (x.infinite & zero_y) | (zero_x & y.infinite)

@@ -1,6 +1,6 @@
 """The compiled library: checked, loaded once, and called with arrays and numbers.
 
-A function is declared with the types of its arguments, and called with such arguments:
+A function is declared with the types of its arguments:
 
     dot = NativeFunction("dot", "f8[1] f8[1] i8")     # two arrays of float64, and an integer
     dot.run(x, y, 3)

@@ -45,7 +45,7 @@ class RelayoutWriter:
     """Writes the plans between all pairs of fragments, and interns what they share in lists."""
 
     def __init__(self, texts: InternedList[str]) -> None:
-        """Start without plans; `texts` is the list of texts that the whole page shares."""
+        """Create an empty collection; `texts` is the string table shared by the whole page."""
         self.texts = texts
         self.plans: InternedList[Plan] = InternedList(list)
         self.orders: InternedList[tuple[int, tuple[int, ...] | None]] = InternedList(list)
@@ -94,7 +94,7 @@ class RelayoutWriter:
 
 
 def _plan_key(source: Operand, target: Operand) -> Hashable:
-    """Return what a plan depends on; the format is not part of it if elements stay as they are."""
+    """Return the key of a plan; it omits the format if elements are not converted."""
     stored = [(operand.format.name, operand.spec.container, operand.spec.low) for operand in (source, target)]
     return source.layout, target.layout, source.spec.container if stored[0] == stored[1] else tuple(stored)
 

@@ -104,7 +104,7 @@ export function problems(operand, descriptor) {
   const period = ATOM_LINES * width;
   const [along, across] = offsetsOf(descriptor, trans);
   const used = { [along]: inner > width, [across]: outer > ATOM_LINES };
-  const inside = { [along]: `the ${inner} bytes of a line lie in one atom`, [across]: `all ${outer} lines lie in one atom` };
+  const inside = { [along]: `the ${inner} bytes of a line are in one atom`, [across]: `all ${outer} lines are in one atom` };
   const sentences = [];
   if (other) sentences.push(`bits 0x${other.toString(16)} belong to no field and should be 0`);
   for (const [name, isUsed] of Object.entries(used)) {
@@ -148,7 +148,7 @@ function overlapOf({ role, rows, cols, bits, trans }, descriptor) {
       const first = seen.get(place);
       if (first)
         return [
-          `elements overlap: row ${first[0]}, column ${first[1]} and row ${row}, column ${col} both lie at byte ${address}`,
+          `elements overlap: row ${first[0]}, column ${first[1]} and row ${row}, column ${col} both are at byte ${address}`,
         ];
       seen.set(place, [row, col]);
     }
