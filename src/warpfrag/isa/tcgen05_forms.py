@@ -349,7 +349,7 @@ def unpublished(form: TensorForm, arch: str) -> str:
     if form.spelling.is_weight_stationary:
         return "the sums of mma.ws are not published"
     if form.blocks > 1:
-        return "the sums of a block pair are not published, though each block is likely to compute its rows alike"
+        return "the sums of a pair of blocks are not published, though each block is likely to compute its rows alike"
     if form.kind in ("mxf4", "mxf4nvf4") and form.shape.k != 64:
         return f"it is not published how k {form.shape.k} is grouped"
     return f"its arithmetic on {arch} is neither published nor measured; published: {PUBLISHED_ARCH}"

@@ -172,7 +172,9 @@ def read_qualifiers(qualifiers: list[str]) -> TensorSpelling:
             raise ParseError(_unknown(op, qualifier))
         spelled, group = known[qualifier.lower()]
         if group in by_group:
-            raise ParseError(f"{spelled!r} is a duplicate: {PREFIX}.{op} already has {by_group[group]!r}")
+            raise ParseError(
+                f"{spelled!r} conflicts with an earlier qualifier: {PREFIX}.{op} already has {by_group[group]!r}"
+            )
         by_group[group] = spelled
         order.append(group)
     for group, is_needed in _groups(op).items():
