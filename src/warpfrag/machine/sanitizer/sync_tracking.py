@@ -90,6 +90,13 @@ def relaxed_level(inst: DecodedInstruction) -> int | None:
 B32 = TYPES["b32"]
 
 
+NO_INIT_FENCE = (
+    "an asynchronous copy signals an mbarrier without fence.proxy.async or fence.mbarrier_init after mbarrier.init: the"
+    " manual requires one, Triton's kernels omit it"
+)
+"""The reason why a launch is not called clean."""
+
+
 @dataclass
 class BarrierInit:
     """The thread that initialised an mbarrier, with time and line; `is_fenced` by fence.mbarrier_init."""
@@ -163,15 +170,17 @@ class SyncFollower(InstructionObserver):
         threads, entity, _ = asked
         if self.ordering.knows(*asked, through_fence=needs_fence)[0]:
             return
-        is_fence = needs_fence and bool(self.ordering.knows(*asked)[0])
-        kind = "fence" if is_fence else "lockstep" if thread // LANES == init.thread // LANES else "race"
-        why = "no fence.proxy.async or fence.mbarrier_init lies between" if is_fence else "nothing orders them"
+        if needs_fence and self.ordering.knows(*asked)[0]:
+            self.collector.leave_out(NO_INIT_FENCE)
+            return
+        kind = "lockstep" if thread // LANES == init.thread // LANES else "race"
         first = self.reporter.description(int(self.ordering.entities(threads)[0]), self.state.memory.inst, thread)
         second = self.reporter.description(int(entity[0]), init.inst, init.thread)
         address = 8 * cell % self.state.memory.shared_stride
+        text = f"{first.what} and {second.text} use the mbarrier at {address:#x}: nothing orders them"
         self.collector.add(
             KernelFinding(
-                kind, first.line, f"{first.what} and {second.text} use the mbarrier at {address:#x}: {why}",
+                kind, first.line, text,
                 block=first.block, thread=first.thread, stack=first.stack, other=second,
                 space="shared", address=address,
             )
