@@ -44,7 +44,7 @@ def test_every_product_has_a_word_without_problems():
         (0x8400490 ^ 1 << 24, "f16", "m", "m 144 with n 256 is no shape"),
         (0x8400490 | 1, "f16", "selector", "selector 1 is not used"),
         (0x8400490 | 8, "f16", "saturate", "only kind::i8 saturates"),
-        (0x8400490 ^ 1 << 7, "f16", "a", "no product of f16 and bf16"),
+        (0x8400490 ^ 1 << 7, "f16", "a", "no mma of f16 and bf16"),
     ],
 )
 def test_problems_of_words(word, kind, field, text):

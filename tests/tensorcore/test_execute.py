@@ -217,8 +217,8 @@ def test_what_nobody_modelled_is_refused():
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        (Immediates(byte_id=0), r"byte_id is a pair, that of A and that of B, such as \(0, 0\); got 0"),
-        (Immediates(thread_id=(0, 1, 2)), r"thread_id is a pair, .*; got \(0, 1, 2\)"),
+        (Immediates(byte_id=0), r"byte_id: expected a pair for A and B, such as \(0, 0\); got 0"),
+        (Immediates(thread_id=(0, 1, 2)), r"thread_id: expected a pair .*; got \(0, 1, 2\)"),
         (Immediates(byte_id=(1, 0)), r"has no scale factors: it takes no byte_id, got \(1, 0\)"),
     ],
 )

@@ -294,8 +294,8 @@ class RegisterLayout:
         return RegisterLayout(tuple(offsets), special, size, maps, marks)
 
 
-def used_special_registers(program: Program) -> set[str]:
-    """Return the special registers whose values can reach memory or control flow: others are read and dropped."""
+def dropped_special_registers(program: Program) -> set[str]:
+    """Return the special registers that are read, but whose values cannot reach memory or control flow."""
     producers: dict[int, list[DecodedInstruction]] = defaultdict(list)
     queue = []
     for inst in program.instructions:
@@ -304,15 +304,19 @@ def used_special_registers(program: Program) -> set[str]:
                 producers[register].append(inst)
         else:
             queue.append(inst)
-    names: set[str] = set()
+    used: set[str] = set()
     while queue:
         inst = queue.pop()
-        for operand in inst.sources:
-            items = operand.items if isinstance(operand, VectorOperand) else (operand,)
-            names |= {item.name for item in items if isinstance(item, SpecialRegister)}
+        used |= special_registers_of(inst)
         for register in registers_read(inst):
             queue += producers.pop(register, [])
-    return names
+    return {name for inst in program.instructions for name in special_registers_of(inst)} - used
+
+
+def special_registers_of(inst: DecodedInstruction) -> set[str]:
+    """Return the names of the special registers that an instruction reads."""
+    items = [item for operand in inst.sources for item in getattr(operand, "items", (operand,))]
+    return {item.name for item in items if isinstance(item, SpecialRegister)}
 
 
 def is_fixed(name: str) -> bool:

@@ -11,7 +11,7 @@ from warpfrag.errors import PtxError, WarpfragError
 from warpfrag.machine.interpreter.kernel_findings import KINDS, Check, FindingCollector, KernelFinding
 from warpfrag.machine.interpreter.warp_state import LaunchTally
 from warpfrag.machine.ir.program import REASONS, Program, SourceLine
-from warpfrag.machine.jit.register_flow import used_special_registers
+from warpfrag.machine.jit.register_flow import dropped_special_registers
 from warpfrag.machine.launch.grid import Work
 from warpfrag.machine.launch.profile import LineProfile, Profile, tensor_operations
 from warpfrag.machine.launch.run import Counts, InexactLine, Run
@@ -43,7 +43,7 @@ def summarise(
             known[inst.name] = instruction_evidence(inst, config.arch)
     known |= launch_evidence(program, config.arch, address_size)
     uncertain = inexact_lines(program, tally, config.arch)
-    for register in sorted(tally.inexact & used_special_registers(program) if tally.inexact else ()):
+    for register in sorted(tally.inexact - dropped_special_registers(program) if tally.inexact else ()):
         known[register] = Evidence("approximate", "a value of this machine: a GPU has another")
     counts = Counts(dict(opcodes), dict(memory.read_bytes), dict(memory.written_bytes), dict(memory.wavefronts))
     profile = Profile(name, config.arch, tuple(lines[line] for line in sorted(lines)))
