@@ -261,7 +261,7 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "draw": (wf.draw, {"subject": F16, "operand": "a", "rows": None, "title": "x"}),
         "emit": (wf.emit, {"instructions": F16, "lang": "cuda"}),
         "vectors": (wf.test_vectors, {"instruction": F16, "arch": "sm_90", "seed": 0}),
-        "vectors save": (vectors.save, {"path": "vectors.json"}),
+        "vectors save": (vectors.save, {"path": "vectors.npz"}),
         "drawing save": (wf.draw(F16, "a").save, {"path": "a.svg"}),
         "drawing to_svg": (wf.draw(F16, "a").to_svg, {"theme": "light"}),
         "relayout": (wf.relayout, {"source": mma.d.tiled(col=2), "target": mma.a, "permute": None}),

@@ -79,24 +79,6 @@ def test_an_element_is_followed_through_a_load(explorer, name, row, col, load):
     assert cells[2] == f"warp {held.warp}, lane {held.lane}, register {held.reg}"
 
 
-@pytest.mark.parametrize(("name", "role"), PLACES)
-def test_regions_say_what_the_figure_of_the_command_says(explorer, name, role):
-    from warpfrag.viz.draw import draw
-
-    tab = explorer.show(i=name, operand=role)
-    shown = tab.evaluate("""() => Object.fromEntries([...document.querySelectorAll("#view [data-unit]")].map(
-      ({ dataset }) => [dataset.where, dataset.names]))""")
-    grid = draw(name, role).scenes[1][0]
-    drawn = dict(cell.tip.split(": ") for cell in grid.cells)
-
-    assert shown
-    common = {where.replace("\u2013", "-"): names.replace("\u2013", "-") for where, names in shown.items()}
-    assert len({*common} & {*drawn}) > 3
-    for where in {*common} & {*drawn}:
-        expected = "base lane 16" if "base lane" in drawn[where] else drawn[where]
-        assert common[where] == expected
-
-
 def test_a_region_is_described_and_keys_lead_to_the_next(explorer):
     tab = explorer.show(i=ONE.format("m64n64k16"))
     tab.hover('[data-unit="32.16"]')

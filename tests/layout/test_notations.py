@@ -169,7 +169,12 @@ FAULTS = [
     ),
     ("json", "{", {}, "json: Expecting property name"),
     ("json", "[1]", {}, "json: expected {.*}, got"),
-    ("json", '{"ins": {"lane": [[2, [9]]]}, "outs": {"row": 2}, "start": [0]}', {}, "row cannot be moved by 9 at once"),
+    (
+        "json",
+        '{"ins": {"lane": [[2, [9]]]}, "outs": {"row": 2}, "start": [0]}',
+        {},
+        "row has size 2 and cannot be moved by 9",
+    ),
     ("json", '{"ins": {"lane": [[2, [1]], [2, [1]]]}, "outs": {"row": 2}, "start": [true]}', {}, "json: expected"),
     ("json", '{"ins": {"lane": [[9999, [0]], [9999, [0]]]}, "outs": {"row": 2}, "start": [0]}', {}, "at most 1048576"),
     ("numpy", {"row": [[0.5]]}, {}, "row is an array of integers"),
