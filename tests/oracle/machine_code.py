@@ -96,8 +96,8 @@ def find_nvdisasm() -> Path:
 def disassembled(instructions: Iterable[Instruction], target: str, folder: Path) -> dict[Form, str]:
     """The machine code of each instruction on a target; nothing for one without a name in the disassembler."""
     ptxas, version = find_newest_ptxas(target)
-    nvdisasm = find_nvdisasm()
-    lines, owners = [f".version {version[0]}.{version[1]}", *ptx_header((), target)[1:]], {}
+    nvdisasm, instructions = find_nvdisasm(), list(instructions)
+    lines, owners = [f".version {version[0]}.{version[1]}", *ptx_header(instructions, target)[1:]], {}
     for one in instructions:
         text = kernel(one)
         owners.update(dict.fromkeys(re.findall(r"\.entry (\w+)", text), one.form))
