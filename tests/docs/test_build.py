@@ -32,6 +32,7 @@ RESULT_CLASSES = (Access, Operands, Metadata, Scale, DigitRun, Digit, Module, Co
 SHOWN = {  # without an entry
     "warpfrag.FORMATS": "a dict",
     "warpfrag.errors": "a module, whose classes have entries",
+    "warpfrag.sass": "a module, whose function and class have entries",
     "warpfrag.ptx": "a module, whose functions have entries",
     "warpfrag.sweep": "a module, whose functions have entries",
     "warpfrag.torch": "a module that needs an extra; the page describes it in text",
