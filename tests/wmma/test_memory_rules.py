@@ -49,7 +49,10 @@ def test_rule_alignment_is_measured_from_the_start_of_the_allocation(multiplican
 
 def test_the_start_of_an_allocation_counts_as_aligned_whatever_its_address(multiplicand):
     start = np.frombuffer(bytearray(2048), np.float16)
+    start[:] = 3
     wmma.load_matrix_sync(multiplicand, start, 16)
+
+    assert (np.asarray(multiplicand.x) == 3).all()
 
 
 def test_rule_ldm_is_a_multiple_of_16_bytes(multiplicand, accumulator):
