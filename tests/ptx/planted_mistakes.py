@@ -344,7 +344,7 @@ PLANTED = [
     ("cp.async source", "wait", "", "async", "st.global.u32 [%rd5], 5"),
     ("bulk", "wait", "", "async", "ld.shared.u32 %r10, [%r5]"),
     ("bulk", "init", "", "race", "mbarrier.try_wait"),
-    ("bulk", "fence", "", "fence", "cp.async.bulk.shared::cluster.global"),
+    ("bulk", "fence", "", "incomplete", ""),
     ("bulk", "fence", "fence.mbarrier_init.release.cluster;", None, ""),
     ("reused by mbarrier", "wait", "", "async", "mbarrier.init"),
     ("st.async", "proxy", "", "fence", "cp.async.bulk.global.shared::cta"),
