@@ -22,7 +22,10 @@ PAGES = sorted(
 )
 NAMES = [path.relative_to(ROOT).as_posix() for path in PAGES]
 FENCE = re.compile(r"^```+([^\n`]*)$", re.MULTILINE)
-NEEDED = {"docs/how-to/test-kernels.md": ("triton", "nvidia", "numba")}  # packages of extras
+NEEDED = {  # packages of extras
+    "docs/how-to/test-kernels.md": ("triton", "nvidia", "numba"),
+    "docs/how-to/torch.md": ("torch",),
+}
 SHOWN_ONLY = {"cuda", "text", "json", "toml", "cpp"}  # languages of blocks that are no examples of warpfrag
 
 
@@ -43,7 +46,9 @@ def test_the_examples_of_a_page_hold(name):
     assert "\n".join(outcome.failures) == "", f"if the page is wrong: python docs/examples.py --write {name}"
 
 
-@pytest.mark.parametrize("name", ["docs/tutorial.md", "docs/index.md", "docs/wmma.md", "docs/gallery.md", "llms.txt"])
+@pytest.mark.parametrize(
+    "name", ["docs/tutorial.md", "docs/index.md", "docs/how-to/wmma.md", "docs/gallery.md", "llms.txt"]
+)
 def test_pages_have_examples(name):
     assert any(
         block.language == "python"
