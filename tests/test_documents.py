@@ -202,7 +202,7 @@ class TestSparseMmaM16n8k64With8BitTypes:
         sp = wf.get(name.format(op=op))
         assert tuple(sp.selectors) == (0,)
         for selector in (1, 2, 3):
-            with pytest.raises(wf.IllegalInstruction):
+            with pytest.raises(wf.errors.IllegalInstruction):
                 wf.get(name.format(op=op), selector=selector)
         assert sp.metadata.ptx_type == ".b32"
         assert sp.metadata.where(row=0, chunk=60 // 4, selector=0) == (2, 28)
@@ -343,7 +343,7 @@ class TestMmaM8n8k128:
         name = f"mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.{operation}.popc"
         assert wf.get(name, arch=since).name == name
         before = {"sm_75": "sm_70", "sm_80": "sm_75"}[since]
-        with pytest.raises(wf.IllegalInstruction, match=before):
+        with pytest.raises(wf.errors.IllegalInstruction, match=before):
             wf.get(name, arch=before)
 
 
@@ -454,7 +454,7 @@ class TestWmmaApi:
             if layouts in self.layouts(kind):
                 assert wf.get(name).name == name
             else:
-                with pytest.raises(wf.IllegalInstruction):
+                with pytest.raises(wf.errors.IllegalInstruction):
                     wf.get(name)
 
     @pytest.mark.parametrize(("kind", "shape"), CASES)

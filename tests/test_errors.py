@@ -37,7 +37,7 @@ def test_a_value_is_quoted_on_one_line(value, text):
 
 
 def test_a_name_of_a_megabyte_is_not_repeated():
-    with pytest.raises(wf.IllegalInstruction) as caught:
+    with pytest.raises(wf.errors.IllegalInstruction) as caught:
         wf.get("mma." + "x" * 1_000_000)
 
     assert len(str(caught.value)) < 2000

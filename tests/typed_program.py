@@ -416,7 +416,7 @@ def the_rest() -> None:
     print(wf.test_vectors("mma.m16n8k16.f32.f16.f16.f32").instruction)
     try:
         wf.get("mma.m16n8k99")
-    except wf.IllegalInstruction as error:
+    except wf.errors.IllegalInstruction as error:
         print(error.name, error.reason, error.nearest[0])
     except wf.errors.MemoryFault as fault:
         print(fault.index, fault.of(0).reason)

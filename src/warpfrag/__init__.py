@@ -39,7 +39,6 @@ if TYPE_CHECKING:  # for type checkers; at run time `_EXPORTS` says where a name
     from warpfrag.codegen.emit import emit as emit
     from warpfrag.codegen.vectors import test_vectors as test_vectors
     from warpfrag.diagnosis.diagnose import diagnose as diagnose
-    from warpfrag.errors import IllegalInstruction as IllegalInstruction
     from warpfrag.errors import NotModelled as NotModelled
     from warpfrag.errors import WarpfragError as WarpfragError
     from warpfrag.formats.epilogue import Epilogue as Epilogue
@@ -48,6 +47,7 @@ if TYPE_CHECKING:  # for type checkers; at run time `_EXPORTS` says where a name
     from warpfrag.hardware.verification import verify as verify
     from warpfrag.isa.immediates import Immediates as Immediates
     from warpfrag.layout.linear_layout import Layout as Layout
+    from warpfrag.machine.launch.launch_arguments import GlobalMemory as GlobalMemory
     from warpfrag.plans.loads import loads as loads
     from warpfrag.plans.loads import stores as stores
     from warpfrag.plans.tensor_relayout import relayout as relayout
@@ -81,13 +81,14 @@ _EXPORTS = {
     "codegen.emit": ["emit"],
     "codegen.vectors": ["test_vectors"],
     "diagnosis.diagnose": ["diagnose"],
-    "errors": ["IllegalInstruction", "NotModelled", "WarpfragError"],
+    "errors": ["NotModelled", "WarpfragError"],
     "formats.epilogue": ["Epilogue"],
     "formats.number_formats": ["FORMATS"],
     "formats.quantize": ["quantize"],
     "hardware.verification": ["verify"],
     "isa.immediates": ["Immediates"],
     "layout.linear_layout": ["Layout"],
+    "machine.launch.launch_arguments": ["GlobalMemory"],
     "plans.loads": ["loads", "stores"],
     "plans.tensor_relayout": ["relayout"],
     "smem.descriptor": ["Descriptor"],

@@ -134,7 +134,7 @@ def test_blocks_that_only_padding_reaches_need_no_scale():
             wf.errors.InvalidOperand,
             "takes no scale_a",
         ),
-        ({"A": np.ones((3, 4)), "B": np.ones((4, 6)), "arch": "sm_70"}, wf.IllegalInstruction, "cannot run it"),
+        ({"A": np.ones((3, 4)), "B": np.ones((4, 6)), "arch": "sm_70"}, wf.errors.IllegalInstruction, "cannot run it"),
     ],
 )
 def test_bad_arguments_are_refused(arguments: dict, error: type[Exception], message: str):
@@ -146,7 +146,7 @@ def test_bad_arguments_are_refused(arguments: dict, error: type[Exception], mess
     "name", ["mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f16", "wmma.mma.row.col.m16n16k16.f16.f32"]
 )
 def test_unlike_accumulators_cannot_be_chained(name: str):
-    with pytest.raises(wf.IllegalInstruction, match="cannot be chained along k: D is"):
+    with pytest.raises(wf.errors.IllegalInstruction, match="cannot be chained along k: D is"):
         wf.gemm(np.ones((8, 8)), np.ones((8, 8)), instruction=name)
 
 

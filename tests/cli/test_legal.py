@@ -143,7 +143,7 @@ def test_legal_in_json(run):
 
 
 def _nearest(name, target):
-    with pytest.raises(wf.IllegalInstruction) as caught:
+    with pytest.raises(wf.errors.IllegalInstruction) as caught:
         wf.get(name, arch=target)
     return caught.value.nearest
 

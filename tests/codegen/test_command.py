@@ -7,10 +7,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from warpfrag import IllegalInstruction
 from warpfrag.cli.code_verbs import emit as command
 from warpfrag.codegen.emit import emit
-from warpfrag.errors import FileError
+from warpfrag.errors import FileError, IllegalInstruction
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
 

@@ -44,7 +44,7 @@ def names(instruction):
 
 
 def refusal(text):
-    with pytest.raises(wf.IllegalInstruction) as error:
+    with pytest.raises(wf.errors.IllegalInstruction) as error:
         wf.get(text)
     return error.value
 
@@ -300,7 +300,7 @@ def test_names_from_elsewhere_are_taken_wherever_an_instruction_is(name):
 
     assert wf.gemm(ones, narrow, instruction=name, arch="H100").tolist() == [[16.0] * 8] * 16
     assert wf.get(name, arch="RTX 4090") is wf.get(NAME)
-    with pytest.raises(wf.IllegalInstruction, match="not on target 'sm_75'"):
+    with pytest.raises(wf.errors.IllegalInstruction, match="not on target 'sm_75'"):
         wf.get(name, arch="T4")
 
 
@@ -340,7 +340,7 @@ def test_gpus_are_targets(text, target):
 
 def test_unknown_gpus_are_refused_with_what_is_near():
     assert set(gpus().values()) <= set(targets())
-    with pytest.raises(wf.IllegalInstruction, match=r"a GPU such as H100 \(docs/reference/tables.md\)") as error:
+    with pytest.raises(wf.errors.IllegalInstruction, match=r"a GPU such as H100 \(docs/reference/tables.md\)") as error:
         wf.find(arch="H10O")
     assert error.value.nearest[0] == "H100"
     assert [gpu_called(text) for text in ("RTX 6000", "6000", "Quadro 6000", "Titan")] == [

@@ -49,11 +49,11 @@ SPARSE = tuple(name for name in NAMES if name.startswith("mma.sp"))
 TRAPPING = tuple(f"{op}.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32" for op in ("mma.sp", "mma.sp::ordered_metadata"))
 
 
-def refusal(name: str, **choices: object) -> wf.IllegalInstruction | None:
+def refusal(name: str, **choices: object) -> wf.errors.IllegalInstruction | None:
     """The error `get` raises, or None where it accepts."""
     try:
         wf.get(name, **choices)
-    except wf.IllegalInstruction as error:
+    except wf.errors.IllegalInstruction as error:
         return error
     return None
 
@@ -170,7 +170,7 @@ def test_unknown_targets_are_refused(target: object) -> None:
         lambda: wf.execute(name, tile, tile, arch=target),
         lambda: wf.gemm([[0.0]], [[0.0]], instruction=name, arch=target),
     ):
-        with pytest.raises(wf.IllegalInstruction) as caught:
+        with pytest.raises(wf.errors.IllegalInstruction) as caught:
             question()
         assert repr(target) in caught.value.reason
         assert "sm_107a" in caught.value.reason

@@ -53,7 +53,7 @@ def test_every_refusal_has_a_reason():
 
     assert len(refused) > 1000
     for text in refused[::29]:
-        with pytest.raises(wf.IllegalInstruction) as error:
+        with pytest.raises(wf.errors.IllegalInstruction) as error:
             wf.get(text, "sm_100a")
         assert len(error.value.reason) > 20
 
@@ -113,7 +113,7 @@ def test_every_shape_of_the_manual_is_found():
     ],
 )
 def test_illegal_shapes_are_refused_with_a_reason(name, shape, reason):
-    with pytest.raises(wf.IllegalInstruction, match=reason):
+    with pytest.raises(wf.errors.IllegalInstruction, match=reason):
         wf.get(name, **shape)
 
 
@@ -312,12 +312,12 @@ def test_a_short_form_drops_sync_and_aligned(name):
     full = wf.get(name)
     assert ".sync.aligned" in full.name
     assert full.name.replace(".sync.aligned", "") == name
-    with pytest.raises(wf.IllegalInstruction, match="needs sync"):  # in source both must be there
+    with pytest.raises(wf.errors.IllegalInstruction, match="needs sync"):  # in source both must be there
         wf.get(f"{name} operands;")
 
 
 def test_a_name_that_fits_several_lists_them():
-    with pytest.raises(wf.IllegalInstruction, match="fits 6 instructions of tcgen05") as error:
+    with pytest.raises(wf.errors.IllegalInstruction, match="fits 6 instructions of tcgen05") as error:
         wf.get("UTCHMMA")
     assert "tcgen05.mma.cta_group::1.kind::f16" in error.value.nearest
     names = wf.aliases("tcgen05.mma.cta_group::1.kind::i8")

@@ -85,7 +85,7 @@ def read(text: str) -> wf.Instruction | None:
     """The instruction of a text that is PTX as it stands."""
     try:
         return wf.get(text) if not left_out(text) else None
-    except wf.IllegalInstruction:
+    except wf.errors.IllegalInstruction:
         return None
 
 

@@ -15,7 +15,6 @@ import warpfrag as wf
 from oracle import toolkit
 from seeded import seeded
 from warpfrag.errors import CompilationFailed, InvalidOperand, PtxError
-from warpfrag.machine.launch.launch_arguments import RawArguments
 from warpfrag.sass.cubin import Cubin
 from warpfrag.sass.emitter import Emitter
 from warpfrag.sass.instruction_parser import parse_instruction
@@ -96,17 +95,66 @@ def test_a_matrix_product(tmp_path, engine):
     assert np.array_equal(c, np.stack([product[row + 8 * (i // 2), pair + i % 2] for i in range(4)], axis=1))
 
 
-def test_raw_parameters_and_memory_at_given_addresses(tmp_path):
-    text = f"""{HEAD}.visible .entry k(.param .u64 out, .param .u32 value) {{{INDEX}
-    ld.param.u64 %d0, [out]; ld.param.u32 %r4, [value]; mul.wide.u32 %at, %r0, 4; add.u64 %d0, %d0, %at;
-    add.u32 %r4, %r4, %r0; st.global.b32 [%d0], %r4; ret; }}"""
-    kernel = assemble(text, tmp_path)["k"]
-    out, address = np.zeros(32, np.uint32), 0x7F76_ABE0_0000
-    params = address.to_bytes(8, "little") + (7).to_bytes(4, "little")
-    kernel.launch(1, 32, RawArguments(params, {address: out}), engine="reference")
-    assert out.tolist() == list(range(7, 39))
-    with pytest.raises(InvalidOperand, match="expected 12 parameter bytes, got 8"):
-        kernel.launch(1, 32, RawArguments(params[:8], {address: out}))
+LIST = f"""{HEAD}.visible .entry k(.param .u64 head, .param .u32 value) {{{INDEX}
+    ld.param.u64 %d0, [head]; ld.param.u32 %r4, [value]; ld.global.u64 %d1, [%d0]; mul.wide.u32 %at, %r0, 4;
+    add.u64 %d1, %d1, %at; add.u32 %r4, %r4, %r0; st.global.b32 [%d1], %r4; ret; }}"""
+AT = 0x7F76_ABE0_0000
+RAW = AT.to_bytes(8, "little") + (7).to_bytes(4, "little")
+
+
+def test_a_pointer_in_memory_leads_to_another_array(tmp_path):
+    """The parameter points to a pointer, which points to an array at its own address."""
+    kernel = assemble(LIST, tmp_path)["k"]
+    head, out = np.array([AT + 0x1000], np.uint64), np.zeros(32, np.uint32)
+    memory = wf.GlobalMemory({AT: head, AT + 0x1000: out})
+    for engine in ENGINES:
+        out[:] = 0
+        kernel.launch(1, 32, params=RAW, memory=memory, engine=engine)
+        assert out.tolist() == list(range(7, 39))
+    wf.ptx.load(LIST)["k"].launch(1, 16, params=RAW[:8] + b"\1\0\0\0", memory=memory)
+    assert out.tolist() == [*range(1, 17), *range(23, 39)]
+
+
+def test_an_access_outside_the_given_arrays_names_the_nearest(tmp_path):
+    kernel = assemble(LIST, tmp_path)["k"]
+    memory = wf.GlobalMemory({AT: np.array([AT + 0x1000], np.uint64), AT + 0x1000: np.zeros(16, np.uint32)})
+    nearest = "the nearest is the array at 0x7f76abe01000 of 64 bytes at 0x7f76abe01000: 4 bytes beyond it"
+    with pytest.raises(PtxError, match=nearest):
+        kernel.launch(1, 32, params=RAW, memory=memory, engine="reference")
+    run = kernel.launch(1, 32, params=RAW, memory=memory, checks="memory")
+    assert nearest in str(run.findings[0])
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"params": RAW[:8]}, r"takes 12 parameter bytes \(.*8 bytes at 0, .*4 bytes at 8\), got 8 bytes"),
+        ({"params": [AT, 7]}, r"expected params as bytes, got \[1401"),
+        ({"params": RAW, "args": [np.zeros(1)]}, "expected either args or params, got 1 arguments and 12 bytes"),
+        ({"params": RAW, "memory": {AT: np.zeros(4)}}, r"expected memory=wf.GlobalMemory\({address: array}\)"),
+    ],
+)
+def test_wrong_raw_arguments_are_rejected(tmp_path, keywords, message):
+    kernel = assemble(LIST, tmp_path)["k"]
+    with pytest.raises(InvalidOperand, match=message):
+        kernel.launch(1, 32, **keywords)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'parameters'"):
+        kernel.launch(1, 32, parameters=RAW)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({AT: np.zeros(4), AT + 8: np.zeros(4)}, "the array at 0x7f76abe00008 overlaps the array at 0x7f76abe00000"),
+        ({AT: np.zeros((4, 4))[:, :2]}, "expected a contiguous array"),
+        ({-8: np.zeros(4)}, "expected an address between 1 and 0x1000000000000"),
+        ({AT: 5}, "the array at 0x7f76abe00000: expected an array, got 5"),
+        ([np.zeros(4)], "expected the arrays of global memory by address"),
+    ],
+)
+def test_wrong_global_memory_is_rejected(arrays, message):
+    with pytest.raises(InvalidOperand, match=message):
+        wf.GlobalMemory(arrays)
 
 
 def test_an_unknown_instruction_is_an_error_only_if_it_runs(tmp_path):

@@ -102,7 +102,7 @@ def test_load_cases_finds_every_spelling_of_an_instruction():
 
 def test_cases_of_what_is_no_instruction_are_refused():
     for wrong in (3, None, ["mma"], "mma"):
-        with pytest.raises(wf.IllegalInstruction):
+        with pytest.raises(wf.errors.IllegalInstruction):
             next(load_cases(wrong))
 
 
@@ -130,7 +130,7 @@ def test_a_folder_without_an_index_is_refused_with_the_command_that_writes_it(
 
 
 def test_evidence_of_an_unknown_architecture_is_refused():
-    with pytest.raises(wf.IllegalInstruction, match="unknown arch 'sm91'; expected one of sm_70"):
+    with pytest.raises(wf.errors.IllegalInstruction, match="unknown arch 'sm91'; expected one of sm_70"):
         wf.get("mma.m16n8k16.s32.s8.s8.s32").evidence("sm91")
 
 

@@ -170,9 +170,9 @@ def test_scale_factors_scale():
         ({"immediates": Immediates(1)}, wf.errors.InvalidOperand, "is dense: it takes no selector, got 1"),
         ({"metadata": np.zeros(32, np.uint32)}, wf.errors.InvalidOperand, "takes no metadata"),
         ({"scales": (np.zeros(32, np.uint32),) * 2}, wf.errors.InvalidOperand, "takes no scale_a"),
-        ({"arch": "sm_75"}, wf.IllegalInstruction, "arch 'sm_75' cannot run it; it runs on sm_80"),
-        ({"arch": "sm_91"}, wf.IllegalInstruction, "unknown arch 'sm_91'; expected one of sm_70"),
-        ({"arch": "cray"}, wf.IllegalInstruction, "unknown arch 'cray'"),
+        ({"arch": "sm_75"}, wf.errors.IllegalInstruction, "arch 'sm_75' cannot run it; it runs on sm_80"),
+        ({"arch": "sm_91"}, wf.errors.IllegalInstruction, "unknown arch 'sm_91'; expected one of sm_70"),
+        ({"arch": "cray"}, wf.errors.IllegalInstruction, "unknown arch 'cray'"),
     ],
 )
 def test_bad_operands_are_refused(change: dict, error: type[Exception], message: str):
@@ -183,7 +183,7 @@ def test_bad_operands_are_refused(change: dict, error: type[Exception], message:
 def test_sparse_and_scaled_instructions_say_what_they_need():
     with pytest.raises(wf.errors.InvalidOperand, match="needs metadata"):
         wf.execute(SP, **random_words(SP))
-    with pytest.raises(wf.IllegalInstruction, match="selector 2 assembles, but the hardware traps on it"):
+    with pytest.raises(wf.errors.IllegalInstruction, match="selector 2 assembles, but the hardware traps on it"):
         wf.execute(SP, **random_words(SP), metadata=legal_metadata(SP), immediates=Immediates(2))
     with pytest.raises(wf.errors.InvalidOperand, match=r"expected registers uint32\[..., 32\], got shape \(31,\)"):
         wf.execute(SP, **random_words(SP), metadata=legal_metadata(SP)[1:])
@@ -197,7 +197,7 @@ def test_a_mover_computes_nothing():
     words = np.zeros((32, 1), np.uint32)
     with pytest.raises(wf.errors.InvalidOperand, match="takes no b, got"):
         wf.execute("movmatrix.m8n8.trans.b16", words, words)
-    with pytest.raises(wf.IllegalInstruction, match="it moves registers and computes nothing"):
+    with pytest.raises(wf.errors.IllegalInstruction, match="it moves registers and computes nothing"):
         wf.execute("wmma.load.a.sync.aligned.row.m16n16k16.global.f16", words, words)
 
 
@@ -258,7 +258,7 @@ def test_methods_take_only_what_their_class_has():
         wf.get(F16).execute(**words, metadata=legal_metadata(SP))
     with pytest.raises(wf.errors.InvalidOperand, match="needs metadata"):
         wf.get(SP).execute(**random_words(SP))
-    with pytest.raises(wf.IllegalInstruction, match="it moves registers and computes nothing"):
+    with pytest.raises(wf.errors.IllegalInstruction, match="it moves registers and computes nothing"):
         wf.get(LOAD).execute(words["a"])
 
 
@@ -305,7 +305,7 @@ def test_pasted_source_is_not_kept():
 
 
 def test_a_refusal_travels_to_other_processes():
-    with pytest.raises(wf.IllegalInstruction) as refusal:
+    with pytest.raises(wf.errors.IllegalInstruction) as refusal:
         wf.get("mma.m16n8k17.f32.f16.f16.f32")
     copy = pickle.loads(pickle.dumps(refusal.value))  # noqa: S301 (our own bytes)
     assert (str(copy), copy.nearest) == (str(refusal.value), refusal.value.nearest)
@@ -313,7 +313,7 @@ def test_a_refusal_travels_to_other_processes():
 
 
 def test_a_refusal_does_not_deny_a_legal_instruction():
-    with pytest.raises(wf.IllegalInstruction) as refusal:
+    with pytest.raises(wf.errors.IllegalInstruction) as refusal:
         wf.get("mma.sp.m16n8k32.f32.f16.f16.f32", selector=7)
     assert str(refusal.value) == (
         "'mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32': selector 7 is out of range; legal selectors are 0, 1"

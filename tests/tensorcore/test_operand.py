@@ -62,7 +62,7 @@ def test_find_asks_every_question():
     ],
 )
 def test_find_refuses_a_question_nobody_can_answer(question: dict[str, str], message: str):
-    with pytest.raises(wf.IllegalInstruction, match=message):
+    with pytest.raises(wf.errors.IllegalInstruction, match=message):
         wf.find(**question)
 
 

@@ -23,7 +23,7 @@ STRANGE += ["\x1b[31m\a", float("nan"), 10**5000, NAME.encode(), "\ud800", True,
 
 
 def refusal(function, *arguments, **options):
-    with pytest.raises(wf.IllegalInstruction) as caught:
+    with pytest.raises(wf.errors.IllegalInstruction) as caught:
         function(*arguments, **options)
     return caught.value
 
@@ -93,7 +93,7 @@ WORDS = ["mma", "sp", "sync", "row", "f16", "x4", "kind::mxf4", "m8n8", "m16n8k1
 def test_any_text_is_an_instruction_or_a_refusal_that_can_be_printed(text):
     try:
         said = wf.get(text).name
-    except wf.IllegalInstruction as error:
+    except wf.errors.IllegalInstruction as error:
         said = str(error)
     assert said.isprintable()
 

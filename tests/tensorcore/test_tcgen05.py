@@ -189,9 +189,9 @@ def test_errors_say_what_is_missing():
     }.items():
         with pytest.raises(wf.errors.InvalidOperand, match=match):
             wrong()
-    with pytest.raises(wf.IllegalInstruction, match="depends on shape and types"):
+    with pytest.raises(wf.errors.IllegalInstruction, match="depends on shape and types"):
         _ = wf.get(F16).d
-    with pytest.raises(wf.IllegalInstruction, match="allocates or orders"):
+    with pytest.raises(wf.errors.IllegalInstruction, match="allocates or orders"):
         wf.get("tcgen05.wait::ld.sync.aligned").execute()
 
 

@@ -68,7 +68,7 @@ def test_the_assembler_takes_exactly_these_forms():
     ],
 )
 def test_what_is_no_form_is_refused_with_its_word(name, reason):
-    with pytest.raises(wf.IllegalInstruction) as error:
+    with pytest.raises(wf.errors.IllegalInstruction) as error:
         wf.get(name)
     assert reason in error.value.reason
     assert all(near.startswith("wgmma") for near in error.value.nearest)
@@ -78,7 +78,7 @@ def test_words_come_in_any_order_and_one_target_takes_them():
     assert wf.get("wgmma.mma_async.m64n64k16.sync.f32.aligned.f16.f16") is F16
     assert wf.get("wgmma.mma_async.sync.aligned.m64n16k32.f32.f16.sp.f16") is SPARSE
     assert wf.get(F16.name, arch="sm_90a") is F16
-    with pytest.raises(wf.IllegalInstruction, match="legal on sm_90a"):
+    with pytest.raises(wf.errors.IllegalInstruction, match="legal on sm_90a"):
         wf.get(F16.name, arch="sm_100a")
 
 
@@ -408,7 +408,7 @@ def test_only_wgmma_takes_what_wgmma_takes():
     tile = S8.b.store(np.zeros((32, 32), np.int8))
     with pytest.raises(wf.errors.InvalidOperand, match="only float types can be negated"):
         wf.execute(S8, np.zeros((4, 32, 4), np.uint32), tile, immediates=Immediates(negate=(True, False)))
-    with pytest.raises(wf.IllegalInstruction, match="cannot run it; it runs on sm_90"):
+    with pytest.raises(wf.errors.IllegalInstruction, match="cannot run it; it runs on sm_90"):
         wf.execute(F16, np.zeros((4, 32, 4), np.uint32), F16.b.store(np.zeros((16, 64))), arch="sm_100")
 
 

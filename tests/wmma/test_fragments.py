@@ -166,7 +166,7 @@ def test_other_arguments_are_checked():
     assert refusal(wmma.accumulator, 16, 16, 16, wmma).startswith("element type: expected one of half")
     assert refusal("a", 16, 16, 16, wmma.half) == "use: expected one of matrix_a, matrix_b, accumulator; got 'a'"
     assert refusal(wmma.accumulator, 16, 16.0, 16, wmma.half) == "n: expected an integer, got 16.0"
-    with pytest.raises(wf.IllegalInstruction, match="unknown arch 'sm_91'; expected one of sm_70, sm_72"):
+    with pytest.raises(wf.errors.IllegalInstruction, match="unknown arch 'sm_91'; expected one of sm_70, sm_72"):
         wmma.fragment(wmma.accumulator, 16, 16, 16, wmma.half, arch="sm_91")
 
 

@@ -18,7 +18,7 @@ import warpfrag as wf
 from tools.fuzz import record
 from warpfrag.cuda_tools import find_tool
 from warpfrag.machine.launch.kernel import Kernel
-from warpfrag.machine.launch.launch_arguments import RawArguments
+from warpfrag.machine.launch.launch_arguments import GlobalMemory, RawArguments
 from warpfrag.machine.launch.options import Engine, LaunchOptions
 from warpfrag.sass.cubin import Cubin
 from warpfrag.sass.sass_module import SassModule
@@ -225,7 +225,7 @@ def launch_raw(facts: dict[str, Any], found: dict[str, list[Path]], arrays: dict
     params = bytearray(kernel.program.parameter_bytes)
     for offset, size, code in facts["params"]:
         params[offset : offset + size] = bytes.fromhex(code)
-    args = RawArguments(bytes(params), arrays)
     cluster = facts.get("cluster")
     options = LaunchOptions(cluster=tuple(cluster) if cluster else None, limit=LIMIT)
-    kernel.launch(facts["grid"], facts["block"], args, shared=facts["shared"], engine=engine, options=options)
+    raw: RawArguments = {"params": bytes(params), "memory": GlobalMemory(arrays)}
+    kernel.launch(facts["grid"], facts["block"], shared=facts["shared"], engine=engine, options=options, **raw)

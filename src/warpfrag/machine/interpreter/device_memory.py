@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.errors import MemoryFault
+from warpfrag.errors import InvalidOperand, MemoryFault
 from warpfrag.machine.interpreter.observer import Observer
 from warpfrag.machine.interpreter.store_tags import StoreTags, elements
 from warpfrag.machine.ir import state_spaces
@@ -148,8 +148,13 @@ class DeviceMemory:
         self.are_linear: dict[int, bool] = {}  # 1D textures by handle: True in linear memory, False in an array
 
     def add(self, allocation: Allocation) -> None:
-        """Make an allocation accessible."""
+        """Make an allocation accessible; raise InvalidOperand if it overlaps one."""
         at = bisect_right(self.starts, allocation.start)
+        for near in self.allocations[max(at - 1, 0) : at + 1]:
+            if near.start < allocation.end and allocation.start < near.end:
+                raise InvalidOperand(
+                    f"{allocation.name} at {allocation.start:#x} overlaps {near.name}: move one of them"
+                )
         self.starts.insert(at, allocation.start)
         self.allocations.insert(at, allocation)
         if allocation.writable:

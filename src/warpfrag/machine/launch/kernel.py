@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
@@ -205,7 +205,7 @@ class Kernel:
         self,
         grid: int | Sequence[int],
         block: int | Sequence[int],
-        args: Sequence[object] | RawArguments = (),
+        args: Sequence[object] = (),
         *,
         shared: int = 0,
         arch: str | None = None,
@@ -213,11 +213,13 @@ class Kernel:
         engine: Engine = "auto",
         seed: int | None = None,
         options: LaunchOptions = DEFAULT_OPTIONS,
+        **raw: Unpack[RawArguments],
     ) -> Run:
         """Run the kernel; arrays among the arguments are global memory and change in place.
 
         A struct is its bytes, or a list of its fields: arrays for pointers, numpy scalars, bytes. A `Texture` or a
-        `Surface` is passed as its handle.
+        `Surface` is passed as its handle. `params` gives all parameters as bytes instead, and `memory` is a
+        `GlobalMemory` with the arrays at the addresses that they contain.
 
         `arch` is the architecture whose arithmetic is computed: sm_90 by default if the module's target runs there,
         else the target. Evidence is for this architecture, which `Run.arch` names.
@@ -237,7 +239,7 @@ class Kernel:
         named = checks_of(checks)
         engine_name = chosen_engine(engine)
         threads = options.threads
-        memory = self.device_memory(args, config)
+        memory = self.device_memory(args, config, raw)
         compiled = self.compiled if engine_name != "reference" and loops.is_available() else None
         if engine_name == "compiled" and compiled is not None and not compiled.is_ready:
             compiled.prepare()
@@ -279,12 +281,13 @@ class Kernel:
         self,
         grid: int | Sequence[int],
         block: int | Sequence[int],
-        args: Sequence[object] | RawArguments = (),
+        args: Sequence[object] = (),
         *,
         shared: int = 0,
         arch: str | None = None,
         seed: int | None = None,
         options: LaunchOptions = DEFAULT_OPTIONS,
+        **raw: Unpack[RawArguments],
     ) -> Debugger:
         """Return a debugger for a launch on the reference engine; it takes the arguments of `launch`.
 
@@ -292,22 +295,19 @@ class Kernel:
         """
         config = launch_config(self.program, grid, block, shared, arch, options)
         waves = self.waves(config, seed)
-        memory = self.device_memory(args, config)
+        memory = self.device_memory(args, config, raw)
         return Debugger(
             self.program, config, memory, (blocks for _, blocks in iter(waves.take, None)), self.module.sources
         )
 
-    def device_memory(self, args: Sequence[object] | RawArguments, config: LaunchConfig) -> DeviceMemory:
+    def device_memory(
+        self, args: Sequence[object], config: LaunchConfig, raw: RawArguments | None = None
+    ) -> DeviceMemory:
         """Return a memory with the arrays, the module's variables, and the workspace of a cooperative grid."""
         arguments = Arguments(self.name, self.parameters, self.module.address_size)
-        if isinstance(args, RawArguments):
-            parameters = args.parameters(self.program.parameter_bytes)
-        else:
-            parameters = arguments.take(args, self.program.parameter_bytes)
+        parameters = arguments.take(args, self.program.parameter_bytes, raw or {})
         banks = self.program.constant_banks(config.grid, config.block, parameters)
         memory = DeviceMemory(banks, len(self.program.instructions))
-        for allocation in args.allocations() if isinstance(args, RawArguments) else ():
-            memory.add(allocation)
         for allocation in arguments.allocations:
             memory.add(allocation)
         memory.resources = arguments.own_resources()

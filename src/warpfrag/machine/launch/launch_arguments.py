@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,8 @@ from warpfrag.machine.semantics.textures import Surface, Texture
 from warpfrag.smem.tensor_map import MAP_ALIGN
 
 HANDLE_STEP = 64  # between the handles of two textures
+MAX_ADDRESS = 1 << state_spaces.WINDOW_SHIFT
+SHOWN = 4  # arrays of a global memory that its text lists
 
 
 @dataclass(frozen=True)
@@ -36,25 +38,46 @@ class Unwritten:
     array: object
 
 
-@dataclass(frozen=True)
-class RawArguments:
-    """The parameter bytes of a launch as a driver passes them, and global memory as arrays by address."""
+class GlobalMemory:
+    """Arrays at given addresses of global memory; a launch reads them there and updates them in place.
+
+    >>> import numpy as np
+    >>> GlobalMemory({0x7F00_0000_0000: np.zeros(4, np.float32), 0x7F00_0000_1000: np.zeros(2, np.float64)})
+    <global memory: 16 bytes at 0x7f0000000000, 16 bytes at 0x7f0000001000>
+    """
+
+    def __init__(self, arrays: Mapping[int, object]) -> None:
+        """Store the arrays; raise InvalidOperand if one is not contiguous or two overlap."""
+        if not isinstance(arrays, Mapping):
+            raise InvalidOperand(f"expected the arrays of global memory by address, got {quote(arrays)}")
+        self.arrays = dict(arrays)
+        self.allocations: list[Allocation] = []
+        for address, value in sorted(arrays.items(), key=lambda entry: _address(entry[0])):
+            name = f"the array at {address:#x}"
+            data = as_bytes(value, name)
+            if data is None:
+                raise InvalidOperand(f"{name}: expected an array, got {quote(value)}")
+            if address + len(data) > MAX_ADDRESS:
+                raise InvalidOperand(f"{name}: expected {len(data)} bytes below {MAX_ADDRESS:#x}, the end of the space")
+            if self.allocations and self.allocations[-1].end > address:
+                last = self.allocations[-1]
+                raise InvalidOperand(f"{name} overlaps {last.name}, which ends at {last.end:#x}")
+            self.allocations.append(Allocation(address, data, name, bool(data.flags.writeable)))
+
+    def __repr__(self) -> str:
+        """Return the size and the address of each array."""
+        arrays = [f"{len(item.data)} bytes at {item.start:#x}" for item in self.allocations]
+        more = [f"{len(arrays) - SHOWN} more"] if len(arrays) > SHOWN else []
+        return f"<global memory: {', '.join(arrays[:SHOWN] + more) or 'empty'}>"
+
+
+class RawArguments(TypedDict, total=False):
+    """The arguments of a launch as a driver passes them."""
 
     params: bytes
-    memory: Mapping[int, NDArray[Any]]
-
-    def parameters(self, size: int) -> bytes:
-        """Return the parameter bytes; raise InvalidOperand if their number is wrong."""
-        if len(self.params) != size:
-            raise InvalidOperand(f"expected {size} parameter bytes, got {len(self.params)}")
-        return bytes(self.params)
-
-    def allocations(self) -> list[Allocation]:
-        """Return the arrays as global memory."""
-        return [
-            Allocation(address, array.reshape(-1).view(np.uint8), f"the array at {address:#x}", array.flags.writeable)
-            for address, array in sorted(self.memory.items())
-        ]
+    """All parameters as bytes, at the offsets that `Kernel.parameters` gives; they replace `args`."""
+    memory: GlobalMemory
+    """Arrays at the addresses that the parameters contain."""
 
 
 class Arguments:
@@ -72,8 +95,18 @@ class Arguments:
         self._known: dict[tuple[int, int], int] = {}
         """The address of an array, by its host address and its size in bytes."""
 
-    def take(self, args: Sequence[object], size: int) -> bytes:
+    def take(self, args: Sequence[object], size: int, raw: RawArguments) -> bytes:
         """Return the bytes of all parameters; arrays become allocations."""
+        if unknown := sorted(raw.keys() - RawArguments.__annotations__.keys()):
+            raise TypeError(f"launch() got an unexpected keyword argument {unknown[0]!r}")
+        memory = raw.get("memory", GlobalMemory({}))
+        if not isinstance(memory, GlobalMemory):
+            raise InvalidOperand(f"expected memory=wf.GlobalMemory({{address: array}}), got {quote(memory)}")
+        self.allocations += memory.allocations
+        for allocation in memory.allocations:  # other arrays follow
+            self._next = max(self._next, (allocation.end // state_spaces.ALIGNMENT + 2) * state_spaces.ALIGNMENT)
+        if "params" in raw:
+            return self._raw(raw["params"], args, size)
         if not hasattr(args, "__len__") or not hasattr(args, "__getitem__"):
             raise InvalidOperand(f"expected args as a list of arguments, got {quote(args)}")
         if len(args) != len(self.parameters):
@@ -84,6 +117,19 @@ class Arguments:
             code = self._argument(value, number, parameter)
             data[parameter.offset : parameter.offset + parameter.size] = code
         return bytes(data)
+
+    def _raw(self, params: object, args: Sequence[object], size: int) -> bytes:
+        """Return the parameter bytes that the caller gives."""
+        if not isinstance(params, bytes | bytearray | memoryview):
+            raise InvalidOperand(f"expected params as bytes, got {quote(params)}; give a list of arguments as args")
+        if len(args):
+            raise InvalidOperand(f"expected either args or params, got {len(args)} arguments and {len(params)} bytes")
+        if len(params) != size:
+            layout = ", ".join(f"{item.name}: {item.size} bytes at {item.offset}" for item in self.parameters)
+            raise InvalidOperand(
+                f"{self.kernel} takes {size} parameter bytes ({layout or 'none'}), got {len(params)} bytes"
+            )
+        return bytes(params)
 
     def _argument(self, value: object, number: int, parameter: Parameter) -> bytes:
         """Return the bytes of one parameter."""
@@ -215,6 +261,13 @@ class Arguments:
                 f"argument {number} ({parameter.name}): expected at most {parameter.size} bytes, got {len(data)}"
             )
         return data.ljust(parameter.size, b"\0")
+
+
+def _address(value: object) -> int:
+    """Return an address, or raise InvalidOperand."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 < value < MAX_ADDRESS:
+        raise InvalidOperand(f"expected an address between 1 and {MAX_ADDRESS:#x} for each array, got {quote(value)}")
+    return int(value)
 
 
 def short_name(name: str, kernel: str) -> str:
