@@ -186,7 +186,7 @@ def results():
     values = [
         *(mma, mma.a, mma.a.layout, mma.a.format, mma.evidence("sm_90"), mma.a.layout.at(lane=0, reg=0, slot=0)),
         *(mma.a.layout.where(row=0, col=0)[0], memory, wgmma.b.store(np.zeros((16, 64), np.float16))),
-        *(wf.Immediates(selector=1), wf.Scaled(np.ones((1, 32)), np.ones((1, 1)))),
+        *(wf.Immediates(selector=1), wf.Scaled(np.ones((1, 32)), np.ones((1, 1))), wf.GlobalMemory({256: A})),
         *(wf.InstructionDescriptor(kind="f16", m=64, n=8, a="f16", b="f16"), ZeroColumnMask(zeros=2)),
         *(wf.Descriptor(stride=1024, swizzle=128), wf.Order(split_k=3), wf.Epilogue(alpha=2.0), wf.draw(mma, "a")),
         *(wf.relayout(mma.d.tiled(col=2), mma.a), wf.relayout(mma.d, mma.b), wf.loads(mma.a, memory)[0]),
