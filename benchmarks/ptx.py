@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from run import HERE, Side, best, say
+from run import HERE, Side, medians, say
 
 import warpfrag as wf
 from warpfrag.blas.gemm_backend import Cpu
@@ -328,7 +328,7 @@ def reading() -> None:
             (old, ("ptx load", name, 2_000_000)),
             *((new, (kind, name, 2_000_000)) for kind in ("ptx load", "ptx read")),
         ]
-        before, loaded, read = best(jobs, 3, "cpu")
+        before, loaded, read = medians(jobs, 3, "cpu")
         ratios = f"{before / loaded:.1f} times as fast as before, {before / read:.1f} with every statement"
         say(f"  {words}: {loaded * 1e3:.0f} ms: {ratios}")
 

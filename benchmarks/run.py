@@ -1,7 +1,7 @@
-"""`make bench`: how fast, as ratios in one run. Sides take turns, each in its own process, best of some rounds.
+"""`make bench`: ratios of times in one run. Sides take turns, each in its own process; every figure is a median.
 
-mmasim is compared with where it can be imported; MMASIM_PYTHON names an interpreter that has it. It needs torch:
-pip install torch ninja setuptools mmasim==2.1.1. Where its compiled part lacks OpenMP symbols, set
+mmasim is compared if it can be imported; MMASIM_PYTHON names an interpreter that has it. It needs torch:
+pip install torch ninja setuptools mmasim==2.1.1. If its compiled part lacks OpenMP symbols, set
 LD_PRELOAD=libgomp.so.1.
 """
 
@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 from pathlib import Path
+
+from bounds import bound_of, clock_rate, float32_bound
 
 ROUNDS = 5
 HERE = Path(__file__).parent
@@ -73,10 +76,12 @@ class Side:
         self.process.communicate()
 
 
-def best(runs: list[tuple[Side, tuple[str, str, int]]], rounds: int = ROUNDS, measure: str = "seconds") -> list[float]:
-    """The minimum of each job, the sides taking turns; "cpu" measures processor time."""
+def medians(
+    runs: list[tuple[Side, tuple[str, str, int]]], rounds: int = ROUNDS, measure: str = "seconds"
+) -> list[float]:
+    """Return the median of each job, the sides taking turns; "cpu" measures processor time."""
     seconds = [[side.run(*job)[measure] for side, job in runs] for _ in range(rounds)]
-    return [min(column) for column in zip(*seconds, strict=True)]
+    return [statistics.median(column) for column in zip(*seconds, strict=True)]
 
 
 def mmasim_python() -> str | None:
@@ -88,20 +93,24 @@ def mmasim_python() -> str | None:
     return None
 
 
-def one_thread(mmasim: str | None) -> None:
-    """Every type against numpy float32 and f16, and f16 against mmasim, one thread each.
+def one_thread(mmasim: str | None) -> dict[str, float]:
+    """Compare every type with numpy float32 and f16, and f16 with mmasim, on one thread each; return the times.
 
-    Processor time, which other work disturbs less; for some seconds, because others come and go; and in one process,
-    because some processes stay a third slower than others on a machine that is shared. A sparse product stores half of
-    A: it is compared with a dense one of its type and of half the k, which stores and multiplies as much.
+    Processor time, which other work disturbs less, in one process, because some processes stay a third slower than
+    others on a shared machine. A sparse product stores half of A: it is compared with a dense one of its type and of
+    half the k, which stores and multiplies as much.
     """
-    say("products of 512 x 512 x 512 on sm_90, one thread each: time ratio to numpy float32, and to f16 or dense")
+    clock = clock_rate()
+    say(f"products of 512 x 512 x 512 on sm_90, one thread each, at {clock / 1e9:.2f} GHz:")
+    say("cycles per multiply-add, time ratio to numpy float32, and to f16 or dense")
     side = Side(sys.executable, threads=1)
     labels = ("f16", "bf16", "tf32", "fp8", "s8", "s4", "sparse f16", "sparse fp8")
     jobs = {"numpy": ("numpy", "", 512)}
     jobs |= {label: ("warpfrag gemm", PRODUCTS[label], 512) for label in labels}
     jobs |= {f"half {label}": ("warpfrag gemm of half the k", PRODUCTS[label], 512) for label in ("f16", "fp8")}
-    times = dict(zip(jobs, best([(side, job) for job in jobs.values()], 100, "cpu"), strict=True))
+    jobs |= {f"compress {label}": ("warpfrag compress", PRODUCTS[f"sparse {label}"], 512) for label in ("f16", "fp8")}
+    times = dict(zip(jobs, medians([(side, job) for job in jobs.values()], 40, "cpu"), strict=True))
+    say(f"  numpy       {times['numpy'] * clock / 512**3:6.3f} cycles")
     for label in labels:
         dense, seconds = label.removeprefix("sparse "), times[label]
         work = 512**3 if label == dense else 512**3 // 2
@@ -110,20 +119,66 @@ def one_thread(mmasim: str | None) -> None:
             if label == dense
             else f"{seconds / times[f'half {dense}']:.2f} x dense"
         )
-        say(f"  {label:<11} {work / seconds / 1e9:7.2f} G/s   {seconds / times['numpy']:6.2f} x numpy   {versus}")
+        cycles = f"{seconds * clock / work:6.3f} cycles"
+        say(f"  {label:<11} {cycles}   {seconds / times['numpy']:6.2f} x numpy   {versus}")
+    report_targets(times, clock)
     if mmasim:
         other = Side(mmasim, threads=1)
-        mine, theirs = best(
+        mine, theirs = medians(
             [(side, jobs["f16"]), (other, ("mmasim gemm", MMASIM["f16"], 512))], 3, "cpu"
         )  # seconds each
         say(f"  f16: {theirs / mine:.0f} times mmasim")
         other.close()
     side.close()
+    return times
+
+
+def report_targets(times: dict[str, float], clock: float) -> None:
+    """Print the targets that are missed, each with the bound that explains it."""
+    from warpfrag.tensorcore.native.library import library
+
+    loaded = library()
+    if loaded is None or loaded.level == "sse2":
+        say("  no targets: the portable backend runs")
+        return
+    blas = times["numpy"] * clock / 512**3
+    for label in ("f16", "bf16"):
+        if (ratio := times[label] / times["numpy"]) > 4:
+            bound, floor = bound_of(loaded.level, 16), float32_bound(loaded.level)
+            say(f"  {label} misses 4 x numpy ({ratio:.2f}): it needs {bound}, {sum(bound) / blas:.1f} x numpy;")
+            say(f"    preparing operands comes on top. numpy is within {blas / floor:.2f} x of its own {floor:.3f}")
+    if (ratio := times["s8"] / times["numpy"]) > 1.3:
+        say(f"  s8 misses 1.3 x numpy ({ratio:.2f}): it is numpy's product plus the conversion of A, B and D,")
+        say(f"    {(times['s8'] - times['numpy']) * 1e3:.2f} ms")
+    if (ratio := times["fp8"] / times["f16"]) > 0.8:
+        say(f"  fp8 misses 0.8 x f16 ({ratio:.2f}): the same float64 multiply-adds take at least")
+        say(f"    {bound_of(loaded.level, 32).multiply_adds:.3f} of f16's {times['f16'] * clock / 512**3:.3f} cycles")
+    for label in ("f16", "fp8"):
+        dense = times[f"half {label}"]
+        if (ratio := times[f"sparse {label}"] / dense) > 1.2:
+            share = times[f"compress {label}"] / dense
+            say(f"  sparse {label} misses 1.2 x dense ({ratio:.2f}): finding the stored elements takes {share:.2f};")
+            say("    B has twice the rows to prepare, and no two rows of A share the line of B that they multiply")
 
 
 def say(text: str) -> None:
     """Print at once: a benchmark takes minutes."""
     print(text, flush=True)
+
+
+def two_threads(two: Side) -> None:
+    """Compare the time of a larger product on one thread and on two."""
+    one, job = Side(sys.executable, threads=1), ("warpfrag gemm", PRODUCTS["f16"], 1024)
+    runs = [(one.run(*job), two.run(*job)) for _ in range(2 * ROUNDS)]
+    ratio = statistics.median(alone["seconds"] / both["seconds"] for alone, both in runs)
+    say(f"\nf16, 1024 x 1024 x 1024: two threads are {ratio:.2f} times as fast as one")
+    if ratio < 1.9:
+        work = statistics.median(both["cpu"] / alone["cpu"] for alone, both in runs)
+        busy = statistics.median(both["cpu"] / both["seconds"] for _, both in runs)
+        say(
+            f"  misses 1.9: two threads take {work:.2f} times the processor time of one, and keep {busy:.2f} cores busy"
+        )
+    one.close()
 
 
 def main() -> None:
@@ -135,21 +190,22 @@ def main() -> None:
         say("mmasim is not installed: its ratios are left out (set MMASIM_PYTHON to an interpreter that has it)\n")
 
     one_thread(python)
+    two_threads(ours)
     say("\nproducts of 512 x 512 x 512 on sm_90, two threads: G multiply-adds a second, time ratio to numpy float32")
     for label, name in PRODUCTS.items():
         n = 512
-        mine, theirs = best([(ours, ("warpfrag gemm", name, n)), (numpy_side, ("numpy", "", n))])
+        mine, theirs = medians([(ours, ("warpfrag gemm", name, n)), (numpy_side, ("numpy", "", n))])
         line = f"  {label:<11} {n**3 / mine / 1e9:7.2f} G/s   {mine / theirs:6.1f} x numpy"
         if mmasim and label in MMASIM:
             size = n if label == "f16" else 128
             pair = [(ours, ("warpfrag gemm", name, size)), (mmasim, ("mmasim gemm", MMASIM[label], size))]
-            small, sim = best(pair, 2 if size == n else ROUNDS)  # at that size mmasim takes some seconds
+            small, sim = medians(pair, 2 if size == n else ROUNDS)  # at that size mmasim takes some seconds
             line += f"   {sim / small:6.0f} times mmasim at {size} cubed"
         say(line)
 
     say("\nwgmma against mma, the same product: time ratio")
     for label, name in WARPGROUP.items():
-        warp, group = best(
+        warp, group = medians(
             [(ours, ("warpfrag gemm", PRODUCTS[label], 512)), (numpy_side, ("warpfrag gemm", name, 512))]
         )
         say(f"  {label:<11} {512**3 / group / 1e9:7.2f} G/s   {group / warp:6.2f} x mma")
@@ -157,25 +213,25 @@ def main() -> None:
     say("\ntcgen05 against mma, the same product on sm_100: time ratio")
     for label, name in TENSOR_MEMORY.items():
         kind = "warpfrag gemm on sm_100"
-        warp, block = best([(ours, (kind, PRODUCTS[label], 512)), (numpy_side, (kind, name, 512))])
+        warp, block = medians([(ours, (kind, PRODUCTS[label], 512)), (numpy_side, (kind, name, 512))])
         say(f"  {label:<11} {512**3 / block / 1e9:7.2f} G/s   {block / warp:6.2f} x mma")
 
     jobs = [(ours, ("warpfrag tile", PRODUCTS["f16"], 0))]
     jobs += [(mmasim, ("mmasim tile", MMASIM["f16"], 0))] if mmasim else []
-    mine, *theirs = best(jobs)
+    mine, *theirs = medians(jobs)
     versus = f", {theirs[0] / mine:.0f} times mmasim" if theirs else ""
     say(f"\none m16n8k16 f16 tile: wf.execute {mine / 200 * 1e6:.0f} us{versus}")
     subprocess.run([sys.executable, str(HERE / "first_tile.py"), "--large"], check=False)  # noqa: S603 (our own)
 
     say("\ngrowth of f16, per multiply-add, against 256 cubed")
-    base = best([(ours, ("warpfrag gemm", PRODUCTS["f16"], 256))])[0] / 256**3
+    base = medians([(ours, ("warpfrag gemm", PRODUCTS["f16"], 256))])[0] / 256**3
     for n in (512, 1024, 2048, 4096):
-        (seconds,) = best([(ours, ("warpfrag gemm", PRODUCTS["f16"], n))], ROUNDS if n < 2048 else 2)
+        (seconds,) = medians([(ours, ("warpfrag gemm", PRODUCTS["f16"], n))], ROUNDS if n < 2048 else 2)
         say(f"  {n:>4}: {seconds:6.2f} s   {seconds / n**3 / base:.2f} times the work of 256")
 
     say("\npacking 10,000 tiles of A, time ratio to numpy's gather of the same tiles")
     for label, name in {label: PRODUCTS[label] for label in ("f16", "s8", "s4", "b1")}.items():
-        mine, theirs = best([(ours, ("warpfrag pack", name, 10_000)), (numpy_side, ("numpy gather", name, 10_000))])
+        mine, theirs = medians([(ours, ("warpfrag pack", name, 10_000)), (numpy_side, ("numpy gather", name, 10_000))])
         say(f"  {label:<4} {mine * 1e3:7.1f} ms   {mine / theirs:.2f} x numpy")
 
     ours.close()

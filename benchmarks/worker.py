@@ -62,6 +62,19 @@ def warpfrag_stored(name: str, n: int) -> Job:
     return warpfrag_gemm(name, n, k=n // 2)
 
 
+def warpfrag_compress(name: str, n: int) -> Job:
+    """The search for the stored elements of a sparse A."""
+    import numpy as np
+
+    import warpfrag as wf
+    from warpfrag.tensorcore.sparsity import compress_to_columns
+
+    mma = wf.get(name)
+    A = operands(mma.a.format.name, n, 0)
+    A = np.where(np.arange(n) % mma.pattern.chunk < mma.pattern.kept, A, A.dtype.type(0))
+    return lambda: compress_to_columns(mma.pattern, A.view(f"u{A.itemsize}"))
+
+
 def warpfrag_tile(name: str, n: int) -> Job:  # noqa: ARG001 (a tile has its own size)
     """One instruction on registers, 200 times."""
     import numpy as np
@@ -237,6 +250,7 @@ KINDS = {
     "warpfrag gemm": warpfrag_gemm,
     "warpfrag gemm of half the k": warpfrag_stored,
     "warpfrag gemm on sm_100": partial(warpfrag_gemm, arch="sm_100"),
+    "warpfrag compress": warpfrag_compress,
     "warpfrag tile": warpfrag_tile,
     "mmasim gemm": mmasim_gemm,
     "mmasim tile": mmasim_tile,
