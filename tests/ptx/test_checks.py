@@ -85,10 +85,32 @@ def test_a_finding_says_who_and_where():
     assert lines[finding.other.line - 1].startswith("st.shared.u32")
     assert (finding.block, finding.other.block) == ((0, 0, 0), (0, 0, 0))
     assert finding.thread[0] ^ finding.other.thread[0] == 32
-    assert str(finding) == f"race, line {finding.line}: {finding.text}; 63 more here"
+    assert str(finding) == f"race, line {finding.line}: {finding.text}; 63 more here; fix: {finding.fix}"
+    assert finding.fix == "put __syncthreads() (bar.sync) between them"
     assert finding.to_dict()["other"]["line"] == finding.other.line
     assert run.uncertain
     assert "uncertain: the order of accesses" in repr(run)
+
+
+def test_unrolled_copies_of_one_mistake_are_one_finding():
+    """rowsum.cu has one `__syncthreads()` too few before line 9, and one too few inside the loop that is unrolled."""
+    kernel = wf.ptx.load("sample:rowsum.ptx")["rowsum"]
+    arrays = [np.ones((2, 128), np.float32), np.zeros(2, np.float32)]
+    run = kernel.launch(grid=2, block=128, args=arrays, checks="all")
+
+    lines = [(f.kind, str(f.source), str(f.other.source)) for f in run.findings]
+    assert lines == [("race", "rowsum.cu:9", "rowsum.cu:6"), ("race", "rowsum.cu:9", "rowsum.cu:9")]
+    assert run.findings[1].count > 64  # of six copies
+    assert "st.shared.f32 at rowsum.cu:6 (line " in run.findings[0].text
+
+
+def test_a_finding_names_the_load_of_an_unwritten_value():
+    text = text_of("exchange").replace("st.shared.u32 [%r5], %r1;", "", 1)
+    run = run_checks(text, "exchange", checks="uninitialised")
+
+    (finding,) = run.findings
+    line = next(n for n, row in enumerate(text.splitlines(), start=1) if row.startswith("ld.shared.u32"))
+    assert finding.text.endswith(f"; unwritten memory was loaded at line {line} (shared memory at 0x480)")
 
 
 def test_only_the_checks_that_are_asked_for_report():

@@ -41,7 +41,7 @@ KERNEL = """.version 8.0
 def test_lines_are_located():
     lines = {line: str(source) for line, source in source_lines(KERNEL).items()}
 
-    call = "index.h:40, inlined at copy.cu:4"
+    call = "copy.cu:4 (in index.h:40)"
     assert lines == {8: "copy.cu:3", 9: "copy.cu:3", 11: call, 15: "copy.cu:5", 17: "copy.cu:5"}
     assert source_lines(KERNEL)[11].file == "/usr/include/index.h"
     assert source_lines(KERNEL)[11].outermost == ("/src/copy.cu", 4, None)

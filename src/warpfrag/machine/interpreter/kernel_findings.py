@@ -1,7 +1,8 @@
 """A finding: one mistake of a kernel at one location, with both accesses if there are two, and the occurrence count.
 
-A location is the kind, the line, and the line of the other access. The first occurrence is described, the others are
-counted. A verdict summarises all findings of a launch.
+A location is the kind, the source line, and the source line of the other access, so copies that a compiler unrolled are
+one finding; without source lines it is the PTX lines. The first occurrence is described, the others are counted. A
+verdict summarises all findings of a launch.
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ class KernelFinding:
     array: str = ""
     element: int | None = None
     count: int = 1
+    fix: str = ""
 
     @property
     def check(self) -> str:
@@ -98,7 +100,8 @@ class KernelFinding:
         """Return the kind, the location and the description."""
         where = f"{self.source} (line {self.line} of the PTX)" if self.source else f"line {self.line}"
         more = f"; {self.count - 1} more here" if self.count > 1 else ""
-        return f"{self.kind}, {where}: {self.text}{more}"
+        fix = f"; fix: {self.fix}" if self.fix else ""
+        return f"{self.kind}, {where}: {self.text}{more}{fix}"
 
     def to_dict(self) -> dict[str, object]:
         """Return all fields for JSON; source lines are text."""
@@ -115,7 +118,7 @@ class FindingCollector:
     def __init__(self, sources: Mapping[int, SourceLine], checks: tuple[Check, ...]) -> None:
         """Start with no findings; kinds of other checks are ignored."""
         self.sources, self.checks = sources, checks
-        self.places: dict[tuple[str, int, int], KernelFinding] = {}
+        self.places: dict[tuple[object, ...], KernelFinding] = {}
         self.unjudged: dict[str, None] = {}
         self.notes: dict[str, None] = {}
 
@@ -123,15 +126,20 @@ class FindingCollector:
         """Report a finding, or count it if its location is known."""
         if finding.check not in self.checks:
             return
-        key = finding.kind, finding.line, finding.other.line if finding.other else 0
-        known = self.places.get(key)
-        if known is not None:
-            self.places[key] = replace(known, count=known.count + count)
-            return
         other = finding.other
-        if other is not None:
-            other = replace(other, source=self.sources.get(other.line))
-        self.places[key] = replace(finding, count=count, source=self.sources.get(finding.line), other=other)
+        source = self.sources.get(finding.line)
+        other_source = self.sources.get(other.line) if other else None
+        category = "race" if finding.kind == "lockstep" else finding.kind
+        key: tuple[object, ...] = (finding.kind, finding.line, other.line if other else 0)
+        if source is not None and (other is None or other_source is not None):
+            key = (category, source, other_source)
+        known = self.places.get(key)
+        if known is None:
+            other = replace(other, source=other_source) if other else None
+            known = replace(finding, count=0, source=source, other=other)
+        elif known.kind == "lockstep" and finding.kind == "race":
+            known = replace(finding, count=known.count, source=source, other=replace(other, source=other_source))
+        self.places[key] = replace(known, count=known.count + count)
 
     def leave_out(self, reason: str) -> None:
         """Record why something could not be checked."""

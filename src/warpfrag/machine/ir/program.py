@@ -22,12 +22,16 @@ from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.opcode import DecodedOpcode, OpcodeRow
 from warpfrag.machine.ir.scalar_types import Type
 
+LIBRARY_FILE = re.compile(r"[/\\](include|triton[/\\]language)[/\\]")  # CUDA headers, Triton's own functions
+
 
 class SourceLine(NamedTuple):
     """A line of the file that a kernel was compiled from, and the line where it was inlined, if it was.
 
     >>> str(SourceLine("softmax.py", 7, SourceLine("model.py", 30)))
     'softmax.py:7, inlined at model.py:30'
+    >>> str(SourceLine("/cuda/include/cuda_fp16.hpp", 900, SourceLine("scale.cu", 12)))
+    'scale.cu:12 (in cuda_fp16.hpp:900)'
     """
 
     file: str
@@ -35,8 +39,13 @@ class SourceLine(NamedTuple):
     inlined_at: SourceLine | None = None
 
     def __str__(self) -> str:
-        """Return the line in a compiler's style, without the folder."""
-        return f"{file_name(self.file)}:{self.line}" + (f", inlined at {self.inlined_at}" if self.inlined_at else "")
+        """Return the line in a compiler's style, without the folder; a user's line precedes lines of libraries."""
+        line = f"{file_name(self.file)}:{self.line}"
+        if self.inlined_at is None:
+            return line
+        if not LIBRARY_FILE.search(self.file):
+            return f"{line}, inlined at {self.inlined_at}"
+        return f"{self.inlined_at}" if LIBRARY_FILE.search(self.inlined_at.file) else f"{self.inlined_at} (in {line})"
 
     @property
     def outermost(self) -> SourceLine:

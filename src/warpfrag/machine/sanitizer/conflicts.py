@@ -197,6 +197,17 @@ WHY = {
 }
 
 
+FIXES = {
+    "race": "put __syncthreads() (bar.sync) between them",
+    "blocks": "use an atomic operation, let one block write each element, or use a grid-wide barrier",
+    "lockstep": "put __syncwarp() (bar.warp.sync) between them",
+    "async": "wait for the asynchronous operation first (cp.async.wait_group, an mbarrier, wgmma.wait_group)",
+    "fence": "put fence.proxy.async between them",
+    "unordered": "put __syncwarp() or __syncthreads() between them; volatile does not order accesses",
+}
+"""The usual fix of a conflict by its kind; `blocks` are races between blocks."""
+
+
 class AccessGroup(NamedTuple):
     """The accesses of one instruction to one buffer: issuers, entities, addresses and nature."""
 
@@ -247,6 +258,7 @@ class ConflictReporter:
                     named, first.line, f"{first.what} and {second.text} both access {place['name']}: {why}",
                     block=first.block, thread=first.thread, stack=first.stack, other=second,
                     space=place["space"], address=place["address"], array=place["array"], element=place["element"],
+                    fix=FIXES["blocks" if named == "race" and first.block != second.block else named],
                 ),
                 int(chosen.any(axis=1).sum()),
             )  # fmt: skip
@@ -274,7 +286,7 @@ class ConflictReporter:
         i, j, _ = self.state.launch.block
         return KernelAccess(
             what, inst.line, (block % x, block // x % y, block // (x * y)), (own % i, own // i % j, own // (i * j)),
-            self.stack(entity),
+            self.stack(entity), self.collector.sources.get(inst.line),
         )  # fmt: skip
 
     def agent_name(self, entity: int) -> int | None:

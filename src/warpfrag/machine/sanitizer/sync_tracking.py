@@ -21,7 +21,7 @@ from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.ir.actions import Atomic, Barrier, ClusterBarrier, MatrixOp, MemoryBarrier, NoOp, WarpWait
 from warpfrag.machine.ir.program import DecodedInstruction, Immediate
 from warpfrag.machine.ir.scalar_types import TYPES
-from warpfrag.machine.sanitizer.conflicts import ConflictReporter
+from warpfrag.machine.sanitizer.conflicts import FIXES, ConflictReporter
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
 from warpfrag.machine.sanitizer.ordering import BLOCK, CLUSTER, GPU, SCOPES, Ordering, Snapshot, SyncObject
 
@@ -182,7 +182,7 @@ class SyncFollower(InstructionObserver):
             KernelFinding(
                 kind, first.line, text,
                 block=first.block, thread=first.thread, stack=first.stack, other=second,
-                space="shared", address=address,
+                space="shared", address=address, fix=FIXES[kind],
             )
         )  # fmt: skip
 

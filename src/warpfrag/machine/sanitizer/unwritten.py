@@ -79,6 +79,7 @@ class UnwrittenCheck(InstructionObserver):
         self.is_clean = False  # no operand of the instruction has a mark
         self.copied: list[Bytes] = []
         self.columns = WrittenColumns()
+        self.origins: dict[int, str] = {}  # by line: the first unwritten memory that a load reads
         self.unwritten_loads: list[int] = []  # warps whose tcgen05.ld reads unwritten columns
 
     def marks_of(self, buffer: Bytes) -> Bytes | None:
@@ -95,6 +96,16 @@ class UnwrittenCheck(InstructionObserver):
         marks = self.marks_of(buffer)
         if marks is not None:
             self.loaded.append((marks[offsets[:, None] + np.arange(size)], threads, offsets))
+            wrong = self.loaded[-1][0].any(axis=1)
+            if wrong.any() and self.inst.line not in self.origins:
+                self.origins[self.inst.line] = self.memory_name(buffer, int(offsets[wrong.argmax()]))
+
+    def memory_name(self, buffer: Bytes, offset: int) -> str:
+        """Return the name of a byte of memory in a message."""
+        memory = self.state.memory
+        if buffer is memory.shared:
+            return f"shared memory at {offset % memory.shared_stride:#x}"
+        return "local memory" if buffer is memory.local else f"an array at byte {offset}"
 
     def write(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers) -> None:
         """Store marks along with the values; in memory without marks they are a finding."""
@@ -472,8 +483,11 @@ class UnwrittenCheck(InstructionObserver):
             self.report_unwritten(int(threads[wrong.argmax()]), text, int(wrong.sum()))
 
     def report_unwritten(self, thread: int, text: str, count: int = 1) -> None:
-        """Report the running instruction, with the first affected thread."""
-        self.report("uninitialised", thread, f"{self.inst.name}: {text}", count)
+        """Report the running instruction, with the first affected thread and the loads that read unwritten memory."""
+        sources = self.collector.sources
+        loads = [f"{sources.get(line) or f'line {line}'} ({name})" for line, name in list(self.origins.items())[:3]]
+        origin = f"; unwritten memory was loaded at {' and '.join(loads)}" if loads else ""
+        self.report("uninitialised", thread, f"{self.inst.name}: {text}{origin}", count)
 
 
 def parts_of(masks: list[Codes], action: actions.LaneOp, wrong: NDArray[np.bool_]) -> Codes:
