@@ -126,20 +126,20 @@ class FindingCollector:
         """Report a finding, or count it if its location is known."""
         if finding.check not in self.checks:
             return
-        other = finding.other
-        source = self.sources.get(finding.line)
-        other_source = self.sources.get(other.line) if other else None
+        source, other, other_source = self.sources.get(finding.line), finding.other, None
+        if other is not None:
+            other_source = self.sources.get(other.line)
+            other = replace(other, source=other_source)
         category = "race" if finding.kind == "lockstep" else finding.kind
         key: tuple[object, ...] = (finding.kind, finding.line, other.line if other else 0)
         if source is not None and (other is None or other_source is not None):
             key = (category, source, other_source)
         known = self.places.get(key)
-        if known is None:
-            other = replace(other, source=other_source) if other else None
-            known = replace(finding, count=0, source=source, other=other)
-        elif known.kind == "lockstep" and finding.kind == "race":
-            known = replace(finding, count=known.count, source=source, other=replace(other, source=other_source))
-        self.places[key] = replace(known, count=known.count + count)
+        if known is not None:
+            count += known.count
+        if known is None or (known.kind == "lockstep" and finding.kind == "race"):
+            known = replace(finding, source=source, other=other)
+        self.places[key] = replace(known, count=count)
 
     def leave_out(self, reason: str) -> None:
         """Record why something could not be checked."""
