@@ -5,7 +5,6 @@ Each function here makes the text of one region from the tables of the package.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from functools import cache
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from answer_schema import answer_schema
 from facts import captured_gpus, evidence_by_architecture, facts
 
 from warpfrag.cli import VERBS
@@ -312,38 +310,6 @@ def statuses_table() -> str:
     return markdown_table(["status", "meaning"], STATUSES.items())
 
 
-def json_tables() -> str:
-    """Every answer in JSON, key by key, from the schema."""
-    parts = []
-    for name, definition in answer_schema()["$defs"].items():
-        parts.append(f"### {name}\n\n{definition['description']}\n")
-        for each in definition.get("anyOf", [definition]):
-            rows = [
-                [f"`{key}`", _type(entry), entry["description"]] for key, entry in each.get("properties", {}).items()
-            ]
-            if rows:
-                parts.append(markdown_table(["key", "type", "meaning"], rows) + "\n")
-    return "\n".join(parts).rstrip("\n")
-
-
-def _type(entry: dict[str, Any]) -> str:
-    """A type of the schema in words."""
-    if "$ref" in entry:
-        return str(entry["$ref"]).removeprefix("#/$defs/")
-    if "anyOf" in entry:
-        return " or ".join(_type(choice) for choice in entry["anyOf"])
-    if "const" in entry:
-        return f"`{json.dumps(entry['const'])}`"
-    if "enum" in entry:
-        return ", ".join(f"`{json.dumps(word)}`" for word in entry["enum"])
-    kinds = entry.get("type", "any value")
-    if kinds == "array" and "items" in entry:
-        return f"list of {_type(entry['items'])}"
-    if kinds == "object" and isinstance(entry.get("additionalProperties"), dict):
-        return f"object of {_type(entry['additionalProperties'])}"
-    return kinds if isinstance(kinds, str) else " or ".join(kinds)
-
-
 REGIONS: dict[str, Callable[[], str]] = {
     "facts": facts_table,
     "captured": captured_table,
@@ -362,7 +328,6 @@ REGIONS: dict[str, Callable[[], str]] = {
     "notations": notations_table,
     "verbs": verbs_table,
     "statuses": statuses_table,
-    "json": json_tables,
 }
 
 
