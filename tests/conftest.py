@@ -47,6 +47,13 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(f"{name}: {count}")
 
 
+@pytest.fixture(autouse=True)
+def ptx_level(request, monkeypatch):
+    """Execute PTX, as without a ptxas; the tests in tests/sass, which need one, execute machine code."""
+    if "sass" not in request.path.parts:
+        monkeypatch.setenv("WARPFRAG_LEVEL", "ptx")
+
+
 @pytest.fixture
 def ctrl_c():
     """Let Ctrl-C raise KeyboardInterrupt even if the shell ignores it."""

@@ -1,6 +1,8 @@
 """Machine code: what a GPU left in memory against what the machine computes.
 
     python -m tools.sass compare FOLDER    captured launches: equal, differ or refused
+    python -m tools.sass compare FOLDER --evidence counts.json    and the spellings of the equal ones
+    python -m tools.sass evidence counts*.json    write the table of compared spellings and docs/evidence/h200_sass.md
 
 A folder has the records of `tools.fuzz record`, or cases.json and memory.npz, or operations.json, or NAME.ptx with
 NAME.json and NAME.npz. The ptxas that is found (`warpfrag.cuda_tools`) assembles PTX; to repeat an H200's bytes it must
@@ -14,17 +16,20 @@ import time
 import traceback
 from argparse import ArgumentParser
 from collections import Counter
-from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from tools.sass.captures import Case, read_cases
-from warpfrag.machine.launch.options import Engine
+from tools.sass.captures import Case, Runner, in_engine, read_cases
+from tools.sass.evidence import SpellingTable, observe
+
+SAVED_EVERY = 100
+"""Cases between two writes of the counts."""
 
 
-def outcome(case: Case, engine: Engine) -> tuple[str, str]:
+def outcome(case: Case, runner: Runner) -> tuple[str, str]:
     """Return the verdict of a case, and what differs or why it did not run."""
     try:
-        results = case.run(engine)
+        results = case.run(runner)
     except Exception as error:  # noqa: BLE001 (reported for each case)
         if "is not modelled" in str(error):
             return "refused", str(error)
@@ -37,6 +42,19 @@ def outcome(case: Case, engine: Engine) -> tuple[str, str]:
     return "equal", ""
 
 
+def observed_outcome(case: Case, table: SpellingTable) -> tuple[str, str]:
+    """Return the outcome of a case; if it is equal, add its spellings to the table."""
+    own = SpellingTable()
+
+    def run(*launch: Any) -> None:  # noqa: ANN401
+        own.join(observe(*launch, table))
+
+    found = outcome(case, run)
+    if found[0] == "equal":
+        table.join(own)
+    return found
+
+
 def main() -> int:
     """Compare the cases of a folder; the exit status is 1 if one is not equal."""
     parser = ArgumentParser(description=__doc__.partition("\n")[0])
@@ -46,16 +64,25 @@ def main() -> int:
     compare.add_argument("--engine", default="reference", choices=("reference", "compiled"))
     compare.add_argument("--only", default="")
     compare.add_argument("--part", default="0/1")
+    compare.add_argument("--evidence", type=Path)
     arguments = parser.parse_args()
+    table = SpellingTable()
     counts: Counter[str] = Counter()
     part, parts = map(int, arguments.part.split("/"))
-    for case in islice(read_cases(arguments.folder), part, None, parts):
+    for case in read_cases(arguments.folder, part, parts):
         if arguments.only not in case.name:
             continue
         start = time.perf_counter()
-        verdict, reason = outcome(case, arguments.engine)
+        if arguments.evidence is None:
+            verdict, reason = outcome(case, in_engine(arguments.engine))
+        else:
+            verdict, reason = observed_outcome(case, table)
         counts[verdict] += 1
+        if arguments.evidence is not None and sum(counts.values()) % SAVED_EVERY == 0:
+            table.write(arguments.evidence)
         print(f"{verdict:8} {case.name} {reason[:300]} ({time.perf_counter() - start:.1f} s)", flush=True)
+    if arguments.evidence is not None:
+        table.write(arguments.evidence)
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
     return int(bool(set(counts) - {"equal"}))
 

@@ -7,8 +7,10 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +19,24 @@ import numpy as np
 import warpfrag as wf
 from tools.fuzz import record
 from warpfrag.cuda_tools import find_tool
+from warpfrag.errors import SassError
 from warpfrag.machine.launch.kernel import Kernel
 from warpfrag.machine.launch.launch_arguments import GlobalMemory, RawArguments
 from warpfrag.machine.launch.options import Engine, LaunchOptions
 from warpfrag.sass.cubin import Cubin
+from warpfrag.sass.disassembler import disassemble
 from warpfrag.sass.sass_module import SassModule
 
 LIMIT = 20_000_000
 """Warp instructions after which a launch is taken as endless."""
+BATCH = 32
+"""Kernels that one nvdisasm process decodes."""
 UNITS = 1 << 21
 """The size and alignment of the allocator's segments around recorded blocks."""
-Launch = Callable[[Engine], list[tuple[str, bytes, bytes]]]
-"""Runs a case in an engine, and returns (name, computed bytes, the GPU's bytes) of its arrays."""
+Runner = Callable[[Kernel, Any, Any, Any, int, LaunchOptions], object]
+"""Launches a kernel: grid, block, arguments (a list, or raw ones by name), dynamic shared memory and options."""
+Launch = Callable[[Runner], list[tuple[str, bytes, bytes]]]
+"""Runs a case, and returns (name, computed bytes, the GPU's bytes) of its arrays."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,7 @@ class Case:
     run: Launch
 
 
-@lru_cache(64)
+@lru_cache(2 * BATCH)
 def assemble(text: str, arch: str, level: str = "-O3") -> SassModule:
     """Return the machine code of a PTX module, through the ptxas that is found."""
     with tempfile.TemporaryDirectory() as folder:
@@ -57,11 +65,18 @@ def arch_of(text: str) -> str:
     return "sm_90a" if ".target sm_90a" in text else "sm_90"
 
 
-def read_cases(folder: Path) -> Iterator[Case]:
-    """Return the cases of a folder: records of random kernels, operations.json, cases.json, or NAME.ptx with data."""
+def read_cases(folder: Path, part: int = 0, parts: int = 1) -> Iterator[Case]:
+    """Return every `parts`-th case of a folder: random kernels, operations.json, cases.json, or NAME.ptx with data."""
     if any(folder.glob("*.jsonl.xz")):
-        yield from random_kernels(folder)
-    elif (folder / "operations.json").exists():
+        records = record.read(sorted(folder.glob("*.jsonl.xz")))
+        yield from random_kernels(decoded_ahead(islice(records, part, None, parts)))
+        return
+    yield from islice(other_cases(folder), part, None, parts)
+
+
+def other_cases(folder: Path) -> Iterator[Case]:
+    """Return the cases of a folder without random kernels."""
+    if (folder / "operations.json").exists():
         yield from operations(folder)
     elif (folder / "cases.json").exists():
         yield from kernels(folder)
@@ -69,21 +84,30 @@ def read_cases(folder: Path) -> Iterator[Case]:
         yield from reproducers(folder)
 
 
-def launch(kernel: Kernel, facts: dict[str, Any], args: list[Any], engine: Engine) -> None:
+def in_engine(engine: Engine) -> Runner:
+    """Return a runner that launches kernels in an engine."""
+
+    def run(kernel: Kernel, grid: Any, block: Any, args: Any, shared: int, options: LaunchOptions) -> None:  # noqa: ANN401
+        raw = args if isinstance(args, dict) else {"args": args}
+        kernel.launch(grid, block, **raw, shared=shared, engine=engine, options=options)
+
+    return run
+
+
+def launch(kernel: Kernel, facts: dict[str, Any], args: list[Any], runner: Runner) -> None:
     """Run a kernel, with a limit that ends an endless loop."""
-    options = LaunchOptions(limit=LIMIT)
-    kernel.launch(facts["grid"], facts["block"], args, shared=facts["shared"], engine=engine, options=options)
+    runner(kernel, facts["grid"], facts["block"], args, facts["shared"], LaunchOptions(limit=LIMIT))
 
 
-def random_kernels(folder: Path) -> Iterator[Case]:
+def random_kernels(records: Iterator[record.Recorded]) -> Iterator[Case]:
     """Random kernels that `tools.fuzz record` ran on a GPU; the digest of the arrays stands for their bytes."""
-    for recorded in record.read(sorted(folder.glob("*.jsonl.xz"))):
+    for recorded in records:
 
-        def run(engine: Engine, recorded: record.Recorded = recorded) -> list[Any]:
+        def run(runner: Runner, recorded: record.Recorded = recorded) -> list[Any]:
             data = recorded.data()
             arrays = [data.given.copy(), data.before.copy()]
             facts = {"grid": recorded.grid, "block": recorded.block, "shared": 0}
-            launch(assemble(recorded.text, recorded.arch)["k"], facts, [*arrays, data.blob], engine)
+            launch(assemble(recorded.text, recorded.arch)["k"], facts, [*arrays, data.blob], runner)
             if recorded.output:
                 return [("output", arrays[1].tobytes(), recorded.output_bytes)]
             return [("digest", record.digest(arrays).encode(), recorded.left[0].encode())]
@@ -91,16 +115,29 @@ def random_kernels(folder: Path) -> Iterator[Case]:
         yield Case(str(recorded.seed), run)
 
 
+def decoded_ahead(records: Iterator[record.Recorded]) -> Iterator[record.Recorded]:
+    """Return the same records, after decoding several kernels with one nvdisasm process, which takes long to start."""
+    while batch := list(islice(records, BATCH)):
+        by_arch: dict[str, list[bytes]] = {}
+        for recorded in batch:
+            module = assemble(recorded.text, recorded.arch)
+            by_arch.setdefault(module.cubin["k"].arch, []).append(module.cubin["k"].code.relocated(module.address_of))
+        for arch, codes in by_arch.items():
+            with suppress(SassError):
+                disassemble(codes, arch)
+        yield from batch
+
+
 def reproducers(folder: Path) -> Iterator[Case]:
     """Kernels with one input and one output buffer; `output_reference` is what the GPU left."""
     for path in sorted(folder.glob("*.npz")):
         text, facts = path.with_suffix(".ptx").read_text(), json.loads(path.with_suffix(".json").read_text())
 
-        def run(engine: Engine, path: Path = path, text: str = text, facts: dict[str, Any] = facts) -> list[Any]:
+        def run(runner: Runner, path: Path = path, text: str = text, facts: dict[str, Any] = facts) -> list[Any]:
             data = np.load(path)
             given, out = data["input"].copy(), data["output_before"].copy()
             kernel = assemble(text, arch_of(text))[facts["entry"]]
-            launch(kernel, facts, [given, out], engine)
+            launch(kernel, facts, [given, out], runner)
             return [("output", out.tobytes(), data["output_reference"].tobytes())]
 
         yield Case(path.stem, run)
@@ -110,13 +147,13 @@ def kernels(folder: Path) -> Iterator[Case]:
     """Kernels with any arguments; arrays are in memory.npz, before and after the launch."""
     for name, facts in json.loads((folder / "cases.json").read_text()).items():
 
-        def run(engine: Engine, name: str = name, facts: dict[str, Any] = facts) -> list[Any]:
+        def run(runner: Runner, name: str = name, facts: dict[str, Any] = facts) -> list[Any]:
             memory = np.load(folder / "memory.npz")
             arrays: dict[int, Any] = {}
             args = [argument(memory, name, number, given, arrays) for number, given in enumerate(facts["args"])]
             text = (folder / facts.get("file", f"{name}.ptx")).read_text()
             kernel = assemble(text, arch_of(text))[facts["entry"]]
-            launch(kernel, facts, args, engine)
+            launch(kernel, facts, args, runner)
             return [
                 (f"argument {number}", arrays[number].tobytes(), memory[f"{name}/{key}"].tobytes())
                 for number, given in enumerate(facts["args"])
@@ -154,8 +191,8 @@ def operations(folder: Path) -> Iterator[Case]:
     found = module_index(target / "modules")
     for name, facts in json.loads((folder / "operations.json").read_text()).items():
 
-        def run(engine: Engine, facts: dict[str, Any] = facts) -> list[Any]:
-            return run_operation(facts, target, found, engine)
+        def run(runner: Runner, facts: dict[str, Any] = facts) -> list[Any]:
+            return run_operation(facts, target, found, runner)
 
         yield Case(name, run)
 
@@ -175,7 +212,7 @@ def module_at(path: Path) -> SassModule:
     return SassModule(Cubin(path.read_bytes()))
 
 
-def run_operation(facts: dict[str, Any], folder: Path, found: dict[str, list[Path]], engine: Engine) -> list[Any]:
+def run_operation(facts: dict[str, Any], folder: Path, found: dict[str, list[Path]], runner: Runner) -> list[Any]:
     """Run the launches of an operation, and return its output arrays."""
     blobs = {path.name: path for path in (folder / "memory").rglob("*") if path.is_file()}
     blocks = {int(address, 16): blobs[blob].read_bytes() for address, blob in facts["before"].items()}
@@ -197,7 +234,7 @@ def run_operation(facts: dict[str, Any], folder: Path, found: dict[str, list[Pat
     for call in facts["launches"]:
         if "params" not in call:
             raise RuntimeError(f"{call.get('api', call)} is not a launch")
-        launch_raw(call, found, arrays, engine)
+        launch_raw(call, found, arrays, runner)
     after = {int(address, 16): blobs[blob].read_bytes() for address, blob in facts["after"].items()}
     results = []
     for number, (address, shape, strides, dtype) in enumerate(facts["outputs"]):
@@ -219,7 +256,7 @@ def extent_of(shape: list[int], strides: list[int], dtype: str) -> int:
     return (sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)) + 1) * size
 
 
-def launch_raw(facts: dict[str, Any], found: dict[str, list[Path]], arrays: dict[int, Any], engine: Engine) -> None:
+def launch_raw(facts: dict[str, Any], found: dict[str, list[Path]], arrays: dict[int, Any], runner: Runner) -> None:
     """Run one launch with its parameter bytes."""
     kernel = module_at(found[facts["name"]][0])[facts["name"]]
     params = bytearray(kernel.program.parameter_bytes)
@@ -228,4 +265,4 @@ def launch_raw(facts: dict[str, Any], found: dict[str, list[Path]], arrays: dict
     cluster = facts.get("cluster")
     options = LaunchOptions(cluster=tuple(cluster) if cluster else None, limit=LIMIT)
     raw: RawArguments = {"params": bytes(params), "memory": GlobalMemory(arrays)}
-    kernel.launch(facts["grid"], facts["block"], shared=facts["shared"], engine=engine, options=options, **raw)
+    runner(kernel, facts["grid"], facts["block"], raw, facts["shared"], options)

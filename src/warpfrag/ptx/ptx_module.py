@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -11,12 +12,13 @@ from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from warpfrag.cuda_tools import check_machine_code_allowed, find_tool
-from warpfrag.errors import CompilationFailed, FileError, InvalidOperand, quote
+from warpfrag.cuda_tools import CudaTool, check_machine_code_allowed, find_tool
+from warpfrag.disk_cache import DiskCache
+from warpfrag.errors import CompilationFailed, FileError, InvalidOperand, WarpfragError, quote
 from warpfrag.files import read_bytes
 from warpfrag.machine.ir.actions import SYSTEM_FUNCTIONS
 from warpfrag.machine.ir.program import ModuleVariable, Program, SourceLine
-from warpfrag.machine.launch.kernel import KernelModule
+from warpfrag.machine.launch.kernel import Kernel, KernelModule
 from warpfrag.machine.launch.names import readable
 from warpfrag.machine.launch.run import PTX
 from warpfrag.machine.launch.run_evidence import launch_arch
@@ -30,7 +32,10 @@ from warpfrag.ptx.reader.syntax import ModuleSyntax
 from warpfrag.sass.cubin import Cubin
 from warpfrag.sass.sass_module import SassModule
 
+CUBINS = DiskCache("cubin", ".cubin", 1 << 27)
+SECONDS = 600
 MAX_TEXT = 1 << 28  # bytes of a module
+MAX_MESSAGE = 4000  # characters of ptxas's output
 MODULE_START = re.compile(r"(?:\s|/\*(?:[^*]|\*(?!/))*+\*/)*+\.version\s")
 
 
@@ -81,6 +86,25 @@ def link(modules: Sequence[Module | str | Path], *, keep_state: bool = False) ->
     return Module(linked, tuple(inputs), keep_state=keep_state, sources=partial(dict, sources))
 
 
+def _assemble(text: str, target: str, tool: CudaTool) -> bytes:
+    """Return the cubin that ptxas makes of a text."""
+    with TemporaryDirectory() as folder:
+        source, cubin = Path(folder) / "module.ptx", Path(folder) / "module.cubin"
+        source.write_text(text, encoding="utf-8")
+        command = [str(tool.path), f"-arch={target}", str(source), "-o", str(cubin)]
+        try:
+            done = subprocess.run(  # noqa: S603 (ptxas)
+                command, capture_output=True, encoding="utf-8", errors="replace", check=False, timeout=SECONDS,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            said = f"it did not finish within {SECONDS} s"
+            raise CompilationFailed(f"the module for {target}", said, f"ptxas {tool.version}") from None
+        if done.returncode or not cubin.is_file():
+            said = done.stderr.strip() or f"it ended with status {done.returncode}, without a message"
+            raise CompilationFailed(f"the module for {target}", said[:MAX_MESSAGE], f"ptxas {tool.version}")
+        return cubin.read_bytes()
+
+
 class Module(KernelModule):
     """A PTX module: a mapping from the names of its entries to kernels.
 
@@ -99,6 +123,11 @@ class Module(KernelModule):
         """Store the syntax and the texts that it was linked from; entries are lowered on first use."""
         super().__init__(keep_state=keep_state, read_sources=sources)
         self.source, self.inputs = source, inputs
+        self._assembled: dict[str, SassModule | WarpfragError] = {}  # by architecture
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return the state without kernels and machine code, which are created again."""
+        return {**super().__getstate__(), "_assembled": {}}
 
     @property
     def address_size(self) -> int:
@@ -131,15 +160,25 @@ class Module(KernelModule):
         tool, target = find_tool("ptxas", ptxas), launch_arch(self.target, arch)
         if self.target.startswith(target) and self.target.endswith("a"):
             target = self.target  # instructions of one architecture need its suffix
-        with TemporaryDirectory() as folder:
-            source, cubin = Path(folder) / "module.ptx", Path(folder) / "module.cubin"
-            source.write_text(self.inputs[0].text, encoding="utf-8")
-            command = [str(tool.path), f"-arch={target}", str(source), "-o", str(cubin)]
-            done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)  # noqa: S603 (ptxas)
-            if done.returncode:
-                said = done.stderr.strip() or f"it ended with status {done.returncode}, without a message"
-                raise CompilationFailed(f"the module for {target}", said, f"ptxas {tool.version}")
-            return SassModule(Cubin(cubin.read_bytes()), keep_state=self.keep_state)
+        text = self.inputs[0].text
+        key = hashlib.sha256(f"{tool.version} {target} {text}".encode()).hexdigest() + CUBINS.suffix
+        data = CUBINS.find(key)
+        if data is None:
+            data = _assemble(text, target, tool)
+            CUBINS.keep(key, data)
+        return SassModule(Cubin(data), keep_state=self.keep_state)
+
+    def machine_kernel(self, entry: str, arch: str) -> Kernel:
+        """Return an entry as machine code, through the ptxas that is found; each architecture is assembled once."""
+        if arch not in self._assembled:
+            try:
+                self._assembled[arch] = self.assemble(arch=arch)
+            except WarpfragError as error:
+                self._assembled[arch] = error
+        module = self._assembled[arch]
+        if isinstance(module, WarpfragError):
+            raise module
+        return module[entry]
 
     def program(self, entry: str) -> Program:
         """Lower an entry."""

@@ -125,3 +125,36 @@ class SassInstruction:
     operands: tuple[Operand, ...]
     text: str
     encoding: int
+
+    @property
+    def spelling(self) -> str:
+        """The opcode, its modifiers, and the form and modifiers of each operand, such as `FFMA.FTZ R,R,-c,|R|`.
+
+        Evidence is counted by spelling. Registers, immediates and offsets are values, and are left out.
+        """
+        return " ".join((".".join((self.opcode, *self.modifiers)), ",".join(map(form_of, self.operands)))).rstrip()
+
+
+def form_of(operand: Operand) -> str:
+    """Return the form of an operand with its modifiers."""
+    if isinstance(operand, RegisterOperand):
+        return _modified(operand, operand.file)
+    if isinstance(operand, ImmediateOperand):
+        return "imm"
+    if isinstance(operand, ConstantOperand):
+        name = "c" if operand.descriptor is None else "cx"
+        return _modified(operand, name if operand.base is None else f"{name}[{form_of(operand.base)}]")
+    if isinstance(operand, AddressOperand):
+        registers = (operand.descriptor, operand.base, operand.uniform)
+        inside = "+".join(form_of(register) for register in registers if register is not None)
+        return ".".join((f"{operand.prefix}[{inside}]", *operand.suffixes))
+    if isinstance(operand, CodeTarget):
+        return "target" if operand.register is None else f"{form_of(operand.register)}+target"
+    return operand.name
+
+
+def _modified(operand: RegisterOperand | ConstantOperand, name: str) -> str:
+    """Return the name of an operand with its sign, absolute value, inversion and selector."""
+    text = f"{name}.{operand.selector}" if operand.selector else name
+    text = f"|{text}|" if operand.absolute else text
+    return "-" * operand.negate + "~" * operand.invert + text

@@ -253,6 +253,12 @@ class Program:
     leaders: set[int] = field(default_factory=set)
     assigns_registers: bool = True  # before it reads them; machine code may read any, and ignore what it reads
     has_absolute_ranks: bool = False  # shared addresses name a block by its rank, not by its distance from the own
+    spellings: dict[int, str] = field(default_factory=dict)  # of machine code, by address; evidence is counted by them
+
+    @property
+    def is_machine_code(self) -> bool:
+        """True if the instructions were lowered from machine code."""
+        return bool(self.spellings)
 
     @cached_property
     def ends(self) -> list[int]:

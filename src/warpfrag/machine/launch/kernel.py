@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from warpfrag.errors import InvalidOperand, quote
+from warpfrag.errors import InvalidOperand, WarpfragError, quote
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.debugger.debugger import Debugger
@@ -30,15 +30,18 @@ from warpfrag.machine.launch.device_array import ADDRESSES
 from warpfrag.machine.launch.exploration import Exploration, explore
 from warpfrag.machine.launch.grid import Waves, Work, is_alone, is_ordered, warps_at_once
 from warpfrag.machine.launch.instrumented_launch import InstrumentedLaunch
-from warpfrag.machine.launch.launch_arguments import Arguments, RawArguments
+from warpfrag.machine.launch.launch_arguments import Arguments, KernelArguments, RawArguments
+from warpfrag.machine.launch.levels import ptx_reason, run_both_levels
 from warpfrag.machine.launch.names import matching, readable, resolve
 from warpfrag.machine.launch.options import (
     DEFAULT_OPTIONS,
     LIMIT,
     Engine,
     LaunchOptions,
+    Level,
     checks_of,
     chosen_engine,
+    chosen_level,
     declared_shape,
     launch_config,
 )
@@ -75,6 +78,10 @@ class KernelModule(Mapping[str, "Kernel"], ABC):
     @abstractmethod
     def program(self, entry: str) -> Program:
         """Return the program of an entry."""
+
+    def machine_kernel(self, entry: str, arch: str) -> Kernel:
+        """Return an entry as machine code for an architecture; a front end that has an assembler overrides this."""
+        raise InvalidOperand(f"{readable(entry)} cannot be assembled for {arch}")
 
     @abstractmethod
     def variables(self) -> dict[str, ModuleVariable]:
@@ -212,6 +219,7 @@ class Kernel:
         checks: Sequence[Check] | Check | Literal["all"] = (),
         engine: Engine = "auto",
         seed: int | None = None,
+        level: Level = "auto",
         options: LaunchOptions = DEFAULT_OPTIONS,
         **raw: Unpack[RawArguments],
     ) -> Run:
@@ -234,12 +242,47 @@ class Kernel:
         does a misaligned access, one outside shared or local memory, or a store to read-only memory; with "memory"
         these are findings: the load returns 0 and the store is ignored. A deadlock is a finding with "barriers", and
         ends the launch. If compiled code cannot prove a launch clean, it runs again in the interpreter.
+
+        `level` is the code that is executed: "sass" assembles PTX with the ptxas that is found and executes the machine
+        code, "ptx" executes PTX as its manual defines it, and "auto" executes machine code if it can, else PTX.
+        `Run.basis` names the code, `Run.inexact` gives the reason for PTX. Checks judge the PTX in a run of its own.
         """
         config = launch_config(self.program, grid, block, shared, arch, options)
-        named = checks_of(checks)
-        engine_name = chosen_engine(engine)
+        named, engine_name, wanted = checks_of(checks), chosen_engine(engine), chosen_level(level)
+        if self.program.is_machine_code:
+            if wanted == "ptx":
+                raise InvalidOperand(f"{self.name} is machine code: expected level as auto or sass, got ptx")
+            return self._execute(config, self.device_memory(args, config, raw), named, engine_name, seed, options)
+        given = self.take_arguments(args, raw)
+        machine: Kernel | None = None
+        reason = ptx_reason(self, config, options, wanted)
+        if not reason:
+            try:
+                machine = self.module.machine_kernel(self.name, config.arch)
+            except WarpfragError as error:
+                if wanted == "sass":
+                    raise
+                reason = str(error)
+
+        def execute(kernel: Kernel, checks: tuple[Check, ...], own: LaunchOptions) -> Run:
+            return kernel._execute(config, kernel.memory_of(given, config), checks, engine_name, seed, own)
+
+        if machine is None:
+            return replace(execute(self, named, options), ptx_reason=reason)
+        buffers = self.memory_of(given, config).writable_buffers()
+        return run_both_levels(partial(execute, self), partial(execute, machine), buffers, named, options, wanted)
+
+    def _execute(
+        self,
+        config: LaunchConfig,
+        memory: DeviceMemory,
+        named: tuple[Check, ...],
+        engine_name: str,
+        seed: int | None,
+        options: LaunchOptions,
+    ) -> Run:
+        """Run this program on a memory."""
         threads = options.threads
-        memory = self.device_memory(args, config, raw)
         compiled = self.compiled if engine_name != "reference" and loops.is_available() else None
         if engine_name == "compiled" and compiled is not None and not compiled.is_ready:
             compiled.prepare()
@@ -259,6 +302,8 @@ class Kernel:
         module = self.module
         result = summarise(work, self.readable_name, module.sources, module.address_size, named)
         result = replace(result, basis=module.basis)
+        if self.program.is_machine_code:
+            result = replace(result, order=("the order of memory accesses was not judged",))
         if options.explore:
             result = replace(result, exploration=self._explored(memory, before, config, options.explore))
         return result
@@ -300,17 +345,25 @@ class Kernel:
             self.program, config, memory, (blocks for _, blocks in iter(waves.take, None)), self.module.sources
         )
 
+    def take_arguments(self, args: Sequence[object], raw: RawArguments | None = None) -> KernelArguments:
+        """Return the parameter bytes and the memory that arguments stand for."""
+        arguments = Arguments(self.name, self.parameters, self.module.address_size)
+        parameters = arguments.take(args, self.program.parameter_bytes, raw or {})
+        return KernelArguments(parameters, tuple(arguments.allocations), arguments.own_resources())
+
     def device_memory(
         self, args: Sequence[object], config: LaunchConfig, raw: RawArguments | None = None
     ) -> DeviceMemory:
         """Return a memory with the arrays, the module's variables, and the workspace of a cooperative grid."""
-        arguments = Arguments(self.name, self.parameters, self.module.address_size)
-        parameters = arguments.take(args, self.program.parameter_bytes, raw or {})
-        banks = self.program.constant_banks(config.grid, config.block, parameters)
+        return self.memory_of(self.take_arguments(args, raw), config)
+
+    def memory_of(self, given: KernelArguments, config: LaunchConfig) -> DeviceMemory:
+        """Return a memory with the arrays of arguments, as `device_memory` does."""
+        banks = self.program.constant_banks(config.grid, config.block, given.parameters)
         memory = DeviceMemory(banks, len(self.program.instructions))
-        for allocation in arguments.allocations:
+        for allocation in given.allocations:
             memory.add(allocation)
-        memory.resources = arguments.own_resources()
+        memory.resources = given.resources
         for array in ADDRESSES.alive():
             memory.add(Allocation(array.address, array.data, repr(array), bool(array.data.flags.writeable)))
         for name, variable in self.program.variables.items():

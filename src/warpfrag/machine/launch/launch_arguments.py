@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,14 @@ class RawArguments(TypedDict, total=False):
     """All parameters as bytes, at the offsets that `Kernel.parameters` gives; they replace `args`."""
     memory: GlobalMemory
     """Arrays at the addresses that the parameters contain."""
+
+
+class KernelArguments(NamedTuple):
+    """The arguments of a launch: parameter bytes, arrays with their addresses, textures and surfaces by handle."""
+
+    parameters: bytes
+    allocations: tuple[Allocation, ...]
+    resources: dict[int, Texture | Surface]
 
 
 class Arguments:

@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from warpfrag.cuda_tools import LEVELS, execution_level
 from warpfrag.errors import InvalidOperand, check_flag, quote
 from warpfrag.machine.interpreter.kernel_findings import CHECKS, Check
 from warpfrag.machine.interpreter.warp_state import LaunchConfig
@@ -21,6 +22,7 @@ from warpfrag.tensorcore.schedule import check_threads
 
 Engine = Literal["auto", "reference", "compiled"]
 ENGINES = ("auto", "reference", "compiled")
+Level = Literal["auto", "sass", "ptx"]
 ENGINE_VARIABLE = "WARPFRAG_ENGINE"
 MAX_THREADS = 1024
 MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -123,6 +125,12 @@ def chosen_engine(engine: str) -> str:
         engine = os.environ[ENGINE_VARIABLE]
         check_choice(ENGINE_VARIABLE, [engine], ENGINES)
     return engine
+
+
+def chosen_level(level: str) -> str:
+    """Return the level of a launch; "auto" is replaced by the environment variable WARPFRAG_LEVEL if it is set."""
+    check_choice("level", [level], LEVELS)
+    return execution_level() if level == "auto" else level
 
 
 def check_choice(name: str, values: Sequence[object], known: tuple[str, ...]) -> None:

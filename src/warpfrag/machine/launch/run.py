@@ -15,7 +15,6 @@ MAX_ROWS = 12  # of a table in a notebook
 MAX_NAMES = 3  # in a sentence
 PTX = "ptx"
 """The basis of a launch that executed PTX."""
-SASS_REASON = "machine code was executed; whether every opcode form was compared with a GPU is not judged yet"
 PTX_REASON = "PTX was executed as its manual defines it; a GPU executes what ptxas makes of it, which can differ"
 
 
@@ -71,6 +70,10 @@ class Run:
     """Stores that look like mistakes but have a certain result, with reasons."""
     basis: str = PTX
     """The code that was executed: "ptx", or machine code with its architecture, its assembler and its digest."""
+    ptx_reason: str = ""
+    """Why PTX was executed and not machine code."""
+    order: tuple[str, ...] = ()
+    """Why the machine code's result may depend on an order that the hardware leaves open."""
     exploration: Exploration | None = None
     """The result of other interleavings, if the launch was asked to `explore` some."""
 
@@ -79,21 +82,30 @@ class Run:
         """The verdict of the checks: "clean", "findings" or "incomplete" (see `unjudged`); None without checks."""
         if not self.checks:
             return None
-        return "findings" if self.findings else "incomplete" if self.unjudged else "clean"
+        differs = self.exploration is not None and not self.exploration.agrees
+        return "findings" if self.findings else "incomplete" if self.unjudged or differs else "clean"
 
     @property
     def exact(self) -> bool:
-        """False: that the bytes are those of a GPU is not proven yet (see `inexact`)."""
-        return False
+        """True if a GPU of `arch` leaves the same bytes when it runs the cubin that `basis` names.
+
+        Machine code was executed, every executed spelling was compared with a GPU of that architecture, and no order
+        that the hardware leaves open can change the result. Otherwise `inexact` has the reasons.
+        """
+        return not self.inexact
 
     @property
     def inexact(self) -> tuple[str, ...]:
-        """The reasons why a GPU of `arch` may leave other bytes: first the basis, then those in `uncertain`."""
-        return (PTX_REASON if self.basis == PTX else SASS_REASON, *self.uncertain)
+        """The reasons why a GPU of `arch` may leave other bytes; empty if the run is `exact`."""
+        if self.basis == PTX:
+            return (f"{PTX_REASON} ({self.ptx_reason})" if self.ptx_reason else PTX_REASON, *self.uncertain)
+        explored = self.exploration
+        found = [] if explored is None or explored.agrees else [f"explore: {explored}"]
+        return (*self.order, *found, *self.uncertain)
 
     @property
     def uncertain(self) -> tuple[str, ...]:
-        """The opcodes, lines and races whose result the PTX manual or the model leaves open, with reasons."""
+        """The opcodes, lines and races whose result is open at the level that was executed, with reasons."""
         opcodes = [f"{name}: {self.evidence[name].detail}" for name in self.inexact_opcodes]
         lines = [f"line {item.line}: {item.reason}" for item in self.inexact_lines]
         race = ["a check found accesses whose order is not fixed"] if self._has_race else []

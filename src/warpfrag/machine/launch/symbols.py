@@ -81,6 +81,11 @@ class Symbols(Mapping[str, "Array"]):
             data[...] = initial_bytes(variable)
         self._targets.clear()
 
+    @property
+    def is_held(self) -> bool:
+        """True if launches start from values that are not the initial ones."""
+        return self.keep or bool(self._held)
+
     def storage(self, name: str, variable: ModuleVariable) -> NDArray[np.uint8]:
         """Return the bytes that a launch uses: the held ones, or new ones."""
         if self.keep:

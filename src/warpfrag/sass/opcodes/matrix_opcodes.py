@@ -183,6 +183,8 @@ def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     sparse = ".sp" if "SP" in words else ""
     name = f"wgmma.mma_async{sparse}.sync.aligned.m64n{n}k{k}{satfinite}.{total}.{kind_a}.{kind_b}"
     e.emit(name, [e.results(a[0], count)], sources)
+    if any(isinstance(operand, asm.RegisterOperand) and operand.file == "gsb" for operand in a):
+        e.emit("wgmma.commit_group.sync.aligned", [], [])
 
 
 def _uniform_pair(e: Emitter, index: int) -> Register:

@@ -220,10 +220,16 @@ def close_group(e: Emitter, _words: Words, _a: list[asm.Operand]) -> None:
     e.emit("cp.async.commit_group", [], [])
 
 
+def close_bulk_group(e: Emitter, _words: Words, _a: list[asm.Operand]) -> None:
+    """UTMACMDFLUSH: close a group of bulk copies."""
+    e.emit("cp.async.bulk.commit_group", [], [])
+
+
 def wait_group(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """DEPBAR.LE: wait until at most so many groups of copies are pending."""
+    """DEPBAR.LE: wait until at most this number of copy groups is pending; a bulk group may still write its target."""
     if "LE" in words and len(a) > 1:
         e.emit("cp.async.wait_group", [], [e.word(a[1])])
+        e.emit("cp.async.bulk.wait_group.read", [], [e.word(a[1])])
         return
     nothing(e, words, a)
 
@@ -233,9 +239,9 @@ def nothing(e: Emitter, _words: Words, _a: list[asm.Operand]) -> None:
     e.emit("pmevent", [], [])
 
 
-def fence(name: str, e: Emitter, _words: Words, _a: list[asm.Operand]) -> None:
+def fence(name: str, e: Emitter, words: Words, _a: list[asm.Operand]) -> None:
     """MEMBAR and FENCE."""
-    e.emit(name, [], [])
+    e.emit("membar.cta" if name == "membar.gl" and "CTA" in words else name, [], [])
 
 
 MEMORY = f"{CACHE} U8 S8 U16 S16 64 128"
@@ -257,5 +263,6 @@ ROWS: list[SassRow] = [
     *row(
         "NOP YIELD ENDCOLLECTIVE ERRBAR CGAERRBAR CCTL CCTLL CCTLT PREFETCH PMTRIG ACQBULK PREEXIT", ANY, nothing, HINT
     ),
-    *row("UTMACMDFLUSH UTMACCTL UTMAPF UBLKPF USETMAXREG", ANY, nothing, HINT),
+    *row("UTMACMDFLUSH", "", close_bulk_group),
+    *row("UTMACCTL UTMAPF UBLKPF USETMAXREG", ANY, nothing, HINT),
 ]

@@ -1,0 +1,223 @@
+"""Collect the spellings that machine code executes: kernels, operand sets and special values of each.
+
+An operand set is one execution of an instruction by a lane (by a warp, if all its operands are uniform). Sets are told
+apart by the values of the source registers; a load has the loaded words among its values, because its result depends on
+them. A spelling is counted in a kernel only if its result can reach memory: it has an effect itself, or an instruction
+with an effect depends on it (`reaching`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.formats.float_environment import exact_floats
+from warpfrag.machine.interpreter.warp_batch import WarpBatch
+from warpfrag.machine.ir.actions import Branch, Jump, LaneOp, MatrixOp, MemoryLoad, Move, Return, WarpCollective
+from warpfrag.machine.jit.register_flow import indices_of, registers_read
+from warpfrag.machine.launch.grid import Work
+from warpfrag.machine.launch.options import launch_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from warpfrag.machine.interpreter.lane_group import LaneGroup
+    from warpfrag.machine.interpreter.warp_state import LaunchPart
+    from warpfrag.machine.ir.program import Program
+    from warpfrag.machine.launch.kernel import Kernel
+    from warpfrag.machine.launch.options import LaunchOptions
+
+MAX_DISTINCT = 1024
+PURE = LaneOp | Move | MemoryLoad | WarpCollective | MatrixOp
+"""Actions whose only effect is their result; a matrix instruction without results stores."""
+SPECIAL_EXPONENTS = (0x7F800000, 0x7FF00000, 0x7C00, 0x7C000000)  # infinities and NaNs of f32, f64, f16
+SPECIAL_WORDS = np.array([0, 1, 0x80000000, 0x7FFFFFFF, 0xFFFFFFFF, 0x3F800000], np.uint32)
+
+
+@dataclass
+class SpellingCount:
+    """The kernels, operand sets and special operands of a spelling; `values` has digests of different sets."""
+
+    kernels: int = 0
+    sets: int = 0
+    specials: int = 0
+    values: set[int] = field(default_factory=set)
+
+    def add(self, other: SpellingCount) -> None:
+        """Add the counts of another kernel or process."""
+        self.kernels += other.kernels
+        self.sets += other.sets
+        self.specials += other.specials
+        if len(self.values) < MAX_DISTINCT:
+            self.values |= other.values
+
+
+class SpellingTable(defaultdict[str, SpellingCount]):
+    """The counts of all spellings."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        super().__init__(SpellingCount)
+
+    def join(self, other: SpellingTable) -> None:
+        """Add the counts of equal runs."""
+        for spelling, count in other.items():
+            self[spelling].add(count)
+
+    def write(self, path: Path) -> None:
+        """Write the counts; values are kept, so that files of several processes can be joined."""
+        rows = {
+            name: [item.kernels, item.sets, item.specials, sorted(item.values)[:MAX_DISTINCT]]
+            for name, item in sorted(self.items())
+        }
+        path.write_text(json.dumps(rows))
+
+    @staticmethod
+    def read(path: Path) -> SpellingTable:
+        """Read counts that `write` wrote."""
+        table = SpellingTable()
+        for name, (kernels, sets, specials, values) in json.loads(path.read_text()).items():
+            table[name] = SpellingCount(kernels, sets, specials, set(values))
+        return table
+
+
+def reaching(program: Program) -> set[int]:
+    """Return the instructions whose result can reach memory or control flow: a backward slice over all paths."""
+    instructions = program.instructions
+    starts = sorted({0, *program.ends} - {len(instructions)})
+    number = {start: at for at, start in enumerate(starts)}
+    before = [0] * len(starts)
+    reads = [sum(1 << index for index in registers_read(inst)) for inst in instructions]
+    writes = [sum(1 << index for index in indices_of(inst.results)) for inst in instructions]
+    found: set[int] = set()
+    is_changed = True
+    while is_changed:
+        is_changed = False
+        for block in range(len(starts) - 1, -1, -1):
+            end = program.ends[starts[block]]
+            last = instructions[end - 1]
+            passes = last.guard is not None or not isinstance(last.action, Branch | Return | Jump)
+            following = [*last.targets, *([end] if passes else [])]
+            live = 0
+            for at in following:
+                live |= before[number[at]] if at in number else 0
+            for at in range(end - 1, starts[block] - 1, -1):
+                inst = instructions[at]
+                is_pure = isinstance(inst.action, PURE) and bool(inst.results)
+                if is_pure and not live & writes[at]:
+                    continue
+                found.add(at)
+                if inst.guard is None and isinstance(inst.action, LaneOp | Move | MemoryLoad):
+                    live &= ~writes[at]
+                live |= reads[at]
+            if live != before[block]:
+                before[block], is_changed = live, True
+    return found
+
+
+class CollectingBatch(WarpBatch):
+    """A batch that counts the operand sets of every spelling."""
+
+    def __init__(self, part: LaunchPart, collector: SpellingCollector) -> None:
+        """Take the collector of the launch."""
+        super().__init__(part)
+        self.collector = collector
+
+    def run_inst(self, at: int, group: LaneGroup) -> bool:
+        """Run an instruction; count its lanes before it runs, if it is the first of a machine instruction."""
+        sources = self.collector.firsts.get(at)
+        counted = None
+        if sources is not None:
+            active = self.active_part(self.program.instructions[at], group)
+            if active.mask.any():
+                counted = active, self.collector.words(self, active, sources)
+        has_run = super().run_inst(at, group)
+        if has_run and counted is not None:
+            self.collector.count(self.program.instructions[at].line, *counted)
+        return has_run
+
+
+class SpellingCollector:
+    """Counts the spellings of one kernel; `known` has those of earlier kernels, whose values are complete."""
+
+    def __init__(self, program: Program, known: SpellingTable) -> None:
+        """Find the machine instructions that reach memory, and the registers that each reads."""
+        self.program, self.known, self.table = program, known, SpellingTable()
+        needed = {program.instructions[at].line for at in reaching(program)}
+        self.firsts: dict[int, list[int]] = {}
+        self.uniform: set[int] = set()
+        by_address: dict[int, list[int]] = defaultdict(list)
+        for at, inst in enumerate(program.instructions):
+            by_address[inst.line].append(at)
+        for address, own in by_address.items():
+            if address not in needed or address not in program.spellings:
+                continue
+            written: set[int] = set()
+            sources: dict[int, None] = {}
+            for at in own:
+                inst = program.instructions[at]
+                sources |= dict.fromkeys(sorted(indices_of(inst.sources) - written))
+                written |= indices_of(inst.results)
+            self.firsts[own[0]] = list(sources)
+            if program.spellings[address].startswith("U"):
+                self.uniform.add(address)
+
+    def words(self, batch: WarpBatch, group: LaneGroup, sources: list[int]) -> NDArray[np.uint64]:
+        """Return the source values of active lanes, [sources, lanes]."""
+        return np.array([group.pick(batch.registers[index]).astype(np.uint64) for index in sources], np.uint64)
+
+    def count(self, address: int, group: LaneGroup, words: NDArray[np.uint64]) -> None:
+        """Count the operand sets of an instruction."""
+        own = self.table[self.program.spellings[address]]
+        known = self.known.get(self.program.spellings[address])
+        own.kernels = 1
+        is_uniform = address in self.uniform
+        own.sets += len(group.active_rows) if is_uniform else int(group.mask.sum())
+        if not len(words) or (known is not None and len(known.values) >= MAX_DISTINCT and known.specials):
+            own.specials += 1 if known is not None else 0
+            return
+        own.specials += int(specials_of(words).sum())
+        if len(own.values) < MAX_DISTINCT:
+            mixed = np.zeros(words.shape[1], np.uint64)
+            for row in words:
+                mixed = (mixed ^ row) * np.uint64(0x9E3779B97F4A7C15)
+                mixed ^= mixed >> np.uint64(29)
+            own.values.update((np.unique(mixed)[:MAX_DISTINCT] >> np.uint64(16)).tolist())
+
+
+def specials_of(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Return True for lanes with a special operand: an extreme integer, zero, one, an infinity or a NaN."""
+    low, high = words.astype(np.uint32), (words >> np.uint64(32)).astype(np.uint32)
+    result = np.zeros(words.shape[1], np.bool_)
+    for part in (low, high):
+        result |= np.isin(part, SPECIAL_WORDS).any(axis=0) if part is low else False
+        for exponent in SPECIAL_EXPONENTS:
+            result |= ((part & np.uint32(exponent)) == exponent).any(axis=0)
+    return result
+
+
+@exact_floats
+def observe(
+    kernel: Kernel,
+    grid: Any,
+    block: Any,
+    args: Any,
+    shared: int,
+    options: LaunchOptions,
+    known: SpellingTable,
+) -> SpellingTable:
+    """Run a kernel in the interpreter and return the counts of its spellings."""
+    config = launch_config(kernel.program, grid, block, shared, None, options)
+    collector = SpellingCollector(kernel.program, known)
+    memory = kernel.device_memory((), config, args) if isinstance(args, dict) else kernel.device_memory(args, config)
+    work = Work(kernel.program, config, memory, None, batch_of=lambda part: CollectingBatch(part, collector))
+    work.run_waves(kernel.waves(config, None), 1, None)
+    if work.failure is not None:
+        raise work.failure[1]
+    return collector.table
