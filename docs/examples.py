@@ -29,6 +29,7 @@ from warpfrag.cli import main as warpfrag
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+os.environ.setdefault("WARPFRAG_LEVEL", "ptx")  # pages show what is the same with and without a ptxas
 BLOCK = re.compile(r"^(?P<fence>`{3,})(?P<language>[\w-]+)\n(?P<text>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"(?:#|//) (\w+\.(?:py|cu|toml|ptx))\n")
 INLINE = re.compile(r"`(warpfrag [a-z-]+ [a-z]\S*\.[^`\n]*)`")

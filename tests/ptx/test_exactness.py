@@ -43,7 +43,7 @@ def test_a_launch_is_for_one_architecture_and_says_which(target, arch, expected)
 
     assert launched.arch == expected
     assert not launched.uncertain
-    assert launched.inexact == (PTX_REASON,)
+    assert launched.inexact == (f"{PTX_REASON} (the level is ptx)",)
     assert (launched.basis, launched.exact) == ("ptx", False)
     assert repr(launched).startswith(f"<Run: PTX semantics for {expected}, ")
     levels = {known.level for known in launched.evidence.values()}

@@ -17,10 +17,10 @@ import traceback
 from argparse import ArgumentParser
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
-from tools.sass.captures import Case, Runner, in_engine, read_cases
+from tools.sass.captures import Case, Launch, Runner, in_engine, read_cases
 from tools.sass.evidence import SpellingTable, observe
+from warpfrag.machine.launch.options import LaunchOptions
 
 SAVED_EVERY = 100
 """Cases between two writes of the counts."""
@@ -46,8 +46,8 @@ def observed_outcome(case: Case, table: SpellingTable) -> tuple[str, str]:
     """Return the outcome of a case; if it is equal, add its spellings to the table."""
     own = SpellingTable()
 
-    def run(*launch: Any) -> None:  # noqa: ANN401
-        own.join(observe(*launch, table))
+    def run(launch: Launch, options: LaunchOptions) -> None:
+        own.join(observe(launch, options, table))
 
     found = outcome(case, run)
     if found[0] == "equal":

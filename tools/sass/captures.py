@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,9 +33,20 @@ BATCH = 32
 """Kernels that one nvdisasm process decodes."""
 UNITS = 1 << 21
 """The size and alignment of the allocator's segments around recorded blocks."""
-Runner = Callable[[Kernel, Any, Any, Any, int, LaunchOptions], object]
-"""Launches a kernel: grid, block, arguments (a list, or raw ones by name), dynamic shared memory and options."""
-Launch = Callable[[Runner], list[tuple[str, bytes, bytes]]]
+
+
+class Launch(NamedTuple):
+    """A captured launch; `args` has the arguments of `Kernel.launch` by name: args, or params and memory."""
+
+    kernel: Kernel
+    grid: Any
+    block: Any
+    args: Any
+    shared: int
+
+
+Runner = Callable[[Launch, LaunchOptions], object]
+RunCase = Callable[[Runner], list[tuple[str, bytes, bytes]]]
 """Runs a case, and returns (name, computed bytes, the GPU's bytes) of its arrays."""
 
 
@@ -44,7 +55,7 @@ class Case:
     """A captured launch, or several on the same memory."""
 
     name: str
-    run: Launch
+    run: RunCase
 
 
 @lru_cache(2 * BATCH)
@@ -87,16 +98,17 @@ def other_cases(folder: Path) -> Iterator[Case]:
 def in_engine(engine: Engine) -> Runner:
     """Return a runner that launches kernels in an engine."""
 
-    def run(kernel: Kernel, grid: Any, block: Any, args: Any, shared: int, options: LaunchOptions) -> None:  # noqa: ANN401
-        raw = args if isinstance(args, dict) else {"args": args}
-        kernel.launch(grid, block, **raw, shared=shared, engine=engine, options=options)
+    def run(launch: Launch, options: LaunchOptions) -> None:
+        kernel, grid, block, args, shared = launch
+        kernel.launch(grid, block, **args, shared=shared, engine=engine, options=options)
 
     return run
 
 
 def launch(kernel: Kernel, facts: dict[str, Any], args: list[Any], runner: Runner) -> None:
     """Run a kernel, with a limit that ends an endless loop."""
-    runner(kernel, facts["grid"], facts["block"], args, facts["shared"], LaunchOptions(limit=LIMIT))
+    given = Launch(kernel, facts["grid"], facts["block"], {"args": args}, facts["shared"])
+    runner(given, LaunchOptions(limit=LIMIT))
 
 
 def random_kernels(records: Iterator[record.Recorded]) -> Iterator[Case]:
@@ -265,4 +277,4 @@ def launch_raw(facts: dict[str, Any], found: dict[str, list[Path]], arrays: dict
     cluster = facts.get("cluster")
     options = LaunchOptions(cluster=tuple(cluster) if cluster else None, limit=LIMIT)
     raw: RawArguments = {"params": bytes(params), "memory": GlobalMemory(arrays)}
-    runner(kernel, facts["grid"], facts["block"], raw, facts["shared"], options)
+    runner(Launch(kernel, facts["grid"], facts["block"], raw, facts["shared"]), options)

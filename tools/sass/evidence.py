@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tools.sass.captures import Launch
     from warpfrag.machine.interpreter.lane_group import LaneGroup
     from warpfrag.machine.interpreter.warp_state import LaunchPart
     from warpfrag.machine.ir.program import Program
-    from warpfrag.machine.launch.kernel import Kernel
     from warpfrag.machine.launch.options import LaunchOptions
 
 MAX_DISTINCT = 1024
@@ -76,13 +76,13 @@ class SpellingTable(defaultdict[str, SpellingCount]):
             name: [item.kernels, item.sets, item.specials, sorted(item.values)[:MAX_DISTINCT]]
             for name, item in sorted(self.items())
         }
-        path.write_text(json.dumps(rows))
+        path.write_text(json.dumps(rows), encoding="utf-8")
 
     @staticmethod
     def read(path: Path) -> SpellingTable:
         """Read counts that `write` wrote."""
         table = SpellingTable()
-        for name, (kernels, sets, specials, values) in json.loads(path.read_text()).items():
+        for name, (kernels, sets, specials, values) in json.loads(path.read_text(encoding="utf-8")).items():
             table[name] = SpellingCount(kernels, sets, specials, set(values))
         return table
 
@@ -203,19 +203,13 @@ def specials_of(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
 
 
 @exact_floats
-def observe(
-    kernel: Kernel,
-    grid: Any,
-    block: Any,
-    args: Any,
-    shared: int,
-    options: LaunchOptions,
-    known: SpellingTable,
-) -> SpellingTable:
+def observe(launch: Launch, options: LaunchOptions, known: SpellingTable) -> SpellingTable:
     """Run a kernel in the interpreter and return the counts of its spellings."""
+    kernel, grid, block, args, shared = launch
     config = launch_config(kernel.program, grid, block, shared, None, options)
     collector = SpellingCollector(kernel.program, known)
-    memory = kernel.device_memory((), config, args) if isinstance(args, dict) else kernel.device_memory(args, config)
+    raw: Any = {name: value for name, value in args.items() if name != "args"}
+    memory = kernel.device_memory(args.get("args", ()), config, raw)
     work = Work(kernel.program, config, memory, None, batch_of=lambda part: CollectingBatch(part, collector))
     work.run_waves(kernel.waves(config, None), 1, None)
     if work.failure is not None:

@@ -82,12 +82,14 @@ def lower(
     directives: dict[str, tuple[int, ...]] = {"reqnctapercluster": function.cluster} if function.cluster else {}
     if function.required_threads:
         directives["reqntid"] = function.required_threads
+    spellings = {inst.address: inst.spelling for inst in code}
     return SassProgram(
         name=function.name, target=function.arch, instructions=emitter.instructions, registers=emitter.bits,
         parameters=_parameters(function), parameter_bytes=function.parameter_bytes, shared_bytes=shared,
         dynamic_start=SHARED_START + shared, has_dynamic=True, local_bytes=-(-stack // 16) * 16, frame=frame,
         frame_bytes=0, directives=directives, variables=variables, leaders=leaders, assigns_registers=False,
-        has_absolute_ranks=True, spellings={inst.address: inst.spelling for inst in code}, banks=banks, bank_starts=starts, parameter_base=function.parameter_base,
+        has_absolute_ranks=True, spellings=spellings, banks=banks, bank_starts=starts,
+        parameter_base=function.parameter_base,
     )  # fmt: skip
 
 

@@ -26,19 +26,18 @@ from warpfrag.machine.ir.program import ModuleVariable, Parameter, Program, Sour
 from warpfrag.machine.jit import loops
 from warpfrag.machine.jit.engine import CompiledProgram
 from warpfrag.machine.jit.screening import ProgramScreen
+from warpfrag.machine.launch.code_level import ptx_reason, run_both_levels
 from warpfrag.machine.launch.device_array import ADDRESSES
 from warpfrag.machine.launch.exploration import Exploration, explore
 from warpfrag.machine.launch.grid import Waves, Work, is_alone, is_ordered, warps_at_once
 from warpfrag.machine.launch.instrumented_launch import InstrumentedLaunch
-from warpfrag.machine.launch.launch_arguments import Arguments, KernelArguments, RawArguments
-from warpfrag.machine.launch.levels import ptx_reason, run_both_levels
+from warpfrag.machine.launch.launch_arguments import Arguments, KernelArguments, LaunchKeywords, RawArguments
 from warpfrag.machine.launch.names import matching, readable, resolve
 from warpfrag.machine.launch.options import (
     DEFAULT_OPTIONS,
     LIMIT,
     Engine,
     LaunchOptions,
-    Level,
     checks_of,
     chosen_engine,
     chosen_level,
@@ -219,9 +218,8 @@ class Kernel:
         checks: Sequence[Check] | Check | Literal["all"] = (),
         engine: Engine = "auto",
         seed: int | None = None,
-        level: Level = "auto",
         options: LaunchOptions = DEFAULT_OPTIONS,
-        **raw: Unpack[RawArguments],
+        **keywords: Unpack[LaunchKeywords],
     ) -> Run:
         """Run the kernel; arrays among the arguments are global memory and change in place.
 
@@ -248,14 +246,18 @@ class Kernel:
         `Run.basis` names the code, `Run.inexact` gives the reason for PTX. Checks judge the PTX in a run of its own.
         """
         config = launch_config(self.program, grid, block, shared, arch, options)
-        named, engine_name, wanted = checks_of(checks), chosen_engine(engine), chosen_level(level)
+        named, engine_name, wanted = (
+            checks_of(checks),
+            chosen_engine(engine),
+            chosen_level(keywords.pop("level", "auto")),
+        )
         if self.program.is_machine_code:
             if wanted == "ptx":
                 raise InvalidOperand(f"{self.name} is machine code: expected level as auto or sass, got ptx")
-            return self._execute(config, self.device_memory(args, config, raw), named, engine_name, seed, options)
-        given = self.take_arguments(args, raw)
+            return self._execute(config, self.device_memory(args, config, keywords), named, engine_name, seed, options)
+        given = self.take_arguments(args, keywords)
         machine: Kernel | None = None
-        reason = ptx_reason(self, config, options, wanted)
+        reason = ptx_reason(self.program, self.module.symbols, config, options, wanted)
         if not reason:
             try:
                 machine = self.module.machine_kernel(self.name, config.arch)

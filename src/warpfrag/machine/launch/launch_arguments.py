@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,13 @@ class RawArguments(TypedDict, total=False):
     """All parameters as bytes, at the offsets that `Kernel.parameters` gives; they replace `args`."""
     memory: GlobalMemory
     """Arrays at the addresses that the parameters contain."""
+
+
+class LaunchKeywords(RawArguments, total=False):
+    """Rarely needed keyword arguments of a launch."""
+
+    level: Literal["auto", "sass", "ptx"]
+    """The code that is executed: machine code or PTX; "auto" executes machine code if it can."""
 
 
 class KernelArguments(NamedTuple):

@@ -22,7 +22,6 @@ from warpfrag.tensorcore.schedule import check_threads
 
 Engine = Literal["auto", "reference", "compiled"]
 ENGINES = ("auto", "reference", "compiled")
-Level = Literal["auto", "sass", "ptx"]
 ENGINE_VARIABLE = "WARPFRAG_ENGINE"
 MAX_THREADS = 1024
 MAX_GRID = (2**31 - 1, 65535, 65535)

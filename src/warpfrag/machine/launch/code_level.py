@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -16,12 +16,11 @@ from warpfrag.errors import WarpfragError
 from warpfrag.machine.interpreter.kernel_findings import Check
 from warpfrag.machine.interpreter.warp_state import LaunchConfig
 from warpfrag.machine.ir.actions import SystemCall
+from warpfrag.machine.ir.program import Program
 from warpfrag.machine.launch.options import LaunchOptions
 from warpfrag.machine.launch.run import Run
 from warpfrag.machine.launch.run_evidence import MEASURED
-
-if TYPE_CHECKING:
-    from warpfrag.machine.launch.kernel import Kernel
+from warpfrag.machine.launch.symbols import Symbols
 
 Buffers = Sequence[NDArray[Any]]
 Execute = Callable[[tuple[Check, ...], LaunchOptions], Run]
@@ -30,14 +29,14 @@ STOPPING = {"bounds", "misaligned", "readonly", "freed", "deadlock"}
 """Findings after which the launch of the PTX is not what a GPU would do."""
 
 
-def ptx_reason(kernel: Kernel, config: LaunchConfig, options: LaunchOptions, level: str) -> str:
+def ptx_reason(program: Program, symbols: Symbols, config: LaunchConfig, options: LaunchOptions, level: str) -> str:
     """Return why a launch executes PTX before it tries to assemble it; "" if it does not."""
     if level == "ptx":
         return "the level is ptx"
-    calls = {inst.action.name for inst in kernel.program.instructions if isinstance(inst.action, SystemCall)}
+    calls = {inst.action.name for inst in program.instructions if isinstance(inst.action, SystemCall)}
     if calls:
         return f"the driver functions {', '.join(sorted(calls))} are executed as PTX only"
-    if kernel.module.symbols.is_held:
+    if symbols.is_held:
         return "variables of the module were set or are kept"
     if options.cooperative:
         return "cooperative launches are executed as PTX only"
