@@ -1,4 +1,4 @@
-"""warpfrag: NVIDIA's matrix instructions of warps and warpgroups.
+"""warpfrag: NVIDIA's matrix instructions for warps and warpgroups.
 
 Which lane, register and bit holds which matrix element; what is legal on which GPU; what the tensor core computes.
 No GPU needed.

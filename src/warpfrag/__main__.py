@@ -1,4 +1,4 @@
-"""The program `warpfrag`, also started by `python -m warpfrag`."""
+"""Entry point of `python -m warpfrag`, the same program as `warpfrag`."""
 
 import sys
 

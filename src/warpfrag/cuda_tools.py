@@ -29,7 +29,7 @@ LEVELS = ("auto", "sass", "ptx")
 
 
 class CudaTool(NamedTuple):
-    """A program that was found: `source` is the rule that found it, `version` is for example 13.0.88."""
+    """A program that was found. `source` says where the search found it; `version` is, for example, 13.0.88."""
 
     name: str
     path: Path

@@ -34,12 +34,12 @@ def cache_folders(name: str) -> Iterator[Path]:
 
 
 def digest_of(file: str, contents: bytes) -> bytes:
-    """Return the digest that the file of a name begins with."""
+    """Return the digest that a file with this name and these contents begins with."""
     return hashlib.sha256(file.encode() + b"\0" + contents).digest()
 
 
 class DiskCache(NamedTuple):
-    """The cached files whose names end with `suffix`, in folders of this `name` of at most `max_bytes` each."""
+    """A disk cache: files that end with `suffix`, in folders called `name` of at most `max_bytes` each."""
 
     name: str
     suffix: str
@@ -84,7 +84,7 @@ class DiskCache(NamedTuple):
         warn_uncached()
 
     def trim(self, folder: Path) -> None:
-        """Remove the least recently used files until the others are below the limit."""
+        """Remove the least recently used files until the rest fit the limit."""
         files = []
         for path in folder.glob(f"*{self.suffix}"):
             with suppress(OSError):  # another process removed it
@@ -102,7 +102,7 @@ class DiskCache(NamedTuple):
 def warn_uncached() -> None:
     """Warn, once, that the next process has to compile again."""
     warnings.warn(
-        "compiled kernels cannot be stored, because no folder can be written: every process compiles its own. "
+        "no cache folder is writable, so every process compiles its kernels again. "
         f"{CACHE_VARIABLE} names another folder",
         SlowArithmetic,
         stacklevel=2,

@@ -47,7 +47,7 @@ def write_atomically(path: str | PathLike[str], data: bytes | str) -> None:
 
 
 def read_bytes(path: str | PathLike[str], max_bytes: int) -> bytes:
-    """Return the contents of a file, a pipe, or `sample:NAME`; a file with more than `max_bytes` is rejected."""
+    """Return the contents of a file, a pipe or `sample:NAME`; reject more than `max_bytes`."""
     with _refusals("read", path):
         if str(path).startswith(PREFIX):
             return read_sample(str(path).removeprefix(PREFIX))
@@ -59,7 +59,7 @@ def read_bytes(path: str | PathLike[str], max_bytes: int) -> bytes:
 
 
 def check_writable(path: str | PathLike[str]) -> None:
-    """Raise FileError if a path cannot be written, before the work whose result goes there."""
+    """Raise FileError if a path cannot be written, before the time-consuming work starts."""
     from pathlib import Path
 
     with _refusals("write", path):

@@ -43,7 +43,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 class TextCard:
-    """A result that notebooks show as its text, with the first line as the title."""
+    """A result that notebooks show as text, with its first line as the title."""
 
     def _repr_html_(self) -> str:
         """A card for notebooks."""

@@ -136,7 +136,7 @@ def test_layers_that_never_change_on_an_h200():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n": 0}, "a layer is n and k, two integers from 1 on"),
+        ({"n": 0}, "a layer is n and k, two positive integers"),
         ({"n": [(64, 4096)]}, r"expected n and k, or a list of pairs"),
         ({"n": {"x": 7}, "k": None}, "a layer is n and k"),
         ({"m": (0, 5)}, "m: expected the first and the last m, from 1 to 65536"),

@@ -245,9 +245,9 @@ def test_orders_in_words():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"split_k": 0}, "split_k is an integer from 1 on; got 0"),
-        ({"split_k": None}, "split_k is an integer from 1 on; got None"),
-        ({"unit": True}, "unit is an integer from 1 on, or None; got True"),
+        ({"split_k": 0}, "split_k is an integer, at least 1; got 0"),
+        ({"split_k": None}, "split_k is an integer, at least 1; got None"),
+        ({"unit": True}, "unit is an integer, at least 1, or None; got True"),
         ({"promote": 96, "residue": 64}, "promote is a multiple of residue, 64, where both are given; got 96"),
         ({"split_k": 2, "segment_k": 2}, "K is cut by split_k or by segment_k, not by both; got 2 and 2"),
         ({"step": 12}, "step: expected a divisor of the instruction's k, 16; got 12"),

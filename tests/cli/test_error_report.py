@@ -75,5 +75,5 @@ def test_what_is_no_order_is_refused(refused, operands):
     fields = "split_k=N, unit=N, promote=N, residue=N, step=N, segment_k=N, in_place=N"
     assert f"expected {fields}, separated by commas; got 'x=1'" in refused(*words, "--order", "x=1")
     assert "promote: expected a multiple of the instruction's k, 16; got 3" in refused(*words, "--order", "promote=3")
-    assert "split_k is an integer from 1 on; got 0" in refused(*words, "--order", "split_k=0")
+    assert "split_k is an integer, at least 1; got 0" in refused(*words, "--order", "split_k=0")
     assert "Missing option '--instruction'" in refused("error-report", "a.npy", "b.npy")

@@ -49,7 +49,7 @@ def test_each_is_copied(run, tmp_path, name):
 
 def test_an_unknown_sample_is_refused_with_those_there_are(refused):
     assert refused("unpack", MMA, "d", "sample:dmp.txt") == (
-        f"cannot read 'sample:dmp.txt': there is no such sample: expected one of {', '.join(SAMPLES)}"
+        f"cannot read 'sample:dmp.txt': unknown sample: expected one of {', '.join(SAMPLES)}"
     )
     assert "'dmp.txt' is not one of" in refused("samples", "dmp.txt")
     assert refused("samples", "-o", "file").startswith("-o needs the name of a sample")

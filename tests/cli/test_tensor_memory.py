@@ -124,7 +124,7 @@ def test_lanes_and_columns_head_a_table_by_lane(run):
         ((DENSE, "d", 0, 0, "--through", DENSE), "expected tcgen05.ld or tcgen05.st"),
         ((DENSE, "d", 0, 0, "--through", PACKED), "is f32: a load that packs halves keeps the lower 16 bits"),
         ((DENSE, "d", 0, 0, "--through", LOAD, "--base-lane", 7), "base_lane is 0 or 16, got 7"),
-        ((HALF, "d", 0, 0, "--through", LOAD), "it reaches 32 columns, and there are 8"),
+        ((HALF, "d", 0, 0, "--through", LOAD), "it reaches 32 columns, but there are only 8"),
     ],
 )
 def test_a_load_that_does_not_fit_is_refused(refused, question, message):

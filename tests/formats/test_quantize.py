@@ -215,7 +215,7 @@ def test_a_quantized_product_runs():
         ({"number_format": "f16"}, "number_format: expected one of e4m3, e5m2, .* got 'f16'"),
         ({"scale": "e8m0"}, "scale: expected one of ue8m0, ue4m3, f32; got 'e8m0'"),
         ({"number_format": "s8", "scale": "ue8m0"}, "ue8m0 needs a float format, got s8; use f32"),
-        ({"block": 0}, "block is an integer from 1 on, or None for one scale for all; got 0"),
+        ({"block": 0}, "block is a positive integer, or None for a single scale; got 0"),
         ({"axis": 2}, "axis is one of the 2 axes of A, got 2"),
         ({"A": [[1.0, np.inf]]}, r"A: element \(0, 1\) is inf, so its block has no scale; expected finite values"),
         ({"scale_rounding": "up"}, "scale_rounding: expected one of floor, ceil, even, rceil; got 'up'"),

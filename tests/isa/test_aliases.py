@@ -93,7 +93,7 @@ def test_every_atom_of_wgmma_gives_the_product_that_its_name_says_and_comes_back
 
 def test_an_atom_that_leaves_its_types_open_lists_what_fits():
     error = refusal("SM120_16x8x32_TN")
-    assert "CuTe atom fits 50 instructions" in error.reason
+    assert "CuTe atom matches 50 instructions" in error.reason
     assert all(wf.get(name).kind == "f8f6f4" for name in error.nearest)
     scaled = "SM120::BLOCKSCALED::SM120_16x8x64_TN_VS<float_e2m1_t, float_e2m1_t, float, float_ue8m0_t, VS>"
     assert {wf.get(name).form.scale_vec for name in refusal(scaled).nearest} == {"2X", "4X"}
@@ -157,7 +157,7 @@ def test_both_spellings_of_attributes_in_mlir_are_read():
     )
     assert wf.get(new) is wf.get("mma.sp::ordered_metadata.m16n8k64.kind::f8f6f4.f16.e3m2.e2m1.f16")
     open_types = "nvvm.mma.sync A[%0] B[%1] C[%2] {shape = #nvvm.shape<m = 16, n = 8, k = 16>}"
-    assert "fits 11 instructions" in refusal(open_types).reason
+    assert "matches 11 instructions" in refusal(open_types).reason
 
 
 @pytest.mark.parametrize(
@@ -236,9 +236,9 @@ def test_machine_code_of_several_and_of_none():
     assert both.nearest == tuple(
         wf.get(f"{op}.m16n8k16.f32.f16.f16.f32").name for op in ("mma.sp", "mma.sp::ordered_metadata")
     )
-    assert "fits 24 instructions" in refusal("HMMA").reason
+    assert "matches 24 instructions" in refusal("HMMA").reason
     nothing = refusal("HMMA.16818.F32")
-    assert nothing.reason == "there is no such machine code (SASS) of an instruction that this package has"
+    assert nothing.reason == "no instruction that warpfrag knows has this machine code (SASS)"
     assert wf.get(NAME).name in nothing.nearest
 
 
@@ -287,7 +287,7 @@ def test_source_with_a_macro_in_a_name_or_with_several_instructions_is_refused()
     assert macro.reason == "unknown qualifier '?'"
     assert wf.get(NAME).name in macro.nearest
     several = refusal(f'asm("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%0}}, [%1];\\n" "{NAME} {{%2}};\\n"')
-    assert several.reason == "it has 2 instructions: give one of them"
+    assert several.reason == "the text contains 2 instructions: choose one"
     assert several.nearest == ("ldmatrix.sync.aligned.m8n8.x4.shared.b16", NAME)
     assert statements("nothing here") == ()
     assert not is_plain("x" * 10_000)

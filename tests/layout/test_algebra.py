@@ -249,13 +249,13 @@ def test_warps_come_first():
         (lambda: ACCUMULATOR.sublayout([["lane"]], ["row"]), "ins: expected a list of some of lane, reg, slot; got"),
         (lambda: ACCUMULATOR.rename(lane=["x"]), r"expected an index name such as lane or row, got \['x'\]"),
         (lambda: ACCUMULATOR.rename(lane="if"), "expected an index name such as lane or row, got 'if'"),
-        (lambda: ACCUMULATOR.reshape(ins={"thread": 64}), "reshape: thread 64 are 64 in all, but lane 32, .* are 128"),
+        (lambda: ACCUMULATOR.reshape(ins={"thread": 64}), "reshape: thread 64 have 64 indices in total, but lane 32, .* have 128"),
         (lambda: ACCUMULATOR.reshape(ins=5), "reshape: expected names with their extents, such as .*; got 5"),
-        (lambda: ACCUMULATOR.reshape(ins={"thread": 0}), "the size of thread is an integer from 1 on"),
+        (lambda: ACCUMULATOR.reshape(ins={"thread": 0}), "the size of thread is a positive integer"),
         (lambda: WIDE.reshape(ins={"a": 128, "b": 3}), "lane 32, reg 12, slot 1 cannot be regrouped to a 128, b 3"),
-        (lambda: WIDE.reshape(outs={"a": 128, "b": 3}), "row 16, col 24 cannot be regrouped to a 128, b 3: digits"),
+        (lambda: WIDE.reshape(outs={"a": 128, "b": 3}), "row 16, col 24 cannot be regrouped to a 128, b 3: that would cut digits"),
         (lambda: ACCUMULATOR.is_trivial_over("warp"), "expected one of lane, reg, slot; got 'warp'"),
-        (lambda: Layout.identity(lane=0), "the size of lane is an integer from 1 on"),
+        (lambda: Layout.identity(lane=0), "the size of lane is a positive integer"),
     ],
 )
 def test_what_cannot_be_is_refused(ask: Any, message: str):

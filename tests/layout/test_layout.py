@@ -95,7 +95,7 @@ def test_steps_make_the_layout_again(layout: Layout):
 def test_steps_that_fit_no_digit_are_refused():
     for outs, steps, message in [
         ({"row": 8}, {"lane": [(2, [9])]}, "row has size 8 and cannot be moved by 9"),
-        ({"row": 8}, {"lane": [(3, [2])]}, "row is 8: it cannot be cut into digits so that one counts"),
+        ({"row": 8}, {"lane": [(3, [2])]}, "row is 8: it has no digit with weight"),
         ({"row": 6}, {"lane": [(2, [4])]}, "row has size 6 and cannot be moved by 4"),
         ({"class": 2}, {"lane": [(2, [1])]}, "expected an index name such as lane or row, got 'class'"),
         ({"row": 2}, {"_lane": [(2, [1])]}, "got '_lane'"),
@@ -294,11 +294,11 @@ def test_copies_are_all_listed_lowest_first():
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"reg": "c1 r4"}, "has not full rank: it loses r8; it repeats r4"),  # a basis said twice, another never
+        ({"reg": "c1 r4"}, "does not have full rank: it loses r8; it repeats r4"),  # a basis said twice, another never
         ({"reg": "c1"}, "it loses r8"),
         ({"reg": "c1 r8 r8+c1"}, r"full rank: it repeats r8\+c1"),
         ({"lane": "c2 c4 r1 r2 r3"}, "it loses r4"),
-        ({"reg": "c1 r8 r16"}, "basis 'r16' oversteps row, which is 16"),
+        ({"reg": "c1 r8 r16"}, "basis 'r16' is outside row, whose size is 16"),
         ({"reg": "c1 x8"}, r"basis 'x8': expected 0, or one of r c and a number, several joined by \+"),
         ({"reg": "c1 c²"}, "basis 'c²': expected 0"),
         ({"reg": "c1 +"}, r"basis '\+'"),
@@ -314,9 +314,9 @@ def test_a_wrong_row_is_refused_when_read(changes: dict[str, Any], word: str):
 @pytest.mark.parametrize(
     ("extents", "reg", "message"),
     [
-        ({"row": 0, "col": 8}, "c1", "the size of row is an integer from 1 on, at most 1048576; got 0"),
-        ({"row": True, "col": 8}, "c1", "the size of row is an integer from 1 on, .* got True"),
-        ({"row": 8, "rest": 8}, "r1", "told apart by their first letters, got 'row', 'rest'"),
+        ({"row": 0, "col": 8}, "c1", "the size of row is a positive integer, at most 1048576; got 0"),
+        ({"row": True, "col": 8}, "c1", "the size of row is a positive integer, .* got True"),
+        ({"row": 8, "rest": 8}, "r1", "different first letters, got 'row', 'rest'"),
         ({"col": 24}, "c1 c2 c4 c16 c8", "col is 24, no power of two: c8 c16 stand together in reg, in this order"),
         ({"col": 24}, "c1 c2 c4 c8", "c8 c16 stand together in reg"),
         ({"col": 24, "row": 2}, "c1 c2 c4 c8+r1 c16", "c8 c16 stand together in reg"),
@@ -368,9 +368,9 @@ CROPPED = Layout.parse({"col": 24}, lane="", reg="c1 c2 c4 c8 c16")
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda: accumulator() @ accumulator(), "the inner layout leads to row 2x2x2x2, col 2x2x2, but the outer one"),
+        (lambda: accumulator() @ accumulator(), "the inner layout maps to row 2x2x2x2, col 2x2x2, but the outer one"),
         (lambda: accumulator().tiled(depth=2), "tiled: expected some of row, col; got depth"),
-        (lambda: accumulator().tiled(col=0), "the size of tiles along col is an integer from 1 on, .* got 0"),
+        (lambda: accumulator().tiled(col=0), "the size of tiles along col is a positive integer, .* got 0"),
         (lambda: accumulator().inverse().tiled(lane=2), "only a layout with registers can be tiled"),
         (lambda: accumulator().fix(row=2), "fix: expected some of lane, reg, slot; got row"),
         (lambda: accumulator().fix(reg=4), "reg is 0..3, got 4"),

@@ -58,9 +58,9 @@ def test_what_has_no_text_is_refused_with_the_reason():
     pair = wf.get("tcgen05.mma.cta_group::2.kind::f16", m=256, n=64, a="f16", d="f32").d.layout
     odd = wf.get(f"{MMA}f16", m=64, n=24, a="f16", d="f32").d.layout
     for notation in ("cute", "triton"):
-        with pytest.raises(InvalidOperand, match=f"{notation} has the tensor memory of one block, and no block"):
+        with pytest.raises(InvalidOperand, match=f"{notation} describes the tensor memory of one block, without block"):
             pair.to(notation)
-    with pytest.raises(InvalidOperand, match="no power of two"):
+    with pytest.raises(InvalidOperand, match="not a power of two"):
         odd.to("triton")
     for text, reason in {
         "tmem_[7b](0x0) o (_128,_64):(_65536,_1)": "4, 8, 16 or 32 bits",

@@ -84,7 +84,7 @@ def execute_relayout(plan: Relayout, words: np.ndarray) -> np.ndarray:
 
 @cache
 def relayouts() -> list[Relayout]:
-    """Tiled pairs of mma, and of wgmma with an n that is no power of two."""
+    """Tiled pairs of mma, and of wgmma with an n that is not a power of two."""
     pairs = [pair for pair in tiled_pairs("wgmma") if pair.extents and pair.extents[1] in {48, 72, 96, 144}]
     pairs = [*Random(5).sample(pairs, FEW), *Random(6).sample([*tiled_pairs("mma", 64)], 2 * FEW)]
     return [pair.plan() for pair in pairs]

@@ -239,7 +239,7 @@ FREE = "{ .param .b64 q; st.param.b64 [q], %rd5; call.uni free, (q); }\n"
         ("ld.u32 %r5, [%rd5+36];\n", "lies in memory that was freed"),
         ("st.u32 [%rd5], %r1;\n", "lies in memory that was freed"),
         (FREE, "was freed before"),
-        ("add.u64 %rd5, %rd3, 0;\n" + FREE, "is no address that malloc gave"),
+        ("add.u64 %rd5, %rd3, 0;\n" + FREE, "is not an address that malloc returned"),
     ],
 )
 def test_memory_that_was_freed_is_not_touched(checks, after, words):

@@ -189,8 +189,8 @@ def test_what_cannot_be_is_refused_with_what_is_there():
                 call()
         d.step()
         for call, words in (
-            (lambda: d.matrix("a"), "line 8: .* is no matrix instruction"),
-            (lambda: d.matrix("a", line=14), "line 14 is no matrix instruction; lines of such are none"),
+            (lambda: d.matrix("a"), "line 8: .* is not a matrix instruction"),
+            (lambda: d.matrix("a", line=14), "line 14 is not a matrix instruction; lines with one: none"),
             (lambda: d.register("%x"), "a register of k, got '%x'"),
             (lambda: d.focus(warp=2), "a warp below 2, got 2"),
             (lambda: d.focus(block=3), r"a block that runs now, \(0, 0, 0\) to \(0, 0, 0\); got \(3, 0, 0\)"),

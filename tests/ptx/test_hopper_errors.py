@@ -154,7 +154,7 @@ A = np.zeros((32, 64), np.float16)
 def test_problems_of_a_map_are_those_of_the_driver(options, message):
     bad = wf.ptx.TensorMap(A, **options)
     assert message in bad.problems()
-    with pytest.raises(InvalidOperand, match="is no tensor map that the driver takes"):
+    with pytest.raises(InvalidOperand, match="is not a tensor map that the driver accepts"):
         bad.encode(0)
 
 

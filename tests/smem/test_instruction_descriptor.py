@@ -41,7 +41,7 @@ def test_every_product_has_a_word_without_problems():
     [
         (0x8400490 | 1 << 6, "f16", "other", "bits 0x40 belong to no field"),
         (0x8400490 | 6 << 7, "f16", "a", "a is 7, which kind::f16 does not have"),
-        (0x8400490 ^ 1 << 24, "f16", "m", "m 144 with n 256 is no shape"),
+        (0x8400490 ^ 1 << 24, "f16", "m", "m 144 with n 256 is not a shape"),
         (0x8400490 | 1, "f16", "selector", "selector 1 is not used"),
         (0x8400490 | 8, "f16", "saturate", "only kind::i8 saturates"),
         (0x8400490 ^ 1 << 7, "f16", "a", "no mma of f16 and bf16"),
@@ -55,8 +55,8 @@ def test_problems_of_words(word, kind, field, text):
 def test_a_word_of_another_instruction_is_noticed():
     t = wf.get("tcgen05.mma.cta_group::1.kind::f16", m=128, n=64, a="f16", d="f32")
     texts = [problem.text for problem in wf.InstructionDescriptor.decode(0x8400490, kind="f16").problems(t)]
-    assert "the word says n 256, the instruction 64" in texts
-    assert "the word says a bf16, the instruction f16" in texts
+    assert "the descriptor says n 256, the instruction 64" in texts
+    assert "the descriptor says a bf16, the instruction f16" in texts
 
 
 def test_fields_that_cannot_be_written_are_refused():

@@ -108,8 +108,8 @@ def test_a_bank_gives_one_word_in_a_pass(addresses: list[int], width: int, passe
     [
         (lambda: Memory("diagonal"), "order is row or col, got 'diagonal'"),
         (lambda: Memory(swizzle=16), "swizzle is one of 0, 32, 64, 128 bytes, got 16"),
-        (lambda: Memory(pitch=0), "pitch is an integer from 1 on, in bytes; got 0"),
-        (lambda: Memory(start=-1), "start is an integer from 0 on, in bytes; got -1"),
+        (lambda: Memory(pitch=0), "pitch is an integer, at least 1, in bytes; got 0"),
+        (lambda: Memory(start=-1), "start is an integer, at least 0, in bytes; got -1"),
         (lambda: Memory(pitch=16, across=(Digit(None, 16),)), "give a pitch or the digits across, not both"),
         (lambda: Memory().address(row=0, col=0, bits=16), "give the shape of the matrix"),
         (lambda: Memory(pitch=16).address(row=0, col=0, bits=6), "an element has 1, 4, 8, 16, 32, 64 bits, got 6"),

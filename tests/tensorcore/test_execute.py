@@ -197,7 +197,7 @@ def test_a_mover_computes_nothing():
     words = np.zeros((32, 1), np.uint32)
     with pytest.raises(wf.errors.InvalidOperand, match="takes no b, got"):
         wf.execute("movmatrix.m8n8.trans.b16", words, words)
-    with pytest.raises(wf.errors.IllegalInstruction, match="it moves registers and computes nothing"):
+    with pytest.raises(wf.errors.IllegalInstruction, match="it moves data and computes nothing"):
         wf.execute("wmma.load.a.sync.aligned.row.m16n16k16.global.f16", words, words)
 
 
@@ -258,7 +258,7 @@ def test_methods_take_only_what_their_class_has():
         wf.get(F16).execute(**words, metadata=legal_metadata(SP))
     with pytest.raises(wf.errors.InvalidOperand, match="needs metadata"):
         wf.get(SP).execute(**random_words(SP))
-    with pytest.raises(wf.errors.IllegalInstruction, match="it moves registers and computes nothing"):
+    with pytest.raises(wf.errors.IllegalInstruction, match="it moves data and computes nothing"):
         wf.get(LOAD).execute(words["a"])
 
 
@@ -367,7 +367,7 @@ def test_a_batch_may_be_empty(batch: tuple[int, ...]):
             "operand a of .*: expected an array of numbers, got rows of unlike",
         ),
         *[
-            (lambda run=run, threads=threads: run(threads), f"threads is an integer from 1 on, .*; got {threads!r}")
+            (lambda run=run, threads=threads: run(threads), f"threads is a positive integer, .*; got {threads!r}")
             for threads in (0, -1, "x", 1.5, True)
             for run in (
                 lambda threads: wf.gemm(np.ones((0, 4)), np.ones((4, 3)), instruction=F16, backend=Cpu(threads)),

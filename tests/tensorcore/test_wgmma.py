@@ -207,7 +207,7 @@ ODD = {
         FP8.b, wf.Descriptor(leading=128, stride=512), False),
     "start 128 is 1 rows of 128 bytes into a pattern that repeats every 1024 bytes": (
         F16.b, wf.Descriptor(start=128, stride=1024, swizzle=128), False),
-    "stride 1040 is no multiple of 1024, after which a 128-byte swizzle repeats": (
+    "stride 1040 is not a multiple of 1024, after which a 128-byte swizzle repeats": (
         F16.b, wf.Descriptor(stride=1040, swizzle=128), False),
     "start 112 is 112 bytes into a line of 128 bytes: 32 bytes from there run into the next line": (
         F16.b, wf.Descriptor(start=112, stride=1024, swizzle=128), False),
@@ -257,7 +257,7 @@ def test_a_pattern_may_start_late():
         (lambda: F16.b.load(np.zeros(4)), "expected a Shared, which `store` gives"),
         (lambda: F16.b.load(wf.Shared(np.zeros(64, np.uint8), wf.Descriptor(stride=1024))), "reaches byte"),
         (lambda: F16.b.descriptors(k=24), "a multiple of 16"),
-        (lambda: F16.b.descriptors(swizzle=128), "is no multiple of the 128 bytes"),
+        (lambda: F16.b.descriptors(swizzle=128), "is not a multiple of the 128 bytes"),
     ],
 )  # fmt: skip
 def test_what_is_no_descriptor_or_tile_is_refused(make, message):

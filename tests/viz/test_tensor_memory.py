@@ -112,7 +112,7 @@ def test_a_map_has_warps_lanes_and_columns_on_its_edges():
     [
         (D64, "d", "16 of each 32 lanes are used: those from base lane 0, or those from base lane 16."),
         (PAIR, "d", "Data path B of the PTX ISA."),
-        (PAIR, "a", "Every element is there 2 times: each part of the columns of D is computed from its own."),
+        (PAIR, "a", "Every element is stored 2 times: each part of D's columns is computed from its own copy."),
         (SCALED.format(1, "m128n64k32"), "scale_a", "All four groups of 32 lanes hold the same scale factors."),
         (D128, "d", "D: 128 x 64 of f32 in 64 columns of 32 bits, one in each."),
     ],

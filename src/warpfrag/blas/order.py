@@ -43,7 +43,7 @@ def _check_count(name: str, value: object, *, minimum: int, optional: bool) -> N
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         raise InvalidOperand(
-            f"{name} is an integer from {minimum} on{', or None' if optional else ''}; got {quote(value)}"
+            f"{name} is an integer, at least {minimum}{', or None' if optional else ''}; got {quote(value)}"
         )
 
 

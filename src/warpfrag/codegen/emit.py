@@ -120,7 +120,7 @@ def _tensor_code(selected: list[Instruction], language: str, target: str | None)
 
     rest = [instruction for instruction in selected if not _is_tensor(instruction)]
     if rest:
-        raise InvalidOperand(f"emit tcgen05 in a file of its own: {rest[0]} is no instruction of tensor memory")
+        raise InvalidOperand(f"emit tcgen05 in a file of its own: {rest[0]} is not a tensor-memory instruction")
     if language != "ptx":
         raise InvalidOperand(f"tcgen05 is emitted in ptx, got {quote(language)}; pass lang='ptx'")
     return tensor_module(selected, target)

@@ -13,7 +13,7 @@ from warpfrag.errors import InvalidOperand
 Words: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.uint32]]"
 """32-bit registers."""
 Bytes: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]"
-"""A memory, byte by byte."""
+"""The bytes of a memory."""
 Array: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.generic[object]]]"
 """Numbers of a format's natural dtype, or unsigned codes, depending on the function."""
 
@@ -23,7 +23,7 @@ def as_array(array: ArrayLike, what: str) -> NDArray[Any]:
     try:
         converted = np.asarray(array)
     except ValueError as error:
-        raise InvalidOperand(f"{what}: expected an array of numbers, got rows of unlike lengths ({error})") from None
+        raise InvalidOperand(f"{what}: expected an array of numbers, got rows of different lengths ({error})") from None
     except (TypeError, RuntimeError) as error:  # errors of other libraries' arrays, such as sparse tensors
         raise InvalidOperand(
             f"{what}: expected an array of numbers, got a {type(array).__name__} that numpy cannot read ({error})"
@@ -34,7 +34,7 @@ def as_array(array: ArrayLike, what: str) -> NDArray[Any]:
 
 
 def is_masked_array(value: object) -> bool:
-    """Return True for a masked array; numpy imports their module on first use, so without it there is none."""
+    """Return True for a masked array, without importing numpy.ma: if it was never imported, no masked array exists."""
     return "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray)
 
 

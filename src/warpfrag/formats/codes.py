@@ -38,9 +38,9 @@ def code_dtype(number_format: Format) -> np.dtype[Any]:
 def to_codes(
     number_format: Format, numbers: NDArray[Any], *, rounding: Rounding = None, what: str = "matrix"
 ) -> NDArray[Any]:
-    """Return codes of an array of numbers: by its bits if its dtype is the natural one, else by value.
+    """Return the codes of an array of numbers: its bits if it has the natural dtype, else its values converted.
 
-    tf32 is kept in float32, whose last bits it has no use for: rounding, if requested, is by value.
+    tf32 is stored in float32 and ignores the last bits; if rounding is requested, the values are rounded.
     """
     check_rounding(rounding)
     if numbers.dtype == natural_dtype(number_format) and not (number_format.unused and rounding):
@@ -51,7 +51,7 @@ def to_codes(
 
 
 def codes_of(number_format: Format, array: NDArray[Any], *, raw: bool, rounding: Rounding, what: str) -> NDArray[Any]:
-    """Return the codes of an argument: with `raw` it holds codes already."""
+    """Return the codes of an argument; with `raw`, its elements are codes already."""
     if check_flag("raw", raw):
         return check_codes(number_format, array, what=what)
     return to_codes(number_format, array, rounding=rounding, what=what)

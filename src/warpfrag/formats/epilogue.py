@@ -35,7 +35,7 @@ MAX_INTEGER = 2.0**53
 class Epilogue:
     """alpha * (A B) + beta * C + bias, rounded to `result`: f32, f16 or bf16.
 
-    `alpha` and `beta` are rounded to float32, which must not make them infinite or zero; where `beta` is 0, C is not
+    `alpha` and `beta` are rounded to float32, which must not make them infinite or zero; if `beta` is 0, C is not
     read. `bias` has one number for each column of D, each exact in float32.
     """
 

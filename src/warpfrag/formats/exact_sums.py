@@ -18,7 +18,7 @@ Doubles = NDArray[np.float64]
 
 FLOAT_BITS = 53
 MAX_WIDTH = 900
-"""Bits from the highest to the lowest that limbs are cut from in float64, without overflow."""
+"""The most bits between the highest and the lowest bit that float64 limbs can cover without overflow."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def exact_product(a: Doubles, b: Doubles) -> ExactArray:
 
 
 def _lowest_exponent(matrix: Doubles) -> int:
-    """Return the power of two of the lowest bit that any element has."""
+    """Return the exponent of the lowest bit that is set in any element."""
     fraction, power = np.frexp(matrix[matrix != 0])
     if not fraction.size:
         return 0

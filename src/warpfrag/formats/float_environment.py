@@ -2,7 +2,7 @@
 
 A caller may have changed how its thread rounds (fesetround), or switched on flush-to-zero and denormals-are-zero
 (libraries built with -ffast-math, torch.set_flush_denormal). Float operations of numpy obey that. Compiled kernels
-look after themselves (`arithmetic.kernels.control_word`).
+look after themselves (`tensorcore/kernels/environment.h`).
 
     @exact_floats
     def function(...): ...          # runs in the default environment, whatever the caller's

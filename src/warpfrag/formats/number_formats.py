@@ -1,4 +1,4 @@
-"""Number formats: the meaning of the bits of one element.
+"""Number formats: how the bits of one element encode its value.
 
 An element is an unsigned integer *code*; a `Format` defines the *value* of each code. The formats are
 rows of `tables/formats.toml`; everything else (largest value, NaN code, the dtype that numpy uses) follows from
@@ -10,7 +10,7 @@ the row.
     >>> FORMATS["e4m3"].encode(448.0) == 0x7E
     True
 
-`decode` and `encode` here are the readable scalar pair. `warpfrag.formats.codes` has the array twins.
+`decode` and `encode` convert single values; `warpfrag.formats.codes` has the versions for arrays.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FormatKind = Literal["float", "integer", "bits"]
 NanRule = Literal["ieee", "ones", "none"]
 Rounding = Literal["rne"] | None
-"""The handling of a value that no code represents: the nearest, ties to even, or an error."""
+"""How to encode a value that no code represents: "rne" takes the nearest, ties to even; None raises an error."""
 
 
 def check_rounding(rounding: object) -> None:
@@ -42,7 +42,7 @@ def check_rounding(rounding: object) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Format:
-    """One row of the table of formats, whose first lines explain the fields. A format equals its name."""
+    """One row of `tables/formats.toml`, which explains the fields. A format compares equal to its name."""
 
     name: str
     bits: int
@@ -121,7 +121,7 @@ class Format:
 
     @cached_property
     def min(self) -> float | int:
-        """The smallest finite value: the most negative one, or the smallest of a format without sign."""
+        """The lowest finite value: the most negative one, or for an unsigned format the smallest."""
         if not self.is_float:
             return -(self.codes // 2) if self.signed else 0
         return -self.max if self.signed else self.decode(0)
@@ -165,7 +165,7 @@ class Format:
     def encode(self, value: float | Fraction, *, rounding: Rounding = None) -> int:
         """Return the code of a value; reject an inexact value, unless `rounding="rne"` takes the nearest, ties to even.
 
-        Too large a value becomes an infinity if the format has one and is rejected if it has none. In ue8m0, which
+        A value that is too large becomes infinity, or is rejected if the format has no infinity. In ue8m0, which
         has no fraction, a tie goes to the larger power of two, as in ml_dtypes.
         """
         from fractions import Fraction
@@ -189,7 +189,7 @@ class Format:
         return magnitude | (self.sign_bit if negative else 0)
 
     def _plain_number(self, value: float | Fraction) -> float | Fraction:
-        """Return a value as Python's own number, which holds a numpy scalar exactly; reject any other object."""
+        """Convert a value, possibly a numpy scalar, exactly to a Python number; reject anything else."""
         from decimal import Decimal
         from fractions import Fraction
 
@@ -264,11 +264,11 @@ FORMATS: dict[str, Format] = _read()
 CANONICAL_NANS: dict[str, int] = {
     name: fmt.canonical_nan for name, fmt in FORMATS.items() if fmt.canonical_nan is not None
 }
-"""The code of every NaN that the hardware's arithmetic gives, and that conversions make of any other."""
+"""The NaN code that tensor cores return, and to which conversions map every other NaN."""
 
 
 def format_name(dtype: object, known: Sequence[str], what: str = "dtype") -> str:
-    """Return the format, among those known, that a dtype means: "f16", "float16", np.float16 or torch.float16.
+    """Return the name, among `known`, of the format of a dtype: "f16", "float16", np.float16 or torch.float16.
 
     >>> format_name("float16", ["f16", "bf16"])
     'f16'

@@ -1,7 +1,7 @@
-"""Numbers to a narrow format with scale factors, by the formats' own definitions, each rounded exactly once.
+"""Quantize numbers to a narrow format with scale factors, as the formats are defined; each number is rounded once.
 
     quantize(A, "e4m3", scale="ue8m0", block=32)     mxfp8 (e4m3, e5m2), mxfp6 (e3m2, e2m3), mxfp4 (e2m1)
-    quantize(A, "e2m1", scale="ue4m3", block=16)     nvfp4, without its scale of the whole tensor
+    quantize(A, "e2m1", scale="ue4m3", block=16)     nvfp4, without the scale of the whole tensor
     quantize(A, "e4m3")                              one float32 scale for all: fp8, s8, s4
 
 The scale of a block is
@@ -60,7 +60,7 @@ def quantize(
     formats, as `wf.gemm` takes them, or hold unsigned codes with `raw`. Zeros have the smallest scale of the format,
     and of f32 the scale 1.
 
-    `scale_rounding` is for ue8m0: floor, ceil, even or rceil, as the docstring of the module has them. Infinity
+    `scale_rounding` is for ue8m0: floor, ceil, even or rceil, as described in the module's docstring. Infinity
     and NaN are rejected; with nonfinite="nan" a block with one has the ue8m0 scale NaN, which makes all of it NaN,
     whatever its elements are: NaN where the format has one, else zero.
     """
@@ -80,7 +80,7 @@ def quantize(
         blocks = numbers.reshape(1, -1)
     else:
         if isinstance(block, bool) or not isinstance(block, int) or block < 1:
-            raise InvalidOperand(f"block is an integer from 1 on, or None for one scale for all; got {quote(block)}")
+            raise InvalidOperand(f"block is a positive integer, or None for a single scale; got {quote(block)}")
         if numbers.ndim == 0:
             raise InvalidOperand("A: expected an array, got a single number: it has no blocks")
         last = np.moveaxis(numbers, along, -1)
@@ -174,7 +174,7 @@ def _scales(fmt: Format, scales: Format, largest: Doubles, rounding: str) -> NDA
 
 @cache
 def _code_f32(largest: float, largest_value: float) -> int:
-    """Return the float32 nearest to a quotient; if that is zero or infinite, the nearest one that can divide."""
+    """Return the float32 nearest to a quotient; if it is zero or infinite, the nearest possible divisor."""
     f32 = FORMATS["f32"]
     if largest == 0:
         return f32.encode(1.0)

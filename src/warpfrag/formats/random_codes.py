@@ -1,6 +1,6 @@
-"""Random codes that find mistakes, by class: from any bits to special values.
+"""Random codes for tests, in several distributions: from arbitrary bits to special values.
 
-A plain random pattern makes most f16 products infinite or NaN, so each class draws a different distribution of codes:
+With uniformly random bits most f16 products are infinite or NaN, so each class has its own distribution of codes:
 
     bits      any bit pattern
     finite    any finite value
@@ -30,7 +30,7 @@ INTEGER_CLASSES = ("bits", "extreme")
 def random_codes(
     number_format: Format, kind: str, shape: tuple[int, ...], random: np.random.Generator
 ) -> NDArray[np.uint64]:
-    """Return codes of one class other than `bits`, which is drawn as whole words; integers are `plain` or `extreme`."""
+    """Return random codes of one class, except `bits` (see `random_bytes`); integers are `plain` or `extreme`."""
     if kind == "plain":
         return _plain(number_format, shape, random)
     if not number_format.is_float:
@@ -72,7 +72,7 @@ def _plain(number_format: Format, shape: tuple[int, ...], random: np.random.Gene
 
 
 def _specials(number_format: Format) -> NDArray[np.uint64]:
-    """Return magnitudes, without unused bits: zero, subnormals, the largest value, infinity, NaNs."""
+    """Return the special magnitudes, without unused bits: zero, subnormals, the largest value, infinity, NaNs."""
     infinity = ((1 << number_format.exponent) - 1) << number_format.fraction
     largest = number_format.encode(float(number_format.max)) >> number_format.unused
     magnitudes = [0, 1, (1 << number_format.fraction) - 1, 1 << number_format.fraction, largest]
@@ -95,7 +95,7 @@ def _extreme_integers(number_format: Format, shape: tuple[int, ...], random: np.
 def random_bytes(
     number_format: Format, kind: str, shape: tuple[int, ...], random: np.random.Generator
 ) -> NDArray[np.uint8]:
-    """Return memory full of codes of one class, one next to the other; the last axis counts bytes."""
+    """Return bytes filled with packed codes of one class; the last axis counts bytes."""
     if kind == "bits" or number_format.bits < 8:
         return random.integers(0, 256, shape, dtype=np.uint8)
     size = number_format.bits // 8

@@ -1,1 +1,1 @@
-"""The instruction set as data: rows read from the tables and checked, names, legality. No numpy here."""
+"""The instruction set as data: checked table rows, names and legality. Imports no numpy."""

@@ -42,7 +42,7 @@ def _operations() -> frozenset[str]:
 
 @cache
 def _instruction() -> re.Pattern[str]:
-    """Return the pattern of a PTX instruction that people ask for: ours, and those that are out of scope."""
+    """Return a regular expression for the PTX instructions that users ask for, including those out of scope."""
     beyond = [name.split(".")[0] for row in read_table("scope")["out"] for name in row["names"] if row.get("ptx")]
     first = "|".join(sorted({*_operations(), *beyond}))
     return re.compile(rf"(?<![\w.%$])(?:{first})(?:\.[\w:?]+)+", re.IGNORECASE | re.ASCII)
@@ -54,7 +54,7 @@ def names_in(text: str) -> tuple[str, ...]:
 
 
 def statements(text: str) -> tuple[str, ...]:
-    """Return the instructions of a text, each once, without operands."""
+    """Return the distinct instructions in a text, without operands."""
     text = text[:MAX_SOURCE]
     names: list[str] = []
     if '"' in text:
@@ -100,7 +100,7 @@ WIDTH = 32  # bits of a register that LLVM has no better type for than i32
 
 @dataclass(frozen=True)
 class Named:
-    """A name of one instruction, or of something made of it, which `how` describes."""
+    """A name of an instruction, or of something built from it; `how` describes the relation."""
 
     name: str
     form: Form
@@ -113,7 +113,7 @@ def names_of(form: Form, notation: Notation) -> tuple[str, ...]:
 
 
 def all_names_of(form: Form, notation: Notation) -> tuple[Named, ...]:
-    """Return the same, and the names of everything made of it."""
+    """Return the names of an instruction, and of everything built from it."""
     return tuple(_written(form.listed, notation))
 
 
@@ -136,7 +136,7 @@ def _written(form: Form, notation: Notation) -> Iterator[Named]:
 
 @cache
 def _rows(notation: Notation, op: str) -> tuple[dict[str, Any], ...]:
-    """Return the rows of a notation that may fit an operation, with their lists apart from their patterns."""
+    """Return the rows of a notation that may fit an operation: their patterns, and their lists of conditions."""
     rows = []
     for row in read_table("names")[notation]["rows"]:
         if op in row["op"]:
@@ -184,7 +184,7 @@ def _field(form: Form, name: str) -> str:
 
 
 def _operand(form: Form, role: str) -> OperandSpec:
-    """Return an operand whose registers a name counts; most names count none."""
+    """Return the operand whose registers a name counts; most names count none."""
     from warpfrag.isa.operands import measured_architectures, operands
 
     return operands(form, measured_architectures()[0])[role]
@@ -211,7 +211,7 @@ def _llvm_type(form: Form, role: str) -> str:
 
 
 def _vector_type(form: Form, role: str) -> str:
-    """Return the type of all registers together, as nvgpu has it: accumulators in pairs, others by register."""
+    """Return the vector type of all registers in the nvgpu dialect: accumulators in pairs, others by register."""
     row = _operand(form, role)
     elements, across = row.layout.ins["reg"] * row.layout.slots, 2 if role in "cd" else row.layout.slots
     kind = f"f{row.container}" if row.format.is_float else f"i{row.format.bits}"
@@ -271,7 +271,7 @@ def atoms(text: str) -> tuple[Named, ...]:
 
 @cache
 def _atoms_of_shape(shape: str) -> dict[str, tuple[tuple[tuple[str, ...], Named], ...]]:
-    """Return the atoms of a shape, or of matrix moves, which have none; all atoms would be thousands."""
+    """Return the atoms with this shape, or those of matrix moves, which have no shape; there are thousands in all."""
     by_name: dict[str, list[tuple[tuple[str, ...], Named]]] = {}
     for form in forms():
         if ("x".join(map(str, form.shape)) if form.is_product else "") == shape:
@@ -315,7 +315,7 @@ def mlir_facts(text: str) -> MlirFacts:
 
 @cache
 def _known_mlir() -> dict[str, tuple[tuple[Form, MlirFacts], ...]]:
-    """Return the facts of every form in MLIR, by operation."""
+    """Return the MLIR facts of every form, by operation."""
     by_operation: dict[str, list[tuple[Form, MlirFacts]]] = {}
     for form in forms():
         for text in names_of(form, "mlir"):

@@ -1,6 +1,6 @@
 """Aliases: the names of an instruction in CuTe, machine code, LLVM and MLIR, in both directions.
 
-`aliases_of` returns the names of an instruction, `meaning` the meaning of a text in another notation. Names follow
+`aliases_of` returns the names of an instruction; `meaning` finds the instruction that a name refers to. Names follow
 patterns, so the facts are rows (`tables/names.toml`, `tables/machine_code.toml`) and the code is generic:
 
   alias_names      CuTe atoms, NVVM intrinsics, MLIR operations, and the instructions in pasted source
@@ -28,7 +28,7 @@ CALLED = {
 
 
 class Aliases(TypedDict):
-    """The names of one instruction in other notations; None if it has no such name.
+    """The names of one instruction in other notations; None if it has no name there.
 
     `cute` is the CUTLASS struct that wraps it, `sass` the machine code for each target, `nvvm` the intrinsic
     of LLVM, `mlir` the operation of the dialect nvvm, as text, and `also` has synonyms and atoms built from it.
@@ -43,7 +43,7 @@ class Aliases(TypedDict):
 
 @dataclass(frozen=True)
 class Meaning:
-    """The meaning of a text in another notation.
+    """The instructions that a name in another notation refers to.
 
     forms  the instructions it is a name of
     among  instructions that are made of it and others
@@ -58,7 +58,7 @@ class Meaning:
 
     @property
     def called(self) -> str:
-        """The name of its notation."""
+        """The notation, as messages name it."""
         return CALLED[self.notation]
 
 
@@ -83,7 +83,7 @@ _NOTATIONS: tuple[Notation, ...] = ("cute", "nvvm", "mlir")
 
 
 def meaning(text: str) -> Meaning | None:
-    """Return the meaning of a text that contains a name of another notation, or None.
+    """Return the instructions that a name in another notation refers to, or None if it is not such a name.
 
     A name that fits a notation but is unknown has no forms.
     """
@@ -107,7 +107,7 @@ def meaning(text: str) -> Meaning | None:
 
 
 def near(name: str, notation: str) -> tuple[Form, ...]:
-    """Return the instructions whose names in a notation are nearest to an unknown name."""
+    """Return the instructions whose names are most similar to an unknown name."""
     from difflib import get_close_matches
 
     from warpfrag.isa import sass_names as sass

@@ -1,7 +1,7 @@
 """Immediate operands: the sparsity selector, and the ids of the scale factors.
 
-An instruction reads a part of a metadata or scale word, and an immediate says which. In the layout of such a word the
-immediates are its leading coordinates; only this module says which registers have which.
+An instruction reads a part of a metadata or scale register, and an immediate selects it. In the layout of the
+register the immediates are the leading coordinates; only this module says which registers have which.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DEFAULT_IMMEDIATES = Immediates()
 
 
 def as_immediates(argument: object) -> Immediates:
-    """Return an argument that is an Immediates; reject any other."""
+    """Return the argument if it is an Immediates; reject anything else."""
     if not isinstance(argument, Immediates):
         raise InvalidOperand(f"immediates: expected a wf.Immediates, got {quote(argument)}")
     return argument
@@ -53,7 +53,7 @@ def suffix_of(immediates: Immediates, roles: Container[str]) -> str:
 
 
 def part_of(immediates: Immediates, role: str) -> dict[str, int]:
-    """Return the coordinates that select the part of a metadata or scale word that is read."""
+    """Return the coordinates that select the part of a metadata or scale register that is read."""
     if role not in SELECTED_BY:
         return {}
     if role == "metadata":
@@ -68,7 +68,7 @@ def immediates_after(immediates: Immediates, role: str) -> tuple[int, ...]:
 
 
 def check_ids(immediates: Immediates, layouts: Mapping[str, Layout], name: Callable[[], str]) -> None:
-    """Reject a selector or an id that the instruction called `name()` does not have; `layouts` are its registers'."""
+    """Reject a selector or an id that an instruction does not have; `layouts` are those of its registers."""
     if (immediates.trans, immediates.negate, immediates.scale_d) != ((False, False), (False, False), True):
         raise InvalidOperand(f"{name()} takes no trans, negate or scale_d, which only wgmma has")
     if immediates.selector and "metadata" not in layouts:
@@ -84,7 +84,7 @@ def check_ids(immediates: Immediates, layouts: Mapping[str, Layout], name: Calla
 
 
 def legal(layout: Layout, coordinate: str) -> range:
-    """Return the values of an immediate: byte_id names the first byte of a group, the others count."""
+    """Return the legal values of an immediate: byte_id is the first byte of a group, the others count from 0."""
     count = layout.outs[coordinate]
     return range(0, WORD_BYTES, WORD_BYTES // count) if coordinate == "byte_id" else range(count)
 

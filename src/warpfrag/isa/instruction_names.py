@@ -1,6 +1,6 @@
 """Names: from PTX text to the qualifiers of an instruction, and back.
 
-A name is read and written by the rows of `qualifiers`, so the two cannot drift. Qualifiers may come in any order.
+The same rows of `qualifiers` read and write a name, so the two agree. Qualifiers may come in any order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LONGEST = 256  # characters; the longest legal name has about half of that
 class ParsedName:
     """A parsed text: its operation, and a choice for each qualifier, in the order in which they are checked.
 
-    A choice that the text leaves open is not there; `legality` decides whether it may be.
+    Qualifiers that the text omits are absent; `legality` decides whether they may be.
     """
 
     op: str
@@ -60,7 +60,7 @@ def tokens(text: str) -> list[str]:
 
 
 def head(text: str) -> str:
-    """Return the part of a text that can be a name, limited in length, so that it can be kept and shown."""
+    """Return the start of a text that can be an instruction name, limited in length so that messages can show it."""
     start = text[: 2 * LONGEST].strip().lstrip('"').strip()
     return re.split(r"[\s;{}\[\]%,]", start, maxsplit=1)[0].rstrip('."')
 

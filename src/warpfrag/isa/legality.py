@@ -37,7 +37,7 @@ MAX_TENSOR_SOURCE = 1 << 14  # characters in which an instruction of tcgen05 is 
 def resolve(text: str, target: str | None = None, selector: int | None = None, **shape: object) -> Form:
     """Return the form of a text; IllegalInstruction if there is none, or not for this target or selector.
 
-    The text is PTX in any order that an assembler takes, source with one instruction in it, or a name from elsewhere.
+    The text is a PTX name with its qualifiers in any order, source code with one instruction, or another tool's name.
     `shape` has the fields that a tcgen05.mma omits: m, n, k, a, b, d, scale_type.
     """
     if not isinstance(text, str):
@@ -46,7 +46,7 @@ def resolve(text: str, target: str | None = None, selector: int | None = None, *
     if is_tensor_text(text):
         return _tensor_form(text, target, selector, asked)
     if asked:
-        reason = f"its qualifiers have shape and types: {', '.join(asked)} are for products of {PREFIX}"
+        reason = f"its name already has shape and types: {', '.join(asked)} are for {PREFIX}.mma"
         raise IllegalInstruction(_short(text), reason)
     name = _statement(text)
     try:
@@ -82,7 +82,7 @@ def _tensor_form(text: str, target: str | None, selector: int | None, asked: dic
         full = read_spelling(plain) if " " in plain else form.spelling
         reason = full.refusal(name)
         if not reason and name not in form.targets:
-            reason = f"{form.shape} of {form.kind} is not on {name}; it is on {', '.join(form.targets)}"
+            reason = f"{form.shape} of {form.kind} is not available on {name}, only on {', '.join(form.targets)}"
         if reason:
             raise IllegalInstruction(_short(plain), reason, lambda: ())
     if selector is not None:
@@ -99,7 +99,7 @@ def _statement(text: str) -> str:
             with suppress(ParseError):
                 forms[_match(read(name))] = name
         if len(forms) > 1:
-            reason = f"it has {len(forms)} instructions: give one of them"
+            reason = f"the text contains {len(forms)} instructions: choose one"
             name = "source"
             raise IllegalInstruction(name, reason, lambda: (*map(spell, forms),))
     return next(iter([*forms.values(), *names]), text)
@@ -110,7 +110,7 @@ def _form_by_alias(text: str, problem: str) -> Form:
     elsewhere = forms_named(text)
     if elsewhere:
         if len(elsewhere) > 1:
-            reason = f"this name fits {len(elsewhere)} instructions of {PREFIX}: give one of them"
+            reason = f"this name matches {len(elsewhere)} {PREFIX} instructions: choose one"
             raise IllegalInstruction(_short(text), reason, lambda: (*map(spell, elsewhere[:MAX_LISTED]),))
         return elsewhere[0]
     named = meaning(text)
@@ -121,10 +121,10 @@ def _form_by_alias(text: str, problem: str) -> Form:
             raise IllegalInstruction(_short(name), f"out of scope: {beyond}")
         if named is None:
             raise IllegalInstruction(_short(text), problem, lambda: nearest(text))
-        reason = f"there is no such {named.called} of an instruction that this package has"
+        reason = f"no instruction that warpfrag knows has this {named.called}"
         raise IllegalInstruction(name[:LONGEST], reason, lambda: (*map(spell, near(name, named.notation)),))
     if len(named.forms) > 1:
-        reason = f"this {named.called} fits {len(named.forms)} instructions: give one of them"
+        reason = f"this {named.called} matches {len(named.forms)} instructions: choose one"
         raise IllegalInstruction(named.name, reason, lambda: (*map(spell, named.forms[:MAX_LISTED]),))
     return named.forms[0]
 
@@ -169,7 +169,7 @@ def _match(reading: ParsedName) -> Form:
 
 @cache
 def _moved_to(form: Form, space: str) -> Form:
-    """Return the form with another state space; one object, so that look-ups by it need not compare its qualifiers."""
+    """Return the form with another state space, always the same object, so that look-ups by it are fast."""
     return replace(form, space=space)
 
 
@@ -234,7 +234,7 @@ def arithmetic_arch(form: Form, arch: str) -> str:
 @lru_cache(MAX_FORMS)
 def _arithmetic_arch(form: Form, arch: str) -> str:
     if not form.is_product:
-        raise illegal(form, "it moves registers and computes nothing")
+        raise illegal(form, "it moves data and computes nothing")
     target = read_target(arch, partial(spell, form))
     able = able_architectures(form)
     if target.arch not in able:
@@ -243,7 +243,7 @@ def _arithmetic_arch(form: Form, arch: str) -> str:
 
 
 def illegal(form: Form, reason: str) -> IllegalInstruction:
-    """Return the error for a form that does not support a request; its name is spelled only here."""
+    """Return the error for a request that a form does not support; the name is spelled only when needed."""
     return IllegalInstruction(spell(form), reason)
 
 
@@ -254,7 +254,7 @@ def able_architectures(form: Form) -> tuple[str, ...]:
 
 
 def first_version(form: Form, target: str) -> Version:
-    """Return the lowest PTX version that knows a form on a target that has it.
+    """Return the first PTX version that supports a form on a target.
 
     >>> first_version(resolve("mma.m16n8k8.f32.f16.f16.f32"), "sm_75")
     (6, 5)
@@ -278,13 +278,13 @@ def advice(form: Form) -> str:
 
 
 def companions(form: Form) -> list[tuple[str, str]]:
-    """Return the instructions that must surround a form in a kernel, in order, and their conditions; mostly none."""
+    """Return the instructions that must surround a form in a kernel, in order, with their conditions; usually none."""
     rows = read_table("companions")["companion"]
     return [(row["name"], row["when"]) for row in rows if form.op in row["op"]]
 
 
 def check_selector(form: Form, selector: int) -> None:
-    """Reject a sparsity selector that a form does not have, or on which the hardware traps."""
+    """Reject a sparsity selector that a form does not have, or that makes the hardware trap."""
     if not form.is_sparse:
         raise IllegalInstruction(spell(form), f"selector {quote(selector)}: only sparse instructions have one")
     family = families_of(form)[0]
@@ -330,7 +330,7 @@ def nearest(text: str, target: str | None = None) -> tuple[str, ...]:
 
 
 def _nearest_operation(qualifier: str) -> str:
-    """Return the operations that a first qualifier is part of, or a misspelling of; nothing if it is neither."""
+    """Return the operations that contain the first qualifier, or that it may be a misspelling of."""
     known = list(dict.fromkeys(op.split(".")[0] for op in OPS))
     if qualifier in known:
         return qualifier
@@ -342,7 +342,7 @@ def _nearest_operation(qualifier: str) -> str:
 
 
 def _in_space(form: Form, qualifiers: list[str]) -> Form:
-    """Return the form with the state space of a text, if it may have that."""
+    """Return the form with the state space that the text names, if the form allows it."""
     return next((_moved_to(form, space) for space in form.operation.spaces if space in qualifiers), form)
 
 
@@ -360,7 +360,7 @@ def _pieces(qualifiers: list[str]) -> Counter[str]:
 
 @lru_cache(MAX_FORMS)
 def _cut(qualifier: str) -> tuple[str, ...]:
-    """Return a shape as m, n and k, so that similar shapes count as near; nothing for qualifiers of every name."""
+    """Split a shape into m, n and k, so that similar shapes compare as near; drop qualifiers that every name has."""
     shape = SHAPE.fullmatch(qualifier)
     if shape:
         return tuple(f"{axis}{extent}" for axis, extent in zip("mnk", shape.groups(), strict=True) if extent)

@@ -1,4 +1,4 @@
-"""Operands: the contents and the layout of each register operand of a form.
+"""Operands: the format, container and layout of each operand of a form.
 
 The format comes from the name, the container from `tables/containers.toml`, the layout from `tables/layouts.toml`.
 """
@@ -33,9 +33,9 @@ OperandStorage = Literal["warp", "warpgroup", "shared", "tensor", "immediate"]
 
 @dataclass(frozen=True)
 class OperandSpec:
-    """One operand. If its layout is not known, `unknown` says why and `layout` only counts registers.
+    """One operand. If the layout is not known, `unknown` says why and `layout` only counts registers.
 
-    The layout of an operand in shared memory is that of the matrix itself: a descriptor has the addresses.
+    For an operand in shared memory the layout is that of the matrix itself; addresses are in its descriptor.
     """
 
     role: str
@@ -60,12 +60,12 @@ class OperandSpec:
 
     @cached_property
     def threads(self) -> tuple[int, ...]:
-        """The extents of the threads that share it: lanes, or warps and lanes."""
+        """The extents of the threads that share the operand: lanes, or warps and lanes."""
         return tuple(size for name, size in self.layout.ins.items() if name not in MAY_BE_LEFT_OUT)
 
     @property
     def storage(self) -> OperandStorage:
-        """The registers (of a warp or warpgroup) or the memory that hold it."""
+        """The storage of the operand: registers of a warp or warpgroup, or a memory."""
         if "tlane" in self.layout.ins:
             return "tensor"
         if "lane" not in self.layout.ins:
@@ -74,7 +74,7 @@ class OperandSpec:
 
 
 def operands(form: Form, arch: str) -> dict[str, OperandSpec]:
-    """Return every operand of a form, by role; `arch` matters only to wmma."""
+    """Return every operand of a form, by role; `arch` matters only for wmma."""
     return dict(_operands(form, arch))
 
 
@@ -100,7 +100,7 @@ def _operands(form: Form, arch: str) -> tuple[tuple[str, OperandSpec], ...]:
 
 
 def extents(form: Form, role: str) -> tuple[int, int]:
-    """Return rows and columns of an operand; the stored half for a sparse A."""
+    """Return the rows and columns of an operand; for a sparse A, of its stored half."""
     m, n, k = form.shape
     if role == "a":
         return m, k // 2 if form.is_sparse else k
@@ -118,7 +118,7 @@ def _parsed(extents: tuple[tuple[str, int], ...], bases: tuple[tuple[str, str], 
 
 
 def _container(form: Form, role: str, number_format: Format) -> tuple[int, int]:
-    """Return the bits that one element takes in a register, and the lowest bit of its code."""
+    """Return the bits per element in a register, and the lowest bit of the element's code."""
     rule = read_table("containers")["kind"].get(form.kind)
     if rule and role in "ab":
         return rule["bits"], rule["low"].get(number_format.name, 0)
@@ -127,7 +127,7 @@ def _container(form: Form, role: str, number_format: Format) -> tuple[int, int]:
 
 @cache
 def _mma_rows(role: str) -> dict[tuple[tuple[int, ...], int], dict[str, Any]]:
-    """Return the rows of dense operands, by extents and elements per register: each basis of a slot is a bit."""
+    """Return the table rows of dense mma operands, by extents and elements per register."""
     rows = read_table("layouts")["mma"]["c" if role == "d" else role]
     by_shape = {(tuple(row["extents"]), 1 << len(row["slot"].split())): row for row in rows}
     if len(by_shape) != len(rows):
@@ -136,7 +136,7 @@ def _mma_rows(role: str) -> dict[tuple[tuple[int, ...], int], dict[str, Any]]:
 
 
 def mma_layouts(role: str) -> tuple[Layout, ...]:
-    """Return every layout of an mma operand, whatever its instruction."""
+    """Return every layout that an mma operand has in any instruction."""
     return tuple(_layout(MATRIX, shape, row) for (shape, _), row in _mma_rows(role).items())
 
 
@@ -176,7 +176,7 @@ def _warpgroup(form: Form, role: str) -> OperandSpec:
 
 
 def _all_bits(letter: str, size: int) -> str:
-    """Return the bases of an index that counts one coordinate."""
+    """Return the bases of an index that counts along one coordinate."""
     return " ".join(f"{letter}{1 << bit}" for bit in range((size - 1).bit_length()))
 
 
@@ -216,7 +216,7 @@ def _tensor_access(form: TensorForm) -> list[OperandSpec]:
     layout = tensor_layouts.access(form.spelling)
     unknown = ""
     if form.spelling.op.endswith("spcompress"):
-        unknown = f"it is not published which elements {form.spelling.op} keeps in which register"
+        unknown = f"the register layout of {form.spelling.op} is not published"
     (role,) = form.operation.roles
     bits = REGISTER_BITS // layout.slots
     return [OperandSpec(role, FORMATS[f"b{bits}"], layout, bits, 0, read_table("tcgen05")["access"]["source"], unknown)]

@@ -15,9 +15,9 @@ from typing import Any, Literal
 Does = Literal["multiply", "load", "store", "transpose", "manage"]
 Scope = Literal["warp", "warpgroup", "block"]
 Storage = Literal["registers", "shared", "either", "tensor"]
-"""The storage of an operand: registers, shared memory by a descriptor, either, or tensor memory.
+"""The storage of an operand: registers, shared memory (through a descriptor), either of them, or tensor memory.
 
-Of tcgen05 `either` is shared or tensor memory.
+For tcgen05, `either` means shared or tensor memory.
 """
 
 
@@ -52,7 +52,7 @@ class Op:
 
     @property
     def usual_space(self) -> str:
-        """The state space of its entries in lists."""
+        """The state space of its listed forms."""
         return self.spaces[0] if self.spaces else ""
 
 

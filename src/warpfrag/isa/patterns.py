@@ -14,7 +14,7 @@ from warpfrag.tables import read_table
 class Pattern:
     """One row of the table of patterns. `rising` and `descending` map codes to the columns stored, in order.
 
-    Where metadata is `ordered`, only the rising ones are legal.
+    If metadata is `ordered`, only the rising ones are legal.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Pattern:
 
 @cache
 def pattern(name: str, *, ordered: bool = False) -> Pattern:
-    """Return the pattern called 1:2, 2:4 or 4:8; reject a row that does not keep half of its chunk."""
+    """Return the pattern 1:2, 2:4 or 4:8; reject a table row that does not keep half of each chunk."""
     table = read_table("sparsity")
     row = table["pattern"][name]
     unit = row["unit"]

@@ -67,7 +67,7 @@ class Form:
     space: str = ""
 
     def __hash__(self) -> int:
-        """Hash all qualifiers; computed once, because every cache of the package is keyed by forms."""
+        """Hash all qualifiers; computed once, because many caches are keyed by forms."""
         return self._hash
 
     @cached_property
@@ -75,7 +75,7 @@ class Form:
         return hash(_words_of(self))
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the qualifiers alone: the hash of a text differs in every process."""
+        """Pickle the qualifiers without the hash: string hashes differ between processes."""
         return dict(zip(_WORDS_OF_A_FORM, _words_of(self), strict=True))
 
     @property
@@ -101,7 +101,7 @@ class Form:
 
     @property
     def is_wmma(self) -> bool:
-        """True for wmma, whose fragments the ISA leaves open."""
+        """True for wmma, whose fragment layouts the ISA does not specify."""
         return self.operation.fragments == "measured"
 
     @property
@@ -130,7 +130,7 @@ _words_of = attrgetter(*_WORDS_OF_A_FORM)
 
 
 class HasForm(Protocol):
-    """An object with a form that can be hashed: an Instruction, for the modules below it."""
+    """The interface of an Instruction for lower layers: a hashable object with a form."""
 
     def __hash__(self) -> int:
         """Return its hash."""

@@ -1,7 +1,7 @@
 """The rows of the instruction set: families, and the forms of each family.
 
 A *family* is one row of `tables/instructions.toml`: lists of types, kinds and layouts. A *form* is one
-instruction: one choice from each list. `forms()` multiplies the families out.
+instruction: one choice from each list. `forms()` expands the families.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Family:
         """Check that a row has either a first target or a required feature."""
         if bool(self.since) == bool(self.needs):
             shapes = " ".join(map(str, self.qualifiers["shape"]))
-            raise ValueError(f"family {self.ops[0]} {shapes}: give one of since and needs")
+            raise ValueError(f"family {self.ops[0]} {shapes}: give either since or needs")
 
     def accepted_by(self, target: Target) -> bool:
         """Return True if an assembler accepts this family for a target."""
@@ -61,7 +61,7 @@ class Family:
         return self.qualifiers.get(qualifier, (QUALIFIERS[qualifier].absent,))
 
     def forms(self, op: str) -> Iterator[Form]:
-        """Yield every combination of the lists, less the holes, for one of its operations."""
+        """Yield every combination of the lists, except the excluded ones, for one of its operations."""
         operation = OPS[op]
         unsaid = [
             qualifier for qualifier in SAME_AS if qualifier in operation.roles and qualifier not in self.qualifiers
@@ -139,7 +139,7 @@ def _forms_in(number: int, op: str) -> tuple[Form, ...]:
 
 @cache
 def forms_of(op: str) -> dict[Form, tuple[Family, ...]]:
-    """Return the listed forms of an operation, with the families of each: a wmma.load may serve several."""
+    """Return the listed forms of an operation, each with its families: a wmma.load may belong to several."""
     by_form: dict[Form, list[Family]] = defaultdict(list)
     for number, family in enumerate(families()):
         for form in _forms_in(number, op) if op in family.ops else ():
@@ -168,7 +168,7 @@ def forms_on(target: str) -> dict[Form, None]:
 
 
 def families_of(form: Form) -> tuple[Family, ...]:
-    """Return the families of a form, whatever state space it names."""
+    """Return the families of a form, regardless of its state space."""
     if isinstance(form, TensorForm):
         return (_tensor_family(form),)
     return forms_of(form.op)[form.listed]
@@ -217,7 +217,7 @@ class Nickname:
     lists: dict[str, list[str]] = field(hash=False)
 
     def fits(self, form: Form, role: str) -> bool:
-        """Return True if an operand of a form has such elements."""
+        """Return True if an operand of a form has these elements."""
         return getattr(form, role) in self.types and fits(self.lists, form)
 
 

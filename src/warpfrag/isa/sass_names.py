@@ -47,7 +47,7 @@ def opcodes(code: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def forms_of(opcode: str) -> Users:
-    """Return the forms that are this one instruction, and those made of several; for a prefix, of all that begin so."""
+    """Return the forms that compile to this opcode alone, and those that use it among others; prefixes match too."""
     asked = opcode.lower()
     table = read_table("machine_code")["rows"]
     rows = [row for row in table if any(_fits_pattern(asked, pattern) for pattern in row["sass"].values())]
@@ -60,13 +60,13 @@ def forms_of(opcode: str) -> Users:
 
 
 def _fits_pattern(opcode: str, pattern: str) -> bool:
-    """Return True if a pattern can write an opcode, for any form."""
+    """Return True if a pattern matches an opcode for any form."""
     return any(re.fullmatch(expression, opcode) for expression in _expressions(pattern))
 
 
 @cache
 def _expressions(pattern: str) -> tuple[str, ...]:
-    """Return a pattern as regular expressions, one for each instruction, with any word in each field."""
+    """Convert a pattern to regular expressions, one per instruction, in which every field matches any word."""
     pieces = (re.sub(r"^\d+ x ", "", piece) for piece in pattern.lower().split(" + "))
     marked = (piece.replace("{.sat}", "{}").replace("{.rounding}", "{}") for piece in pieces)
     plain = (piece.replace(".", r"\.").replace("{}", r"(?:\.\w+)?") for piece in marked)
@@ -82,8 +82,8 @@ def users() -> dict[str, Users]:
 def _users(some: Iterable[Form]) -> dict[str, Users]:
     """Return the opcodes of some forms, with their users among these forms.
 
-    To the machine a wmma is the mma of its shape, so if an opcode is both, the mma comes first and the wmma is
-    among those made of it.
+    In machine code a wmma is the mma of its shape. So if an opcode serves both, the mma is the main user and the
+    wmma a secondary one.
     """
     alone: dict[str, dict[Form, None]] = {}
     among: dict[str, dict[Form, None]] = {}

@@ -1,4 +1,4 @@
-"""Targets: the assembler's names of GPUs, and the ways in which people write them."""
+"""Targets: the assembler's names for GPUs, and the other names that users write."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def targets() -> dict[str, Target]:
 
 @cache
 def architectures() -> tuple[str, ...]:
-    """Return the names of every arithmetic, oldest first: targets without a suffix, under their last name."""
+    """Return the architectures with their own arithmetic, oldest first: targets without a suffix."""
     return tuple(name for name, target in targets().items() if target.arch == name)
 
 
 @cache
 def gpus() -> dict[str, str]:
-    """Return every GPU by its name, with the target that takes all that it can run."""
+    """Return every GPU name with the target that supports all of the GPU's instructions."""
     return {name: target for target, names in read_table("gpus")["gpu"].items() for name in names}
 
 
 def gpu_called(text: str) -> str | None:
-    """Return the GPU that a text names, as the table has it: the longest name that its words begin with.
+    """Return the GPU that a text names, spelled as in the table: the longest name that the text starts with.
 
     >>> gpu_called("NVIDIA GeForce RTX 4090 Laptop GPU"), gpu_called("h100-sxm"), gpu_called("orin")
     ('RTX 4090', 'H100', 'Jetson Orin')
@@ -65,7 +65,7 @@ def _gpu_words(text: str) -> list[str]:
 def read_target(text: str, asker: str | Callable[[], str]) -> Target:
     """Return the target that a text names: sm_90a may also be written 90a, SM90A or compute_90a, or H100 for the GPU.
 
-    IllegalInstruction, on behalf of `asker` (a name, or what gives it) and with the names that are near, if none does.
+    IllegalInstruction, with similar names, if there is none; `asker` is the instruction name for the message.
     """
     match = WRITTEN.fullmatch(text.strip()) if isinstance(text, str) else None
     name = f"sm_{match[1].lower()}" if match else text

@@ -30,7 +30,7 @@ SINGLE_BLOCK_M, PAIR_M, WS_M = (64, 128), (128, 256), (32, 64, 128)
 
 
 class ShapeRow(NamedTuple):
-    """Products that share everything but m and n; `block` is the number of elements of k per scale factor, or 0."""
+    """A row of mma shapes that differ only in m and n; `block` is the number of k elements per scale factor, or 0."""
 
     kind: str
     is_ws: bool
@@ -231,7 +231,7 @@ def typed(spelling: TensorSpelling, row: ShapeRow, m: int, n: int, a: str, b: st
 def choose(spelling: TensorSpelling, text: str, **wanted: Any) -> TensorForm:  # noqa: ANN401 (m, n, k, types)
     """Return the mma of a spelling with this shape and these types; raise IllegalInstruction if there is none.
 
-    What is left out may be left out where only one choice remains.
+    A field may be omitted if only one choice remains.
     """
     asked = {name: entry for name, entry in wanted.items() if entry is not None}
     if not asked:
@@ -274,7 +274,7 @@ def _entries(row: ShapeRow, name: str) -> tuple[Any, ...]:
 
 
 def _ranges(choices: Iterable[Any]) -> str:
-    """Return choices as text; a long run of numbers by its ends and step."""
+    """Return the choices as text; a long arithmetic sequence is given by its ends and step."""
     listed = list(choices)
     if len(listed) > MAX_LISTED and all(isinstance(entry, int) for entry in listed):
         listed.sort()
@@ -308,7 +308,7 @@ TYPES = ("f16", "f32", "s32", "bf16", "tf32", "e4m3", "e5m2", "e2m3", "e3m2", "e
 def read_form(text: str, **wanted: Any) -> TensorForm:  # noqa: ANN401 (m, n, k, types)
     """Return the form of a text: PTX with or without operands, or a name with shape and types.
 
-    ParseError if a qualifier is wrong, IllegalInstruction if qualifiers, shape or types do not go together.
+    ParseError if a qualifier is wrong; IllegalInstruction if qualifiers, shape and types cannot be combined.
     """
     name, _, operands = text.strip().rstrip(";").strip().partition(" ")
     rest, types = [], []
@@ -341,17 +341,17 @@ PUBLISHED_ARCH = "sm_100"
 
 
 def unpublished(form: TensorForm, arch: str) -> str:
-    """Return the unpublished property because of which a tcgen05.mma is not modelled."""
+    """Return the reason why a tcgen05.mma is not modelled: a property that is not published."""
     if not form.is_typed:
-        return "a spelling has neither shape nor types: get it with m, n, a, b and d"
+        return "the name has no shape and types: give m, n, a, b and d"
     if form.is_sparse:
-        return "it is not published in which order a sparse mma adds the selected terms"
+        return "the order in which a sparse mma adds its terms is not published"
     if form.spelling.is_weight_stationary:
-        return "the sums of mma.ws are not published"
+        return "the summation of mma.ws is not published"
     if form.blocks > 1:
-        return "the sums of a pair of blocks are not published, though each block is likely to compute its rows alike"
+        return "the summation of a pair of blocks is not published, though it is probably that of one block"
     if form.kind in ("mxf4", "mxf4nvf4") and form.shape.k != 64:
-        return f"it is not published how k {form.shape.k} is grouped"
+        return f"the grouping of k {form.shape.k} is not published"
     return f"its arithmetic on {arch} is neither published nor measured; published: {PUBLISHED_ARCH}"
 
 

@@ -1,7 +1,7 @@
 """Names of tcgen05 in other notations: CuTe's atoms, LLVM's intrinsics, MLIR's operations and the machine code.
 
-A name usually contains less than a spelling (an mma intrinsic takes its kind as a number), so a name leads
-to all spellings that it fits.
+A name usually says less than a spelling (an mma intrinsic takes its kind as a number), so a name maps to every
+spelling that it matches.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def nvvm_names(spelling: TensorSpelling) -> tuple[str, ...]:
 
 
 def sass_name(spelling: TensorSpelling) -> str:
-    """Return the machine instruction that ptxas makes of a spelling; nothing if it has none of its own."""
+    """Return the machine instruction that ptxas generates for a spelling; empty if it has none of its own."""
     if not spelling.kind:
         return SASS.get(spelling.op, "")
     name = SASS_KINDS[spelling.kind]

@@ -8,7 +8,7 @@ does not read. So this module judges a *spelling* as an assembler does, from its
     >>> spelling.name, spelling.targets
     ('tcgen05.mma.cta_group::1.kind::i8', ('sm_100a', 'sm_110a'))
 
-Qualifiers and rules are rows of `tables/tcgen05.toml`; a rule that rejects says why.
+Qualifiers and rules are rows of `tables/tcgen05.toml`; each rule gives the reason for a rejection.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TensorSpelling:
         return dict(self.qualifiers) | dict(self.facts)
 
     def qualifier(self, group: str) -> str:
-        """Return its qualifier of a group, or nothing."""
+        """Return the qualifier of a group; empty if it has none."""
         return self.choices.get(group, "")
 
     @cached_property
@@ -83,7 +83,7 @@ class TensorSpelling:
         for rule in self._rules:
             if "refused" in rule:
                 return str(rule["refused"]).format_map(self.choices)
-        return "" if self.targets else f"no target has all of it: {self._demands()}"
+        return "" if self.targets else f"no target supports this combination: {self._demands()}"
 
     @cached_property
     def targets(self) -> tuple[str, ...]:
@@ -102,9 +102,9 @@ class TensorSpelling:
             return self.problem
         table = read_table("tcgen05")
         if target not in table["targets"]["all"]:
-            return f"{PREFIX} is not on {target}; it is on {', '.join(table['targets']['all'])}"
+            return f"{PREFIX} is not available on {target}, only on {', '.join(table['targets']['all'])}"
         demands = self._demands(target)
-        return f"{demands}, not on {target}"
+        return f"{demands}, but not on {target}"
 
     def _demands(self, target: str = "") -> str:
         """Return the qualifiers that only some targets have; for one target, those that it lacks."""
@@ -149,7 +149,7 @@ def _group_of(op: str) -> dict[str, str]:
 
 
 def _split(qualifiers: list[str]) -> tuple[str, list[str]]:
-    """Return the operation, the longest that the qualifiers begin with, and the others."""
+    """Return the operation, as many leading qualifiers as possible, and the remaining qualifiers."""
     operations = read_table("tcgen05")["operations"]
     for length in (3, 2, 1):
         if ".".join(qualifiers[:length]) in operations:
@@ -204,14 +204,14 @@ def _unknown(op: str, qualifier: str) -> str:
 
     near = get_close_matches(qualifier[:40], _group_of(op), n=3)
     hint = f"; near it: {', '.join(near)}" if near else f"; its qualifiers are {', '.join(_groups(op)) or 'none'}"
-    return f"{qualifier[:60]!r} is no qualifier of {PREFIX}.{op}{hint}"
+    return f"{qualifier[:60]!r} is not a qualifier of {PREFIX}.{op}{hint}"
 
 
 def read_spelling(text: str) -> TensorSpelling:
     """Return the spelling of a text, with the facts of its operands; ParseError if it is not one.
 
-    Operands are checked if there are any: A in brackets is in tensor memory, braces hold as many registers as the
-    qualifiers ask for, immediates are in their ranges.
+    Operands, if given, are checked: A in brackets is in tensor memory, the number of registers in braces must match
+    the qualifiers, and immediates must be in range.
     """
     name, _, operands = text.strip().rstrip(";").strip().partition(" ")
     qualifiers = name.split(".")
@@ -340,4 +340,6 @@ def check_columns(columns: int, *, is_exclusive: bool) -> None:
         step = SMALLEST_ALLOCATION
         raise ParseError(f"an allocation has {step}..{largest} columns, a multiple of {step}; got {columns}")
     if not is_exclusive and columns & (columns - 1):
-        raise ParseError(f"an allocation has a power of two of columns, unless it is exclusive; got {columns}")
+        raise ParseError(
+            f"the number of columns of an allocation is a power of two, unless it is exclusive; got {columns}"
+        )

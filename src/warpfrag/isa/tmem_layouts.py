@@ -4,8 +4,8 @@ Tensor memory of a block has 128 lanes (`tlane`) and 512 columns of 32 bits; `sl
 and `block` the two blocks of a pair. An accumulator is a layout from these places to (row, col); a load is one from
 (warp, lane, reg, slot) to these places, so the registers of a load are the composition `accumulator @ load`.
 
-All are read from rows of `tables/tcgen05.toml`, bit by bit. A step `0` is a copy; n2 and n4 are half and a quarter of
-the columns of D.
+All are read from rows of `tables/tcgen05.toml`, bit by bit. A move of `0` is a copy; n2 and n4 are half and a
+quarter of the columns of D.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def digits(size: int) -> list[tuple[int, int]]:
 
 
 def _along(axis: int, axes: int, size: int, scale: int = 1) -> list[Step]:
-    """Return the steps of an input that counts one coordinate."""
+    """Return the moves of an input that counts along one coordinate."""
     return [(radix, tuple(weight * scale if at == axis else 0 for at in range(axes))) for weight, radix in digits(size)]
 
 
 def _moves(text: str, letters: str, named: Mapping[str, tuple[int, ...]]) -> list[Step]:
-    """Return the steps of bits in the table: r4 moves the coordinate of that letter by 4; names represent moves."""
+    """Return the moves of the bits in a table row: r4 moves the coordinate with that letter by 4."""
     steps: list[Step] = []
     for word in text.split():
         if word in named:
@@ -64,11 +64,11 @@ def placement(form: TensorForm) -> tuple[str, Mapping[str, Any]]:
     for letter, row in read_table("tcgen05")["placement"].items():
         if letter != "source" and all(facts[name] == entry for name, entry in row["for"].items()):
             return letter, row
-    raise IllegalInstruction(form.name, "it is not documented where its D is stored")
+    raise IllegalInstruction(form.name, "the layout of its D is not documented")
 
 
 def is_half(form: TensorForm) -> bool:
-    """Return True if operands use 16 of each 32 lanes: those from base lane 0, or those from base lane 16."""
+    """Return True if operands use 16 of every 32 lanes: the first 16, or the last 16 (base lane 16)."""
     return "0" in placement(form)[1]["tlane"].split()
 
 
@@ -154,8 +154,8 @@ def padded(rows: int) -> int:
 def scale_factors(form: TensorForm, side: str) -> Layout:
     """Return the layout of scale factors: to (row, byte) of A, to (byte, col) of B. Bytes are read from the id on.
 
-    32 lanes hold 32 rows, and the other three groups of lanes hold them again; the next rows are in the next column.
-    Four bytes share a column. Space is for multiples of 128 rows; each block of a pair has all scale factors of B.
+    32 lanes hold 32 rows, and the other three groups of 32 lanes hold copies; the next rows are in the next column.
+    Four bytes share a column. Rows are padded to a multiple of 128; each block of a pair has all scale factors of B.
     """
     n = form.shape.n
     per_block = form.shape.m // form.blocks
@@ -189,7 +189,7 @@ def scale_factors(form: TensorForm, side: str) -> Layout:
 def scaled_lines(form: TensorForm, side: str) -> tuple[int, ...]:
     """Return, for each row of A or column of B, its coordinate in the layout of scale factors.
 
-    Space is padded, so the layout has coordinates of no row or column; of a pair with m 128 that is so in each half.
+    Space is padded, so some coordinates belong to no row or column; for a pair with m 128, in each half.
     """
     m, n, _ = form.shape
     if side == "b" and form.blocks == 2 and m == SCALE_ROWS:
@@ -199,18 +199,18 @@ def scaled_lines(form: TensorForm, side: str) -> tuple[int, ...]:
 
 
 def copies_in_words(form: TensorForm, role: str, copies: int) -> str:
-    """Return the purpose of the copies of an operand in tensor memory."""
+    """Return a sentence about the copies of an operand in tensor memory."""
     if role == "scale_b" and form.shape.m == SCALE_ROWS and form.blocks == 2:
         return "lanes from 0 have the scale factors of the first half of B twice, lanes from 64 those of the second"
     if role.startswith("scale"):
         return "all four groups of 32 lanes hold the same scale factors"
     if is_half(form):
         return "16 of each 32 lanes are used: those from base lane 0, or those from base lane 16"
-    return f"every element is there {copies} times: each part of the columns of D is computed from its own"
+    return f"every element is stored {copies} times: each part of D's columns is computed from its own copy"
 
 
 def split_of(spelling: TensorSpelling) -> int:
-    """Return the default distance of the two halves of 16x32bx2: the columns that a half reads."""
+    """Return the default distance between the two halves of 16x32bx2: the columns that one half reads."""
     return spelling.repeat * (2 if spelling.qualifier("pack") or spelling.qualifier("unpack") else 1)
 
 
@@ -225,8 +225,9 @@ def access(
 ) -> Layout:
     """Return the layout of a load's or store's registers, from (warp, lane, reg, slot) to (tlane, column, slot).
 
-    `column` and `base_lane` are of its address: a shape of 16 lanes reaches the lanes from base_lane, 0 or 16, of each
-    warp's 32. With pack or unpack a register is two columns, of each the lower half. `columns` is how many there are.
+    `column` and `base_lane` come from its address: a shape of 16 lanes accesses the lanes from base_lane (0 or 16)
+    of each warp's 32. With pack or unpack, a register contains the lower halves of two columns. `columns` is the
+    number of columns in the matrix.
     """
     shape = spelling.qualifier("lanes")
     row = read_table("tcgen05")["access"][shape]
@@ -237,7 +238,7 @@ def access(
     own = count * factor if shape == "16x32bx2" else 0
     if own and (distance < own or distance % own or (distance // own) & (distance // own - 1)):
         raise InvalidOperand(
-            f"{spelling.name}: halves {distance} columns apart are no linear layout; a power of two times {own} is"
+            f"{spelling.name}: halves {distance} columns apart are not a linear layout; a power of two times {own} is"
         )
     named = {"split": (0, distance // factor, 0)}
 
@@ -263,7 +264,7 @@ def access(
     )
     if column % (1 << (reach - 1).bit_length()):
         raise InvalidOperand(
-            f"column {column} is no multiple of the {reach} columns that {spelling.name} reaches: ask from column 0"
+            f"column {column} is not a multiple of the {reach} columns that {spelling.name} reaches: start at column 0"
         )
     extents = {"tlane": TENSOR_LANES, "column": size, "slot": 1}
     return partial_layout(extents, steps, (base_lane, column, 0))
@@ -285,7 +286,7 @@ def _check_address(column: int, base_lane: int, reach: int, columns: int, is_hal
     if base_lane not in ((0, 16) if is_half else (0,)):
         raise InvalidOperand(f"base_lane is {'0 or 16' if is_half else '0'}, got {base_lane}")
     if reach > columns:
-        raise InvalidOperand(f"it reaches {reach} columns, and there are {columns}")
+        raise InvalidOperand(f"it reaches {reach} columns, but there are only {columns}")
     if not 0 <= column <= columns - reach:
         raise InvalidOperand(f"column is 0..{columns - reach} for {reach} columns, got {column}")
 

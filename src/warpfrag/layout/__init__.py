@@ -30,8 +30,8 @@ NOTATIONS = {
         "text_notations", is_read=False, title="an MLIR affine map from warp, lane, reg, slot to coordinates"
     ),
     "c": Notation("text_notations", is_read=False, title="C expressions of the lane and of PTX's element number"),
-    "numpy": Notation("index_arrays", is_read=True, title="an index array per coordinate", is_text=False),
-    "json": Notation("text_notations", is_read=True, title="every digit and its moves: any layout at all"),
+    "numpy": Notation("index_arrays", is_read=True, title="one index array per coordinate", is_text=False),
+    "json": Notation("text_notations", is_read=True, title="every digit and its moves; can express any layout"),
 }
 
 

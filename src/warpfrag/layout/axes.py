@@ -30,7 +30,7 @@ class Axis(NamedTuple):
     def of_size(cls, name: str, size: int) -> Axis:
         """Return an axis of `size`: its factors of two as bits, then the odd rest as one digit."""
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_SIZE:
-            raise InvalidOperand(f"the size of {name} is an integer from 1 on, at most {MAX_SIZE}; got {quote(size)}")
+            raise InvalidOperand(f"the size of {name} is a positive integer, at most {MAX_SIZE}; got {quote(size)}")
         return cls(name, factors(size))
 
     @classmethod
@@ -40,9 +40,7 @@ class Axis(NamedTuple):
         for weight, radix in [*sorted(set(digits)), (cls.of_size(name, size).size, 1)]:
             gap, rest = divmod(weight, prod(radices))
             if rest:
-                raise InvalidOperand(
-                    f"{name} is {size}: it cannot be cut into digits so that one counts {radix} steps of {weight}"
-                )
+                raise InvalidOperand(f"{name} is {size}: it has no digit with weight {weight} and radix {radix}")
             radices += factors(gap) + ((radix,) if radix > 1 else ())
         return cls(name, radices)
 
@@ -62,14 +60,14 @@ class Axis(NamedTuple):
         return set(self.radices[:-1]) <= {2}
 
     def mask(self, index: int) -> int:
-        """Return the digits that are not 0 in an index whose digits are all 0 or 1."""
+        """Return the mask of the nonzero digits of an index whose digits are all 0 or 1."""
         digits = [index // weight % radix for radix, weight in zip(self.radices, self.weights, strict=True)]
         if not 0 <= index < self.size or not set(digits) <= {0, 1}:
             raise InvalidOperand(f"{self.name} has size {self.size} and cannot be moved by {quote(index)}")
         return sum(digit << place for place, digit in enumerate(digits))
 
     def unpack(self, packed: int) -> int:
-        """Return the index whose digits are side by side in `packed`, each with as many bits as it needs."""
+        """Return the index whose digits are packed next to each other in `packed`."""
         index = 0
         for radix, weight in zip(self.radices, self.weights, strict=True):
             width = (radix - 1).bit_length()
@@ -107,7 +105,7 @@ def digits_of(axes: Axes) -> list[tuple[Axis, range]]:
 
 
 class UnmixedRun(NamedTuple):
-    """Digits that pass through a map side by side: the first of each side, their number, and their current cut."""
+    """Adjacent digits that a map does not mix: the first input and output digit, their number and radices."""
 
     source: int
     target: int
@@ -171,7 +169,7 @@ def split(size: int, points: set[int]) -> tuple[int, ...] | None:
 
 
 def with_pieces(axes: Axes, pieces: Mapping[int, UnmixedRun]) -> tuple[Axes, dict[int, list[int]]]:
-    """Return the axes with runs cut again, and the new numbers of each old digit or first digit of a run."""
+    """Return the axes with the runs cut differently, and the new digits of each old digit or run."""
     made, numbers, count = [], {}, 0
     for axis, digits in digits_of(axes):
         radices: tuple[int, ...] = ()
@@ -233,7 +231,7 @@ def part(axes: Axes, cuts: Mapping[str, int], *, is_high: bool) -> tuple[Axes, l
 
 
 def flattened(axes: Axes) -> tuple[Axis, list[int]]:
-    """Return all axes as one in which the last counts fastest, and the old numbers of its digits."""
+    """Return all axes joined into one, the last counting fastest, and the old numbers of its digits."""
     numbered = digits_of(axes)[::-1]
     radices = tuple(radix for axis, _ in numbered for radix in axis.radices)
     return Axis("index", radices), [digit for _, digits in numbered for digit in digits]
@@ -251,12 +249,12 @@ def regrouped_weights(extents: Mapping[str, int], present: Mapping[str, int]) ->
         weight *= Axis.of_size(name, size).size
     if weight != prod(present.values()):
         mine, its = extents_text(present), extents_text(extents)
-        raise InvalidOperand(f"reshape: {its} are {weight} in all, but {mine} are {prod(present.values())}")
+        raise InvalidOperand(f"reshape: {its} have {weight} indices in total, but {mine} have {prod(present.values())}")
     return weights
 
 
 def regrouped(flat: Axis, weights: Mapping[str, int], extents: Mapping[str, int]) -> tuple[Axes, list[int]]:
-    """Return one axis as several, each from its weight on, and the old numbers of their digits."""
+    """Split one axis into several, each starting at its weight; also return the old numbers of their digits."""
     axes, numbers = [], []
     for name, size in extents.items():
         start = weights[name]
@@ -269,7 +267,7 @@ def regrouped(flat: Axis, weights: Mapping[str, int], extents: Mapping[str, int]
 def not_regrouped(present: Mapping[str, int], extents: Mapping[str, int]) -> InvalidOperand:
     """Return the error for axes that cannot be regrouped."""
     mine, its = extents_text(present), extents_text(extents)
-    return InvalidOperand(f"{mine} cannot be regrouped to {its}: digits would be cut that the map mixes")
+    return InvalidOperand(f"{mine} cannot be regrouped to {its}: that would cut digits that the map mixes")
 
 
 def extents_text(extents: Mapping[str, int]) -> str:

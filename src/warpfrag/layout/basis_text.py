@@ -16,7 +16,7 @@ LONGEST_NUMBER = 10  # digits; no axis is that long
 
 
 def read_bases(name: str, text: str, outs: tuple[Axis, ...]) -> list[tuple[int, int]]:
-    """Return radix and column of each digit of the input `name`; a column has a bit for each output digit it moves."""
+    """Return the radix and column of each digit of an input; a column has a bit for each output digit it moves."""
     return list(_columns(name, [_read_word(word, outs) for word in text.split()], outs))
 
 
@@ -46,7 +46,7 @@ def _read_word(word: str, outs: tuple[Axis, ...]) -> dict[str, int]:
             )
         axis = by_letter[part[0]]
         if not 0 < int(number) < 1 << (axis.size - 1).bit_length():
-            raise InvalidOperand(f"basis {quote(word)} oversteps {axis.name}, which is {axis.size}")
+            raise InvalidOperand(f"basis {quote(word)} is outside {axis.name}, whose size is {axis.size}")
         moves[axis.name] = moves.get(axis.name, 0) ^ int(number)
     return {coordinate: move for coordinate, move in moves.items() if move}
 

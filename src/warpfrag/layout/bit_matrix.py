@@ -21,14 +21,14 @@ from typing import NamedTuple
 
 
 class Echelon:
-    """Masks reduced against each other, each with the inputs that make it up."""
+    """Masks in echelon form, each with the inputs that it is the xor of."""
 
     def __init__(self) -> None:
-        """Start without masks: only 0 can be made."""
+        """Start with no masks."""
         self._rows: dict[int, tuple[int, int]] = {}  # by leading bit: a mask, and the inputs that make it
 
     def add(self, mask: int, inputs: int = 0) -> int:
-        """Add a mask that some inputs make; return the inputs that cancel each other if it is not new, else 0."""
+        """Add the mask of some inputs; return 0 if it is independent, else the inputs whose masks cancel out."""
         rest, used = self._reduce(mask, inputs)
         if not rest:
             return used
@@ -41,11 +41,11 @@ class Echelon:
         return len(self._rows)
 
     def rest(self, mask: int) -> int:
-        """Return the part of a mask that the rows cannot make: 0 if they make all of it."""
+        """Return the remainder of a mask after elimination: 0 if the rows span it."""
         return self._reduce(mask, 0)[0]
 
     def inputs(self, mask: int) -> int:
-        """Return the inputs that make a mask."""
+        """Return the inputs whose masks xor to this mask."""
         return self._reduce(mask, 0)[1]
 
     def _reduce(self, mask: int, inputs: int) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from warpfrag.errors import InvalidOperand, quote
 LANES = 32
 """Lanes of a warp."""
 REGISTERS = ("warp", "lane", "reg", "slot")
-"""The coordinates of a place, in the order in which places are sorted."""
+"""The coordinates of a place, in sort order."""
 
 
 class Coordinate(tuple[int, ...]):

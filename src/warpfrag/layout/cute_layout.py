@@ -104,7 +104,7 @@ def read_cute(
         return _read_tensor_memory(str(text), pointer, dims_of("cute", len(MATRIX), dims))
     threads, values = _modes(text)
     if shape is None:
-        raise InvalidOperand("cute: the text numbers elements; say how far rows and columns run, as in shape=(16, 8)")
+        raise InvalidOperand("cute: a CuTe layout has no extents; give them, as in shape=(16, 8)")
     sizes = shape_of("cute", shape)
     check_slots("cute", slots)
     names = dims_of("cute", len(sizes), dims)
@@ -113,7 +113,7 @@ def read_cute(
     if last >= prod(sizes):
         extent = "x".join(map(str, sizes))
         raise InvalidOperand(
-            f"cute: the layout reaches element {last}, but {extent} has {prod(sizes)}: is this the shape it is for?"
+            f"cute: the layout reaches element {last}, but {extent} has {prod(sizes)}: is the shape right?"
         )
 
     def digits(parts: list[Mode]) -> Iterator[Digit]:
@@ -130,7 +130,7 @@ def read_cute(
     layout = assemble("cute", {name: extents[name] for name in names}, *parts, slots)
     if not layout.is_additive:
         raise InvalidOperand(
-            "cute: two digits of this layout move the same bit, and their sum is no xor; is the shape right?"
+            "cute: two digits of this layout move the same bit, and their sum is not their xor; is the shape right?"
         )
     return check_onto("cute", layout)
 
@@ -148,7 +148,9 @@ def _order(dims: tuple[str, ...], *, transposed: bool) -> tuple[str, ...]:
     if not check_flag("transposed", transposed):
         return dims
     if len(dims) != len(MATRIX):
-        raise InvalidOperand(f"cute: only a matrix of two coordinates can be transposed; this has {', '.join(dims)}")
+        raise InvalidOperand(
+            f"cute: only a layout of two coordinates can be transposed; this one has {', '.join(dims)}"
+        )
     return dims[::-1]
 
 
@@ -164,7 +166,7 @@ def _coalesced(modes: list[Mode]) -> list[Mode]:
 
 
 def _cut(modes: list[Mode], size: int) -> list[Mode]:
-    """Split one mode if those below then count to a size: 6 is 3 times 2 if 3 values share a register."""
+    """Split a mode so that the modes below count to `size`: 6 becomes 3 times 2 if 3 values share a register."""
     cut, counted = [], 1
     for mode in modes:
         below = size // counted
@@ -207,7 +209,7 @@ def _modes(text: object, parts: str = "(threads, values)") -> tuple[list[Mode], 
     modes = [list(_pairs(part, stride)) for part, stride in zip(sizes, _alike(sizes, strides), strict=True)]
     places = prod(mode.size for mode in chain(*modes))
     if not 0 < places <= MAX_SIZE:
-        raise InvalidOperand(f"cute: expected 1 to {MAX_SIZE} positions of threads and values, got {places}")
+        raise InvalidOperand(f"cute: expected 1 to {MAX_SIZE} thread-value pairs, got {places}")
     return modes[0], modes[1]
 
 
@@ -239,9 +241,9 @@ def _tree(scanner: Scanner, depth: int = 0) -> Tree:
 
 
 def _alike(sizes: Tree, strides: Tree) -> tuple[Tree, ...]:
-    """Return the parts of the strides; reject a number that differs from that of the sizes."""
+    """Return the strides as parts; reject strides that are not grouped like the sizes."""
     if isinstance(sizes, int) or isinstance(strides, int) or len(sizes) != len(strides):
-        raise InvalidOperand(f"cute: strides are grouped as sizes are; got {quote(strides)} for {quote(sizes)}")
+        raise InvalidOperand(f"cute: strides must be grouped like sizes; got {quote(strides)} for {quote(sizes)}")
     return strides
 
 

@@ -1,7 +1,7 @@
 """numpy: an index array for each coordinate, with an axis for each input.
 
-`matrix[rows, cols]` then is the fragment: what each lane, register and slot holds. Index arrays that
-came from anywhere (a kernel that wrote its coordinates, a table of a paper) are read as a layout if they are one.
+`matrix[rows, cols]` is then the fragment: the element in each lane, register and slot. Index arrays from any source
+(a kernel that wrote its coordinates, a table in a paper) can be read if they form a layout.
 
     >>> from warpfrag.layout.linear_layout import Layout
     >>> small = Layout.parse(dict(row=2, col=2), lane="r1", slot="c1")
@@ -97,9 +97,10 @@ def _arrays(source: object) -> dict[str, Indices]:
         arrays[name] = array.astype(np.intp)
         if arrays[name].min() < 0 or arrays[name].max() >= MAX_SIZE:
             raise InvalidOperand(
-                f"numpy: {name} counts from 0 on, below {MAX_SIZE}; got {arrays[name].min()} to {arrays[name].max()}"
+                f"numpy: {name} must be at least 0 and below {MAX_SIZE}; got {arrays[name].min()} to "
+                f"{arrays[name].max()}"
             )
     if len({array.shape for array in arrays.values()}) > 1:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-        raise InvalidOperand(f"numpy: the arrays of all coordinates have one shape; got {shapes}")
+        raise InvalidOperand(f"numpy: the arrays of all coordinates must have the same shape; got {shapes}")
     return arrays

@@ -1,4 +1,4 @@
-"""Index arithmetic: a layout as the formulas that a person would write.
+"""Index arithmetic: a layout as the formulas that a programmer would write.
 
 A linear map sends each bit of an index to some bits of the result, and joins what they send by xor. Bits that move
 together become one term: a shift, a mask and a factor, each left out where it does nothing. So `lane: c2 c4 r1 r2 r4`
@@ -123,7 +123,7 @@ def _runs(source: str, steps: Sequence[int]) -> Iterable[BitRun]:
 
 
 def _term(run: BitRun, width: int) -> Expression:
-    """Return the term of one run of bits: extracted from its index, and shifted into position."""
+    """Return the term for one run of bits: extract them from the index and shift them into position."""
     mask = (1 << run.length) - 1
     term: Expression = IndexVariable(run.source)
     if run.length < width and run.low == run.place:
@@ -136,7 +136,7 @@ def _term(run: BitRun, width: int) -> Expression:
 
 
 def element_expressions(layout: Layout) -> dict[str, Expression]:
-    """Return each coordinate from the thread and PTX's element number `i`, which counts a lane's registers."""
+    """Return each coordinate as a formula of the thread and of PTX's element number `i`."""
     moved = {
         name: [layout.at(**{**dict.fromkeys(layout.ins, 0), name: 1 << bit}) for bit in range((size - 1).bit_length())]
         for name, size in layout.ins.items()
@@ -151,7 +151,7 @@ def element_expressions(layout: Layout) -> dict[str, Expression]:
 
 
 def place_expressions(layout: Layout) -> dict[str, Expression]:
-    """Return thread, reg and slot of the first holder of an element from its coordinates."""
+    """Return thread, reg and slot of an element's first holder as formulas of its coordinates."""
     origin = dict.fromkeys(layout.dims, 0)
     holders = {
         dim: [layout.where(**{**origin, dim: 1 << bit})[0] for bit in range((extent - 1).bit_length())]
@@ -166,10 +166,10 @@ def place_expressions(layout: Layout) -> dict[str, Expression]:
 
 
 def element_formulas(layout: Layout) -> dict[str, str]:
-    """Return the text of `element_expressions`."""
+    """Return the formulas of `element_expressions` as text."""
     return {name: str(expression) for name, expression in element_expressions(layout).items()}
 
 
 def place_formulas(layout: Layout) -> dict[str, str]:
-    """Return the text of `place_expressions`."""
+    """Return the formulas of `place_expressions` as text."""
     return {name: str(expression) for name, expression in place_expressions(layout).items()}

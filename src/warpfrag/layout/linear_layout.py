@@ -43,7 +43,7 @@ is such a map, and so is any composition.
 fragments twice). That is why the map goes from places to elements: the other direction is not a function.
 `where` lists every holder, and the first is the one the hardware reads; `inverse` gives that one.
 
-**Sizes that are no power of two.** 24 columns are 8 times 3: three bits and a *digit* that counts 0, 1, 2. The text
+**Sizes that are not powers of two.** 24 columns are 8 times 3: three bits and a *digit* that counts 0, 1, 2. The text
 spells the digit by the bits it would fill, `c8 c16`, and the fourth value is cropped. Such a digit goes from one axis
 to another as it is; only bits are joined by xor.
 
@@ -92,9 +92,9 @@ MAY_BE_LEFT_OUT = frozenset({"reg", "slot"})
 
 
 class DigitRun(NamedTuple):
-    """Neighbouring digits that stay neighbours: source // divide % modulo * multiply is a part of the result.
+    """Adjacent digits that stay adjacent: they contribute source // divide % modulo * multiply to the result.
 
-    All parts of a result are joined by xor; parts that share no bits may as well be added.
+    Contributions are combined by xor; if they share no bits, they can also be added.
     """
 
     source: str
@@ -120,8 +120,8 @@ class Layout(LinearMap):
     def parse(cls, extents: Mapping[str, int], **bases: str) -> Layout:
         """Read bases written as text, low bit first, for each input axis.
 
-        `c2` moves col by 2 (the first letter names the coordinate), `c4+r1` moves two, `0` none. Rejected if an
-        element would have no place, or two bits would move the same.
+        `c2` moves col by 2 (the first letter names the coordinate), `c4+r1` moves two, `0` none. InvalidOperand if
+        an element would have no place, or if two bits would make the same move.
         """
         if not isinstance(extents, Mapping) or not all(isinstance(name, str) for name in extents):
             raise InvalidOperand(
@@ -130,9 +130,7 @@ class Layout(LinearMap):
         outs = tuple(Axis.of_size(name, size) for name, size in extents.items())
         letters = [axis.name[:1] for axis in outs]
         if len(set(letters)) < len(letters) or not all(letters):
-            raise InvalidOperand(
-                f"coordinates are told apart by their first letters, got {', '.join(map(quote, extents))}"
-            )
+            raise InvalidOperand(f"coordinates must have different first letters, got {', '.join(map(quote, extents))}")
         for axis, text in bases.items():
             if not isinstance(text, str):
                 raise InvalidOperand(f"{axis}: expected bases as text such as 'c2 c4 r1', got {quote(text)}")
@@ -153,7 +151,7 @@ class Layout(LinearMap):
         steps: Mapping[str, Iterable[tuple[int, Iterable[int]]]],
         origin: Iterable[int] | None = None,
     ) -> Layout:
-        """Return the map with these `steps`: for each digit of each input, its radix and each coordinate's distance."""
+        """Return the map with these moves: for each input digit, its radix and the distance of each coordinate."""
         _check_steps(extents, steps, origin)
         digits = {name: [(radix, tuple(moves)) for radix, moves in of_input] for name, of_input in steps.items()}
         larger = [(radix, moves) for of_input in digits.values() for radix, moves in of_input if radix > 2]
@@ -188,7 +186,7 @@ class Layout(LinearMap):
 
         CuTe's text has neither extents nor registers: `shape` says how far the coordinates run, and `slots` how many
         values share a register, 1 by default. `transposed`: the text counts columns first, as CuTe does for B, which
-        it takes as N x K. `dims` names the coordinates where they are not row and col.
+        it takes as N x K. `dims` names the coordinates if they are not row and col.
         """
         options = {
             "shape": shape,
@@ -209,9 +207,9 @@ class Layout(LinearMap):
     def to(self, notation: str, *, transposed: bool = False) -> str | dict[str, NDArray[np.intp]]: ...
 
     def to(self, notation: str, *, transposed: bool = False) -> str | dict[str, NDArray[np.intp]]:
-        """Write it in another notation: cute, triton, mlir, c, json as text; numpy gives an index array per coordinate.
+        """Write the layout in another notation: cute, triton, mlir, c and json are text, numpy an array per coordinate.
 
-        InvalidOperand if the notation cannot express it. `transposed` is for cute: columns first, as CuTe has B.
+        InvalidOperand if the notation cannot express it. `transposed` is for cute: columns first, as CuTe orders B.
         """
         options = {"transposed": True} if check_flag("transposed", transposed) else {}
         return cast("str | dict[str, NDArray[np.intp]]", converter(notation, "write")(self, **options))
@@ -263,7 +261,7 @@ class Layout(LinearMap):
         reasons = [f"{fault} {' '.join(dict.fromkeys(words))}" for fault, words in faults.items() if words]
         if reasons:
             shape = tuple(self.outs.values())
-            raise InvalidOperand(f"layout {self} of shape {shape} has not full rank: {'; '.join(reasons)}")
+            raise InvalidOperand(f"layout {self} of shape {shape} does not have full rank: {'; '.join(reasons)}")
 
     def _repr_html_(self) -> str:
         """A card for notebooks."""
@@ -283,7 +281,7 @@ class Layout(LinearMap):
 
     @property
     def lanes(self) -> int:
-        """The number of lanes that take part: 32, or fewer for the addresses of a small ldmatrix."""
+        """The number of lanes: 32, or fewer for the addresses of a small ldmatrix."""
         return self.ins.get("lane", 1)
 
     @property
@@ -312,7 +310,7 @@ class Layout(LinearMap):
     def where(self, **element: int) -> list[Place]:
         """Return every place that holds an element, sorted; the first is the one the hardware reads.
 
-        The list is empty if the map does not reach it, as a load of some columns does not reach the others.
+        The list is empty if the map does not reach the element, for example if a load covers only some columns.
         """
         if not self.is_onto:
             return self._reached(element)
@@ -419,7 +417,7 @@ class Layout(LinearMap):
     # ---- what others derive from it
 
     def runs(self, out: str) -> list[DigitRun]:
-        """Return the fewest runs of digits that make up a coordinate, the highest first."""
+        """Return the shortest list of runs of digits that make up a coordinate, highest first."""
         check_axis(out, self.outs)
         axis, targets = next(pair for pair in digits_of(self.out_axes) if pair[0].name == out)
         runs = []
@@ -480,7 +478,7 @@ class Layout(LinearMap):
 
 
 def _check_steps(extents: object, steps: object, origin: object) -> None:
-    """Reject anything but a description of a map: names with extents, and for each input digits with their moves."""
+    """Reject arguments that do not describe a map: names with extents, and each input's digits with their moves."""
 
     def is_index(number: object) -> bool:
         return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < MAX_INDEX

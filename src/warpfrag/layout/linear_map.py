@@ -184,11 +184,11 @@ class LinearMap:
             outer = outer._recut({name: boundaries(within.out_axes)[name]}, {}) or outer
         if {*outer.in_axes} != {*within.out_axes}:
             mine, its = cut_text(self.in_axes), cut_text(inner.out_axes)
-            raise InvalidOperand(f"the inner layout leads to {its}, but the outer one starts from {mine}")
+            raise InvalidOperand(f"the inner layout maps to {its}, but the outer one maps from {mine}")
         return outer._after(within)
 
     def _after(self, inner: Self) -> Self:
-        """Return the composition if both are cut alike."""
+        """Return the composition, if both maps cut their digits at the same weights."""
         first = {axis.name: digits.start for axis, digits in digits_of(self.in_axes)}
         sources = [first[axis.name] + place for axis in inner.out_axes for place in range(len(axis.radices))]
 
@@ -203,7 +203,7 @@ class LinearMap:
         return type(self)(inner.in_axes, self.out_axes, columns, self.origin ^ through(inner.origin))
 
     def inverse(self) -> Self:
-        """Return the map from elements to places, the first holder of each; an element without a place is rejected."""
+        """Return the map from each element to its first holder; raise InvalidOperand if an element has no place."""
         return self._first_place
 
     def __mul__(self, other: Self) -> Self:
@@ -234,8 +234,8 @@ class LinearMap:
     def divide_left(self, low: Self) -> Self | None:
         """Return the map `high` with `low * high == self`; None if there is none.
 
-        It has all axes of this map, with extent 1 where `low` has all there is. Of which tile is a layout made, and how
-        are the tiles counted?
+        It has all axes of this map, with extent 1 where `low` has all there is. For example, find how a layout
+        counts its tiles:
 
         >>> from warpfrag.layout.linear_layout import Layout
         >>> tile = Layout.parse(dict(row=8, col=8), lane="c2 c4 r1 r2 r4", reg="c1")
@@ -323,7 +323,7 @@ class LinearMap:
         >>> print(accumulator.sublayout(["lane"], ["row"]))
         lane: 0 0 r1 r2 r4
 
-        A digit that is larger than a bit goes with its coordinate: it cannot be left without one.
+        A digit that is larger than a bit must be kept or dropped together with its coordinate.
         """
         kept_ins, kept_outs = self._names("ins", ins, self.ins), self._names("outs", outs, self.outs)
         in_digits = [digit for axis, digits in digits_of(self.in_axes) if axis.name in kept_ins for digit in digits]
@@ -404,7 +404,7 @@ class LinearMap:
         return cut._rearranged(cut.in_axes, list(range(len(cut.columns))), axes, digits)
 
     def joined(self, name: str, *axes: str) -> Self:
-        """Return the same map with some inputs as one, the first one lowest: PTX's element number is slot, then reg."""
+        """Return the same map with some inputs joined, the first one lowest: PTX's element number is slot, then reg."""
         numbers = {axis.name: digits for axis, digits in digits_of(self.in_axes)}
         for axis in axes:
             check_axis(axis, self.ins)
@@ -461,7 +461,7 @@ class LinearMap:
         return tuple(chain.from_iterable(axis.radices for axis in self.out_axes))
 
     def _rearranged(self, in_axes: Axes, in_digits: Sequence[int], out_axes: Axes, out_digits: Sequence[int]) -> Self:
-        """Return some digits of this map in other axes, numbered as they are here; other digits are dropped."""
+        """Return a map with only some digits of this one, in other axes; `digits` are numbers in this map."""
         places = {digit: place for place, digit in enumerate(out_digits)}
         columns = tuple(renumbered(self.columns[digit], places) for digit in in_digits)
         return type(self)(in_axes, out_axes, columns, renumbered(self.origin, places))
@@ -523,7 +523,7 @@ class LinearMap:
 
     @cached_property
     def _significance(self) -> list[int]:
-        """The digits of the inputs as places are sorted: those of the first axis first, the highest first."""
+        """The input digits in the sort order of places: the first axis first, highest digit first."""
         return [digit for _, digits in digits_of(self.in_axes) for digit in reversed(digits)]
 
     @cached_property
@@ -538,7 +538,7 @@ class LinearMap:
 
     @cached_property
     def _kernel_span(self) -> list[int]:
-        """Every input mask that moves nothing: the differences of two holders of one element."""
+        """Every input mask that moves nothing: the differences between holders of the same element."""
         span = [0]
         for mask in self._solved[1]:
             span += [mask ^ other for other in span]
@@ -546,7 +546,7 @@ class LinearMap:
 
     @cached_property
     def _first_place(self) -> Self:
-        """The inverse: for each element the least of its holders."""
+        """The inverse map: from each element to its first holder."""
         if not self.is_onto:
             raise InvalidOperand(f"layout {self} has no inverse: some elements of {self.outs} have no place")
         origin = 0

@@ -1,4 +1,4 @@
-"""Services of higher modules for the objects of lower ones: notebook cards and operands in tensor memory.
+"""Functions of higher layers that objects of lower layers need: notebook cards and tensor-memory operands.
 
 `viz` draws the notebook card of a layout, but `layout` must not import `viz`. So `warpfrag/__init__.py` registers the
 function that provides each service, which is imported on first use.
@@ -15,7 +15,7 @@ _PROVIDERS: dict[str, tuple[str, str]] = {}
 
 
 def register(service: str, module: str, function: str) -> None:
-    """Name the function that provides a service, and the module that has it."""
+    """Register the function that provides a service, by the name of its module."""
     _PROVIDERS[service] = module, function
 
 
@@ -44,6 +44,6 @@ def tensor_operand(row: object, form: object, rule: object) -> object:
 
 
 def emit_plan(plan: object, lang: str, name: str) -> str:
-    """Return the code of a relayout or access plan: a function of this name, or of a default name if it is empty."""
+    """Return the code of a relayout or access plan, as a function called `name`, or a default name if it is empty."""
     code: str = _provider("emit_plan")(plan, lang, name)
     return code

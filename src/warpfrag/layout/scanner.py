@@ -32,7 +32,7 @@ class Scanner:
         self.notation = notation
         self.text = text
         if len(text) > MAX_TEXT:
-            raise InvalidOperand(f"{notation}: a layout is a text of at most {MAX_TEXT} characters, got {len(text)}")
+            raise InvalidOperand(f"{notation}: expected a text of at most {MAX_TEXT} characters, got {len(text)}")
         self._tokens = [LayoutToken(match[0], match.start()) for match in TOKEN.finditer(text) if not match["space"]]
         self._tokens.append(LayoutToken("", len(text)))
         self._next = 0

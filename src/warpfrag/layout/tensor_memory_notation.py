@@ -53,7 +53,8 @@ def _check(notation: str, layout: Layout) -> None:
     other = [name for name in layout.ins if name not in PLACES]
     if other:
         raise InvalidOperand(
-            f"{notation} has the tensor memory of one block, and no {', '.join(other)}: take a sublayout of one"
+            f"{notation} describes the tensor memory of one block, without {', '.join(other)}: take a sublayout of "
+            f"one block"
         )
     if any(layout.start):
         raise InvalidOperand(f"{notation} cannot express {layout}: it does not start at the first element")
@@ -84,7 +85,7 @@ def _joined(layout: Layout, dim: str, modes: list[AddressMode]) -> list[AddressM
     counted = 1
     for mode in modes:
         if mode.counts != counted:
-            raise InvalidOperand(f"cute cannot express {layout}: two places count {dim} {mode.counts}, or none does")
+            raise InvalidOperand(f"cute cannot express {layout}: {dim} {mode.counts} has two strides, or none")
         counted *= mode.size
         last = joined[-1] if joined else None
         if last and mode.stride == last.size * last.stride:
@@ -119,7 +120,7 @@ def read_cute(text: str, modes: Sequence[Sequence[tuple[int, int]]], bits: int, 
 
 
 def _place(text: str, address: int, slots: int) -> tuple[str, int]:
-    """Return the input that an address is a step of, and its weight."""
+    """Return the input that an address stride belongs to, and its weight."""
     lane, element = divmod(address, LANE_STRIDE * slots)
     if bool(lane) == bool(element) or lane >= LANES:
         raise InvalidOperand(
@@ -131,7 +132,7 @@ def _place(text: str, address: int, slots: int) -> tuple[str, int]:
 
 
 def _layout(extents: dict[str, int], images: dict[tuple[str, int], Step], slots: int) -> Layout:
-    """Return the layout of these steps by input and weight; lanes that have none are copies."""
+    """Return the layout with these moves by input and weight; lanes without a move are copies."""
     steps: dict[str, list[Step]] = {name: [] for name in PLACES}
     nothing: Step = (2, (0,) * len(extents))
     for bit in range(LANES.bit_length() - 1):
@@ -151,7 +152,7 @@ def write_triton(layout: Layout) -> str:
     """Return the bases as Gluon prints a layout of tensor memory."""
     _check("triton", layout)
     if any(size & (size - 1) for size in (*layout.ins.values(), *layout.shape)):
-        raise InvalidOperand(f"triton cannot express {layout}: it has a size that is no power of two")
+        raise InvalidOperand(f"triton cannot express {layout}: it has a size that is not a power of two")
     rows, columns, slots = ([[*step.moves] for step in layout.steps(name)] for name in PLACES)
     options = [f"slots = {layout.slots}"] if layout.slots > 1 else []
     options += [f"dims = {', '.join(layout.dims)}"] if layout.dims != MATRIX else []

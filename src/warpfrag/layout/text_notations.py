@@ -41,7 +41,7 @@ SHAPE = '{"ins": {"lane": [[2, [0, 1]], ...], ...}, "outs": {"row": 16, "col": 8
 
 
 def write_c(layout: Layout) -> str:
-    """Return a declaration per coordinate, after a comment that defines i."""
+    """Return one declaration per coordinate, after a comment that defines i."""
     weights = [weight for source in layout.ins for weight, _ in layout.digits(source)]
     weights += [run.multiply for dim in layout.dims for run in layout.runs(dim)]
     weights += [layout.slots] * (layout.regs > 1)  # the weight of a register in i

@@ -1,7 +1,7 @@
 """Shared by CuTe and Triton: a thread counts through lanes, then warps; a value through slots, then registers.
 
-Both know threads and values. A layout here knows a warp, a lane, a register and a slot in it. So values are cut where
-a register is full, which only the reader of a text knows: `slots`.
+Both use threads and values; a layout here uses warp, lane, register and slot. So values must be split at register
+boundaries, which the text does not state: `slots` does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def threads_and_values(notation: str, layout: Layout) -> tuple[list[Basis], list
     """Return the digits of threads (lane, then warp) and of values (slot, then reg), low first."""
     other = [name for name in layout.ins if name not in REGISTERS]
     if other:
-        raise InvalidOperand(f"{notation} starts from threads and values, not from {', '.join(other)}")
+        raise InvalidOperand(f"{notation} maps from threads and values, not from {', '.join(other)}")
     if layout.lanes > LANES or (layout.ins.get("warp", 1) > 1 and layout.lanes != LANES):
         raise InvalidOperand(
             f"{notation} counts threads through warps of {LANES} lanes; this layout has {layout.lanes}"
@@ -49,7 +49,7 @@ def check_slots(notation: str, slots: object) -> int:
     """Return the number of values per register; raise InvalidOperand if it is not a positive integer."""
     if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
         raise InvalidOperand(
-            f"{notation}: slots is how many values share a register, an integer from 1 on; got {quote(slots)}"
+            f"{notation}: slots is the number of values per register, a positive integer; got {quote(slots)}"
         )
     return slots
 
@@ -80,7 +80,7 @@ def assemble(
     try:
         return Layout.of_steps(extents, {"warp": warp, **steps} if warp else steps)
     except InvalidOperand as error:
-        raise InvalidOperand(f"{notation}: this is no layout that warpfrag can hold: {error}") from None
+        raise InvalidOperand(f"{notation}: warpfrag cannot represent this layout: {error}") from None
 
 
 def check_onto(notation: str, layout: Layout) -> Layout:
@@ -88,7 +88,7 @@ def check_onto(notation: str, layout: Layout) -> Layout:
     if not layout.is_onto:
         shape = "x".join(map(str, layout.shape))
         reached = prod(layout.ins.values()) // layout.copies
-        raise InvalidOperand(f"{notation}: only {reached} of the {prod(layout.shape)} elements of {shape} are held")
+        raise InvalidOperand(f"{notation}: only {reached} of the {prod(layout.shape)} elements of {shape} have a place")
     return layout
 
 

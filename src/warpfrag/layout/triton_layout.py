@@ -65,7 +65,7 @@ def write_triton(layout: Layout) -> str:
     threads, values = threads_and_values("triton", layout)
     sizes = [*layout.ins.values(), *layout.shape]
     faults = {
-        "a size that is no power of two": any(size & (size - 1) for size in sizes),
+        "a size that is not a power of two": any(size & (size - 1) for size in sizes),
         "no element 0 at its start": any(layout.start),
         "elements without a place": not layout.is_onto,
     }
@@ -121,10 +121,8 @@ def read_triton(
     bases, sizes = _printed(bare) if PRINTED.search(bare) else _attribute(bare)
     ranks = {len(image) for images in bases.values() for image in images} | ({len(sizes)} if sizes else set())
     if len(ranks) != 1 or 0 in ranks:
-        counts = ", ".join(map(str, sorted(ranks))) or "none at all"
-        raise InvalidOperand(
-            f"triton: every basis has a number for each coordinate, the same count in all; got {counts}"
-        )
+        counts = f"bases of {', '.join(map(str, sorted(ranks)))} numbers" if ranks else "no bases"
+        raise InvalidOperand(f"triton: every basis must have one number per coordinate; got {counts}")
     if slots is None:
         slots = int(options["slots"]) if options.get("slots", "").isdigit() and len(options["slots"]) < 4 else 1
     check_slots("triton", slots)
@@ -133,7 +131,9 @@ def read_triton(
         sizes = [*shape_of("triton", shape, len(names))]
     extents = _extents(names, bases, sizes)
     if bases["block"]:
-        raise InvalidOperand("triton: block has bases: a layout of several thread blocks; those here are of one")
+        raise InvalidOperand(
+            "triton: block has bases, so the layout spans several thread blocks; warpfrag's layouts span one"
+        )
     if 1 << len(bases["lane"]) > LANES:
         raise InvalidOperand(f"triton: {1 << len(bases['lane'])} lanes: a warp of NVIDIA has {LANES}")
     missing = LANES.bit_length() - 1 - len(bases["lane"])

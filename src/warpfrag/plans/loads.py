@@ -252,7 +252,7 @@ def _extents(operand: Operand) -> tuple[int, int]:
         raise InvalidOperand(f"expected an operand such as mma.b or mma.b.tiled(col=2), got {quote(operand)}")
     if operand.layout.dims != ("row", "col"):
         axes = ", ".join(operand.layout.dims)
-        raise InvalidOperand(f"{operand.description} is no single matrix in the registers of threads: it has {axes}")
+        raise InvalidOperand(f"{operand.description} is not a single matrix in registers: it has {axes}")
     return operand.layout.outs["row"], operand.layout.outs["col"]
 
 

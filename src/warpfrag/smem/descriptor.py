@@ -1,11 +1,11 @@
 """Shared-memory matrix descriptors: 64 bits that tell wgmma and tcgen05 where an operand is stored.
 
-**In a sentence.** A descriptor has a start, two strides and a swizzle, and from these the hardware makes the byte
+**In a sentence.** A descriptor has a start, two strides and a swizzle, from which the hardware computes the byte
 address of every element.
 
 **The rule.** An operand has rows along M or N, and K along each of them. With the *K-major* order, the usual one, a
 row's elements are neighbours; with the other, *MN-major* (`trans`, 16-bit types only), a column's are. Memory is cut
-into *atoms*: eight lines of W bytes, W being the swizzle, or 16 where there is none. Inside an atom one line follows
+into *atoms*: eight lines of W bytes, where W is the swizzle, or 16 without one. Inside an atom one line follows
 the other; `stride` and `leading` are the distances from atom to atom:
 
     K-major                     atoms along K: leading      atoms along M or N: stride
@@ -13,7 +13,7 @@ the other; `stride` and `leading` are the distances from atom to atom:
     MN-major, no swizzle        atoms along K: leading      atoms along M or N: stride
 
 and then the swizzle xors bits of the row into the 16-byte unit, as in `shared_memory`. It acts on absolute addresses of
-shared memory, so a tile that does not start where the pattern does is read just so; `base_offset` moves the pattern.
+shared memory, even if a tile does not start where the pattern does; `base_offset` moves the pattern.
 
     >>> descriptor = Descriptor(stride=1024, swizzle=128)
     >>> hex(descriptor.word)
@@ -28,8 +28,8 @@ alone is a swizzle of 128 bytes that leaves 32 bytes together (`unit=32`, for tf
     >>> hex(Descriptor(stride=1024, swizzle=128, kind="tcgen05").word)
     '0x4000404000000000'
 
-**Nothing is rejected.** The hardware takes any word: tiles that overlap, misaligned strides, fields that it does not
-use. So does `decode`; `problems` says what is suspicious about a word.
+**Nothing is rejected.** The hardware accepts any bits: tiles that overlap, misaligned strides, unused fields. So
+does `decode`; `problems` lists what is suspicious.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ TMA_TYPES = {
     "bf16": "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16",
     "tf32": "CU_TENSOR_MAP_DATA_TYPE_FLOAT32",
 }
-"""The driver's names of element types; the others are bytes."""
+"""The driver's names for element types; all others are bytes."""
 CODES = {0: 0, 128: 1, 64: 2, 32: 3}
 """The two bits that encode a swizzle."""
 KINDS = ("wgmma", "tcgen05")
@@ -77,7 +77,7 @@ class Field(NamedTuple):
 
     @property
     def mask(self) -> int:
-        """Its bits of the word."""
+        """The mask of its bits."""
         return ((1 << self.bits) - 1) << self.low
 
 
@@ -101,7 +101,7 @@ class Problem(NamedTuple):
 class TensorMapArguments(NamedTuple):
     """The arguments of `cuTensorMapEncodeTiled`, innermost first, and the copies that fill the tile.
 
-    A copy is the element at which its box starts along the contiguous axis, and the byte of shared memory it goes to.
+    A copy is given by the element at which its box starts along the contiguous axis, and by its byte in shared memory.
     """
 
     data_type: str
@@ -129,14 +129,14 @@ class StagedOperand(Protocol):
 
     @property
     def staged(self) -> bool:
-        """True if it may be in shared memory."""
+        """True if the operand may be in shared memory."""
 
 
 @dataclass(frozen=True)
 class Descriptor:
-    """One descriptor; all in bytes, but for the base offset, which counts rows of 128 bytes. See the top of this file.
+    """One descriptor, in bytes; base_offset counts rows of 128 bytes. See the top of this file.
 
-    `other` has the bits that belong to no field, so that decoding and encoding preserve every bit.
+    `other` keeps the bits that belong to no field, so that decoding and encoding preserve every bit.
     """
 
     start: int = 0
@@ -190,9 +190,7 @@ class Descriptor:
                 what = f"a multiple of {field.unit} bytes" if field.unit > 1 else "a number"
                 raise InvalidOperand(f"{name}: expected {what} from 0 to {end - field.unit}, got {quote(number)}")
         if not (is_whole(self.other) and 0 <= self.other < 1 << WORD_BITS) or self.other & _in_fields(self.kind):
-            raise InvalidOperand(
-                f"other has only bits of a descriptor that belong to no field, got {quote(self.other)}"
-            )
+            raise InvalidOperand(f"other may only contain bits that belong to no field, got {quote(self.other)}")
 
     def __repr__(self) -> str:
         """Show the constructor call, without default values."""
@@ -261,9 +259,9 @@ class Descriptor:
         ]
 
     def hints(self) -> list[str]:
-        """Return hints for fields that seem to hold bytes instead of units of 16 bytes.
+        """Return hints for fields that seem to be in bytes instead of units of 16 bytes.
 
-        That is a guess, from the offset between 8 lines of the swizzle's width: 1024 bytes for 128, so a field of 64.
+        This is a guess, based on the usual offset of 8 lines of the swizzle's width: 1024 bytes for 128, a field of 64.
         """
         usual = 8 * self.width
         return [
@@ -310,25 +308,25 @@ class Descriptor:
         return f"Swizzle<{bits},4,3> o {layout}" if bits else layout
 
     def moved(self, by: int) -> Descriptor:
-        """Return the same descriptor, `by` bytes further."""
+        """Return the same descriptor with its start moved by `by` bytes."""
         return replace(self, start=self.start + by if is_whole(by) else by)
 
     def used(self, operand: StagedOperand, *, trans: bool = False) -> dict[str, bool]:
-        """Return whether `leading` and `stride` are used: not if a whole line, or all lines, are in one atom."""
+        """Return two flags: `leading` is used unless a whole line is in one atom, `stride` unless all lines are."""
         inner, outer = lines(operand, trans=trans)
         along, across = ("stride", "leading") if trans and not self.swizzle else ("leading", "stride")
         return {along: inner > self.width, across: outer > LINES}
 
     def tensor_map(self, operand: StagedOperand, *, trans: bool = False, k: int | None = None) -> TensorMapArguments:
-        """Return the box and swizzle of a TMA tensor map that leaves a tile as this descriptor reads it.
+        """Return the box and swizzle of a TMA tensor map that stores a tile as this descriptor reads it.
 
-        The tile has `k` columns of A or rows of B, by default those of one instruction. Rejected, with the reason, if
-        no box can: TMA stores line after line, and its pattern begins where addresses are multiples of it.
+        The tile has `k` columns of A or rows of B, by default those of one instruction. InvalidOperand, with the
+        reason, if no box can: TMA stores line after line, and its pattern starts at aligned addresses.
         """
         return _tensor_map(self, operand, trans=trans, k=k)
 
     def problems(self, operand: StagedOperand, *, trans: bool = False) -> list[Problem]:
-        """Return suspicious fields of this descriptor for an operand; the hardware accepts all of them."""
+        """Return the suspicious fields of this descriptor for an operand; the hardware accepts all of them."""
         return list(_problems(self, operand, trans=trans))
 
 
@@ -355,12 +353,12 @@ def turnable(operand: StagedOperand) -> tuple[int, ...]:
 
 
 def turnable_text(operand: StagedOperand) -> str:
-    """Return those types in words."""
+    """Return the widths of those types, for a message."""
     return " and ".join(f"{bits}-bit" for bits in turnable(operand))
 
 
 def stored_bits(operand: StagedOperand) -> int:
-    """Return the bits that an element takes in shared memory: more than its own if 4- and 6-bit types are padded."""
+    """Return the bits per element in shared memory: 4- and 6-bit types may be padded."""
     return getattr(operand, "stored_bits", operand.format.bits)
 
 
@@ -381,7 +379,7 @@ def compact(
     """Return the descriptors of a tile stored atom after atom without gaps, one per instruction along k.
 
     The tile has `k` columns of A or rows of B, by default those of one instruction. `swizzle` defaults to the widest
-    that a line fills.
+    one that a line fills.
     """
     inner, outer = lines(operand, trans=trans)
     mine, steps = _steps(operand, k)
@@ -392,7 +390,9 @@ def compact(
     first = Descriptor(start=start, swizzle=swizzle, kind=kind)
     width = first.width
     if line % width:
-        raise InvalidOperand(f"a line of {line} bytes is no multiple of the {width} bytes of a {swizzle}-byte swizzle")
+        raise InvalidOperand(
+            f"a line of {line} bytes is not a multiple of the {width} bytes of a {swizzle}-byte swizzle"
+        )
     across, along = LINES * width, count * width  # from atom to atom: first down all lines, then on to the next bytes
     is_plain = trans and not swizzle
     first = replace(first, leading=across if is_plain else along, stride=along if is_plain else across)
@@ -418,15 +418,15 @@ def contradictions(descriptor: Descriptor, operand: StagedOperand, *, trans: boo
 
 
 def _problems_of_distances(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) -> Iterator[Problem]:
-    """Yield distances between atoms after which the pattern of a swizzle does not repeat."""
+    """Yield the distances between atoms that are not multiples of the swizzle pattern."""
     period = LINES * descriptor.width
     for name, is_used in descriptor.used(operand, trans=trans).items() if descriptor.swizzle else ():
         distance = getattr(descriptor, name)
         if is_used and distance % period:
             yield Problem(
                 name,
-                f"{name} {distance} is no multiple of {period}, after which a {descriptor.swizzle}-byte swizzle "
-                "repeats: each atom is read with another part of the pattern",
+                f"{name} {distance} is not a multiple of {period}, after which a {descriptor.swizzle}-byte swizzle "
+                "repeats: each atom is read with a different part of the pattern",
             )
 
 
@@ -490,17 +490,17 @@ def _tensor_map(descriptor: Descriptor, operand: StagedOperand, *, trans: bool, 
     if descriptor.start % TMA_ALIGNED:
         reasons.append(f"TMA stores at multiples of {TMA_ALIGNED} bytes, and start is {descriptor.start}")
     if descriptor.swizzle and descriptor.base_offset:
-        reasons.append("the pattern of TMA begins where addresses are multiples of it, so base_offset must be 0")
+        reasons.append("TMA's swizzle pattern starts at aligned addresses, so base_offset must be 0")
     if used[across] and getattr(descriptor, across) != LINES * width:
         reasons.append(
-            f"TMA stores line after line, so {across} must be {LINES * width}, and it is {getattr(descriptor, across)}"
+            f"TMA stores line after line, so {across} must be {LINES * width}, not {getattr(descriptor, across)}"
         )
     if count > MAX_BOX:
-        reasons.append(f"a box has at most {MAX_BOX} lines, and the tile has {count}")
+        reasons.append(f"a box has at most {MAX_BOX} lines, but the tile has {count}")
     if line % width:
-        reasons.append(f"a line of {line} bytes is no multiple of the {width} bytes of a box")
+        reasons.append(f"a line of {line} bytes is not a multiple of the {width} bytes of a box")
     if reasons:
-        raise InvalidOperand(f"no tensor map leaves this tile: {'; '.join(reasons)}")
+        raise InvalidOperand(f"no tensor map can store this tile: {'; '.join(reasons)}")
     size = max(1, operand.format.bits // 8)
     distance = getattr(descriptor, along) if used[along] else count * width
     return TensorMapArguments(

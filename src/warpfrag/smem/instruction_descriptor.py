@@ -55,7 +55,7 @@ def _fields_of(kind: str) -> dict[str, Field]:
 
 
 def _numbers(name: str, kind: str) -> dict[str, int]:
-    """Return the number of each choice of a field."""
+    """Return the encoding of each choice of a field."""
     table = read_table("tcgen05")["descriptor"]["numbers"]
     return dict(table[kind if name in ("a", "b") else name])
 
@@ -64,10 +64,10 @@ def _numbers(name: str, kind: str) -> dict[str, int]:
 class InstructionDescriptor:
     """One instruction descriptor; see the top of this file.
 
-    `d`, `a`, `b` and `scale_type` are formats as PTX spells them; one that a word has and no format is, is a text such
-    as "?6". `selector` is that of sparse metadata, `scale_a_id` and `scale_b_id` the first byte of the scale factors,
-    `max_shift` the largest column shift of mma.ws. k is that of the kind unless it is 96, or larger on sm_107.
-    `other` has the bits that belong to no field.
+    `d`, `a`, `b` and `scale_type` are formats as PTX spells them; a number that encodes no format is shown as "?6".
+    `selector` is that of sparse metadata, `scale_a_id` and `scale_b_id` the first byte of the scale factors,
+    `max_shift` the largest column shift of mma.ws. k is that of the kind unless it is 96, or larger on sm_107. `other`
+    keeps the bits that belong to no field.
     """
 
     kind: str
@@ -112,7 +112,7 @@ class InstructionDescriptor:
                 continue
             self._raw(field.name, known[field.name])
         if not is_whole(self.other) or self.other & ~self._unused():
-            raise InvalidOperand(f"other has only bits of a word that belong to no field, got {quote(self.other)}")
+            raise InvalidOperand(f"other may only contain bits that belong to no field, got {quote(self.other)}")
 
     def __repr__(self) -> str:
         """Show the constructor call, without default values."""
@@ -212,7 +212,7 @@ def _problems(word: InstructionDescriptor, instruction: HasForm | None) -> Itera
     fitting = [row for row in shape_rows() if row.kind == word.kind and row.is_sparse == word.sparse]
     if word.kind != "ti16":
         if not any(word.m in row.m and word.n in row.n for row in fitting):
-            yield Problem("m", f"m {word.m} with n {word.n} is no shape of kind::{word.kind}, in any cta_group")
+            yield Problem("m", f"m {word.m} with n {word.n} is not a shape of kind::{word.kind}, in any cta_group")
         typed = any(word.d in row.d and word.a in row.a and word.b in row.b for row in fitting)
         if not typed and not any(getattr(word, name).startswith("?") for name in "dab"):
             yield Problem("a", f"kind::{word.kind} has no mma of {word.a} and {word.b} with {word.d}")
@@ -225,36 +225,37 @@ def _problems(word: InstructionDescriptor, instruction: HasForm | None) -> Itera
     for side in "ab":
         if getattr(word, f"transpose_{side}") and getattr(word, side) in NARROW:
             yield Problem(
-                f"transpose_{side}", f"{getattr(word, side)} is never transposed: only 8-bit types and wider are"
+                f"transpose_{side}", f"{getattr(word, side)} cannot be transposed: only types of 8 bits and more can"
             )
     yield from _differences(word, instruction)
 
 
 def _differences(word: InstructionDescriptor, instruction: HasForm | None) -> Iterator[Problem]:
-    """Yield the disagreements between a word and an instruction."""
+    """Yield the differences between a descriptor and an instruction."""
     form = getattr(instruction, "form", None)
     if not isinstance(form, TensorForm):
         return
     if form.kind != word.kind:
-        yield Problem("kind", f"the word is read as kind::{word.kind}, the instruction is kind::{form.kind}")
+        yield Problem("kind", f"the descriptor is read as kind::{word.kind}, but the instruction is kind::{form.kind}")
     if form.spelling.is_sparse != word.sparse:
         stated = "sparse" if word.sparse else "dense"
         has = "has" if form.spelling.is_sparse else "has no"
-        yield Problem("sparse", f"the word says {stated}, the instruction {has} .sp")
+        yield Problem("sparse", f"the descriptor says {stated}, but the instruction {has} .sp")
     if form.shape.m:
         wanted = {"m": form.shape.m, "n": form.shape.n, "a": form.a, "b": form.b}
         wanted |= {"d": form.d} if not form.block_scale else {"scale_type": form.scale_type}
         for name, entry in wanted.items():
             if getattr(word, name) != entry:
-                yield Problem(name, f"the word says {name} {getattr(word, name)}, the instruction {entry}")
+                yield Problem(name, f"the descriptor says {name} {getattr(word, name)}, the instruction {entry}")
 
 
 @dataclass(frozen=True)
 class ZeroColumnMask:
-    """The columns of B that mma.ws leaves out: runs of `zeros` columns that are zero and `used` columns that are read.
+    """The columns of B that mma.ws skips: runs of `zeros` columns that count as zero alternate with `used` columns.
 
-    The n columns are cut into banks: one of m 128, two of m 64, four of m 32. `starts` is where each bank begins in the
-    repeating pair of runs, `zero_first` whether with the zero run. Column n of D reads column n + `shift` of B.
+    The n columns are divided into banks: one for m 128, two for m 64, four for m 32. `starts` is the position of each
+    bank in the repeating pair of runs; `zero_first` is True if it begins with the zero run. Column n of D reads column
+    n + `shift` of B.
     """
 
     zeros: int = 1
@@ -321,14 +322,14 @@ class ZeroColumnMask:
         return result
 
     def problems(self, m: int) -> list[Problem]:
-        """Return suspicious fields of the mask for an mma with m rows."""
+        """Return the suspicious fields of the mask for an mma with m rows."""
         _check_rows(m)
         largest = 16 if m == 32 else 32
         result = []
         if self.other:
             result.append(Problem("other", f"bits 0x{self.other:x} belong to no field and should be 0"))
         if self.shift > largest:
-            result.append(Problem("shift", f"shift {self.shift} is more than {largest}, the most of m {m}"))
+            result.append(Problem("shift", f"shift {self.shift} is more than {largest}, the maximum for m {m}"))
         unused = [bank for bank in range(128 // m, 4) if self.starts[bank] or self.zero_first[bank]]
         if unused:
             result.append(Problem("starts", f"m {m} has {128 // m} banks: bank {unused[0]} is not used"))
@@ -336,6 +337,6 @@ class ZeroColumnMask:
 
 
 def _check_rows(m: object) -> None:
-    """Reject an m that mma.ws does not have."""
+    """Reject an m that mma.ws does not support."""
     if not is_whole(m) or m not in (32, 64, 128):
         raise InvalidOperand(f"m of mma.ws is one of 32, 64, 128; got {quote(m)}")

@@ -8,7 +8,7 @@ column waits.
 
 **The swizzle.** An address has 16-byte units, and rows of eight of them: bits 4 to 6 count the unit, bits 7 and up the
 row. A swizzle of 128 bytes xors three bits of the row into the bits of the unit, one of 64 bytes two of them, one of 32
-bytes one. It acts on the address itself: a tile whose start is not aligned to the pattern is read just so.
+bytes one. It acts on the absolute address, even if a tile does not start where the pattern does.
 
     >>> memory = Memory(order="row", pitch=128, swizzle=128)
     >>> memory.address(row=3, col=0, bits=16), memory.address(row=3, col=8, bits=16)
@@ -16,7 +16,7 @@ bytes one. It acts on the address itself: a tile whose start is not aligned to t
 
 **Digits.** A pitch is the simplest case: one digit along the contiguous axis, one across it. Tiles that are stored one
 after the other have more: the bytes inside a tile row and the tiles along it, the rows of a tile and the tiles across.
-`along` and `across` list them, each with how far it goes and its stride in bytes; the last one goes as far as it must.
+`along` and `across` list them, each with its extent and its stride in bytes; the last one may be unbounded.
 
     >>> tiles = Memory(order="row", along=(Digit(16, 1), Digit(None, 128)), across=(Digit(8, 16), Digit(None, 512)))
     >>> tiles.address(row=9, col=8, bits=16)
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 Order = Literal["row", "col"]
 """The contiguous coordinate of a matrix: `row` if the elements of a row are neighbours."""
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
-"""The bytes of a swizzle, and the number of row bits that it xors into the unit."""
+"""Each swizzle in bytes, and the number of row bits that it xors into the unit."""
 UNIT = 16  # bytes that a swizzle leaves together
 ROW_OF_UNITS = 128  # bytes: the bits of an address from here on are the row of a swizzle
 MAX_BYTES = 1 << 40  # more than any memory, and small enough to count in
@@ -60,7 +60,7 @@ Index = TypeVar("Index", int, "NDArray[np.int64]")
 
 
 class Digit(NamedTuple):
-    """A part of an index: it counts up to `extent`, None for all that is left, in steps of `stride` bytes."""
+    """A part of an index: `extent` values (None: all remaining ones), `stride` bytes apart."""
 
     extent: int | None
     stride: int
@@ -70,9 +70,9 @@ class Digit(NamedTuple):
 class Memory:
     """The layout of a matrix in shared memory, in bytes; see the top of this file.
 
-    `pitch` is the distance from one row (in column order: from one column) to the next; None leaves no gap. Instead of
-    it, `along` and `across` may say the digits along the contiguous axis, counted in bytes, and across it. `unit` is
-    how many bytes a swizzle leaves together: 16, or 32 of a 128-byte swizzle.
+    `pitch` is the distance from one row (in column order: from one column) to the next; None leaves no gap.
+    Alternatively, `along` and `across` give the digits along the contiguous axis, counted in bytes, and across it.
+    `unit` is the number of bytes that a swizzle keeps together: 16, or 32 for a 128-byte swizzle.
     """
 
     order: Order = "row"
@@ -85,7 +85,7 @@ class Memory:
     unit: int = UNIT
 
     def __post_init__(self) -> None:
-        """Reject fields that describe no memory."""
+        """Reject fields that do not describe a memory layout."""
         if not (isinstance(self.order, str) and self.order in {"row", "col"}):
             raise InvalidOperand(f"order is row or col, got {quote(self.order)}")
         if self.unit not in (UNIT, 2 * UNIT) or (self.unit != UNIT and self.swizzle != ROW_OF_UNITS):
@@ -102,7 +102,7 @@ class Memory:
             if (number is None and name != "pitch") or (
                 number is not None and not (is_whole(number) and minimum <= number < MAX_BYTES)
             ):
-                raise InvalidOperand(f"{name} is an integer from {minimum} on, in bytes; got {quote(number)}")
+                raise InvalidOperand(f"{name} is an integer, at least {minimum}, in bytes; got {quote(number)}")
         if self.pitch is not None and self.across:
             raise InvalidOperand(
                 f"give a pitch or the digits across, not both; got pitch={self.pitch} and across={self.across}"
@@ -134,12 +134,12 @@ class Memory:
 
     @property
     def contiguous(self) -> str:
-        """The coordinate whose neighbours are neighbours in memory."""
+        """The coordinate along which elements are contiguous in memory."""
         return "col" if self.order == "row" else "row"
 
     @property
     def description(self) -> str:
-        """A description: the order, and everything else that differs from the default."""
+        """A description: the order, and everything that differs from the default."""
         parts = [f"{self.order} order"]
         if self.across or self.along != (Digit(None, 1),):
             parts.append("in tiles")
@@ -150,7 +150,10 @@ class Memory:
         return ", ".join(parts)
 
     def address(self, *, row: int, col: int, bits: int, shape: tuple[int, int] | None = None) -> int:
-        """Return the byte in which an element of `bits` bits starts. A matrix without gaps needs its `shape`."""
+        """Return the address of the byte in which an element of `bits` bits starts.
+
+        A layout without a pitch needs the `shape`.
+        """
         row, col = check_index("row", row, MAX_BYTES), check_index("col", col, MAX_BYTES)
         return self._address(row, col, bits, None if shape is None else _checked(shape))
 
@@ -174,9 +177,9 @@ class Memory:
         return int(self.addresses(shape, bits).max(initial=-1)) + max(1, bits // 8)
 
     def write(self, shared: ArrayLike, codes: ArrayLike, bits: int) -> NDArray[np.uint8]:
-        """Return the memory after a matrix of codes is stored in it; reject elements that would overwrite each other.
+        """Return the memory after storing a matrix of codes; reject elements that would overwrite each other.
 
-        Leading axes of both are a batch.
+        Leading axes of both are batch axes.
         """
         import numpy as np
 
@@ -246,7 +249,7 @@ class Memory:
         return codes
 
     def _bytes(self, shape: tuple[int, ...], bits: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the bytes of every element [row, col, byte], and the first bit in its byte of a small one."""
+        """Return the bytes of every element [row, col, byte], and the first bit of elements smaller than a byte."""
         import numpy as np
 
         rows, cols = shape
@@ -271,7 +274,7 @@ class Memory:
         if self.pitch is not None:
             return self.pitch
         if shape is None:
-            raise InvalidOperand("a memory without a pitch has no gaps between rows: give the shape of the matrix")
+            raise InvalidOperand("without a pitch, rows follow each other without gaps: give the shape of the matrix")
         return -(-shape[1 if self.order == "row" else 0] * bits // 8)
 
 
@@ -298,7 +301,7 @@ def _checked(shape: object) -> tuple[int, int]:
 
 
 def as_bytes(shared: ArrayLike, *, batch: bool = False) -> NDArray[np.uint8]:
-    """Return a memory as an array of bytes; with `batch` perhaps several."""
+    """Return a memory as an array of bytes; `batch` allows leading axes."""
     from warpfrag.formats.arrays import as_array
 
     memory = as_array(shared, "shared")
@@ -339,13 +342,13 @@ def bank_loads(addresses: Sequence[int | None], width: int) -> list[int]:
 
 
 def bank_conflicts(addresses: Sequence[int | None], width: int) -> int:
-    """Return the number of passes that are due to different words in one bank."""
+    """Return the number of extra passes caused by bank conflicts: different words in one bank."""
     passes = wavefronts(addresses, width)
     return passes - -(-len(_words(_checked_addresses(addresses), width)) // BANKS)
 
 
 def _words(addresses: list[int | None], width: int) -> set[int]:
-    """Return the words of memory that lanes reach."""
+    """Return the distinct 4-byte words that the lanes access."""
     present = [address for address in addresses if address is not None]
     return {word for address in present for word in range(address // BANK_BYTES, -(-(address + width) // BANK_BYTES))}
 

@@ -9,18 +9,18 @@ between global memory, where it is strided, and shared memory, where it is dense
 **Order of axes.** The driver and the hardware count axes from the innermost, which has no stride of its own: its
 elements are neighbours. So does this file. The user's class, `machine.launch.tensor_map.TensorMap`, has NumPy's order.
 
-**Outside.** Elements of a box outside the tensor are filled when they are loaded, and not stored; but of the
-innermost axis whole units of 16 bytes are stored, so data after the tensor's end in its last unit is overwritten
-(measured on an H200). A copy completes the bytes of the whole box at its mbarrier, filled or not.
+**Outside.** Elements of a box outside the tensor are filled by loads and skipped by stores. But along the innermost
+axis whole units of 16 bytes are stored, so data after the tensor's end in its last unit is overwritten (measured on
+an H200). A copy completes the bytes of the whole box at its mbarrier, filled or not.
 
 **im2col.** The tensor is a batch of images (channels innermost, then width, height, depth, then the image). A column of
 pixels begins at the pixel of the coordinates and goes on along the width, the height and the batch, inside the bounding
 box that two corners leave of every image; offsets, the same for all pixels, then move each of them: a tap of a filter.
 
-**Interleaved.** With `interleave` 16 or 32 channels are in slices of that many bytes (NC/8HWC8 of f16 is 16): what is
-addressed is the slice of a pixel. Axes are then the width, perhaps height and depth, the slices, and the image last;
-the innermost index counts units of 16 or 32 bytes, whatever the type, and a box has one slice, whatever it says. im2col
-walks over the axes before the slices. (Measured on an H200.)
+**Interleaved.** With `interleave` 16 or 32 channels are in slices of that many bytes (NC/8HWC8 of f16 is 16), and
+coordinates address the slice of a pixel. Axes are then the width, perhaps height and depth, the slices, and the image
+last; the innermost index counts units of 16 or 32 bytes, whatever the type, and a box has one slice, whatever it says.
+im2col walks over the axes before the slices. (Measured on an H200.)
 
 **The 128 bytes** are opaque: instructions read and write them, and no program may look inside. The format here is our
 own. (PTX ISA, "Tensors" and "tensormap.replace"; CUDA Driver API, "Tensor Map Object Management".)
@@ -59,7 +59,7 @@ FILLS: tuple[Fill, ...] = ("zero", "nan")
 
 
 class TensorElement(NamedTuple):
-    """The type of a tensor's elements: its name, bytes, number for tensormap.replace, and the code that fills NaN."""
+    """A tensor's element type: its name, bytes, number for tensormap.replace, and the NaN code for filling."""
 
     name: str
     bytes: int
@@ -151,7 +151,7 @@ class TensorMapFields:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """The distance from one index of a box to the next; the innermost stride has a meaning only with interleave."""
+        """The distance from one index of a box to the next; the innermost stride matters only with interleave."""
         return self.element_strides if self.interleave else (1, *self.element_strides[1:])
 
     @property
@@ -172,7 +172,7 @@ class TensorMapFields:
 
     @property
     def shared_pitch(self) -> int:
-        """The distance between rows of a box in shared memory: no gap, but with a swizzle at least its bytes.
+        """The distance between rows of a box in shared memory: contiguous, but at least the bytes of a swizzle.
 
         (Measured on an H200.)
         """
@@ -253,7 +253,7 @@ class TensorMapFields:
     def elements(
         self, coordinates: tuple[int, ...], offsets: tuple[int, ...] = ()
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the byte of each element of a box, from the tensor's address on, and flags of those that are inside.
+        """Return the byte offset of each element of a box from the tensor's address, and a mask of the elements inside.
 
         Both have an axis for each of `box_shape`, outermost first. `offsets` move the pixels of im2col.
         """
@@ -311,7 +311,7 @@ class TensorMapFields:
         return places[:, None] + own.reshape(-1), inside[:, None] & is_channel
 
     def shared_units(self, address: int) -> NDArray[np.int64]:
-        """Return the positions of a dense box's 16-byte units in shared memory, from the address of the box on."""
+        """Return the offsets of a dense box's 16-byte units in shared memory, relative to the box."""
         import numpy as np
 
         per_row = self.box_shape[0] * self.element.bytes // GRANULE
@@ -352,7 +352,7 @@ FIELDS = _fields()
 
 
 class Replaced(NamedTuple):
-    """A field of tensormap.replace: ours, the bits of its value, and the offset subtracted from it (PTX ISA)."""
+    """A field of tensormap.replace: our field, the bits of its value, and the offset subtracted from it (PTX ISA)."""
 
     field: str
     bits: int
@@ -390,7 +390,7 @@ def replace_field(data: bytes, name: str, number: int, axis: int = 0) -> bytes:
 
 
 class DriverCheck(NamedTuple):
-    """A check of the driver: its result, and the expected value."""
+    """One of the driver's checks: its result, and the expected value."""
 
     holds: bool
     text: str
@@ -437,14 +437,14 @@ def _box_checks(fields: TensorMapFields) -> Iterator[DriverCheck]:
         extents = fields.dims[:-2] if fields.interleave else fields.dims[1:-1]
         for low, up, extent in zip(kind.lower, kind.upper, extents, strict=False):
             end = (extent + up + MAX_SIGNED) % MAX_EXTENT - MAX_SIGNED  # the driver adds numbers of 32 bits
-            yield DriverCheck(low < end, f"the bounding box has pixels, got {low} to {end - 1}")
+            yield DriverCheck(low < end, f"the bounding box must not be empty, got pixels {low} to {end - 1}")
         yield DriverCheck(1 <= kind.channels <= MAX_BOX, f"a column has 1 to {MAX_BOX} channels, got {kind.channels}")
         yield DriverCheck(1 <= kind.pixels <= MAX_PIXELS, f"a column has 1 to {MAX_PIXELS} pixels, got {kind.pixels}")
     inner = (fields.box[0] if kind is None else kind.channels) * fields.element.bytes
     text = f"the innermost extent of a box is a multiple of {GRANULE} bytes, got {inner}"
     yield DriverCheck(inner % GRANULE == 0, text)
     if fields.swizzle and not fields.interleave:
-        text = f"with swizzle {fields.swizzle} it is at most as many bytes, got {inner}"
+        text = f"with swizzle {fields.swizzle} it is at most {fields.swizzle} bytes, got {inner}"
         yield DriverCheck(inner <= fields.swizzle, text)
     steps = zip(fields.box, fields.element_strides, strict=True)
     elements = prod(extent // max(1, step) for extent, step in steps) if kind is None else kind.channels * kind.pixels

@@ -359,7 +359,7 @@ READERS = {
         f"a table such as {{ split_k = 4, unit = 64 }} with the keys {', '.join(Order.__dataclass_fields__)}",
         lambda value: Order(**value),
     ),
-    "seed": KeyReader("an integer from 0 on", lambda value: _integer(value, 0, (1 << 63) - 1)),
+    "seed": KeyReader("an integer, 0 or larger", lambda value: _integer(value, 0, (1 << 63) - 1)),
     "backend": KeyReader(f"one of {', '.join(BACKENDS)}", lambda value: BACKENDS[BACKENDS.index(value)]),
     "block": KeyReader(f"two integers from 1 to {MAX_EXTENT}, such as [256, 256]", _integers_of(2), is_list=False),
 }

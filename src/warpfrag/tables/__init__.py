@@ -1,4 +1,4 @@
-"""The facts of warpfrag, as rows in TOML files, each with its source. This module only reads them.
+"""Read the TOML tables that state warpfrag's facts; each row cites its source.
 
 Parsing the TOML takes 15 % of the CPU time of a look-up such as `warpfrag where` (142 ms instead of 118 ms; `import
 numpy` took 156 ms). So Python's import machinery caches the parsed rows in `__pycache__`, and parses a changed file
@@ -14,7 +14,7 @@ from typing import Any, cast
 
 
 class TableLoader(SourceFileLoader):
-    """Compiles a TOML file into bytecode that builds its rows."""
+    """An import loader that compiles a TOML file into bytecode that builds its rows."""
 
     @staticmethod
     def source_to_code(data: object, path: object = "", *, _optimize: int = -1) -> CodeType:

@@ -29,7 +29,7 @@ LARGE_TILE = 1 << 21
 def check_threads(threads: object) -> None:
     """Reject an invalid number of threads, however small the work."""
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
-        raise InvalidOperand(f"threads is an integer from 1 on, or None for every core; got {quote(threads)}")
+        raise InvalidOperand(f"threads is a positive integer, or None for every core; got {quote(threads)}")
 
 
 def count_threads(requested: int | None, work: int) -> int:

@@ -183,7 +183,7 @@ def _layers(n: object, k: object) -> dict[str, tuple[int, int]]:
     layers: dict[str, tuple[int, int]] = {}
     for name, pair in named:
         if not _is_pair(pair, MAX_EXTENT) or not isinstance(name, str):
-            raise InvalidOperand(f"a layer is n and k, two integers from 1 on; got {quote(pair)}")
+            raise InvalidOperand(f"a layer is n and k, two positive integers; got {quote(pair)}")
         layers[name or f"{int(pair[0])} x {int(pair[1])}"] = (int(pair[0]), int(pair[1]))
     return layers
 

@@ -201,7 +201,7 @@ class Debugger:
         A breakpoint or a watchpoint on the way also stops it. Return None when the kernel has ended.
         """
         if not is_whole(count) or count < 1:
-            raise InvalidOperand(f"expected a count of instructions from 1 on, got {quote(count)}")
+            raise InvalidOperand(f"expected a positive number of instructions, got {quote(count)}")
         stop = self.stop
         for _ in range(count):
             stop = self._go(self._row)
@@ -447,7 +447,7 @@ class Debugger:
                 return inst
         lines = sorted({inst.line for inst in self.program.instructions if isinstance(inst.action, MatrixOp)})
         known = ", ".join(map(str, lines[:8])) + (", ..." if len(lines) > 8 else "")
-        raise InvalidOperand(f"line {quote(line)} is no matrix instruction; lines of such are {known or 'none'}")
+        raise InvalidOperand(f"line {quote(line)} is not a matrix instruction; lines with one: {known or 'none'}")
 
     @property
     def shared(self) -> SharedView:

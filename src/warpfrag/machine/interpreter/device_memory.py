@@ -63,7 +63,7 @@ class Heap:
         if address not in self.pieces:
             unit = (address - state_spaces.HEAP) // UNIT
             again = 0 <= unit < len(self.is_freed) and bool(self.is_freed[unit])
-            why = "was freed before" if again else "is no address that malloc gave"
+            why = "was freed before" if again else "is not an address that malloc returned"
             raise MemoryFault(index, f"free of {address:#x}, which {why}", kind="freed")
         if not len(self.is_freed):
             self.is_freed = np.zeros(state_spaces.HEAP_BYTES // UNIT, np.bool_)

@@ -159,7 +159,7 @@ class TensorMap:
         fields = replace(self.fields, address=_numbers("address", [address], 1)[0])
         problems = fields.problems()
         if problems:
-            raise InvalidOperand(f"{self!r} is no tensor map that the driver takes: {'; '.join(problems)}")
+            raise InvalidOperand(f"{self!r} is not a tensor map that the driver accepts: {'; '.join(problems)}")
         return fields.encode()
 
 

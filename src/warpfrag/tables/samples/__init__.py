@@ -25,9 +25,9 @@ SAMPLES = {
 
 
 def read_sample(name: str) -> bytes:
-    """The contents of a sample; an OSError that lists the names otherwise."""
+    """Return the contents of a sample; an unknown name raises an OSError that lists the samples."""
     if name not in SAMPLES:
-        msg = f"there is no such sample: expected one of {', '.join(SAMPLES)}"
+        msg = f"unknown sample: expected one of {', '.join(SAMPLES)}"
         raise OSError(ENOENT, msg, PREFIX + name)
     from importlib.resources import files  # it costs more than many look-ups
 

@@ -123,7 +123,7 @@ export function problems(operand, descriptor) {
       const number = descriptor[name];
       if (isUsed && number % period)
         sentences.push(
-          `${name} ${number} is no multiple of ${period}, after which a ${swizzle}-byte swizzle repeats: each atom is ` +
+          `${name} ${number} is not a multiple of ${period}, after which a ${swizzle}-byte swizzle repeats: each atom is ` +
             `read with another part of the pattern`,
         );
     }
