@@ -82,7 +82,7 @@ def test_auto_takes_the_cores_where_there_is_no_gpu_and_says_why(no_gpu, monkeyp
         found = wf.gemm(A, B, instruction=F16, backend="auto")
     assert np.array_equal(found, wf.gemm(A, B, instruction=F16))
     assert caplog.messages == [
-        "60 multiply-adds on sm_90: backend 'cpu' (a GPU pays from 67108864 on)",
+        "60 multiply-adds on sm_90: backend 'cpu' (a GPU is faster from 67108864)",
         "60 multiply-adds on sm_90: backend 'cpu' (CuPy is not installed: pip install 'warpfrag[gpu]')",
     ]
 
@@ -121,13 +121,13 @@ def test_memory_that_does_not_suffice_is_said(monkeypatch):
     memory = SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(memory=memory)))
     monkeypatch.setattr(backend, "cuda", Full)
-    with pytest.raises(OutOfMemory, match="memory does not suffice: Out of memory allocating 274,877,906,944 bytes"):
+    with pytest.raises(OutOfMemory, match="not have enough memory: Out of memory allocating 274,877,906,944 bytes"):
         wf.gemm(A, B, instruction=F16, backend="cuda")
 
 
 def test_an_architecture_that_is_not_the_gpus_own_is_refused(monkeypatch):
     monkeypatch.setattr("warpfrag.blas.native_gemm._own_target", lambda: "sm_90a")
-    with pytest.raises(NotModelled, match="this GPU is sm_90a, and sm_80 is asked for; backend 'cuda' emulates it"):
+    with pytest.raises(NotModelled, match="this GPU is sm_90a, but sm_80 was requested; backend 'cuda' emulates it"):
         wf.gemm(A, B, instruction=F16, arch="sm_80", backend="native")
 
 
@@ -163,7 +163,7 @@ Tensor.__module__ = "torch"
 
 def test_an_array_of_a_gpu_needs_a_backend_that_runs_there():
     assert kind_of(Tensor()) == ArrayKind("torch", "cuda:0")
-    with pytest.raises(InvalidOperand, match="A is a torch tensor on cuda:0, and backend is 'cpu': backend='cuda'"):
+    with pytest.raises(InvalidOperand, match="A is a torch tensor on cuda:0, but backend is 'cpu': use backend='cuda'"):
         wf.gemm(Tensor(), Tensor(), instruction=F16)
 
 

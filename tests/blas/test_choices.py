@@ -85,7 +85,7 @@ def test_what_is_no_file_of_choices_is_refused_with_the_reason(tmp_path):
         "expected a file of choices, as `warpfrag survey` writes them": other_header(data, format="x"),
         "the checksum does not match": changed(data, ends=np.array([1, 2, 3], np.uint16)),
         "expected the arrays": changed(data, ends=np.zeros(3)),
-        "its parts do not fit each other": other_header(data, kinds=[]),
+        "its parts are inconsistent": other_header(data, kinds=[]),
     }
     for reason, content in wrong.items():
         (tmp_path / "bad.npz").write_bytes(content)
@@ -246,7 +246,7 @@ def test_without_a_gpu_the_library_cannot_be_asked(monkeypatch):
 
     monkeypatch.setattr(cublaslt.ctypes, "CDLL", no_library)
     cublaslt.library.cache_clear()
-    with pytest.raises(wf.errors.NoGpu, match=r"there is no NVIDIA driver on this machine \(libcuda.so.1\)"):
+    with pytest.raises(wf.errors.NoGpu, match=r"this machine has no NVIDIA driver \(libcuda.so.1\)"):
         wf.predict_order(4, 64, 64, query_cublas=True, layout="nt")
 
 

@@ -185,8 +185,8 @@ def test_exact_products_of_any_width(powers: tuple[int, int]):
     ("change", "message"),
     [
         ({"backend": "gpu"}, "backend: expected one of cpu, cuda, native, auto; got 'gpu'"),
-        ({"arch": []}, "arch: expected one, or a list of at least one"),
-        ({"order": 3}, "order: expected one, or a list of at least one; got 3"),
+        ({"arch": []}, "arch: expected one value, or a list of at least one"),
+        ({"order": 3}, "order: expected one value, or a list of at least one; got 3"),
         ({"order": [3]}, "order: expected a wf.Order, got 3"),
         ({"A": np.full((2, 4), np.inf)}, r"A: element \(0, 0\) is inf, so there is no exact result"),
         ({"A": SIGNALLING, "instruction": TF32}, r"A: element \(0, 0\) is nan, so there is no exact result"),
@@ -195,7 +195,7 @@ def test_exact_products_of_any_width(powers: tuple[int, int]):
         ({"order": wf.Order(promote=3)}, "promote: expected a multiple of the instruction's k, 16; got 3"),
         ({"C": np.full((2, 3), 0.1)}, "C: element"),
         ({"C": np.ones((3, 3))}, "C: expected 2 x 3 numbers, got float64 of shape"),
-        ({"instruction": "mma.m16n8k256.s32.b1.b1.s32.xor.popc"}, "counts bits: it has no errors"),
+        ({"instruction": "mma.m16n8k256.s32.b1.b1.s32.xor.popc"}, "counts bits and has no rounding errors"),
     ],
 )
 def test_what_has_no_errors_is_refused(change: dict, message: str):
@@ -235,5 +235,5 @@ def test_scale_factors_are_part_of_the_exact_result_and_of_the_unquantised_one()
     assert float(one.exact) == pytest.approx(exact[one.row, one.col], rel=1e-12)
     assert whole.rms_to_rms == pytest.approx(np.sqrt(((D - A @ B) ** 2).mean() / ((A @ B) ** 2).mean()), rel=1e-9)
     assert whole.rms_to_rms > 100 * one.rms_to_rms
-    with pytest.raises(wf.errors.InvalidOperand, match="against: A is"):
+    with pytest.raises(wf.errors.InvalidOperand, match="against: A has"):
         wf.error_report(*scaled, **names, against=(A.T, B))

@@ -143,7 +143,7 @@ def test_layers_that_never_change_on_an_h200():
         ({"m": 5}, r"m: expected the first and the last m, from 1 to 65536, such as \(1, 8192\); got 5"),
         ({"dtype": "f32"}, "dtype: expected one of f16, bf16, tf32, e4m3, s8, or its dtype; got 'f32'"),
         ({"layout": "tt"}, "layout: expected one of"),
-        ({"choices": []}, "choices: expected a file of choices or several, got none"),
+        ({"choices": []}, "choices: expected at least one file of choices, got none"),
     ],
 )
 def test_wrong_layers_are_refused(change: dict, message: str):

@@ -74,7 +74,7 @@ def test_parts_are_added_in_place_to_c_or_a_bias():
     assert not np.array_equal(added(bias), wf.gemm(A, B, instruction=F16, order=order) + bias)
     with pytest.raises(wf.errors.InvalidOperand, match="measured with alpha 1, not with 2.0"):
         wf.gemm(A, B, instruction=F16, order=order, epilogue=wf.Epilogue(alpha=2.0))
-    with pytest.raises(wf.errors.InvalidOperand, match="in_place is for the parts of split_k"):
+    with pytest.raises(wf.errors.InvalidOperand, match="in_place applies to the parts of split_k"):
         wf.Order(in_place=True)
 
 
@@ -248,7 +248,7 @@ def test_orders_in_words():
         ({"split_k": 0}, "split_k is an integer, at least 1; got 0"),
         ({"split_k": None}, "split_k is an integer, at least 1; got None"),
         ({"unit": True}, "unit is an integer, at least 1, or None; got True"),
-        ({"promote": 96, "residue": 64}, "promote is a multiple of residue, 64, where both are given; got 96"),
+        ({"promote": 96, "residue": 64}, "promote must be a multiple of residue, 64; got 96"),
         ({"split_k": 2, "segment_k": 2}, "K is cut by split_k or by segment_k, not by both; got 2 and 2"),
         ({"step": 12}, "step: expected a divisor of the instruction's k, 16; got 12"),
         ({"step": 8, "residue": 12}, "residue: expected a multiple of step, 8; got 12"),
@@ -342,7 +342,7 @@ def test_every_nan_is_converted_to_the_same():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"observed": np.ones((3, 4), np.float32)}, "observed is 3 x 4, expected 3 x 5"),
+        ({"observed": np.ones((3, 4), np.float32)}, "observed has shape 3 x 4, expected 3 x 5"),
         (
             {"observed": np.ones((3, 5))},
             "expected one of float32, float16, bfloat16, since D is f32; got dtype float64",
@@ -353,7 +353,7 @@ def test_every_nan_is_converted_to_the_same():
             {"B": np.ones((8, 5), np.float32)},
             "A is float16 and B is float32: expected both of one of float16, bfloat16",
         ),
-        ({"arch": "sm_80"}, "which instruction libraries use was measured on sm_90, not on sm_80: name one"),
+        ({"arch": "sm_80"}, "the instructions that libraries use were measured on sm_90, not on sm_80: name one"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(change: dict, message: str):

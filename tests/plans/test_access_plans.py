@@ -295,7 +295,7 @@ def test_a_search_finds_pitches_and_swizzles_without_conflicts():
         (lambda: loads(F16.a, Memory(), packed=True), "packed needs elements of 4 or 6 bits in bytes"),
         (lambda: loads("a", Memory()), "expected an operand such as mma.b or mma.b.tiled"),
         (lambda: loads(F16.a, 128), "expected a wf.Memory, which describes the matrix in shared memory; got 128"),
-        (lambda: loads(wf.get("ldmatrix.m8n8.x4.b16").d, Memory()), "is not a single matrix .* it has matrix, row, col"),
+        (lambda: loads(wf.get("ldmatrix.m8n8.x4.b16").d, Memory()), "not a single matrix .* it has matrix, row, col"),
         (lambda: loads(F16.a, Memory("row", 32))[0].load(np.zeros(8, np.uint8)), "a memory of 8 bytes"),
         (lambda: loads(F16.a, Memory("row", 32))[0].load(np.zeros(8)), "shared is uint8"),
         (lambda: stores(F16.d, Memory("row", 32))[0].store(TWO, np.zeros(512, np.uint8)), "registers of one operand"),
@@ -386,7 +386,7 @@ def test_emitted_ptx_gives_the_addresses():
 
 def test_addresses_that_no_sum_gives_are_refused():
     addresses = tuple(16 * (lane if lane != 7 else 8) for lane in range(32))
-    with pytest.raises(InvalidOperand, match="no sum over bits of the lane gives the addresses"):
+    with pytest.raises(InvalidOperand, match="addresses of this access are not a sum over bits"):
         address_sum(addresses, Memory("row", 32))
 
 

@@ -278,7 +278,7 @@ def test_nothing_crosses_warps():
         layout = Layout.parse(a.layout.outs, **{**bases, "warp": warp, "lane": lane})
         other = replace(a, spec=replace(a.spec, layout=layout))
         for pair in ((a, other), (other, a)):
-            with pytest.raises(InvalidOperand, match="elements would change warps.* in shared memory"):
+            with pytest.raises(InvalidOperand, match="elements would move between warps.* in shared memory"):
                 relayout(*pair)
 
 

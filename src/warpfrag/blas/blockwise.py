@@ -1,10 +1,10 @@
 """gemm of Dask arrays: one task for each block of D, which gets the whole strips of A and B that the block needs.
 
-Chunks only say where D is cut: its rows as A's, its columns as B's. A task adds along the whole K by itself, in the
-order asked for, so the codes equal those of one gemm, however the arrays are split.
+Chunks only determine how D is split: its rows like A's, its columns like B's. Each task adds along the whole K in
+the requested order, so the codes equal those of one gemm, however the arrays are split.
 
-Shapes, dtypes, the instruction and the order are checked when the graph is built; values are checked
-(is every value exact, is every row pruned?) when a task reads them. Dask is imported only for a Dask array.
+Shapes, dtypes, the instruction and the order are checked when the graph is built; values (exactness, pruned rows)
+are checked when a task reads them. Dask is imported only for Dask arrays.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 ROLES = ("A", "B", "C", "scale_a", "scale_b")
 OF_WORKERS = ("cuda", "native", "auto")
-"""Backends that a worker may have where the process that builds the graph has not."""
+"""Backends that a worker may have although the process that builds the graph does not."""
 
 
 def blockwise(gemm: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -58,7 +58,7 @@ def _parts(argument: object) -> tuple[object, ...]:
 
 
 def _joined(arrays: dict[str, Any]) -> dict[str, Any]:
-    """The matrices of a gemm by name, those with scale factors as `Scaled`."""
+    """Return the matrices of a gemm by name, those with scale factors as `Scaled`."""
     joined = {role: array for role, array in arrays.items() if role in "ABC"}
     for role in "AB":
         scales = arrays.get(f"scale_{role.lower()}")
@@ -72,7 +72,7 @@ def _package(argument: object) -> str:
 
 
 def _graph(gemm: Callable[..., Any], arguments: dict[str, Any]) -> da.Array:
-    """D as a Dask array."""
+    """Return D as a Dask array."""
     import dask.array as da
 
     options = {name: value for name, value in arguments.items() if name not in ROLES}
@@ -140,7 +140,7 @@ class _Block:
         self.options = options | {"backend": Cpu(1) if options.get("backend", "cpu") == "cpu" else options["backend"]}
 
     def __call__(self, *parts: NDArray[Any]) -> NDArray[Any]:
-        """D's block from its indices along each axis, its part of a bias, and its strips of the operands."""
+        """Return a block of D, from its indices, its part of the bias, and its strips of the operands."""
         *indices, bias = parts[: -len(ROLES)]
         strips = dict(zip(ROLES, parts[-len(ROLES) :], strict=True))
         options = self.options
@@ -151,7 +151,7 @@ class _Block:
             product: NDArray[Any] = self.gemm(**_joined(strips), **options)
             extents = tuple(index.size for index in indices)
             if product.shape != extents:
-                raise InvalidOperand(f"expected strips that make a block of shape {extents}, got {product.shape}")  # noqa: TRY301 (it is told like what gemm refuses)
+                raise InvalidOperand(f"expected a block of shape {extents} from these strips, got {product.shape}")  # noqa: TRY301 (it is told like what gemm refuses)
         except (InvalidOperand, InvalidSparsity) as error:
             first = ", ".join(str(int(index[0])) if index.size else "0" for index in indices)
             raise type(error)(f"{error} (counted in the strips of the block of D that starts at D[{first}])") from None
@@ -165,12 +165,12 @@ class _Block:
 
 
 def _travelling(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in which blocks are sent: distributed cannot send every ml_dtypes dtype."""
+    """Return the dtype in which blocks are sent, since distributed cannot send every ml_dtypes dtype."""
     return np.dtype(f"uint{8 * dtype.itemsize}") if hasattr(ml_dtypes, dtype.name) else dtype
 
 
 def _check_block(role: str, block: NDArray[Any], declared: np.dtype[Any]) -> None:
-    """Refuse a block that is not what its Dask array says: its bits would be taken for other numbers."""
+    """Reject a block whose dtype differs from its Dask array's: its bits would be misread."""
     if block.dtype != declared:
         raise InvalidOperand(f"{role}: expected blocks of {declared}, as its Dask array says, got one of {block.dtype}")
 
@@ -238,7 +238,7 @@ def _probe(gemm: Callable[..., Any], arrays: dict[str, Any], options: dict[str, 
 
 
 def _as_codes(role: str, array: da.Array) -> da.Array:
-    """Blocks as they travel: a number of ml_dtypes as an integer."""
+    """Return a Dask array whose blocks can be sent: ml_dtypes numbers as integers."""
     travelling = _travelling(array.dtype)
     if travelling == array.dtype:
         return array

@@ -21,7 +21,7 @@ BINS = 32
 
 
 class Worst(NamedTuple):
-    """An output, and its error in ulps without its sign."""
+    """An output, and its absolute error in ulps."""
 
     ulps: Fraction
     row: int
@@ -31,10 +31,10 @@ class Worst(NamedTuple):
 
 
 class Figures:
-    """Errors in ulps as exact fractions, and statistics of them; a gemm is processed a few rows at a time."""
+    """Statistics of errors in ulps, from exact fractions; a gemm is processed a few rows at a time."""
 
     def __init__(self, result: str) -> None:
-        """No outputs yet, of this format."""
+        """Start without outputs, for this format."""
         self.format = FORMATS[result]
         self.count = self.nonfinite = self.differing = 0
         self.worst = Worst(Fraction(-1), 0, 0, 0.0, Fraction(0))
@@ -102,7 +102,7 @@ class Figures:
         return math.sqrt(self.error_squares / self.exact_squares) if self.exact_squares else 0.0
 
     def facts(self) -> Summary:
-        """Largest, root mean square and mean."""
+        """Return the largest, root mean square and mean error."""
         count = sum(map(len, self.relative))
         relative = self.relative if count else [np.zeros(1)]
         count = count or 1
@@ -117,7 +117,7 @@ class Figures:
         )
 
     def sizes(self) -> dict[str, float | None]:
-        """Errors relative to `|A||B| + |C|`, where that is known, and to the root mean square of the results."""
+        """Return errors relative to `|A||B| + |C|`, if that is known, and to the root mean square of the results."""
         parts = self.to_magnitude
         rms = math.sqrt(self.exact_squares / self.count)
         squares = math.fsum(value * value for part in parts for value in part.tolist())
@@ -129,9 +129,9 @@ class Figures:
         }
 
     def histogram(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
-        """Counts in bins of equal width, a power of two, around zero; the outermost two also count everything beyond.
+        """Return a histogram around zero, with bins of a power of two; the outermost bins count everything beyond.
 
-        Outputs that nearly cancel have errors of thousands of ulps: nine of ten outputs choose the width.
+        Outputs that nearly cancel have errors of thousands of ulps, so the width fits 90 % of the outputs.
         """
         values = np.concatenate(self.ulps)
         typical = float(np.quantile(np.abs(values), 0.9)) or 0.5
@@ -142,13 +142,13 @@ class Figures:
 
 
 def exact_result(a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None) -> ExactArray:
-    """A B + C, in integers."""
+    """Return A B + C, in integers."""
     exact = exact_product(a, b)
     return exact if c is None else exact.plus(exact_numbers(c))
 
 
 def magnitude(a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    """|A||B| + |C|, exact and rounded once."""
+    """Return |A||B| + |C|, computed exactly and rounded once."""
     exact = exact_result(np.abs(a), np.abs(b), None if c is None else np.abs(c))
     scale = Fraction(2) ** exact.exponent
     flat = [float(units * scale) for units in exact.units.reshape(-1).tolist()]

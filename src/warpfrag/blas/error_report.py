@@ -1,6 +1,6 @@
 """Error reports: the distance of a gemm from the exact result, per architecture and order of additions.
 
-The report that users see. `measure_errors` makes it.
+This module defines the report; `measure_errors` computes it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from warpfrag.tensorcore.reference import TraceStep
 class Growth:
     """The errors of a gemm over the first k only.
 
-    `normwise` is the root mean square error divided by the root mean square of the exact outputs: unlike errors in ulps
-    it is not ruled by the few outputs that nearly cancel.
+    `normwise` is the root mean square error divided by the root mean square of the exact outputs: unlike errors in
+    ulps, it is not dominated by the few outputs that nearly cancel.
     """
 
     k: int
@@ -40,7 +40,7 @@ class Summary:
     rms_relative: float
     mean_relative: float
     largest_to_magnitude: float | None = None
-    """Relative to `|A||B| + |C|`, the size of what was added: not ruled by outputs that nearly cancel."""
+    """Relative to `|A||B| + |C|`, the magnitude of the terms: not dominated by outputs that nearly cancel."""
     rms_to_magnitude: float | None = None
     largest_to_rms: float | None = None
     """Relative to the root mean square of the exact results."""
@@ -51,7 +51,8 @@ class Summary:
 class Errors(Summary):
     """The errors of one architecture and order; computed minus exact, so that a negative mean is a bias downwards.
 
-    `outputs` counts the finite ones, from which every figure is; relative errors leave out where the exact value is 0.
+    `outputs` counts the finite outputs, on which all figures are based; relative errors omit outputs whose exact value
+    is 0.
     """
 
     arch: str
@@ -68,19 +69,19 @@ class Errors(Summary):
     steps: tuple[TraceStep, ...]
     """The trace of the output with the largest error, if its order is one chain."""
     differing: int = 0
-    """Outputs whose bits are not those of the first architecture and order of the report."""
+    """The number of outputs whose bits differ from those of the report's first architecture and order."""
 
     def __repr__(self) -> str:
-        """The architecture, and the largest and root mean square errors."""
+        """Show the architecture, and the largest and root mean square errors."""
         return f"<Errors of {self.name}: largest {self.largest_ulps:.4g} ulps, rms {self.rms_ulps:.4g} ulps>"
 
     @property
     def name(self) -> str:
-        """The architecture, and the order where it is not the plain one."""
+        """The architecture, and the order if it is not the default."""
         return self.arch if self.order == Order() else f"{self.arch}, {self.order}"
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON has it."""
+        """Return everything as plain objects, for JSON."""
         left_out = {"exact", "steps", "order", "growth"}
         facts = {field: getattr(self, field) for field in self.__dataclass_fields__ if field not in left_out}
         return {
@@ -95,7 +96,7 @@ class Errors(Summary):
 
 @dataclass(frozen=True)
 class ErrorReport(TextCard):
-    """The errors of one gemm, side by side."""
+    """The errors of one gemm on several architectures and in several orders."""
 
     instruction: str
     shape: tuple[int, int, int]
@@ -105,11 +106,11 @@ class ErrorReport(TextCard):
     """True if D is compared with the product of the matrices before quantization."""
 
     def __iter__(self) -> Iterator[Errors]:
-        """The errors of each architecture and order."""
+        """Iterate over the errors of each architecture and order."""
         return iter(self.errors)
 
     def _rows(self) -> list[list[str]]:
-        """Heading and figures, a row for each architecture and order."""
+        """Return the heading and the figures, one row per architecture and order."""
         sizes = ["largest/|A||B|", "rms/|A||B|", "rms/rms D"]
         rows = [["", "largest ulps", "rms ulps", "mean ulps", "largest rel.", "rms rel.", *sizes, "worst at"]]
         for errors in self.errors:
@@ -128,7 +129,7 @@ class ErrorReport(TextCard):
         return f"{self.instruction}, {m} x {n} x {k}: computed minus {exact}, ulps of {self.result}"
 
     def __str__(self) -> str:
-        """As a table."""
+        """Return the report as a table."""
         rows = self._rows()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         body = [
@@ -141,7 +142,7 @@ class ErrorReport(TextCard):
         return "\n".join([self._title, *body, *self._differences()])
 
     def _differences(self) -> list[str]:
-        """Return a line for each entry that says if it has the bits of the first."""
+        """Return one line per entry that says whether its bits equal those of the first."""
         first = self.errors[0]
         lines = []
         for other in self.errors[1:]:
@@ -152,12 +153,12 @@ class ErrorReport(TextCard):
         return lines
 
     def __repr__(self) -> str:
-        """The gemm, and the largest error of each architecture."""
+        """Show the gemm and the largest error of each architecture."""
         largest = ", ".join(f"{errors.name}: {errors.largest_ulps:.4g}" for errors in self.errors)
         return f"<ErrorReport of {self._title}\n largest {largest}>"
 
     def to_dict(self) -> dict[str, object]:
-        """Everything but the trace, as JSON has it."""
+        """Return everything except the trace as plain objects, for JSON."""
         return {
             "instruction": self.instruction,
             "shape": list(self.shape),

@@ -1,7 +1,7 @@
-"""Explain why two results of one gemm differ: what gives each, the first output that differs, where its sums diverge.
+"""Explain why two results of one gemm differ: the origin of each, the first different output, where its sums diverge.
 
-A result is explained by an architecture, an order of additions, and how much of K is omitted. A prediction brings its
-own; for an array every modelled architecture and order is tried (`find_order`).
+A result is explained by an architecture, an order of additions, and how much of K is omitted. A prediction has its
+own origin; for an array, every modelled architecture and order is tried (`find_order`).
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from warpfrag.tensorcore.array_types import Matrix, read_matrices
 from warpfrag.tensorcore.resolved import resolve_chain
 
 ARCHS = ("sm_90", "sm_80", "sm_100", "sm_120")
-"""Whose arithmetic is tried for an array, unless the caller names others."""
+"""The architectures that are tried for an array by default."""
 TAIL = 64
 """If no order explains a result, try omitting the last K % 64 terms, as one library does."""
 CONTEXT = 3
-"""Steps that are listed before the first that differs."""
+"""The number of steps listed before the first difference."""
 LISTED = 12
 
 
 @dataclass(frozen=True)
 class ResultOrigin:
-    """The order and architecture that give a result bit for bit; None if no modelled ones do."""
+    """The order and architecture that reproduce a result bit for bit; None if no modelled ones do."""
 
     name: str
     arch: str | None
@@ -50,9 +50,9 @@ class ResultOrigin:
 
     @property
     def text(self) -> str:
-        """The origin in words."""
+        """A description of the origin."""
         if self.order is None:
-            return f"{self.name}: no order of additions on an architecture that was tried gives it"
+            return f"{self.name}: no order of additions on the architectures that were tried reproduces it"
         words = self.order.describe(self.depth - self.omitted_k)
         omitted = f", without the last {self.omitted_k} products of K" if self.omitted_k else ""
         return f"{self.name}: {words}, on {self.arch}{omitted}"
@@ -69,7 +69,7 @@ class Explanation(TextCard):
     output: tuple[int, int] | None
     """The row and column of the first output that differs."""
     steps: tuple[tuple[ProductStep, ...], tuple[ProductStep, ...]]
-    """Every step of that output in each result; empty where a result has no origin."""
+    """Every step of that output in each result; empty if a result has no origin."""
 
     @property
     def parted(self) -> int | None:
@@ -81,7 +81,7 @@ class Explanation(TextCard):
 
     @property
     def text(self) -> str:
-        """The answer as text, without the trace."""
+        """The explanation as text, without the trace."""
         lines = [self.first.text, self.second.text]
         if self.output is None:
             return "\n".join([*lines, f"every code of {self.outputs} is the same"])
@@ -93,7 +93,7 @@ class Explanation(TextCard):
 
     @property
     def rows(self) -> list[tuple[str, str, str, str, str]]:
-        """The instructions around the divergence, side by side: number, instruction and sum of each result."""
+        """The instructions around the divergence: number, instruction and sum of each result, side by side."""
         if self.parted is None:
             return []
         pairs = list(zip_longest(*self.steps))
@@ -108,7 +108,7 @@ class Explanation(TextCard):
         return rows
 
     def __str__(self) -> str:
-        """The answer and the instructions around the divergence."""
+        """Return the explanation and the instructions around the divergence."""
         rows = self.rows
         if not rows:
             return self.text
@@ -156,7 +156,7 @@ def explain(
     names: tuple[str, str] = ("D1", "D2"),
     progress: Progress | None = None,
 ) -> Explanation:
-    """Explain two results of A B: what gives each, the first output that differs, and where its sums diverge.
+    """Explain why two results of A B differ: the origin of each, the first different output, where its sums diverge.
 
     A result is an array, observed or computed, or a prediction of `wf.predict`. A, B and the results may be some rows
     and columns of a gemm with the whole K. The default instruction is the one that libraries use for these operands;
@@ -203,13 +203,13 @@ class _Work:
     progress: Progress | None
 
     def prepare(self, arch: str, omitted_k: int) -> PreparedGemm:
-        """The gemm without the last k, on an architecture; float32 is rounded to tf32."""
+        """Return the gemm without the last k, on an architecture; float32 is rounded to tf32."""
         end = self.a.shape[-1] - omitted_k
         rounding: Rounding = "rne" if self.form.a == "tf32" else None
         return prepare_gemm(resolve_chain(self.instruction, arch), self.a[:, :end], self.b[:end], rounding=rounding)
 
     def codes(self, D: ArrayLike | Prediction, name: str) -> Observed:
-        """A result as codes of a format."""
+        """Return a result as codes of a format."""
         seen = as_array(D.D if isinstance(D, Prediction) else D, name)
         is_plain = len(self.a.shape) == len(self.b.shape) == 2
         shape = (self.a.shape[0], self.b.shape[1]) if is_plain else None
@@ -219,7 +219,7 @@ class _Work:
         return Observed.read(seen, self.form.d, name)
 
     def origin(self, D: object, seen: Observed, name: str) -> ResultOrigin:
-        """Return the origin of a result: a prediction has one, and for an array it is searched."""
+        """Return the origin of a result; for an array, search for it."""
         depth = self.a.shape[-1]
         if isinstance(D, Prediction):
             return ResultOrigin(name, "sm_90", D.order, D.omitted_k, depth)
@@ -249,7 +249,7 @@ class _Work:
         return lambda sums, _rows, columns: sums + added[columns]
 
     def steps(self, origin: ResultOrigin, output: tuple[int, ...], result: str) -> tuple[ProductStep, ...]:
-        """Every instruction of one output."""
+        """Return every instruction of one output."""
         if origin.order is None or origin.arch is None:
             return ()
         epilogue = Epilogue(bias=self.bias, result=result) if self.form.d == "f32" else None

@@ -1,7 +1,7 @@
-"""Find the order of additions that gives an observed D, by trying every order that kernels use.
+"""Find the order of additions that reproduces an observed D, by trying every order that kernels use.
 
-An order changes only the last bits of an accumulator, and a narrow result hides most of them. So the rows in which
-the orders tried so far were refuted are tried first: they hold the outputs near a tie, which tell orders apart.
+The order affects only the last bits of an accumulator, and rounding to a narrow result hides most of them. So the rows
+that refuted earlier orders are tried first: they contain outputs near a tie, which distinguish orders.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ MAX_SEGMENTS = 8
 VECTOR = 128
 """Bits that a thread loads with one instruction."""
 MAX_AHEAD = 32
-"""Orders whose chains are summed together."""
+"""The number of orders whose chains are summed together."""
 MAX_AT_ONCE = 1 << 22
-"""Codes of A and B that chains take together: more would take more memory than time."""
+"""The number of codes of A and B processed together: more would cost memory without saving time."""
 MIN_FILLED = 3 / 4
 """The minimum length of a chain that is padded, relative to the longest one."""
 MAX_ROWS, MAX_COLUMNS, MAX_NEW_COLUMNS = 4, 16, 6
-"""Of the outputs that refute: more cost more than they refute."""
+"""The number of refuting outputs to keep: more would cost more time than they save."""
 
 
 Some: TypeAlias = "list[int] | slice"
-"""Rows or columns: these, or all."""
+"""Indices of rows or columns; None means all."""
 
 
 class Progress(Protocol):
     """A callback for long searches and comparisons, called before each step."""
 
     def __call__(self, done: int, total: int, text: str) -> None:
-        """`done` of `total` steps are finished; `text` describes the next one."""
+        """Report that `done` of `total` steps are finished; `text` describes the next one."""
 
 
 Begin: TypeAlias = "Callable[[Some, Some], Codes]"
-"""The initial values [T, rows, columns] of a kernel's sums for these rows and columns, or what broadcasts to them."""
+"""The initial values of a kernel's sums for these rows and columns; they broadcast to [T, rows, columns]."""
 Finish: TypeAlias = "Callable[[Codes, Some, Some], Codes]"
 """An operation on the accumulators of these rows and columns before they are rounded to the result."""
 
@@ -74,7 +74,7 @@ def find_order(
     progress: Progress | None = None,
     backend: str | Machine = "cpu",
 ) -> Order | None:
-    """Return the simplest order of additions that gives `observed` in every code, after rounding to its dtype, or None.
+    """Return the simplest order of additions that reproduces every code of `observed`, or None.
 
     A, B and `observed` may be some rows and columns of a gemm with the whole K. The default instruction is the one
     that libraries use for operands of these dtypes. float32 operands are rounded to tf32 first, to nearest even, as
@@ -90,7 +90,7 @@ def find_order(
     seen = as_array(observed, "observed")
     if seen.shape != taken.shape:
         expected, got = (" x ".join(map(str, shape)) or "a single number" for shape in (taken.shape, seen.shape))
-        raise InvalidOperand(f"observed is {got}, expected {expected}: as many rows as A and columns as B")
+        raise InvalidOperand(f"observed has shape {got}, expected {expected}: the rows of A and the columns of B")
     return search(taken.operands, Observed.read(seen, resolved.rule.d, "observed"), progress)
 
 
@@ -121,11 +121,11 @@ def search(
     finish: Finish | None = None,
     allowed: Callable[[Order], bool] | None = None,
 ) -> Order | None:
-    """The first of the candidates that gives the observed codes.
+    """Return the first candidate that reproduces the observed codes.
 
     `finish(sums, rows, columns)` transforms the accumulators of these outputs before the kernel rounds them,
-    `begin(rows, columns)` is added to the first part; `allowed` selects the orders to try, if more is known
-    of the kernel.
+    `begin(rows, columns)` is added to the first part; `allowed` selects the orders to try, if more is known about
+    the kernel.
     """
     rule = operands.rule
     is_exact = isinstance(rule, Popcount) or (isinstance(rule, IntegerSum) and not rule.clamps)  # any order is the same
@@ -155,7 +155,7 @@ def search(
 
 
 def candidates(depth: int, rule: Rule) -> Iterator[Order]:
-    """Every order that is tried for a K of this depth, the simplest first; of orders that add alike, the first."""
+    """Yield every distinct order for a K of this depth, the simplest first."""
     k, bits = rule.k, FORMATS[rule.a].bits
     line = max(k, LINE // bits)
     units = [unit for unit in (line, line // 2, 2 * line, line // 4, 4 * line) if unit % k == 0]
@@ -200,7 +200,7 @@ def _what_it_adds(order: Order, depth: int, line: int) -> tuple[int | None, ...]
 
 
 def _cutlass(parts: list[tuple[int, int]], rule: Rule, step: int | None = None) -> Iterator[Order]:
-    """Orders of CUTLASS 2: each part begins with its residue; parts are whole vectors of 16 bytes, or whole tiles."""
+    """Yield CUTLASS 2 orders: each part begins with its residue; parts are whole 16-byte vectors or whole tiles."""
     vector = max(1, VECTOR // FORMATS[rule.a].bits)
     tiles = [tile for tile in TILES if tile % (step or rule.k) == 0]
     if step:
@@ -213,10 +213,10 @@ def _cutlass(parts: list[tuple[int, int]], rule: Rule, step: int | None = None) 
 
 
 class Sample:
-    """All or some outputs of a gemm; for some, the chain sums are cached, since orders share them."""
+    """All outputs of a gemm, or a sample; for a sample, the chain sums are cached, since orders share them."""
 
     def __init__(self, operands: Multiplicands, observed: Observed, begin: Begin | None, finish: Finish | None) -> None:
-        """Take all outputs."""
+        """Start with all outputs."""
         self.operands, self.observed, self.begin, self.finish = operands, observed, begin, finish
         self.rows: Some = slice(None)
         self.columns: Some = slice(None)
@@ -224,14 +224,14 @@ class Sample:
         self.learnt: set[Order] = set()
 
     def only(self, rows: list[int], columns: list[int]) -> Sample:
-        """The outputs of these rows and columns."""
+        """Return the sample of these rows and columns."""
         observed = Observed(self.observed.codes[:, rows][:, :, columns], self.observed.format)
         some = Sample(self.operands.only(rows, columns), observed, self.begin, self.finish)
         some.rows, some.columns, some.sums = rows, columns, {}
         return some
 
     def wrong(self, order: Order) -> NDArray[np.bool_]:
-        """Return a mask of the outputs that an order does not give."""
+        """Return a mask of the outputs that an order does not reproduce."""
         parts, accumulator = self.operands.chains(order), self.operands.sums
         sums = self._sums_of([spans for part in parts for spans in part])
         start = None if self.begin is None else self.begin(self.rows, self.columns)
@@ -243,7 +243,7 @@ class Sample:
         return np.asarray(convert(accumulator.format, accumulator.write(total), result) != codes)
 
     def learn(self, orders: list[Order]) -> None:
-        """Keep the sums of the chains of some orders: together they cost much less than one after the other."""
+        """Cache the chain sums of several orders: computing them together is much cheaper."""
         self._sums_of([spans for order in orders for part in self.operands.chains(order) for spans in part])
         self.learnt.update(orders)
 

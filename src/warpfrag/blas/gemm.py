@@ -1,6 +1,6 @@
 """Whole GEMMs: the codes that a kernel built from one instruction computes for any M, N and K.
 
-Each output is its own chain: the D of one instruction is the C of the next, k ascending, or as an `Order` says. Edges
+Each output is a chain of instructions: the D of one is the C of the next, k ascending, or as an `Order` says. Edges
 are padded with zeros, as a kernel pads its last tile.
 """
 
@@ -124,7 +124,7 @@ def gemm(
     rounding: Rounding = None,
     backend: str | Machine = "cpu",
 ) -> Array | Foreign:
-    """Return D = A B + C for A of M x K and B of K x N, as a kernel of that instruction computes it.
+    """Return D = A B + C for A (M x K) and B (K x N), as a kernel that uses this instruction computes it.
 
     Arrays are converted as in `Operand.pack`; C=None is zero; leading axes are a batch and broadcast. A sparse
     instruction takes the full, pruned A. A block-scaled one takes A and B as `wf.Scaled`, with scale factors
@@ -149,9 +149,7 @@ def run_gemm(
     """Compute a gemm whose arguments have been read."""
     kind = a.kind
     if kind.on_gpu and options.backend == "cpu":
-        raise InvalidOperand(
-            f"A is a {kind}, and backend is 'cpu': backend='cuda' computes there, or move the arrays to the host"
-        )
+        raise InvalidOperand(f"A is a {kind}, but backend is 'cpu': use backend='cuda', or move the arrays to the host")
     with on_device(kind):
         gemm = prepare_gemm(resolved, a, b, raw=options.raw, rounding=options.rounding, backend=options.backend)
         if c is not None:
@@ -171,9 +169,9 @@ def run_gemm(
 
 
 def _finished(gemm: PreparedGemm, c: NDArray[Any] | None, order: Order, epilogue: Epilogue) -> Codes:
-    """Return the codes of a kernel that has an epilogue, which runs on the host; reject one that does not fit."""
+    """Return the codes of a kernel with an epilogue, which runs on the host; reject one that does not fit."""
     if gemm.rule.d != "f32":
-        raise InvalidOperand(f"{gemm.resolved.name}: an epilogue takes sums in f32, and D is {gemm.rule.d}")
+        raise InvalidOperand(f"{gemm.resolved.name}: an epilogue needs sums in f32, but D is {gemm.rule.d}")
     if order.in_place and epilogue.alpha != 1:
         raise InvalidOperand(
             f"order: parts that are added in place are measured with alpha 1, not with {epilogue.alpha}"
@@ -204,7 +202,7 @@ def read_gemm(
     raw: bool = False,
     rounding: Rounding = None,
 ) -> PreparedGemm:
-    """Read the arguments of a gemm that is not run as a whole, but searched or traced."""
+    """Read the arguments of a gemm that is searched or traced instead of run as a whole."""
     resolved = resolve_chain(instruction, arch)
     a, b, _ = read_matrices(A, B)
     return prepare_gemm(resolved, a, b, raw=raw, rounding=rounding)

@@ -2,10 +2,10 @@
 
     cpu       every rule, on the cores
     cuda      every rule, on a GPU of any architecture
-    native    the real instruction, where the architecture asked for is the GPU's own
+    native    the real instruction, if the GPU has the requested architecture
     auto      the fastest of these that is exact
 
-Those that need a GPU are imported when they are asked for.
+Backends that need a GPU are imported on first use.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from warpfrag.tensorcore.schedule import check_threads
 
 BACKENDS = ("cpu", "cuda", "native", "auto")
 PAYS = 1 << 26
-"""Multiply-adds from which it pays to go to a GPU: below, copying and launching take longer."""
+"""The number of multiply-adds from which a GPU is faster: below, copying and launching take longer."""
 log = logging.getLogger("warpfrag")
-"""Says which machine `auto` took and why not the tensor cores, at level INFO."""
+"""Logs, at level INFO, which machine `auto` chose, and why it did not choose the tensor cores."""
 CHOSEN = "%d multiply-adds on %s: backend %r (%s)"
 
 
@@ -40,15 +40,15 @@ class Machine(Protocol):
 
     name: str
     on_gpu: bool
-    """True if it takes and returns GPU arrays."""
+    """True if it accepts and returns GPU arrays."""
 
     def matmul(self, rule: Rule, operands: ProductOperands) -> NDArray[Any]:
-        """The codes of D = A B + C."""
+        """Return the codes of D = A B + C."""
 
 
 @dataclass(frozen=True)
 class Cpu:
-    """The cores of this machine, all of them or `threads`."""
+    """The CPU cores of this machine: all of them, or `threads`."""
 
     threads: int | None = None
     name = "cpu"
@@ -59,7 +59,7 @@ class Cpu:
         check_threads(self.threads)
 
     def matmul(self, rule: Rule, operands: ProductOperands) -> NDArray[Any]:
-        """The codes of D = A B + C."""
+        """Return the codes of D = A B + C."""
         return multiply(kernel_selector(rule), operands, self.threads)
 
 
@@ -80,7 +80,7 @@ def on_device(kind: ArrayKind = HOST) -> Iterator[None]:
         if not isinstance(error, out_of_memory_errors()):
             raise
         raise OutOfMemory(
-            f"the GPU's memory does not suffice: {str(error).strip()}; the operands are as they were"
+            f"the GPU does not have enough memory: {str(error).strip()}; the operands are unchanged"
         ) from None
 
 
@@ -95,7 +95,7 @@ def machine_of(backend: str | Machine, resolved: ResolvedInstruction, *, work: i
     if not isinstance(backend, str):
         return backend
     if backend == "auto" and work < PAYS and not on_gpu:
-        log.info(CHOSEN, work, resolved.arch, "cpu", f"a GPU pays from {PAYS} on")
+        log.info(CHOSEN, work, resolved.arch, "cpu", f"a GPU is faster from {PAYS}")
         return Cpu()
     if backend == "cpu":
         return Cpu()

@@ -22,7 +22,7 @@ Shape = tuple[int, ...]
 
 
 class ProductShape(NamedTuple):
-    """M, N, K and the batch axes that A and B have together."""
+    """M, N, K and the broadcast batch axes of A and B."""
 
     batch: tuple[int, ...]
     rows: int
@@ -42,16 +42,16 @@ class ProductShape(NamedTuple):
 
     @property
     def shape(self) -> Shape:
-        """That of D."""
+        """The shape of D."""
         return (*self.batch, self.rows, self.columns)
 
     def check_c(self, shape: Shape) -> None:
-        """Refuse a C that is not D's size; its batch axes may broadcast."""
+        """Reject a C whose shape is not D's; its batch axes may broadcast."""
         if shape[-2:] != self.shape[-2:] or not self._serves(shape):
             raise InvalidOperand(f"C is {_text(shape)}, expected {_text(self.shape)}")
 
     def check_bias(self, count: int) -> None:
-        """Refuse a bias that is not one number for each column."""
+        """Reject a bias that does not have one number for each column."""
         if count != self.columns:
             raise InvalidOperand(f"bias: expected {self.columns} numbers, one for each column, got {count}")
 
@@ -96,10 +96,10 @@ def _text(shape: Shape) -> str:
 
 
 def prune(A: ArrayLike, pattern: str = "2:4") -> Array:
-    """A with the smallest magnitudes of each chunk of a row made zero, so that a sparse instruction takes it.
+    """Return A with the smallest magnitudes of each chunk set to zero, as sparse instructions require.
 
     Of equal magnitudes the first are kept. Pairs (4:8) are compared by the sum of their magnitudes. A row that ends
-    inside a chunk is pruned as if zeros followed. The dtype stays; a NaN counts as the largest magnitude.
+    inside a chunk is pruned as if zeros followed. The dtype is kept; a NaN counts as the largest magnitude.
 
     >>> prune(np.array([[1, -5, 3, 2]]))
     array([[ 0, -5,  3,  0]])
@@ -119,9 +119,9 @@ def prune(A: ArrayLike, pattern: str = "2:4") -> Array:
 
 
 def compress(A: ArrayLike, pattern: str = "2:4") -> tuple[Array, Bytes]:
-    """The stored half of a whole pruned A, and the metadata code of each chunk: uint8[..., rows, chunks].
+    """Return the stored half of a pruned A, and the metadata code of each chunk: uint8[..., rows, chunks].
 
-    Rows that end inside a chunk are filled up with zeros. InvalidSparsity names the first row that is not pruned.
+    Rows that end inside a chunk are padded with zeros. InvalidSparsity names the first row that is not pruned.
     """
     rule = _find(pattern)
     matrix = _rows(A)
@@ -149,7 +149,7 @@ def _rows(A: ArrayLike) -> NDArray[Any]:
 
 
 def _chunks(matrix: NDArray[Any], rule: Pattern) -> tuple[NDArray[Any], int]:
-    """Rows cut into chunks [..., chunks, chunk], filled up with zeros; and how many columns there were."""
+    """Return the rows cut into chunks [..., chunks, chunk], padded with zeros, and the original number of columns."""
     columns = matrix.shape[-1]
     missing = -columns % rule.chunk
     if missing:

@@ -1,7 +1,7 @@
 """The trace of one gemm output: the accumulator after every instruction, and every sum of parts.
 
-A step here is one whole instruction; `tensorcore.tracing` has the terms of one. The steps of two orders can be compared
-side by side: while they add the same k in the same chains, they have the same numbers.
+A step here is one whole instruction. The steps of two orders can be compared side by side: as long as they add the
+same k in the same chains, they have the same numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from warpfrag.tensorcore.backend_protocol import Codes
 
 @dataclass(frozen=True)
 class ProductStep:
-    """One instruction of one output: the operation, its range of k, and the resulting code."""
+    """One step of one output: the operation, its range of k, and the resulting code."""
 
     what: str
     """multiply: an instruction; add: a chain or part added to the sum so far; bias; round: to the format of D."""

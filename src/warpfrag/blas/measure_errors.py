@@ -35,7 +35,7 @@ from warpfrag.tensorcore.sparsity import compress, logical_columns
 MAX_OUTPUTS = 1 << 17
 """Outputs compared at a time: an exact number takes about a hundred bytes."""
 MAX_GROWTH = 48
-"""Rows and columns used to measure the growth with k: enough for a curve, as each point costs one gemm."""
+"""Rows and columns used to measure the growth with k: few, because each point of the curve costs one gemm."""
 
 
 def error_report(
@@ -53,9 +53,9 @@ def error_report(
 ) -> ErrorReport:
     """Report how far D = A B + C is from the exact result, for each architecture and each order of additions.
 
-    Operands are converted as in `wf.gemm`, and must be finite; if `rounding` rounds them, or they are `Scaled`, so
-    is the exact result. A large gemm is compared some rows at a time; `progress(done, total, text)` is called before
-    each of these steps. `backend` says what computes, as for `wf.gemm`.
+    Operands are converted as in `wf.gemm`, and must be finite; if they are rounded or `Scaled`, the exact result is
+    computed from the rounded or scaled values. A large gemm is compared some rows at a time; `progress(done, total,
+    text)` is called before each of these steps. `backend` says what computes, as for `wf.gemm`.
 
     `against` is A and B before they were quantized: D is compared with the exact product of those, so that errors are
     those of quantization and arithmetic together.
@@ -72,7 +72,7 @@ def error_report(
     if len(first.shape) != 2 or 0 in first.shape:
         raise InvalidOperand(f"A and B: expected matrices with at least one output, got a D of shape {first.shape}")
     if isinstance(first.rule, Popcount):
-        raise InvalidOperand(f"{first.resolved.name} counts bits: it has no errors")
+        raise InvalidOperand(f"{first.resolved.name} counts bits and has no rounding errors")
     a, b = (_values(first, "a"), _values(first, "b")) if against is None else _unquantised(against, first)
     added = None if C is None else _added(C, first)
     tasks = [MeasuredTask(gemm, name, which) for (name, gemm), which in product(taken.items(), orders)]
@@ -190,21 +190,21 @@ def _errors(
 
 
 def _unquantised(against: object, taken: PreparedGemm) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The matrices to compare with: of the extents of A and B."""
+    """Return the matrices to compare with; reject extents other than those of A and B."""
     if not isinstance(against, tuple | list) or len(against) != 2:
-        raise InvalidOperand(f"against: expected A and B before they were quantised, got {quote(against)}")
+        raise InvalidOperand(f"against: expected A and B before quantization, got {quote(against)}")
     values = []
     for what, matrix, codes in zip("AB", against, (taken.operands.a[0], taken.operands.b[0]), strict=True):
         array = as_array(matrix, f"against, {what}")
         if array.shape != codes.shape:
-            raise InvalidOperand(f"against: {what} is {array.shape}, and what was multiplied {codes.shape}")
+            raise InvalidOperand(f"against: {what} has shape {array.shape}, but the operand has shape {codes.shape}")
         values.append(_finite(as_doubles(array), what))
     return values[0], values[1]
 
 
 def _listed(what: str, argument: object) -> list[Any]:
     if not isinstance(argument, list | tuple) or not argument:
-        raise InvalidOperand(f"{what}: expected one, or a list of at least one; got {quote(argument)}")
+        raise InvalidOperand(f"{what}: expected one value, or a list of at least one; got {quote(argument)}")
     return list(argument)
 
 
@@ -229,7 +229,7 @@ def _finite(values: NDArray[np.float64], what: str) -> NDArray[np.float64]:
 
 
 def _added(C: ArrayLike, taken: PreparedGemm) -> NDArray[np.float64]:
-    """C as float64; it must be exact in its format."""
+    """Return C as float64; it must be exact in its format."""
     values = as_array(C, "C")
     if values.shape != taken.shape or values.dtype.kind not in "biuf":
         raise InvalidOperand(

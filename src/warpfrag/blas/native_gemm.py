@@ -1,7 +1,7 @@
-"""A GPU's own tensor cores as a machine: the real instruction, with k in the order that is asked for.
+"""The native backend: runs the real instruction on a GPU's tensor cores, with k in the requested order.
 
 Codes are gathered into the registers of whole fragments by the operands' layouts; a warp then issues the instruction
-along K, the D of one being the C of the next. It is exact by construction, on the GPU's own architecture only.
+along K, the D of one being the C of the next. It is exact by construction, but only for the GPU's own architecture.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ Device = Any
 
 WARPS = 4
 DOWN, ACROSS = 2, 4
-"""Tiles of outputs of one warp."""
+"""The number of output tiles per warp."""
 CONSTRAINTS = {"f32": "f", "f64": "d"}
-"""Constraint letters of inline PTX by format; registers of all other formats are words."""
+"""Constraint letters of inline PTX, by format; all other formats use 32-bit registers."""
 
 
 FRAGMENT = aligned(height=INT, width=INT, slots=INT, bits=INT, low=INT, words=INT)
@@ -48,7 +48,7 @@ EXTENTS = aligned(height=INT, width=INT, down=INT, across=INT)
 
 
 def _own_target() -> str:
-    """The target of the GPU that CuPy works on."""
+    """Return the target of CuPy's current GPU."""
     capability = cupy().cuda.Device().compute_capability
     return next((name for name in (f"sm_{capability}a", f"sm_{capability}") if name in targets()), f"sm_{capability}")
 
@@ -60,7 +60,7 @@ class NativeKernel(DeviceKernel):
     bytes_per_element = 8.0
 
     def __init__(self, rule: Rule, form: Form, rows: dict[str, OperandBase]) -> None:
-        """Remember the operands."""
+        """Keep the form and its operands."""
         super().__init__(rule)
         self.form, self.rows = form, rows
 
@@ -71,7 +71,7 @@ class NativeKernel(DeviceKernel):
         return {role: (kind, self.rows[role].words // (2 if kind == "d" else 1)) for role, kind in kinds.items()}
 
     def macros(self) -> dict[str, int | str]:
-        """Registers of a fragment, and tiles of a warp."""
+        """Return the macros: registers per fragment, and tiles per warp."""
         types = {"f": "float", "d": "double", "r": "u32"}
         return {
             "REGISTERS_A": self.rows["a"].words,
@@ -86,7 +86,7 @@ class NativeKernel(DeviceKernel):
 
     @property
     def prologue(self) -> str:
-        """The instruction itself."""
+        """Return the C++ code that issues the instruction."""
         numbers = iter(range(sum(count for _, count in self.registers.values())))
         lists = {role: ", ".join(f"%{next(numbers)}" for _ in range(self.registers[role][1])) for role in "dab"}
         braced = ", ".join(f"{{{lists[role]}}}" for role in "dabd")
@@ -112,7 +112,7 @@ class NativeKernel(DeviceKernel):
         return fragments
 
     def pack(self, codes: Device, role: str, *, by_column: bool = False) -> tuple[Device, int, int]:
-        """Words of all fragments, and how many there are of them down and across."""
+        """Return the registers of all fragments, and the number of fragments down and across."""
         fragment = self.fragments[role][0]
         tiles, height, width = codes.shape
         down, across = -(-height // int(fragment["height"])), -(-width // int(fragment["width"]))
@@ -123,7 +123,7 @@ class NativeKernel(DeviceKernel):
         return words, down, across
 
     def run(self, operands: ProductOperands) -> Device:
-        """D's codes for these operands, accumulated onto C."""
+        """Return D's codes for these operands, accumulated onto C."""
         a, down, instructions = self.pack(operands.a, "a")
         b, _, across = self.pack(operands.b, "b", by_column=True)
         c, *_ = self.pack(operands.c, "c")
@@ -139,17 +139,17 @@ class NativeKernel(DeviceKernel):
 
 
 class TensorCores:
-    """The tensor cores of the GPU that is there."""
+    """The tensor cores of the current GPU."""
 
     name = "native"
     on_gpu = True
 
     def __init__(self, resolved: ResolvedInstruction) -> None:
-        """Reject what this GPU does not run, or this kernel does not."""
+        """Reject instructions that this GPU or this kernel cannot run."""
         form, wanted, own = resolved.form, resolved.arch, _own_target()
         if targets()[own].arch != wanted:
             raise NotModelled(
-                f"backend 'native': this GPU is {own}, and {wanted} is asked for; backend 'cuda' emulates it"
+                f"backend 'native': this GPU is {own}, but {wanted} was requested; backend 'cuda' emulates it"
             )
         rows = {role: resolved.operands[role] for role in "abcd"}
         why = (

@@ -28,7 +28,7 @@ LINE = 1024
 
 
 class KSpan(NamedTuple):
-    """Some of K: from the first to before the last."""
+    """A range of K: from `first` up to, but not including, `last`."""
 
     first: int
     last: int
@@ -54,7 +54,7 @@ def part_length(depth: int, unit: int, parts: int) -> int:
 
 
 def _in_steps(chain: Chain, step: int) -> Chain:
-    """The spans of a chain cut into steps."""
+    """Return the spans of a chain, cut into steps."""
     return (
         tuple(
             KSpan(first, min(first + step, span.last)) for span in chain for first in range(span.first, span.last, step)
@@ -68,8 +68,8 @@ class Order:
     """The order of additions along k; every length is counted in k.
 
     `split_k` parts of ceil(ceil(K / unit) / split_k) units; `unit` is 128 bytes of A's row if it is None. `promote`:
-    the length of the chains inside a part. `residue`: the tile of a kernel that begins each part with what is left
-    over. `step`: how many k an instruction adds at a time, if not all of its own. `segment_k`: as split_k, but part
+    the length of the chains inside a part. `residue`: the tile of a kernel that begins each part with the remainder.
+    `step`: the number of k that an instruction adds at a time, if not all. `segment_k`: as split_k, but part
     i ends at unit (i + 1) * units // segment_k, and the parts are added as a binary tree, the
     first half of them to the second. `in_place`: C or the bias is added
     to the first part, before the others.
@@ -88,18 +88,16 @@ class Order:
         for name in ("split_k", "unit", "promote", "residue", "step", "segment_k"):
             _check_count(name, getattr(self, name), minimum=1, optional=name != "split_k")
         if check_flag("in_place", self.in_place) and self.split_k == 1:
-            raise InvalidOperand("in_place is for the parts of split_k, and split_k is 1")
+            raise InvalidOperand("in_place applies to the parts of split_k, but split_k is 1")
         if self.segment_k and self.split_k > 1:
             raise InvalidOperand(
                 f"K is cut by split_k or by segment_k, not by both; got {self.split_k} and {self.segment_k}"
             )
         if self.promote and self.residue and self.promote % self.residue:
-            raise InvalidOperand(
-                f"promote is a multiple of residue, {self.residue}, where both are given; got {self.promote}"
-            )
+            raise InvalidOperand(f"promote must be a multiple of residue, {self.residue}; got {self.promote}")
 
     def __repr__(self) -> str:
-        """As Python writes it: the fields that are not the default.
+        """Show the fields that differ from the default.
 
         >>> Order(split_k=3, unit=64)
         Order(split_k=3, unit=64)
@@ -113,7 +111,7 @@ class Order:
         return self.split_k == 1 and self.promote is None and self.segment_k is None
 
     def chains(self, depth: int, k: int, bits: int) -> list[list[Chain]]:
-        """The parts of a K of this depth, each a list of chains: for an instruction's k, and `bits` of A's elements.
+        """Return the parts of K, each a list of chains, for an instruction's k and A's elements of `bits` bits.
 
         >>> Order(split_k=2).chains(100, 16, 16)
         [[(KSpan(first=0, last=64),)], [(KSpan(first=64, last=100),)]]
@@ -159,7 +157,7 @@ class Order:
         return self.describe()
 
     def describe(self, depth: int | None = None) -> str:
-        """The order in words; with the depth of K, the lengths of its parts too.
+        """Describe the order; if the depth of K is given, with the lengths of its parts.
 
         >>> Order(split_k=3, unit=64).describe(4096)
         'split-K in 3 parts of 1408 (the last of 1280), k ascending in each, added in float32'

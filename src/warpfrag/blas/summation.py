@@ -34,7 +34,7 @@ DTYPES: dict[str, tuple[type, type]] = {
 
 
 class PartialSums:
-    """Sums of parts of K in D's format: read from codes, added to nearest, and written as codes."""
+    """The arithmetic of partial sums: read from codes, added with rounding to nearest, written as codes."""
 
     def __init__(self, rule: Rule) -> None:
         """Look up the dtypes."""
@@ -48,7 +48,7 @@ class PartialSums:
 
     @exact_floats
     def add(self, total: Sums | None, part: Sums) -> Sums:
-        """Return total + part, to nearest; integers wrap or are clamped as the rule has it."""
+        """Return total + part, rounded to nearest; integers wrap or are clamped according to the rule."""
         if total is None:
             return part
         with np.errstate(all="ignore"):
@@ -60,7 +60,7 @@ class PartialSums:
         return (sums + (1 << 31)) % (1 << 32) - (1 << 31)
 
     def add_all(self, parts: Iterable[Sums], start: Sums | None = None) -> Sums:
-        """Return the sum of several, ascending, from `start` on if there is one."""
+        """Return the sum of several arrays, in ascending order, starting from `start` if given."""
         ascending = iter(parts)
         total = self.add(start, next(ascending))
         for part in ascending:
@@ -78,7 +78,7 @@ class PartialSums:
 
     @exact_floats
     def write(self, sums: Sums) -> Codes:
-        """Return accumulators as codes; every NaN is the one that an addition gives."""
+        """Return accumulators as codes; every NaN becomes the NaN that an addition returns."""
         with np.errstate(all="ignore"):
             codes: Codes = sums.astype(self.dtype, copy=False).view(self.codes)
         nan = {"f16": NAN_F16, "f32": NAN_F32}.get(self.format)
@@ -124,7 +124,7 @@ class Multiplicands:
         return order.chains(self.depth, self.rule.k, FORMATS[self.rule.a].bits)
 
     def only(self, rows: list[int] | slice, columns: list[int] | slice, depth: int | None = None) -> Multiplicands:
-        """Return the operands of these rows and columns of D, as far as the first `depth` of k."""
+        """Return the operands of these rows and columns of D, limited to the first `depth` of k."""
         count = None if depth is None else -(-depth // self.rule.k) * self.rule.scales
         return replace(
             self,
@@ -188,12 +188,12 @@ class Multiplicands:
         return self.machine.matmul(self.rule, operands).reshape(len(chains), tiles, height, width)
 
     def _zeros(self, shape: tuple[int, ...]) -> Codes:
-        """Return a zero C, in the memory that A is in."""
+        """Return a zero C, in the same memory (host or GPU) as A."""
         return np.zeros(shape, code_dtype(FORMATS[self.rule.c]), like=self.a)
 
 
 def _check_whole(order: Order, k: int) -> None:
-    """Reject orders that cut what shares metadata or a scale factor: no kernel does."""
+    """Reject orders that split elements with shared metadata or scale factors: no kernel does that."""
     if order.residue or order.step:
         raise InvalidOperand("residue and step apply only to dense gemms without scale factors")
     if order.unit and order.unit % k:
@@ -203,17 +203,17 @@ def _check_whole(order: Order, k: int) -> None:
 
 
 def may_be_filled_up(rule: Rule) -> bool:
-    """Return True if trailing instructions of zeros change nothing: they do if a sum can be -0."""
+    """Return True if trailing instructions of zeros change nothing; they would turn a sum of -0 into +0."""
     return isinstance(rule, Fused) and not rule.scales and not rule.is_sparse
 
 
 def instructions(chain: Chain, k: int) -> int:
-    """Return the number of instructions of a chain; an empty one has one, of zeros."""
+    """Return the number of instructions of a chain; an empty chain has one, of zeros."""
     return sum(max(1, -(-(last - first) // k)) for first, last in chain)
 
 
 def _gather(codes: Codes, chain: Chain, k: int, axis: int) -> Codes:
-    """Return the spans of a chain, each filled up with zeros to whole instructions; an empty K is one of zeros."""
+    """Return the spans of a chain, padded with zeros to whole instructions; an empty K becomes one of zeros."""
     first, last = chain[0]
     if len(chain) == 1 and last > first and (last - first) % k == 0:
         return codes[(slice(None),) * axis + (slice(first, last),)]

@@ -40,11 +40,11 @@ Direction = Literal["load", "store"]
 
 
 class Access(NamedTuple):
-    """One instruction of an access plan: the words of the operand that it moves, and the address of each lane.
+    """One instruction of an access plan: the registers that it moves, and the address of each lane.
 
-    `addresses` has one for each lane, in a warpgroup those of warp 0 first, and None for lanes that pass none. `width`
-    is the number of bytes at an address. `slot` is the element of the word that a narrow access moves, None if it moves
-    whole words.
+    `addresses` has one entry per lane (of a warpgroup, warp 0 first), None for lanes that pass no address. `width`
+    is the number of bytes at an address. `slot` is the element that a narrow access moves within its register; None
+    if whole registers move.
     """
 
     instruction: str
@@ -60,7 +60,7 @@ class Access(NamedTuple):
 
     @property
     def conflicts(self) -> int:
-        """The passes caused by lanes that need different words of one bank."""
+        """The passes caused by bank conflicts: lanes that need different words of one bank."""
         return sum(bank_conflicts(request, self.width) for request in self.requests)
 
     @property
@@ -74,7 +74,7 @@ class Access(NamedTuple):
 
 
 class AddressTerm(NamedTuple):
-    """A part of an address: `bits` bits of the index of `threads` threads, from bit `low` on, times `stride`."""
+    """A term of an address: `bits` bits of the thread index, starting at bit `low`, times `stride`."""
 
     low: int
     bits: int
@@ -83,12 +83,12 @@ class AddressTerm(NamedTuple):
 
     @property
     def is_masked(self) -> bool:
-        """True if the lane has more bits above these."""
+        """True if the thread index has more bits above these."""
         return 1 << (self.low + self.bits) < self.threads
 
 
 class AddressSum(NamedTuple):
-    """The address of a lane before its swizzle: a constant and terms of the lane."""
+    """The address of a lane before the swizzle: a constant plus terms of the thread index."""
 
     origin: int
     terms: tuple[AddressTerm, ...]
@@ -100,7 +100,7 @@ class AddressSum(NamedTuple):
 
 
 def address_sum(addresses: Sequence[int | None], memory: Memory) -> AddressSum:
-    """Return the sum that gives the address of each lane, from the start of the memory."""
+    """Return a formula for the address of each lane, relative to the start of the memory."""
     # a swizzle undoes itself
     flat = [None if address is None else swizzled(address, memory.swizzle, memory.base_offset) for address in addresses]
     origin = flat[0] or 0
@@ -117,7 +117,7 @@ def address_sum(addresses: Sequence[int | None], memory: Memory) -> AddressSum:
             terms.append(AddressTerm(bit, 1, stride, len(flat)))
     total = AddressSum(origin, tuple(terms))
     if any(address is not None and address != total.at(thread) for thread, address in enumerate(flat)):
-        raise InvalidOperand("no sum over bits of the lane gives the addresses of this access: choose another plan")
+        raise InvalidOperand("the addresses of this access are not a sum over bits of the lane: choose another plan")
     return total
 
 
@@ -136,7 +136,7 @@ def _part(term: AddressTerm) -> str:
 
 
 def thread_name(threads: int) -> str:
-    """Return the name of the thread index in code: in its warp, or in its warpgroup."""
+    """Return the name of the thread index in generated code: within the warp or the warpgroup."""
     return "lane" if threads == LANES else "thread"
 
 
@@ -166,31 +166,31 @@ class AccessPlan:
 
     @property
     def name(self) -> str:
-        """The instructions, each once."""
+        """The distinct instructions."""
         names = dict.fromkeys(access.instruction for access in self.accesses)
         moved = ["movmatrix.sync.aligned.m8n8.trans.b16"] if self.transposes else []
         return " + ".join([*names, *moved] if self.direction == "load" else [*moved, *names])
 
     @cached_property
     def passes(self) -> int:
-        """The number of passes of shared memory, in all."""
+        """The total number of shared-memory passes."""
         return sum(access.passes for access in self.accesses)
 
     @cached_property
     def conflicts(self) -> int:
-        """The number of bank conflicts, in all."""
+        """The total number of bank conflicts."""
         return sum(access.conflicts for access in self.accesses)
 
     @property
     def instructions(self) -> int:
-        """The number of instructions; every warp of a warpgroup runs them."""
+        """The number of instructions that each warp runs."""
         return len(self.accesses) + self.operand.words * (self.transposes + (self.shift > 0))
 
     @cached_property
     def cost(self) -> int:
-        """Instructions and passes, those of movmatrix too, and one for each shift or element put into a word.
+        """The instructions and passes, including movmatrix, plus one for each shift or inserted element.
 
-        For a warpgroup, the cost of all its warps.
+        For a warpgroup, this is the sum over its warps.
         """
         turned = price("movmatrix", self.operand.words) if self.transposes else 0
         joined = sum(access.slot not in {None, 0} for access in self.accesses)
@@ -237,7 +237,7 @@ class AccessPlan:
         return f"{self.instructions} x {self.name}, {self.passes} passes, {conflicts}"
 
     def expression(self, access: Access) -> str:
-        """Return the address that a lane passes, as C: `base` and a sum over parts of `lane`, then the swizzle.
+        """Return the address that a lane passes, as a C expression of `base` and `lane`, then swizzled.
 
         Lanes whose address is not read repeat another lane's address.
         """
@@ -249,22 +249,22 @@ class AccessPlan:
         return f"swizzle({total})  /* swizzle(a) = {swizzle_expression(self.memory, 'a')} */"
 
     def emit(self, lang: str = "cuda", name: str = "") -> str:
-        """Return the code, as `wf.emit` does; the function is called `load` or `store` unless it gets another name.
+        """Return the code, as `wf.emit` does; the function is called `load` or `store` unless `name` is given.
 
-        It takes the registers and an address in shared memory. The swizzle acts on the address itself, so the memory
+        It takes the registers and an address in shared memory. The swizzle acts on absolute addresses, so the memory
         must be aligned to eight of its rows: 256, 512 or 1024 bytes.
         """
         return providers.emit_plan(self, lang, name)
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The targets that have every instruction."""
+        """The targets that support every instruction."""
         names = [part for part in self.name.split(" + ") if "matrix" in part]
         legal = [set(legal_targets(resolve(name))) for name in names]
         return tuple(target for target in targets() if all(target in some for some in legal))
 
     def load(self, shared: ArrayLike) -> Words:
-        """Return the registers, uint32[32, words], loaded from a memory; uint32[4, 32, words] for a warpgroup."""
+        """Return the registers loaded from a memory: uint32[32, regs], or uint32[4, 32, regs] for a warpgroup."""
         import numpy as np
 
         from warpfrag.tensorcore import matrix_moves
@@ -287,7 +287,7 @@ class AccessPlan:
         return turned << np.uint32(self.shift)
 
     def store(self, words: ArrayLike, shared: ArrayLike) -> Bytes:
-        """Return the memory after the registers are stored in it; the argument is not changed."""
+        """Return a copy of the memory with the registers stored in it."""
         import numpy as np
 
         from warpfrag.tensorcore import matrix_moves
@@ -314,7 +314,7 @@ class AccessPlan:
         return memory
 
     def _reached(self, memory: Bytes) -> Bytes:
-        """Return the memory, rejected if an access would go past its end."""
+        """Return the memory as bytes; reject it if an access would go past its end."""
         last = max(
             address + access.width for access in self.accesses for address in access.addresses if address is not None
         )
@@ -337,7 +337,7 @@ def _plain_addresses(access: Access) -> tuple[list[int], NDArray[Any]]:
 
 
 def _own_bytes(access: Access) -> slice:
-    """Return the bytes of its words that a thread moves."""
+    """Return which bytes of its registers a thread moves."""
     first = 0 if access.slot is None else access.slot * access.width
     return slice(first, first + access.width)
 

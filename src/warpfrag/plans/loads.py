@@ -1,7 +1,7 @@
 """Find every plan that loads or stores an operand through shared memory, with its addresses and bank conflicts.
 
-An operand is a layout, and a memory gives the address of each element, so the bytes of every register of every lane are
-known. The search finds the instructions that move exactly those bytes.
+The operand's layout gives the element in every register, and the memory gives the address of every element, so the
+address of every register byte is known. The search finds the instructions that move exactly those bytes.
 
 - `ldmatrix` and `stmatrix` move lines of 16 bytes, one for each address. Their layout says which lane, register and bit
   each part of a line goes to; the operand's layout says which element belongs there. So each part tells where its line
@@ -10,7 +10,7 @@ known. The search finds the instructions that move exactly those bytes.
 - Plain loads and stores move 4, 8 or 16 bytes of one lane if they are adjacent, or single elements if not.
 - If only a transposed register can be loaded, `movmatrix` transposes it afterwards.
 
-Plans come cheapest first, by the instructions and the passes that shared memory takes.
+Plans are sorted by cost: the number of instructions and shared-memory passes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LineStart(NamedTuple):
 
 
 class LinePart(NamedTuple):
-    """Some bits of a line, from bit `at` on, and the register that receives them."""
+    """A part of a line, starting at bit `at`, and the register that receives it."""
 
     lane: int
     reg: int
@@ -58,10 +58,10 @@ def moved(mover: Instruction) -> Operand:
 def line_starts(
     mover: Instruction, operand: OperandSpec, order: str, regs: Sequence[int] | None = None, warp: int = 0
 ) -> tuple[LineStart, ...] | None:
-    """Return the start of the line of each lane that passes an address; None if parts of a line contradict each other.
+    """Return the first element of each lane's line; None if the parts of a line contradict each other.
 
-    The registers of the mover are these of the operand, from the first on unless `regs` has others. The matrix is
-    contiguous along its rows, or in `col` order along its columns. Of a warpgroup it is what one `warp` moves.
+    `regs` are the operand's registers that the instruction moves, by default from the first. The matrix is
+    contiguous along its rows, or with order "col" along its columns. In a warpgroup, `warp` selects the warp.
     """
     unit = moved(mover).spec
     taken = range(unit.layout.regs) if regs is None else regs
@@ -81,7 +81,7 @@ def line_starts(
 
 @cache
 def _parts(mover: Instruction, step: int) -> tuple[LinePart, ...]:
-    """Return every register that a mover fills, `step` bits at a time."""
+    """Return the parts of every register that ldmatrix or stmatrix moves, `step` bits each."""
     layout, addresses = moved(mover).layout, mover.addresses
     if addresses is None:
         return ()
@@ -102,7 +102,7 @@ LINE = 16  # bytes
 
 
 class MatrixLines(NamedTuple):
-    """The registers that one matrix of a mover moves, and by warp the first element of each line."""
+    """The registers of one matrix of ldmatrix or stmatrix, and the first element of each line, by warp."""
 
     regs: tuple[int, ...]
     starts: tuple[tuple[LineStart, ...], ...]
@@ -110,7 +110,7 @@ class MatrixLines(NamedTuple):
 
 @lru_cache(maxsize=32)
 def element_addresses(memory: Memory, shape: tuple[int, int], bits: int) -> list[list[int]]:
-    """Return the first byte of each element of a matrix; without numpy, so that look-ups stay fast."""
+    """Return the first byte of each element of a matrix. Avoids numpy, so that look-ups stay fast."""
     rows, cols = map(range, shape)
     matrix_shape = shape if memory.pitch is None else None  # a shape is checked for every element
     return [[memory.address(row=row, col=col, bits=bits, shape=matrix_shape) for col in cols] for row in rows]
@@ -119,7 +119,7 @@ def element_addresses(memory: Memory, shape: tuple[int, int], bits: int) -> list
 def matrix_accesses(
     operand: OperandSpec, memory: Memory, op: str, *, packed: bool = False
 ) -> Iterator[tuple[Instruction, tuple[Access, ...]]]:
-    """Yield each mover of a single matrix that serves an operand, and the accesses of its group.
+    """Yield each single-matrix ldmatrix or stmatrix that fits an operand, and the accesses of its group.
 
     With `packed`, the loads that unpack 4-bit or 6-bit elements.
     """
@@ -135,7 +135,7 @@ def matrix_accesses(
 
 @cache
 def _kinds(op: str) -> tuple[tuple[Instruction, ...], ...]:
-    """Return groups of movers that differ only in their number of matrices, the most first."""
+    """Return groups of ldmatrix or stmatrix forms that differ only in the number of matrices, largest first."""
     by_kind: dict[object, list[Instruction]] = {}
     for mover in find(op=op):
         if not moved(mover).spec.unknown:
@@ -146,7 +146,7 @@ def _kinds(op: str) -> tuple[tuple[Instruction, ...], ...]:
 
 @cache
 def _matrices(mover: Instruction, operand: OperandSpec, order: Order) -> tuple[MatrixLines, ...]:
-    """Return the matrices that the registers of an operand form, for a mover of one matrix; () if some do not."""
+    """Return the matrices that an operand's registers form, for a single-matrix instruction; () if some form none."""
     left, matrices = list(range(operand.layout.regs)), []
     while left:
         some = permutations(left, moved(mover).layout.regs)
@@ -160,7 +160,7 @@ def _matrices(mover: Instruction, operand: OperandSpec, order: Order) -> tuple[M
 
 
 def _matrix(mover: Instruction, operand: OperandSpec, order: Order, regs: tuple[int, ...]) -> MatrixLines | None:
-    """Return the matrix that some registers form in every warp; None if they do not."""
+    """Return the matrix that these registers form in every warp; None if they form none."""
     starts = []
     for warp in range(operand.layout.ins.get("warp", 1)):
         of_warp = line_starts(mover, operand, order, regs, warp)
@@ -171,7 +171,7 @@ def _matrix(mover: Instruction, operand: OperandSpec, order: Order, regs: tuple[
 
 
 def _line_addresses(matrix: MatrixLines, operand: OperandSpec, memory: Memory) -> list[list[int]]:
-    """Return the address of each line, by warp; empty if some line is not 16 adjacent, aligned bytes."""
+    """Return the address of each line, by warp; empty if a line is not 16 contiguous, aligned bytes."""
     addresses = [_warp_addresses(starts, operand, memory) for starts in matrix.starts]
     return addresses if all(addresses) else []
 
@@ -216,7 +216,7 @@ PACKED_BITS = (4, 6)
 
 
 def loads(operand: Operand, memory: Memory, *, packed: bool = False) -> list[AccessPlan]:
-    """Return every plan to fill an operand, or tiles of it side by side, from shared memory; the cheapest first.
+    """Return every plan to load an operand, or adjacent tiles of it, from shared memory, cheapest first.
 
     With `packed`, sixteen elements of 4 or 6 bits are adjacent at the start of each 16 bytes of memory, as
     `ldmatrix` with `.b4x16_p64` or `.b6x16_p32` unpacks them; else every element has the container of a register.
@@ -227,12 +227,12 @@ def loads(operand: Operand, memory: Memory, *, packed: bool = False) -> list[Acc
 
 
 def stores(operand: Operand, memory: Memory) -> list[AccessPlan]:
-    """Return every plan to store an operand, or tiles of it side by side, to shared memory; the cheapest first."""
+    """Return every plan to store an operand, or adjacent tiles of it, to shared memory, cheapest first."""
     return _plans(operand, memory, "store")
 
 
 def search(operand: Operand, order: Literal["row", "col"], direction: Direction = "load") -> list[AccessPlan]:
-    """Return the cheapest conflict-free plan for each swizzle, and for the least padded pitch without one."""
+    """Return the cheapest conflict-free plan for each swizzle, and for the smallest padded pitch without a swizzle."""
     rows, cols = _extents(operand)
     tight = (cols if order == "row" else rows) * operand.spec.container // 8
     pitches = {0: [max(LINE, tight) + LINE * extra for extra in range(9)]}
@@ -263,7 +263,7 @@ def _check(operand: Operand, memory: Memory) -> None:
 
 
 def _packed(operand: Operand, memory: Memory) -> list[AccessPlan]:
-    """Return ldmatrix plans; ldmatrix leaves a code in the low bits of its byte, so some operands need a shift."""
+    """Return the plans of an unpacking ldmatrix; it leaves codes in the low bits, so some operands need a shift."""
     _check(operand, memory)
     if operand.format.bits not in PACKED_BITS or operand.spec.container != BYTE:
         raise InvalidOperand(
@@ -283,7 +283,7 @@ def _plans(operand: Operand, memory: Memory, direction: Direction) -> list[Acces
 
 @lru_cache(maxsize=32)  # one question asks several times
 def _elements(layout: Layout) -> list[tuple[tuple[int, int, int], tuple[int, ...]]]:
-    """Return thread, register and slot of every holder, and row and column of its element."""
+    """Return the thread, register and slot of every place, with the row and column of its element."""
     elements = []
     for holder in layout.places():
         held = holder._asdict()
@@ -293,7 +293,7 @@ def _elements(layout: Layout) -> list[tuple[tuple[int, int, int], tuple[int, ...
 
 
 class _Bytes:
-    """The address of each byte of each word of each thread: of[thread][word] has four addresses, or None."""
+    """The address of each byte of each register: of[thread][register] has four addresses, or None."""
 
     def __init__(self, operand: Operand, memory: Memory) -> None:
         container, register = operand.spec.container, operand.spec.register_bits
@@ -315,7 +315,7 @@ class _Bytes:
                 self.of[thread][word][inside] = address
 
     def start(self, thread: int, word: int) -> int | None:
-        """Return the address of a word, if its bytes are adjacent."""
+        """Return the address of a register's bytes if they are contiguous, else None."""
         addresses = self.of[thread][word]
         first = addresses[0]
         in_order = first is not None and addresses == [first + byte for byte in range(WORD)]
@@ -358,7 +358,7 @@ def _by_words(operand: Operand, memory: Memory, direction: Direction) -> Iterato
 
 
 def _neighbours(left: list[int], starts: list[list[int | None]], count: int) -> tuple[int, ...]:
-    """Return `count` words, left[0] among them, that are adjacent and aligned in every lane; () if there are none."""
+    """Return `count` registers, including left[0], whose bytes are contiguous and aligned in every lane; () if none."""
     for first in left:
         group = [first]
         while len(group) < count:
@@ -374,7 +374,7 @@ def _neighbours(left: list[int], starts: list[list[int | None]], count: int) -> 
 
 
 def _by_elements(operand: Operand, memory: Memory, direction: Direction) -> list[AccessPlan]:
-    """Return the plan that moves one element at a time, if an element fills bytes and is aligned."""
+    """Return the plan that moves one element at a time, if elements are whole, aligned bytes."""
     size = operand.spec.container // 8
     if not 1 <= size <= WORD:
         return []

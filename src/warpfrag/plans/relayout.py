@@ -4,11 +4,11 @@ Both fragments are linear maps to the same matrix, so the source of each target 
 source layout after the target layout. `shuffle_search` finds the fewest shuffles for it; here they become operations on
 registers.
 
-1. Within the source lane, elements are put together to packets, and converted if that makes them smaller.
+1. Within the source lane, elements are packed into packets, and converted first if that makes them smaller.
 2. Packets change lanes. If the source lane is the lane itself, nothing happens.
 3. Within the target lane, packets are unpacked into registers, and converted if that makes elements larger.
 
-An operation that does nothing is left out, so that a plan which only renames registers has no other operation.
+Operations that do nothing are omitted, so a plan that only renames registers has no other operations.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ WARP = "warp"  # the axis of a fragment that four warps hold together
 
 @dataclass(frozen=True)
 class Relayout:
-    """A plan from the registers of one operand to those of another: operations, to run or to emit."""
+    """A plan that moves a matrix from the registers of one operand to those of another; it can be run or emitted."""
 
     source: Operand
     target: Operand
@@ -70,7 +70,7 @@ class Relayout:
 
     @property
     def is_free(self) -> bool:
-        """True if nothing crosses lanes and nothing is permuted within one, beyond renames and conversions of pairs."""
+        """True if no data crosses lanes or is permuted within a lane, except by renames and conversions of pairs."""
         return all(isinstance(op, Convert) or (isinstance(op, Permute) and op.renames) for op in self.operations)
 
     @cached_property
@@ -101,7 +101,7 @@ class Relayout:
 
     @property
     def permutation_text(self) -> str:
-        """A sentence with instructions for the user of a permutation; empty without one."""
+        """A sentence that tells how to apply the permutation; empty without one."""
         if not self.permutation:
             return ""
         whole, other = ("column", "rows") if self.permuted == "col" else ("row", "columns")
@@ -132,7 +132,7 @@ class Relayout:
         return f"free{f': {parts}' if parts else ''}" if self.is_free else parts
 
     def __call__(self, words: ArrayLike) -> Words:
-        """Return the registers of the target, uint32[..., 32, words], from those of the source."""
+        """Return the registers of the target, uint32[..., 32, registers], computed from those of the source."""
         import numpy as np
 
         from warpfrag.plans.relayout_execution import run_operation
@@ -143,7 +143,7 @@ class Relayout:
         return np.ascontiguousarray(state, np.uint32)
 
     def emit(self, lang: str = "cuda", name: str = "") -> str:
-        """Return the code, as `wf.emit` does; the function is called `relayout` unless it gets another name."""
+        """Return the code, as `wf.emit` does; the function is called `relayout` unless `name` is given."""
         return providers.emit_plan(self, lang, name)
 
 
@@ -153,7 +153,7 @@ def _summary(operand: Operand) -> str:
 
 
 def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"] | None = None) -> Relayout:
-    """Return the cheapest plan from the registers of one operand to those of another that holds the same matrix.
+    """Return the cheapest plan that moves a matrix from the registers of one operand to those of another.
 
     Formats may differ: values are converted to nearest even, saturating where PTX's cvt does. With `permute="col"` the
     columns of the target may come in any order that keeps every element in its lane, and `permutation` says which:
@@ -182,7 +182,7 @@ def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"]
 
 
 def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:
-    """Yield an operand with its elements in the smaller format of another, in every choice of joined registers."""
+    """Yield an operand with its elements in the smaller format of another, for every way to join registers."""
     joined = (narrow.layout.slots // wide.layout.slots).bit_length() - 1
     steps = {name: wide.layout.steps(name) for name in wide.layout.ins}
     if any(step.radix != 2 for name in ("reg", "slot") for step in steps[name]):
@@ -196,7 +196,7 @@ def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:
 
 
 def conversion_between(source: Operand, target: Operand) -> Convert:
-    """Return the operation from one operand to another with the same lanes and another format."""
+    """Return the operation that converts one operand to another with the same lanes and a different format."""
     words = []
     for reg in range(target.regs):
         first = dict.fromkeys(target.layout.ins, 0)
@@ -209,7 +209,7 @@ def conversion_between(source: Operand, target: Operand) -> Convert:
 
 
 def _transposed(source: Operand, target: Operand, end: Layout) -> tuple[RelayoutOperation, ...]:
-    """Return the operations that start with movmatrix, on the words that are needed: copies may not be."""
+    """Return the operations of a plan that starts with movmatrix, on the registers that are needed."""
     operations = _plan(source, target, source.layout @ _movmatrix(source.layout), end)
     if not operations or not isinstance(operations[0], Permute | Convert):
         return Transpose(tuple(range(source.words))), *operations
@@ -248,7 +248,7 @@ def _threads(operand: Operand) -> str:
 
 
 def _advice(source: Operand, target: Operand) -> str:
-    """Return advice to tile an operand, if that is all that is needed."""
+    """Return advice to tile an operand, if tiling is enough."""
     if source.threads != target.threads:
         return ""
     calls = []
@@ -263,16 +263,16 @@ def _advice(source: Operand, target: Operand) -> str:
 
 
 def _check_warps(start: Layout, end: Layout) -> None:
-    """Reject plans that move elements between warps, or differently in each warp: shuffles stay in a warp."""
+    """Reject plans that move elements between warps, or differently in each warp, since shuffles stay within a warp."""
     if WARP in end.ins and not (start.inverse() @ end).is_trivial_over(WARP):
         raise InvalidOperand(
-            "elements would change warps, or move differently in each, which no shuffle does: store the matrix"
+            "elements would move between warps, or differently in each warp, which shuffles cannot do: store the matrix"
             " in shared memory, wait for all warps at a barrier, and load it from there"
         )
 
 
 class _Lane:
-    """The cells of one lane, numbered by the bits of slot and reg; larger digits count repeats of all that."""
+    """The cells of one lane, numbered by the bits of slot and reg; digits larger than a bit count repetitions."""
 
     def __init__(self, axes: Axes) -> None:
         by_name = {axis.name: zip(axis.weights, axis.radices, strict=True) for axis in axes}
@@ -281,12 +281,12 @@ class _Lane:
         self.larger = [(axis, weight, radix) for axis, weight, radix in digits if radix != 2]
 
     def direction(self, holder: Coordinate) -> int:
-        """Return a holder as `shuffle_search` takes it, whatever its repeat."""
+        """Return the cell number of a place for `shuffle_search`, ignoring its repetition."""
         at = holder._asdict()
         return at["lane"] << LANE | sum((at[axis] // weight & 1) << bit for bit, (axis, weight) in enumerate(self.bits))
 
     def repeats(self) -> list[dict[str, int]]:
-        """Return the first register and slot of each repeat."""
+        """Return the first register and slot of each repetition."""
         starts = []
         for digits in product(*(range(radix) for *_, radix in self.larger)):
             at = {"reg": 0, "slot": 0}
@@ -296,14 +296,14 @@ class _Lane:
         return starts
 
     def repeat_of(self, holder: Coordinate) -> dict[str, int]:
-        """Return the first register and slot of the repeat that contains a holder."""
+        """Return the first register and slot of the repetition that contains a place."""
         at = {"reg": 0, "slot": 0}
         for axis, weight, radix in self.larger:
             at[axis] += weight * (holder._asdict()[axis] // weight % radix)
         return at
 
     def cell(self, number: int, start: dict[str, int]) -> RegisterSlot:
-        """Return a cell of the repeat with this start."""
+        """Return a cell of the repetition that starts here."""
         at = dict(start)
         for bit, (axis, weight) in enumerate(self.bits):
             at[axis] += weight * (number >> bit & 1)
@@ -324,7 +324,7 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
     copies = [own.direction(holder) for holder in start.where(**start.at(**zero)._asdict())]
 
     def image(lane: int = 0, **unit: int) -> int:
-        """Return the source of the element that is one unit away from the first register."""
+        """Return the source of the element that one bit of the target index moves to."""
         direction = own.direction(pull.at(**zero | {"lane": lane} | unit))
         return min(
             (direction ^ copy for copy in copies), key=lambda source_place: ((source_place >> LANE) ^ lane).bit_count()
@@ -373,9 +373,9 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
 
 
 def _liked(cells: list[int], own: _Lane, its: _Lane, *, late: bool) -> list[int]:
-    """Return the directions along which a packet costs least: along the slots of both sides, then of one.
+    """Return the directions along which packets are cheapest: along the slots of both sides, then of one side.
 
-    Elements that are converted late are unpacked in any case, so their new slots do not matter.
+    Elements that are converted at the end are unpacked anyway, so their new slots do not matter.
     """
     everything = range(1 << len(cells))
     target = [] if late else its.slot_directions()
@@ -384,7 +384,7 @@ def _liked(cells: list[int], own: _Lane, its: _Lane, *, late: bool) -> list[int]
 
 
 def _repeated(op: RelayoutOperation, repeats: int) -> RelayoutOperation:
-    """Return an operation on the words of one repeat, applied to all of them."""
+    """Return an operation on the registers of one repetition, applied to all repetitions."""
     if isinstance(op, Select):
         width = len(op.words)
         before = max(op.words) + 1 if not op.mask else width
@@ -397,7 +397,7 @@ def _repeated(op: RelayoutOperation, repeats: int) -> RelayoutOperation:
 
 
 def _widened(op: RelayoutOperation, words: int) -> RelayoutOperation:
-    """Return an operation on registers of several words, as one on words."""
+    """Convert an operation on wide registers to one on 32-bit registers."""
     if words == 1:
         return op
     each = range(words)
@@ -416,7 +416,7 @@ def _widened(op: RelayoutOperation, words: int) -> RelayoutOperation:
 
 
 def _without_idle(operations: list[RelayoutOperation], words: int) -> list[RelayoutOperation]:
-    """Return the operations that do something, for `words` words at first."""
+    """Return the operations without those that do nothing; `words` is the initial number of registers."""
     active = []
     for op in operations:
         idle = False
@@ -437,7 +437,7 @@ def _without_idle(operations: list[RelayoutOperation], words: int) -> list[Relay
 
 
 def find_permutation(source: Layout, target: Layout, axis: str) -> Layout:
-    """Return the order of one coordinate, as a map, in which the target finds every element in its own lane."""
+    """Return the permutation of one coordinate, as a map, that keeps every element in its lane."""
     if not isinstance(axis, str) or axis not in target.outs or list(source.outs) != list(target.outs):
         raise InvalidOperand(f"permute is one of {', '.join(target.outs)}, got {quote(axis)}")
     axes = {name: Axis.of_size(name, size) for name, size in target.outs.items()}
@@ -475,7 +475,7 @@ def find_permutation(source: Layout, target: Layout, axis: str) -> Layout:
 
 
 def _counted(order: Layout, axis: str) -> list[int]:
-    """Return a permutation of one coordinate, index by index."""
+    """Return the permutation of one coordinate as a list."""
     zero = dict.fromkeys(order.ins, 0)
     return [order.at(**zero | {axis: index})._asdict()[axis] for index in range(order.ins[axis])]
 
@@ -504,7 +504,7 @@ def fragments() -> tuple[Operand, ...]:
 
 @cache
 def warpgroup_fragments() -> tuple[Operand, ...]:
-    """Return every distinct fragment of four warps; for D, whose registers repeat every 8 columns, one width."""
+    """Return every distinct fragment of a warpgroup; D, whose registers repeat every 8 columns, in one width only."""
     return _distinct(
         operand
         for instruction in find()
@@ -519,7 +519,7 @@ def _multiplies(instruction: Instruction, scope: str) -> bool:
 
 
 def _distinct(operands: Iterable[Operand | None]) -> tuple[Operand, ...]:
-    """Return the first of each layout and format that registers hold."""
+    """Return the first operand for each distinct layout and format."""
     by_fragment: dict[object, Operand] = {}
     for operand in operands:
         if operand is not None and operand.storage != "shared" and not operand.spec.unknown:

@@ -1,4 +1,4 @@
-"""Proof that a relayout plan is right: its operations run on symbols, and every target element is compared.
+"""Prove that a relayout plan is correct: run its operations on symbols and compare every target element.
 
 The planner works on bits and digits. This check does not: each source register is filled with symbols that name their
 own position, the operations move them, and the source position that arrives at each target position must hold the same
@@ -25,13 +25,13 @@ from warpfrag.plans.relayout_operations import (
 from warpfrag.plans.shuffle_search import Select, Shuffle
 
 Word: TypeAlias = tuple["int | None", ...]
-"""The pieces of a word, low bits first. A piece is position * parts + part, its complement after a conversion."""
+"""The pieces of a register, low bits first. A piece is position * parts + part; a conversion complements it."""
 
 HALF = 16  # bits of the elements that movmatrix transposes
 
 
 def is_right(operations: Iterable[RelayoutOperation], source: OperandSpec, target: OperandSpec, end: Layout) -> bool:
-    """Return True if the operations bring every element from the source's registers to its position in `end`."""
+    """Return True if the operations move every element from the source's registers to its position in `end`."""
     operations = tuple(operations)
     sizes = [op.bits for op in operations if isinstance(op, Permute | LanePermute)]
     sizes += [HALF for op in operations if isinstance(op, Transpose)]
@@ -53,11 +53,11 @@ def is_right(operations: Iterable[RelayoutOperation], source: OperandSpec, targe
 
 
 class _Broken(Exception):
-    """An element that was cut, lost, or converted other than once."""
+    """An element was cut or lost, or not converted exactly once."""
 
 
 class _Runner:
-    """The registers of one warp as symbols: state[lane][word] has the pieces of a word."""
+    """The registers of one warp as symbols: state[lane][register] has the pieces of a register."""
 
     def __init__(self, source: OperandSpec, target: OperandSpec, piece_bits: int) -> None:
         self.source, self.target, self.piece_bits = source, target, piece_bits
@@ -135,7 +135,7 @@ class _Runner:
         return [[tuple(at and words[at[0]][at[1]] for at in cells) for cells in sources] for words in state]
 
     def _converted(self, op: Convert, words: list[Word], cells: tuple[tuple[int, int] | None, ...]) -> Word:
-        """Return a word of converted elements; each must be whole, in the source format."""
+        """Return a register of converted elements; each must be complete and in the source format."""
         if (op.source, op.target) != (self.source.format.name, self.target.format.name):
             raise _Broken
         before, after = (spec.container // self.piece_bits for spec in (self.source, self.target))
@@ -150,7 +150,7 @@ class _Runner:
         return tuple(pieces)
 
     def _transposed(self, op: Transpose, state: list[list[Word]]) -> list[list[Word]]:
-        """Return the words after movmatrix: lane 4 i + j holds the elements (i, 2 j) and (i, 2 j + 1)."""
+        """Return the registers after movmatrix: lane 4 i + j holds the elements (i, 2 j) and (i, 2 j + 1)."""
         half = HALF // self.piece_bits
 
         def element(row: int, col: int, word: int) -> Word:

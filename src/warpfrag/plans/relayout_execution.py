@@ -1,4 +1,4 @@
-"""The execution of relayout operations on registers, as numpy arrays."""
+"""Execute relayout operations on registers, as numpy arrays."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def convert_codes(source: str, target: str, codes: NDArray[Any]) -> NDArray[Any]
 def run_operation(
     op: RelayoutOperation, state: NDArray[np.uint32], source: OperandSpec, target: OperandSpec
 ) -> NDArray[np.uint32]:
-    """Registers [..., lanes, words] after one operation from one operand to another."""
+    """Return the registers [..., lanes, registers] after one operation."""
     lanes = np.arange(state.shape[-2])
     if isinstance(op, Shuffle):
         read = [lanes if flip is None else np.array(op.lanes(flip)) for flip in op.flips]
@@ -74,7 +74,7 @@ def _parity(lanes: NDArray[np.intp], mask: int) -> NDArray[np.bool_]:
 
 
 def _joined(state: NDArray[np.uint32], words: Assembly, bits: int) -> NDArray[np.uint32]:
-    """Words made of cells as they are."""
+    """Return registers assembled from unchanged cells."""
     mask = np.uint32((1 << bits) - 1)
     made = []
     for cells in words:
@@ -89,7 +89,7 @@ def _joined(state: NDArray[np.uint32], words: Assembly, bits: int) -> NDArray[np
 def _assembled(
     state: NDArray[np.uint32], words: Assembly, source: OperandSpec, target: OperandSpec, formats: tuple[str, str]
 ) -> NDArray[np.uint32]:
-    """Return words made of converted elements."""
+    """Return registers assembled from converted elements."""
     made = []
     for cells in words:
         word = np.zeros(state.shape[:-1], np.uint32)

@@ -15,7 +15,7 @@ from warpfrag.tables import read_table
 
 @dataclass(frozen=True)
 class Conversion:
-    """One row of the table of conversions, whose first lines explain the fields."""
+    """One row of the table of conversions, which explains the fields."""
 
     source: str
     target: str
@@ -52,32 +52,32 @@ BYTE = 8  # bits
 
 
 class RegisterSlot(NamedTuple):
-    """An element of a lane: its word, and its index in the word, low bits first."""
+    """An element of a lane: its register, and its index in the register, low bits first."""
 
     word: int
     slot: int
 
 
 Assembly: TypeAlias = tuple[tuple[RegisterSlot | None, ...], ...]
-"""The cells of each new word; None for a cell that is not needed."""
+"""The source of each cell of a new register; None for a cell that is not needed."""
 
 
 @dataclass(frozen=True)
 class Permute:
-    """Words put together from cells of `bits` bits."""
+    """Registers assembled from cells of `bits` bits."""
 
     bits: int
     words: Assembly
 
     @property
     def renames(self) -> bool:
-        """True if every word is one of those before, as a whole: registers only change their names."""
+        """True if every new register is a whole old register: registers are only renamed."""
         return all(whole_word(cells) is not None for cells in self.words)
 
 
 @dataclass(frozen=True)
 class LanePermute:
-    """Words put together from bytes of two words each, from `words`, or from `others` if `mask` selects the lane.
+    """Registers assembled from the bytes of two registers, by `words`, or by `others` in lanes that `mask` selects.
 
     One prmt whose selector depends on the lane. It replaces a Select and a Permute.
     """
@@ -90,7 +90,7 @@ class LanePermute:
 
 @dataclass(frozen=True)
 class Convert:
-    """Words put together from converted elements."""
+    """Registers assembled from converted elements."""
 
     source: str
     target: str
@@ -108,14 +108,14 @@ RelayoutOperation: TypeAlias = Permute | LanePermute | Convert | Transpose | Sel
 
 
 def whole_word(cells: tuple[RegisterSlot | None, ...]) -> int | None:
-    """Return the word that consists of these cells, in order; None if they come from several words."""
+    """Return the register that consists of these cells, in order; None if they come from several registers."""
     first = next((cell.word for cell in cells if cell), None)
     in_order = all(cell is None or cell == (first, slot) for slot, cell in enumerate(cells))
     return first if in_order else None
 
 
 def fused(operations: Iterable[RelayoutOperation]) -> list[RelayoutOperation]:
-    """Fuse a Select and the Permute after it into one prmt per word, if each needs at most two words."""
+    """Fuse a Select and the Permute after it into one prmt per register, if each needs at most two registers."""
     made: list[RelayoutOperation] = []
     for op in operations:
         before = made[-1] if made else None
@@ -135,14 +135,14 @@ def fused(operations: Iterable[RelayoutOperation]) -> list[RelayoutOperation]:
 
 
 THROUGH_MEMORY = ("shfl", "movmatrix")
-"""Instructions that use the shared-memory unit once: a pass, beyond the instruction itself."""
+"""Instructions that also cost one pass through the shared-memory unit."""
 
 
 def price(instruction: str, count: int) -> int:
     """Return the cost of `count` instructions: one each, and one for each pass through the shared-memory unit.
 
-    Loads and stores are counted alike, so that a relayout and a round trip through memory can be compared. What only
-    depends on the lane, such as addresses, is worked out once for many runs and is not counted.
+    Loads and stores are counted the same way, so that a relayout can be compared with a round trip through memory.
+    Values that depend only on the lane, such as addresses, are computed once for many runs and not counted.
     """
     return count * (2 if instruction in THROUGH_MEMORY else 1)
 
@@ -178,7 +178,7 @@ def described(op: RelayoutOperation) -> str:
         if isinstance(op, Permute) and op.renames:
             return f"rename registers: take {_listed(whole_word(cells) or 0 for cells in op.words)}, in this order"
         others = f", with another selector {_where(op.mask)}" if isinstance(op, LanePermute) else ""
-        return f"assemble words from {op.bits}-bit pieces{others}"
+        return f"assemble registers from {op.bits}-bit pieces{others}"
     if isinstance(op, Convert):
         return f"convert {op.source} to {op.target}, {len(op.words[0])} to a word"
     if isinstance(op, Transpose):

@@ -1,15 +1,15 @@
 """The fewest shuffles that a linear map between registers of lanes needs.
 
-**The question.** A map says for every target (lane, cell) the source (lane, cell) whose element it gets. Lanes cannot
-read each other; `shfl` can: every lane publishes one word, and every lane reads the word of one lane.
+**The problem.** A map gives, for every target (lane, cell), the source (lane, cell) of its element. Data crosses
+lanes only through `shfl`: every lane publishes one register, and every lane reads the register of one lane.
 
 **Packets.** The cells of a target lane that come from one source lane are gathered into words there, so that every
 shuffle is full.
 
 **Rounds.** If all lanes asked for their packet 0 first, several might want different packets of one lane. So lane d
 starts with packet A d instead, for a matrix A that makes "which lane do I read" a permutation in every round. Such an A
-exists whenever the map is one to one. The number of shuffles is then the least there can be: a lane gets one word from
-another in each, and no lane needs fewer words than that.
+exists whenever the map is one to one. The number of shuffles is then minimal: each one brings a lane one register
+from another lane, and no lane needs fewer.
 
 Everything is linear over bits, so lanes and cells are integers, directions are joined by xor, and `Echelon` solves.
 """
@@ -24,7 +24,7 @@ from warpfrag.layout.bit_matrix import Echelon
 
 @dataclass(frozen=True)
 class Select:
-    """Words exchanged in lanes with an odd number of bits in `mask`, or in all: w comes from words[w]."""
+    """Registers exchanged in lanes with an odd number of bits in `mask`, or in all lanes: w comes from words[w]."""
 
     mask: int
     words: tuple[int, ...]
@@ -32,7 +32,7 @@ class Select:
 
 @dataclass(frozen=True)
 class Swap:
-    """Cells of each word exchanged in lanes with an odd number of bits in `mask`: slot s comes from s ^ flip."""
+    """Cells of each register exchanged in lanes with an odd number of bits in `mask`: slot s comes from s ^ flip."""
 
     mask: int
     flip: int
@@ -41,7 +41,7 @@ class Swap:
 
 @dataclass(frozen=True)
 class Shuffle:
-    """Every word read from another lane: lane d reads from the xor of columns[i] over the bits i of d, and `flip`."""
+    """Every register is read from another lane: lane d reads the xor of `flip` and columns[i] for the bits i of d."""
 
     columns: tuple[int, ...]
     flips: tuple[int | None, ...]  # one for each word; None if the word stays in its lane
@@ -63,7 +63,7 @@ CELL = (1 << LANE) - 1
 
 @dataclass(frozen=True)
 class ShufflePlan:
-    """A plan of packets: made in the source lane, exchanged between lanes, and taken apart in the target lane.
+    """A shuffle plan: packets are packed in the source lane, exchanged between lanes, and unpacked in the target lane.
 
     packets   for each packet of a source lane the cells that it is made of
     publish   words exchanged before the shuffles, by lane
@@ -85,7 +85,7 @@ class ShufflePlan:
 
     @property
     def crosses(self) -> bool:
-        """True if anything depends on the lane: then words are exchanged, not only renamed."""
+        """True if anything depends on the lane, so that registers are exchanged and not only renamed."""
         return bool(self.shuffles or self.receive or len(self.publish) > 1)
 
     @property
@@ -97,9 +97,9 @@ class ShufflePlan:
 def find_shuffles(lanes: list[int], cells: list[int], slots: int, liked: list[int]) -> ShufflePlan | None:
     """Return the fewest shuffles for a linear map from target (lane, cell) to source (lane, cell).
 
-    `lanes` and `cells` are the images of the bits of the target lane and of the target cell. A word carries 2**slots
-    cells. `liked` are directions among target cells that a packet should run along, best first. None if lanes would
-    have to read different words of one lane in one round.
+    `lanes` and `cells` are the images of the bits of the target lane and of the target cell. A register has 2**slots
+    cells. `liked` are the preferred directions of packets among target cells, best first. Return None if lanes would
+    have to read different registers of one lane in the same round.
     """
     reduced, basis = _independent(cells)
     inside = [bits for bits in _span(basis) if bits and not combined(bits, cells) >> LANE]
@@ -130,7 +130,7 @@ def find_shuffles(lanes: list[int], cells: list[int], slots: int, liked: list[in
             back.add(column >> LANE, 1 << bit)
 
     def turned(image: int) -> int:
-        """Return the slot in its packet of a source cell that should be in slot 0."""
+        """Return the slot, within its packet, of the source cell that should be in slot 0."""
         return seen.inputs(image & CELL) & ((1 << len(inner)) - 1)
 
     outer = [bits ^ combined(turned(combined(bits, cells)), inner) for bits in outer]
@@ -138,7 +138,7 @@ def find_shuffles(lanes: list[int], cells: list[int], slots: int, liked: list[in
     first = [packet(column) for column in columns]
 
     def published(lane: int) -> int:
-        """Return the packet that the readers of a lane want from it in round 0, beyond that of the round."""
+        """Return the packet, relative to the round's, that the readers of a lane need in round 0."""
         return combined(back.inputs(lane), first)
 
     rounds = range(1 << len(outer))
@@ -181,7 +181,7 @@ def combined(bits: int, directions: Sequence[int]) -> int:
 
 
 def _independent(cells: list[int]) -> tuple[list[int], list[int]]:
-    """Return target cells without copies: for each bit the cells that hold the same, and the bits with new elements."""
+    """Return the target cells without copies: for each bit the equivalent cells, and the bits with new elements."""
     rows = Echelon()
     reduced, basis = [], []
     for bit, image in enumerate(cells):
@@ -206,7 +206,7 @@ def _rank_of(bits: int, liked: list[int]) -> int:
 
 
 def _choose(candidates: Sequence[int], count: int) -> list[int]:
-    """Return the first `count` of these that are independent."""
+    """Return the first `count` independent ones."""
     rows = Echelon()
     chosen: list[int] = []
     for vector in candidates:
@@ -232,10 +232,10 @@ def _complete(inner: Sequence[int], basis: Sequence[int]) -> list[int]:
 def _start_packets(
     lanes: list[int], cells: list[int], outer: list[int], inner_images: list[int]
 ) -> tuple[list[int], list[int]] | None:
-    """Return the first packet for each bit of the lane, so that no lane is asked for two words in a round.
+    """Return the first packet for each bit of the lane, so that no lane must publish two registers in a round.
 
-    Lanes that read the same lane must read the same packet there; the best start is the one that makes a lane read
-    itself, then none at all.
+    Lanes that read the same lane must read the same packet. The best start makes a lane read itself; the next best is
+    zero.
     """
     read = Echelon()  # lanes read so far, by the bits that read them
     same = Echelon()  # cells of one packet
@@ -268,7 +268,7 @@ def _start_packets(
 
 
 def _exchanges(of_lane_bit: list[int], width: int) -> tuple[Select, ...]:
-    """Return operations that leave word w ^ x(lane) at w, where x is linear, by its values for each bit of the lane."""
+    """Return operations that move register w ^ x(lane) to w, where x is linear, given for each lane bit."""
     rows = Echelon()
     directions: list[int] = []
     for change in of_lane_bit:

@@ -1,11 +1,11 @@
 """From D of one tcgen05.mma to A of the next: a load, conversions in registers, and a store of some columns.
 
-Both are in tensor memory, and the registers of a load are a linear map to D as those of a store are one to A. So what
-happens in between is a relayout of registers like any other. Of the loads and stores that reach the lanes of D and A,
-the pair that leaves the least work is chosen: usually only conversions remain.
+Both are in tensor memory. The registers of a load map linearly to D, those of a store to A, so the work in between
+is an ordinary register relayout. Among the loads and stores that reach the lanes of D and A, the plan uses the pair
+that leaves the least work, usually only conversions.
 
-A warp reaches its own 32 lanes only. If D is cut into parts in other lanes, and A has copies there,
-elements would change warps: that is rejected.
+A warp can access only its own 32 lanes. If D is split across other lanes, and A has copies there, elements would
+have to move between warps: such plans are rejected.
 
 `relayout` here is `wf.relayout`: it plans for tensor memory, or calls `plans.relayout` for operands in registers.
 """
@@ -70,7 +70,7 @@ class TensorRelayout(Relayout):
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """The number of instructions that every lane runs between loads and stores, by name."""
+        """The number of instructions per lane between loads and stores, by name."""
         return {instruction: count * self.count for instruction, count in self.registers.counts.items()}
 
     @property
@@ -93,7 +93,7 @@ class TensorRelayout(Relayout):
         return f"{self.count} times: {'; '.join(self.instructions)}"
 
     def __call__(self, words: ArrayLike, source: int = 0, target: int = 0) -> Words:
-        """Return tensor memory after the plan; `words` is that before. D begins at the column `source`, A at `target`.
+        """Return the tensor memory after the plan runs on `words`. D begins at column `source`, A at column `target`.
 
         Each block of a pair runs the plan.
         """
@@ -131,7 +131,7 @@ def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"]
 
 
 def tensor_relayout(source: TensorOperand, target: TensorOperand) -> TensorRelayout:
-    """Return the plan from D of a product to A of another, which reads all columns of D in steps of k."""
+    """Return the plan from D of one mma to A of another, which reads all columns of D, k at a time."""
     first, second = (cast("TensorInstruction", get(operand.instruction)).form for operand in (source, target))
     if source.role not in "cd" or target.role != "a":
         raise InvalidOperand(f"a relayout in tensor memory brings D to A, got {source.role} to {target.role}")
@@ -157,7 +157,7 @@ def tensor_relayout(source: TensorOperand, target: TensorOperand) -> TensorRelay
 def _plans(
     source: TensorOperand, target: TensorOperand, first: TensorForm, second: TensorForm
 ) -> Iterator[TensorRelayout]:
-    """Yield a plan for each load and store that reach the lanes."""
+    """Yield a plan for each load and store that can access the lanes."""
     n = source.layout.outs["col"]
     columns = max(width for width in (1 << bit for bit in range(WIDEST.bit_length())) if n % width == 0)
     shapes = HALVES if placement(first)[0] in "CF" else WHOLE
@@ -221,7 +221,7 @@ def _block_layout(layout: Layout, blocks: int) -> Layout:
 
 
 def _registers(operand: TensorOperand, layout: Layout, spelling: TensorSpelling, is_packed: bool = False) -> Operand:  # noqa: FBT001, FBT002
-    """Return an operand as the registers of a load or store hold it."""
+    """Return an operand as it is in the registers of a load or store."""
     reached = access(spelling, columns=layout.ins["column"])
     row: dict[str, Any] = {"layout": composed(layout, reached)}
     if is_packed:

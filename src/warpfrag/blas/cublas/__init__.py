@@ -1,1 +1,1 @@
-"""Predictions of the kernels cuBLAS chooses and the bits they return."""
+"""Predict which kernels cuBLAS chooses and which bits they return."""

@@ -1,8 +1,8 @@
 """Batch invariance: the ranges of m in which a layer keeps its order of additions.
 
-A row of D depends on its own row of A and on B alone, as long as the order stays: then a token has the same bits in
-every batch. The library chooses its kernel by m too, so the order changes at some m. `batch_invariance` lists the
-ranges between these: of one layer, or of all layers of a model, with the m at which the first of them changes.
+While the order stays the same, a row of D depends only on its own row of A and on B, so a token gets the same bits
+in every batch. But the library's choice of kernel depends on m, so the order changes at some values of m.
+`batch_invariance` lists the ranges between them, for one layer or for all layers of a model.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Invariance:
 
     @property
     def text(self) -> str:
-        """Return each layer with its ranges, then the ranges common to all layers."""
+        """Each layer with its ranges, then the ranges common to all layers."""
         lines = [f"{self.type} {self.layout}, m = {self.m[0]}..{self.m[1]}, {self.source}"]
         for layer in self.layers:
             lines.append(f"{layer.name} (n = {layer.n}, k = {layer.k})")
@@ -78,7 +78,7 @@ class Invariance:
         return "\n".join(lines)
 
     def __str__(self) -> str:
-        """The ranges, a line each."""
+        """Return the ranges, one per line."""
         return self.text
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ class Invariance:
         )
 
     def to_dict(self) -> dict[str, object]:
-        """All of it as plain objects, for JSON."""
+        """Return everything as plain objects, for JSON."""
         return {
             "type": self.type,
             "layout": self.layout,
@@ -140,18 +140,18 @@ def batch_invariance(
     query_cublas: bool = False,
     choices: str | PathLike[str] | Choices | Sequence[str | Choices] = GPU,
 ) -> Invariance:
-    """The ranges of m in which every output of a layer keeps its order of additions, so that a row keeps its bits.
+    """Return the ranges of m in which every output keeps its order of additions, so that a row keeps its bits.
 
-    `n` and `k` are those of a layer's weight; or `n` is a list of layers, pairs (n, k), or a mapping of names to them.
-    The other keywords are those of `wf.predict_order`; several tables of choices list every layer for each of them,
-    side by side.
+    `n` and `k` are the extents of a layer's weight. Alternatively, `n` is a list of pairs (n, k), or maps names to
+    them. The other keywords are those of `wf.predict_order`. If several tables of choices are given, every layer is
+    listed once per table.
     """
     kind = product_kind(format_name(dtype, DTYPES), layout, bias=bias, fast_accumulation=fast_accumulation)
     span = _span(m)
     layers = _layers(n, k)
     tables = list(choices) if isinstance(choices, tuple | list) else [choices]
     if not tables:
-        raise InvalidOperand("choices: expected a file of choices or several, got none")
+        raise InvalidOperand("choices: expected at least one file of choices, got none")
     listed, sources = [], []
     for (name, (rows, depth)), table in ((layer, table) for layer in layers.items() for table in tables):
         runs, source = order_runs(kind, rows, depth, span, query_cublas=query_cublas, choices=table)
@@ -170,7 +170,7 @@ def _span(m: object) -> tuple[int, int]:
 
 
 def _layers(n: object, k: object) -> dict[str, tuple[int, int]]:
-    """Return layers by name."""
+    """Return the layers by name."""
     if isinstance(n, dict):
         named = list(n.items())
     elif isinstance(n, tuple | list):

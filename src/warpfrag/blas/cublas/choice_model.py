@@ -1,8 +1,8 @@
-"""A model of a library's choice, for shapes that no table has: decision trees, fitted on answers of the library.
+"""A model of a library's choice, for shapes that no table has: decision trees, fitted to the library's answers.
 
-The trees see the extents, the number of tiles of D for tiles of several sizes, how full their last wave on the GPU is,
-the depth of K in lines, and how the extents are aligned. Each has an accuracy: the share of shapes that it has not seen
-for which it names the parameters that determine the order of additions.
+The features are the extents, the number of tiles of D for several tile sizes, how full their last wave on the GPU is,
+the depth of K in lines, and the alignment of the extents. Each tree has an accuracy: the fraction of unseen shapes for
+which it predicts all parameters that determine the order of additions.
 
 On Hopper, cuBLAS uses nvjet kernels for every fp8 gemm, and for 16-bit gemms if all rows are whole vectors of 16
 bytes; a tree then gives the split count. For other 16-bit gemms and for tf32, a tree gives the whole choice.
@@ -30,12 +30,12 @@ TILES = (
     (64, 8), (64, 16), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128), (64, 256), (128, 256), (256, 128),
     (192, 128), (128, 192),
 )  # fmt: skip
-"""Columns and rows of tiles that the trees see counts of."""
+"""The tile sizes whose counts are features."""
 WAVES = ((64, 64), (128, 64), (128, 128), (256, 128))
 
 
 class ChoiceTree(NamedTuple):
-    """A decision tree: below its threshold a feature leads left; a leaf has no feature, and the number of a choice."""
+    """A decision tree: a feature below the threshold leads left; a leaf has no feature, only the number of a choice."""
 
     feature: NDArray[np.int8]
     threshold: NDArray[np.float32]
@@ -58,13 +58,13 @@ class ChoiceTree(NamedTuple):
 
 
 def nvjet(split_k: int) -> Choice:
-    """The choice of an nvjet kernel."""
+    """Return the choice of an nvjet kernel with this split count."""
     return Choice(NVJET, 0, split_k, 2 if split_k > 1 else 0, 0, 0, "nvjet")
 
 
 @cache
 def trees() -> dict[str, ChoiceTree]:
-    """The trees by gemm category, such as `matmul bf16 nt`."""
+    """Return the trees by gemm category, such as `matmul bf16 nt`."""
     return read_trees(files("warpfrag.blas.cublas").joinpath(FILE).read_bytes())
 
 
@@ -94,7 +94,7 @@ def features(m: int, n: int, k: int, line: int) -> list[float]:
 
 
 def is_vectors(kind: ProductKind, m: int, n: int, k: int) -> bool:
-    """Return True if nvjet takes a gemm: 8 or 16 bits, and rows of whole 16-byte vectors."""
+    """Return True if nvjet kernels support a gemm: 8 or 16 bits, and rows of whole 16-byte vectors."""
     pitches = [n, k] + ([m] if kind.layout == "tn" else [])
     return kind.type != "tf32" and not any(pitch * BYTES[kind.type] % VECTOR for pitch in pitches)
 

@@ -21,7 +21,7 @@ from warpfrag.errors import FileError, InvalidOperand, NotModelled, quote
 from warpfrag.files import read_bytes, write_atomically
 
 NVJET = 66
-"""The number of nvjet among cuBLASLt's algorithms."""
+"""The number of the nvjet algorithm in cuBLASLt."""
 SCHEMA = 1
 FORMAT = "warpfrag choices"
 ARRAYS = {
@@ -33,13 +33,13 @@ MAX_M = (1 << 16) - 1
 SETTINGS = {"workspace": 32 << 20, "lt_workspace": 1 << 20, "reduced_precision_reduction": False, "tf32": True}
 """Assumed PyTorch settings: workspace bytes of cuBLAS and cuBLASLt, parts added in float32, TF32 allowed."""
 BUILT_IN = {"H200": "choices_h200.npz"}
-"""The tables of the wheel, by the name of the GPU."""
+"""The built-in tables, by the name of the GPU."""
 TABLE_OF_ARCH = {"sm_90": "H200"}
-"""The GPU whose table represents an architecture."""
+"""The GPU whose table is used for an architecture."""
 
 
 class Choice(NamedTuple):
-    """The part of a library's choice that sets the order of additions, as cuBLASLt numbers; `kernel` is a family."""
+    """The part of a library's choice that determines the order, as cuBLASLt numbers; `kernel` is a family."""
 
     algorithm: int
     tile: int
@@ -51,7 +51,7 @@ class Choice(NamedTuple):
 
 
 class ChoiceRun(NamedTuple):
-    """The choice up to `last`, from the end of the previous run."""
+    """A run of m with the same choice: from the end of the previous run up to `last`."""
 
     last: int
     choice: Choice
@@ -98,24 +98,24 @@ class Choices:
     name: str = ""
 
     def __repr__(self) -> str:
-        """Whose choices these are, and how many."""
+        """Show the library, the GPU and the size of the table."""
         return f"<Choices of {self.library} on {self.gpu}: {len(self.layers)} layers, {len(self.ends)} runs>"
 
     @property
     def is_built_in(self) -> bool:
-        """True for a table of the wheel."""
+        """True for a built-in table."""
         return self.name in BUILT_IN.values()
 
     @property
     def source(self) -> str:
-        """The library and GPU that made the choices, in words."""
+        """A description of the library and GPU that made the choices."""
         return f"{self.library} on an {self.gpu}" + (f" ({self.name})" if self.name else "")
 
     def _starts(self) -> NDArray[np.int64]:
         return np.concatenate([[0], np.cumsum(self.counts, dtype=np.int64)])
 
     def runs(self, kind: LayerKind, n: int, k: int) -> list[ChoiceRun] | None:
-        """The runs of a layer, m ascending; None if the layer is not in the table."""
+        """Return the runs of a layer, m ascending; None if the layer is not in the table."""
         place = self._place(kind, n, k)
         if place is None:
             return None
@@ -154,7 +154,7 @@ class Choices:
         torch: str,
         settings: Mapping[str, Any] | None = None,
     ) -> Choices:
-        """The table of some layers; neighbouring runs with one choice are joined."""
+        """Return a table of these layers; adjacent runs with the same choice are joined."""
         kinds = tuple(dict.fromkeys(kind for kind, _, _ in runs))
         numbers: dict[Choice, int] = {}
         keys, counts, ends, chosen = [], [], [], []
@@ -175,7 +175,7 @@ class Choices:
         write_atomically(str(path), self.to_bytes())
 
     def to_bytes(self) -> bytes:
-        """The file."""
+        """Return the bytes of the file."""
         kernels = list(dict.fromkeys(choice.kernel for choice in self.choices))
         rows = [[*choice[:-1], kernels.index(choice.kernel)] for choice in self.choices]
         arrays: dict[str, NDArray[Any]] = {
@@ -199,7 +199,7 @@ class Choices:
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> Choices:
-        """The table that a file's bytes hold."""
+        """Return the table in the bytes of a file."""
         try:
             with np.load(BytesIO(data), allow_pickle=False) as stored:
                 arrays = {key: stored[key] for key in stored.files}
@@ -272,17 +272,17 @@ def _check(name: str, header: object, arrays: dict[str, NDArray[Any]]) -> None:
             and bool(np.all(arrays["layers"][1:] > arrays["layers"][:-1]))
         )
         if not fits:
-            refuse("its parts do not fit each other: the file is damaged")
+            refuse("its parts are inconsistent: the file is damaged")
 
 
 def _reason(error: Exception) -> str:
-    """Why a file cannot be read, without its name, which may be long."""
+    """Return the reason why a file cannot be read, without the file name."""
     return (error.strerror or "it cannot be opened") if isinstance(error, OSError) else str(error)
 
 
 @cache
 def built_in(gpu: str) -> Choices:
-    """The table of the wheel for a GPU."""
+    """Return the built-in table for a GPU."""
     data = files("warpfrag.blas.cublas").joinpath(BUILT_IN[gpu]).read_bytes()
     return Choices.from_bytes(data, BUILT_IN[gpu])
 
@@ -293,7 +293,7 @@ def _opened(path: str, _changed: int) -> Choices:
 
 
 def choices_of(source: object) -> Choices:
-    """The table that a caller names: a GPU whose table is built in, a file, or the table itself."""
+    """Return the table for a `choices` argument: a GPU with a built-in table, a file, or a table."""
     if isinstance(source, Choices):
         return source
     if not isinstance(source, str | Path):
@@ -307,7 +307,7 @@ def choices_of(source: object) -> Choices:
         changed = Path(source).stat().st_mtime_ns
     except (OSError, ValueError) as error:
         if not Path(source).suffix:
-            hint = "`warpfrag survey` writes a file on such a machine, which choices= reads"
+            hint = "run `warpfrag survey` on a machine with that GPU, and pass its file as choices="
             raise NotModelled(
                 f"choices: there are tables for {', '.join(BUILT_IN)}, not for {quote(source)}: {hint}"
             ) from None

@@ -2,8 +2,8 @@
 
 There are two queries. Neither runs a gemm:
 
-    configuration    cublasLtMatmulAlgoGetHeuristic, asked as PyTorch asks it: 32 MiB of workspace, or 1 MiB where
-                     PyTorch calls cuBLASLt itself; sums of parts in float32
+    configuration    cublasLtMatmulAlgoGetHeuristic, asked as PyTorch asks it: 32 MiB of workspace, or 1 MiB if
+    PyTorch calls cuBLASLt itself; sums of parts in float32
     kernels          the call itself, captured into a CUDA graph instead of a stream: the graph's nodes name the kernels
 
 PyTorch calls cublasGemmEx and cublasSgemm for mm and bmm, and cublasLtMatmul for the rest. cuBLAS is column-major: D of
@@ -29,7 +29,7 @@ from warpfrag.blas.cublas.choices import NVJET, Choice
 from warpfrag.errors import NoGpu, NotModelled
 
 WORKSPACE, LT_WORKSPACE = 32 << 20, 1 << 20
-"""Bytes: what PyTorch gives cuBLAS on Hopper, and cuBLASLt."""
+"""Workspace bytes that PyTorch gives cuBLAS on Hopper, and cuBLASLt."""
 LIBRARIES = ("libcublasLt.so", "libcublas.so")
 TYPES = {"f16": 2, "bf16": 14, "tf32": 0, "s8": 3, "e4m3": 28}
 RESULTS = {"f16": 2, "bf16": 14, "tf32": 0, "s8": 10, "e4m3": 14}
@@ -41,7 +41,7 @@ TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS, SCALE_A, SCALE_B, FAST, BIAS_TYPE = 3,
 MAX_WORKSPACE, REDUCTION_SCHEMES = 1, 3
 """Attributes of a cublasLtMatmulPreference."""
 IN_FLOAT32 = 2
-"""The reduction scheme that is left where PyTorch's reduced-precision reductions are switched off."""
+"""The reduction scheme that remains if PyTorch's reduced-precision reductions are disabled."""
 ADD_BIAS = 4
 BATCH_COUNT, BATCH_STRIDE = 5, 6
 """Attributes of a cublasLtMatrixLayout."""
@@ -49,11 +49,11 @@ TF32_MATH, NO_REDUCED_PRECISION = 3, 16
 """Math modes of a cuBLAS handle."""
 TENSOR_OP = 99
 RELAXED = 2
-"""A capture that lets the library load its kernels."""
+"""The capture mode that lets the library load its kernels."""
 KERNEL_NODE = 0
 RESULT_BYTES = 96
 SIZES = (4, 4, 4, 4, 4, 4, 4, 2, 2)
-"""Of the attributes of an algorithm, in the order of `Configuration`."""
+"""The numbers of an algorithm's attributes, in the order of `Configuration`."""
 
 
 class Configuration(NamedTuple):
@@ -113,14 +113,14 @@ def _set_attributes(setter: Callable[..., int], target: ctypes.c_void_p, values:
 
 
 def _loaded() -> Iterator[str]:
-    """Libraries of this process, where PyTorch has loaded some."""
+    """Return the paths of the libraries that this process has already loaded, for example through PyTorch."""
     maps = Path("/proc/self/maps")
     if maps.exists():
         yield from dict.fromkeys(re.findall(r"/\S*libcublas\S*", maps.read_text(encoding="utf-8")))
 
 
 def find_libraries() -> tuple[str, str]:
-    """The cuBLASLt and cuBLAS libraries: first loaded ones, then NVIDIA's Python packages, then the system's."""
+    """Return candidates for cuBLASLt and cuBLAS: loaded libraries, then NVIDIA's Python packages, then the system's."""
     packages = [
         str(path)
         for folder in map(Path, sys.path)
@@ -136,13 +136,11 @@ class Library:
     """cuBLAS on the GPU of this machine, ready for queries. Not thread-safe."""
 
     def __init__(self) -> None:
-        """Open the driver and the libraries, and take a little of the GPU's memory: addresses that no kernel reads."""
+        """Open the driver and the libraries, and allocate a little GPU memory, which no kernel reads."""
         try:
             self._driver: Any = ctypes.CDLL("libcuda.so.1")
         except OSError:
-            raise NoGpu(
-                "there is no NVIDIA driver on this machine (libcuda.so.1): without it the library cannot be asked"
-            ) from None
+            raise NoGpu("this machine has no NVIDIA driver (libcuda.so.1), so cuBLAS cannot be queried") from None
         _check(self._driver.cuInit(0), "cuInit")
         context = ctypes.c_void_p()
         _check(self._driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), "cuDevicePrimaryCtxRetain")
@@ -151,7 +149,7 @@ class Library:
         try:
             self._lt, self._blas = (ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL) for path in files)
         except OSError as error:
-            raise NoGpu(f"cuBLAS cannot be loaded ({error}): PyTorch with CUDA brings it") from None
+            raise NoGpu(f"cuBLAS cannot be loaded ({error}): install PyTorch with CUDA, which includes it") from None
         self._lt_handle, self._blas_handle, self._stream = (ctypes.c_void_p() for _ in range(3))
         _check(self._lt.cublasLtCreate(ctypes.byref(self._lt_handle)), "cublasLtCreate")
         _check(self._blas.cublasCreate_v2(ctypes.byref(self._blas_handle)), "cublasCreate")
@@ -220,7 +218,7 @@ class Library:
             return self._captured(lambda: self._lt_call(asked, matrices))
 
     def _make_preference(self, workspace: int, *, is_limited: bool) -> ctypes.c_void_p:
-        """Preferences; limited, parts are added in float32, as PyTorch asks for where results have 16 bits."""
+        """Return the preferences; if `limited`, parts are added in float32, as PyTorch requests for 16-bit results."""
         made = ctypes.c_void_p()
         _check(self._lt.cublasLtMatmulPreferenceCreate(ctypes.byref(made)), "cublasLtMatmulPreferenceCreate")
         values: list[tuple[int, Any]] = [(MAX_WORKSPACE, ctypes.c_uint64(workspace))]
@@ -257,7 +255,7 @@ class Library:
 
     @contextmanager
     def _matrices(self, asked: Question) -> Iterator[list[ctypes.c_void_p]]:
-        """Layouts of cuBLAS's A, B and D."""
+        """Return the layouts of cuBLAS's A, B and D."""
         m, n, k = asked.m, asked.n, asked.k
         shapes = [
             (TYPES[asked.type], *((k, n) if asked.layout[1] == "t" else (n, k))),
@@ -302,7 +300,7 @@ class Library:
         return Configuration(*numbers)
 
     def _blas_call(self, asked: Question) -> int:
-        """cublasGemmEx or cublasSgemm, as PyTorch calls them."""
+        """Call cublasGemmEx or cublasSgemm as PyTorch does."""
         blas, handle = self._blas, self._blas_handle
         m, n, k, batch = asked.m, asked.n, asked.k, asked.batch
         turned_a, turned_b = int(asked.layout[1] == "t"), int(asked.layout[0] == "t")
@@ -328,7 +326,7 @@ class Library:
         return int(function(*start, *matrices[0], *matrices[1], beta, *matrices[2], *count, *compute))
 
     def _lt_call(self, asked: Question, matrices: list[ctypes.c_void_p]) -> int:
-        """Launch cublasLtMatmul with the algorithm that the heuristic has named."""
+        """Launch cublasLtMatmul with the algorithm that the heuristic returns."""
         a, b, d = matrices
         scalar = ctypes.c_int32 if asked.type == "s8" else ctypes.c_float
         alpha, beta = scalar(1), scalar(0)
@@ -341,7 +339,7 @@ class Library:
         )  # fmt: skip
 
     def _captured(self, launch: Callable[[], int]) -> tuple[KernelLaunch, ...]:
-        """The kernels of a call that goes into a graph."""
+        """Return the kernels of a call that is captured into a graph."""
         driver, graph = self._driver, ctypes.c_void_p()
         _check(driver.cuStreamBeginCapture_v2(self._stream, RELAXED), "cuStreamBeginCapture")
         status = launch()
@@ -384,7 +382,7 @@ class Library:
 def choice_of(
     configuration: Configuration | None, launches: Sequence[KernelLaunch], shape: tuple[int, int, int], batch: int = 1
 ) -> Choice:
-    """Return the part of a configuration and its kernels that sets the order."""
+    """Return the part of a configuration and its kernels that determines the order."""
     main = [launch for launch in launches if "splitKreduce" not in launch.name]
     if configuration is None and not main:
         raise NotModelled(f"the library has no kernel for a gemm of {' x '.join(map(str, shape))}")
@@ -412,13 +410,13 @@ def choice_of(
 
 
 def _plain_family(name: str) -> str:
-    """The name of a kernel without its mangling and most of its parameters."""
+    """Return a kernel's name without its mangling and most of its parameters."""
     known = ("gemvNSP", "gemv2N", "gemv2T", "gemvx", "gemmSN_NN", "gemmSN_TN", "dot_kernel", "magma", "ffma")
     return next((word for word in known if word in name), re.sub(r"\W+", "_", name)[:60])
 
 
 def _segmented(algorithm: int, name: str, launch: KernelLaunch, shape: tuple[int, int, int], batch: int) -> Choice:
-    """Return the number of segment-K parts: how many whole sets of D's tiles fit into the launched blocks."""
+    """Return the number of segment-K parts: the launched blocks divided by the number of D's tiles."""
     extents = re.search(r"tilesize(\d+)x(\d+)x\d+", name)
     down, across = (int(extents[1]), int(extents[2])) if extents else (1, 1)  # rows and columns of D
     tiles = -(-shape[0] // down) * -(-shape[1] // across) * batch
@@ -430,5 +428,5 @@ def _segmented(algorithm: int, name: str, launch: KernelLaunch, shape: tuple[int
 
 @cache
 def library() -> Library:
-    """cuBLAS of this machine; opened once."""
+    """Return the cuBLAS of this machine, opened once."""
     return Library()

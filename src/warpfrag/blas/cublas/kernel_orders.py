@@ -1,6 +1,6 @@
 """From a library's choice to an order of additions: one rule for each family of kernels.
 
-What is chosen is a configuration of cuBLASLt and the kernels that it launches. The rules, all measured on an H200:
+A choice is a cuBLASLt configuration and the kernels that it launches. The rules, all measured on an H200:
 
     nvjet       K in split_k parts of whole units, k ascending; unit 64 for 16 bits, 128 for fp8 (a line of 128 bytes)
     cutlass     CUTLASS 2: parts of whole lines where K is whole lines and one operand has k side by side in memory,
@@ -9,8 +9,9 @@ What is chosen is a configuration of cuBLASLt and the kernels that it launches. 
     xmma        one chain; with segment-K, one part per whole set of tiles that fits on the GPU, added as a tree
     others      gemv, gemmSN, dot, magma and kernels of plain float32: without tensor cores, not modelled
 
-nvjet's parts have round_up(K // split_k, unit) k: the division truncates, so that where K // split_k is whole units and
-split_k does not divide K, the parts do not reach the end of K. The rest is omitted (`KernelOrder.omitted_k`).
+nvjet's parts have round_up(K // split_k, unit) k: the division truncates, so if K // split_k is a whole number of
+units and split_k does not divide K, the parts do not reach the end of K. The rest is omitted
+(`KernelOrder.omitted_k`).
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ LINE, VECTOR = 128, 16
 """Bytes."""
 BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1}
 PROMOTED = 128
-"""k that a kernel of fp8 without fast accumulation adds before it promotes the sum to float32."""
+"""The number of k that an fp8 kernel without fast accumulation adds before it promotes the sum to float32."""
 IN_PLACE = 1
 """The reduction scheme in which parts are added to D one by one; measured for tf32, 159 of 159 gemms."""
 XMMA_UNIT = 32
 LT_WORKSPACE = 1 << 20
-"""Bytes of workspace that PyTorch gives cuBLASLt. Choices for fp8 whose parts need more are not certain."""
+"""Bytes of workspace that PyTorch gives cuBLASLt. fp8 choices whose parts need more are uncertain."""
 
 
 class KernelOrder(NamedTuple):

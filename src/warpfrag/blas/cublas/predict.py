@@ -1,6 +1,6 @@
 """Predict what PyTorch returns on a GPU, to the last bit: the gemm in the order of additions that cuBLAS chooses.
 
-`predict_order` says which order that is and how it is known; this module computes the gemm in that order. If the
+`predict_order` finds the order and its source; this module computes the gemm in that order. If the
 library omits terms along K, so does the prediction, with a warning.
 """
 

@@ -1,13 +1,13 @@
 """Predict the order of additions that a library uses for a gemm, from its shape and types alone.
 
-Asked in this order; the first that has an answer gives it:
+Sources are tried in this order:
 
     measured    this gemm was run, and its order found
     library     the library's own choice: asked now, or tabulated for the layer and m
     modelled    a model of the choice, fitted on answers of the library; its accuracy is stated
 
-A choice becomes an order by the rules of `kernel_orders`. What rests on a modelled choice, or on a rule that is not
-proved, is a guess. A choice that no rule covers is `NotModelled`.
+A choice becomes an order by the rules of `kernel_orders`. An order that depends on a modelled choice or an unproved
+rule is marked as a guess. A choice that no rule covers is `NotModelled`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LAYOUTS = ("nn", "nt", "tn")
 GPU = "H200"
 MAX_EXTENT = (1 << 24) - 1
 ALIKE = {"linear": "matmul", "scaled_mm bias": "scaled_mm slow"}
-"""Calls for which the library nearly always makes the same choice as for the call without a bias."""
+"""Calls for which the library nearly always makes the same choice as without a bias."""
 INTEGERS = "any library: integers have the same sum in every order"
 EMPTY = "any library: the result is empty"
 
@@ -97,7 +97,7 @@ class PredictedOrder(TextCard):
         return f"{'a guess: ' if self.is_guess else ''}{words}; {known}: {self.kernel}{lost}"
 
     def __repr__(self) -> str:
-        """The gemm, its order, and the source of the order."""
+        """Show the gemm, its order, and the source of the order."""
         shape = " x ".join(map(str, self.shape))
         return f"<PredictedOrder of {self.kind.call} {self.kind.type} {self.kind.layout} {shape}\n {self.text}>"
 
@@ -133,7 +133,7 @@ class OrderRun:
 
     @property
     def text(self) -> str:
-        """The range and its order, in words."""
+        """A description of the range and its order."""
         span = f"m = {self.first}" + (f"..{self.last}" if self.last > self.first else "")
         if self.order is None:
             return f"{span}: not modelled ({self.kernel})"
@@ -143,7 +143,7 @@ class OrderRun:
 
     @property
     def short(self) -> str:
-        """The order in a few characters, for a picture."""
+        """The order in a few characters, for a figure."""
         if self.order is None:
             return "?"
         count = self.order.segment_k or self.order.split_k
@@ -152,7 +152,7 @@ class OrderRun:
 
 @cache
 def measured() -> tuple[MeasuredProduct, ...]:
-    """Return every row of the table of measured gemms."""
+    """Return all measured gemms."""
     table = read_table("library_orders")
     rows = []
     for row in table["rows"]:
@@ -181,11 +181,12 @@ def _instructions() -> dict[str, dict[str, str]]:
 
 
 def library_instruction(name: str, arch: str) -> str:
-    """Return the instruction that a library's kernels have for operands of a format on an architecture."""
+    """Return the instruction that a library's kernels use for operands of a format on an architecture."""
     base = read_target(arch, "").name.rstrip("af")
     if base not in _instructions():
         raise NotModelled(
-            f"which instruction libraries use was measured on {', '.join(_instructions())}, not on {base}: name one"
+            f"the instructions that libraries use were measured on {', '.join(_instructions())}, not on {base}: name "
+            f"one"
         )
     return _instructions()[base][name]
 
@@ -313,7 +314,7 @@ def _chosen(kind: ProductKind, shape: tuple[int, int, int], table: Choices, *, i
 def order_runs(
     kind: ProductKind, n: int, k: int, span: tuple[int, int], *, query_cublas: object, choices: object
 ) -> tuple[list[OrderRun], str]:
-    """The ranges of m in which a layer keeps its order of additions, and whose choices these are."""
+    """Return the ranges of m in which a layer keeps its order of additions, and the source of the choices."""
     is_queried, table = check_flag("query_cublas", query_cublas), choices_of(choices)
     pieces: list[OrderRun] = []
     source = ""
@@ -332,7 +333,7 @@ def order_runs(
 def _choice_runs(
     kind: ProductKind, n: int, k: int, span: tuple[int, int], table: Choices, *, is_queried: bool
 ) -> Iterator[tuple[int, int, _Chosen]]:
-    """Ranges of m and the choice in each: from a table by its runs, else m by m."""
+    """Return ranges of m with the choice in each: the runs of a table, else one m at a time."""
     first, last = span
     runs, basis = None, "library"
     if not is_queried and kind.layout != "tn":
