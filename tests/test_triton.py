@@ -41,12 +41,17 @@ def scale(x, out, n, factor, BLOCK: tl.constexpr):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("device", ["cuda", torch.device("cuda:0"), DEVICE])
 def test_scale(device, triton_session):
-    x = torch.randn(300, device=device).to("cuda").cuda()
+    host = torch.randn(300)
+    x = torch.randn(300, device=device).to("cuda").cuda() + host.cuda()
     out = torch.empty_like(x)
     assert x.is_cuda and torch.cuda.get_device_capability() == (8, 0)
+    assert x.device == out.device == torch.device("cuda:0") and x.get_device() == 0
+    assert not host.is_cuda and host.device.type == "cpu" and host.get_device() == -1
     scale[(3,)](x, out, 300, 2.5, BLOCK=128)
     torch.cuda.synchronize()
-    assert torch.equal(out, x * 2.5)
+    before = out.cpu()
+    out.zero_()  # a copy to the host is a copy
+    assert torch.equal(before, x * 2.5) and not before.is_cuda
     assert [launch.run.uncertain for launch in triton_session.launches] == [()]
 
 @triton.jit
@@ -175,6 +180,53 @@ def test_the_measured_kernels_are_those_of_a_known_version():
     assert plain(launch.ptx) == MEASURED["vector_add"]["ptx"]
 
 
+@triton.autotune(
+    [triton.Config({"B": 128}, num_stages=4, num_warps=8), triton.Config({"B": 32}, num_warps=4)], key=["K"]
+)
+@triton.jit
+def large_kernel(a, b, c, K, B: tl.constexpr):
+    m = tl.arange(0, B)
+    total = tl.zeros((B, B), tl.float32)
+    for start in range(0, K, B):
+        k = start + m
+        tile_a = tl.load(a + m[:, None] * K + k[None, :], mask=(m[:, None] < 32) & (k[None, :] < K), other=0.0)
+        tile_b = tl.load(b + k[:, None] * 32 + m[None, :], mask=(k[:, None] < K) & (m[None, :] < 32), other=0.0)
+        total = tl.dot(tile_a, tile_b, total)
+    tl.store(c + m[:, None] * 32 + m[None, :], total, mask=(m[:, None] < 32) & (m[None, :] < 32))
+
+
+def test_configurations_that_do_not_fit_are_skipped():
+    """The first needs more shared memory than a block can have."""
+    rng = np.random.default_rng(0)
+    A, B, C = triton_kernels.floats(rng, 32, 64), triton_kernels.floats(rng, 64, 32), np.zeros((32, 32), np.float32)
+    warpfrag.triton.run(large_kernel)[(1,)](A, B, C, 64)
+    assert np.allclose(C, A @ B, atol=0.1)
+    with pytest.raises(triton.runtime.errors.OutOfResources, match="shared memory"):
+        warpfrag.triton.run(large_kernel, config={large_kernel: 0})[(1,)](A, B, C, 64)
+    warpfrag.triton.run(large_kernel, config={tuned_kernel: 0})[(1,)](A, B, C, 64)  # of another kernel
+
+
+def test_a_launch_can_be_debugged_and_profiled():
+    x, out = np.arange(200, dtype=np.float32), np.zeros(200, np.float32)
+    with warpfrag.triton.emulate() as session:
+        triton_kernels.add_kernel[(2,)](x, x, out, 200, BLOCK=128)
+    (launch,) = session.launches
+    first = triton_kernels.add_kernel.starting_line_number
+    assert repr(launch).startswith("<Launch of add_kernel: grid 2x1x1, block 128, shared 0 bytes; <Run: ")
+    assert len(repr(launch)) < 250
+    assert launch.arguments["out"] is out
+    assert launch.arguments["n"] == 200
+    assert {row.source.line for row in launch.profile().by_source} <= set(range(first, first + 6))
+    debugger = launch.debug()
+    debugger.break_at(source=f"triton_kernels.py:{first + 4}")
+    stop = debugger.run()
+    assert (stop.source.file.endswith("triton_kernels.py"), stop.source.line) == (True, first + 4)
+    (registers,) = [debugger.register(launch.variables[name][-1]) for name in launch.variables if name in "io"][:1]
+    assert registers.tolist() == list(range(32))
+    with pytest.raises(wf.errors.InvalidOperand, match="no instruction at source line"):
+        debugger.break_at(source=f"elsewhere.py:{first + 4}")
+
+
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100a", "sm_120"])
 def test_any_architecture_is_compiled_for(arch):
     x = np.arange(200, dtype=np.float32)
@@ -221,8 +273,8 @@ def test_autotuned_kernels_run_one_configuration(config, n, value):
 def test_configurations_that_do_not_exist_are_refused():
     for wanted in (7, {"BLOCK": 5}, "fast", True):
         with pytest.raises(wf.errors.InvalidOperand, match=r"config: expected one of the kernel's \(0: BLOCK: 64"):
-            _choose(tuned_kernel.configs, tuned_kernel.configs, wanted)
-    assert _choose([], [], tuned_kernel.configs[1]) is tuned_kernel.configs[1]
+            _choose(tuned_kernel, tuned_kernel.configs, wanted)
+    assert _choose(tuned_kernel, [], tuned_kernel.configs[1]) == [tuned_kernel.configs[1]]
 
 
 @triton.jit
@@ -312,18 +364,18 @@ def test_what_is_no_kernel_and_no_target_is_refused(monkeypatch):
 
 
 def test_sessions_nest_and_leave_nothing_behind():
-    from triton import knobs
+    from triton.backends.nvidia.compiler import CUDABackend
     from triton.runtime import driver
     from triton.runtime.jit import JITFunction
 
-    before = driver._active, JITFunction.run, knobs.runtime.add_stages_inspection_hook
+    before = driver._active, JITFunction.run, CUDABackend.add_stages, CUDABackend.hash
     x = np.zeros(8, np.float32)
     with warpfrag.triton.emulate("sm_80") as outer:
         triton_kernels.add_kernel[(1,)](x, x, x, 8, BLOCK=32)
         with warpfrag.triton.emulate("sm_90a", seed=1) as inner:
             triton_kernels.add_kernel[(1,)](x, x, x, 8, BLOCK=32)
         triton_kernels.add_kernel[(1,)](x, x, x, 8, BLOCK=32)
-    assert (driver._active, JITFunction.run, knobs.runtime.add_stages_inspection_hook) == before
+    assert (driver._active, JITFunction.run, CUDABackend.add_stages, CUDABackend.hash) == before
     assert [launch.run.arch for launch in outer.launches + inner.launches] == ["sm_80", "sm_80", "sm_90a"]
     assert (outer.launches[0].kernel, outer.launches[0].grid, outer.launches[0].block) == ("add_kernel", (1, 1, 1), 128)
     assert repr(inner) == "<Triton on sm_90a: 1 launches>"

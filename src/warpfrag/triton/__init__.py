@@ -6,12 +6,13 @@
     run.inexact, run.source_counts
 
 Arguments are NumPy arrays or PyTorch tensors in host memory, which the kernel modifies. Constexprs, defaults,
-`@triton.heuristics` and `@triton.autotune` (its first configuration, or the one you name) work as on a GPU: Triton
-binds the arguments and compiles, and `emulate` only replaces its driver.
+`@triton.heuristics` and `@triton.autotune` (the first configuration that fits, or the one you name) work as on a GPU:
+Triton binds the arguments and compiles, and `emulate` only replaces its driver.
 
     with warpfrag.triton.emulate(arch="sm_80") as session:
         test_softmax()  # unchanged: every launch inside runs here
     findings = [finding for launch in session.launches for finding in launch.run.findings]
+    session.launches[0].debug().break_at(source="softmax.py:12")
 
 pytest tests get the same from `-p warpfrag.pytest_plugin`. It needs the extra `triton`.
 """

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import ml_dtypes
 import numpy as np
@@ -19,11 +21,14 @@ import triton
 from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 from triton.backends.compiler import GPUTarget
-from triton.backends.driver import DriverBase, decompose_descriptor, expand_signature
+from triton.backends.driver import DriverBase
+from triton.backends.nvidia.compiler import CUDABackend
+from triton.compiler.compiler import CompiledKernel
 
 from warpfrag import ptx
-from warpfrag.errors import InvalidOperand, NotModelled, PtxError, quote
+from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.isa.targets import targets
+from warpfrag.machine.ir.program import registers_of
 from warpfrag.machine.launch.device_array import DeviceArray
 from warpfrag.machine.launch.kernel import Kernel
 from warpfrag.machine.launch.options import MULTIPROCESSORS
@@ -34,7 +39,6 @@ SCALARS: dict[str, Any] = {
     "u1": np.uint8, "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,
     "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32, "f32": np.float32, "fp64": np.float64,
 }  # fmt: skip
-MAP = "nvTmaDesc"  # Triton's name for a parameter that is a tensor map
 SWIZZLES = (0, 32, 64, 128)  # bytes, by Triton's number
 # The types of tensormap.replace, in its order, which is Triton's too (PTX ISA, "tensormap.replace").
 MAP_ELEMENTS = (
@@ -92,9 +96,9 @@ def storage(value: object) -> tuple[NDArray[np.uint8], int]:
     tensor: Any = getattr(value, "base", value) if not hasattr(value, "untyped_storage") else value
     if not hasattr(tensor, "untyped_storage"):
         raise InvalidOperand(f"expected a NumPy array or a PyTorch tensor, got {quote(value)}")
-    if tensor.device.type != "cpu":
-        raise InvalidOperand(f"expected a tensor in host memory, got one on {tensor.device}; copy it with .cpu()")
     memory = tensor.untyped_storage()
+    if memory.device.type != "cpu":
+        raise InvalidOperand(f"expected a tensor in host memory, got one on {memory.device}; copy it with .cpu()")
     return _memory(memory.data_ptr(), memory.nbytes(), writable=True), tensor.storage_offset() * tensor.element_size()
 
 
@@ -107,15 +111,34 @@ def _memory(start: int, size: int, *, writable: bool) -> NDArray[np.uint8]:
     return data
 
 
+View = Callable[[NDArray[np.uint8], int], NDArray[np.uint8]]
+"""Returns the memory of an argument from an offset on."""
+
+
 class EntryArguments:
     """The arguments of one launch, in the order of the entry's parameters, with their Python names."""
 
     def __init__(self, maps: Sequence[dict[str, Any]] = ()) -> None:
         """Start empty; `maps` describes the tensor map of each descriptor, if the target has TMA."""
-        self.values: list[object] = []
         self.names: list[str] = []
+        self.storages: dict[int, NDArray[np.uint8]] = {}  # by address
+        self._makers: list[Callable[[View], object]] = []  # of the values, which may be made of copies
         self._maps = iter(maps) if maps else None
-        self._views: list[DeviceArray] = []  # keep the memory of views alive
+
+    def values(self, copies: Mapping[int, NDArray[np.uint8]] | None = None) -> tuple[list[object], list[DeviceArray]]:
+        """Return the entry's values, and the owners of the memory of views, which must stay alive until the launch.
+
+        `copies` replaces storages, by their addresses.
+        """
+        owners: list[DeviceArray] = []
+
+        def view(memory: NDArray[np.uint8], offset: int) -> NDArray[np.uint8]:
+            memory = memory if copies is None else copies[memory.ctypes.data]
+            if offset:
+                owners.append(DeviceArray(memory))
+            return memory[offset:]
+
+        return [make(view) for make in self._makers], owners
 
     def take(self, name: str, kind: object, value: Any) -> None:  # noqa: ANN401 # whatever Triton takes
         """Add the entry arguments of a Triton argument: none for a constexpr, several for a tuple or a descriptor."""
@@ -125,49 +148,48 @@ class EntryArguments:
             for number, (of_item, item) in enumerate(zip(kind, value, strict=True)):
                 self.take(f"{name}[{number}]", of_item, item)
         elif isinstance(kind, str) and kind.startswith("tensordesc"):
-            parts = _decomposed(kind, value) if self._maps is None else self._mapped(name, value, next(self._maps))
-            for part, (of_part, item) in enumerate(parts):
+            if self._maps is not None:
+                self._add(name, self._map(name, value, next(self._maps)))
+            for part, (of_part, item) in enumerate(_decomposed(kind, value, has_map=self._maps is not None)):
                 self.take(f"{name}.{part}" if part else name, of_part, item)
-        elif kind == MAP:
-            self.values.append(value)
-            self.names.append(name)
+        elif not str(kind).startswith("*"):
+            scalar = _scalar(name, str(kind), value)
+            self._add(name, lambda _view: scalar)
+        elif value is None:
+            self._add(name, lambda _view: None)
         else:
-            self.values.append(self._pointer(value) if str(kind).startswith("*") else _scalar(name, str(kind), value))
-            self.names.append(name)
+            memory, offset = self._storage(value)
+            self._add(name, lambda view: view(memory, offset))
 
-    def _pointer(self, value: object) -> object:
-        """Return a whole storage, or the rest of it from the start of a view."""
-        if value is None:
-            return None
+    def _add(self, name: str, make: Callable[[View], object]) -> None:
+        self._makers.append(make)
+        self.names.append(name)
+
+    def _storage(self, value: object) -> tuple[NDArray[np.uint8], int]:
         memory, offset = storage(value)
-        if not offset:
-            return memory
-        self._views.append(DeviceArray(memory))
-        return memory[offset:]
+        self.storages[memory.ctypes.data] = memory
+        return memory, offset
 
-    def _mapped(self, name: str, value: Any, about: dict[str, Any]) -> Iterator[tuple[str, object]]:  # noqa: ANN401 # Triton's TensorDescriptor
-        """Yield the parts of a descriptor if the target has TMA: a tensor map, the shape and the strides."""
+    def _map(self, name: str, value: Any, about: dict[str, Any]) -> Callable[[View], ptx.TensorMap]:  # noqa: ANN401
+        """Return a function that makes the tensor map of a descriptor."""
         if about.get("is_im2col") or about.get("fp4_padded"):
             raise NotModelled(
                 f"argument {name} is copied by TMA, and im2col and padded 4-bit tensors are not modelled; "
                 "arch='sm_89' or older compiles descriptors to plain accesses"
             )
-        memory, offset = storage(value.base)
-        if offset:
-            self._views.append(DeviceArray(memory))
-        element = "tfloat32" if value.round_f32_to_tf32 else MAP_ELEMENTS[about["elem_type"]]
+        memory, offset = self._storage(value.base)
+        element = "tfloat32" if getattr(value, "round_f32_to_tf32", False) else MAP_ELEMENTS[about["elem_type"]]
         strides = [int(step) * about["elem_size"] for step in value.strides]
-        yield MAP, ptx.TensorMap(
-            memory[offset:], about["block_size"], SWIZZLES[about["swizzle"]], [int(extent) for extent in value.shape],
-            strides, fill="nan" if value.padding == "nan" else "zero", dtype=element,
+        extents = [int(extent) for extent in value.shape]
+        fill: Literal["nan", "zero"] = "nan" if getattr(value, "padding", "") == "nan" else "zero"
+        return lambda view: ptx.TensorMap(
+            view(memory, offset), about["block_size"], SWIZZLES[about["swizzle"]], extents, strides, fill=fill,
+            dtype=element,
         )  # fmt: skip
-        yield from (("i32", extent) for extent in value.shape)
-        yield from (("i64", step) for step in value.strides)
 
     def scratch(self, name: str, size: int) -> None:
         """Add scratch memory, or a null pointer if the kernel needs none."""
-        self.values.append(np.zeros(size, np.uint8) if size else None)
-        self.names.append(name)
+        self._add(name, lambda _view: np.zeros(size, np.uint8) if size else None)
 
 
 def _scalar(name: str, kind: str, value: Any) -> object:  # noqa: ANN401 # Triton has checked that it is a number
@@ -182,9 +204,20 @@ def _scalar(name: str, kind: str, value: Any) -> object:  # noqa: ANN401 # Trito
     return dtype.type(value)
 
 
-def _decomposed(kind: str, value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401 # Triton's TensorDescriptor
-    """Yield the parts of a descriptor without TMA: pointer, shape and strides, and again for the host's checks."""
-    yield from zip(expand_signature([kind], None, ""), decompose_descriptor(value), strict=True)
+def _decomposed(kind: str, value: Any, *, has_map: bool) -> Iterator[tuple[str, object]]:  # noqa: ANN401 # Triton's TensorDescriptor
+    """Yield the shape and the strides of a descriptor, after pointer, shape, strides and flags if it has no map."""
+    match = re.match(r"tensordesc(?:_im2col)?<([^[>]*)", kind)
+    if match is None:
+        raise InvalidOperand(f"expected Triton's type of a tensor descriptor, got {quote(kind)}")
+    if not has_map:
+        yield f"*{match[1]}", value.base
+        yield from (("i64", number) for number in (*value.shape, *value.strides))
+        if hasattr(value, "padding"):  # since Triton 3.5
+            yield "i1", value.padding == "nan"
+        if hasattr(value, "round_f32_to_tf32"):  # since Triton 3.7
+            yield "i1", value.round_f32_to_tf32
+    yield from (("i32", extent) for extent in value.shape)
+    yield from (("i64", step) for step in value.strides)
 
 
 # Shared memory of a block in bytes, by the compute capabilities that Triton compiles for: CUDA C++ Programming Guide,
@@ -210,10 +243,16 @@ class LaunchSession(Protocol):
     """The part of a session that the driver needs."""
 
     arch: str
+    redirect: bool
     is_launching: bool
 
     def launch(
-        self, launcher: EntryLauncher, loaded: LoadedKernel, grid: tuple[int, int, int], arguments: EntryArguments
+        self,
+        launcher: EntryLauncher,
+        loaded: LoadedKernel,
+        grid: tuple[int, int, int],
+        entry: EntryArguments,
+        arguments: dict[str, object],
     ) -> None:
         """Run a kernel on its arguments and record it."""
 
@@ -227,6 +266,7 @@ class MachineDriver(DriverBase):
         self.session = session
         self.capability = capability(session.arch)
         self.launcher_cls = EntryLauncher
+        self.loading: Mapping[str, Any] = {}  # the code of the kernel that Triton loads, by language
         self.utils = SimpleNamespace(
             load_binary=self._load, unload_module=lambda _: None, get_device_properties=self._properties
         )
@@ -260,16 +300,16 @@ class MachineDriver(DriverBase):
         return divmod(self.capability, 10)
 
     def get_active_torch_device(self) -> object:
-        """Return the host: tensors are in its memory."""
+        """Return the device of tensors: "cuda" if the session redirects it to host memory, else the host."""
         import torch
 
-        return torch.device("cpu")
+        return torch.device("cuda", 0) if self.session.redirect else torch.device("cpu")
 
     def get_device_interface(self) -> object:
-        """Return the module that replaces torch.cuda."""
+        """Return torch.cuda if the session replaces it, else the host's module."""
         import torch
 
-        return torch.cpu
+        return torch.cuda if self.session.redirect else torch.cpu
 
     def get_benchmarker(self) -> Callable[..., list[float]]:
         """Return a benchmarker that runs nothing: all configurations are equally fast."""
@@ -296,19 +336,66 @@ class MachineDriver(DriverBase):
             "mem_bus_width": 6144,
         }
 
-    @staticmethod
-    def _load(name: str, binary: bytes, _shared: int, _device: object) -> tuple[None, LoadedKernel, int, int, int]:
-        """Return the kernel of a binary, which is PTX here; there is no handle to unload."""
-        text = binary.decode()
-        return None, LoadedKernel(load(text)[name], text), REGISTERS, 0, 1024
+    def _load(
+        self, name: str, _binary: bytes, _shared: int, _device: object
+    ) -> tuple[object, LoadedKernel, int, int, int]:
+        """Return a kernel that Triton compiled; there is no handle to unload."""
+        loaded = LoadedKernel(name, self.loading)
+        return loaded, loaded, REGISTERS, 0, 1024
 
 
 class LoadedKernel:
-    """A kernel and its text."""
+    """A kernel in Triton's languages: `code` has PTX and TTGIR."""
 
-    def __init__(self, kernel: Kernel, ptx: str) -> None:
-        """Keep both as long as Triton keeps its compiled kernel."""
-        self.kernel, self.ptx = kernel, ptx
+    def __init__(self, name: str, code: Mapping[str, Any]) -> None:
+        """Parse the PTX."""
+        self.ptx: str = code["ptx"]
+        self.kernel: Kernel = load(self.ptx)[name]
+        self._ttgir: str = code.get("ttgir", "")
+
+    @cached_property
+    def variables(self) -> dict[str, tuple[str, ...]]:
+        """The registers that the assignments of Python variables write, if Triton keeps the names."""
+        named = assigned_variables(self._ttgir)
+        columns = ptx_columns(self.ptx)
+        registers: dict[str, dict[str, None]] = {}
+        for inst in self.kernel.program.instructions:
+            name = named.get(columns.get(inst.line, (0, 0)))
+            if inst.name.startswith("ld.param"):  # moved there by the compiler
+                continue
+            written = [register.name for result in inst.results for register in registers_of(result)]
+            if name is not None and written:
+                registers.setdefault(name, {}).update(dict.fromkeys(written))
+        return {name: tuple(found) for name, found in registers.items()}
+
+
+def assigned_variables(ttgir: str) -> dict[tuple[int, int], str]:
+    """Return the Python variable that is assigned at a line and a column: that of the last operation of its name."""
+    positions = {
+        match[1]: (int(match[2]), int(match[3]))
+        for match in re.finditer(r'^(#loc\d*) = loc\(".*?":(\d+):(\d+)\)', ttgir, re.MULTILINE)
+    }
+    named = {
+        match[1]: (match[2], match[3])
+        for match in re.finditer(r'^(#loc\d*) = loc\("([^"]+)"\((#loc\d*)\)\)', ttgir, re.MULTILINE)
+    }
+    last: dict[str, tuple[int, int]] = {}
+    for match in re.finditer(r"^ +%.* loc\((#loc\d*)\)$", ttgir, re.MULTILINE):
+        if match[1] in named and named[match[1]][1] in positions:
+            name, location = named[match[1]]
+            last[name] = positions[location]
+    return {position: name for name, position in last.items()}
+
+
+def ptx_columns(text: str) -> dict[int, tuple[int, int]]:
+    """Return the source line and column of every PTX line after a .loc."""
+    columns: dict[int, tuple[int, int]] = {}
+    current = (0, 0)
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := re.match(r"\s*\.loc\s+\d+\s+(\d+)\s+(\d+)", line):
+            current = int(match[1]), int(match[2])
+        columns[number] = current
+    return columns
 
 
 class EntryLauncher:
@@ -329,40 +416,57 @@ class EntryLauncher:
             return
         if enter is not None:
             enter(launch_metadata)
-        session.launch(self, loaded, (x, y, z), self._arguments(x * y * z, args))
+        entry = self._arguments(x * y * z, len(loaded.kernel.parameters), args)
+        given = [value.array if isinstance(value, HostArray) else value for value in args]
+        session.launch(self, loaded, (x, y, z), entry, dict(zip(self.signature, given, strict=True)))
         if leave is not None:
             leave(launch_metadata)
 
-    def _arguments(self, blocks: int, args: tuple[object, ...]) -> EntryArguments:
-        """Return the entry's arguments, and the scratch memory that Triton requests."""
+    def _arguments(self, blocks: int, parameters: int, args: tuple[object, ...]) -> EntryArguments:
+        """Return the arguments of an entry with this number of parameters, and the scratch memory Triton requests."""
         taken = EntryArguments(getattr(self.metadata, "tensordesc_meta", None) or ())
         for (name, kind), value in zip(self.signature.items(), args, strict=True):
             taken.take(name, kind, value)
         clusters = blocks * self.metadata.num_ctas
-        for name in ("global_scratch", "profile_scratch"):
+        scratch = ("global_scratch", "profile_scratch")  # Triton 3.4 has only the first
+        for name in scratch[: max(0, parameters - len(taken.names))]:
             taken.scratch(name, clusters * getattr(self.metadata, f"{name}_size", 0))
         return taken
 
 
-def keep_ptx(previous: Any) -> Callable[..., Any]:  # noqa: ANN401 # a hook of Triton
-    """Return a hook of Triton's compiler that keeps the PTX as the binary, after an existing hook."""
+def keep_ptx(stack: ExitStack) -> None:
+    """Let Triton keep the PTX as the binary, without ptxas; its cache is told."""
+    add_stages, digest = CUDABackend.add_stages, CUDABackend.hash
 
-    def hook(*args: Any) -> Any:  # noqa: ANN401 # none, or (backend, stages, options, language, capability)
-        if not args:
-            key, digest = previous() if previous else ("", "")
-            return f"{key}{PTX_KEY}", f"{digest}{PTX_KEY}"
-        if previous:
-            previous(*args)
-        args[1]["cubin"] = lambda text, metadata: text.encode()  # noqa: ARG005 # of a stage of Triton
-        return None
+    def add(backend: object, stages: dict[str, Any], *args: object) -> None:
+        add_stages(backend, stages, *args)
+        stages["cubin"] = lambda text, metadata: text.encode()  # noqa: ARG005 # of a stage of Triton
 
-    return hook
+    set_until(stack, CUDABackend, "add_stages", add)
+    set_until(stack, CUDABackend, "hash", lambda backend: f"{digest(backend)}{PTX_KEY}")
 
 
-def name_arguments(error: PtxError, names: list[str]) -> PtxError:
-    """Return an error with Python names instead of argument numbers."""
+def keep_code(stack: ExitStack, driver: MachineDriver) -> None:
+    """Let the driver see a kernel's code in all of Triton's languages while Triton loads the kernel."""
+    original = CompiledKernel._init_handles  # noqa: SLF001 (Triton has no public hook with the PTX)
+
+    def load_kernel(compiled: Any) -> object:  # noqa: ANN401 # a CompiledKernel
+        driver.loading = compiled.asm
+        return original(compiled)
+
+    set_until(stack, CompiledKernel, "_init_handles", load_kernel)
+
+
+def set_until(stack: ExitStack, owner: object, name: str, value: object) -> None:
+    """Set an attribute until the stack is closed."""
+    stack.callback(setattr, owner, name, getattr(owner, name))
+    setattr(owner, name, value)
+
+
+def name_arguments(text: str, names: list[str]) -> str:
+    """Return a message with Python names instead of argument numbers."""
 
     def rename(match: re.Match[str]) -> str:
         return names[int(match[1])] if int(match[1]) < len(names) else match[0]
 
-    return PtxError(error.line, re.sub(r"argument (\d+) \([^)]*\)", rename, error.reason), error.source)
+    return re.sub(r"argument (\d+) \([^)]*\)", rename, text)

@@ -3,56 +3,100 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
-from types import SimpleNamespace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, TypedDict, Unpack
 
-from triton import knobs
+import numpy as np
+from numpy.typing import NDArray
+from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner
+from triton.runtime.errors import OutOfResources, PTXASError
 from triton.runtime.jit import JITFunction, KernelInterface
 
 from warpfrag.errors import InvalidOperand, PtxError, quote
+from warpfrag.machine.debugger.debugger import Debugger
 from warpfrag.machine.interpreter.kernel_findings import Check
-from warpfrag.machine.launch.device_array import DeviceArray
 from warpfrag.machine.launch.options import Engine, LaunchOptions
+from warpfrag.machine.launch.profile import Profile
 from warpfrag.machine.launch.run import Run
 from warpfrag.triton.triton_driver import (
     EntryArguments,
     EntryLauncher,
-    LaunchSession,
     LoadedKernel,
     MachineDriver,
     as_tensor,
+    keep_code,
     keep_ptx,
     name_arguments,
-    storage,
+    set_until,
 )
 
 DEFAULT_ARCH = "sm_90a"
+KEPT_BYTES = 1 << 28  # of memory before launches, in a session
+UNFIT = (OutOfResources, CompileTimeAssertionFailure, PTXASError)  # for which Triton skips a configuration
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Launch:
-    """A finished launch: the kernel's name, its grid and block, its PTX, and its `Run`."""
+    """A finished launch of a Triton kernel, with its arguments by their Python names."""
 
     kernel: str
     grid: tuple[int, int, int]
     block: int
+    shared: int
+    """The bytes of dynamic shared memory."""
+    arguments: Mapping[str, object]
     ptx: str
     run: Run
+    _loaded: LoadedKernel
+    _entry: EntryArguments
+    _before: dict[int, NDArray[np.uint8]]
+    _config: tuple[tuple[int, int, int], LaunchOptions]
+
+    def __repr__(self) -> str:
+        """Return the kernel, its sizes and the summary of its run."""
+        grid = "x".join(map(str, self.grid))
+        return f"<Launch of {self.kernel}: grid {grid}, block {self.block}, shared {self.shared} bytes; {self.run!r}>"
+
+    @property
+    def variables(self) -> Mapping[str, tuple[str, ...]]:
+        """The PTX registers that the assignments of Python variables write, where Triton keeps the names."""
+        return self._loaded.variables
+
+    def profile(self) -> Profile:
+        """Return the counts of instructions, bytes and tensor core operations by line."""
+        return self.run.profile
+
+    def debug(self) -> Debugger:
+        """Return a debugger for the same launch, on copies of the arguments as they were before it.
+
+        `break_at(source="softmax.py:12")` stops at a line of the kernel; `variables` names the registers.
+        """
+        if self._entry.storages and not self._before:
+            raise InvalidOperand(
+                f"{self.kernel}: the arguments before this launch were not kept, because the session's launches have "
+                f"more than {KEPT_BYTES >> 20} MiB; launch the kernel alone, with warpfrag.triton.run"
+            )
+        grid, options = self._config
+        copies = {address: memory.copy() for address, memory in self._before.items()}
+        values, _owners = self._entry.values(copies)
+        kernel = self._loaded.kernel
+        return kernel.debug(grid, self.block, values, shared=self.shared, arch=self.run.arch, options=options)
 
 
 class Session:
     """A context in which every launch of a Triton kernel runs here, compiled for `arch`, and is kept in `launches`.
 
-    For an autotuned kernel, the first configuration that its pruning leaves is used; `config` chooses another: its
-    index in the decorator, a `triton.Config`, or some of its values ({"BLOCK_M": 64, "num_warps": 8}), which select the
-    first configuration that has them all. `checks`, `engine` and `seed` are those of `ptx.Kernel.launch`. If PyTorch is
-    loaded, tensors that ask for device "cuda" are made in host memory, so that tests written for a GPU need no change;
-    `redirect=False` turns that off. Sessions may be nested; the innermost one runs the kernels.
+    For an autotuned kernel, the first configuration that its pruning leaves and that fits the GPU is used. `config`
+    chooses another: its index in the decorator, a `triton.Config`, or some of its values ({"BLOCK_M": 64,
+    "num_warps": 8}), which select the first configuration that has them all; {kernel: config} chooses per kernel.
+    `checks`, `engine` and `seed` are those of `ptx.Kernel.launch`. If PyTorch is loaded, tensors for device "cuda" are
+    created in host memory and report "cuda", so that tests written for a GPU need no change; `redirect=False` turns
+    that off. `inductor` makes torch.compile generate Triton kernels, which run here too. Sessions may be nested; the
+    innermost one runs the kernels.
     """
 
     def __init__(
@@ -64,25 +108,30 @@ class Session:
         engine: Engine = "auto",
         seed: int | None = None,
         redirect: bool = True,
+        inductor: bool = False,
     ) -> None:
         """Check the architecture; nothing changes before the context is entered."""
         self.arch, self.config, self.checks, self.engine, self.seed = arch, config, checks, engine, seed
         self.launches: list[Launch] = []
         self.is_launching = False  # while Triton inspects arguments
-        self._redirect = redirect
+        self.redirect = redirect and "torch" in sys.modules
+        self._inductor = inductor
+        self._kept = 0  # bytes of memory before launches
         self._driver = MachineDriver(self)
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         """Replace Triton's driver."""
         with ExitStack() as stack:
-            _set_for(stack, driver, "_active", self._driver)
-            hook = keep_ptx(knobs.runtime.add_stages_inspection_hook)
-            _set_for(stack, knobs.runtime, "add_stages_inspection_hook", hook)
-            _set_for(stack, JITFunction, "run", self._with_arrays(JITFunction.run))
-            _set_for(stack, Autotuner, "run", self._with_single_config(Autotuner.run))
-            if self._redirect:
-                stack.enter_context(on_the_host(self._driver))
+            set_until(stack, driver, "_active", self._driver)
+            keep_ptx(stack)
+            keep_code(stack, self._driver)
+            set_until(stack, JITFunction, "run", self._with_arrays(JITFunction.run))
+            set_until(stack, Autotuner, "run", self._with_single_config(Autotuner.run))
+            if self.redirect:
+                from warpfrag.triton.cuda_tensors import tensors_on_host
+
+                stack.enter_context(tensors_on_host(self._driver))
             self._stack = stack.pop_all()
         return self
 
@@ -95,7 +144,12 @@ class Session:
         return f"<Triton on {self.arch}: {len(self.launches)} launches>"
 
     def launch(
-        self, launcher: EntryLauncher, loaded: LoadedKernel, grid: tuple[int, int, int], arguments: EntryArguments
+        self,
+        launcher: EntryLauncher,
+        loaded: LoadedKernel,
+        grid: tuple[int, int, int],
+        entry: EntryArguments,
+        arguments: dict[str, object],
     ) -> None:
         """Run a kernel on its arguments and record it."""
         metadata = launcher.metadata
@@ -103,21 +157,30 @@ class Session:
         reserved = loaded.kernel.program.directives.get("reqntid")
         if reserved:  # warps that Triton adds for itself
             block = reserved[0]
+        size = sum(memory.nbytes for memory in entry.storages.values())
+        is_kept = self._kept + size <= KEPT_BYTES
+        before = {address: memory.copy() for address, memory in entry.storages.items()} if is_kept else {}
+        self._kept += size if is_kept else 0
+        blocks = (grid[0] * metadata.num_ctas, *grid[1:])
+        options = LaunchOptions(cooperative=getattr(metadata, "launch_cooperative_grid", False))
+        values, _owners = entry.values()
         try:
             run = loaded.kernel.launch(
-                (grid[0] * metadata.num_ctas, *grid[1:]),
-                block,
-                arguments.values,
-                shared=metadata.shared,
-                arch=self.arch,
-                checks=self.checks,
-                engine=self.engine,
-                seed=self.seed,
-                options=LaunchOptions(cooperative=getattr(metadata, "launch_cooperative_grid", False)),
-            )
+                blocks, block, values, shared=metadata.shared, arch=self.arch, checks=self.checks, engine=self.engine,
+                seed=self.seed, options=options,
+            )  # fmt: skip
         except PtxError as error:
-            raise name_arguments(error, arguments.names) from None
-        self.launches.append(Launch(loaded.kernel.name, grid, block, loaded.ptx, run))
+            raise PtxError(error.line, name_arguments(error.reason, entry.names), error.source) from None
+        findings = [
+            replace(found, text=name_arguments(found.text, entry.names), array=name_arguments(found.array, entry.names))
+            for found in run.findings
+        ]
+        run = replace(run, findings=findings)
+        launch = Launch(
+            loaded.kernel.name, grid, block, metadata.shared, arguments, loaded.ptx, run, loaded, entry, before,
+            (blocks, options),
+        )  # fmt: skip
+        self.launches.append(launch)
 
     def _with_arrays(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return `JITFunction.run`, extended to NumPy arrays."""
@@ -138,10 +201,15 @@ class Session:
         def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # Triton's own signature
             before = tuner.configs, tuner.cache
             tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
-            chosen = _choose(tuner.prune_configs(kwargs), tuner.configs, self.config)
-            tuner.configs, tuner.cache = [chosen], {}
+            chosen = _choose(tuner, tuner.prune_configs(kwargs), self.config)
             try:
-                return original(tuner, *args, **kwargs)
+                for number, config in enumerate(chosen, 1):
+                    tuner.configs, tuner.cache = [config], {}
+                    try:
+                        return original(tuner, *args, **kwargs)
+                    except UNFIT:
+                        if number == len(chosen):
+                            raise
             finally:
                 tuner.configs, tuner.cache = before
 
@@ -196,122 +264,28 @@ def run(kernel: object, **options: Unpack[SessionOptions]) -> Launcher:
     return Launcher(kernel, lambda: Session(**options, redirect=False))
 
 
-def _set_for(stack: ExitStack, owner: object, name: str, value: object) -> None:
-    """Set an attribute until the stack is closed."""
-    stack.callback(setattr, owner, name, getattr(owner, name))
-    setattr(owner, name, value)
-
-
-def _choose(pruned: Sequence[Any], configs: Sequence[Any], wanted: object) -> object:
-    """Return the wanted configuration, or the first that pruning leaves."""
+def _choose(tuner: Any, pruned: Sequence[Any], wanted: object) -> list[Any]:  # noqa: ANN401 # an Autotuner
+    """Return the configurations to try, in order: the wanted one, or those that pruning leaves."""
+    if isinstance(wanted, dict) and any(isinstance(key, KernelInterface) for key in wanted):
+        function = _function(tuner)
+        wanted = next((value for key, value in wanted.items() if _function(key) is function), None)
+    configs = tuner.configs
     if wanted is None:
-        return pruned[0]
+        return list(pruned)
     if isinstance(wanted, dict):
         fitting = [config for config in configs if wanted.items() <= config.all_kwargs().items()]
         if fitting:
-            return fitting[0]
+            return fitting[:1]
     elif isinstance(wanted, int) and not isinstance(wanted, bool) and 0 <= wanted < len(configs):
-        return configs[wanted]
+        return [configs[wanted]]
     elif hasattr(wanted, "all_kwargs"):
-        return wanted
+        return [wanted]
     listed = "; ".join(f"{number}: {config}" for number, config in enumerate(configs))
     raise InvalidOperand(f"config: expected one of the kernel's ({listed}), got {quote(wanted)}")
 
 
-@contextmanager
-def on_the_host(driver: MachineDriver) -> Iterator[None]:
-    """Make tensors of device "cuda" in host memory; do nothing if PyTorch is not loaded."""
-    if "torch" not in sys.modules:
-        yield
-        return
-    import torch
-
-    with ExitStack() as stack:
-        for name, value in _answers(driver).items():
-            _set_for(stack, torch.cuda, name, value)
-        stack.enter_context(_mode(driver.session))
-        yield
-
-
-class TensorAddresses:
-    """Device addresses of the tensors whose `data_ptr` was called; the tensors stay alive."""
-
-    def __init__(self) -> None:
-        """Start without addresses."""
-        self._owners: dict[int, tuple[DeviceArray, object]] = {}  # by the host's address: the array, and the storage
-
-    def address(self, tensor: Any) -> int:  # noqa: ANN401 # a tensor of PyTorch, if it is installed
-        """Return the device address of a tensor."""
-        memory, offset = storage(tensor)
-        host = memory.ctypes.data
-        if host not in self._owners:
-            self._owners[host] = DeviceArray(memory), tensor.untyped_storage()
-        return self._owners[host][0].address + offset
-
-
-def _mode(session: LaunchSession) -> Any:  # noqa: ANN401 # a mode of PyTorch's, if it is installed
-    import torch
-    from torch.overrides import TorchFunctionMode
-
-    def host(value: object) -> object:
-        """Replace a CUDA device by the host; a bare number names a device only as `device=`."""
-        if isinstance(value, torch.device):
-            return torch.device("cpu") if value.type == "cuda" else value
-        return "cpu" if isinstance(value, str) and value.split(":")[0] == "cuda" else value
-
-    addresses = TensorAddresses()
-
-    is_cuda = getattr(torch.Tensor, "is_cuda").__get__  # noqa: B009 (a property, which types take for a flag)
-
-    class HostTensors(TorchFunctionMode):
-        """PyTorch calls with the host instead of the GPU."""
-
-        def __torch_function__(
-            self,
-            func: Callable[..., object],
-            _types: object,
-            args: tuple[Any, ...] = (),
-            kwargs: dict[str, Any] | None = None,
-        ) -> object:
-            """Run a call on the host."""
-            kwargs = dict(kwargs or {})
-            if func is torch.Tensor.cuda:
-                return args[0]
-            if func is torch.Tensor.data_ptr and not session.is_launching and args[0].numel():
-                return addresses.address(args[0])
-            if func == is_cuda:
-                return True
-            if "device" in kwargs:
-                device = kwargs["device"]
-                kwargs["device"] = "cpu" if isinstance(device, int) else host(device)
-            return func(*map(host, args), **kwargs)
-
-    return HostTensors()
-
-
-def _answers(driver: MachineDriver) -> dict[str, object]:
-    """Return replacements for functions of torch.cuda."""
-    major, minor = driver.get_device_capability()
-    properties = driver.utils.get_device_properties(None)
-    device = SimpleNamespace(
-        name=f"warpfrag's {driver.session.arch}",
-        major=major,
-        minor=minor,
-        multi_processor_count=properties["multiprocessor_count"],
-        shared_memory_per_block_optin=properties["max_shared_mem"],
-        warp_size=32,
-        regs_per_multiprocessor=properties["max_num_regs"],
-        total_memory=1 << 37,
-    )
-    return {
-        "is_available": lambda: True,
-        "device_count": lambda: 1,
-        "current_device": lambda: 0,
-        "set_device": lambda _device: None,
-        "synchronize": lambda _device=None: None,
-        "empty_cache": lambda: None,
-        "get_device_capability": lambda _device=None: (major, minor),
-        "get_device_name": lambda _device=None: device.name,
-        "get_device_properties": lambda _device=None: device,
-        "device": lambda _device=None: nullcontext(),
-    }
+def _function(kernel: Any) -> object:  # noqa: ANN401 # a kernel, decorated or not
+    """Return the Python function of a kernel."""
+    while hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    return kernel

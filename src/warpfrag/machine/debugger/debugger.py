@@ -95,17 +95,18 @@ class Debugger:
         line: int | None = None,
         opcode: str | None = None,
         *,
-        source: int | None = None,
+        source: int | str | None = None,
         condition: Callable[[Debugger], object] | None = None,
         block: int | Sequence[int] | None = None,
         warp: int | None = None,
     ) -> Breakpoint:
         """Stop before the instruction of a line, before those with an opcode ("mma", "ld.global"), or before all.
 
-        `source` is a line of the kernel's own source, known from .loc. `condition(debugger)` is called with the focus
-        on each warp at the instruction. `block` and `warp` restrict it to those.
+        `source` is a line of the kernel's own source, known from .loc: 12, or "softmax.py:12". `condition(debugger)` is
+        called with the focus on each warp at the instruction. `block` and `warp` restrict it to those.
         """
-        for name, number in (("line", line), ("source", source), ("warp", warp)):
+        file, number_of_source = _source_line(source)
+        for name, number in (("line", line), ("source", number_of_source), ("warp", warp)):
             if number is not None and not (is_whole(number) and number >= 0):
                 raise InvalidOperand(f"expected {name} as a number, got {quote(number)}")
         if opcode is not None and not isinstance(opcode, str):
@@ -114,7 +115,9 @@ class Debugger:
             )
         if condition is not None and not callable(condition):
             raise InvalidOperand(f"expected condition as a function of the debugger, got {quote(condition)}")
-        point = Breakpoint(line, opcode, source, condition, None if block is None else _index(block), warp)
+        point = Breakpoint(
+            line, opcode, number_of_source, condition, None if block is None else _index(block), warp, file
+        )
         if not any(point.names(inst, self.sources.get(inst.line)) for inst in self.program.instructions):
             lines = sorted({inst.line for inst in self.program.instructions})
             near = [str(number) for number in lines if line is not None and abs(number - line) <= 2]
@@ -475,6 +478,16 @@ class Debugger:
 
 
 KINDS = {True: "write", False: "read"}
+
+
+def _source_line(source: int | str | None) -> tuple[str, int | None]:
+    """Return the file and the line of a source line such as 12 or "softmax.py:12"."""
+    if not isinstance(source, str):
+        return "", source
+    file, _, digits = source.rpartition(":")
+    if not file or not digits.isdecimal():
+        raise InvalidOperand(f"expected source as a line such as 12 or softmax.py:12, got {quote(source)}")
+    return file, int(digits)
 
 
 def _index(block: int | Sequence[int]) -> Block:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from warpfrag.machine.interpreter.lane_group import LaneGroup
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
-from warpfrag.machine.ir.program import DecodedInstruction, SourceLine
+from warpfrag.machine.ir.program import DecodedInstruction, SourceLine, file_name
 
 StopReason = Literal["breakpoint", "watchpoint", "step"]
 WatchAccess = Literal["write", "read", "any"]
@@ -27,6 +27,7 @@ class Breakpoint:
     condition: Callable[..., object] | None = None
     block: tuple[int, int, int] | None = None
     warp: int | None = None
+    file: str = ""
     enabled: bool = True
     hits: int = 0
 
@@ -34,17 +35,18 @@ class Breakpoint:
         """Return True if it stops at an instruction; an opcode may be a prefix, word by word."""
         if self.line is not None and inst.line != self.line:
             return False
-        if self.source is not None and (source is None or self.source not in _lines_of(source)):
+        if self.source is not None and (source is None or self.source not in _lines_of(source, self.file)):
             return False
         return self.opcode is None or f"{inst.name}.".startswith(f"{self.opcode.rstrip('.')}.")
 
 
-def _lines_of(source: SourceLine) -> set[int]:
-    """Return the line itself and the lines of the calls that it was inlined through."""
-    lines = {source.line}
-    while source.inlined_at is not None:
+def _lines_of(source: SourceLine | None, file: str) -> set[int]:
+    """Return the line itself and the lines of the calls that it was inlined through, in one file if it is named."""
+    lines = set()
+    while source is not None:
+        if not file or file_name(source.file) == file_name(file):
+            lines.add(source.line)
         source = source.inlined_at
-        lines.add(source.line)
     return lines
 
 

@@ -1,0 +1,350 @@
+"""PyTorch without a GPU: tensors for device "cuda" are in host memory and report "cuda"; streams and events work.
+
+A tensor's device is a mark on its storage. Results of PyTorch calls inherit the mark of their arguments, and a copy
+between the devices is a copy here too. Tensors without a mark, such as gradients that enter a custom backward function,
+count as CUDA tensors: a session marks every tensor that exists when it starts as a host tensor.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any, Self
+
+import torch
+import triton
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.utils import _device as default_device
+
+from warpfrag.errors import NotModelled
+from warpfrag.machine.launch.device_array import DeviceArray
+from warpfrag.triton.triton_driver import MachineDriver, set_until, storage
+
+CUDA, HOST = torch.device("cuda", 0), torch.device("cpu")
+MEMORY_BYTES = 141 << 30
+HINT = "`warpfrag gpu -- python program.py` runs the program with a virtual GPU"
+GETTERS = {
+    getattr(torch.Tensor, name).__get__: name for name in ("is_cuda", "is_cpu", "device")
+}  # the functions that a mode sees when these properties are read
+COPIES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu)
+
+
+class DeviceMarks:
+    """The devices of storages, which a weak reference keeps from sharing an address with a later storage."""
+
+    def __init__(self) -> None:
+        """Start without marks."""
+        self._marks: dict[int, tuple[StorageWeakRef, bool]] = {}  # by the address of the storage: True for CUDA
+        self._limit = 1 << 12
+
+    def is_cuda(self, tensor: torch.Tensor) -> bool:
+        """Return True for CUDA tensors and for tensors without a mark."""
+        kept = self._marks.get(_storage_address(tensor))
+        return kept is None or kept[1]
+
+    def mark(self, tensor: torch.Tensor, *, is_cuda: bool) -> None:
+        """Mark a tensor's storage, unless it has a mark."""
+        address = _storage_address(tensor)
+        if address and address not in self._marks:
+            if len(self._marks) >= self._limit:
+                self._marks = {key: kept for key, kept in self._marks.items() if not kept[0].expired()}
+                self._limit = max(1 << 12, 2 * len(self._marks))
+            self._marks[address] = StorageWeakRef(tensor.untyped_storage()), is_cuda
+
+    def mark_existing(self) -> None:
+        """Mark all tensors of the process as host tensors."""
+        for value in gc.get_objects():
+            if issubclass(type(value), torch.Tensor):
+                self.mark(value, is_cuda=False)
+
+
+def _storage_address(tensor: torch.Tensor) -> int:
+    """Return the address of a tensor's storage object; 0 if it has none, as sparse tensors."""
+    try:
+        return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 (StorageWeakRef uses it too)
+    except (NotImplementedError, RuntimeError):
+        return 0
+
+
+MARKS = DeviceMarks()
+
+
+class TensorAddresses:
+    """Device addresses of the tensors whose `data_ptr` was called; the tensors stay alive."""
+
+    def __init__(self) -> None:
+        """Start without addresses."""
+        self._owners: dict[int, tuple[DeviceArray, object]] = {}  # by the host's address: the array, and the storage
+
+    def address(self, tensor: torch.Tensor) -> int:
+        """Return the device address of a tensor."""
+        memory, offset = storage(tensor)
+        host = memory.ctypes.data
+        if host not in self._owners:
+            self._owners[host] = DeviceArray(memory), tensor.untyped_storage()
+        return self._owners[host][0].address + offset
+
+
+class HostTensors(TorchFunctionMode):
+    """PyTorch calls with host memory instead of a GPU's."""
+
+    def __init__(self) -> None:
+        """Start without addresses of tensors."""
+        super().__init__()
+        self.addresses = TensorAddresses()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], _types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
+        """Run a call on the host and mark its results."""
+        kwargs = dict(kwargs or {})
+        name = GETTERS.get(func)
+        if name is not None or func is torch.Tensor.get_device or func is torch.get_device:
+            return _device_property(name, func, args)
+        if func is torch.Tensor.data_ptr and args[0].numel() and MARKS.is_cuda(args[0]):
+            is_launching = triton.runtime.driver.active.session.is_launching  # Triton asks for the alignment
+            return func(*args) if is_launching else self.addresses.address(args[0])
+        if func is torch.device:
+            return func(*args, **kwargs)
+        if func is torch.Tensor.pin_memory:
+            return args[0]
+        wanted = CUDA if func is torch.Tensor.cuda else HOST if func is torch.Tensor.cpu else None
+        if func is torch.Tensor.to and len(args) > 1:
+            wanted = _requested(args[1], numbers=True)
+            args = (args[0], HOST if wanted else args[1], *args[2:])
+        elif func is torch.Tensor.cuda:
+            args, func = (args[0], HOST), torch.Tensor.to
+        if "device" in kwargs and (asked := _requested(kwargs["device"], numbers=True)):
+            wanted, kwargs["device"] = asked, HOST
+        is_cuda = wanted == CUDA if wanted else any(map(MARKS.is_cuda, _tensors((args, kwargs))))
+        result = func(*map(_on_host, args), **kwargs)
+        if wanted and func in COPIES and MARKS.is_cuda(args[0]) != is_cuda and _shares_storage(result, args[0]):
+            result = result.clone()
+        for tensor in _tensors(result):
+            MARKS.mark(tensor, is_cuda=is_cuda)
+        return result
+
+
+def _device_property(name: str | None, func: Callable[..., Any], args: tuple[Any, ...]) -> object:
+    """Return `is_cuda`, `is_cpu`, `device` or `get_device()` of a tensor."""
+    tensor = args[0]
+    with torch._C.DisableTorchFunction():  # noqa: SLF001 (the documented way)
+        if tensor.device.type != "cpu":  # meta and fake tensors
+            return func(*args)
+    is_cuda = MARKS.is_cuda(tensor)
+    answers: dict[str | None, object] = {"is_cuda": is_cuda, "is_cpu": not is_cuda, "device": CUDA if is_cuda else HOST}
+    return answers.get(name, 0 if is_cuda else -1)
+
+
+def _requested(value: object, *, numbers: bool) -> torch.device | None:
+    """Return the device that an argument names, "cuda" or the host; None if it names none of them."""
+    if isinstance(value, torch.device | str):
+        kind = value.type if isinstance(value, torch.device) else value.split(":")[0]
+        return {"cuda": CUDA, "cpu": HOST}.get(kind)
+    return CUDA if numbers and type(value) is int else None
+
+
+def _on_host(value: object) -> object:
+    """Replace a CUDA device by the host."""
+    return HOST if _requested(value, numbers=False) == CUDA else value
+
+
+def _shares_storage(result: torch.Tensor, source: torch.Tensor) -> bool:
+    return _storage_address(result) == _storage_address(source) != 0
+
+
+def _tensors(value: object) -> Iterator[torch.Tensor]:
+    """Yield the tensors in a value, also inside tuples, lists and dictionaries."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for element in value:
+            yield from _tensors(element)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+
+
+class Stream:
+    """A stream on which everything has finished: launches return when they are done."""
+
+    cuda_stream, device, priority, device_index = 0, CUDA, 0, 0
+
+    def __init__(self, *_args: object, **_options: object) -> None:
+        """Accept the arguments of torch.cuda.Stream."""
+
+    def __enter__(self) -> Self:
+        """Return the stream itself."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Do nothing."""
+
+    def query(self) -> bool:
+        """Return True: nothing is pending."""
+        return True
+
+    def synchronize(self) -> None:
+        """Return at once."""
+
+    def wait_stream(self, _stream: object) -> None:
+        """Return at once."""
+
+    def wait_event(self, _event: object) -> None:
+        """Return at once."""
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """Return a recorded event."""
+        event = event or Event()
+        event.record()
+        return event
+
+
+class Event:
+    """An event with the host's time."""
+
+    def __init__(self, *_args: object, **_options: object) -> None:
+        """Accept the arguments of torch.cuda.Event."""
+        self.seconds = 0.0
+
+    def record(self, _stream: object = None) -> None:
+        """Take the time."""
+        self.seconds = time.perf_counter()
+
+    def elapsed_time(self, end: Event) -> float:
+        """Return the milliseconds to another event, on this host."""
+        return (end.seconds - self.seconds) * 1e3
+
+    def query(self) -> bool:
+        """Return True: nothing is pending."""
+        return True
+
+    def synchronize(self) -> None:
+        """Return at once."""
+
+    def wait(self, _stream: object = None) -> None:
+        """Return at once."""
+
+
+def _refuse(*_args: object, **_options: object) -> None:
+    """Reject what only CUDA's own run time can do."""
+    raise NotModelled(f"this call needs the CUDA run time, which warpfrag.triton.emulate does not replace; {HINT}")
+
+
+def _nothing(*_args: object, **_options: object) -> None:
+    """Do nothing."""
+
+
+def _answers(driver: MachineDriver) -> dict[str, object]:
+    """Return replacements for names in torch.cuda."""
+    major, minor = driver.get_device_capability()
+    properties = driver.utils.get_device_properties(None)
+    device = SimpleNamespace(
+        name=f"warpfrag's {driver.session.arch}",
+        major=major,
+        minor=minor,
+        multi_processor_count=properties["multiprocessor_count"],
+        shared_memory_per_block=48 << 10,
+        shared_memory_per_block_optin=properties["max_shared_mem"],
+        shared_memory_per_multiprocessor=properties["max_shared_mem"] + 1024,
+        max_threads_per_multi_processor=2048,
+        warp_size=32,
+        regs_per_multiprocessor=properties["max_num_regs"],
+        total_memory=MEMORY_BYTES,
+        L2_cache_size=50 << 20,
+        gcnArchName="",
+    )
+    stream = Stream()
+    tensors = {f"{kind}Tensor": getattr(torch, f"{kind}Tensor") for kind in
+               ("Float", "Double", "Half", "BFloat16", "Char", "Byte", "Short", "Int", "Long", "Bool")}  # fmt: skip
+    return (
+        tensors
+        | {
+            "is_available": lambda: True,
+            "is_initialized": lambda: True,
+            "is_bf16_supported": lambda *_args, **_options: True,
+            "device_count": lambda: 1,
+            "current_device": lambda: 0,
+            "get_device_capability": lambda _device=None: (major, minor),
+            "get_device_name": lambda _device=None: device.name,
+            "get_device_properties": lambda _device=None: device,
+            "mem_get_info": lambda _device=None: (MEMORY_BYTES, MEMORY_BYTES),
+            "device": lambda _device=None: nullcontext(),
+            "Stream": Stream,
+            "Event": Event,
+            "stream": lambda _stream=None: nullcontext(),
+            "current_stream": lambda _device=None: stream,
+            "default_stream": lambda _device=None: stream,
+            "is_current_stream_capturing": lambda: False,
+            "manual_seed": torch.default_generator.manual_seed,
+            "manual_seed_all": torch.default_generator.manual_seed,
+            "get_rng_state": lambda _device=None: torch.default_generator.get_state(),
+            "set_rng_state": lambda state, _device=None: torch.default_generator.set_state(state),
+            "_lazy_init": _refuse,
+            "CUDAGraph": _refuse,
+            "graph": _refuse,
+        }
+        | dict.fromkeys(("init", "set_device", "set_stream", "synchronize", "empty_cache", "ipc_collect"), _nothing)
+    )
+
+
+def _generator(original: type) -> Callable[..., object]:
+    """Return torch.Generator for generators of device "cuda"."""
+
+    class Generator(original):  # type: ignore[misc]
+        """A generator of random numbers on the host."""
+
+        def __new__(cls, device: object = HOST) -> Any:  # noqa: ANN401 # the class of PyTorch has no types
+            return original.__new__(cls, _on_host(device))  # type: ignore[call-arg]
+
+    return Generator
+
+
+def _default_device(original: Callable[..., object]) -> Callable[..., object]:
+    """Return the function that torch.set_default_device applies to calls, with CUDA tensors on the host."""
+
+    def call(context: Any, func: Any, types: object, args: Any = (), kwargs: Any = None) -> object:  # noqa: ANN401
+        if context.device.type != "cuda":
+            return original(context, func, types, args, kwargs)
+        kwargs = dict(kwargs or {})
+        factories = default_device._device_constructors()  # noqa: SLF001 (as the function that this replaces)
+        is_factory = func in factories and kwargs.get("device") is None
+        result = func(*args, **kwargs)
+        if is_factory:
+            for tensor in _tensors(result):
+                MARKS.mark(tensor, is_cuda=True)
+        return result
+
+    return call
+
+
+@contextmanager
+def tensors_on_host(driver: MachineDriver) -> Iterator[None]:
+    """Create tensors of device "cuda" in host memory, and answer questions to torch.cuda."""
+    with ExitStack() as stack:
+        for name, value in _answers(driver).items():
+            set_until(stack, torch.cuda, name, value)
+        for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
+            set_until(stack, torch.cuda.nvtx, name, _nothing)
+        accelerator = getattr(torch, "accelerator", None)
+        answers: dict[str, Callable[..., object]] = {
+            "is_available": lambda: True,
+            "current_accelerator": lambda *_args, **_options: torch.device("cuda"),
+            "device_count": lambda: 1,
+            "current_device_index": lambda: 0,
+            "synchronize": _nothing,
+        }
+        for name, answer in answers.items():
+            if hasattr(accelerator, name):
+                set_until(stack, accelerator, name, answer)
+        set_until(stack, torch.version, "cuda", "13.0")
+        set_until(stack, torch, "Generator", _generator(torch.Generator))
+        context = default_device.DeviceContext
+        set_until(stack, context, "__torch_function__", _default_device(context.__torch_function__))
+        if not any(isinstance(mode, HostTensors) for mode in _get_current_function_mode_stack()):
+            MARKS.mark_existing()
+            stack.enter_context(HostTensors())
+        yield
