@@ -5,8 +5,10 @@ each: digests of its outputs, or the error. `cases.json` and `memory.npz` are la
 with all their memory, of the two products one tile.
 """
 
+import gzip
 import hashlib
 import json
+import struct
 import zipfile
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import pytest
 import warpfrag as wf
 from ptx import hopper_kernels, hopper_launches
 from warpfrag.errors import PtxError
+from warpfrag.machine.launch.launch_arguments import RawArguments
 from warpfrag.smem.tensor_map import ELEMENT_TYPES
 
 DATA = Path(__file__).parent.parent / "data" / "ptx" / "hopper"
@@ -219,3 +222,15 @@ ret;
     alone = np.zeros(4, np.uint32)
     wf.ptx.load(text)["k"].launch(1, 1, [alone])
     assert alone.tolist() == [256 * (1024 + 16) + 70, 0, 0, 0]
+
+
+def test_a_launch_takes_the_bytes_of_a_map_that_a_driver_made(module):
+    calls = json.loads(gzip.decompress((DATA.parent.parent / "tensor_maps_h200.json.gz").read_bytes()))
+    (address, data), *_ = [
+        (call[2], bytes.fromhex(call[12])) for call in calls if call[3:9] == [[64, 100], [256], [8, 64], [1, 1], 0, 0]
+    ]
+    tensor, place, out = np.arange(6400, dtype=np.int32), np.array([16, 30], np.int32), np.zeros((64, 8), np.int32)
+    params = struct.pack("<128sQQIIIxxxxQ", data, 1 << 20, 1 << 21, out.nbytes, out.nbytes, 0, 0)
+    arguments = RawArguments(params, {address: tensor, 1 << 20: place, 1 << 21: out})
+    module["load2"].launch(1, 128, arguments, shared=out.nbytes)
+    assert (out == tensor.reshape(100, 64)[30:94, 16:24]).all()

@@ -4,20 +4,33 @@
 cuTensorMapEncodeTiled or ...Im2col took it.
 """
 
+import gzip
+import json
 import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import warpfrag as wf
+from warpfrag.errors import InvalidOperand
 from warpfrag.smem.shared_memory import Memory
-from warpfrag.smem.tensor_map import ELEMENT_TYPES, REPLACED, Im2col, TensorMapFields, replace_field
+from warpfrag.smem.tensor_map import (
+    DRIVER_TYPES,
+    ELEMENT_TYPES,
+    FILLS,
+    INTERLEAVES,
+    L2_PROMOTIONS,
+    REPLACED,
+    SWIZZLE_NUMBERS,
+    Im2col,
+    TensorMapFields,
+    replace_field,
+)
 
 DATA = Path(__file__).parent.parent / "data" / "ptx" / "hopper"
-KINDS = (
-    "uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64", "bfloat16", "float32_ftz",
-    "tfloat32", "tfloat32_ftz",
-)  # fmt: skip
+ENCODED = DATA.parent.parent / "tensor_maps_h200.json.gz"
+KINDS = DRIVER_TYPES
 CORNERS = (-128, -129, 127, 128, -16, -17, 15, 16, -32768, -32769, 32767, 32768)
 
 
@@ -109,6 +122,33 @@ def test_the_bytes_of_a_map_hold_all_that_it_says():
     assert TensorMapFields.decode(images.encode()) == images
 
 
+def encoded_maps():
+    """Calls of cuTensorMapEncodeTiled on an H200: the fields, and the 128 bytes; none if the driver refused them."""
+    for call in json.loads(gzip.decompress(ENCODED.read_bytes())):
+        dtype, _, address, dims, strides, box, steps, interleave, swizzle, promotion, fill, result, data = call
+        numbers = (tuple(part) for part in (dims, strides, box, steps))
+        options = (SWIZZLE_NUMBERS[swizzle], FILLS[fill], INTERLEAVES[interleave], None, L2_PROMOTIONS[promotion])
+        fields = TensorMapFields(ELEMENT_TYPES[DRIVER_TYPES[dtype]], address, *numbers, *options)
+        yield fields, b"" if result else bytes.fromhex(data)
+
+
+def test_a_map_has_the_bytes_of_the_driver():
+    calls = list(encoded_maps())
+    assert [bool(data) for _, data in calls].count(True) == 102
+    for fields, data in calls:
+        assert bool(fields.problems()) == (not data), fields
+        if data:
+            assert fields.encode() == data
+            assert TensorMapFields.decode(data) == fields
+            assert bytes(wf.ptx.TensorMap.from_bytes(data)) == data
+
+
+@pytest.mark.parametrize("data", [b"", bytes(127), b"\xff" * 128])
+def test_bytes_that_are_no_map_are_refused(data):
+    with pytest.raises(InvalidOperand, match="expected the 128 bytes of a tensor map"):
+        wf.ptx.TensorMap.from_bytes(data)
+
+
 def test_a_map_may_be_made_field_by_field():
     wanted = TensorMapFields(ELEMENT_TYPES["bfloat16"], 0x7F0000001000, (128, 64), (256,), (64, 32), (1, 2), 128, "nan")
     fields = {
@@ -124,12 +164,10 @@ def test_a_map_may_be_made_field_by_field():
     assert TensorMapFields.decode(data) == wanted
     with pytest.raises(ValueError, match=r"expected swizzle_mode 0\.\.3, got 4"):
         replace_field(data, "swizzle_mode", 4)
+    with pytest.raises(ValueError, match="expected global_stride as a multiple of 16, got 24"):
+        replace_field(data, "global_stride", 24)
     with pytest.raises(ValueError, match=r"expected an axis 0\.\.3 for global_stride, got 4"):
         replace_field(data, "global_stride", 16, 4)
-
-
-def test_bytes_that_are_no_map_are_seen():
-    assert TensorMapFields.decode(b"\xff" * 128) is None
 
 
 @pytest.mark.parametrize("swizzle", [0, 32, 64, 128])

@@ -22,8 +22,9 @@ coordinates address the slice of a pixel. Axes are then the width, perhaps heigh
 last; the innermost index counts units of 16 or 32 bytes, whatever the type, and a box has one slice, whatever it says.
 im2col walks over the axes before the slices. (Measured on an H200.)
 
-**The 128 bytes** are opaque: instructions read and write them, and no program may look inside. The format here is our
-own. (PTX ISA, "Tensors" and "tensormap.replace"; CUDA Driver API, "Tensor Map Object Management".)
+**The 128 bytes** are opaque to programs. `FIELDS` has the bits that `cuTensorMapEncodeTiled` of driver 580 writes for
+an H200, derived from 708 of its maps. The fields of im2col were not measured: they are at positions of our own, which
+tiled maps leave 0. (PTX ISA, "Tensors" and "tensormap.replace"; CUDA Driver API, "Tensor Map Object Management".)
 """
 
 from __future__ import annotations
@@ -54,12 +55,16 @@ MAX_SIGNED = 1 << 31
 MAX_STRIDE = 1 << 40
 SHARED_ALIGN = 128
 INTERLEAVES = (0, 16, 32)
+L2_PROMOTIONS = (0, 64, 128, 256)
 Fill = Literal["zero", "nan"]
 FILLS: tuple[Fill, ...] = ("zero", "nan")
 
 
 class TensorElement(NamedTuple):
-    """A tensor's element type: its name, bytes, number for tensormap.replace, and the NaN code for filling."""
+    """A tensor's element type: its name, bytes, number for tensormap.replace, and the NaN code for filling.
+
+    `code` is the number in a map if it is another one: the tfloat32 types are those of float32 with a bit set.
+    """
 
     name: str
     bytes: int
@@ -67,7 +72,13 @@ class TensorElement(NamedTuple):
     nan: int | None = None  # no fill with NaN
     format: str = ""  # as the rows of opcodes name it; of reductions
     sign: str = "u"
+    code: int | None = None
     source: str = DRIVER
+
+    @property
+    def map_code(self) -> int:
+        """The number that a map has for this type."""
+        return self.number if self.code is None else self.code
 
 
 ELEMENT_TYPES = {
@@ -84,11 +95,17 @@ ELEMENT_TYPES = {
         TensorElement("float32_ftz", 4, 8, 0x7FF77FF7, "f32", "f"),
         TensorElement("float64", 8, 9, 0x7FF77FF77FF77FF7, "f64", "f"),
         TensorElement("bfloat16", 2, 10, 0x7FF7, "bf16", "f"),
-        TensorElement("tfloat32", 4, 11, 0x7FF77FF7, "tf32", "f"),
-        TensorElement("tfloat32_ftz", 4, 12, 0x7FF77FF7, "tf32", "f"),
+        TensorElement("tfloat32", 4, 11, 0x7FF77FF7, "tf32", "f", 16 + 7),
+        TensorElement("tfloat32_ftz", 4, 12, 0x7FF77FF7, "tf32", "f", 16 + 8),
     )
 }
 TYPES_BY_NUMBER = {row.number: row for row in ELEMENT_TYPES.values()}
+TYPES_BY_CODE = {row.map_code: row for row in ELEMENT_TYPES.values()}
+DRIVER_TYPES = (
+    "uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64", "bfloat16", "float32_ftz",
+    "tfloat32", "tfloat32_ftz",
+)  # fmt: skip
+"""The element types by their number in CUtensorMapDataType."""
 SAME_BYTES = {
     "int8": "uint8", "bool": "uint8", "int16": "uint16",
     **dict.fromkeys((
@@ -98,6 +115,7 @@ SAME_BYTES = {
 }  # fmt: skip
 """The numpy and ml_dtypes dtypes that a map takes as another type of the same size."""
 SWIZZLE_NUMBERS = tuple(SWIZZLES)  # for tensormap.replace: 0 to 3
+SWIZZLE_BITS = (1, 16, 32, 64)  # a second encoding in every map
 
 
 @dataclass(frozen=True)
@@ -128,6 +146,7 @@ class TensorMapFields:
     fill: Fill = "zero"
     interleave: int = 0
     im2col: Im2col | None = None
+    l2_promotion: int = 0  # bytes; no effect on results
 
     @property
     def rank(self) -> int:
@@ -193,6 +212,14 @@ class TensorMapFields:
             total *= extent
         return total
 
+    @property
+    def counted_bytes(self) -> int:
+        """The bytes of a box as the driver counts them: extents over strides rounded down; the hardware rounds up."""
+        if self.im2col is not None:
+            return self.im2col.channels * self.im2col.pixels * self.element.bytes
+        steps = zip(self.box, self.element_strides, strict=True)
+        return prod(extent // max(1, step) for extent, step in steps) * self.element.bytes
+
     def problems(self) -> list[str]:
         """Return the fields that the driver rejects, each with the expected value."""
         return list(_problems(self))
@@ -200,20 +227,24 @@ class TensorMapFields:
     # --- the bytes
 
     def encode(self) -> bytes:
-        """Return the 128 bytes of the map."""
+        """Return the 128 bytes that the driver writes for the map."""
         kind = self.im2col or Im2col((), (), 0, 0)
+        swizzle = SWIZZLE_NUMBERS.index(self.swizzle)
         values = {
-            "element": (self.element.number,),
+            "element": (self.element.map_code,),
             "rank": (self.rank - 1,),
             "interleave": (INTERLEAVES.index(self.interleave),),
-            "swizzle": (SWIZZLE_NUMBERS.index(self.swizzle),),
+            "swizzle": (swizzle,),
+            "swizzle_bits": (SWIZZLE_BITS[swizzle],),
             "fill": (FILLS.index(self.fill),),
-            "is_im2col": (int(self.im2col is not None),),
+            "l2_promotion": (L2_PROMOTIONS.index(self.l2_promotion),),
             "element_strides": tuple(step - 1 for step in self.element_strides),
             "box": tuple(extent - 1 for extent in self.box),
+            "counted_bytes": (self.counted_bytes,),
             "dims": tuple(extent - 1 for extent in self.dims),
-            "strides": self.strides,
+            "strides": tuple(stride // GRANULE for stride in self.strides),
             "address": (self.address,),
+            "is_im2col": (int(self.im2col is not None),),
             "lower": kind.lower,
             "upper": kind.upper,
             "column": (kind.channels, kind.pixels),
@@ -221,7 +252,7 @@ class TensorMapFields:
         word = 0
         for name, numbers in values.items():
             for axis, number in enumerate(numbers):
-                word |= (number & ((1 << FIELDS[name].bits) - 1)) << FIELDS[name].at(axis)
+                word = FIELDS[name].write(word, axis, number)
         return word.to_bytes(MAP_BYTES, "little")
 
     @staticmethod
@@ -229,10 +260,9 @@ class TensorMapFields:
         """Decode 128 bytes as a map; None if they are not one."""
         word = int.from_bytes(data, "little")
         numbers = {name: field.read(word) for name, field in FIELDS.items()}
-        (kind,), (last_axis,) = numbers["element"], numbers["rank"]
-        (swizzle,), (interleave,) = numbers["swizzle"], numbers["interleave"]
-        known = kind in TYPES_BY_NUMBER and last_axis < MAX_RANK
-        if not known or swizzle >= len(SWIZZLE_NUMBERS) or interleave >= len(INTERLEAVES):
+        (element,), (last_axis,) = numbers["element"], numbers["rank"]
+        (interleave,) = numbers["interleave"]
+        if element not in TYPES_BY_CODE or last_axis >= MAX_RANK or interleave >= len(INTERLEAVES):
             return None
         rank = last_axis + 1
         steps, box, dims = (
@@ -243,9 +273,11 @@ class TensorMapFields:
             for name in ("lower", "upper")
         )
         return TensorMapFields(
-            TYPES_BY_NUMBER[kind], numbers["address"][0], dims, numbers["strides"][: rank - 1], box, steps,
-            SWIZZLE_NUMBERS[swizzle], FILLS[numbers["fill"][0]], INTERLEAVES[interleave],
+            TYPES_BY_CODE[element], numbers["address"][0], dims,
+            tuple(GRANULE * stride for stride in numbers["strides"][: rank - 1]), box, steps,
+            SWIZZLE_NUMBERS[numbers["swizzle"][0]], FILLS[numbers["fill"][0]], INTERLEAVES[interleave],
             Im2col(lower, upper, *numbers["column"]) if numbers["is_im2col"][0] else None,
+            L2_PROMOTIONS[numbers["l2_promotion"][0]],
         )  # fmt: skip
 
     # --- positions of elements
@@ -319,36 +351,65 @@ class TensorMapFields:
         return swizzled(address + unit // per_row * self.shared_pitch + unit % per_row * GRANULE, self.swizzle)
 
 
-class MapField(NamedTuple):
-    """A field of the 128 bytes: its first bit, its width, and its number of repetitions."""
+class BitRange(NamedTuple):
+    """Bits of the map that hold a part of a number for each axis: the first bit of axis 0, and the width of one."""
 
     first: int
     bits: int
-    numbers: int
 
     def at(self, axis: int) -> int:
-        """Return the first bit of the number of an axis."""
+        """Return the first bit of an axis."""
         return self.first + self.bits * axis
+
+
+class MapField(NamedTuple):
+    """A field of the 128 bytes: the count of its numbers, and where the bits of each are, lowest bits first."""
+
+    numbers: int
+    ranges: tuple[BitRange, ...]
 
     def read(self, word: int) -> tuple[int, ...]:
         """Return the numbers of the field in the whole map."""
-        return tuple(word >> self.at(axis) & ((1 << self.bits) - 1) for axis in range(self.numbers))
+        return tuple(self._read_axis(word, axis) for axis in range(self.numbers))
+
+    def _read_axis(self, word: int, axis: int) -> int:
+        """Return the number of one axis."""
+        number = shift = 0
+        for part in self.ranges:
+            number |= (word >> part.at(axis) & ((1 << part.bits) - 1)) << shift
+            shift += part.bits
+        return number
+
+    def write(self, word: int, axis: int, number: int) -> int:
+        """Return the map with the number of an axis changed."""
+        for part in self.ranges:
+            mask = (1 << part.bits) - 1
+            word = word & ~(mask << part.at(axis)) | (number & mask) << part.at(axis)
+            number >>= part.bits
+        return word
 
 
-def _fields() -> dict[str, MapField]:
-    rows = (
-        ("element", 4, 1), ("rank", 3, 1), ("interleave", 2, 1), ("swizzle", 3, 1), ("fill", 1, 1), ("is_im2col", 1, 1),
-        ("element_strides", 3, 5), ("box", 8, 5), ("dims", 32, 5), ("strides", 40, 4), ("address", 64, 1),
-        ("lower", 16, 3), ("upper", 16, 3), ("column", 16, 2),
-    )  # fmt: skip
-    fields, at = {}, 0
-    for name, bits, count in rows:
-        fields[name] = MapField(at, bits, count)
-        at += bits * count
-    return fields
-
-
-FIELDS = _fields()
+FIELDS = {
+    "address": MapField(1, (BitRange(0, 64),)),
+    "rank": MapField(1, (BitRange(68, 3),)),
+    "element": MapField(1, (BitRange(71, 4), BitRange(80, 1))),
+    "interleave": MapField(1, (BitRange(75, 2),)),
+    "swizzle": MapField(1, (BitRange(77, 2),)),
+    "fill": MapField(1, (BitRange(79, 1),)),
+    "l2_promotion": MapField(1, (BitRange(81, 2),)),
+    "strides": MapField(4, (BitRange(96, 32), BitRange(224, 4))),  # in units of 16 bytes
+    "dims": MapField(5, (BitRange(256, 32),)),
+    "element_strides": MapField(5, (BitRange(416, 3),)),
+    "box": MapField(5, (BitRange(440, 8),)),
+    "counted_bytes": MapField(1, (BitRange(512, 32),)),
+    "swizzle_bits": MapField(1, (BitRange(580, 7),)),
+    # our own positions, see above
+    "is_im2col": MapField(1, (BitRange(640, 1),)),
+    "lower": MapField(3, (BitRange(656, 16),)),
+    "upper": MapField(3, (BitRange(704, 16),)),
+    "column": MapField(2, (BitRange(752, 16),)),
+}
+"""The fields by name. `swizzle_bits` and `counted_bytes` repeat what others say; `decode` ignores them."""
 
 
 class Replaced(NamedTuple):
@@ -359,6 +420,7 @@ class Replaced(NamedTuple):
     bias: int = 0
     choices: int = 0  # values 0 to one below
     has_axis: bool = False
+    unit: int = 1
 
 
 REPLACED = {
@@ -366,7 +428,7 @@ REPLACED = {
     "rank": Replaced("rank", 32, choices=MAX_RANK),
     "box_dim": Replaced("box", 32, 1, has_axis=True),
     "global_dim": Replaced("dims", 32, 1, has_axis=True),
-    "global_stride": Replaced("strides", 64, has_axis=True),
+    "global_stride": Replaced("strides", 64, has_axis=True, unit=GRANULE),
     "element_stride": Replaced("element_strides", 32, 1, has_axis=True),
     "elemtype": Replaced("element", 32, choices=len(ELEMENT_TYPES)),
     "interleave_layout": Replaced("interleave", 32, choices=len(INTERLEAVES)),
@@ -384,9 +446,12 @@ def replace_field(data: bytes, name: str, number: int, axis: int = 0) -> bytes:
         raise ValueError(f"expected an axis 0..{field.numbers - 1} for {name}, got {axis}")
     if row.choices and number >= row.choices:
         raise ValueError(f"expected {name} 0..{row.choices - 1}, got {number}")
-    mask = (1 << field.bits) - 1
-    word = int.from_bytes(data, "little") & ~(mask << field.at(axis))
-    return (word | ((number - row.bias) & mask) << field.at(axis)).to_bytes(MAP_BYTES, "little")
+    if number % row.unit:
+        raise ValueError(f"expected {name} as a multiple of {row.unit}, got {number}")
+    if name == "elemtype":
+        number = TYPES_BY_NUMBER[number].map_code
+    word = field.write(int.from_bytes(data, "little"), axis, (number - row.bias) // row.unit)
+    return word.to_bytes(MAP_BYTES, "little")
 
 
 class DriverCheck(NamedTuple):
@@ -446,7 +511,5 @@ def _box_checks(fields: TensorMapFields) -> Iterator[DriverCheck]:
     if fields.swizzle and not fields.interleave:
         text = f"with swizzle {fields.swizzle} it is at most {fields.swizzle} bytes, got {inner}"
         yield DriverCheck(inner <= fields.swizzle, text)
-    steps = zip(fields.box, fields.element_strides, strict=True)
-    elements = prod(extent // max(1, step) for extent, step in steps) if kind is None else kind.channels * kind.pixels
-    counted = elements * fields.element.bytes  # the driver rounds down, the hardware up
+    counted = fields.counted_bytes
     yield DriverCheck(counted <= MAX_BOX_BYTES, f"a box has at most {MAX_BOX_BYTES} bytes, got {counted}")

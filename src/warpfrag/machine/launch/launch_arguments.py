@@ -171,7 +171,7 @@ class Arguments:
     def _tensor_map(self, value: TensorMap, number: int, parameter: Parameter) -> bytes:
         """Return the bytes of a tensor map, or the address of a copy of them in global memory."""
         what = f"argument {number} ({parameter.name})"
-        data = value.encode(self._address(value.array, what))
+        data = bytes(value) if value.array is None else value.encode(self._address(value.array, what))
         if parameter.size == len(data):
             if parameter.align < MAP_ALIGN:
                 raise InvalidOperand(

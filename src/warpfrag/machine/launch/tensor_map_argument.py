@@ -33,6 +33,7 @@ from warpfrag.smem.tensor_map import (
     FILLS,
     GRANULE,
     INTERLEAVES,
+    MAP_BYTES,
     SAME_BYTES,
     Fill,
     Im2col,
@@ -60,7 +61,8 @@ class TensorMap:
     height, width): a copy moves `channels` of `pixels`, or with `interleave` one slice of channels of each pixel.
 
     A kernel takes it by value, in a parameter of 128 bytes, or by its address. One over a `DeviceArray` has bytes
-    beyond a launch: `bytes(map)`, for constant or global memory of your own.
+    beyond a launch: `bytes(map)`, for constant or global memory of your own. These are the bytes that the driver writes
+    for an H200; `from_bytes` reads them.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class TensorMap:
         interleave: int = 0,
     ) -> None:
         """Store the array and the box; `problems` lists the reasons for which the driver would reject them."""
-        self.array = array
+        self.array: object = array
         host = array.array if isinstance(array, DeviceArray) else as_host_array(array, "the array of a tensor map")
         if host is None:
             raise InvalidOperand(f"expected an array for a tensor map, got {quote(array)}")
@@ -92,6 +94,22 @@ class TensorMap:
             element, address, tuple(shape[::-1]), tuple(pitches[-2::-1]), tuple(extents[::-1]), tuple(steps[::-1]),
             swizzle, fill, interleave, _columns(box, rank) if isinstance(box, Im2col) else None,
         )  # fmt: skip
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> TensorMap:
+        """Return the map that 128 bytes of the driver describe; it has an address, and no array.
+
+        >>> from warpfrag.machine.launch.device_array import DeviceArray
+        >>> data = bytes(TensorMap(DeviceArray(np.zeros((96, 128), np.float16)), box=(16, 64), swizzle=128))
+        >>> TensorMap.from_bytes(data)
+        TensorMap(float16[96, 128], box=(16, 64), swizzle=128)
+        """
+        fields = TensorMapFields.decode(bytes(data)) if len(data) == MAP_BYTES else None
+        if fields is None:
+            raise InvalidOperand(f"expected the {MAP_BYTES} bytes of a tensor map, got {quote(bytes(data))}")
+        result = cls.__new__(cls)
+        result.array, result.fields = None, fields
+        return result
 
     def __repr__(self) -> str:
         """Return the array and the options that differ from the default."""
@@ -126,7 +144,7 @@ class TensorMap:
 
     def __bytes__(self) -> bytes:
         """Return the 128 bytes of the map, if its array has an address beyond a launch."""
-        if not isinstance(self.array, DeviceArray):
+        if self.array is not None and not isinstance(self.array, DeviceArray):
             raise InvalidOperand(f"{self!r} has no address before a launch: make it over a DeviceArray")
         return self.fields.encode()
 
