@@ -18,7 +18,6 @@ import pytest
 import warpfrag as wf
 from ptx import hopper_kernels, hopper_launches
 from warpfrag.errors import PtxError
-from warpfrag.machine.launch.launch_arguments import RawArguments
 from warpfrag.smem.tensor_map import ELEMENT_TYPES
 
 DATA = Path(__file__).parent.parent / "data" / "ptx" / "hopper"
@@ -231,6 +230,6 @@ def test_a_launch_takes_the_bytes_of_a_map_that_a_driver_made(module):
     ]
     tensor, place, out = np.arange(6400, dtype=np.int32), np.array([16, 30], np.int32), np.zeros((64, 8), np.int32)
     params = struct.pack("<128sQQIIIxxxxQ", data, 1 << 20, 1 << 21, out.nbytes, out.nbytes, 0, 0)
-    arguments = RawArguments(params, {address: tensor, 1 << 20: place, 1 << 21: out})
-    module["load2"].launch(1, 128, arguments, shared=out.nbytes)
+    memory = wf.GlobalMemory({address: tensor, 1 << 20: place, 1 << 21: out})
+    module["load2"].launch(1, 128, params=params, memory=memory, shared=out.nbytes)
     assert (out == tensor.reshape(100, 64)[30:94, 16:24]).all()
