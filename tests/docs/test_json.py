@@ -11,7 +11,9 @@ from jsonschema import Draft202012Validator
 
 import warpfrag as wf
 from warpfrag.cli import VERBS, main
-from warpfrag.cli.support.output import print_json
+from warpfrag.cli.support.output import INCOMPLETE, print_json
+from warpfrag.device import record
+from warpfrag.device.recording import Record, RecordedLaunch, RecordingWriter
 from warpfrag.hardware import cublas_survey
 from warpfrag.hardware.verification import KernelResult, Mismatch, Report
 
@@ -217,8 +219,25 @@ def test_a_survey_is_as_the_schema_says(capsys, monkeypatch, tmp_path):
     assert "has choices of cuBLASLt 1.2.3 on an H999" in capsys.readouterr().err
 
 
+def test_a_recording_and_its_replay_are_as_the_schema_says(capsys, monkeypatch, tmp_path):
+    """Without a GPU: a program that launched a kernel of a closed library."""
+    launch = RecordedLaunch("k", 0, (1, 1, 1), (32, 1, 1), 0, None, False, b"", "", "libcublas.so.13", "no code")
+    recorded = Record("k", (launch,), ())
+    with RecordingWriter(tmp_path, "NVIDIA H200", 13000) as writer:
+        writer.records.append(recorded)
+    monkeypatch.setattr(record, "record_program", lambda *_: record.RecordedProgram(5, "NVIDIA H200", (recorded,), ()))
+    assert main(["record", "-o", str(tmp_path), "--json", "--", "program"]) == 5
+    answer = json.loads(capsys.readouterr().out)
+    assert schema_errors(answer, "record") == []
+    assert answer["without_code"] == {"k": "no code"}
+    assert main(["replay", str(tmp_path), "--json"]) == INCOMPLETE
+    answer = json.loads(capsys.readouterr().out)
+    assert schema_errors(answer, "replay") == []
+    assert [row["status"] for row in answer["launches"]] == ["not replayed"]
+
+
 def test_every_verb_that_answers_in_json_is_asked_and_described():
-    asked = {command.split()[0] for command in COMMANDS} | {"survey", "verify"}
+    asked = {command.split()[0] for command in COMMANDS} | {"survey", "verify", "record", "replay"}
 
     assert set(VERBS) - NOT_JSON <= asked
     assert asked <= set(PARTS)

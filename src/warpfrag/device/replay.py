@@ -1,0 +1,235 @@
+"""Run recorded launches without a GPU, and compare the memory that they leave with the memory that the GPU left."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.device.recording import MemoryBlock, Record, RecordedLaunch, Recording
+from warpfrag.errors import InvalidOperand, WarpfragError, quote
+from warpfrag.machine.debugger.debugger import Debugger
+from warpfrag.machine.interpreter.kernel_findings import Check, KernelFinding
+from warpfrag.machine.launch.kernel import Kernel
+from warpfrag.machine.launch.launch_arguments import GlobalMemory
+from warpfrag.machine.launch.names import readable
+from warpfrag.machine.launch.options import Engine, LaunchOptions
+from warpfrag.machine.launch.run import Run
+from warpfrag.sass.sass_module import SassModule, load
+
+Status = Literal["equal", "different", "ran", "failed", "not replayed"]
+Bytes = NDArray[np.uint8]
+
+
+class Difference(NamedTuple):
+    """The number of bytes of a block that differ from the GPU's, and the first, with both values."""
+
+    address: int
+    variable: str
+    bytes: int
+    first: int
+    computed: int
+    recorded: int
+
+
+class Replayed(NamedTuple):
+    """The result of a record.
+
+    `status` is "ran" if the recording has no memory to compare with; `reason` explains "failed" and "not replayed".
+    """
+
+    launch: int
+    name: str
+    status: Status
+    reason: str
+    differences: tuple[Difference, ...]
+    exact: bool | None
+    inexact: tuple[str, ...]
+    verdict: str | None
+    findings: tuple[KernelFinding, ...]
+    instructions: int
+    seconds: float
+
+
+class Replay:
+    """A recording and the modules of its kernels."""
+
+    def __init__(self, recording: Recording) -> None:
+        """Load modules on first use."""
+        self.recording = recording
+        self._module = lru_cache(32)(lambda digest: load(recording.blob(digest), keep_state=True))
+
+    def select(self, kernel: str | None = None, launches: Sequence[int] = ()) -> list[int]:
+        """Return the indices of the records with a kernel whose name matches, and with these indices."""
+        records = self.recording.records
+        for index in launches:
+            if not 0 <= index < len(records):
+                raise InvalidOperand(f"expected a launch 0..{len(records) - 1}, got {index}")
+        try:
+            pattern = re.compile(kernel or "")
+        except re.error as error:
+            raise InvalidOperand(f"expected a regular expression, got {quote(kernel)}: {error}") from None
+        names = ([record.name, *_kernel_names(record)] for record in records)
+        found = [index for index, row in enumerate(names) if any(map(pattern.search, row))]
+        return [index for index in found if not launches or index in launches]
+
+    def run(
+        self,
+        index: int,
+        *,
+        checks: Sequence[Check] | Check | Literal["all"] = (),
+        engine: Engine = "auto",
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Replayed:
+        """Run a record, and compare."""
+        record, start = self.recording.records[index], time.perf_counter()
+        reason = _missing(record)
+        if reason:
+            return _result(index, record, "not replayed", reason)
+        runs: list[Run] = []
+        differences: tuple[Difference, ...] = ()
+        status: Status = "ran"
+        try:
+            memory = ReplayMemory(self.recording, record)
+            for launch in record.launches:
+                kernel = self.kernel(launch, memory)
+                options = _options(launch, progress)
+                runs.append(
+                    kernel.launch(
+                        launch.grid, launch.block, shared=launch.shared, checks=checks, engine=engine, options=options,
+                        params=_params(kernel, launch), memory=memory.arrays,
+                    )
+                )  # fmt: skip
+            if any(block.after for block in record.memory):
+                differences = tuple(memory.differences())
+                status = "different" if differences else "equal"
+        except WarpfragError as error:
+            status, reason = "failed", str(error)
+        return _result(index, record, status, reason, differences, runs, time.perf_counter() - start)
+
+    def debug(self, index: int) -> Debugger:
+        """Return a debugger for the last launch of a record; the launches before it have run."""
+        record = self.recording.records[index]
+        if reason := _missing(record):
+            raise InvalidOperand(f"launch {index} cannot be debugged: {reason}")
+        memory = ReplayMemory(self.recording, record)
+        for number, launch in enumerate(record.launches, 1):
+            kernel = self.kernel(launch, memory)
+            arguments: dict[str, Any] = {
+                "grid": launch.grid, "block": launch.block, "shared": launch.shared, "options": _options(launch),
+                "params": _params(kernel, launch), "memory": memory.arrays,
+            }  # fmt: skip
+            if number == len(record.launches):
+                return kernel.debug(**arguments)
+            kernel.launch(**arguments)
+        raise InvalidOperand(f"launch {index} has no kernel")
+
+    def kernel(self, launch: RecordedLaunch, memory: ReplayMemory) -> Kernel:
+        """Return the kernel of a launch; its module's variables have the recorded values."""
+        module: SassModule = self._module(launch.code)
+        memory.set_variables(module)
+        return module[launch.kernel]
+
+
+class ReplayMemory:
+    """The memory of a record while it runs."""
+
+    def __init__(self, recording: Recording, record: Record) -> None:
+        """Read the memory before the launches."""
+        self.recording, self.record = recording, record
+        self.blocks = [block for block in record.memory if not block.variable]
+        self.variables = {block.variable: block for block in record.memory if block.variable}
+        self.data = {block.address: self._read(block.before, block.size) for block in self.blocks}
+        self.arrays = GlobalMemory(dict(self.data))
+        self.modules: list[SassModule] = []
+
+    def _read(self, digests: tuple[str, ...], size: int) -> Bytes:
+        data = np.frombuffer(self.recording.blobs(digests), np.uint8)
+        if len(data) != size:
+            raise InvalidOperand(f"expected {size} bytes of memory, got {len(data)}")
+        return data.copy()
+
+    def set_variables(self, module: SassModule) -> None:
+        """Give the variables of a module their recorded values, once."""
+        if any(module is known for known in self.modules):
+            return
+        self.modules.append(module)
+        module.reset()
+        for name in module.symbols:
+            block = self.variables.get(name)
+            if block is not None:
+                module.symbols[name].reshape(-1).view(np.uint8)[:] = self._read(block.before, block.size)
+
+    def differences(self) -> Iterator[Difference]:
+        """Yield the blocks that differ from those of the GPU."""
+        for block in self.blocks:
+            yield from self._compare(block, self.data[block.address])
+        for module in self.modules:
+            for name in module.symbols:
+                if name in self.variables:
+                    yield from self._compare(self.variables[name], module.symbols[name].reshape(-1).view(np.uint8))
+
+    def _compare(self, block: MemoryBlock, computed: Bytes) -> Iterator[Difference]:
+        if not block.after:
+            return
+        recorded = self._read(block.after, block.size)
+        differs = computed != recorded
+        if self.record.compared is not None:
+            is_compared = np.zeros(block.size, np.bool_)
+            for start, size in self.record.compared:
+                is_compared[max(start - block.address, 0) : max(start + size - block.address, 0)] = True
+            differs &= is_compared
+        if differs.any():
+            at = int(differs.argmax())
+            values = int(computed[at]), int(recorded[at])
+            yield Difference(block.address, block.variable, int(differs.sum()), block.address + at, *values)
+
+
+def _kernel_names(record: Record) -> list[str]:
+    names = {launch.kernel for launch in record.launches}
+    return [*names, *map(readable, names)]
+
+
+def _missing(record: Record) -> str:
+    """Return the reason why a record cannot run; an empty string if it can."""
+    return record.reason or next((launch.reason for launch in record.launches if not launch.code), "")
+
+
+def _options(launch: RecordedLaunch, progress: Callable[[int, int], None] | None = None) -> LaunchOptions:
+    return LaunchOptions(cluster=launch.cluster, cooperative=launch.cooperative, progress=progress)
+
+
+def _params(kernel: Kernel, launch: RecordedLaunch) -> bytes:
+    """Return the parameter bytes, with the padding that the kernel's last parameter may have."""
+    return launch.params.ljust(kernel.program.parameter_bytes, b"\0")
+
+
+def _result(
+    index: int,
+    record: Record,
+    status: Status,
+    reason: str,
+    differences: tuple[Difference, ...] = (),
+    runs: Sequence[Run] = (),
+    seconds: float = 0.0,
+) -> Replayed:
+    verdicts = {run.verdict for run in runs}
+    order = ("findings", "incomplete", "clean")
+    return Replayed(
+        index,
+        record.name,
+        status,
+        reason,
+        differences,
+        all(run.exact for run in runs) if runs else None,
+        tuple(dict.fromkeys(reason for run in runs for reason in run.inexact)),
+        next((verdict for verdict in order if verdict in verdicts), None),
+        tuple(finding for run in runs for finding in run.findings),
+        sum(run.counts.instructions for run in runs),
+        round(seconds, 3),
+    )
