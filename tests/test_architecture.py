@@ -88,7 +88,7 @@ ORDINARY = {
     "access", "array", "at", "breakpoint", "cache", "comparison", "compare", "compilation", "compile", "debugger",
     "col", "diagnose", "difference", "draw", "error", "execute", "exploration", "explain", "explore", "failed", "find",
     "get", "identify", "illegal", "im", "inexact", "launch", "line", "link", "load", "option",
-    "global", "output", "profile", "register", "report", "sample",
+    "global", "output", "profile", "record", "register", "replay", "report", "sample",
     "source", "stop", "store", "surface", "table", "tensor", "texture", "tool", "traced", "unwritten", "view", "warp",
     "warpfrag", "watchpoint", "where",
     "ptx", "torch", "triton", "wmma",
