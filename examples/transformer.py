@@ -44,7 +44,7 @@ def step(instruction: str, arch: str) -> tuple[float, warpfrag.torch.Emulation, 
     torch.manual_seed(0)
     model = nn.Sequential(Layer(), Layer())
     x = torch.randn(1, TOKENS, WIDTH)
-    with warpfrag.torch.emulate(instruction=instruction, arch=arch, model=model, keep=True) as run:
+    with warpfrag.torch.emulate(instruction=instruction, rounding="rne", arch=arch, model=model, keep=True) as run:
         loss = model(x).square().mean()
         loss.backward()
     return loss.item(), run, run.results

@@ -254,7 +254,7 @@ def to_caller_kind(
     size = array.dtype.itemsize
     if isinstance(array, np.ndarray):
         plain = np.ascontiguousarray(array)
-        whole = plain if plain.dtype.kind in "biuf" else plain.view(f"int{8 * size}")
+        whole = plain if plain.dtype.isbuiltin == 1 else plain.view(f"int{8 * size}")
         tensor = torch.from_numpy(whole if whole.flags.writeable else whole.copy()).to(kind.device)
     else:
         tensor = torch.utils.dlpack.from_dlpack(array)

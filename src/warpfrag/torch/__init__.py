@@ -7,8 +7,9 @@
         loss.backward()
     print(run)
 
-Operands are rounded to the instruction's formats, to nearest even; the result to the dtype that the operation has
-without emulation. Only matrix multiplications are emulated. The extra `torch` is required.
+Operands need a dtype that the instruction's formats contain; `rounding="rne"` rounds others to nearest even. The
+result has the dtype that the operation has without emulation. Only matrix multiplications are emulated.
+`batch_invariance` lists the layers of a model whose bits change with the batch size. The extra `torch` is required.
 """
 
 from __future__ import annotations
@@ -18,5 +19,6 @@ from warpfrag.errors import NotEmulated, import_extra
 import_extra("torch", "torch")
 
 from warpfrag.torch.emulation import Emulation, Record, emulate  # noqa: E402 (a missing PyTorch is reported first)
+from warpfrag.torch.model_invariance import LayerOrders, ModelInvariance, batch_invariance  # noqa: E402
 
-__all__ = ["Emulation", "NotEmulated", "Record", "emulate"]
+__all__ = ["Emulation", "LayerOrders", "ModelInvariance", "NotEmulated", "Record", "batch_invariance", "emulate"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -22,7 +23,6 @@ from warpfrag.blas.cublas.predict_order import (
     product_kind,
 )
 from warpfrag.blas.gemm import gemm
-from warpfrag.blas.gemm_backend import check_backend
 from warpfrag.blas.order import Order
 from warpfrag.errors import InvalidOperand, NoGpu, NotEmulated, NotModelled, check_flag, quote
 from warpfrag.formats.codes import as_read, from_codes, to_codes
@@ -33,8 +33,8 @@ from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.qualifiers import HasForm
 from warpfrag.tensorcore.array_types import ArrayKind, to_caller_kind
 from warpfrag.tensorcore.backends.device_kernel import cupy
-from warpfrag.torch.process import ProcessSwitch, ProductHooks
-from warpfrag.torch.torch_operations import OPERATIONS, PLAIN_PRODUCTS, TorchProduct, has_numbers
+from warpfrag.torch.process import AttentionWatch, ProcessSwitch, ProductHooks
+from warpfrag.torch.torch_operations import OPERATIONS, PLAIN_PRODUCTS, TorchProduct, computes, has_numbers
 
 ASCENDING = Order()
 
@@ -127,10 +127,11 @@ SWITCH = ProcessSwitch(_warn_of_workers)
 class Emulation(TorchDispatchMode):
     """A context in which every mm, addmm, bmm, baddbmm and linear runs as `instruction` on `arch` computes it.
 
-    It emulates forward and backward matmuls, on CPU and GPU tensors. `compare` names another architecture, with which
-    every matmul is compared; `model` gives layers their names; `keep` keeps the result of every matmul; `backend`
-    selects the backend, as for `wf.gemm`: GPU tensors stay on the GPU unless it is "cpu". Afterwards,
-    `records` has a record of each matmul, and `results` the kept results.
+    It emulates forward and backward matmuls, on CPU and GPU tensors; a GPU computes its own tensors if CuPy is
+    installed. `compare` names another architecture, with which every matmul is compared; `model` gives layers their
+    names; `keep` keeps the result of every matmul. Operands must have a dtype that the instruction's formats contain,
+    unless `rounding="rne"` is given. Afterwards, `records` has a record of each matmul, `results` the kept results, and
+    `not_emulated` counts the operations that PyTorch computed itself; with `strict=True` these raise `NotModelled`.
 
     `scales` has one scale for every A and one for every B, as for fp8: operands are divided by them before they are
     rounded, and the sums are multiplied by both. "amax" scales the largest magnitude of each tensor to the largest
@@ -156,8 +157,9 @@ class Emulation(TorchDispatchMode):
         compare: str | None = None,
         model: torch.nn.Module | None = None,
         keep: bool = False,
-        backend: str = "cpu",
         scales: tuple[TensorScale, TensorScale] = (1.0, 1.0),
+        rounding: str | None = None,
+        strict: bool = False,
     ) -> None:
         """Check the settings; nothing changes before the context is entered."""
         super().__init__()
@@ -183,15 +185,18 @@ class Emulation(TorchDispatchMode):
         if model is not None and not isinstance(model, torch.nn.Module):
             raise InvalidOperand(f"model: expected a torch.nn.Module, got {quote(model)}")
         order.chains(0, form.shape.k, FORMATS[form.a].bits)  # rejects lengths that do not fit the instruction
-        check_backend(backend)
+        if rounding is not None and not (isinstance(rounding, str) and rounding == "rne"):
+            raise InvalidOperand(f"rounding: expected 'rne' or None, got {quote(rounding)}")
         self.instruction, self.arch, self.order, self.compare = spell(form), arch, order, compare
         self.library = library
-        self.backend = backend
+        self.rounding, self.strict = rounding, check_flag("strict", strict)
         self.scales = check_scales(scales)
         if library is not None and self.scales != (1.0, 1.0):
             raise InvalidOperand("scales need an instruction: wf.predict computes the library's scaled gemms")
         self.records: list[Record] = []
         self.results: list[torch.Tensor] = []
+        self.not_emulated: Counter[str] = Counter()
+        """The operations that PyTorch computed itself, apart from copies and views, with counts."""
         self._keep = check_flag("keep", keep)
         self._names = {} if model is None else {id(module): name for name, module in model.named_modules()}
         self._inside = _Inside()
@@ -213,6 +218,7 @@ class Emulation(TorchDispatchMode):
         with ExitStack() as around:  # undo the partial setup if something fails
             HOOKS.install([*OPERATIONS, *PLAIN_PRODUCTS], _run_anywhere)
             around.enter_context(SWITCH)
+            around.enter_context(AttentionWatch(self.warn_once))
             around.callback(hooks.register_module_forward_pre_hook(self._enter_layer).remove)
             around.callback(hooks.register_module_forward_hook(self._leave_layer, always_call=True).remove)
             super().__enter__()
@@ -255,21 +261,32 @@ class Emulation(TorchDispatchMode):
         """Run an operation: emulate a matmul, and call `plain` for anything else."""
         if func in PLAIN_PRODUCTS:
             if has_numbers(args):
+                self._leave(PLAIN_PRODUCTS[func])
                 self.warn_once(PLAIN_PRODUCTS[func], f"{PLAIN_PRODUCTS[func]} is not emulated: PyTorch computes it")
             with COMPUTING:
                 return plain(*args, **kwargs)
         read = OPERATIONS.get(func)
         if read is None:
+            if not COMPUTING.depth and computes(func) and has_numbers(args):
+                self._leave(func.overloadpacket.__name__)
             return plain(*args, **kwargs)
         operation = read(*args, **kwargs)
         if operation.A.device.type == "meta" or not (operation.A.is_floating_point() or operation.A.is_complex()):
             return plain(*args, **kwargs)
         if operation.A.is_complex():
             kind = f"{operation.name} of {operation.A.dtype}"
+            self._leave(kind)
             self.warn_once(kind, f"{kind} is not emulated: PyTorch computes it")
             return plain(*args, **kwargs)
         with COMPUTING:
             return self._multiply(operation)
+
+    def _leave(self, name: str) -> None:
+        """Count an operation that PyTorch computes itself; reject it if the emulation is strict."""
+        if self.strict:
+            raise NotModelled(f"{name}: PyTorch would compute it on the CPU, not as the GPU does, and strict=True")
+        with self._lock:
+            self.not_emulated[name] += 1
 
     def warn_once(self, what: str, message: str) -> None:
         """Warn the first time that an operation is not emulated."""
@@ -285,7 +302,9 @@ class Emulation(TorchDispatchMode):
             where = "in a process that was forked inside an emulation, such as a DataLoader's worker"
             raise InvalidOperand(f"{operation.name} {where}: its matmuls cannot be recorded; use num_workers=0")
         choice = self._choice(operation)
-        form, device = form_of(choice.instruction), self._device(operation.A)
+        form, device = form_of(choice.instruction), _device(operation.A)
+        if self.rounding is None and self.library is None and self.scales == (1.0, 1.0):
+            check_dtypes(operation, (form.a, form.b))
         wide = [tensor.detach().resolve_neg().to(device) for tensor in (operation.A, operation.B)]
         factors = [scale_factor(*part) for part in zip(wide, (form.a, form.b), self.scales, strict=True)]
         A, B = (
@@ -302,17 +321,6 @@ class Emulation(TorchDispatchMode):
             if self._keep:
                 self.results.append(result.clone())
         return output
-
-    def _device(self, tensor: torch.Tensor) -> torch.device:
-        """Return the device that computes a matmul: the tensor's own GPU, or the host."""
-        try:
-            if tensor.is_cuda and self.backend != "cpu":
-                cupy()
-                return tensor.device
-        except NoGpu:
-            if self.backend != "auto":
-                raise
-        return torch.device("cpu")
 
     def _choice(self, operation: TorchProduct) -> ProductChoice:
         """Return the instruction and order of a matmul: the same for all, or the library's choice."""
@@ -342,7 +350,8 @@ class Emulation(TorchDispatchMode):
         """Return the matmul in float32, before it is rounded to the dtype of the operation."""
         if choice.omitted_k:
             A, B = A[..., : -choice.omitted_k], B[..., : -choice.omitted_k, :]
-        sums = gemm(A, B, instruction=choice.instruction, arch=arch, order=choice.order, backend=self.backend).float()
+        backend = "auto" if A.is_cuda else "cpu"
+        sums = gemm(A, B, instruction=choice.instruction, arch=arch, order=choice.order, backend=backend).float()
         c = operation.C
         if c is None and operation.alpha == 1:
             return sums
@@ -407,10 +416,44 @@ class Emulation(TorchDispatchMode):
                 f"{record.number:4}  {record.layer:{width}}  {record.direction:8}  {record.operation:7}  "
                 f"{shape:24}  error {record.error:.3g}{unlike}"
             )
-        return "\n".join(lines) + (f"\n(last column: {against})" if against else "")
+        lines += [f"(last column: {against})"] if against else []
+        if self.library is not None and self.not_emulated:
+            counts = ", ".join(f"{name} {count}" for name, count in self.not_emulated.most_common())
+            lines.append(f"computed by PyTorch, not as on a GPU: {counts}")
+        return "\n".join(lines)
 
 
 emulate = Emulation
+
+
+def _device(tensor: torch.Tensor) -> torch.device:
+    """Return the device that computes a matmul: the tensor's own GPU if CuPy is installed, or the host."""
+    if tensor.is_cuda:
+        try:
+            cupy()
+        except NoGpu:
+            return torch.device("cpu")
+    return tensor.device
+
+
+CONTAINED = {
+    torch.float16: {"f16", "tf32"},
+    torch.bfloat16: {"bf16", "tf32"},
+    torch.float8_e4m3fn: {"e4m3", "f16", "bf16", "tf32"},
+    torch.float8_e5m2: {"e5m2", "f16", "bf16", "tf32"},
+}
+"""The instruction formats that have every number of a dtype."""
+
+
+def check_dtypes(operation: TorchProduct, formats: tuple[str, str]) -> None:
+    """Reject operands that would have to be rounded to the instruction's formats."""
+    for name, tensor, wanted in zip("AB", (operation.A, operation.B), formats, strict=True):
+        if wanted not in CONTAINED.get(tensor.dtype, ()):
+            raise InvalidOperand(
+                f"{operation.name}: {name} is {tensor.dtype}, and the instruction multiplies {wanted}: pass "
+                'rounding="rne" to round operands to the nearest value, or use an instruction for this dtype'
+            )
+
 
 TensorScale: TypeAlias = float | Literal["amax"]
 """The scale of a whole tensor."""

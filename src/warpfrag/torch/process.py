@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 Run = Callable[[Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 KEY = "BackendSelect"
@@ -54,6 +55,24 @@ def _kernel(operation: Any, below: Any, run: Run) -> Callable[..., Any]:  # noqa
         return run(operation, partial(operation.redispatch, keys & below), args, kwargs)
 
     return kernel
+
+
+class AttentionWatch(TorchFunctionMode):
+    """Warns that attention is emulated as two matmuls, where a GPU usually runs one fused kernel."""
+
+    def __init__(self, warn_once: Callable[[str, str], None]) -> None:
+        """Keep the function that warns."""
+        super().__init__()
+        self._warn_once = warn_once
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None  # noqa: ANN401 (torch's signature)
+    ) -> Any:  # fmt: skip  # noqa: ANN401
+        """Warn if the function is scaled_dot_product_attention, and call it."""
+        if func is torch.nn.functional.scaled_dot_product_attention:
+            msg = "scaled_dot_product_attention runs as two matmuls and a softmax; a GPU usually runs a fused kernel"
+            self._warn_once("scaled_dot_product_attention", f"{msg}, whose bits differ")
+        return func(*args, **(kwargs or {}))
 
 
 class ProcessSwitch:

@@ -140,3 +140,19 @@ def has_numbers(args: Any) -> bool:  # noqa: ANN401 (the arguments of any operat
     """Return True if an argument is a tensor of real or complex numbers."""
     tensors = [entry for entry in args if isinstance(entry, torch.Tensor)]
     return any((tensor.is_floating_point() or tensor.is_complex()) and not tensor.is_meta for tensor in tensors)
+
+
+COPIES = {
+    *("_reshape_alias", "_to_copy", "_unsafe_view", "arange", "cat", "clone", "constant_pad_nd", "copy_"),
+    *("detach", "embedding", "empty", "empty_like", "empty_strided", "fill_", "flip", "full", "full_like"),
+    *("gather", "index", "index_select", "lift_fresh", "lift_fresh_copy", "masked_fill", "masked_fill_"),
+    *("new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "ones", "ones_like", "repeat"),
+    *("roll", "scalar_tensor", "scatter", "select_scatter", "slice_scatter", "stack", "tril", "triu"),
+    *("where", "zero_", "zeros", "zeros_like"),
+}
+"""Operations without arithmetic, whose result is the same on every device."""
+
+
+def computes(func: Any) -> bool:  # noqa: ANN401 (an overload of torch)
+    """Return True if an operation does arithmetic, so that a GPU's result may have other bits."""
+    return not func.is_view and func.overloadpacket.__name__ not in COPIES

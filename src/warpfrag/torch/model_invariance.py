@@ -1,0 +1,174 @@
+"""Batch invariance of a model: the layers in which cuBLAS changes its order of additions with the batch size.
+
+The model runs once per batch size on the CPU, with zeros as the result of each matmul, and the order that the library
+would choose is recorded. A row of a matmul keeps its bits as long as the order stays. Other operations are not judged:
+`not_judged` counts them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from warpfrag.blas.cublas.predict_order import PredictedOrder, order_runs
+from warpfrag.errors import InvalidOperand, NotModelled, quote
+from warpfrag.html import TextCard
+from warpfrag.torch.emulation import Emulation, Record
+from warpfrag.torch.torch_operations import TorchProduct
+
+
+@dataclass(frozen=True)
+class LayerOrders:
+    """One matmul of a layer at every batch size; a prediction is None if the library's choice is not modelled."""
+
+    layer: str
+    operation: str
+    shapes: tuple[tuple[int, ...], ...]
+    predictions: tuple[PredictedOrder | None, ...]
+    remedy: str = ""
+
+    @property
+    def is_judged(self) -> bool:
+        """True if the order is known at every batch size."""
+        return None not in self.predictions
+
+    @property
+    def changes(self) -> bool:
+        """True if two batch sizes have different orders of additions."""
+        return len({(known.order, known.omitted_k) for known in self.predictions if known is not None}) > 1
+
+    @property
+    def is_guess(self) -> bool:
+        """True if an order is a guess."""
+        return any(known is not None and known.is_guess for known in self.predictions)
+
+
+@dataclass(frozen=True)
+class ModelInvariance(TextCard):
+    """The matmuls of a model with their orders of additions at every batch size."""
+
+    batches: tuple[int, ...]
+    layers: tuple[LayerOrders, ...]
+    not_judged: Mapping[str, int]
+    arch: str
+
+    @property
+    def changes(self) -> tuple[LayerOrders, ...]:
+        """The matmuls whose bits change with the batch size."""
+        return tuple(layer for layer in self.layers if layer.changes)
+
+    def __str__(self) -> str:
+        """Return each layer that changes, its orders and a remedy; then what was not judged."""
+        sizes = ", ".join(map(str, self.batches))
+        count = len(self.layers)
+        lines = [f"batch sizes {sizes} on {self.arch}: {len(self.changes)} of {count} matmuls change their order"]
+        for layer in self.changes:
+            lines.append(f"{layer.layer or 'model'} ({layer.operation}){', a guess' * layer.is_guess}")
+            for batch, shape, known in zip(self.batches, layer.shapes, layer.predictions, strict=True):
+                what = "not modelled" if known is None else f"{known.order.describe(shape[-1])}: {known.kernel}"
+                lines.append(f"  batch {batch}: {' x '.join(map(str, shape))}, {what}")
+            lines.append(f"  remedy: {layer.remedy}")
+        unknown = [layer.layer or "model" for layer in self.layers if not layer.is_judged]
+        if unknown:
+            lines.append(f"not modelled: {', '.join(dict.fromkeys(unknown))}")
+        if self.not_judged:
+            listed = ", ".join(f"{name} {number}" for name, number in self.not_judged.items())
+            lines.append(f"not judged, because no library chooses them: {listed}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain objects for JSON."""
+        layers = [
+            {
+                "layer": layer.layer,
+                "operation": layer.operation,
+                "shapes": [list(shape) for shape in layer.shapes],
+                "orders": [None if known is None else asdict(known.order) for known in layer.predictions],
+                "kernels": [None if known is None else known.kernel for known in layer.predictions],
+                "changes": layer.changes,
+                "guess": layer.is_guess,
+                "remedy": layer.remedy,
+            }
+            for layer in self.layers
+        ]
+        return {"arch": self.arch, "batches": list(self.batches), "layers": layers, "not_judged": dict(self.not_judged)}
+
+
+class OrderRecorder(Emulation):
+    """An emulation that records the library's order of each matmul, and returns zeros."""
+
+    def _multiply(self, operation: TorchProduct) -> torch.Tensor:
+        layer, direction = self._layer(operation)
+        try:
+            known = self._choice(operation).prediction
+        except NotModelled:
+            known = None
+        shape, k = (*operation.A.shape[:-1], operation.B.shape[-1]), operation.A.shape[-1]
+        self.records.append(
+            Record(len(self.records), layer, direction, operation.name, shape, k, 0.0, None, 0, None, known)
+        )
+        return operation.written(operation.A.new_zeros(shape, dtype=operation.result))
+
+
+def batch_invariance(
+    model: torch.nn.Module,
+    example: Any,  # noqa: ANN401 (a model's input)
+    batches: Sequence[int] = (1, 2, 4, 8),
+    *,
+    arch: str = "H200",
+) -> ModelInvariance:
+    """Return the matmuls of a model whose order of additions changes with the batch size, with a remedy for each.
+
+    `example` is the model's input: a tensor, a tuple of arguments, or a mapping of keyword arguments. The first row of
+    each tensor is repeated for every batch size. The forward pass runs on the CPU.
+    """
+    sizes = tuple(batches)
+    if not sizes or any(not isinstance(size, int) or isinstance(size, bool) or size < 1 for size in sizes):
+        raise InvalidOperand(f"batches: expected batch sizes from 1 on, such as [1, 2, 4, 8]; got {quote(batches)}")
+    recorded: list[list[Record]] = []
+    not_judged: Counter[str] = Counter()
+    for size in sizes:
+        with torch.no_grad(), OrderRecorder(library="cublas", arch=arch, model=model) as run:
+            _call(model, example, size)
+        recorded.append(run.records)
+        not_judged = run.not_emulated
+    counts = [len(records) for records in recorded]
+    if len(set(counts)) > 1:
+        raise InvalidOperand(f"the model runs {counts} matmuls at batch sizes {list(sizes)}: they cannot be compared")
+    layers = []
+    for records in zip(*recorded, strict=True):
+        known = tuple(record.prediction for record in records)
+        shapes = tuple((*record.shape, record.k) for record in records)
+        layer = LayerOrders(records[0].layer, records[0].operation, shapes, known)
+        layers.append(LayerOrders(layer.layer, layer.operation, shapes, known, _remedy(known, arch, layer)))
+    return ModelInvariance(sizes, tuple(layers), dict(not_judged.most_common()), arch)
+
+
+def _call(model: torch.nn.Module, example: Any, size: int) -> None:  # noqa: ANN401 (a model's input)
+    def repeated(entry: Any) -> Any:  # noqa: ANN401
+        if isinstance(entry, torch.Tensor) and entry.ndim:
+            return entry[:1].expand(size, *entry.shape[1:]).contiguous()
+        return entry
+
+    if isinstance(example, Mapping):
+        model(**{name: repeated(entry) for name, entry in example.items()})
+    elif isinstance(example, tuple | list):
+        model(*map(repeated, example))
+    else:
+        model(repeated(example))
+
+
+def _remedy(known: tuple[PredictedOrder | None, ...], arch: str, layer: LayerOrders) -> str:
+    """Return the smallest m from which the order is that of the largest batch, as advice."""
+    if not layer.changes:
+        return ""
+    largest = max((entry for entry in known if entry is not None), key=lambda entry: entry.shape[0])
+    m, n, k = largest.shape
+    if largest.kind.call == "bmm":
+        return "compute the batch entries in products of one shape"
+    runs, _ = order_runs(largest.kind, n, k, (1, m), query_cublas=False, choices=arch)
+    return f"pad m (rows of A) to at least {runs[-1].first}; from there to {m} the order is the same"
