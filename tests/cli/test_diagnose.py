@@ -39,7 +39,11 @@ def test_a_mistake_is_named_from_a_dump_of_d(run, mma):
 
     assert (answer.code, answer.lines) == (
         0,
-        ["1 mistake explains it:", "  transposed: A: read with row-major and column-major order swapped"],
+        [
+            "1 mistake explains it:",
+            "  transposed: A: read with row-major and column-major order swapped",
+            "     fix: load A[row * 16 + col], not A[col * 16 + row]",
+        ],
     )
     assert without.code == 1
     assert without.out.startswith("nothing found: ")
@@ -74,11 +78,11 @@ def test_many_findings_are_cut(run, mma):
     one[0, 0] = 1
     np.save("a.npy", one)
     np.save("b.npy", one[:, :8])
-    answer = ask(run, "--a", "a.npy", "--b", "b.npy", stdin="0 " * 128)
+    answer = ask(run, "--a", "a.npy", "--b", "b.npy", stdin="0 0 0 0\n" * 32)
 
     assert answer.code == 0
-    assert len(answer.lines) == 14
-    assert answer.lines[-1].endswith("more (--json shows all)")
+    assert len([line for line in answer.lines if line.split(".")[0].strip().isdecimal()]) == 12
+    assert any(line.endswith("more (--json shows all)") for line in answer.lines)
 
 
 def test_a_warp_is_chosen(run, mma):
@@ -121,7 +125,7 @@ def test_a_sparse_product_with_its_metadata_and_selector(run, tmp_path, monkeypa
     assert run(*words, stdin=lines(right)).out.startswith("correct")
     assert run(*expect, stdin=hexadecimal(e)).out.startswith("correct")
     written = run(*expect, stdin=hexadecimal(sp.metadata.pack(codes)))
-    assert (written.code, written.lines[1]) == (0, "  selector: metadata: written for selector 0 instead of 1")
+    assert (written.code, written.lines[1]) == (0, "  1. selector: metadata: written for selector 0 instead of 1")
 
 
 def test_scale_factors_with_their_ids(run, tmp_path, monkeypatch):
@@ -149,7 +153,9 @@ def test_scale_factors_with_their_ids(run, tmp_path, monkeypatch):
 def test_refusals(refused, mma):
     one = refused("diagnose", NAME, "--expect", "a", "a.npy", "--b", "b.npy")
     assert "give --a and --b, or --expect alone" in one
-    assert "--b is missing: the intended input" in refused("diagnose", NAME, "--a", "a.npy", stdin="0 " * 128)
+    assert "the intended B is missing: pass A B RESULT, or --b FILE" in refused(
+        "diagnose", NAME, "--a", "a.npy", stdin="0 " * 128
+    )
     both = ["--a", "a.npy", "--b", "b.npy"]
     assert "takes no a" in refused("diagnose", "ldmatrix.m8n8.x4.b16", "--a", "a.npy", "--b", "b.npy")
     assert "takes no metadata" in refused("diagnose", NAME, *both, "--metadata", "a.npy")
@@ -187,7 +193,7 @@ def test_wgmma_is_asked_about_with_its_descriptors(run, tmp_path, monkeypatch):
     )
     word = f"{w.a.descriptors()[0].word:#x}"
     assert ask("--descriptor-a", word, "--negate", "a", "--scale-d", "0", "d.npy").out.startswith("correct")
-    assert "  c: C: missing: scale-d is 0 where it should be 1" in ask("--negate", "a", "d.npy").lines[1:4]
+    assert "c: C: missing: scale-d is 0 where it should be 1" in ask("--negate", "a", "d.npy").out
     np.save("t.npy", wf.execute(w, w.a.pack(A), w.b.store(B, trans=True), w.c.pack(C)))
     assert ask("--trans", "b", "t.npy").out.startswith("correct")
     np.save("words.npy", w.a.pack(A)[[1, 0, 2, 3]])

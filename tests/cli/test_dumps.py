@@ -80,7 +80,7 @@ def test_a_stream_may_be_broken_anywhere(per_line):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "expected a dump of 32 lanes of 4 words, got no hex numbers"),
+        ("", "expected a dump of 32 lanes of 4 words, got no numbers"),
         ("lane 32: 0x0", "line 1: a lane is 0..31, got '32'"),
         ("0 0\nhello", "line 2: 'hello' is not a hex number"),
         ("1.5 2.5", "line 1: '1.5' is not a hex number"),
@@ -89,7 +89,10 @@ def test_a_stream_may_be_broken_anywhere(per_line):
         ("0x1ffffffff " + "0x0 " * 127, "has more than 32 bits"),
         ("0 " * 127, "expected 128 words, 4 in each of 32 lines or all in one stream, got 127"),
         ("0 0 0 0\n" * 31 + "0 0 0", "got 3 in line 32"),
-        (write("T%d %x %x %x %x", lanes=range(31)), "expected 4 words of lane 31, but it is missing"),
+        (
+            write("T%d %x %x %x %x", lanes=range(31)),
+            "lane 31 is missing: the dump has 31 of 32 lanes; print from every lane",
+        ),
         (write("T%d %x %x %x %x").replace("T7 7 ", "T7 "), "expected 4 words of lane 7, got 3"),
         (write("T%d %x %x %x %x").replace("T7 ", ""), "line 8 names no lane, though other lines do"),
     ],
@@ -205,7 +208,7 @@ def test_names_that_cannot_be_are_refused_with_their_line(lines, message):
 
 def test_words_and_values_are_not_mixed():
     text = "\n".join(f"lane {lane}: " + ("0x1" if lane else "1.5") for lane in range(32))
-    with pytest.raises(InvalidOperand, match="line 2: '0x1' is a word, but line 1 has values"):
+    with pytest.raises(InvalidOperand, match="line 2 has the hex number '0x1', line 1 the decimal '1.5': print all"):
         parse_dump(text, dump_of(get("mma.m8n8k4.f64.f64.f64.f64").a))
 
 

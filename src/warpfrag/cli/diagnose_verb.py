@@ -12,6 +12,7 @@ from warpfrag.cli.support.arguments import Arch, File, InstructionName, Rounding
 from warpfrag.cli.support.matrix_files import read_codes, read_operand, read_source
 from warpfrag.cli.support.output import DONE, NO, echo, wrapped
 from warpfrag.cli.support.register_dumps import read_registers
+from warpfrag.cli.support.result_files import Arrangement, read_result
 from warpfrag.cli.support.verbs import Answer, Param, facts_of, integer, verb
 from warpfrag.diagnosis.diagnose import Agreement, Diagnosis, Finding
 from warpfrag.errors import InvalidOperand
@@ -24,6 +25,8 @@ from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from warpfrag.diagnosis.observation import Printed
 
 MAX_FINDINGS = 12  # findings in text; JSON has all
 
@@ -40,6 +43,7 @@ class DiagnosisFacts(NamedTuple):
     findings: the likeliest first
     tried: number of mistakes tried, by category
     agreement: the correct elements; null if all are, and for one operand
+    notes: hints: the precision of the comparison, the architecture, how to tell findings apart
     """
 
     instruction: str
@@ -49,6 +53,7 @@ class DiagnosisFacts(NamedTuple):
     findings: list[Finding]
     tried: dict[str, int]
     agreement: Agreement | None
+    notes: list[str]
 
 
 class Inputs(NamedTuple):
@@ -106,7 +111,7 @@ class IntendedImmediates(NamedTuple):
 @verb
 def diagnose(
     instruction: InstructionName,
-    file: File = "-",
+    files: tuple[File, ...] = (),
     *,
     inputs: Inputs = Inputs(),  # noqa: B008 (immutable)
     expect: tuple[str, File] | None = None,
@@ -114,29 +119,34 @@ def diagnose(
     warpgroup: Warpgroup = Warpgroup(),  # noqa: B008 (immutable)
     rounding: RoundingName | None = None,
     warp: Annotated[int, Param("N", integer(0))] | None = None,
+    as_: Arrangement | None = None,
     immediates: IntendedImmediates = IntendedImmediates(),  # noqa: B008 (immutable)
     arch: Arch = "sm_90",
 ) -> Answer[DiagnosisFacts]:
     """Find the mistakes that explain a wrong result: those that reproduce it exactly are listed, the likeliest first.
 
-    FILE is the result: D's registers as printf or a debugger prints them (as for `warpfrag unpack`), or .npy with the
-    registers, uint32 (32, words), or with D as a matrix; for wgmma the registers of all four warps, uint32 (4, 32,
-    words). With --expect it is the registers of that operand. If no mistake explains it, the answer says which rows,
-    columns, blocks, lanes and registers are right and what the wrong elements equal. With --tile, FILE and the inputs
-    are the matrices of a whole kernel, as .npy. Exit status 1 if nothing is found.
+    The last of FILES is the result: D's registers as printf or a debugger prints them (as for `warpfrag unpack`), or D
+    as a matrix, as text or .npy; for wgmma the registers of all four warps, uint32 (4, 32, words). Decimals are
+    compared to the precision with which they are printed. A and B, and optionally C, come before it, or are given as
+    --a, --b and --c. With --expect the result is the registers of that operand. Each finding has a fix. If no mistake
+    explains the result, the answer says which rows, columns, blocks, lanes and registers are right and what the wrong
+    elements equal. With --tile, the files are the matrices of a whole kernel, as .npy. Exit status 1 if nothing is
+    found.
 
     Options:
         expect (OPERAND MATRIX): The result is the registers of this operand, which should hold the matrix in this file
             (a sparse A as it is stored; metadata as codes, a row of 4-bit fields for each row of A).
         warp: Which warp of a dump of several.
+        as_: Whether the numbers of a text are a matrix, row by row, or registers, lane by lane; default: as its lines
+            show.
         tile (MxN[xK]): The files are those of a whole kernel, whose blocks compute tiles of D of this size.
         arch: The architecture whose arithmetic is used.
 
     For example:
-        warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy dump.txt      # D's registers
-        warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy --c C.txt D.npy   # D as a matrix
+        warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 A.npy B.npy dump.txt              # D's registers
+        warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 A.npy B.npy C.txt D.npy           # D as a matrix
         warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --expect a A.npy a.txt             # A's registers
-        warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --tile 128x128x32 --a A.npy --b B.npy D.npy   # of a kernel
+        warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --tile 128x128x32 A.npy B.npy D.npy   # of a kernel
         warpfrag diagnose mma.sp.m16n8k32.f32.f16.f16.f32 --a full.txt --b wide.txt --metadata e.txt --selector 1
             dump.txt
         warpfrag diagnose mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0 --expect scale_a scales.txt
@@ -154,6 +164,8 @@ def diagnose(
     if resolved.arch:  # wmma: the fragments of the GPU that runs it
         resolved = instruction_of(resolved.form, arithmetic_arch(resolved.form, arch))
     paths = {role: path for role, path in inputs._asdict().items() if path is not None}
+    *matrices, file = files or ("-",)
+    paths |= _positional(matrices, paths, is_one_operand=expect is not None)
     _check_options(resolved, paths, warpgroup, is_one_operand=expect is not None)
     chosen = Immediates(
         **immediates._asdict(),
@@ -161,7 +173,7 @@ def diagnose(
         scale_d=bool(warpgroup.scale_d),
     )
     options = DiagnoseOptions(chosen, rounding)
-    dump = Dump(file, warp)
+    dump = Dump(file, warp, as_)
     if expect is not None:
         role, path = expect[0].lower(), expect[1]
         registers = _registers(resolved, role)
@@ -190,15 +202,30 @@ def diagnose(
         operand=role,
         arch=None if expect else arch,
         findings=list(diagnosis),
+        notes=list(diagnosis.notes),
     )
     return Answer(facts, lambda: _print(diagnosis), DONE if diagnosis or diagnosis.correct else NO)
 
 
 class Dump(NamedTuple):
-    """A file with the observed registers, and the warp that is meant."""
+    """A file with the observed result, the warp that is meant, and the arrangement of its numbers."""
 
     file: str
     warp: int | None
+    arranged: Arrangement | None
+
+
+def _positional(matrices: list[str], paths: dict[str, str], *, is_one_operand: bool) -> dict[str, str]:
+    """Return the inputs that are given before the result."""
+    if not matrices:
+        return {}
+    if is_one_operand or len(matrices) not in (2, 3):
+        wanted = "one file, the result" if is_one_operand else "the result alone, A B RESULT, or A B C RESULT"
+        raise click.UsageError(f"expected {wanted}; got {len(matrices) + 1} files")
+    given = dict(zip("abc", matrices, strict=False))
+    for role in given.keys() & paths.keys():
+        raise click.UsageError(f"{role.upper()} is given twice: as --{role} {paths[role]} and as {given[role]}")
+    return given
 
 
 def _check_options(
@@ -213,7 +240,10 @@ def _check_options(
     if (warpgroup.trans or has_descriptor) and not is_staged:
         raise click.UsageError(f"--descriptor-a, --descriptor-b and --trans are for wgmma, not for {instruction.name}")
     if missing and not is_one_operand:
-        raise click.UsageError(f"--{missing[0]} is missing: the intended input (or use --expect, for one operand)")
+        raise click.UsageError(
+            f"the intended {missing[0].upper()} is missing: pass A B RESULT, or --{missing[0]} FILE "
+            "(or use --expect, for one operand)"
+        )
 
 
 def _registers(instruction: Instruction, role: str) -> OperandBase:
@@ -226,13 +256,18 @@ def _registers(instruction: Instruction, role: str) -> OperandBase:
 def _print(diagnosis: Diagnosis) -> None:
     """Print a diagnosis; the correct elements only if nothing explains all of it."""
     echo(wrapped(diagnosis.summary + (":" if diagnosis else ""), indent=2))
-    for finding in diagnosis[:MAX_FINDINGS]:
-        echo(wrapped(f"  {finding.kind}: {finding}", indent=4))
+    for rank, finding in enumerate(diagnosis[:MAX_FINDINGS], start=1):
+        number = f"{rank}. " if len(diagnosis) > 1 else ""
+        echo(wrapped(f"  {number}{finding.kind}: {finding}", indent=4))
+        if finding.fix:
+            echo(wrapped(f"     fix: {finding.fix}", indent=7))
     if len(diagnosis) > MAX_FINDINGS:
         echo(f"  and {len(diagnosis) - MAX_FINDINGS} more (--json shows all)")
     if diagnosis.agreement is not None and not diagnosis:
         for line in str(diagnosis.agreement).splitlines():
             echo(wrapped(line, indent=2))
+    for note in diagnosis.notes:
+        echo(wrapped(note, indent=2))
 
 
 def _extents(tile: str | None) -> tuple[int, ...] | None:
@@ -255,7 +290,7 @@ def _whole_matrix(role: str, path: str) -> NDArray[Any]:
     return source.array()
 
 
-def _input(instruction: Instruction, role: str, path: str, *, dump: Dump, rounding: Rounding) -> NDArray[Any]:
+def _input(instruction: Instruction, role: str, path: str, *, dump: Dump, rounding: Rounding) -> NDArray[Any] | Printed:
     """Return the intended input: a matrix (for a sparse instruction the full A), or the words of all lanes."""
     from warpfrag.formats.codes import from_codes
 
@@ -293,10 +328,9 @@ def _is_words(path: str) -> bool:
     return source.is_array and source.array().dtype == "uint32"
 
 
-def _observed(registers: OperandBase, dump: Dump) -> NDArray[Any]:
-    """Return the observed registers, from an array or a dump. Metadata and scale factors have one word per lane."""
+def _observed(registers: OperandBase, dump: Dump) -> NDArray[Any] | Printed:
+    """Return the observed result. Metadata and scale factors have one word per lane."""
+    if registers.role not in SELECTED_BY:
+        return read_result(dump.file, registers, dump.warp, dump.arranged)
     source = read_source(dump.file)
-    if source.is_array:
-        return source.array()
-    words = read_registers(source.text(), registers, dump.warp)
-    return words[..., 0] if registers.role in SELECTED_BY else words
+    return source.array() if source.is_array else read_registers(source.text(), registers, dump.warp)[..., 0]

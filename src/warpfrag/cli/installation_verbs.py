@@ -56,7 +56,7 @@ def samples(
         warpfrag samples                  # list them
         warpfrag samples dump.txt         # print a text file
         warpfrag samples D.npy -o D.npy   # copy a file
-        warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --a sample:A.txt --b sample:B.txt sample:dump.txt
+        warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 sample:A.txt sample:B.txt sample:dump.txt
     """
     if name is None and output is not None:
         raise click.UsageError("-o needs the name of a sample")

@@ -248,10 +248,17 @@ def ulps_of(form: Format, values: NDArray[np.float64]) -> NDArray[np.float64]:
     return distances
 
 
-def rounding(result: Format, seen: Codes, right: Codes, magnitude: Codes, bound: RoundingBound) -> str | None:
+def rounding(
+    result: Format,
+    seen: Codes,
+    right: Codes,
+    magnitude: Codes,
+    bound: RoundingBound,
+    slack: NDArray[np.float64] | float = 0.0,
+) -> str | None:
     """Return a sentence on a D that differs by no more than rounding; None if it differs by more.
 
-    `magnitude` has the codes of |A||B| + |C|.
+    `magnitude` has the codes of |A||B| + |C|; `slack` is the precision to which D is known.
     """
     if not result.is_float:
         return None
@@ -263,7 +270,7 @@ def rounding(result: Format, seen: Codes, right: Codes, magnitude: Codes, bound:
         return None
     with np.errstate(invalid="ignore", divide="ignore"):
         error = np.where(finite, np.abs(got - expected), 0.0)
-        allowed = bound.of(scale) + ulps_of(result, np.where(finite, expected, 0.0))
+        allowed = bound.of(scale) + ulps_of(result, np.where(finite, expected, 0.0)) + slack
     if (error > allowed)[finite].any():
         return None
     ulps = float((error / ulps_of(result, np.where(finite, expected, 0.0))).max())

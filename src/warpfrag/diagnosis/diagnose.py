@@ -18,7 +18,10 @@ first.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,9 +38,11 @@ from warpfrag.diagnosis.findings import (
     diagnosis,
     likelihood,
 )
+from warpfrag.diagnosis.fixes import fix
 from warpfrag.diagnosis.kernel_search import KernelSearch, read_tile
 from warpfrag.diagnosis.mistake_search import Search
 from warpfrag.diagnosis.mistakes import distinct, suspects
+from warpfrag.diagnosis.observation import Observation, Printed, observe
 from warpfrag.diagnosis.outcome import SuspectProduct
 from warpfrag.diagnosis.register_mistakes import chosen_codes, chosen_words, written_elsewhere
 from warpfrag.errors import InvalidOperand, quote
@@ -74,7 +79,7 @@ DEFAULT_OPTIONS = DiagnoseOptions()
 
 def diagnose(
     instruction: str | HasForm | OperandBase,
-    observed: ArrayLike,
+    observed: ArrayLike | Printed,
     A: ArrayLike | Shared,
     B: ArrayLike | Shared | None = None,
     C: ArrayLike | None = None,
@@ -87,10 +92,11 @@ def diagnose(
 ) -> Diagnosis:
     """Return the mistakes that explain an observed D exactly, the likeliest first; none if it is correct.
 
-    `observed` is D's registers, uint32[..., 32, words], or D as a matrix. A, B and C are the intended inputs. Leading
-    axes are a batch that one mistake must explain. A sparse instruction takes the full, pruned A, and a
-    block-scaled one the `scales` of A and B. Fields that the instruction does not read default to zero, unless the
-    words themselves are given: `metadata` and each of `scales` may be uint32[..., 32].
+    `observed` is D's registers, uint32[..., 32, words], or D as a matrix, which may be transposed. A float16 or
+    bfloat16 matrix, and float64 values that were read from printed decimals, are compared to their precision. A, B and
+    C are the intended inputs. Leading axes are a batch that one mistake must explain. A sparse instruction takes the
+    full, pruned A, and a block-scaled one the `scales` of A and B. Fields that the instruction does not read default to
+    zero, unless the words themselves are given: `metadata` and each of `scales` may be uint32[..., 32].
 
     For wgmma, registers are uint32[..., 4, 32, words], and A or B may be a `Shared`: a tile in shared memory with the
     descriptor that should have read it, as `wgmma.b.store(B, descriptor)` returns, or the whole memory of the kernel.
@@ -122,6 +128,8 @@ def diagnose(
     if tile is not None:
         if any(extra is not None for extra in (metadata, *scales)) or isinstance(A, Shared) or isinstance(B, Shared):
             raise InvalidOperand(f"{mma.name}: tile= takes A, B and C as matrices, without metadata or scale factors")
+        if isinstance(observed, Printed):
+            raise InvalidOperand(f"{mma.name}: tile= takes D as an array, not as printed numbers")
         return KernelSearch(mma, arch, read_tile(tile, mma), (A, B, C), observed, options.rounding).diagnosis()
     negate, scale_d = options.immediates.negate, options.immediates.scale_d
     _check_warpgroup(mma, A, B, options)
@@ -136,7 +144,7 @@ def diagnose(
             in_memory = role in tiles
             words[role] = negated_memory(operand, tiles[role]) if in_memory else negated_words(words[role], operand)
     case = SuspectProduct(mma, arch, immediates, tiles, scale_d)
-    return Search(case, words, _observed_codes(mma.d, observed)).diagnosis()
+    return _first_explained(case, words, observe(mma.d, observed))
 
 
 # ---- inputs
@@ -242,29 +250,44 @@ def _scale_words(
     return {role: chosen_words(scale, scale.codes(array, rounding=options.rounding), part_of(options.immediates, role))}
 
 
-def _observed_codes(operand: Operand, observed: ArrayLike) -> Codes:
-    """Return the codes of the observed D: registers if it has their dtype and shape, otherwise a matrix."""
-    array = as_array(observed, operand.description)
-    held = (*operand.threads, operand.words)
-    if array.dtype == np.uint32 and array.shape[-len(held) :] == held:
-        return operand.unpack(array, raw=True)
-    if array.shape[max(0, array.ndim - len(operand.shape)) :] != operand.shape:
-        registers = f"registers, uint32[..., {', '.join(map(str, held))}]"
-        matrix = ", ".join(map(str, operand.shape))
-        raise InvalidOperand(
-            f"{operand.description}: expected a matrix (..., {matrix}) or {registers}, got {array.dtype} {array.shape}"
-        )
-    return operand.codes(array)
+def _first_explained(case: SuspectProduct, words: dict[str, Words], seen: Observation) -> Diagnosis:
+    """Search for mistakes; a D with exchanged extents is read transposed, then in memory order."""
+    operand = case.instruction.d
+    shape = operand.shape
+    if seen.codes.shape[-len(shape) :] == shape:
+        return Search(case, words, seen).diagnosis()
+    rows, cols = shape[-2:]
+    batch = seen.codes.shape[:-2]
+    views: dict[Finding, Callable[[NDArray[Any]], NDArray[Any]]] = {
+        Finding(
+            "transposed",
+            "d",
+            f"stored as its transpose, {cols} x {rows} instead of {rows} x {cols}",
+            "store or pass D.T",
+        ): (lambda array: array.swapaxes(-1, -2)),
+        Finding(
+            "layout",
+            "d",
+            f"shaped {cols} x {rows} instead of {rows} x {cols}; its elements are in the right order",
+            f"reshape D to ({rows}, {cols})",
+        ): (lambda array: array.reshape(*batch, rows, cols)),
+    }
+    found = {turned: Search(case, words, seen.map(view)).diagnosis() for turned, view in views.items()}
+    turned, best = max(found.items(), key=lambda pair: (pair[1].correct, bool(pair[1])))
+    if best.correct:
+        return Diagnosis([turned], correct=False, tried=best.tried, notes=best.notes)
+    best.notes = (f"D is {turned.text} ({turned.fix}); the answer is for that D", *best.notes)
+    return best
 
 
 # ---- one operand
 
 
 def _diagnose_operand(
-    operand: AnyOperand, observed: ArrayLike, matrix: ArrayLike, options: DiagnoseOptions
+    operand: AnyOperand, observed: ArrayLike | Printed, matrix: ArrayLike, options: DiagnoseOptions
 ) -> Diagnosis:
     """Return the mistakes that turn the registers of a matrix into those that were observed."""
-    words, choice = operand.check_words(observed), options.immediates
+    choice = options.immediates
     suspected = [*suspects(operand)]
     if isinstance(operand, Operand):
         right = operand.pack(matrix, rounding=options.rounding)
@@ -277,6 +300,14 @@ def _diagnose_operand(
     def read(words: Words) -> Codes:  # padding and copies in the registers of a matrix do not matter
         return operand.unpack(words, raw=True) if isinstance(operand, Operand) else words
 
+    if isinstance(observed, Printed) and isinstance(operand, Operand):
+        seen = observe(operand, observed)
+        words = operand.pack(seen.codes, raw=True)
+    elif isinstance(observed, Printed):
+        raise InvalidOperand(f"{operand.description}: expected words, got printed numbers")
+    else:
+        words = operand.check_words(observed)
+        seen = Observation(operand.format, read(words))
     try:
         shape = np.broadcast_shapes(words.shape, right.shape)
     except ValueError:
@@ -284,23 +315,25 @@ def _diagnose_operand(
             f"{operand.description}: leading axes do not broadcast: registers {words.shape}, matrix {right.shape}"
         ) from None
     words, right = np.broadcast_to(words, shape), np.broadcast_to(right, shape)
-    got = read(words)
-    if not got.size:
+    if not words.size:
         raise InvalidOperand(
             f"{operand.description}: expected the registers of at least one matrix, got shape {words.shape}"
         )
-    is_right = np.array_equal(got, read(right))
+    expected = read(right)
+    seen = seen.map(lambda array: np.broadcast_to(array, expected.shape))
+    is_right = bool(seen.matches(expected).all())
     if not isinstance(operand, Operand):  # only the part that immediates choose is read
         chosen = part_of(choice, operand.role)
         is_right |= np.array_equal(chosen_codes(operand, words, chosen), chosen_codes(operand, right, chosen))
+    notes = seen.notes(expected)
     if is_right:
-        return Diagnosis([], correct=True, tried={})
+        return Diagnosis([], correct=True, tried={}, notes=notes)
 
     at_once = max(1, MAX_WORDS // right.size)
     found: list[Mistake] = []
     for start in range(0, len(suspected), at_once):
         part = suspected[start : start + at_once]
-        seen = read(np.stack([mistake.change(right) for mistake in part]))
-        equal = (seen == got).reshape(len(part), -1).all(axis=1)
-        found += [part[int(index)] for index in np.flatnonzero(equal)]
-    return diagnosis(distinct(operand, sorted(found, key=likelihood)), suspected)
+        equal = seen.matches(read(np.stack([mistake.change(right) for mistake in part])))
+        found += [part[int(index)] for index in np.flatnonzero(equal.reshape(len(part), -1).all(axis=1))]
+    distinct_mistakes = distinct(operand, sorted(found, key=likelihood))
+    return diagnosis(distinct_mistakes, suspected, fix=partial(fix, {operand.role: operand}), notes=notes)

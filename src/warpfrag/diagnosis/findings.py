@@ -286,11 +286,12 @@ MAX_LISTED = 3  # findings in a repr
 
 @dataclass(frozen=True)
 class Finding:
-    """A mistake with an operand that explains the observed result."""
+    """A mistake with an operand that explains the observed result; `fix` is the change to make in the kernel."""
 
     kind: Kind
     operand: str
     text: str
+    fix: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         """The operand and the mistake, such as `B: registers 0 and 1 swapped`."""
@@ -301,7 +302,8 @@ class Diagnosis(list[Finding]):
     """The findings, the likeliest first, and how far the search went.
 
     `correct` is True if nothing is wrong. `tried` counts the mistakes by category. `agreement` says which
-    elements are right and what the wrong ones equal; it is None if all are right.
+    elements are right and what the wrong ones equal; it is None if all are right. `notes` are hints: the precision of
+    the comparison, the architecture, and a result that decides between several findings.
     """
 
     def __init__(
@@ -311,18 +313,21 @@ class Diagnosis(list[Finding]):
         correct: bool,
         tried: Mapping[Kind, int],
         agreement: Agreement | None = None,
+        notes: Iterable[str] = (),
     ) -> None:
-        """Take the findings, the counts and the agreement."""
+        """Take the findings, the counts, the agreement and the notes."""
         super().__init__(findings)
+        self.notes = tuple(notes)
         self.correct = correct
         self.tried = dict(tried)
         self.agreement = agreement
 
     def __str__(self) -> str:
-        """The findings; if there are none, the summary and the agreement."""
-        if self or self.agreement is None:
-            return "\n".join(map(str, self)) or self.summary
-        return f"{self.summary}\n{self.agreement}"
+        """The findings; if there are none, the summary and the agreement. Then the notes."""
+        lines = [*map(str, self)] or [self.summary]
+        if not self and self.agreement is not None:
+            lines.append(str(self.agreement))
+        return "\n".join([*lines, *self.notes])
 
     def __repr__(self) -> str:
         """The summary, and the likeliest findings."""
@@ -332,14 +337,19 @@ class Diagnosis(list[Finding]):
 
     def _repr_html_(self) -> str:
         """A card for notebooks: the summary, and every finding with its rank."""
-        rows = [(str(rank), finding.kind, finding.operand, finding.text) for rank, finding in enumerate(self, start=1)]
-        findings = html.table(("rank", "kind", "operand", "mistake"), rows) if rows else ""
+        rows = [
+            (str(rank), finding.kind, finding.operand, finding.text, finding.fix)
+            for rank, finding in enumerate(self, start=1)
+        ]
+        findings = html.table(("rank", "kind", "operand", "mistake", "fix"), rows) if rows else ""
         partial = "" if self.agreement is None else f"<p>{html.escape(str(self.agreement))}</p>"
         return html.card("<code>Diagnosis</code>", f"<p>{html.escape(self.summary)}</p>", findings, partial)
 
     @property
     def summary(self) -> str:
         """The answer in one sentence."""
+        if self.correct and self.notes:
+            return "correct as far as the printed digits show"
         if self.correct:
             return "correct: the instruction gives this result"
         if self:
@@ -350,16 +360,26 @@ class Diagnosis(list[Finding]):
 
 
 def diagnosis(
-    explanations: Iterable[Suspect], suspected: Iterable[Suspect], agreement: Agreement | None = None
+    explanations: Iterable[Suspect],
+    suspected: Iterable[Suspect],
+    agreement: Agreement | None = None,
+    *,
+    fix: Callable[[Suspect], str] = lambda _: "",
+    notes: Iterable[str] = (),
 ) -> Diagnosis:
     """Return the diagnosis: one mistake of each category with each operand before a second one."""
-    alike: Counter[tuple[Kind, str]] = Counter()
-    findings: list[tuple[int, Finding]] = []
-    for mistake in sorted(explanations, key=likelihood):
-        category = mistake.kind, mistake.operand
-        findings.append((alike[category], Finding(*category, mistake.text)))
-        alike[category] += 1
     counts = Counter(mistake.kind for mistake in suspected)
     tried = {kind: counts[kind] for kind in KINDS if counts[kind]}
-    ordered = [finding for _, finding in sorted(findings, key=lambda entry: entry[0])]
-    return Diagnosis(ordered, correct=False, tried=tried, agreement=agreement)
+    findings = [Finding(each.kind, each.operand, each.text, fix(each)) for each in ranked(explanations)]
+    return Diagnosis(findings, correct=False, tried=tried, agreement=agreement, notes=notes)
+
+
+def ranked(explanations: Iterable[Suspect]) -> list[Suspect]:
+    """Return explanations, the likeliest first: one of each category and operand before a second one."""
+    alike: Counter[tuple[Kind, str]] = Counter()
+    numbered: list[tuple[int, Suspect]] = []
+    for mistake in sorted(explanations, key=likelihood):
+        category = mistake.kind, mistake.operand
+        numbered.append((alike[category], mistake))
+        alike[category] += 1
+    return [mistake for _, mistake in sorted(numbered, key=lambda entry: entry[0])]

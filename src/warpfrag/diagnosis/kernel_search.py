@@ -28,6 +28,7 @@ from warpfrag.diagnosis.arithmetic_mistakes import (
     shift,
 )
 from warpfrag.diagnosis.findings import Codes, Diagnosis, Misreading, Mistake, agreement, diagnosis, likelihood
+from warpfrag.diagnosis.fixes import fix
 from warpfrag.diagnosis.matrix_mistakes import gathered, misindexed
 from warpfrag.diagnosis.mistakes import suspects
 from warpfrag.errors import InvalidOperand, quote
@@ -139,7 +140,7 @@ class KernelSearch:
         if not explanations:
             near = self._rounding()
             explanations += (near and self._of_orders()) or near  # another order changes no more than rounding does
-        partial = agreement(
+        partial_agreement = agreement(
             self.instruction.d,
             self.seen,
             self.right,
@@ -147,7 +148,7 @@ class KernelSearch:
             block=(self.tile.m, self.tile.n),
         )
         everything: list[Mistake | Misreading] = [*tried, *(mistake for mistake, _ in misread)]
-        return diagnosis(explanations, everything, partial)
+        return diagnosis(explanations, everything, partial_agreement, fix=partial(fix, self.instruction.operands))
 
     def _is_seen(self, sums: Codes) -> bool:
         return np.array_equal(self._written(sums), self.seen)

@@ -9,11 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial as partial_of
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.diagnosis.arithmetic_mistakes import RoundingBound, misreadings, rounding, rounding_bound, shift
+from warpfrag.diagnosis.arithmetic_mistakes import (
+    RoundingBound,
+    misreadings,
+    other_arithmetic,
+    rounding,
+    rounding_bound,
+    shift,
+)
 from warpfrag.diagnosis.findings import (
     Codes,
     Diagnosis,
@@ -24,31 +33,38 @@ from warpfrag.diagnosis.findings import (
     agreement,
     diagnosis,
     likelihood,
+    ranked,
 )
+from warpfrag.diagnosis.fixes import fix, gpu_names
 from warpfrag.diagnosis.mistakes import distinct
+from warpfrag.diagnosis.observation import Observation
 from warpfrag.diagnosis.outcome import SuspectProduct
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.codes import from_codes
 from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
+from warpfrag.tensorcore.operand import Operand
 
 PROBES = 12  # outputs that a mistake must give before it is computed whole; each is asked only of what gave the last
 MIN_READABLE_SHARE = 8  # at least 1 of 8 lines of D must be known
 PIECE = 1 << 21  # bytes of registers with mistakes that are computed at once
+NUMBERED = (7, 5)  # A and B are filled with element numbers modulo these: small enough to be exact in every type
 COLUMNS = ("b", "scale_b")  # operands that determine the columns of D; the others determine its rows
 
 
 class Search:
     """The search in the first mma with a wrong result."""
 
-    def __init__(self, case: SuspectProduct, words: dict[str, Words], observed: Codes) -> None:
+    searches_hardware = True  # also with the arithmetic of other architectures
+
+    def __init__(self, case: SuspectProduct, words: dict[str, Words], observed: Observation) -> None:
         """Broadcast the inputs over the batch."""
-        self.case = case
+        self.case, self.given, self.seen = case, words, observed
         self.operand = case.instruction.d
         name, shape = case.instruction.name, self.operand.shape
         lead = {role: array.shape[: -case.axes(role)] for role, array in words.items()}
-        lead["d"] = observed.shape[: -len(shape)]
+        lead["d"] = observed.codes.shape[: -len(shape)]
         try:
             batch = np.broadcast_shapes(*lead.values())
         except ValueError:
@@ -57,7 +73,7 @@ class Search:
         tiles = math.prod(batch)
         if not tiles:
             raise InvalidOperand(f"{name}: expected at least one matrix, got leading axes {quote(batch)}")
-        self.observed = np.broadcast_to(observed, (*batch, *shape)).reshape(tiles, *shape)
+        self.observed = observed.map(lambda array: np.broadcast_to(array, (*batch, *shape)).reshape(tiles, *shape))
         whole = {role: (array, array.shape[len(lead[role]) :]) for role, array in words.items()}
         spread = {
             role: np.broadcast_to(array, (*batch, *own)).reshape(tiles, *own) for role, (array, own) in whole.items()
@@ -66,12 +82,14 @@ class Search:
 
     def diagnosis(self) -> Diagnosis:
         """Search for mistakes that explain D; if there are none, for an explanation of its differences."""
-        right = [self.case.right(words) for words in self.tiles]
-        wrong = [tile for tile, codes in enumerate(right) if not np.array_equal(codes, self.observed[tile])]
-        if not wrong:
-            return Diagnosis([], correct=True, tried={})
-        self.words, self.right, self.target = self.tiles[wrong[0]], right[wrong[0]], self.observed[wrong[0]]
-        differ = np.flatnonzero(self.right != self.target)
+        right = np.stack([self.case.right(words) for words in self.tiles])
+        matches = self.observed.matches(right)
+        notes = self.observed.notes(right)
+        if matches.all():
+            return Diagnosis([], correct=True, tried={}, notes=notes)
+        wrong = int(np.flatnonzero(~matches.reshape(len(right), -1).all(axis=1))[0])
+        self.words, self.right, self.target = self.tiles[wrong], right[wrong], self.observed.map(itemgetter(wrong))
+        differ = np.flatnonzero(~matches[wrong])
         spread = np.linspace(0, len(differ) - 1, min(PROBES, len(differ))).astype(int)
         self.probes = [int(index) for index in differ[spread]]
         self.base = {name: codes for name, codes in self.case.inputs(self.words)._asdict().items() if codes is not None}
@@ -82,13 +100,35 @@ class Search:
         explanations: list[Suspect] = self._named_once(self._explaining([*candidates, *misread]))
         if not explanations:
             explanations = [suspect for role in ("a", "b") for suspect in self._beyond(role, suspected[role])]
+        near: list[Suspect] = [] if explanations else [*self._rounding(right)]
+        if not explanations and not near and (elsewhere := self._on_other_hardware()) is not None:
+            return elsewhere
         if not explanations and self.case.scale_d:
             reach = np.stack([self._reach(words) for words in self.tiles])
-            explanations = [*shift(self.operand.format, self.observed, np.stack(right), reach)]
-        if not explanations:
-            explanations = [*self._rounding(self.observed, right)]
-        partial = agreement(self.operand, self.target, self.right, c=self._c())
-        return diagnosis(explanations, everything, partial)
+            explanations = [*shift(self.operand.format, self.observed.codes, right, reach + self.observed.slack)]
+        explanations = explanations or near
+        partial = agreement(self.operand, self.target.towards(self.right), self.right, c=self._c())
+        return diagnosis(
+            explanations,
+            everything,
+            partial,
+            fix=partial_of(fix, self.case.instruction.operands),
+            notes=(*notes, *self._tell_apart(explanations)),
+        )
+
+    def _on_other_hardware(self) -> Diagnosis | None:
+        """Return the mistakes that explain D with the arithmetic of another architecture."""
+        if not self.searches_hardware:
+            return None
+        for archs in other_arithmetic(self.case.form, self.case.arch):
+            search = Search(replace(self.case, arch=archs[0]), self.given, self.seen)
+            search.searches_hardware = False
+            found = search.diagnosis()
+            if any(finding.kind not in {"rounding", "c"} for finding in found):
+                hint = f"this matches only the arithmetic of {gpu_names(archs)}, not of {self.case.arch}: "
+                found.notes = (*found.notes, f"{hint}pass --arch {gpu_names(archs[:1])} (arch= in Python)")
+                return found
+        return None
 
     def _c(self) -> Codes | None:
         """Return C's codes if they can be compared with D's and are not all zero."""
@@ -105,11 +145,12 @@ class Search:
             return np.zeros(self.right.shape)
         return self._bound().of(as_doubles(from_codes(form, self._magnitude(words))))
 
-    def _rounding(self, observed: Codes, right: list[Codes]) -> Iterator[Misreading]:
+    def _rounding(self, right: Codes) -> Iterator[Misreading]:
         """Yield a misreading if every D is right up to rounding."""
         if self.operand.format.is_float:
             magnitudes = np.stack([self._magnitude(words) for words in self.tiles])
-            text = rounding(self.operand.format, observed, np.stack(right), magnitudes, self._bound())
+            seen = self.observed.towards(right)
+            text = rounding(self.operand.format, seen, right, magnitudes, self._bound(), self.observed.slack)
             if text is not None:
                 yield Misreading("rounding", "d", text)
 
@@ -136,14 +177,67 @@ class Search:
         return [suspect for suspect in explanations if id(suspect) not in repeated]
 
     def _explaining(self, candidates: Iterable[Suspect]) -> list[Suspect]:
-        """Return the candidates that reproduce every observed D."""
-        explanations = []
+        """Return the candidates that reproduce every observed D; if some do so exactly, only those."""
+        explanations, exact = [], []
         for candidate in candidates:
-            outcomes = (self.case.outcome(words, candidate) for words in self.tiles)
-            pairs = zip(outcomes, self.observed, strict=True)
-            if all(codes is not None and np.array_equal(codes, seen) for codes, seen in pairs):
-                explanations.append(candidate)
-        return explanations
+            outcomes = self._outcomes(candidate)
+            if outcomes is None or not self.observed.matches(outcomes).all():
+                continue
+            explanations.append(candidate)
+            if self.observed.is_exact(outcomes):
+                exact.append(candidate)
+        return exact or explanations
+
+    def _outcomes(self, suspect: Suspect) -> Codes | None:
+        """Return D's codes of every mma with this mistake; None if the mistake is impossible."""
+        outcomes = [self.case.outcome(words, suspect) for words in self.tiles]
+        possible = [codes for codes in outcomes if codes is not None]
+        return np.stack(possible) if len(possible) == len(outcomes) else None
+
+    def _tell_apart(self, explanations: Sequence[Suspect]) -> Iterator[str]:
+        """Yield a sentence that says which result of the kernel would decide between the first two explanations."""
+        listed = ranked(explanations)
+        if len(listed) < 2 or self.case.tiles or self.case.instruction.pattern or self.case.form.block_scale:
+            return
+        numbered, words = self._numbered()
+        both = self.case.instruction.a, self.case.instruction.b
+        shuffled = {**self.words, **{operand.role: random_words(operand) for operand in both}}
+        for inputs, given in ((self.words, ""), (words, f"with {numbered}, "), (shuffled, "")):
+            outcomes = [self.case.outcome(inputs, suspect) for suspect in listed]
+            first = outcomes[0]
+            for number, codes in enumerate(outcomes[1:], start=2):
+                if first is None or codes is None or np.array_equal(first, codes):
+                    continue
+                if inputs is shuffled:
+                    yield f"to tell 1 from {number}, run the kernel again with other random A and B"
+                    return
+                place = np.unravel_index(int(np.argmax(self._distance(first, codes))), first.shape)
+                values = [from_codes(self.operand.format, one[place]).item() for one in (first, codes)]
+                at = "".join(f"[{int(index)}]" for index in place)
+                yield (
+                    f"to tell 1 from {number}: {given}D{at} is {values[0]:.9g} for explanation 1 and "
+                    f"{values[1]:.9g} for explanation {number}"
+                )
+                return
+        yield "these explanations give the same D for other inputs too: fix the one that is in your kernel"
+
+    def _distance(self, first: Codes, second: Codes) -> NDArray[np.float64]:
+        values = (as_doubles(from_codes(self.operand.format, codes)) for codes in (first, second))
+        return np.nan_to_num(np.abs(np.subtract(*values)))
+
+    def _numbered(self) -> tuple[str, dict[str, Words]]:
+        """Return inputs that distinguish every element, described and as registers."""
+        instruction = self.case.instruction
+        matrices, texts = {}, []
+        indices = (("i", "k"), ("k", "j"))
+        for name, operand, (row, col), modulus in zip(
+            "AB", (instruction.a, instruction.b), indices, NUMBERED, strict=True
+        ):
+            width = operand.shape[-1]
+            index = np.arange(math.prod(operand.shape)).reshape(operand.shape)
+            matrices[operand.role] = operand.pack(index % modulus, rounding="rne")
+            texts.append(f"{name}[{row}][{col}] = ({width} * {row} + {col}) % {modulus}")
+        return " and ".join(texts), {**self.words, **matrices}
 
     def _beyond(self, role: str, some: list[Mistake]) -> Iterator[Mistake]:
         """Yield descriptors, strides and offsets that reach beyond the memory and explain the lines within it."""
@@ -160,11 +254,13 @@ class Search:
             count = int(known.sum())
             if not lines // MIN_READABLE_SHARE <= count < lines:
                 continue
-            part = np.s_[known] if role == "a" else np.s_[:, known]
-            outcomes = [self.case.outcome(words, mistake) for words in self.tiles]
-            pairs = [*zip(outcomes, self.observed, strict=True)]
-            agree = all(codes is not None and np.array_equal(codes[part], seen[part]) for codes, seen in pairs)
-            if agree and not np.array_equal(self.right[part], self.target[part]):
+            part = (known,) if role == "a" else np.s_[:, known]
+            outcomes = self._outcomes(mistake)
+            if outcomes is None:
+                continue
+            every = (slice(None), *part)
+            agree = self.observed.map(itemgetter(every)).matches(outcomes[every]).all()
+            if agree and not self.target.map(itemgetter(part)).matches(self.right[part]).all():
                 name = "rows" if role == "a" else "columns"
                 yield replace(
                     mistake, text=f"{mistake.text}; {count} of {lines} {name} match; the others are beyond the memory"
@@ -180,13 +276,14 @@ class Search:
             some = mistakes[start : start + at_once]
             if role == "d":
                 seen = self.operand.unpack(np.stack([mistake.change(held) for mistake in some]), raw=True)
-                equal = (seen == self.target).reshape(len(some), -1).all(axis=1)
+                equal = self.target.matches(seen).reshape(len(some), -1).all(axis=1)
                 yield from (some[int(index)] for index in np.flatnonzero(equal))
                 continue
             kept, name, codes = self.case.changed(role, held, some)
+            flat = self.target.map(np.ravel)
             for probe in self.probes:
                 if kept:
-                    equal = self._outputs(name, codes, probe) == self.target.reshape(-1)[probe]
+                    equal = flat.map(itemgetter(probe)).matches(self._outputs(name, codes, probe))
                     kept, codes = [kept[int(index)] for index in np.flatnonzero(equal)], codes[equal]
             yield from kept
 
@@ -208,3 +305,9 @@ class Search:
         inputs = ProductOperands(**{each: np.ascontiguousarray(line)[None] for each, line in lines.items()})
         rule = plan(self.case.form, self.case.arch).rule
         return self.case.run(rule, inputs).reshape(-1)
+
+
+def random_words(operand: Operand) -> Words:
+    """Return registers that hold small random integers."""
+    numbers = np.random.default_rng(1).integers(0, 4, operand.shape)
+    return operand.pack(numbers, rounding="rne")

@@ -7,7 +7,7 @@ registers from there on.
 
 If a line has numbers with 0x, those are the words, and other numbers beside them are remarks. If it has none, every
 number is hex, unless one number of the dump has a point or a sign, or is inf or nan: then all are values, an element
-each. Anything else is rejected with its line.
+each. Whole numbers are also values if none of many digits is a letter. Anything else is rejected with its line.
 
 A dump of tensor memory has a line for each lane, with a hex word for each column, and for a pair of blocks the block:
 `lane 0: 00000000 3f800000`, `block 1 lane 37: 00000000 3f800000`.
@@ -16,7 +16,7 @@ A dump of tensor memory has a line for each lane, with a hex word for each colum
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from warpfrag.cli.support.matrix_files import COMMENT, exact_value
 from warpfrag.errors import InvalidOperand, quote
@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+Entry = TypeVar("Entry")
 REGISTER_BITS = 32
 MASK = (1 << REGISTER_BITS) - 1
 WORD_DIGITS = 8
+MIN_DIGITS = 40  # 40 hex digits without a letter have a probability of 7e-9
 NUMBER_DIGITS = 7  # of a lane, or in the name of a register
 LIMITS = {"thread": 1024, "warp": 32}  # of a block
 # A dump may come from anywhere and be of any length, so no pattern may backtrack: repetitions are possessive (`*+`).
@@ -83,12 +85,12 @@ class ValueEncoding(NamedTuple):
 class DumpFormat(NamedTuple):
     """The expected contents of a dump: `words` of 32 bits in each of `lanes`, for each warp or block (`group`).
 
-    With `wide`, 64-bit registers may be written whole. `floats` encodes values.
+    With `wide`, 64-bit registers may be written whole. `values` encodes values.
     """
 
     words: int
     wide: bool = False
-    floats: ValueEncoding | None = None
+    values: ValueEncoding | None = None
     lanes: int = LANES
     group: str = "warp"
 
@@ -99,9 +101,9 @@ def dump_of(registers: OperandBase) -> DumpFormat:
         *_, lanes, columns = registers.threads
         return DumpFormat(columns, lanes=lanes, group="block")
     row = registers.spec
-    is_float = registers.format.is_float and registers.role in "abcd"
-    floats = ValueEncoding(row.format, registers.slots, row.register_bits, row.low) if is_float else None
-    return DumpFormat(registers.words, row.register_bits > REGISTER_BITS, floats)
+    has_values = registers.role in "abcd"
+    values = ValueEncoding(row.format, registers.slots, row.register_bits, row.low) if has_values else None
+    return DumpFormat(registers.words, row.register_bits > REGISTER_BITS, values)
 
 
 def read_registers(
@@ -110,16 +112,36 @@ def read_registers(
     """Return the words of an operand by lane; of all its warps or blocks, and with `batch` of all warps in the dump."""
     import numpy as np
 
-    dumped = dump_of(registers)
-    found = parse_dump(text, dumped)
-    count = registers.threads[0] if len(registers.threads) > 1 + (dumped.group == "block") else 1
-    listed = f"the {dumped.group}s {', '.join(map(str, found))}"
+    found = parse_dump(text, dump_of(registers))
+    words = np.array(_of_warps(found, registers, warp, batch=batch), np.uint32)
+    return words if len(words) > 1 or _warps(registers) > 1 else words[0]
+
+
+def read_values(lines: list[DumpLine], registers: OperandBase, warp: int | None = None) -> tuple[list[str], int]:
+    """Return the values of a dump, lane by lane, and the number of values in a lane."""
+    rows, count = _rows(lines, dump_of(registers), is_value=True)
+    texts = [value_text(word.text) for lanes in _of_warps(rows, registers, warp) for row in lanes for word in row]
+    return texts, count
+
+
+def _warps(registers: OperandBase) -> int:
+    """Return the number of warps or blocks that hold an operand."""
+    is_block = dump_of(registers).group == "block"
+    return registers.threads[0] if len(registers.threads) > 1 + is_block else 1
+
+
+def _of_warps(
+    found: dict[int, list[list[Entry]]], registers: OperandBase, warp: int | None, *, batch: bool = False
+) -> list[list[list[Entry]]]:
+    """Return the warps or blocks that hold an operand; with `batch`, all that the dump has."""
+    group, count = dump_of(registers).group, _warps(registers)
+    listed = f"the {group}s {', '.join(map(str, found))}"
     if count > 1:
         if warp is not None or [*found] != [*range(count)]:
-            got = f"{dumped.group} {warp} alone" if warp is not None else listed
+            got = f"{group} {warp} alone" if warp is not None else listed
             raise InvalidOperand(
-                f"{registers.description} is held by {dumped.group}s 0 to {count - 1}, so the dump must name its "
-                f"threads ({dumped.group} 1 lane 3:, or T35:); got {got}"
+                f"{registers.description} is held by {group}s 0 to {count - 1}, so the dump must name its "
+                f"threads ({group} 1 lane 3:, or T35:); got {got}"
             )
     elif warp is not None or (len(found) > 1 and not batch):
         if warp not in found:
@@ -127,8 +149,7 @@ def read_registers(
                 f"the dump has {listed}: " + ("choose one" if warp is None else f"there is no warp {warp}")
             )
         found = {warp: found[warp]}
-    words = np.array([*found.values()], np.uint32)
-    return words if len(words) > 1 or count > 1 else words[0]
+    return [*found.values()]
 
 
 def parse_dump(text: str, dumped: DumpFormat) -> dict[int, list[list[int]]]:
@@ -137,15 +158,22 @@ def parse_dump(text: str, dumped: DumpFormat) -> dict[int, list[list[int]]]:
     >>> parse_dump(" ".join(f"{lane:08x}" for lane in range(64)), DumpFormat(2))[0][31]
     [62, 63]
     """
-    lines = _lines(text, dumped)
+    lines = dump_lines_of(text, dumped)
+    is_value = are_values(lines, dumped)
+    rows, count = _rows(lines, dumped, is_value=is_value)
+    encoding = dumped.values if is_value else None
+    return {group: [_codes(row, count, dumped, encoding) for row in lanes] for group, lanes in rows.items()}
+
+
+def _rows(lines: list[DumpLine], dumped: DumpFormat, *, is_value: bool) -> tuple[dict[int, list[list[DumpWord]]], int]:
+    """Return the words of every lane in register order, by warp or block, and the number of words or values."""
     if not lines:
-        raise InvalidOperand(f"expected a dump of {dumped.lanes} lanes of {dumped.words} words, got no hex numbers")
+        raise InvalidOperand(f"expected a dump of {dumped.lanes} lanes of {dumped.words} words, got no numbers")
     unlabelled = [line for line in lines if "lane" not in line.labels]
     if 0 < len(unlabelled) < len(lines):
         raise InvalidOperand(f"line {unlabelled[0].number} names no lane, though other lines do")
-    floats = _value_encoding(lines, dumped.floats)
-    count = floats.slots * dumped.words * REGISTER_BITS // floats.bits if floats else dumped.words
-    expected = f"{count} {'value' if floats else 'word'}{'s' * (count > 1)}"
+    encoding = dumped.values if is_value else None
+    count = encoding.slots * dumped.words * REGISTER_BITS // encoding.bits if encoding else dumped.words
     groups = {}
     for group in sorted({line.labels.get(dumped.group, 0) for line in lines}):
         rows: list[list[DumpWord]] = [[] for _ in range(dumped.lanes)]
@@ -155,11 +183,22 @@ def parse_dump(text: str, dumped: DumpFormat) -> dict[int, list[list[int]]]:
         else:
             for line in mine:
                 rows[line.labels["lane"]] += line.words
-        groups[group] = [_codes(row, lane, expected, count, dumped, floats) for lane, row in enumerate(rows)]
-    return groups
+        missing = [lane for lane, row in enumerate(rows) if not row]
+        if missing:
+            present = dumped.lanes - len(missing)
+            raise InvalidOperand(
+                f"lane {missing[0]} is missing: the dump has {present} of {dumped.lanes} lanes; print from every lane"
+            )
+        groups[group] = [_in_order(row, lane) for lane, row in enumerate(rows)]
+        for lane, row in enumerate(groups[group]):
+            found = sum(1 + (not is_value and _is_wide(word, dumped)) for word in row)
+            if found != count:
+                noun = f"{'value' if is_value else 'word'}{'s' * (count > 1)}"
+                raise InvalidOperand(f"expected {count} {noun} of lane {lane}, got {found}")
+    return groups, count
 
 
-def _lines(text: str, dumped: DumpFormat) -> list[DumpLine]:
+def dump_lines_of(text: str, dumped: DumpFormat) -> list[DumpLine]:
     """Return the lines that contain words; a line with labels alone applies to those below it."""
     lines = []
     standing: dict[str, int] = {}
@@ -241,20 +280,46 @@ def _split_name(name: str) -> tuple[str, int | None]:
     return (stem.rstrip("[ \t"), int(digits)) if 0 < len(digits) <= NUMBER_DIGITS else (name, None)
 
 
-def _value_encoding(lines: list[DumpLine], floats: ValueEncoding | None) -> ValueEncoding | None:
-    """Return the encoding if the numbers of a dump are values; None if they are words."""
+def are_values(lines: list[DumpLine], dumped: DumpFormat) -> bool:
+    """Return True if the numbers of a dump are values, and False if they are hex words."""
     words = [word for line in lines for word in line.words]
     value = next((word for word in words if not word.has_prefix and IS_VALUE.search(word.text)), None)
+    encoding = dumped.values
     if value is None:
-        return None
-    if floats is None:
+        groups = len({line.labels.get(dumped.group, 0) for line in lines})
+        return encoding is not None and _are_decimal(words, groups * dumped.lanes, dumped, encoding)
+    if encoding is None:
         raise InvalidOperand(f"line {value.line}: {quote(value.text)} is not a hex number")
-    prefixed = next((word for word in words if word.has_prefix), None)
-    if prefixed is not None:
+    for word in words:
+        if word.has_prefix or not VALUE.fullmatch(word.text):
+            written = f"0x{word.text}" if word.has_prefix else word.text
+            raise InvalidOperand(
+                f"line {word.line} has the hex number {quote(written)}, line {value.line} the decimal "
+                f"{quote(value.text)}: print all numbers in the same way"
+            )
+    return True
+
+
+def _are_decimal(words: list[DumpWord], lanes: int, dumped: DumpFormat, encoding: ValueEncoding) -> bool:
+    """Return True if whole numbers without a sign are decimal: so many hex digits would contain a letter."""
+    texts = [word.text for word in words]
+    longest = max(map(len, texts), default=0)
+    elements = lanes * dumped.words * REGISTER_BITS // encoding.bits * encoding.slots
+    if not all(map(str.isdecimal, texts)) or any(word.has_prefix for word in words) or len(words) != elements:
+        return False
+    digits = sum(len(text) for text in texts if len(text) > 1)
+    if encoding.format.is_float:
+        return longest < WORD_DIGITS
+    if 0 < digits < MIN_DIGITS and longest < WORD_DIGITS:
         raise InvalidOperand(
-            f"line {prefixed.line}: {quote('0x' + prefixed.text)} is a word, but line {value.line} has values"
+            f"line {words[0].line}: these numbers may be decimal or hex: print them with %08x, or with 0x, or as %+d"
         )
-    return floats
+    return longest != WORD_DIGITS and digits >= MIN_DIGITS
+
+
+def value_text(text: str) -> str:
+    """Return a value without the suffix of a C float."""
+    return text if text.lower().endswith("inf") else text.rstrip("fF")
 
 
 def _by_position(lines: list[DumpLine], dumped: DumpFormat, count: int) -> list[list[DumpWord]]:
@@ -284,31 +349,25 @@ def _is_wide(word: DumpWord, dumped: DumpFormat) -> bool:
     return dumped.wide and len(word.text) > WORD_DIGITS and bool(HEX.fullmatch(word.text))
 
 
-def _codes(
-    row: list[DumpWord], lane: int, expected: str, count: int, dumped: DumpFormat, floats: ValueEncoding | None
-) -> list[int]:
+def _codes(row: list[DumpWord], count: int, dumped: DumpFormat, encoding: ValueEncoding | None) -> list[int]:
     """Return the words of one lane, in register order."""
-    codes = [code for word in _in_order(row, lane) for code in _decode(word, dumped, floats)]
-    if len(codes) != count:
-        raise InvalidOperand(
-            f"expected {expected} of lane {lane}, " + (f"got {len(codes)}" if row else "but it is missing")
-        )
-    if floats is None:
+    codes = [code for word in row for code in _decode(word, dumped, encoding)]
+    if encoding is None:
         return codes
     words = []
-    width = floats.bits // floats.slots
-    for first in range(0, count, floats.slots):
-        slots = codes[first : first + floats.slots]
-        register = sum(code << width * slot + floats.low for slot, code in enumerate(slots))
-        words += [register >> low & MASK for low in range(0, floats.bits, REGISTER_BITS)]
+    width = encoding.bits // encoding.slots
+    for first in range(0, count, encoding.slots):
+        slots = codes[first : first + encoding.slots]
+        register = sum(code << width * slot + encoding.low for slot, code in enumerate(slots))
+        words += [register >> low & MASK for low in range(0, encoding.bits, REGISTER_BITS)]
     return words
 
 
-def _decode(word: DumpWord, dumped: DumpFormat, floats: ValueEncoding | None) -> tuple[int, ...]:
+def _decode(word: DumpWord, dumped: DumpFormat, encoding: ValueEncoding | None) -> tuple[int, ...]:
     """Return a 32-bit word, the two words of a 64-bit register, or the code of a value."""
-    if floats:  # to nearest: a decimal number is seldom exact
-        text = word.text if word.text.lower().endswith("inf") else word.text.rstrip("fF")
-        return (floats.format.encode(exact_value(text, f"line {word.line}"), rounding="rne"),)
+    if encoding:  # to nearest: a decimal number is seldom exact
+        value = exact_value(value_text(word.text), f"line {word.line}")
+        return (encoding.format.encode(value, rounding="rne"),)
     digits = word.text.lstrip("0") or "0"
     if _is_wide(word, dumped) and len(digits) <= 2 * WORD_DIGITS:
         whole = int(digits, 16)

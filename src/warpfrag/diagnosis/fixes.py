@@ -1,0 +1,101 @@
+"""The change to a kernel that removes a mistake."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from warpfrag.diagnosis.findings import Suspect
+from warpfrag.isa.targets import gpus, targets
+from warpfrag.layout.index_expressions import element_formulas
+from warpfrag.tensorcore.operand import AnyOperand
+
+FAMILIES = ("Volta", "Turing", "Ampere", "Ada", "Ada Lovelace", "Hopper", "Blackwell")
+# The first pattern that matches "kind: text" gives the fix; fields in braces are those of `_facts` and the groups.
+FIXES = tuple(
+    (re.compile(pattern), text)
+    for pattern, text in {
+        r"arch: the arithmetic": "nothing is wrong if the kernel ran on this GPU: pass --arch {gpu} (arch= in Python)",
+        r"arch: ": "use {instruction}",
+        r"selector: (?:written for )?(\w+) \d+ instead of (\d+)": "use {1} {2}",
+        r"c: missing: scale-d": "set scale-d to 1",
+        r"c: read: scale-d": "set scale-d to 0",
+        r"c: missing": "pass C as the accumulator; do not zero it",
+        r"c: added": "add C once: as the accumulator, or in the epilogue",
+        r"c: the product added twice": "run the mma once, or zero the accumulators before it",
+        r"c: ": "zero the accumulators before the first mma",
+        r"loop: ": "check the bounds and the step of the k loop",
+        r"order: ": "nothing is wrong: the terms are added in another order",
+        r"rounding: ": "nothing is wrong: compare with a tolerance",
+        r"sign: ": "use the .s or .u type that the data has, and check the sign immediates",
+        r"descriptor: ": "make the descriptor from the tile's layout in shared memory with `warpfrag descriptor`",
+        r"stride: leading dimension (\d+) instead of (\d+)": "use {2} as the leading dimension of {name}, not {1}",
+        r"offset: (.*?)(?: \(|;|$)": "remove the {1} from the address of {name}",
+        r"index: row and column of the block": "exchange blockIdx.x and blockIdx.y",
+        r"registers: registers (\d+) and (\d+) swapped": "swap registers {1} and {2} of {name}",
+        r"registers: register (\d+) not filled": "load register {1} of {name}: {index}",
+        r"blocks: .*ldmatrix \.trans": "add .trans to the ldmatrix of {name}, or remove it if it is there",
+        r"blocks: .*with \.trans": "load {name} without .trans, which needs 16-bit elements",
+        r"blocks: 8 x 8 blocks in": "pass the 8 x 8 blocks to ldmatrix in the order of the registers: {blocks}",
+        r"transposed: ": "{verb} {name}[row * {cols} + col], not {name}[col * {rows} + row]",
+        r"layout: .*accumulated in": "use the instruction that accumulates in {format}",
+        r"layout: .*(?:written as|taken for)": "convert the values of {name} to {format}",
+        r"halves: halves": "{halves} of each register of {name}",
+        r"metadata: ": "fill the metadata with `warpfrag pack`, and compare the words of each lane",
+        r"": "{index}",
+    }.items()
+)
+
+
+def gpu_names(archs: Iterable[str]) -> str:
+    """Return the first GPU of each architecture, or its own name.
+
+    >>> gpu_names(["sm_80", "sm_90"])
+    'A100, H100'
+    """
+    known: dict[str, str] = {}
+    for name, target in gpus().items():
+        if name not in FAMILIES:
+            known.setdefault(targets()[target].arch, name)
+    return ", ".join(known.get(arch, arch) for arch in archs)
+
+
+def fix(operands: Mapping[str, AnyOperand], suspect: Suspect) -> str:
+    """Return the change to the kernel that removes a mistake with one of an instruction's operands."""
+    named = f"{suspect.kind}: {suspect.text}"
+    match, text = next((match, text) for pattern, text in FIXES if (match := pattern.match(named)))
+    return text.format(match[0], *match.groups(), **_facts(operands[suspect.operand], suspect))
+
+
+def _facts(operand: AnyOperand, suspect: Suspect) -> dict[str, object]:
+    """Return the fields of a fix."""
+    rows, cols = operand.shape[-2:]
+    has_pairs = operand.storage != "shared" and operand.slots == 2
+    return {
+        "name": suspect.operand.upper() if len(suspect.operand) == 1 else suspect.operand,
+        "verb": "store" if suspect.operand == "d" else "load",
+        "rows": rows,
+        "cols": cols,
+        "format": operand.format,
+        "instruction": operand.instruction,
+        "gpu": gpu_names([getattr(suspect, "arch", "")]),
+        "index": index_text(operand),
+        "blocks": _blocks(operand),
+        "halves": "put the lower index into the low half" if has_pairs else "exchange the 16-bit halves",
+    }
+
+
+def index_text(operand: AnyOperand) -> str:
+    """Return the row and column of a lane's element i, as C."""
+    formulas = {} if operand.storage == "shared" else element_formulas(operand.layout)
+    if not {"row", "col"} <= formulas.keys():
+        return ""
+    return f"element i of a lane is {operand.role.upper()}[{formulas['row']}][{formulas['col']}]"
+
+
+def _blocks(operand: AnyOperand) -> str:
+    if operand.storage == "shared":
+        return ""
+    zero = dict.fromkeys(operand.layout.ins, 0)
+    corners = [tuple(operand.layout.at(**zero | {"reg": reg}))[-2:] for reg in range(operand.regs)]
+    return ", ".join(f"({row}, {col})" for row, col in corners)

@@ -1,0 +1,174 @@
+"""Observed results: exact codes, or decimals that were printed with a limited number of digits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from warpfrag.diagnosis.findings import Codes
+from warpfrag.errors import InvalidOperand
+from warpfrag.formats.arrays import as_array, as_doubles
+from warpfrag.formats.codes import codes_of, from_codes, to_codes
+from warpfrag.formats.number_formats import Format
+from warpfrag.tensorcore import fragment
+from warpfrag.tensorcore.operand import AnyOperand, Operand
+
+SLOP = 1e-9  # relative: bounds and decimals are rounded to binary, and ties must match
+NARROW = {"float16": 10, "bfloat16": 7}  # fraction bits of the types in which a wider D is often stored
+MIN_DISTINCT = 4  # printed digits are too few if they leave less than 1 of 4 of the expected distinct values
+
+
+DECIMAL = re.compile(r"[+-]?0*(\d*)(?:\.(\d*))?(?:e([+-]?\d+))?", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True, eq=False)
+class Printed:
+    """Numbers as a program printed them.
+
+    `error` is half a unit of each number's last printed digit. `digits` describes the format: "6 decimals". If
+    `by_register`, the values are those of each lane's registers, in order; otherwise they are a matrix.
+    """
+
+    values: NDArray[np.float64]
+    error: NDArray[np.float64]
+    digits: str
+    by_register: bool = False
+
+    def arranged(self, operand: AnyOperand) -> Printed:
+        """Return the numbers as a matrix, if they are those of registers."""
+        if not self.by_register:
+            return self
+        first = fragment.first_places(operand.layout)
+        axes = len(operand.threads) + 1
+        matrices = (
+            array.reshape(*array.shape[: array.ndim - axes], -1).take(first, axis=-1)
+            for array in (self.values, self.error)
+        )
+        values, error = (matrix.reshape(*matrix.shape[:-1], *operand.shape) for matrix in matrices)
+        return replace(self, values=values, error=error, by_register=False)
+
+
+def read_decimals(texts: Sequence[str], shape: tuple[int, ...], *, by_register: bool = False) -> Printed:
+    """Return decimals with the precision that their format shows: `%.2f`, `%e`, or `%g` with the most digits found.
+
+    >>> read_decimals(["1.50", "22.25"], (2,)).digits, read_decimals(["1.5", "22.125"], (2,)).digits
+    ('2 decimals', '5 significant digits')
+    """
+    values = np.array([float(text) for text in texts])
+    finite = np.isfinite(values)
+    parts = [DECIMAL.fullmatch(text) for text, is_finite in zip(texts, finite, strict=True) if is_finite]
+    found = [(match[1], match[2] or "", match[3]) for match in parts if match]
+    decimals = {len(fraction) for _, fraction, _ in found}
+    has_exponent = any(exponent for *_, exponent in found)
+    with np.errstate(divide="ignore"):
+        magnitude = np.floor(np.log10(np.abs(np.where(finite & (values != 0), values, 1.0))))
+    most = max(decimals, default=0)
+    fixed = 0.0 if has_exponent else 0.5 * 10.0**-most
+    if not has_exponent and len(decimals) == 1:
+        error, digits = np.full(len(values), fixed), f"{most} decimals"
+    else:
+        significant = max((len((whole + fraction).lstrip("0")) for whole, fraction, _ in found), default=0)
+        error = np.maximum(0.5 * 10.0 ** (magnitude - significant + 1), fixed)
+        digits = f"{significant} significant digits"
+    error = np.where(finite, error * (1 + SLOP) + np.abs(values) * np.finfo(np.float64).eps, 0.0)
+    return Printed(values.reshape(shape), error.reshape(shape), digits, by_register)
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """Observed matrices: their codes, and the printed numbers if that is all that is known."""
+
+    format: Format
+    codes: Codes
+    printed: Printed | None = None
+
+    @property
+    def slack(self) -> NDArray[np.float64]:
+        """The largest distance of each element from the code's value."""
+        return np.zeros(self.codes.shape) if self.printed is None else self.printed.error
+
+    def map(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Observation:
+        """Return the observation with a function applied to every array: a reshape, a transposition, an index."""
+        printed = self.printed
+        if printed is not None:
+            printed = replace(printed, values=change(printed.values), error=change(printed.error))
+        return replace(self, codes=change(self.codes), printed=printed)
+
+    def matches(self, codes: Codes) -> NDArray[np.bool_]:
+        """Return True for every code that may be the observed one: equal, or printed with the same digits."""
+        same: NDArray[np.bool_] = np.asarray(codes == self.codes)
+        if self.printed is None:
+            return same
+        values = as_doubles(from_codes(self.format, codes))
+        with np.errstate(invalid="ignore"):
+            near = np.abs(values - self.printed.values) <= self.printed.error
+        return np.asarray(same | near | (np.isnan(values) & np.isnan(self.printed.values)))
+
+    def is_exact(self, codes: Codes) -> bool:
+        """Return True if every code is equal, also when the numbers were printed with few digits."""
+        return np.array_equal(codes, self.codes)
+
+    def towards(self, right: Codes) -> Codes:
+        """Return the observed codes, with the expected code for every element that matches it."""
+        return np.where(self.matches(right), right, self.codes)
+
+    def notes(self, right: Codes) -> tuple[str, ...]:
+        """Return a note on the digits to which codes are compared; none if they are compared exactly."""
+        if self.printed is None:
+            return ()
+        note = f"compared to the precision of the dump: {self.printed.digits}"
+        if np.unique(self.printed.values).size * MIN_DISTINCT < np.unique(right).size:
+            note += "; most elements look alike at this precision: print D with %.9g or %08x for a certain answer"
+        return (note,)
+
+
+def observe(operand: AnyOperand, observed: ArrayLike | Printed) -> Observation:
+    """Return the observed operand: registers if the array has their dtype and shape, otherwise a matrix.
+
+    The last two axes may be exchanged: the caller compares the shape.
+    """
+    if isinstance(observed, Printed):
+        arranged = observed.arranged(operand)
+        is_exact = not operand.format.is_float
+        codes = _nearest(operand.format, arranged.values)
+        return Observation(operand.format, codes, None if is_exact else arranged)
+    array = as_array(observed, operand.description)
+    held = (*operand.threads, operand.words)
+    if array.dtype == np.uint32 and array.shape[-len(held) :] == held and isinstance(operand, Operand):
+        return Observation(operand.format, operand.unpack(array, raw=True))
+    shape = operand.shape
+    got = array.shape[max(0, array.ndim - len(shape)) :]
+    if got not in (shape, (*shape[:-2], shape[-1], shape[-2])):
+        registers = f"registers, uint32[..., {', '.join(map(str, held))}]"
+        matrix = ", ".join(map(str, shape))
+        raise InvalidOperand(
+            f"{operand.description}: expected a matrix (..., {matrix}) or {registers}, got {array.dtype} {array.shape}"
+        )
+    if operand.format.is_float and (printed := _stored(operand.format, array)):
+        return observe(operand, printed)
+    return Observation(
+        operand.format, codes_of(operand.format, array, raw=False, rounding=None, what=operand.description)
+    )
+
+
+def _stored(number_format: Format, array: NDArray[Any]) -> Printed | None:
+    """Return the precision of a D that was converted to a narrower type, or read from printed decimals."""
+    values = as_doubles(array)
+    bits = NARROW.get(array.dtype.name)
+    if bits is not None and bits < number_format.fraction:
+        exponent = np.frexp(np.where(np.isfinite(values), values, 0.0))[1]
+        return Printed(values, np.ldexp(0.5 + SLOP, exponent - 1 - bits), array.dtype.name)
+    is_wide = array.dtype == np.float64 and number_format.fraction < np.finfo(np.float64).nmant
+    finite = values[np.isfinite(values)]
+    if not is_wide or np.array_equal(as_doubles(from_codes(number_format, _nearest(number_format, finite))), finite):
+        return None
+    return read_decimals([repr(value) for value in values.ravel().tolist()], values.shape)
+
+
+def _nearest(number_format: Format, values: NDArray[np.float64]) -> Codes:
+    return to_codes(number_format, values, rounding="rne")

@@ -1,0 +1,142 @@
+"""`warpfrag diagnose` with what people have: decimals, matrices as text, transposed results, hostile files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+
+NAME = "mma.m16n8k16.f32.f16.f16.f32"
+TRANS = "blocks: B: each 8 x 8 block transposed: ldmatrix .trans missing, or not needed"
+
+
+@pytest.fixture
+def wrong(tmp_path, monkeypatch):
+    """D of a kernel that forgot ldmatrix .trans; A and B are in files."""
+    monkeypatch.chdir(tmp_path)
+    mma = wf.get(NAME)
+    random = np.random.default_rng(0)
+    A, B = random.normal(size=(16, 16)).astype(np.float16), random.normal(size=(16, 8)).astype(np.float16)
+    np.save("A.npy", A)
+    np.save("B.npy", B)
+    np.save("right.npy", mma(A, B))
+    return mma(A, B.reshape(2, 8, 8).transpose(0, 2, 1).reshape(16, 8))
+
+
+def rows(numbers, form, label=""):
+    return "\n".join(label.format(at) + " ".join(form % number for number in row) for at, row in enumerate(numbers))
+
+
+def by_lane(D):
+    return wf.get(NAME).d.pack(D).view(np.float32)
+
+
+WRITTEN = {
+    "%f": lambda D: rows(by_lane(D), "%f", "lane {}: "),
+    "%g": lambda D: rows(by_lane(D), "%g", "T{} "),
+    "%.2f": lambda D: rows(by_lane(D), "%.2f"),
+    "%e": lambda D: rows(by_lane(D), "%.3e", "[{}] "),
+    "matrix %f": lambda D: rows(D, "%f"),
+    "matrix %g": lambda D: rows(D, "%g", "row {}: "),
+    "matrix %.2f": lambda D: rows(D, "%.2f", "{}: "),
+    "matrix %08x": lambda D: rows(D.view(np.uint32), "%08x"),
+    "transposed": lambda D: rows(D.T, "%f"),
+    "numpy": repr,
+    "elements": lambda D: "\n".join(f"D[{row}][{col}] = {D[row, col]:f}" for row in range(16) for col in range(8)),
+}
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_the_mistake_is_found_however_d_is_printed(run, wrong, written):
+    answer = run("diagnose", NAME, "A.npy", "B.npy", "-", stdin=WRITTEN[written](wrong))
+
+    assert (answer.code, answer.lines[1]) == (0, f"  1. {TRANS}")
+    assert answer.lines[2] == "     fix: add .trans to the ldmatrix of B, or remove it if it is there"
+    assert ("D is stored as its transpose" in answer.out) == (written == "transposed")
+    assert "fix the one that is in your kernel" in answer.out
+
+
+def test_arrays_that_were_converted_are_compared_to_their_precision(run, wrong):
+    np.save("half.npy", wrong.astype(np.float16))
+    np.save("loadtxt.npy", np.array(rows(wrong, "%f").split(), float).reshape(16, 8))
+    np.save("turned.npy", np.load("right.npy").T)
+    for file in ("half.npy", "loadtxt.npy"):
+        assert run("diagnose", NAME, "A.npy", "B.npy", file).lines[1] == f"  1. {TRANS}"
+    turned = run("diagnose", NAME, "A.npy", "B.npy", "turned.npy", "--json").json
+    assert [finding["kind"] for finding in turned["findings"]] == ["transposed"]
+    assert turned["findings"][0]["fix"] == "store or pass D.T"
+
+
+def test_a_correct_result_is_judged_by_its_digits(run, wrong):
+    right = np.load("right.npy")
+    answer = run("diagnose", NAME, "A.npy", "B.npy", "-", stdin=rows(right, "%.2f"))
+    coarse = run("diagnose", NAME, "A.npy", "B.npy", "-", stdin=rows(right, "%.0f"))
+
+    assert answer.lines == [
+        "correct as far as the printed digits show",
+        "compared to the precision of the dump: 2 decimals",
+    ]
+    assert "print D with %.9g or %08x for a certain answer" in " ".join(coarse.out.split())
+
+
+def test_a_mistake_on_another_gpu_has_one_hint(run, wrong):
+    A, B = np.load("A.npy"), np.load("B.npy")
+    np.save("old.npy", wf.get(NAME)(A[np.arange(16) & 7], B, arch="sm_80"))
+    answer = run("diagnose", NAME, "A.npy", "B.npy", "old.npy")
+
+    assert answer.lines[1] == "  1. index: A: row index with too few bits (row & 7): rows repeat every 8"
+    assert " ".join(answer.out.split()).count("--arch A100") == 1
+
+
+def test_explanations_are_told_apart(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("A.npy", np.ones((16, 16)))
+    np.save("B.npy", np.eye(16)[:, :8])
+    D = np.ones((16, 8))
+    D[0] = 0
+    np.save("D.npy", D)
+    answer = run("diagnose", NAME, "A.npy", "B.npy", "D.npy")
+
+    assert answer.code == 0
+    assert "to tell 1 from 2: with A[i][k] = (16 * i + k) % 7 and B[k][j] = (8 * k + j) % 5" in " ".join(answer.lines)
+
+
+def test_bad_files_are_refused_in_a_sentence(refused, wrong, tmp_path):
+    lines = WRITTEN["%f"](wrong).splitlines()
+    files = {
+        "empty": ("", "is empty"),
+        "mixed": ("\n".join([*lines[:31], "lane 31: 0x0 0x0 0x0 0x0"]), "has the hex number '0x0', line 1 the decimal"),
+        "few": ("\n".join(lines[:16]), "lane 16 is missing: the dump has 16 of 32 lanes; print from every lane"),
+        "stream": (rows(wrong.reshape(1, 128), "%f"), "add --as matrix or --as registers"),
+        "short": (rows(wrong[:5], "%f"), "expected a matrix, 16 lines of 8 numbers, or registers, a line of 4"),
+        "abbreviated": ("[[1. 2. ... 3.]]", "is abbreviated (...)"),
+    }
+    for name, (text, message) in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        assert message in refused("diagnose", NAME, "A.npy", "B.npy", name)
+    (tmp_path / "binary").write_bytes(wrong.tobytes())
+    assert "is binary: expected text, or an array that np.save wrote" in refused(
+        "diagnose", NAME, "A.npy", "B.npy", "binary"
+    )
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(1 << 30)
+    assert "has more than 16777216 bytes" in refused("diagnose", NAME, "A.npy", "B.npy", "large")
+    assert "expected the result alone, A B RESULT, or A B C RESULT; got 2 files" in refused(
+        "diagnose", NAME, "A.npy", "B.npy"
+    )
+    assert "A is given twice" in refused("diagnose", NAME, "--a", "A.npy", "A.npy", "B.npy", "right.npy")
+
+
+def test_an_ambiguous_text_is_read_as_the_user_says(run, wrong):
+    text = rows(wrong.reshape(1, 128), "%f")
+    assert run("diagnose", NAME, "A.npy", "B.npy", "-", "--as", "matrix", stdin=text).lines[1] == f"  1. {TRANS}"
+
+
+def test_nan_and_inf_are_counted(run, wrong):
+    wrong[3, 2], wrong[5, 1] = np.nan, -np.inf
+    answer = run("diagnose", NAME, "A.npy", "B.npy", "-", stdin=rows(wrong, "%f"))
+
+    assert answer.code == 1
+    assert "1 of 128 wrong elements are NaN" in answer.lines
+    assert "1 of 128 wrong elements are infinite" in answer.lines
