@@ -206,11 +206,11 @@ def test_a_list_without_answers_is_empty_and_exit_code_1(run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["-a", "e4m4"], "--a 'e4m4': no instruction has it; a is one of f16, f64, u8,"),
+        (["-a", "e4m4"], "--a 'e4m4': no instruction has this value; a is one of f16, f64, u8,"),
         (["--type", "f8"], "no instruction has the type 'f8': these have b1, "),
-        (["--shape", "16x8x16"], "--shape '16x8x16': no instruction has it; shape is one of "),
-        (["--op", "wgmma"], "--op 'wgmma': no instruction has it; op is one of mma, mma.sp,"),
-        (["--kind", "mxfp4"], "--kind 'mxfp4': no instruction has it; kind is one of f8f6f4,"),
+        (["--shape", "16x8x16"], "--shape '16x8x16': no instruction has this value; shape is one of "),
+        (["--op", "wgmma"], "--op 'wgmma': no instruction has this value; op is one of mma, mma.sp,"),
+        (["--kind", "mxfp4"], "--kind 'mxfp4': no instruction has this value; kind is one of f8f6f4,"),
     ],
 )
 def test_a_word_that_no_instruction_has_is_refused(refused, words, message):

@@ -82,7 +82,7 @@ def test_evidence_of_every_width_of_wgmma_is_that_of_the_least():
     assert wf.get("wgmma.mma_async.m64n8k16.f32.f16.f16").evidence("sm_90").detail.endswith(" 12 cases")
     level, detail, cases = wf.get("wgmma.mma_async.m64n96k16.f32.f16.f16").evidence("sm_90a")
     assert (level, cases) == ("hardware", 12)
-    assert detail.endswith(" 12 cases of n8: what an element of D adds up does not depend on n")
+    assert detail.endswith(" 12 cases of n8: the terms of an element of D do not depend on n")
     assert {one.evidence("sm_90").level for one in every() if one.form.is_warpgroup} == {"hardware"}
 
 

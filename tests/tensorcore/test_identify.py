@@ -112,6 +112,6 @@ def test_a_layout_that_nothing_has_has_nothing_near():
 
 def test_only_layouts_and_operands_are_identified():
     with pytest.raises(
-        wf.errors.InvalidOperand, match="identify takes a layout or an operand, got 'cute'; Layout.read"
+        wf.errors.InvalidOperand, match="identify takes a layout or an operand, got 'cute'; create a layout"
     ):
         wf.identify("cute")

@@ -248,7 +248,7 @@ def test_a_rule_that_the_compiled_loops_are_not_proved_for_is_left_to_the_others
     changed = replace(F16, **change)
     assert Compiled.holds(F16)
     assert not Compiled.holds(changed)
-    with pytest.raises(ValueError, match="the kernels of the fused rule keep at most 25 fraction bits"):
+    with pytest.raises(ValueError, match="the fused kernels keep at most 25 fraction bits"):
         Compiled().compile(changed)
 
 

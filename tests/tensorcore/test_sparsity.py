@@ -94,9 +94,9 @@ def test_compress_keeps_what_is_not_zero(pattern: str, chunk: list[int], stored:
 @pytest.mark.parametrize(
     ("pattern", "columns", "message"),
     [
-        ("2:4", [4, 5, 7], r"row 9 is not 2:4 sparse: of columns 4..7 at most 2 may .* but columns 4, 5, 7 do"),
-        ("1:2", [2, 3], r"row 9 is not 1:2 sparse: of columns 2..3 at most 1 may .* but columns 2, 3 do"),
-        ("4:8", [8, 11, 12], r"row 9 is not 4:8 sparse: of columns 8..15 at most 2 pairs .* columns 8, 10, 12 do"),
+        ("2:4", [4, 5, 7], r"row 9 is not 2:4 sparse: in columns 4..7, at most 2 may .* but columns 4, 5, 7 do"),
+        ("1:2", [2, 3], r"row 9 is not 1:2 sparse: in columns 2..3, at most 1 may .* but columns 2, 3 do"),
+        ("4:8", [8, 11, 12], r"row 9 is not 4:8 sparse: in columns 8..15, at most 2 pairs .* columns 8, 10, 12 do"),
     ],
 )
 def test_a_row_that_is_not_thin_is_refused(pattern: str, columns: list[int], message: str):

@@ -191,7 +191,7 @@ def test_errors_say_what_is_missing():
             wrong()
     with pytest.raises(wf.errors.IllegalInstruction, match="depends on shape and types"):
         _ = wf.get(F16).d
-    with pytest.raises(wf.errors.IllegalInstruction, match="allocates or orders"):
+    with pytest.raises(wf.errors.IllegalInstruction, match="allocates or synchronizes"):
         wf.get("tcgen05.wait::ld.sync.aligned").execute()
 
 

@@ -291,7 +291,7 @@ def test_a_tensor_map_leaves_the_tile_that_the_descriptor_reads():
     [
         (wf.Descriptor(start=64, stride=1024, swizzle=128), "multiples of 128 bytes"),
         (wf.Descriptor(stride=1024, swizzle=128, base_offset=1), "base_offset must be 0"),
-        (wf.Descriptor(stride=2048, swizzle=128), "stride must be 1024, and it is 2048"),
+        (wf.Descriptor(stride=2048, swizzle=128), "stride must be 1024, not 2048"),
     ],
 )
 def test_no_tensor_map_leaves_some_tiles(descriptor, reason):
@@ -375,11 +375,11 @@ REFUSED = [
     ({"a": np.zeros((32, 4), np.uint32)}, "expected registers uint32"),
     ({"c": np.zeros((4, 32, 4), np.uint32)}, "expected registers uint32"),
     ({"immediates": Immediates(trans=(True, False))}, "is given in registers, which cannot be transposed"),
-    ({"immediates": Immediates(trans=(False, True))}, "the tile says itself that it is K-major"),
-    ({"immediates": Immediates(trans=True)}, "trans is a pair of True and False"),
-    ({"immediates": Immediates(negate=(1, 0))}, "negate is a pair of True and False"),
+    ({"immediates": Immediates(trans=(False, True))}, "a tile knows its own order"),
+    ({"immediates": Immediates(trans=True)}, "trans is a pair of bools"),
+    ({"immediates": Immediates(negate=(1, 0))}, "negate is a pair of bools"),
     ({"immediates": Immediates(scale_d=2)}, "scale_d is True or False, got 2"),
-    ({"shared": np.zeros(64, np.uint8)}, "neither A nor B is a descriptor"),
+    ({"shared": np.zeros(64, np.uint8)}, "neither A nor B is one"),
     ({"b": wf.Descriptor(stride=1024, swizzle=128), "shared": np.zeros(64, np.uint8)}, "reaches byte"),
     ({"b": 0, "shared": np.zeros(64, np.uint16)}, "shared is uint8"),
     ({"immediates": Immediates(selector=1)}, "is dense: it takes no selector"),

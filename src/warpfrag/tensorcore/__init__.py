@@ -1,1 +1,1 @@
-"""Instructions as objects: their operands, and the arithmetic of every tensor core."""
+"""Instruction objects and their operands, and the arithmetic of every tensor core."""

@@ -1,4 +1,4 @@
-"""The rule that an instruction follows on an architecture: machine code, not PTX, is the unit of arithmetic.
+"""The arithmetic rule of an instruction on an architecture. Arithmetic is a property of machine code, not of PTX.
 
 instruction + architecture  --tables/lowering.toml-->   machine code, and the steps it takes
 unit named by the row       --tables/arithmetic.toml->  the numbers of a step
@@ -43,7 +43,7 @@ class Plan:
 
     @cached_property
     def rule(self) -> Rule:
-        """The rule that computes D. It is made on first use: a look-up only asks for the evidence."""
+        """The rule that computes D, created on first use because look-ups need only the evidence."""
         return make_rule(self.instruction, self.multiplicands, self.unit, self.steps)
 
 
@@ -56,7 +56,7 @@ def plan(instruction: Form, arch: str) -> Plan:
     if not isinstance(instruction, TensorForm) and instruction not in forms_of(instruction.op):
         raise IllegalInstruction(_describe(instruction), "no instruction has this form")
     if instruction.operation.does != "multiply":
-        raise IllegalInstruction(_describe(instruction), "it moves registers and computes nothing")
+        raise IllegalInstruction(_describe(instruction), "it moves data and computes nothing")
     base = arch.rstrip("af")
     row = _find_row(instruction, base)
     made = None if row is None else _make_plan(instruction, row, base)
@@ -67,10 +67,10 @@ def plan(instruction: Form, arch: str) -> Plan:
 
 @lru_cache(MAX_PLANS)
 def nearest_plan(instruction: TensorForm, arch: str) -> tuple[Plan, str]:
-    """Return the plan of a tcgen05 product and ""; if it is unpublished, the nearest plan and the reason.
+    """Return the plan of a tcgen05.mma and ""; if it is unpublished, the nearest plan and the reason.
 
-    Near are the dense products of a single block on sm_100: the same unit with the products that this one adds. Where
-    sums are grouped along k the plan is dense, for an A with the zeros that a sparse one does not store.
+    The nearest plan is a dense mma of a single block on sm_100, with the same unit and the products that this one
+    adds. If sums are grouped along k, the plan is dense, for an A whose zeros are written out.
     """
     base = arch.rstrip("af")
     try:
@@ -88,7 +88,7 @@ def nearest_plan(instruction: TensorForm, arch: str) -> tuple[Plan, str]:
 
 
 def _make_plan(instruction: Form, row: dict[str, Any], arch: str) -> Plan | None:
-    """Return the plan that a row gives an instruction; None if its unit does not take the types."""
+    """Return the plan that a table row gives an instruction; None if its unit does not support the types."""
     steps = {written["do"]: written for written in row["steps"]}
     multiplicands = (instruction.a, instruction.b)
     if "read_ab" in steps:
@@ -161,21 +161,21 @@ def _spell_machine(row: dict[str, Any], instruction: Form, arch: str) -> str:
 
 
 def _describe(instruction: Form) -> str:
-    """Describe a form in words, even one that cannot be spelled."""
+    """Describe a form for a message, even one that cannot be spelled."""
     types = ".".join(word for word in (instruction.d, instruction.a, instruction.b, instruction.c) if word)
     kind = f" kind::{instruction.kind}" if instruction.kind else ""
     return f"{instruction.op} {instruction.shape} {types}{kind}"
 
 
 def _refusal(instruction: Form, arch: str) -> str:
-    """Return the message of NotModelled: the fact that is not published or measured."""
+    """Return the message for NotModelled: which fact is neither published nor measured."""
     name = _describe(instruction)
     if isinstance(instruction, TensorForm):
         reason = unpublished(instruction, arch)
     elif instruction.operation.sparsity:
-        reason = "how many products of a sparse floating-point step are added together is measured on sm_90 only"
+        reason = "the number of products per step of a sparse floating-point mma was measured on sm_90 only"
     elif instruction.op == "wmma.mma" and instruction.c != instruction.d:
-        reason = "it is not published when C is converted if the types of C and D differ"
+        reason = "when C is converted, if the types of C and D differ, is not published"
     else:
         reason = "its arithmetic there is neither published nor measured"
     return f"{name} is not modelled on {arch}: {reason}"
@@ -187,7 +187,7 @@ Level = Literal["specified", "published", "hardware"]
 
 @dataclass(frozen=True)
 class ArithmeticUnit:
-    """The way in which one machine instruction adds; the table explains the fields in its first lines."""
+    """How one machine instruction adds: a row of `tables/arithmetic.toml`, which explains the fields."""
 
     unit: str
     arch: tuple[str, ...]
@@ -252,7 +252,7 @@ def make_rule(instruction: Form, multiplicands: tuple[str, str], unit: Arithmeti
 
 
 def _words(instruction: Form) -> dict[str, Any]:
-    """Return the fields that every rule has, from the qualifiers of an instruction."""
+    """Return the fields that all rules share, from the qualifiers of an instruction."""
     return {
         "k": instruction.shape.k,
         **{role: getattr(instruction, role) for role in "abcd"},
@@ -263,7 +263,7 @@ def _words(instruction: Form) -> dict[str, Any]:
 
 
 def _exact_rule(instruction: Form, steps: dict[str, Any], words: dict[str, Any]) -> Rule:
-    """Return a rule that needs no unit: integers, bits, and chains of ordinary float operations."""
+    """Return a rule without a table row: integers, bits, and chains of ordinary float operations."""
     if "integer" in steps:
         return rules.IntegerSum(**words, clamps=instruction.satfinite)
     if "popcount" in steps:

@@ -1,11 +1,11 @@
-"""The arithmetic of each architecture's tensor cores, as a table: one row for each arithmetic that instructions share.
+"""The arithmetic of each architecture's tensor cores as a table: one row per group of instructions that share it.
 
     >>> import warpfrag as wf
     >>> row = wf.arithmetic_table("sm_90").of("mma.m16n8k16.f32.f16.f16.f32")
     >>> row.products, row.fraction_bits, row.rounding
     (16, 25, 'toward zero, to f32')
 
-The rows are read off `arithmetic.plan`, the same steps and numbers that `execute` follows: nothing is stated twice.
+The rows are derived from `arithmetic_plan`, the same steps and numbers that `execute` uses.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ STEPS = {
     "integer": "exact, so in any order; wraps at 32 bits, or clamps once with .satfinite",
     "popcount": "exact: C plus the number of ones; wraps at 32 bits",
 }
-"""The steps of `tables/lowering.toml`, in words."""
+"""Descriptions of the steps in `tables/lowering.toml`."""
 ONTO = {"c": "added to C or to the sum so far", "zero": "added to the sum so far, which begins at 0"}
 ONTO["previous"] = "added to the sum so far"
 EXACT = "none: exact"
@@ -69,27 +69,28 @@ class Reference:
 
     @property
     def address(self) -> str:
-        """The address of a web page with the document."""
+        """The address of a web page for the document."""
         if self.doi:
             return f"https://doi.org/{self.doi}"
         return f"https://arxiv.org/abs/{self.arxiv}" if self.arxiv else self.url
 
     def __str__(self) -> str:
-        """Format it as in a list of references."""
+        """Return the reference as a bibliography formats it."""
         where = ", ".join(part for part in (self.venue, self.section) if part)
         return f"{self.authors}: {self.title}{f', {where}' if where else ''}, {self.year}. {self.address}".rstrip()
 
     def to_dict(self) -> dict[str, object]:
-        """Return it as JSON data."""
+        """Return the object as JSON types."""
         return {**{name: text for name, text in asdict(self).items() if text}, "address": self.address}
 
 
 @dataclass(frozen=True)
 class ArithmeticRow:
-    """The arithmetic that some instructions of an architecture share.
+    """The arithmetic that a group of instructions on one architecture shares.
 
-    `products` are added in one step at most, together with the sum so far; a term keeps `fraction_bits` below the
-    largest exponent and is truncated there. Both are None if a sum is exact or a chain of ordinary operations.
+    At most `products` terms are added in one step, together with the sum so far; each term keeps `fraction_bits` bits
+    below the largest exponent and is truncated there. Both are None if a sum is exact or a chain of ordinary
+    operations.
     """
 
     arch: str
@@ -112,13 +113,13 @@ class ArithmeticRow:
 
     @property
     def family(self) -> str:
-        """The operation and formats, in short."""
+        """The operation and formats, abbreviated."""
         kind = f" kind::{self.kind}" if self.kind else ""
         return f"{self.operation}{kind} {'/'.join(self.operands)} + {self.c} -> {self.d}"
 
     @property
     def step(self) -> str:
-        """The products and fraction bits of a step, in short: 16/25, or fma, or exact."""
+        """The products and fraction bits of a step, abbreviated: 16/25, fma or exact."""
         if self.products is not None:
             return f"{self.products}/{self.fraction_bits}"
         return "exact" if self.rounding == EXACT else "fma"
@@ -147,7 +148,7 @@ class ArithmeticRow:
         return f"{self.family}\n  {numbers}{special}\n  order: {self.order}\n  {self.level}: {self.source}{cited}"
 
     def to_dict(self) -> dict[str, object]:
-        """Return it as JSON data."""
+        """Return the object as JSON types."""
         return {"family": self.family, **asdict(self)}
 
 
@@ -171,11 +172,11 @@ class ArithmeticTable:
         return self.rows[index]
 
     def of(self, instruction: str | Instruction) -> ArithmeticRow:
-        """Return the row of an instruction on the first architecture that has it; NotModelled if none has it here."""
+        """Return the row of an instruction on the first architecture that supports it; NotModelled if none does."""
         return self.every(instruction)[0]
 
     def every(self, instruction: str | Instruction) -> list[ArithmeticRow]:
-        """Return the rows of an instruction, one for each architecture that has it; NotModelled if none has it here."""
+        """Return the rows of an instruction, one per architecture that supports it; NotModelled if there are none."""
         name = spell(form_of(instruction))
         rows = [row for row in self.rows if name in row.instructions]
         if rows:
@@ -211,8 +212,8 @@ class ArithmeticTable:
     def overview(self) -> list[tuple[str, ...]]:
         """Return one table of all architectures: a row for each family, with the step of each architecture.
 
-        A step is products/fraction bits, fma, or exact; several, where instructions of one family differ; - where
-        the instruction does not exist there, or its arithmetic is not published.
+        A step is products/fraction bits, fma or exact. Several are listed if instructions of one family differ; "-"
+        means that the instruction does not exist there, or that its arithmetic is not published.
         """
         archs = [*dict.fromkeys(row.arch for row in self.rows)]
         steps: dict[str, dict[str, list[str]]] = {}
@@ -228,7 +229,7 @@ class ArithmeticTable:
         return [("instructions", *archs), *body]
 
     def to_dict(self) -> dict[str, object]:
-        """Return it as JSON data: the rows, and the publications that they name."""
+        """Return the object as JSON types: the rows, and the publications that they name."""
         cited = {key for row in self.rows for key in row.references}
         return {
             "rows": [row.to_dict() for row in self.rows],
@@ -245,14 +246,14 @@ HEAD = ("arch", "instructions", "products per step", "fraction bits", "rounding"
 
 
 def arithmetic_table(arch: str | None = None) -> ArithmeticTable:
-    """Return the arithmetic of an architecture's tensor cores, row by row; of every known one if none is named.
+    """Return the table of an architecture's arithmetic, or of all known architectures if `arch` is omitted.
 
-    A row has the products of one step, the bits that a term keeps, how a step is rounded, in which order terms are
-    added, what becomes of subnormals and NaNs, and who says so: `level`, `source`, and `references` (keys of
-    `references()`).
+    A row gives the products of one step, the bits that a term keeps, the rounding of a step, the order in which
+    terms are added, the treatment of subnormals and NaNs, and the evidence: `level`, `source`, and `references` (keys
+    of `references()`).
     """
     if arch is not None and not isinstance(arch, str):
-        raise InvalidOperand(f"expected an architecture, as 'sm_90', got {quote(arch)}")
+        raise InvalidOperand(f"expected an architecture such as 'sm_90', got {quote(arch)}")
     names = architectures() if arch is None else (read_target(arch, "").arch,)
     tables = [_table_of(name) for name in names]
     return ArithmeticTable(
@@ -321,7 +322,7 @@ def _rounding(form: Form, item: Plan) -> str:
 
 
 def _order(item: Plan) -> str:
-    """Describe the steps in words."""
+    """Return a description of the steps."""
     unit, sentences = item.unit, []
     for step in item.steps:
         of, take = step.get("of"), step.get("take", 0)

@@ -1,8 +1,8 @@
 """Arrays of numpy, PyTorch and CuPy, in host or GPU memory.
 
-A `Matrix` is an argument read once, at the door of a public function. A result goes back to the library that its
-operands came from. No library is imported to find out: a caller that passes a tensor has imported PyTorch. CuPy handles
-GPU arrays, as unsigned integers beside the dtype of their bits.
+Public functions read each argument once, as a `Matrix`, and return results in the library of their operands. No
+library is imported to detect arrays: a caller that passes a tensor has already imported PyTorch. GPU arrays are
+handled by CuPy, as unsigned integers plus the dtype of their bits.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class CupyArray(Protocol):
 
     @property
     def device(self) -> object:
-        """The GPU whose memory holds it."""
+        """The GPU that stores the array."""
 
 
 class DaskArray(Protocol):
     """The part of Dask's arrays that a type checker needs."""
 
     def compute(self) -> object:
-        """Compute it as one array."""
+        """Compute the whole array."""
 
     @property
     def chunks(self) -> object:
@@ -111,7 +111,7 @@ class Scaled(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """A matrix argument, or a batch of them: a numpy array, or a GPU array that stays where it is."""
+    """A matrix argument, or a batch of matrices: a numpy array, or an array in GPU memory."""
 
     name: str
     array: Any
@@ -144,11 +144,11 @@ class Matrix:
         return dtype_of(self.array)
 
     def __getitem__(self, index: Any) -> Matrix:  # noqa: ANN401 (slices)
-        """Return the part that slices select; scale factors are not cut."""
+        """Return a slice of the matrix; scale factors are kept whole."""
         return replace(self, array=self.array[index])
 
     def codes(self, number_format: Format, *, raw: bool = False, rounding: Rounding = None) -> NDArray[Any]:
-        """Return the unsigned codes, in the same memory; with `raw` the array holds codes already."""
+        """Return the unsigned codes, in the same memory; with `raw`, the elements are codes already."""
         if not self.kind.on_gpu:
             return codes_of(number_format, self.array, raw=raw, rounding=rounding, what=self.name)
         natural = None if number_format.unused and rounding else natural_dtype(number_format)
@@ -198,7 +198,7 @@ def dtype_of(array: HasDtype) -> np.dtype[Any]:
 
 
 def to_host(array: MatrixLike, kind: ArrayKind) -> ArrayLike:
-    """Return the array in host memory, as numpy reads it; a numpy array is returned as it is."""
+    """Return the array as a numpy array in host memory; a numpy array is returned unchanged."""
     if kind.library == "cupy":
         return cast("ArrayLike", cast("cupy.ndarray", array).get())
     if kind.library != "torch":
@@ -214,7 +214,7 @@ def to_host(array: MatrixLike, kind: ArrayKind) -> ArrayLike:
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor without autograd history whose memory holds its numbers; reject one that is not dense."""
+    """Return a dense tensor without autograd history and lazy conjugation; reject other layouts."""
     import torch
 
     if tensor.is_sparse or tensor.is_quantized or tensor.layout != torch.strided:
@@ -223,7 +223,7 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def device_bits(array: torch.Tensor | cupy.ndarray, kind: ArrayKind) -> cupy.ndarray:
-    """Return a GPU array as unsigned integers, which CuPy handles, whatever its dtype."""
+    """Return a GPU array of any dtype as unsigned integers, which CuPy can handle."""
     from warpfrag.tensorcore.backends.device_kernel import cupy
 
     cp = cupy()
@@ -239,7 +239,7 @@ def device_bits(array: torch.Tensor | cupy.ndarray, kind: ArrayKind) -> cupy.nda
 def to_caller_kind(
     array: NDArray[Any] | cupy.ndarray, kind: ArrayKind, number_format: Format | None = None
 ) -> Array | torch.Tensor | cupy.ndarray:
-    """Return a result, a numpy or CuPy array, as the array type of the arguments; codes of a format become numbers."""
+    """Convert a numpy or CuPy result to the array type of the arguments; codes of a format become numbers."""
     if number_format is not None:
         array = from_codes(number_format, array)
     if kind.library == "cupy":

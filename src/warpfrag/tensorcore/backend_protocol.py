@@ -4,7 +4,7 @@
     ProductKernel.start(operands) -> Job        once per product
     Job.run(block)                              once per block of outputs, in any order, on any thread
 
-An output depends on its row, its column and its C alone, so any split of the outputs into blocks gives the same codes.
+An output depends only on its row, its column and its C, so every split of the outputs into blocks gives the same codes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ Task: TypeAlias = Callable[[], None]
 class ProductOperands(NamedTuple):
     """Codes of A [T, M, K], B [T, K, N] and C [T, M, N]; an operand that the rule does not use is None.
 
-    A sparse A holds half of K, and `columns` its logical columns. Scale factors are [T, M, s] and [T, s, N].
+    A sparse A stores half of K; `columns` are the logical columns of its elements. Scale factors are [T, M, s] and [T,
+    s, N].
     """
 
     a: Codes
@@ -52,7 +53,7 @@ class ProductOperands(NamedTuple):
 
 
 class OutputBlock(NamedTuple):
-    """Some outputs: all in these tiles, rows and columns, from the first to before the last."""
+    """A block of outputs: ranges of tiles, rows and columns, each up to but not including the last."""
 
     first_tile: int
     last_tile: int
@@ -63,7 +64,7 @@ class OutputBlock(NamedTuple):
 
 
 class Grain(NamedTuple):
-    """The way a tile is split for a kernel: at multiples of these rows and columns, into this many pieces."""
+    """How a kernel's tile is split: at multiples of these rows and columns, into this many pieces."""
 
     rows: int = 1
     columns: int = 1
@@ -72,7 +73,7 @@ class Grain(NamedTuple):
 
 
 class Job(Protocol):
-    """A product that is being computed."""
+    """A gemm that is being computed."""
 
     out: Codes
     """D's codes, of any unsigned type, once every block has run."""
@@ -90,7 +91,7 @@ class ProductKernel(Protocol):
     grain: Grain
 
     def max_depth(self, height: int, width: int) -> int:
-        """Return the longest K to run at once for outputs of this extent: a multiple of the instruction's."""
+        """Return the longest K to run at once for outputs of this extent, a multiple of the instruction's K."""
 
     def start(self, operands: ProductOperands) -> Job:
         """Start a gemm: load its operands."""
@@ -100,9 +101,9 @@ class ProductKernel(Protocol):
 
 
 class Backend(Protocol):
-    """Compiles rules into kernels."""
+    """The interface of a backend, which compiles rules into kernels."""
 
     name: str
 
     def compile(self, rule: Rule) -> ProductKernel:
-        """Make a kernel for a rule."""
+        """Return a kernel for a rule."""

@@ -1,4 +1,4 @@
-"""A rule's formats, scale factors and order of adding as numbers, for the kernels of every backend."""
+"""A rule's formats, scale factors and order of addition as numbers, for the kernels of every backend."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def encoding_of(fmt: Format) -> tuple[int, int, int, int, int, int]:
 
 
 def order_of(rule: Fused, depth: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return, for a whole K and in the order of adding, A's stored elements, and the rows of B of each step.
+    """Return, for a whole K and in the order of addition, A's stored elements, and the rows of B of each step.
 
-    Stored element p of a sparse A meets row 2 p or 2 p + 1, or those of its neighbour in the chunk.
+    Stored element p of a sparse A multiplies row 2 p or 2 p + 1, or one of its neighbour's rows in the chunk.
     """
     once = np.array([place for step in rule.steps for place in step], np.int32)
     starts = np.arange(depth // rule.k, dtype=np.int32)[:, None]
@@ -71,7 +71,7 @@ def split_scales(name: str) -> NDArray[np.int32]:
 
 
 MIN_COMMON_EXPONENT: Final = -100
-"""The smallest common exponent of the vector loops: from it on, every sum is 0 or a normal f32."""
+"""The smallest common exponent of the vector loops: from there on, every sum is 0 or a normal f32."""
 MAX_SHORT_PRODUCTS: Final = 16
 """The most products of a short step: their sum fits 32 bits, and their signs two bytes."""
 
@@ -84,11 +84,11 @@ class LoopVariant(NamedTuple):
     is_narrow: bool = False
     """True if a lower bound of exponents, C's or the common one, is in the range of the vector loops."""
     is_short: bool = False
-    """True if `short_steps.h` does the steps of blocks whose exponents allow it."""
+    """True if `short_steps.h` can run the steps, if the exponents of a block allow it."""
 
 
 def loop_variant_of(rule: Rule) -> LoopVariant:
-    """Return the variant, from the numbers of a rule."""
+    """Return the loop variant of a rule."""
     if not isinstance(rule, Fused):
         return LoopVariant(rule.is_sparse)
     c_minimum = FORMATS[rule.c_read_as].emin if rule.c == "f16" else MIN_COMMON_EXPONENT  # an f32 has its own exponent

@@ -1,7 +1,7 @@
 """Evidence: how certain the result of an instruction on an architecture is.
 
-Two questions are answered. Who specifies the arithmetic: the ISA, a published model, our own measurement, or no one
-(`authority`). Was it compared with a GPU: with which, in how many cases (`gpus`, `cases`)?
+It answers two questions: who defines the arithmetic (the ISA, a published model, a measurement of ours, or no one:
+`authority`), and with which GPUs it was compared, in how many cases (`gpus`, `cases`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from warpfrag.tensorcore.captures.capture_index import evidence_rows
 Level = Literal["specified", "hardware", "published", "approximate", "not modelled"]
 Authority = Literal["specified", "published", "measured", "not modelled"]
 CAPTURED_WIDTHS = {"warpgroup": 8}
-"""By scope, the n at which results were captured where not every n was."""
+"""By scope, the n at which results were captured, if not every n was."""
 AUTHORITIES: dict[Level, Authority] = {"specified": "specified", "published": "published", "hardware": "measured"}
 
 
@@ -32,10 +32,10 @@ AUTHORITIES: dict[Level, Authority] = {"specified": "specified", "published": "p
 class Evidence:
     """The evidence for an answer. It unpacks as `level, detail, cases = mma.evidence("sm_90")`.
 
-    `level` is the strongest word for it: "hardware" if it was compared with a GPU, else its authority.
-    `authority` says who defines it: "specified" (the ISA), "published" (a model of others), "measured" (here),
-    "not modelled". `cases` counts the captured tiles that were compared with `gpus`. `machine` is what the
-    instruction becomes there, `native` whether that is one machine instruction.
+    `level` is "hardware" if it was compared with a GPU, else the authority. `authority` says who defines it:
+    "specified" (the ISA), "published" (by others), "measured" (by us) or "not modelled". `cases` counts the captured
+    tiles that were compared with `gpus`. `machine` is the machine code of the instruction; `native` is True if that is
+    a single machine instruction.
     """
 
     level: Level
@@ -72,7 +72,7 @@ def _product_evidence(form: Form, arch: str) -> Evidence:
     if not rows and width is not None:
         narrow = replace(form, shape=form.shape._replace(n=width))
         rows = evidence_rows(spell(narrow), arch)
-        note = f" of n{width}: what an element of D adds up does not depend on n"
+        note = f" of n{width}: the terms of an element of D do not depend on n"
     if not rows:
         return Evidence(steps.level, steps.source, 0, steps.machine, steps.native, authority)
     detail = "; ".join(f"{row.device}, driver {row.driver}, {row.cases} cases" for row in rows) + note
@@ -82,7 +82,7 @@ def _product_evidence(form: Form, arch: str) -> Evidence:
 
 
 def _layout_evidence(form: Form, arch: str) -> Evidence:
-    """Return the evidence for the layouts of a load or store: measured if the ISA leaves them open, else specified."""
+    """Return the evidence for the layouts of a load or store: specified, or measured if the ISA is silent."""
     rows = operands(form, arch).values()
     unknown = next((row.unknown for row in rows if row.unknown), "")
     if unknown:
@@ -93,7 +93,7 @@ def _layout_evidence(form: Form, arch: str) -> Evidence:
 
 
 def _manage_evidence(form: Form, arch: str) -> Evidence:
-    """Return the evidence for an instruction that allocates or orders: the ISA specifies it."""
+    """Return the evidence for an instruction that only allocates or synchronizes: the ISA specifies it."""
     del arch
     return Evidence("specified", families_of(form)[0].source, authority="specified")
 

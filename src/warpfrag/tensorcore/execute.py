@@ -1,6 +1,6 @@
 """Execute any instruction, by its name or object, on registers or memory.
 
-The instruction is resolved here, once; `execute_wgmma` and `matrix_moves` take what was resolved.
+The instruction is resolved here, once; `execute_wgmma` and `matrix_moves` receive the resolved instruction.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def execute(
 
     ldmatrix takes the lanes' addresses, int[..., 32], and `shared`; stmatrix also takes the registers as `b`, and
     returns the memory, uint8[bytes]; movmatrix takes registers. wmma.load and wmma.store are rejected, since the ISA
-    leaves their order open: `wf.wmma` runs them. IllegalInstruction if `arch` cannot run it, NotModelled if its result
-    there is unknown.
+    does not define their layouts: `wf.wmma` runs them. IllegalInstruction if `arch` cannot run it, NotModelled if its
+    result there is unknown.
     """
     form = _form_of(instruction)
     if isinstance(form, TensorForm):
@@ -79,7 +79,7 @@ def execute(
 
 
 def _form_of(instruction: str | HasForm) -> Form:
-    """Return the form of an instruction, or of its name. Names are cached, pasted source code is not."""
+    """Return the form of an instruction or of its name. Names are cached; pasted source code is not."""
     if isinstance(instruction, str) and len(instruction) <= LONGEST:
         return _form_named(instruction)
     return form_of(instruction)
@@ -148,7 +148,7 @@ def _multiply_tile(
     metadata: ArrayLike | None,
     immediates: Immediates,
 ) -> Words | None:
-    """Multiply one tile with as little overhead as possible; return None if arguments have to be checked first."""
+    """Multiply one tile with little overhead; return None if the arguments need the full checks."""
     columns = None
     if not resolved.selected:
         if metadata is not None or immediates is not DEFAULT_IMMEDIATES:

@@ -1,12 +1,11 @@
-"""Run tcgen05: products, loads, stores, copies and shifts on tensor memory.
+"""Execute tcgen05: mma, loads, stores, copies and shifts on tensor memory.
 
 Tensor memory is uint32[..., 128, columns] of one block, uint32[..., 2, 128, columns] of a pair, with leading axes as a
-batch. An address is `lane << 16 | column`, as PTX has it; a column alone is lane 0. Each call gives the memory or the
-registers after it; the arguments are not changed.
+batch. An address is `lane << 16 | column`, as in PTX; a column alone means lane 0. Each call returns the new memory
+or registers; the arguments are not changed.
 
-A product follows the rule of its row, as every other instruction does: this module only finds its operands. The
-modifiers that PTX puts into an instruction descriptor (transpose, negate, saturate, selector, scale ids) are read from
-one.
+An mma follows the rule of its table row, like every other instruction: this module only finds its operands.
+Transpose, negate, saturate, selector and scale ids come from the instruction descriptor.
 """
 
 from __future__ import annotations
@@ -89,13 +88,13 @@ def _columns(memory: Words, first: int, count: int, what: str) -> Words:
 
 
 def _from_base(memory: Words, lane: int) -> Words:
-    """Return the memory as an operand with base lane 16 sees it: the halves of each 32 lanes exchanged."""
+    """Return the memory as seen from base lane 16: with the halves of each 32 lanes exchanged."""
     return memory if lane == 0 else memory[..., np.arange(TENSOR_LANES) ^ 16, :]
 
 
 @dataclass(frozen=True)
 class TensorProduct:
-    """One product as a kernel calls it: the addresses of D and the others in tensor memory, and its descriptor."""
+    """One mma as a kernel calls it: the addresses of its operands in tensor memory, and its descriptor."""
 
     form: TensorForm
     arch: str
@@ -104,7 +103,7 @@ class TensorProduct:
     idesc: InstructionDescriptor | None = None
 
     def __post_init__(self) -> None:
-        """Reject addresses of operands that it does not have, and a descriptor of another product."""
+        """Reject addresses of operands that it does not have, and a descriptor that does not match."""
         if not isinstance(self.at, Mapping):
             raise InvalidOperand(f"at=: expected a mapping such as {{'a': 64}}, got {quote(self.at)}")
         if not (self.idesc is None or isinstance(self.idesc, InstructionDescriptor)):
@@ -135,7 +134,7 @@ class TensorProduct:
         accumulate: bool,
         threads: int | None,
     ) -> Words:
-        """Return tensor memory after the product."""
+        """Return tensor memory after the mma."""
         check_flag("accumulate", accumulate)
         arch = arithmetic_arch(self.counted, self.arch)
         rule = plan(self.counted, arch).rule
@@ -173,10 +172,10 @@ class TensorProduct:
         accumulate: bool,
         part: int | None = None,
     ) -> dict[str, Array]:
-        """Return the codes of A, B and C, with signs as the descriptor says, scale factors and the selected columns.
+        """Return the codes of A, B and C, negated as the descriptor says, with scale factors and selected columns.
 
-        Where tensor memory has copies of A for each part of the columns of D, `part` says which copy is read; without
-        it, copies that differ are rejected.
+        If tensor memory has a copy of A for each part of D's columns, `part` selects the copy to read; without it,
+        different copies are rejected.
         """
         lane, column = self.base
         seen = _from_base(memory, lane)
@@ -275,7 +274,7 @@ def read_shared(
     trans: bool,
     axis: int,
 ) -> Array:
-    """Return the codes of an operand in shared memory; each block of a pair has half of them in its own memory."""
+    """Return the codes of an operand in shared memory; each block of a pair stores half of them."""
     part = operand if blocks == 1 else half(operand, axis)
     if isinstance(location, Shared):
         tile = location
@@ -295,14 +294,14 @@ def read_shared(
 
 
 def half(operand: InTensorShared, axis: int) -> SharedTensorOperand:
-    """Return the part of an operand that one block of a pair has in its shared memory: rows of A, columns of B."""
+    """Return the part of an operand in the shared memory of one block of a pair: rows of A, columns of B."""
     rows, cols = operand.shape
     return resized(operand, rows // 2 if axis == 0 else rows, cols // 2 if axis == 1 else cols)
 
 
 @lru_cache(MAX_LAYOUTS)
 def resized(operand: InTensorShared, rows: int, cols: int) -> SharedTensorOperand:
-    """Return an operand in shared memory with other extents."""
+    """Return an operand in shared memory with these extents."""
     from warpfrag.layout.linear_layout import Layout
 
     extents = {"row": rows, "col": cols}
@@ -318,9 +317,10 @@ def resized(operand: InTensorShared, rows: int, cols: int) -> SharedTensorOperan
 def registers_reach(
     spelling: TensorSpelling, base_lane: int = 0, split: int | None = None
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the lane and column of every (warp, lane, reg, slot) of a load or store, counted from its address.
+    """Return the lane and column of every (warp, lane, reg, slot) of a load or store, relative to its address.
 
-    `split` is the distance in columns between the halves of 16x32bx2; any number is legal, but few are linear layouts.
+    `split` is the distance in columns between the halves of 16x32bx2; any number is legal, but few give a linear
+    layout.
     """
     layout = access(spelling, 0, base_lane)
     shape = (*(layout.ins[name] for name in ("warp", "lane", "reg")), layout.slots)
@@ -341,7 +341,7 @@ def _places(spelling: TensorSpelling, address: int) -> tuple[NDArray[np.intp], N
 def load(spelling: TensorSpelling, memory: ArrayLike, address: int) -> Any:  # noqa: ANN401 (words, or words and results)
     """Return the registers of four warps, uint32[..., 4, 32, regs]; for ld.red, also each lane's reduction."""
     if spelling.op.endswith("spcompress"):
-        raise NotModelled(f"it is not published which elements {spelling.name} keeps in which register")
+        raise NotModelled(f"the register layout of {spelling.name} is not published")
     cells = check_tensor_memory(memory, 1)
     lanes, columns, _ = _places(spelling, address)
     _columns(cells, 0, int(columns.max()) + 1, spelling.name)
@@ -351,13 +351,13 @@ def load(spelling: TensorSpelling, memory: ArrayLike, address: int) -> Any:  # n
 
 
 def joined(taken: NDArray[np.uint32]) -> Words:
-    """Join parts of tensor memory [..., slots] to registers: a column, or the lower halves of two."""
+    """Join values from tensor memory [..., slots] to registers: one column, or the lower halves of two."""
     words = taken[..., 0] if taken.shape[-1] == 1 else taken[..., 0] & 0xFFFF | taken[..., 1] << 16
     return cast("Words", words.astype(np.uint32))
 
 
 def reduced(spelling: TensorSpelling, words: Words) -> Words:
-    """Return the smallest or largest of each lane's registers; a NaN counts only with .NaN."""
+    """Return the minimum or maximum of each lane's registers; NaN is propagated only with .NaN."""
     choose = np.minimum if spelling.qualifier("reduction") == "min" else np.maximum
     kind = spelling.qualifier("number")
     if kind != "f32":
@@ -393,7 +393,7 @@ def store(spelling: TensorSpelling, memory: ArrayLike, address: int, words: Arra
 def put_registers(
     cells: Words, lanes: NDArray[np.intp], columns: NDArray[np.intp], registers: NDArray[np.uint32]
 ) -> None:
-    """Write registers [..., slots] to tensor memory; of two slots, each goes to the lower half of its cell."""
+    """Write registers [..., slots] to tensor memory; each of two slots goes to the lower half of its cell."""
     if lanes.shape[-1] == 1:
         cells[..., lanes[..., 0], columns[..., 0]] = registers
         return
@@ -405,7 +405,7 @@ def put_registers(
 def copy(
     spelling: TensorSpelling, memory: ArrayLike, address: int, source: Descriptor | int, shared: ArrayLike
 ) -> Words:
-    """Return tensor memory after cp: rows of shared memory, perhaps widened to bytes, in their lanes."""
+    """Return tensor memory after cp, which copies rows of shared memory, possibly widened to bytes, to lanes."""
     after = np.array(check_tensor_memory(memory, 1))
     put_copy(spelling, after, address, source, as_bytes(shared))
     return cast("Words", after)
@@ -424,7 +424,7 @@ def put_copy(spelling: TensorSpelling, cells: Words, address: int, source: Descr
 
 @lru_cache(MAX_LAYOUTS)
 def copied_rows(spelling: TensorSpelling) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the lanes that cp writes, counted from its address, and the row of the source that each gets."""
+    """Return the lanes that cp writes, relative to its address, and the source row of each."""
     layout = copied(spelling)
     step = 32 if spelling.qualifier("rows") == "4x256b" else 1  # one lane of each 32 is written
     lanes = np.arange(0, TENSOR_LANES, step)
@@ -445,7 +445,7 @@ def _widened(spelling: TensorSpelling, rows: NDArray[np.uint8]) -> NDArray[np.ui
 
 
 def shift(spelling: TensorSpelling, memory: ArrayLike, address: int) -> Words:
-    """Return tensor memory after shift.down: in 8 columns, each of 32 lanes takes the next one's data, but the last."""
+    """Return tensor memory after shift.down: in 8 columns, each of 32 lanes but the last gets the next lane's data."""
     cells = check_tensor_memory(memory, spelling.blocks)
     lane, column = split_address(address, "the address")
     if lane % 32:

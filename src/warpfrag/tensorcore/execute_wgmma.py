@@ -49,9 +49,7 @@ def multiply(
     scale_d = immediates.scale_d
     _check_modifiers(resolved, negate, scale_d=scale_d)
     if shared is not None and not (_is_descriptor(a) or _is_descriptor(b)):
-        raise InvalidOperand(
-            f"{resolved.name}: shared= is the memory that descriptors read, but neither A nor B is a descriptor"
-        )
+        raise InvalidOperand(f"{resolved.name}: shared= is for descriptors, but neither A nor B is one")
     words = resolved.check_words({"metadata": metadata})
     operands = resolved.operands
     tile_a = _read_shared(operands.a, a, shared, is_transposed=trans[0])
@@ -83,9 +81,9 @@ def multiply(
 
 @lru_cache(2048)
 def element_places(form: Form, arch: str, role: str, word: int, is_transposed: bool) -> NDArray[np.int64] | None:  # noqa: FBT001 (a key)
-    """Return the index of each code that a descriptor reads, counted in codes; None if codes are not whole bytes.
+    """Return the index of each code that a descriptor reads, in units of codes; None if codes are not whole bytes.
 
-    Kernels use few descriptors and use them often.
+    Cached, because kernels reuse a few descriptors.
     """
     operand = getattr(resolve_form(form, arch).operands, role)
     if operand.format.bits % 8:
@@ -109,8 +107,8 @@ def multiply_groups(
 ) -> Words | None:
     """Return D's registers of several warpgroups at once, each on its block's shared memory; None if not possible.
 
-    A and B are descriptors, one for each warpgroup; A may be registers. What cannot be is left to `multiply`, which
-    says why: sparse forms, codes that are no whole bytes, and descriptors that lead beyond the memory.
+    A and B are descriptors, one for each warpgroup; A may be in registers. Sparse forms, codes that are not whole
+    bytes, and descriptors that reach beyond the memory return None: `multiply` handles or rejects them.
     """
     resolved = resolve_form(form, arch)
     if resolved.selected or (any(negate) and not resolved.operands.a.format.is_float):
@@ -159,7 +157,7 @@ def _gather(
 
 
 def run_wgmma_cases(instruction: str | HasForm, cases: WgmmaCases, arch: str) -> Words:
-    """Return D's registers for a wgmma as a kernel calls it."""
+    """Return D's registers for a wgmma called as in a kernel."""
     variant, (a, b) = cases.variant, cases.descriptors
     selector = variant.selector if "metadata" in cases.words else 0
     immediates = Immediates(selector, trans=variant.trans, negate=variant.negate, scale_d=cases.scale_d)
@@ -188,9 +186,7 @@ def _read_shared(
     """Return the codes of an operand in shared memory; None if it is passed in registers."""
     if isinstance(location, Shared):
         if is_transposed and not location.trans:
-            raise InvalidOperand(
-                f"{operand.description}: the tile says itself that it is K-major; trans is for descriptors"
-            )
+            raise InvalidOperand(f"{operand.description}: a tile knows its own order; trans is for descriptors")
         return operand.read(location)
     if _is_descriptor(location):
         if shared is None:
@@ -212,7 +208,5 @@ def _negated(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
 def _pair(resolved: ResolvedInstruction, what: str, pair: object) -> tuple[bool, bool]:
     """Return two bools, for A and for B."""
     if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(flag, bool) for flag in pair)):
-        raise InvalidOperand(
-            f"{resolved.name}: {what} is a pair of True and False, that of A and that of B; got {quote(pair)}"
-        )
+        raise InvalidOperand(f"{resolved.name}: {what} is a pair of bools, for A and B; got {quote(pair)}")
     return pair[0], pair[1]

@@ -1,7 +1,7 @@
 """Pack matrices into registers and unpack them, for any layout: one gather by index, the same for every tile.
 
-If the slots of every register are neighbours along an axis of the matrix, that axis is turned to the end and they
-are joined first: then whole registers move.
+If the slots of every register are adjacent along an axis of the matrix, that axis is moved to the end and the slots
+are joined first, so that whole registers move.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_LAYOUTS = 1024  # of the ISA there are fewer; users make their own
 
 @lru_cache(MAX_LAYOUTS)
 def elements(layout: Layout) -> NDArray[np.intp]:
-    """Return the element of every place, both counted in order, as indices for a gather."""
+    """Return the index of the element at every place, for a gather."""
     if not layout.is_bitwise:  # digits that are not bits: look up every place
         coordinates = np.array([layout.at(**place._asdict()) for place in layout.places()])
     else:
@@ -39,19 +39,19 @@ def elements(layout: Layout) -> NDArray[np.intp]:
 
 @lru_cache(MAX_LAYOUTS)
 def first_places(layout: Layout) -> NDArray[np.intp]:
-    """Return the first place of every element, both counted in order."""
+    """Return the index of the first place of every element."""
     return first_of(elements(layout), math.prod(layout.shape))
 
 
 def first_of(taken: NDArray[np.intp], count: int) -> NDArray[np.intp]:
-    """Return, for each of `count` elements, the first place that holds it."""
+    """Return the first place of each of `count` elements."""
     first = np.empty(count, np.intp)
     first[taken[::-1]] = np.arange(taken.size)[::-1]  # of several copies the first is written last, and stays
     return first
 
 
 class Gather(NamedTuple):
-    """The items that move between a matrix and places: elements, or registers full of them."""
+    """The units that move between a matrix and places: elements, or whole registers."""
 
     taken: NDArray[np.intp]  # the item in every place
     first: NDArray[np.intp]  # the first place of every item
@@ -111,7 +111,7 @@ def unpack(row: OperandSpec, words: NDArray[np.uint32], *, strict: bool = False)
 
 
 def _moved(items: NDArray[Any], index: NDArray[np.intp]) -> NDArray[Any]:
-    """Return items [tile, item] in the order of an index; a copy, even if nothing moves."""
+    """Return a copy of items [tile, item] in the order of an index."""
     if index.size == items.shape[1] and (index[1:] > index[:-1]).all():  # a plain copy is faster
         return items.copy()
     return items.take(index, axis=1)

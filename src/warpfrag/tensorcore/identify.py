@@ -1,7 +1,8 @@
 """Find the operands that have a layout: a look-up from the layout back to the instructions.
 
-Layouts are compared as maps, so the notation does not matter. If no operand has the layout, what is near
-says why: the matrix is transposed, lanes or registers come in another order, or more values share a register.
+Layouts are compared as maps, so the notation does not matter. If no operand has the layout, `near` lists similar
+ones and their differences: the matrix is transposed, lanes or registers are in another order, or a register has a
+different number of values.
 
     >>> from warpfrag.layout.linear_layout import Layout
     >>> pasted = Layout.read("cute", "((_4,_8),(_2,_2,_2)):((_32,_1),(_16,_8,_128))", shape=(16, 16), slots=2)
@@ -43,9 +44,9 @@ class Match(NamedTuple):
 
 
 class Tiled(NamedTuple):
-    """An operand whose tiles make up the layout: the number of tiles along each coordinate.
+    """An operand whose tiles make up the layout, and the number of tiles along each coordinate.
 
-    In one warp they are what `tiled` makes of `tiles`; in several, every warp holds some of them.
+    In one warp, the layout is `operand.tiled(**tiles)`; in several, the tiles are spread over the warps.
     """
 
     instruction: Instruction
@@ -63,7 +64,7 @@ class Near(NamedTuple):
 
 
 class LoadedOperand(NamedTuple):
-    """An operand in tensor memory, and the load from its first column that leaves it in registers with this layout."""
+    """An operand in tensor memory, and the load of its first columns that gives registers with this layout."""
 
     instruction: Instruction
     operand: str
@@ -80,7 +81,7 @@ class Matches(list[Match]):
 
     @cached_property
     def _alike(self) -> dict[Layout, list[Match]]:
-        """The layouts that may be equal to it, with the operands that have them."""
+        """The layouts that may be equal to this one, with the operands that have them."""
         is_of_tensor_memory = "tlane" in {*self.layout.ins, *self.layout.outs}
         return tensor_layouts(self.layout) if is_of_tensor_memory else _known()
 
@@ -95,7 +96,7 @@ class Matches(list[Match]):
 
     @cached_property
     def tiles(self) -> list[Tiled]:
-        """Return the operands that tile this layout two or more times; the largest tiles come first."""
+        """The operands that tile this layout two or more times, largest tiles first."""
         tiles = [
             Tiled(*match, counts, self.layout.ins.get("warp", 1) if "warp" not in layout.ins else 1)
             for layout, matches in self._alike.items()
@@ -106,7 +107,7 @@ class Matches(list[Match]):
 
     @cached_property
     def near(self) -> list[Near]:
-        """The operands whose layout is nearly this one; those that differ least first."""
+        """The operands with similar layouts, the most similar first."""
         matches = [
             Near(*match, differences)
             for layout, matches in self._alike.items()
@@ -117,24 +118,25 @@ class Matches(list[Match]):
 
     @cached_property
     def loads(self) -> list[LoadedOperand]:
-        """The loads of tensor memory after which the registers of four warps hold a D with this layout."""
+        """The tensor-memory loads after which the registers of four warps contain D with this layout."""
         if self.layout.ins.get("warp") != WARPS or {*self.layout.outs} != MATRIX:
             return []
         return list(_loads(self.layout))
 
 
 def identify(layout: Layout | OperandBase) -> Matches:
-    """Return the operands of all instructions with this layout; wmma's are those of the first measured architecture.
+    """Return the operands of all instructions with this layout; for wmma, on the first measured architecture.
 
-    The answer is a list; its `tiles` are the operands that tile the layout, its `near` those whose
-    layout differs only by a transposition, by the order of lanes or registers, or by how many values share a register.
-    Its `loads` are those of tensor memory that leave an accumulator in registers like this.
+    The result is a list. Its `tiles` are the operands that tile the layout, its `near` those whose layout differs only
+    by a transposition, the order of lanes or registers, or the number of values per register. Its `loads` are the
+    tensor-memory loads that give an accumulator this layout.
     """
     if isinstance(layout, OperandBase):
         layout = layout.layout
     if not isinstance(layout, Layout):
         raise InvalidOperand(
-            f"identify takes a layout or an operand, got {quote(layout)}; Layout.read and Layout.parse make layouts"
+            f"identify takes a layout or an operand, got {quote(layout)}; create a layout with Layout.read or "
+            f"Layout.parse"
         )
     return Matches(layout)
 
@@ -202,7 +204,7 @@ def _loads(layout: Layout) -> Iterator[LoadedOperand]:
 
 
 def _tiles(tile: Layout, layout: Layout) -> Iterator[dict[str, int]]:
-    """Yield the number of tiles along each coordinate that make up the layout, if it is more than one tile."""
+    """Yield the number of tiles along each coordinate, if the layout is more than one tile."""
     tiles = layout.divide_left(tile) if "reg" in tile.ins and tile.dims == layout.dims else None
     if tiles is None or any(size > 1 for name, size in tiles.ins.items() if name != "reg" and name in tile.ins):
         return
@@ -218,7 +220,7 @@ def _tiles(tile: Layout, layout: Layout) -> Iterator[dict[str, int]]:
 
 
 def _differences(layout: Layout, other: Layout) -> Iterator[tuple[str, ...]]:
-    """Yield the differences of two layouts, directly and transposed; nothing if they are equal or very different."""
+    """Yield the differences between two layouts, directly and transposed; nothing if they are equal or unrelated."""
     if layout.outs == other.outs and layout.dims == other.dims and layout != other:
         yield from _orders(_steps(layout, layout.dims), _steps(other, other.dims), other.slots, ())
     if {*layout.outs} == {*other.outs} == MATRIX and layout.shape == other.shape[::-1]:
@@ -238,7 +240,7 @@ def _steps(layout: Layout, dims: Iterable[str]) -> Ordered:
 
 
 def _orders(mine: Ordered, others: Ordered, slots: int, differences: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield the differences of order after those found so far; nothing if the two do not have the same digits."""
+    """Yield differences in order, in addition to those found so far; nothing if the two have different digits."""
     if {*mine} != {*others}:
         return
     for name in mine.keys() - {"reg", "slot"}:

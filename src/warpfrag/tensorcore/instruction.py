@@ -1,6 +1,6 @@
 """An Instruction: one matrix instruction, its qualifiers, its operands and its targets.
 
-An instruction is frozen, hashed by its name, and a single object however often it is looked up or unpickled.
+An instruction is immutable and hashed by its name. Looking it up or unpickling it always returns the same object.
 `tcgen05_types` has subclasses for the instructions of tensor memory.
 """
 
@@ -63,7 +63,7 @@ class Instruction:
 
     @cached_property
     def name(self) -> str:
-        """Canonical PTX text; words that only repeat a default are left out."""
+        """The canonical PTX text, without qualifiers that only repeat a default."""
         return spell(self.form)
 
     @property
@@ -78,7 +78,7 @@ class Instruction:
 
     @property
     def layouts(self) -> tuple[str, ...]:
-        """The row and col words."""
+        """The row and col qualifiers."""
         return self.form.layouts
 
     @property
@@ -148,7 +148,7 @@ class Instruction:
 
     @property
     def addresses(self) -> Layout:
-        """The lane that gives the address of each row of each matrix, for ldmatrix and stmatrix; None for others."""
+        """For ldmatrix and stmatrix, the lane that supplies the address of each row of each matrix; None for others."""
         from warpfrag.isa.operands import addresses
 
         return cast("Layout", addresses(self.form))
@@ -159,7 +159,7 @@ class Instruction:
         return pattern_of(self.form)
 
     def compress(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> tuple[Array, Array]:
-        """Return stored elements and metadata codes of a pruned A; InvalidSparsity names the first row that is not."""
+        """Return the stored elements and metadata codes of a pruned A; InvalidSparsity names the first bad row."""
         from warpfrag.formats import codes
         from warpfrag.tensorcore import sparsity
 
@@ -191,7 +191,7 @@ class Instruction:
     def execute(
         self, a: Location, b: Location | None = None, c: ArrayLike | None = None, **options: Unpack[ExecuteOptions]
     ) -> Words:
-        """Return D's registers, bit for bit: `wf.execute` of this instruction, which describes the options."""
+        """Return D's registers, bit for bit; see `wf.execute` for the options."""
         return _execute()(self, a, b, c, **options)
 
     def __call__(
@@ -225,7 +225,7 @@ class Instruction:
         return card(self)
 
     def __reduce__(self) -> tuple[Callable[[type[Instruction], Form, str], Instruction], tuple[object, ...]]:
-        """Unpickle as the same object."""
+        """Pickle by name, so that unpickling returns the same object."""
         return interned, (type(self), self.form, self.arch)
 
 

@@ -43,13 +43,13 @@ def matmul(
     A sparse rule takes `a` [T, M, K/2] and `columns` [T, M, K/2], the logical column of each stored element, as
     `sparsity.logical_columns` gives them: each in its chunk, no two the same. A
     block-scaled rule takes `scale_a` [T, M, s] and `scale_b` [T, s, N]. `threads` is at most the cores by default;
-    the result does not depend on it. BLAS calls use BLAS's own threads: see `backends.integer_sums`.
+    the result does not depend on it. BLAS uses its own number of threads: see `backends.integer_sums`.
     """
     return multiply(kernel_selector(rule), ProductOperands(a, b, c, columns, scale_a, scale_b), threads)
 
 
 def multiply(selector: KernelSelector, operands: ProductOperands, threads: int | None) -> Codes:
-    """Multiply operands that fit together by the kernels of a selector."""
+    """Multiply checked operands with a selector's kernels."""
     check_threads(threads)
     code_type = code_dtype(FORMATS[selector.rule.d])
     if operands.c.size == 0:
@@ -68,7 +68,7 @@ def multiply_matrices(
     rounding: Rounding = None,
     threads: int | None = None,
 ) -> Array:
-    """Return D of matrices of the instruction's shape. No registers are read, so wmma works on every architecture.
+    """Return D for matrices of the instruction's shape. No registers are involved, so wmma works on every architecture.
 
     A sparse instruction takes the full, pruned A; a block-scaled one takes A and B as `Scaled` matrices.
     """

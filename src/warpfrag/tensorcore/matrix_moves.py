@@ -1,7 +1,7 @@
 """Execute the matrix moves: ldmatrix from a byte buffer to registers, stmatrix back, movmatrix between registers.
 
-Every lane that gives an address gives that of one line of 16 bytes: a row of a matrix, or a column for stmatrix m16n8.
-The layout of the addresses says whose line it is, the layout of the registers where each element of it goes.
+Each lane that supplies an address points to one line of 16 bytes: a row of a matrix, or a column for stmatrix m16n8.
+The address layout says which line that is, the register layout where each of its elements goes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def execute(
 
 
 def load(form: Form, addresses: ArrayLike, shared: ArrayLike) -> NDArray[np.uint32]:
-    """ldmatrix: the registers, uint32[..., 32, words], filled from the lines at these addresses."""
+    """Return the registers, uint32[..., 32, regs], that ldmatrix loads from these addresses."""
     row, lines = _operand(form, "d"), _lines(form)
     memory = _memory(form, shared)
     starts = _addresses(form, addresses, memory, lines)
@@ -61,26 +61,26 @@ def load(form: Form, addresses: ArrayLike, shared: ArrayLike) -> NDArray[np.uint
 
 
 def store(form: Form, addresses: ArrayLike, words: NDArray[np.uint32], shared: ArrayLike) -> NDArray[np.uint8]:
-    """stmatrix: the memory after the registers were stored; the one that is passed is not changed."""
+    """Return a copy of the memory after stmatrix stores the registers."""
     row, lines = _operand(form, "a"), _lines(form)
     after = _memory(form, shared).copy()
     starts = _addresses(form, addresses, after, lines)
     data = _bytes(row, fragment.unpack(row, words), lines)
     if data.shape[:-1] != starts.shape:
         raise InvalidOperand(
-            f"{spell(form)}: addresses {starts.shape[:-2]} and registers {data.shape[:-3]} have other leading axes"
+            f"{spell(form)}: addresses {starts.shape[:-2]} and registers {data.shape[:-3]} have different leading axes"
         )
     places = (starts[..., None] + np.arange(LINE)).reshape(-1)
     after[places] = data.reshape(-1)
     if not np.array_equal(after[places], data.reshape(-1)):
         raise InvalidOperand(
-            f"{spell(form)}: two lanes store different bytes at one address; the hardware promises neither"
+            f"{spell(form)}: two lanes store different bytes at one address; which one wins is undefined"
         )
     return after
 
 
 def lines_by_lane(form: Form, words: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """Return the line that stmatrix stores for each lane that gives an address: uint8[..., lanes, 16]."""
+    """Return the line that stmatrix stores for each lane that supplies an address: uint8[..., lanes, 16]."""
     row, lines = _operand(form, "a"), _lines(form)
     if row.format.bits == 16 and not form.trans:  # rows are words of neighbouring lanes
         *batch, lanes, count = words.shape
@@ -98,7 +98,7 @@ def move(form: Form, words: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 
 def move_words(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Apply movmatrix to every word of some registers [..., 32, words]."""
+    """Apply movmatrix to each register of [..., 32, regs]."""
     form = resolve("movmatrix.sync.aligned.m8n8.trans.b16")
     return np.concatenate([move(form, words[..., at, None]) for at in range(words.shape[-1])], axis=-1)
 
@@ -111,7 +111,7 @@ def _operand(form: Form, role: str) -> OperandSpec:
 
 
 def _lines(form: Form) -> Layout:
-    """Return the lane that gives the address of each line: (matrix, row) or (matrix, col)."""
+    """Return the lane that supplies the address of each line: (matrix, row) or (matrix, col)."""
     lines = addresses_of(form)
     if lines is None:
         raise InvalidOperand(f"{spell(form)} takes no addresses")
@@ -126,7 +126,7 @@ def _memory(form: Form, shared: ArrayLike) -> NDArray[np.uint8]:
 
 
 def _addresses(form: Form, addresses: ArrayLike, memory: NDArray[np.uint8], lines: Layout) -> NDArray[np.int64]:
-    """Return the address of each line, [..., matrix, line]; lanes that give none are ignored."""
+    """Return the address of each line, [..., matrix, line]; lanes that supply none are ignored."""
     lanes = as_array(addresses, "addresses")
     if lanes.dtype.kind not in "iu" or lanes.shape[-1:] != (LANES,):
         raise InvalidOperand(

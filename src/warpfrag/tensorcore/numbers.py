@@ -13,7 +13,7 @@ class Number(NamedTuple):
     """A decoded value: (-1)**negative * significand * 2**(exponent - fraction), or infinity, or NaN.
 
     `exponent` is the one used for alignment: that of the leading bit, and emin for every subnormal. It is not
-    renormalised, so the significand of a subnormal has leading zeros. A zero has no say in the alignment, unless
+    renormalised, so the significand of a subnormal has leading zeros. A zero does not affect the alignment, unless
     `keeps_exponent` (a group of products that cancel).
     """
 
@@ -89,7 +89,7 @@ def round_code(
     """Return the code of (-1)**negative * magnitude * 2**exponent, rounded once.
 
     `fraction` keeps fewer bits than the format has. With `overflows`, truncation past the largest value gives an
-    infinity, as tensor cores do; without it, directed roundings stop at the largest finite value, as IEEE 754 asks.
+    infinity, as tensor cores do; without it, directed roundings stop at the largest finite value, as IEEE 754 requires.
     """
     fmt = FORMATS[format_name]
     kept = fmt.fraction if fraction is None else fraction

@@ -3,7 +3,7 @@
 Every operand is a layout and a format. `Operand` is a whole matrix (of a sparse A, the stored half); `Metadata` and
 `Scale` are registers; an instruction reads the part of them that its immediates select.
 
-Methods that need numpy import it when they are called, so that looking something up costs no numpy.
+Methods that need numpy import it when they are called, so that look-ups do not import it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class BytePlace(NamedTuple):
 
 
 def thread_of(warp: int | None, lane: int) -> dict[str, int]:
-    """Return a thread as a layout takes it: the lane of a warp, or the warp and lane of a warpgroup."""
+    """Return a thread's coordinates in a layout: the lane in a warp, or the warp and lane in a warpgroup."""
     return {"lane": lane} if warp is None else {"warp": warp, "lane": lane}
 
 
@@ -122,7 +122,7 @@ class OperandBase:
 
     @cached_property
     def _registers(self) -> Layout:
-        """The layout; at least its sizes are known."""
+        """The layout of the registers; if it is unknown, at least its sizes are correct."""
         if self.storage == "shared":
             raise InvalidOperand(
                 f"{self.description} is in shared memory and has no registers:  "
@@ -167,17 +167,17 @@ class OperandBase:
 
     @property
     def threads(self) -> tuple[int, ...]:
-        """The extents of the threads that hold it: 32 lanes, or 4 warps of 32 lanes."""
+        """The extents of the threads that share the operand: 32 lanes, or 4 warps of 32 lanes."""
         _ = self._registers  # rejects an operand without any
         return self.spec.threads
 
     def _known_row(self) -> OperandSpec:
-        """The row, for code that needs its layout."""
+        """The operand's table row; NotModelled if its layout is unknown."""
         _ = self.layout  # raises NotModelled if it is unknown
         return self.spec
 
     def _check_words(self, words: ArrayLike, axes: tuple[int, ...]) -> NDArray[np.uint32]:
-        """Return register words whose last axes are as expected."""
+        """Return registers as an array; reject unexpected last axes."""
         import numpy as np
 
         from warpfrag.formats.arrays import as_array
@@ -204,28 +204,28 @@ class OperandBase:
 
 @dataclass(frozen=True, repr=False)
 class Operand(OperandBase, InShared):
-    """A matrix spread over registers, or in shared memory, where a wgmma may find its A and finds its B.
+    """A matrix in registers, or in shared memory: B of wgmma, and sometimes its A.
 
     A of a sparse instruction has a `pattern`: its layout is that of the stored half, and each register covers a span of
-    logical columns. `staged`: it may be in shared memory.
+    logical columns. `staged` is True if it may be in shared memory.
     """
 
     pattern: Pattern | None = None
     staged: bool = False
 
     def element(self, *, reg: int, slot: int = 0) -> int:
-        """Return PTX's number of the element in a slot: a0, a1, ... count through the registers of a lane."""
+        """Return PTX's number of the element in a slot, which counts through a lane's registers: a0, a1, ..."""
         return check_index("reg", reg, self.regs) * self.slots + check_index("slot", slot, self.slots)
 
     def tiled(self, **counts: int) -> Operand:
-        """Return several tiles of it side by side, as one operand: col=2 puts a second one to the right.
+        """Return several adjacent tiles as one operand: col=2 adds a second tile on the right.
 
         The registers of the first tile come first, then those of the next, in the order of the keywords.
         """
         return replace(self, spec=replace(self._known_row(), layout=self.layout.tiled(**counts)))
 
     def pack(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Words:
-        """Return registers that hold a matrix: uint32[..., 32, words]. Leading axes are a batch; every copy is written.
+        """Pack a matrix into registers: uint32[..., 32, words]. Leading axes are a batch; every copy is written.
 
         An array of the natural dtype is read as bits; any other by value, and rejected if a value is not exact
         unless `rounding="rne"`. With `raw=True` the array holds unsigned codes.
@@ -235,7 +235,7 @@ class Operand(OperandBase, InShared):
         return fragment.pack(self._known_row(), self.codes(matrix, raw=raw, rounding=rounding))
 
     def unpack(self, words: ArrayLike, *, raw: bool = False, strict: bool = False) -> Array:
-        """Return the matrix that registers hold, in the natural dtype, or as unsigned codes with `raw=True`.
+        """Return the matrix in these registers, in the natural dtype, or as unsigned codes with `raw=True`.
 
         If an element has copies, the first is read, as the hardware does; `strict=True` rejects unequal copies.
         """
@@ -254,7 +254,7 @@ class Operand(OperandBase, InShared):
 
     @property
     def sparsity(self) -> Pattern:
-        """The pattern of a sparse A; rejected for any other operand."""
+        """The pattern of a sparse A; InvalidOperand for any other operand."""
         if self.pattern is None:
             raise InvalidSparsity(f"{self.description} is dense: only A of mma.sp has logical columns and metadata")
         return self.pattern
@@ -268,7 +268,7 @@ class Operand(OperandBase, InShared):
         return Span(first.row, first.col // rule.kept * rule.chunk, last.col // rule.kept * rule.chunk + rule.chunk - 1)
 
     def full_codes(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Array:
-        """Return the unsigned codes of a full A, of twice the stored columns."""
+        """Return the unsigned codes of a full A, which has twice the stored columns."""
         from warpfrag.formats.arrays import as_array
         from warpfrag.formats.codes import codes_of
 
@@ -315,7 +315,7 @@ class SelectedWord(OperandBase):
     """One register per lane; the immediates of an instruction select the part that it reads."""
 
     def _pack(self, codes: Array, chosen: dict[str, int]) -> Words:
-        """Return words in which only the chosen part is written."""
+        """Return registers in which only the selected part is written."""
         import numpy as np
 
         from warpfrag.tensorcore import fragment
@@ -328,7 +328,7 @@ class SelectedWord(OperandBase):
         return fragment.pack(self.spec, everything)[..., 0]
 
     def _unpack(self, words: ArrayLike, chosen: dict[str, int]) -> Array:
-        """Return codes of the chosen part of words."""
+        """Return the codes of the selected part."""
         import numpy as np
 
         from warpfrag.tensorcore import fragment
@@ -358,12 +358,15 @@ class SelectedWord(OperandBase):
         return coordinate_type(tuple(rest))._make(rest.values())
 
     def check_words(self, words: ArrayLike) -> NDArray[np.uint32]:
-        """Return words as an array, which must be uint32[..., 32]."""
+        """Return registers as an array, which must be uint32[..., 32]."""
         return self._check_words(words, self.threads)
 
 
 class Metadata(SelectedWord):
-    """The metadata word: a 4-bit code per row and chunk of A. The sparsity selector selects the lanes that are read."""
+    """The metadata register: a 4-bit code per row and chunk of A.
+
+    The sparsity selector selects the lanes that are read.
+    """
 
     @property
     def selectors(self) -> range:
@@ -371,7 +374,7 @@ class Metadata(SelectedWord):
         return legal(self.spec.layout, "selector")
 
     def pack(self, codes: ArrayLike, *, selector: int = 0) -> Words:
-        """Return the word of each lane, uint32[..., 32], for codes uint8[..., rows, chunks]; other bits are 0."""
+        """Return the register of each lane, uint32[..., 32], for codes uint8[..., rows, chunks]; other bits are 0."""
         return self._pack(self.codes(codes, raw=True), {"selector": selector})
 
     def unpack(self, words: ArrayLike, *, selector: int = 0) -> Array:
@@ -379,19 +382,22 @@ class Metadata(SelectedWord):
         return self._unpack(words, {"selector": selector})
 
     def where(self, *, row: int, chunk: int, selector: int = 0) -> FieldPlace | WarpFieldPlace:
-        """Return lane and lowest bit of the code of one chunk; for a warpgroup, after the warp."""
+        """Return the lane and the lowest bit of one chunk's code; for a warpgroup, preceded by the warp."""
         place = self._place({"selector": selector}, {"row": row, "chunk": chunk})
         bit = self.bits(place.slot).low
         return WarpFieldPlace(place.warp, place.lane, bit) if len(self.threads) > 1 else FieldPlace(place.lane, bit)
 
     def at(self, *, lane: int, bit: int, selector: int = 0, warp: int | None = None) -> Coordinate:
-        """Return row and chunk of the code that covers a bit; reject a bit that this selector does not read."""
+        """Return the row and chunk of the code that contains a bit; reject a bit that this selector does not read."""
         slot = check_index("bit", bit, REGISTER_BITS) // self.spec.container
         return self._element(thread_of(warp, lane), slot, {"selector": selector})
 
 
 class Scale(SelectedWord):
-    """The scale word of A or B: one byte per scale factor. byte_id and thread_id select the bytes and lanes to read."""
+    """The scale register of A or B: one byte per scale factor.
+
+    byte_id and thread_id select the bytes and lanes to read.
+    """
 
     @property
     def thread_ids(self) -> range:
@@ -406,7 +412,7 @@ class Scale(SelectedWord):
     def pack(
         self, scales: ArrayLike, *, byte_id: int = 0, thread_id: int = 0, raw: bool = False, rounding: Rounding = None
     ) -> Words:
-        """Return the word of each lane, uint32[..., 32]; bytes and lanes that are not read hold 0."""
+        """Return the register of each lane, uint32[..., 32]; bytes and lanes that are not read are 0."""
         codes = self.codes(scales, raw=raw, rounding=rounding)
         return self._pack(codes, {"thread_id": thread_id, "byte_id": byte_id})
 
@@ -418,7 +424,7 @@ class Scale(SelectedWord):
         return scales if check_flag("raw", raw) else from_codes(self.format, scales)
 
     def where(self, *, byte_id: int = 0, thread_id: int = 0, **element: int) -> BytePlace:
-        """Return lane and byte of one scale factor: row and scale for A, scale and col for B."""
+        """Return the lane and byte of one scale factor: row and scale for A, scale and col for B."""
         place = self._place({"thread_id": thread_id, "byte_id": byte_id}, element)
         return BytePlace(place.lane, place.slot)
 
@@ -434,8 +440,8 @@ AnyOperand: TypeAlias = Operand | Metadata | Scale
 class Operands(Mapping[str, AnyOperand]):
     """The operands of an instruction by role, and as attributes of their own types.
 
-    An attribute is None if the instruction has no such operand; its type does not say so, because whoever asks for
-    the metadata of an instruction knows that it is sparse.
+    An attribute is None if the instruction has no such operand; its type omits None, because callers that use the
+    metadata know that the instruction is sparse.
     """
 
     a: Operand
@@ -466,7 +472,7 @@ class Operands(Mapping[str, AnyOperand]):
 
     @property
     def selected_layouts(self) -> dict[str, Layout]:
-        """The layouts of registers with a part selected by immediates: metadata and scale factors."""
+        """The layouts of the registers of which immediates select a part: metadata and scale factors."""
         return {role: operand.layout for role, operand in self._by_role.items() if role in SELECTED_BY}
 
 

@@ -47,7 +47,7 @@ def random_words(
 
 
 def _words(operand: OperandBase, kind: str, cases: int, random: np.random.Generator) -> NDArray[np.uint32]:
-    """Return registers whose every slot holds a code of the class."""
+    """Return registers with a code of the class in every slot."""
     row, threads = operand.spec, operand.threads
     if kind == "bits":
         return random.integers(0, 1 << 32, (cases, *threads, operand.words), dtype=np.uint32)
@@ -62,7 +62,7 @@ def _words(operand: OperandBase, kind: str, cases: int, random: np.random.Genera
 
 
 def random_matrix(instruction: Instruction, role: str, random: np.random.Generator) -> NDArray[Any]:
-    """Return codes of class `plain` for one matrix that the instruction takes; a sparse A is full, and pruned."""
+    """Return codes of class `plain` for one matrix of the instruction; a sparse A is full and pruned."""
     operand = getattr(instruction, role)
     codes = random_codes(operand.format, "plain", operand.shape, random).astype(code_dtype(operand.format))
     if role != "a" or instruction.pattern is None:

@@ -1,7 +1,7 @@
-"""The rules, readable: one short function each, on Python integers, which never round or overflow.
+"""The readable reference: one short function per rule, on Python integers, which never round or overflow.
 
-The backends compute the same codes quickly, and are held to the same tests. Where they differ, this one is right.
-Nothing here depends on the floating-point environment: there is no float arithmetic.
+The backends compute the same codes faster, and pass the same tests. If they differ, the reference is right. Nothing
+here depends on the floating-point environment: there is no float arithmetic.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ QUIET_F64 = 1 << 51
 class TraceTerm:
     """One summand of a step: a product, a scaled group of products, or C.
 
-    kept * 2**(common_exponent - fraction_bits) is what entered the sum; `lost` is the exact rest.
+    kept * 2**(common_exponent - fraction_bits) entered the sum; `lost` is the exact remainder.
     """
 
     name: str
@@ -54,9 +54,9 @@ class TraceTerm:
 class TraceStep:
     """One step of one output.
 
-    `common_exponent`, `fraction_bits` and `total` are None if the step does not align its terms: because of its
-    rule, or because one of them is infinite or NaN. `total` is the sum of what was kept, in units of
-    2**(common_exponent - fraction_bits).
+    `common_exponent`, `fraction_bits` and `total` are None if the step does not align its terms, because of its rule
+    or because a term is infinite or NaN. `total` is the sum of the kept parts, in units of 2**(common_exponent -
+    fraction_bits).
     """
 
     rule: str
@@ -88,7 +88,7 @@ class TraceStep:
 
     @property
     def nearest(self) -> int | None:
-        """The code that is nearest to the exact sum; never that of -0, which no step gives."""
+        """The code nearest to the exact sum; never that of -0, which no step returns."""
         exact = self.exact_sum
         if exact is None:
             return None
@@ -98,12 +98,12 @@ class TraceStep:
 
     @property
     def ulps_above_nearest(self) -> int | None:
-        """The number of values of the format by which the result is above the nearest one; negative below it."""
+        """The distance of the result from the nearest value, in ulps; negative if it is below."""
         nearest = self.nearest
         return None if nearest is None else self._place(self.result) - self._place(nearest)
 
     def _place(self, code: int) -> int:
-        """Return the index of a code among the values of the format in rising order, counted from zero."""
+        """Return the index of a code among the format's values in ascending order; zero has index 0."""
         sign = FORMATS[self.result_format].sign_bit
         return -(code ^ sign) if code & sign else code
 
@@ -113,10 +113,10 @@ def _are(names: list[str], what: str) -> str:
 
 
 def truncated_sum(terms: Sequence[Number], how: AlignedSum) -> tuple[int, int, tuple[int, ...]]:
-    """Align, truncate, add: of every term a multiple of 2**(common - F) is kept, towards zero; the sum is exact.
+    """Align, truncate and add: every term is truncated to a multiple of 2**(common - F); the sum is exact.
 
-    The common exponent is the largest exponent of a term that is not zero, and at least `zero_exponent`. Returns
-    the common exponent, the sum and what was kept of each term.
+    The common exponent is the largest exponent of a term that is not zero, and at least `zero_exponent`. Return the
+    common exponent, the sum and the kept part of each term.
     """
     common = max([how.zero_exponent, *(term.exponent for term in terms if term.aligns)])
     kept = []
@@ -138,7 +138,7 @@ def multiply(x: Number, y: Number) -> Number:
 
 
 def special_sum(terms: Sequence[Number]) -> Number | None:
-    """Return NaN if any term is NaN or infinities of both signs meet; an infinity if there is one; else None."""
+    """Return NaN if any term is NaN or infinities have both signs; an infinity if there is one; else None."""
     signs = {term.negative for term in terms if term.is_infinite}
     if any(term.is_nan for term in terms) or len(signs) > 1:
         return Number(is_nan=True)
@@ -170,8 +170,8 @@ def fused_step(
 ) -> tuple[int, int | None, int | None, tuple[int, ...]]:
     """Compute a truncated fused dot-product-add: products and C in one truncated sum, rounded once.
 
-    Any NaN, infinity times zero, or infinities of both signs give the one NaN code. Returns the result's code, the
-    common exponent, the sum and what was kept of each term (C last); with an infinity or NaN nothing is aligned, and
+    Any NaN, infinity times zero, or infinities of both signs give the one NaN code. Return the result's code, the
+    common exponent, the sum and the kept part of each term (C last). With an infinity or NaN nothing is aligned, and
     exponent and sum are None.
     """
     terms = [*products, c]
@@ -185,7 +185,7 @@ def fused_step(
 
 
 def scale_product(product: Number, scale: Number) -> Number:
-    """Return a product times a power of two: only the exponent moves (block-scaled kinds, ue8m0)."""
+    """Return a product times a power of two: only the exponent changes (block-scaled kinds, ue8m0)."""
     if scale.is_nan:
         return Number(is_nan=True)
     moved = product.exponent + scale.exponent
@@ -193,7 +193,7 @@ def scale_product(product: Number, scale: Number) -> Number:
 
 
 def group_product(products: Sequence[Number], scale: Number) -> Number:
-    """Return the exact sum of sixteen 4-bit products, times a scale; the exponent is the scale's alone.
+    """Return the exact sum of sixteen 4-bit products, times a scale; its exponent is that of the scale.
 
     A group whose products are all zero counts as zero; one that cancels to zero keeps its exponent.
     """
@@ -232,7 +232,7 @@ def multiply_add(x: Number, y: Number, z: Number, format_name: str, direction: D
 
 
 def ffma(x: Number, y: Number, z: Number) -> Number:
-    """Compute FFMA, and with one operand fixed FMUL and FADD: f32, to nearest, one NaN code."""
+    """Compute FFMA in f32, rounded to nearest, with one NaN code; with a constant operand it is FMUL or FADD."""
     code = multiply_add(x, y, z, "f32", "rn")
     return unpack("f32", NAN_F32 if code is None else code)
 
@@ -272,7 +272,7 @@ def add_c(c: Number, part: Number, format_name: str) -> int:
 def fma_f64(a: Number, b: Number, c: Number, direction: Direction) -> int:
     """Compute one link of DMMA's chain: fused, with IEEE zeros, subnormals and overflow.
 
-    A NaN operand comes through, quieted, with its sign and payload: B's before C's before A's. A NaN made here
+    A NaN operand is propagated, quieted, with its sign and payload: B's first, then C's, then A's. A new NaN
     (infinity times zero, infinities of both signs) is the canonical one.
     """
     for operand in (b, c, a):
@@ -296,7 +296,7 @@ def count_bits(a: Sequence[int], b: Sequence[int], bitop: str) -> int:
 
 
 class OutputOperands(NamedTuple):
-    """The inputs of one output of one instruction: codes of A's stored elements and of the B elements they meet."""
+    """The inputs of one output of one instruction: codes of A's stored elements and of the B elements they multiply."""
 
     a: Sequence[int]
     b: Sequence[int]
@@ -309,7 +309,7 @@ Trace = list[TraceStep]
 
 
 def compute(rule: Rule, codes: OutputOperands, trace: Trace | None = None) -> int:
-    """Compute one instruction for one output; its steps are added to `trace`, if there is one."""
+    """Compute one instruction for one output; append its steps to `trace`, if given."""
     match rule:
         case Fused():
             return _fused(rule, codes, trace)
@@ -438,7 +438,7 @@ def _popcount(rule: Popcount, codes: OutputOperands, trace: Trace | None) -> int
 
 
 def _scales(rule: Rule, codes: OutputOperands) -> list[Number]:
-    """Return the scale factor of each block: that of A's row times that of B's column."""
+    """Return the scale factor of each block: the factor of A's row times the factor of B's column."""
     name = rule.scale_format
     return [multiply(unpack(name, x), unpack(name, y)) for x, y in zip(codes.scale_a, codes.scale_b, strict=True)]
 
@@ -465,7 +465,7 @@ def convert(code: int, source: str, target: str) -> int:
 
 
 def _term(name: str, number: Number, kept: int = 0, grid: Fraction | None = None) -> TraceTerm:
-    """Return a term of the trace; without a grid nothing is lost."""
+    """Return a term of the trace; without an alignment nothing is lost."""
     if not number.is_finite:
         infinity = -math.inf if number.negative else math.inf
         return TraceTerm(name, math.nan if number.is_nan else infinity, None, 0, Fraction(0))

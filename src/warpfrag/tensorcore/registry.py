@@ -38,13 +38,13 @@ def get(
     d: str | None = None,
     scale_type: str | None = None,
 ) -> Instruction:
-    """Return the instruction that a PTX text names: the same object for every spelling of it.
+    """Return the instruction with this PTX name: the same object for every spelling.
 
     IllegalInstruction, with a reason and the nearest legal spellings, if there is none, or not on this `arch` (a
     target such as sm_90a, or a GPU) or with this sparsity selector. wmma has the fragments of `arch`, by default of
     sm_90.
-    A tcgen05.mma contains neither shape nor types: pass `m`, `n`, `a`, `b` and `d`, and if a kind has several
-    `k` and `scale_type`; or its name has them after its qualifiers. Without any it is the spelling alone.
+    The PTX name of a tcgen05.mma has no shape and types: pass `m`, `n`, `a`, `b` and `d`, and `k` and `scale_type`
+    if its kind has several; or append them to the name. Without them, the result is a spelling alone.
     """
     shape = {"m": m, "n": n, "k": k, "a": a, "b": b, "d": d, "scale_type": scale_type}
     if any(entry is not None for entry in shape.values()):
@@ -66,7 +66,7 @@ def get(
 def _typed(
     name: str | Instruction, arch: str | None, selector: int | None, shape: dict[str, int | str | None]
 ) -> Instruction:
-    """Return the tcgen05 product with this shape and these types."""
+    """Return the tcgen05.mma with this shape and these types."""
     for what, entry in shape.items():
         is_size = what in ("m", "n", "k")
         if entry is not None and (isinstance(entry, bool) or not isinstance(entry, int if is_size else str)):
@@ -82,7 +82,7 @@ def _typed(
 
 
 def aliases(instruction: str | Instruction) -> Aliases:
-    """Return the names of an instruction elsewhere: in CuTe, in machine code by target, in LLVM's NVVM and in MLIR.
+    """Return an instruction's names in CuTe, in machine code (by target), in LLVM's NVVM and in MLIR.
 
     >>> names = aliases("mma.m16n8k16.f32.f16.f16.f32")
     >>> names["cute"], names["sass"]["sm_90"], names["nvvm"]
@@ -119,7 +119,7 @@ def find(
 ) -> list[Instruction]:
     """Return every instruction that matches all arguments; all instructions if there are none.
 
-    Element types may have their nicknames: `fp8` finds e4m3 and e5m2, `nvfp4` what has ue4m3 scales besides e2m1.
+    Element types may be nicknames: `fp8` finds e4m3 and e5m2, `nvfp4` finds e2m1 with ue4m3 scales.
     tcgen05 has fifteen thousand mma forms: they are listed only with a filter; `op="tcgen05"` lists all of them.
     """
     from warpfrag.isa.rows import ROLES, nickname
@@ -152,7 +152,7 @@ def find(
 
 
 def instruction_of(form: Form, arch: str) -> Instruction:
-    """Return the one object for a form, with the wmma fragments of an architecture."""
+    """Return the unique object for a form, with the wmma fragments of an architecture."""
     if not isinstance(form, TensorForm):
         return interned(Instruction, form, arch)
     from warpfrag.tensorcore.tcgen05_types import tensor_class
@@ -179,11 +179,11 @@ def _shape_text(shape: str | tuple[int, ...] | None) -> str | None:
 
 
 def _check_answer(field: str, choice: str, answers: Iterable[str]) -> None:
-    """Reject a choice that no instruction has: most often it is a typing error."""
+    """Reject a choice that no instruction has, usually a typo."""
     known = [answer for answer in dict.fromkeys(answers) if answer]
     if not isinstance(choice, str) or (choice and choice not in known):
         question = f"find({field}={quote(choice)})"
-        raise IllegalInstruction(question, f"no instruction has it; {field} is {_expected(choice, known)}")
+        raise IllegalInstruction(question, f"no instruction has this value; {field} is {_expected(choice, known)}")
 
 
 def _expected(choice: object, known: list[str]) -> str:

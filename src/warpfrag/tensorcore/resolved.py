@@ -55,7 +55,7 @@ class OperandCodec:
         self.elements_of_lanes = self.elements.reshape(*operand.threads, -1)
 
     def is_tile(self, words: object) -> TypeGuard[NDArray[np.uint32]]:
-        """Return True for an array of the registers of one warp, whose codes can be gathered directly."""
+        """Return True for the registers of one warp, whose codes can be gathered directly."""
         return (
             self.fills_bytes
             and type(words) is np.ndarray
@@ -77,7 +77,7 @@ class OperandCodec:
         return words
 
     def check(self, words: ArrayLike) -> NDArray[np.uint32]:
-        """Return registers as an array; the operand rejects any other argument."""
+        """Return registers as an array; reject any other argument."""
         registers = as_array(words, self.operand.description)
         if registers.dtype == np.uint32 and registers.shape[-len(self.words) :] == self.words:
             return registers
@@ -106,7 +106,7 @@ class OperandCodec:
 
 
 class FieldReader:
-    """Reads the fields of a metadata or scale word, one word per lane, that some immediates select."""
+    """Reads the fields of a metadata or scale register that the immediates select."""
 
     def __init__(self, operand: SelectedWord, immediates: Immediates) -> None:
         """Find the lane and the bits of each field."""
@@ -130,7 +130,7 @@ class MetadataDecoder:
     """Converts the metadata codes of a sparse A to the logical columns of its stored elements."""
 
     def __init__(self, pattern: Pattern, chunks: int) -> None:
-        """Tabulate the columns that each code of each chunk keeps, -1 if the code is illegal."""
+        """Build a table of the columns that each code of each chunk keeps, -1 if the code is illegal."""
         self.pattern = pattern
         table = np.full((chunks, CODES, pattern.kept), -1, np.int32)
         for code, kept in pattern.columns.items():
@@ -190,7 +190,7 @@ class ResolvedInstruction:
 
     @cached_property
     def selected(self) -> Mapping[str, Layout]:
-        """The layouts of the words that immediates select from: metadata and scales."""
+        """The layouts of the registers that immediates select from: metadata and scales."""
         return self.operands.selected_layouts
 
     @cached_property
@@ -201,11 +201,11 @@ class ResolvedInstruction:
 
     @cached_property
     def metadata_shape(self) -> tuple[int, ...]:
-        """The shape of one warp's metadata words."""
+        """The shape of one warp's metadata registers."""
         return () if self.metadata is None else self.operands.metadata.threads
 
     def check_words(self, words: Mapping[str, ArrayLike | None]) -> dict[str, NDArray[np.uint32]]:
-        """Return metadata and scale words as arrays; reject words that are missing, unexpected or of another shape."""
+        """Return the metadata and scale registers as arrays; reject missing, unexpected or misshapen ones."""
         checked = {}
         for role, given in words.items():
             if (given is not None) != (role in self.selected):
@@ -228,7 +228,7 @@ class ResolvedInstruction:
         return fields
 
     def readers_of(self, immediates: Immediates) -> dict[str, FieldReader]:
-        """Return a reader for each metadata or scale word; reject immediates that the form does not have."""
+        """Return a reader for each metadata or scale register; reject immediates that the form does not have."""
         byte_id, thread_id = as_immediates(immediates).byte_id, immediates.thread_id
         is_exact = type(byte_id) is type(thread_id) is tuple
         is_exact = is_exact and set(map(type, (immediates.selector, *byte_id, *thread_id))) == {int}

@@ -8,8 +8,8 @@
     Integer    an exact sum, wrapped or clamped
     Popcount   C plus the count of ones of a bit operation
 
-A rule says what becomes of one output. The output depends on one row of A, one column of B and one C, on nothing
-else; a longer K is a chain, in which D is the next C. `reference` reads a rule and computes, one output at a time;
+A rule defines how one output is computed. The output depends only on one row of A, one column of B and one C; a
+longer K is a chain, in which each D is the next C. `reference` reads a rule and computes, one output at a time;
 a backend compiles a rule into a kernel for many. Neither depends on PTX names or architectures.
 """
 
@@ -25,7 +25,7 @@ BitOperation = Literal["xor", "and"]
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """The base of every rule: K of one instruction, the formats, and whether A is stored without its zeros."""
+    """The base of every rule: K of one instruction, the formats, and `is_sparse` if A is stored without its zeros."""
 
     k: int
     a: str
@@ -45,7 +45,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class AlignedSum:
-    """The way one step adds its terms; the fields are those of `tables/arithmetic.toml`."""
+    """How one step adds its terms; the fields are those of `tables/arithmetic.toml`."""
 
     fraction_bits: int
     zero_exponent: int
@@ -59,8 +59,8 @@ class Fused(Rule):
     """Truncated fused dot-product-adds, one per step.
 
     A step is a tuple of indices: the stored elements of A's row that it adds. The first step adds to C, or to zero if
-    `adds_c_last`; each other step to the result of the previous step. `multiplicands` are the formats that A and B
-    are converted to first, `c_read_as` the one that C is. Where D is not the accumulator's format, D is rounded to it.
+    `adds_c_last`; each other step to the result of the previous step. A and B are first converted to the formats
+    `multiplicands`, and C to `c_read_as`. If D has another format than the accumulator, the result is rounded to it.
     """
 
     sum: AlignedSum

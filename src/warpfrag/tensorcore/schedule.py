@@ -1,4 +1,4 @@
-"""Products split into blocks of outputs, and run on threads, whatever the rule and the backend.
+"""Split gemms into blocks of outputs, and run them on threads, for every rule and backend.
 
 Tiles are distributed whole while there are many small ones; a large tile is split along its rows, or along its columns
 if it has more of them. Compiled code and numpy run without the GIL, so plain threads are enough.
@@ -21,9 +21,9 @@ from warpfrag.errors import InvalidOperand, quote
 from warpfrag.tensorcore.backend_protocol import Grain, OutputBlock, ProductKernel, ProductOperands, Task
 
 SMALL = 1 << 19
-"""Multiply-adds below which a thread costs more than it saves."""
+"""The number of multiply-adds below which another thread costs more than it saves."""
 LARGE_TILE = 1 << 21
-"""Multiply-adds from which one tile is split into blocks."""
+"""The number of multiply-adds from which one tile is split into blocks."""
 
 
 def check_threads(threads: object) -> None:
@@ -60,7 +60,7 @@ def run(kernel: ProductKernel, operands: ProductOperands, threads: int | None, k
 
 
 def part_of_k(operands: ProductOperands, first: int, last: int, instructions: int) -> ProductOperands:
-    """Return the operands of the instructions from `first` to before `last` along K."""
+    """Return the operands of the instructions `first` to `last` - 1 along K."""
     a, b, c, columns, scale_a, scale_b = operands
 
     def some(array: NDArray[Any], axis: int) -> NDArray[Any]:
@@ -122,7 +122,7 @@ def blocks_of_tile(tile: int, shape: tuple[int, ...], grain: Grain, threads: int
 
 
 def split(count: int, pieces: int) -> list[tuple[int, int]]:
-    """Return the bounds of at most `pieces` parts of range(count), about equal."""
+    """Return the bounds of at most `pieces` nearly equal parts of range(count)."""
     pieces = min(count, pieces)
     return list(pairwise(count * piece // pieces for piece in range(pieces + 1)))
 
@@ -157,14 +157,14 @@ def run_all(tasks: Iterable[Task], threads: int) -> None:
 
 
 CACHE_LINE = 64
-"""Bytes: arrays start at a line of the cache."""
+"""Bytes per cache line: arrays start at one."""
 
 
 def allocate(*wanted: tuple[tuple[int, ...], DTypeLike]) -> list[NDArray[Any]]:
     """Return uninitialized arrays of these shapes and dtypes, in one block of memory.
 
-    The C library keeps one large block for the next product. Many smaller blocks go back to the system, and getting
-    their pages again took a tenth of the time of a 512 x 512 x 512 gemm.
+    The C library keeps one large block for the next gemm. Many smaller blocks would be returned to the system, and
+    faulting in their pages again took a tenth of the time of a 512 x 512 x 512 gemm.
     """
     sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in wanted]
     starts = [0, *accumulate(-(-size // CACHE_LINE) * CACHE_LINE for size in sizes)]

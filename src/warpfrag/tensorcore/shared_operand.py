@@ -1,4 +1,4 @@
-"""Operands in shared memory: a matrix stored as a descriptor says, read back, and the byte address of each element.
+"""Operands in shared memory: store a matrix as a descriptor says, read it back, and find element addresses.
 
 B of wgmma is always there, and A may be; `Shared` is a tile with the descriptor that reads it.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """A tile in shared memory: bytes, with leading axes as a batch; its descriptor; True if it is MN-major."""
+    """A tile in shared memory: its bytes (leading axes are a batch), its descriptor, and True if it is MN-major."""
 
     memory: Bytes
     descriptor: Descriptor
@@ -38,7 +38,7 @@ Location: TypeAlias = "ArrayLike | Shared | Descriptor | int"
 
 
 class InShared:
-    """A wgmma operand that may be in shared memory; the class that inherits this has role, format, shape and codes."""
+    """A mixin for wgmma operands that may be in shared memory; the class provides role, format, shape and codes."""
 
     staged: bool
     descriptor_kind: ClassVar[str] = "wgmma"
@@ -89,10 +89,10 @@ class InShared:
     def descriptors(
         self, *, k: int | None = None, swizzle: int | None = None, trans: bool = False, start: int = 0
     ) -> list[Descriptor]:
-        """Return the descriptors of a tile without gaps, one for each instruction along its k.
+        """Return the descriptors of a contiguous tile, one for each instruction along its k.
 
-        The tile has `k` columns of A or rows of B, by default those of one instruction. The second descriptor less
-        the first is how far to advance. `swizzle` defaults to the widest that the lines of the tile fill.
+        The tile has `k` columns of A or rows of B, by default those of one instruction. The difference between
+        consecutive descriptors is the step along k. `swizzle` defaults to the widest one that the tile's lines fill.
         """
         from warpfrag.smem.descriptor import compact
 
@@ -108,9 +108,9 @@ class InShared:
         raw: bool = False,
         rounding: Rounding = None,
     ) -> Shared:
-        """Return the operand in shared memory, as a descriptor reads it; without `desc`, make a default descriptor.
+        """Store a matrix in shared memory as a descriptor reads it; without `desc`, use a default descriptor.
 
-        Leading axes are a batch. Bytes between the elements are 0. Rejected if elements would overlap.
+        Leading axes are a batch. Bytes between the elements are 0. InvalidOperand if elements would overlap.
         """
         import numpy as np
 

@@ -1,6 +1,6 @@
-"""Sparse A: from the full matrix to the stored one, and back.
+"""Convert a sparse A between the full matrix and its stored half.
 
-A row of A is cut into chunks. Of each chunk half is stored, and a 4-bit code says which half. `compress` finds the
+A row of A is divided into chunks. Half of each chunk is stored, and a 4-bit code says which half. `compress` finds the
 codes, `expand` applies them; both work on arrays of any dtype, because they only move elements.
 """
 
@@ -30,7 +30,7 @@ def _columns(rule: Pattern) -> NDArray[np.int32]:
 
 @cache
 def _best_codes(rule: Pattern) -> NDArray[np.int16]:
-    """Return, for each set of units to keep, the code that keeps them and fills free positions lowest first; or -1.
+    """Return, for each set of units, the code that keeps them and fills free positions lowest first, or -1.
 
     A set is a number whose bit u says that unit u must be kept.
     """
@@ -47,7 +47,7 @@ def _best_codes(rule: Pattern) -> NDArray[np.int16]:
 
 @cache
 def _best_columns(rule: Pattern) -> NDArray[Any]:
-    """Return the columns that each of these codes keeps, all in one element, which numpy takes faster than rows."""
+    """Return the columns that each of these codes keeps, packed into one element, which numpy gathers faster."""
     codes = _best_codes(rule)
     columns = np.where(codes[:, None] < 0, np.int32(-1), _columns(rule).take(codes, axis=0))
     return np.ascontiguousarray(columns).view(f"V{columns.itemsize * rule.kept}")[:, 0]
@@ -63,7 +63,7 @@ def compress(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[
 
 
 def compress_to_columns(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int32]]:
-    """Return the same stored elements, and the logical column of each; reject a matrix that is not pruned."""
+    """Return the stored elements, and the logical column of each; reject a matrix that is not pruned."""
     units = _units(rule, codes)
     kept = _best_columns(rule).take(_bits_of(units)).view(np.int32)
     if kept.size and kept.min() < 0:
@@ -76,7 +76,7 @@ def compress_to_columns(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any
 
 
 def _units(rule: Pattern, codes: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return flags of the units of each chunk that are not zero."""
+    """Return a mask of the nonzero units of each chunk."""
     chunks = codes.shape[-1] // rule.chunk
     units = (codes != 0).reshape(*codes.shape[:-1], chunks, rule.chunk // rule.unit, rule.unit)
     any_element: NDArray[np.bool_] = units[..., 0] if rule.unit == 1 else units.any(axis=-1)
@@ -89,15 +89,15 @@ def _not_pruned(rule: Pattern, units: NDArray[np.bool_], is_full: NDArray[np.boo
     first = chunk * rule.chunk
     columns = [first + int(unit) * rule.unit for unit in np.flatnonzero(units[place])]
     return (
-        f"row {row} is not {rule.name} sparse: of columns {first}..{first + rule.chunk - 1} at most "
+        f"row {row} is not {rule.name} sparse: in columns {first}..{first + rule.chunk - 1}, at most "
         f"{_kept_text(rule)} may differ from zero, but columns {', '.join(map(str, columns))} do"
     )
 
 
 def _bits_of(flags: NDArray[np.bool_]) -> NDArray[Any]:
-    """Return the flags of the last axis, two or four, as bits of a number.
+    """Pack the flags of the last axis, two or four, into the bits of a number.
 
-    They are bytes of a word; one multiplication moves each to its bit of the highest byte.
+    The flags are the bytes of an integer; one multiplication moves each to its bit of the highest byte.
     """
     count = flags.shape[-1]
     words = np.ascontiguousarray(flags).view(f"<u{count}")[..., 0]
@@ -107,7 +107,10 @@ def _bits_of(flags: NDArray[np.bool_]) -> NDArray[Any]:
 
 
 def _in_rows(rule: Pattern, kept: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Convert columns of chunks to columns of rows. Rows are added whole: an axis of two elements takes much longer."""
+    """Convert columns within chunks to columns within rows.
+
+    Adds whole rows, since an axis of two elements is much slower.
+    """
     firsts = rule.chunk * np.arange(kept.shape[-1] // rule.kept, dtype=np.int32)
     columns: NDArray[np.int32] = kept + np.repeat(firsts, rule.kept)
     return columns

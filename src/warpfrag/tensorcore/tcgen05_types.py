@@ -32,7 +32,7 @@ class TensorInstruction(Instruction):
 
     @property
     def ptx(self) -> str:
-        """The words as PTX has them, without shape and types."""
+        """The PTX name, without shape and types."""
         return self.form.spelling.name
 
     @property
@@ -42,7 +42,7 @@ class TensorInstruction(Instruction):
 
 
 class TensorMma(TensorInstruction):
-    """A product with D in tensor memory. Without shape and types it is a spelling, and has no operands."""
+    """An mma with D in tensor memory. Without shape and types it is only a spelling, and has no operands."""
 
     if TYPE_CHECKING:
         a: TensorOperand
@@ -79,11 +79,11 @@ class TensorMma(TensorInstruction):
         arch: str = "sm_100",
         threads: int | None = None,
     ) -> Words:
-        """Return tensor memory after it, uint32[..., 128, columns], of a pair uint32[..., 2, 128, columns].
+        """Return tensor memory after the mma: uint32[..., 128, columns], or [..., 2, 128, columns] for a pair.
 
         `a` and `b` are `Shared` tiles, or descriptors over the bytes of `shared`, of a pair uint8[..., 2, bytes]. With
-        a=None A is in tensor memory. `at` has the columns at which d (0 by default), a, scale_a, scale_b and metadata
-        begin there. `idesc` says what is transposed, negated and saturated, and has the selector and the scale ids.
+        a=None, A is in tensor memory. `at` has the first columns of d (0 by default), a, scale_a, scale_b and
+        metadata there. `idesc` has the transpose, negate and saturate flags, the selector and the scale ids.
         NotModelled if its result is unknown.
         """
         from warpfrag.smem.instruction_descriptor import InstructionDescriptor
@@ -101,7 +101,7 @@ class TensorMma(TensorInstruction):
 
 
 class TensorLoad(TensorInstruction):
-    """Columns of tensor memory to registers."""
+    """A load of tensor-memory columns into registers."""
 
     def execute(self, tensor_memory: ArrayLike, address: int = 0) -> Words | tuple[Words, Words]:
         """Return the registers of four warps, uint32[..., 4, 32, regs]; for ld.red, also each lane's reduction."""
@@ -111,47 +111,47 @@ class TensorLoad(TensorInstruction):
 
 
 class TensorStore(TensorInstruction):
-    """Registers to columns of tensor memory."""
+    """A store of registers to tensor-memory columns."""
 
     def execute(self, tensor_memory: ArrayLike, address: int, words: ArrayLike) -> Words:
-        """Return tensor memory after it; `words` are the registers of four warps, uint32[..., 4, 32, regs]."""
+        """Return tensor memory after the store; `words` are the registers of four warps, uint32[..., 4, 32, regs]."""
         from warpfrag.tensorcore.execute_tcgen05 import store
 
         return store(self.form.spelling, tensor_memory, address, words)
 
 
 class TensorMemoryCopy(TensorInstruction):
-    """Shared memory to tensor memory."""
+    """A copy from shared memory to tensor memory."""
 
     @property
     def layout(self) -> Layout:
-        """The row and word of the source that each lane and column gets."""
+        """The layout of the copy: from lane and column to row and word of the source."""
         return copied(self.form.spelling)
 
     def execute(self, tensor_memory: ArrayLike, address: int, source: Descriptor | int, *, shared: ArrayLike) -> Words:
-        """Return tensor memory after it; `source` is a descriptor over the bytes of `shared`."""
+        """Return tensor memory after the copy; `source` is a descriptor for the bytes of `shared`."""
         from warpfrag.tensorcore.execute_tcgen05 import copy
 
         return copy(self.form.spelling, tensor_memory, address, source, shared)
 
 
 class TensorShift(TensorInstruction):
-    """Rows of tensor memory, one lane down."""
+    """A shift of tensor-memory rows by one lane."""
 
     def execute(self, tensor_memory: ArrayLike, address: int = 0) -> Words:
-        """Return tensor memory after it: in 8 columns each lane has the next one's data, except the last of each 32."""
+        """Return tensor memory after the shift: in 8 columns, each of 32 lanes but the last gets the next's data."""
         from warpfrag.tensorcore.execute_tcgen05 import shift
 
         return shift(self.form.spelling, tensor_memory, address)
 
 
 class TensorControl(TensorInstruction):
-    """An instruction that allocates tensor memory, or that orders others."""
+    """An instruction that allocates tensor memory or synchronizes."""
 
     def execute(self, *operands: object, **options: object) -> object:
         """Reject the call: the instruction changes no value."""
         del operands, options
-        raise IllegalInstruction(self.name, "it allocates or orders, and computes nothing")
+        raise IllegalInstruction(self.name, "it allocates or synchronizes, and computes nothing")
 
 
 CLASSES = {"mma": TensorMma, "ld": TensorLoad, "st": TensorStore, "cp": TensorMemoryCopy, "shift": TensorShift}

@@ -1,10 +1,10 @@
 """Images: the memories of one tcgen05.mma as arrays of 32-bit words, for GPU kernels and captures.
 
     a, b    uint32[words]             the bytes of A and B in shared memory, as their first descriptors read them
-    c       uint32[128, columns]      tensor memory before: D, then metadata and scale factors where there are some
+    c       uint32[128, columns]      tensor memory before: D, then metadata and scale factors, if any
     d       uint32[128, columns]      the columns of D after
 
-Of a pair of blocks every image has an axis of two in front; axes before that are a batch. `codegen.emit_tcgen05` writes
+For a pair of blocks every image has a leading axis of two; axes before that are a batch. `codegen.emit_tcgen05` writes
 the kernel.
 """
 
@@ -46,7 +46,7 @@ def image_columns(form: TensorForm) -> dict[str, int]:
 
 
 def shared_parts(form: TensorForm) -> tuple[InTensorShared, InTensorShared]:
-    """Return A and B as a block has them in its shared memory: for a pair, half of the rows and half of the columns."""
+    """Return the parts of A and B in a block's shared memory: for a pair, half of the rows and half of the columns."""
     operands = tensor_operands(form)
     a, b = operands["a"], operands["b"]
     return (a, b) if form.blocks == 1 else (half(a, 0), half(b, 1))
@@ -75,7 +75,7 @@ def run_images(form: TensorForm, images: Mapping[str, Words], arch: str, call: T
 
 
 class TensorCallRow(TypedDict):
-    """A call as a capture file stores it: words in hex."""
+    """A call as stored in a capture file: numbers in hex."""
 
     descriptors: list[str]
     idesc: str
@@ -83,14 +83,14 @@ class TensorCallRow(TypedDict):
 
 @dataclass(frozen=True)
 class TensorCall:
-    """The descriptors of A and B, from the start of their own tiles, and the instruction descriptor, as words."""
+    """The descriptors of A and B, relative to their tiles, and the instruction descriptor, as integers."""
 
     descriptors: tuple[int, int]
     idesc: int
 
     @property
     def row(self) -> TensorCallRow:
-        """The call as a capture file stores it."""
+        """The call as stored in a capture file."""
         return {"descriptors": [hex(word) for word in self.descriptors], "idesc": hex(self.idesc)}
 
     @classmethod

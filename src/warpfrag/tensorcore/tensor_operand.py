@@ -1,7 +1,7 @@
 """Operands in tensor memory: matrices, scale factors and metadata by lane and column, and the registers of loads.
 
-Tensor memory of a block is uint32[128, columns]; of a pair of blocks uint32[2, 128, columns]. `pack` gives the columns
-of one operand, `unpack` reads them; `through` returns the registers after a load.
+Tensor memory of a block is uint32[128, columns]; of a pair of blocks uint32[2, 128, columns]. `pack` returns the
+columns of one operand, `unpack` reads them; `through` returns the register layout after a load.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PADDED = 16  # elements, and bytes, of a padded row of 4- or 6-bit types
 
 
 def load_layout(load: str | HasForm, column: int, base_lane: int = 0, columns: int | None = None) -> Layout:
-    """Return the layout of the registers of a load or store, over the columns that an operand has."""
+    """Return the register layout of a load or store, for the columns of an operand."""
     for what, number in (("column", column), ("base_lane", base_lane)):
         if isinstance(number, bool) or not isinstance(number, int):
             raise InvalidOperand(f"{what} is an integer, got {quote(number)}")
@@ -56,7 +56,7 @@ class _InTensorMemory(OperandBase):
 
     @property
     def columns(self) -> int:
-        """The number of 32-bit columns of tensor memory that it takes."""
+        """The number of 32-bit columns of tensor memory that the operand occupies."""
         return self.layout.ins["column"]
 
     @property
@@ -71,9 +71,9 @@ class _InTensorMemory(OperandBase):
     def through(self, load: str | HasForm, column: int = 0, *, base_lane: int = 0) -> Layout:
         """Return the element in each register after a load: from (warp, lane, reg, slot), with block first for a pair.
 
-        `column` is the first that it loads, counted from the operand's own first; `base_lane` that of its address, of
-        shapes with 16 lanes 0 or 16. A register holds whole columns, so a slot is an element inside one. If n is no
-        power of two, the layout's columns may run to the next one; no register holds any of those.
+        `column` is the first loaded column, relative to the operand's first; `base_lane` is that of the address: for
+        shapes with 16 lanes, 0 or 16. A register holds whole columns, so a slot is an element inside one. If n is not
+        a power of two, the layout's columns may run to the next power of two; no register holds the extra ones.
         """
         loaded = load_layout(load, column, base_lane, self.columns)
         if loaded.slots > 1 and self.slots > 1:
@@ -87,13 +87,13 @@ class _InTensorMemory(OperandBase):
         return composed(self.layout, loaded)
 
     def _after(self, load: str | HasForm, column: int = 0, base_lane: int = 0) -> OperandSpec:
-        """Return its row after a load has brought it to registers."""
+        """Return the operand's table row after a load to registers."""
         layout = self.through(load, column, base_lane=base_lane)
         return replace(self.spec, layout=layout, container=REGISTER_BITS // layout.slots)
 
 
 def composed(places: Layout, loaded: Layout) -> Layout:
-    """Compose the load and the memory layout; elements inside a column and blocks of a pair are carried along."""
+    """Compose the load with the memory layout; elements inside a column and blocks of a pair stay unchanged."""
     steps = {}
     if "block" in places.ins:
         steps["block"] = [(basis.radix, tuple(basis.moves)) for basis in places.steps("block")]
@@ -120,7 +120,7 @@ def composed(places: Layout, loaded: Layout) -> Layout:
 
 
 def _agrees(layout: Layout, places: Layout, loaded: Layout) -> bool:
-    """Return True if a composed layout has the element of every register: tested by look-ups, in the first block."""
+    """Return True if a composed layout has the right element for every register, checked in the first block."""
     first = {"block": 0} if "block" in places.ins else {}
     return all(
         tuple(layout.at(**first, **register._asdict()))
@@ -144,12 +144,12 @@ class InTensorShared(Operand):
 
     @property
     def stored_bits(self) -> int:
-        """The bits that an element takes in shared memory, with the padding."""
+        """The bits per element in shared memory, including padding."""
         return self.spec.container if self.is_padded else self.format.bits
 
     @property
     def is_padded(self) -> bool:
-        """True if 16 elements take 16 bytes although they are narrower."""
+        """True if 16 elements are padded to 16 bytes."""
         return self.spec.container == 8 and self.format.bits < 8
 
     def addresses(self, desc: Descriptor | int, trans: bool = False) -> NDArray[np.int64]:  # noqa: FBT001, FBT002 (as wgmma's)
@@ -163,7 +163,7 @@ class InTensorShared(Operand):
         return np.asarray(starts + inside * self.format.bits // 8)
 
     def _padded(self, memory: Memory) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the first byte of each element's 16, and its index among them."""
+        """Return the first byte of each element's group of 16, and its index in the group."""
         import numpy as np
 
         cells = memory.addresses(self._extents, 8)
@@ -220,7 +220,7 @@ class TensorOperand(_InTensorMemory, InTensorShared):
     """A matrix in tensor memory: D, and sometimes A. A may be in shared memory instead, as A of wgmma is."""
 
     def pack(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Words:
-        """Return columns that hold a matrix: uint32[..., 128, columns], or [..., 2, 128, columns] for a pair.
+        """Pack a matrix into columns: uint32[..., 128, columns], or [..., 2, 128, columns] for a pair.
 
         Dtypes are handled as in `Operand.pack`. The upper half of a column with an f16 of D is zero.
         """
@@ -229,7 +229,7 @@ class TensorOperand(_InTensorMemory, InTensorShared):
         return fragment.pack(self._known_row(), self.codes(matrix, raw=raw, rounding=rounding))[..., 0]
 
     def unpack(self, words: ArrayLike, *, raw: bool = False, strict: bool = False) -> Array:
-        """Return the matrix that columns hold, in the natural dtype, or as unsigned codes with `raw=True`.
+        """Return the matrix in these columns, in the natural dtype, or as unsigned codes with `raw=True`.
 
         If an element has copies, the first is read; `strict=True` rejects unequal copies.
         """
@@ -258,7 +258,7 @@ class SparseTensorOperand(TensorOperand, SparseOperand):
 class TensorMetadata(_InTensorMemory, Metadata):
     """The metadata of a sparse A in tensor memory: four bits for each row and chunk.
 
-    Of f16 and tf32 the selector, bit 0 of the instruction descriptor, chooses one of two columns.
+    For f16 and tf32, the selector (bit 0 of the instruction descriptor) chooses one of two columns.
     """
 
     def where(self, *, row: int, chunk: int, selector: int = 0) -> Any:  # noqa: ANN401 (a place of tensor memory)
@@ -275,10 +275,10 @@ class TensorMetadata(_InTensorMemory, Metadata):
 
 @dataclass(frozen=True, repr=False)
 class TensorScale(_InTensorMemory):
-    """Scale factors of A or B in tensor memory: a byte each. An instruction reads those from its byte id on.
+    """Scale factors of A or B in tensor memory, one byte each. An instruction reads them starting at its byte id.
 
-    32 lanes hold 32 rows of A or columns of B, and all four groups of lanes hold the same; they occupy multiples
-    of 128. Of a pair with m 128, lanes from 64 on hold those of the second half of B's columns.
+    32 lanes hold 32 rows of A or columns of B, and all four groups of 32 lanes hold the same; rows are padded to a
+    multiple of 128. For a pair with m 128, lanes 64 and up hold the second half of B's columns.
     """
 
     form: TensorForm
@@ -291,7 +291,7 @@ class TensorScale(_InTensorMemory):
 
     @property
     def byte_ids(self) -> tuple[int, ...]:
-        """The bytes that it may begin at."""
+        """The legal byte ids."""
         count = self.form.scales
         return {1: (0, 1, 2, 3), 2: (0, 2), 3: (0, 1, 2, 3), 6: (0, 2)}.get(count, (0,))
 
@@ -310,7 +310,7 @@ class TensorScale(_InTensorMemory):
         return (lines[:, None], taken[None, :]) if is_a else (taken[:, None], lines[None, :])
 
     def pack(self, scales: ArrayLike, *, byte_id: int = 0, raw: bool = False, rounding: Rounding = None) -> Words:
-        """Return columns that hold scale factors; bytes that are not read hold 0."""
+        """Pack scale factors into columns; bytes that are not read are 0."""
         import numpy as np
 
         from warpfrag.tensorcore import fragment
@@ -336,9 +336,9 @@ class TensorRegisters(OperandBase):
 
 
 def after_load(operand: OperandBase, load: str | HasForm, column: int = 0, base_lane: int = 0) -> OperandBase:
-    """Return an operand of tensor memory as the registers hold it after a load: `through`, with bits and names."""
+    """Return a tensor-memory operand as it is in registers after a load: `through`, with bits and names."""
     if not isinstance(operand, _InTensorMemory):
-        raise InvalidOperand(f"{operand.description} is not in tensor memory: no tcgen05.ld brings it to registers")
+        raise InvalidOperand(f"{operand.description} is not in tensor memory: tcgen05.ld cannot load it")
     row = operand._after(load, column, base_lane)  # noqa: SLF001 (of this module)
     if isinstance(operand, TensorOperand) and not isinstance(operand, SparseOperand):
         return Operand(row, operand.instruction)
@@ -364,5 +364,5 @@ def build(row: OperandSpec, form: TensorForm, rule: Pattern | None) -> OperandBa
 def missing_shape(form: TensorForm, what: str) -> IllegalInstruction:
     """Return the error for an operand of a spelling that has no shape."""
     example = 'm=128, n=256, a="bf16", b="bf16", d="f32"'
-    reason = f"{what} depends on shape and types, which the words do not say: get it with such as {example}"
+    reason = f"{what} depends on shape and types, which the name does not have: give them, for example {example}"
     return IllegalInstruction(form.name, reason)

@@ -14,7 +14,7 @@ from warpfrag.formats.arrays import Bytes, Words
 
 @dataclass(frozen=True)
 class Variant:
-    """The facts fixed when a kernel is assembled: the storage of A, and the immediates. Pairs are for A and B."""
+    """The constants of an assembled kernel: the storage of A, and the immediates. Pairs are for A and B."""
 
     staged: bool = True  # A in shared memory
     trans: tuple[bool, bool] = (False, False)
@@ -31,7 +31,7 @@ class Variant:
 
     @property
     def description(self) -> str:
-        """A description in words, for a report, without the selector."""
+        """A description for a report, without the selector."""
         parts = ["A in shared memory" if self.staged else "A in registers"]
         parts += [f"{role} MN-major" for role, is_turned in zip("AB", self.trans, strict=True) if is_turned]
         parts += [f"-{role}" for role, is_negated in zip("AB", self.negate, strict=True) if is_negated]
@@ -42,7 +42,7 @@ USUAL = Variant()
 
 
 class WgmmaCallRow(TypedDict):
-    """A call as a capture file stores it; the selector is in the entry, descriptors are in hex."""
+    """A call as stored in a capture file; the selector is in the entry, descriptors are in hex."""
 
     staged: bool
     trans: list[bool]
@@ -61,7 +61,7 @@ class WgmmaCall:
 
     @property
     def row(self) -> WgmmaCallRow:
-        """The call as a capture file stores it."""
+        """The call as stored in a capture file."""
         variant = self.variant
         return {
             "staged": variant.staged,
@@ -106,7 +106,7 @@ class WgmmaCases:
 
     @property
     def call(self) -> WgmmaCall:
-        """Everything but the arrays."""
+        """The call: everything except the arrays."""
         return WgmmaCall(self.variant, self.descriptors, self.scale_d)
 
     @property
@@ -116,7 +116,7 @@ class WgmmaCases:
 
     @property
     def arrays(self) -> dict[str, NDArray[np.uint32]]:
-        """The registers, and `shared` as words."""
+        """The registers, and `shared` as 32-bit integers."""
         import numpy as np
 
         return {**self.words, "shared": np.ascontiguousarray(self.shared).view(np.uint32)}

@@ -50,7 +50,7 @@ def test_an_unchanged_library_is_not_built_again(built, monkeypatch):
 
 
 def test_a_machine_without_code_or_compiler_is_named(built, monkeypatch):
-    with pytest.raises(NoCompilerError, match="no code is written for riscv64"):
+    with pytest.raises(NoCompilerError, match="riscv64"):
         build("riscv64", "linux")
     monkeypatch.setattr(build_library, "find_spec", lambda _name: None)
     other = "aarch64" if levels.host_machine() == "x86_64" else "x86_64"

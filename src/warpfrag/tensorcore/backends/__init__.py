@@ -1,6 +1,6 @@
 """The choice of backend for a rule: compiled C code if the library can be used, otherwise numpy.
 
-Every code is the same on both. Integers stay in the portable backend, whose BLAS is as quick.
+Both return the same codes. Integers always use the portable backend, whose BLAS is just as fast.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_RULES = 1024
 
 
 class KernelSelector:
-    """The kernel of one rule."""
+    """Selects the kernel for one rule."""
 
     def __init__(self, rule: Rule) -> None:
         """Choose the backend."""

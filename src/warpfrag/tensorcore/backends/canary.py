@@ -1,6 +1,6 @@
 """The canary: two small tiles whose codes depend on rounding and subnormals, compared with the reference.
 
-A GPU is used only after its kernels have computed these tiles right. Tests compute them with every compiled kernel.
+A GPU is used only after its kernels have computed these tiles correctly. Tests run them on every compiled kernel.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ def passes(kernel: ProductKernel, rule: Rule, *, split: bool) -> bool:
 
 
 def operands_of(rule: Rule) -> ProductOperands:
-    """Return operands of every sign with full significands near 1; one tile has a row and a column of small subnormals.
+    """Return operands of both signs with full significands near 1.
 
-    And a very large C, so that loops that have a part for exponents near the ends of the range run it for that tile.
+    The second tile has a row and a column of small subnormals, and a very large C, so that loops with a special case
+    for extreme exponents run it.
     """
     random = np.random.default_rng(7)
 

@@ -1,7 +1,7 @@
 """The compiled backend: a kernel class per rule, over loops that are written in C (`tensorcore/kernels`).
 
-A kernel turns codes into what its loops take, runs blocks of outputs, and returns codes. Which blocks, and on which
-threads, `schedule` decides.
+A kernel converts codes to the arguments of its loops, runs blocks of outputs, and returns codes. `schedule` chooses
+the blocks and threads.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from warpfrag.tensorcore.rules import BlockScaled, Chain, Fma64, Fused, Grouped,
 from warpfrag.tensorcore.schedule import allocate, split
 
 MAX_FRACTION_BITS = 25
-"""Fraction bits for which `kernels.strip` is proved."""
+"""The most fraction bits for which `kernels/strip.h` is proved."""
 MAX_PRODUCTS = 32
-"""Products of a step for which it is: what they add up to stays in range."""
+"""The most products per step for which it is proved: their sum stays in range."""
 MAX_PREPARED_BYTES = 1 << 27
-"""Bytes of prepared operands, about: a longer K is run in parts, one after the other."""
+"""The approximate limit of prepared operands in bytes: a longer K is run in parts, one after the other."""
 PREPARED_BYTES = 12
 """The bytes of a prepared element: a float64, and at most 32 bits for its exponent."""
 MIN_DEPTH = 1 << 10
-"""K is not cut into smaller parts than this."""
+"""The minimum length of a part of K."""
 MAX_KEPT = 1 << 14
 """Elements of A, B and C up to which the memory of a gemm is reused for the next gemm of its shape."""
 KEPT_SHAPES = 8
-"""Shapes of each rule for which it is."""
+"""The number of shapes per rule whose memory is kept."""
 LINE = 512
-"""Columns of a block for the loops that are not fused: whole lines of the caches."""
+"""Columns of a block for the loops that are not fused: whole cache lines."""
 STRIP, BLOCK = 4, 64
-"""Rows of A and columns of B that the fused loops take together, as in C."""
+"""Rows of A and columns of B that the fused loops process together, as in C."""
 ROWS_AT_ONCE = 256
-"""Rows whose accumulators stay in the second cache."""
+"""Rows whose accumulators fit the L2 cache."""
 F64_COLUMNS, F64_ROWS = 32, 1024
-"""The same for f64: a multiple of the columns that pass together, and rows whose sums stay in the second cache."""
+"""The same for f64: a multiple of the columns processed together, and rows whose sums fit the L2 cache."""
 DIRECTIONS = ("rn", "rm", "rp", "rz")
 """The rounding directions, in the order of `environment.h`."""
 IS_F32, IS_F16 = 0, 1
@@ -77,7 +77,7 @@ class LoopArguments(NamedTuple):
 
 
 class BlockJob:
-    """A product whose loops take any block."""
+    """A gemm whose loops accept any block."""
 
     def __init__(self, loops: Callable[[OutputBlock], None], out: Codes) -> None:
         """Keep `loops`, which takes a block and writes its part of `out`."""
@@ -90,7 +90,7 @@ class BlockJob:
 
 
 class BlockKernel(ABC):
-    """The base of the kernels whose loops take any block: all but the fused one."""
+    """The base of the kernels whose loops accept any block: all except the fused one."""
 
     loops: NativeFunction
     grain = Grain(columns=LINE)
@@ -100,7 +100,7 @@ class BlockKernel(ABC):
         self.rule = rule
 
     def max_depth(self, height: int, width: int) -> int:  # noqa: ARG002 (they need no scratch memory for K)
-        """Return a K that is never exceeded: no scratch memory grows with it."""
+        """Return an unlimited K: no scratch memory grows with it."""
         return 1 << 62
 
     @abstractmethod
@@ -121,7 +121,7 @@ class BlockKernel(ABC):
 
 
 def _plain(array: Codes, kind: type[np.generic]) -> Codes:
-    """Return an array as the loops take it: contiguous and writable."""
+    """Return an array in the form that the loops accept: contiguous and writable."""
     contiguous = np.ascontiguousarray(array, kind)
     return contiguous.copy() if contiguous is array and not contiguous.flags.writeable else contiguous
 
@@ -143,12 +143,12 @@ class ChainKernel(BlockKernel):
 
 
 class PopcountKernel(BlockKernel):
-    """One-bit operands, 64 to a word."""
+    """One-bit operands, 64 per word."""
 
     loops = POPCOUNT_BLOCK
 
     def __init__(self, rule: Popcount) -> None:
-        """Find out which of the two operations the rule has."""
+        """Select the operation: xor or and."""
         super().__init__(rule)
         self.is_xor = rule.operation == "xor"
 
@@ -223,7 +223,7 @@ class FusedArguments(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Memory for one small product, and the loops that run on it, with their arguments found once."""
+    """Memory for one small gemm, and the loops bound to it."""
 
     memory: tuple[Codes, ...]
     """The memory of the operands, in the order of `FusedArguments`."""
@@ -243,7 +243,7 @@ class Encoding(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """The numbers of a fused rule; `kernels/prepare.h` describes them, in the same order."""
+    """The constants of a fused rule; `kernels/prepare.h` describes them, in the same order."""
 
     a: Encoding
     b: Encoding
@@ -292,7 +292,7 @@ class FusedKernel:
         return max(1, depth // self.rule.k) * self.rule.k
 
     def words(self, operands: ProductOperands) -> tuple[Codes, ...]:
-        """Return the operands as the loops take them, in the order of their arguments."""
+        """Return the operands in the form and order of the loops' arguments."""
         a, b, c, columns, scale_a, scale_b = operands
         if self.converts:
             table_a, table_b = self.tables
@@ -360,14 +360,14 @@ class FusedKernel:
 
 
 class FusedJob:
-    """One fused product: whole tiles prepare themselves, a large one is prepared once for all of its blocks."""
+    """One fused gemm: whole tiles prepare themselves; a large tile is prepared once for all of its blocks."""
 
     def __init__(self, arguments: FusedArguments) -> None:
         """Start with no tile prepared."""
         self.arguments = arguments
         self.out: Codes = arguments.out
         self.tile: tuple[Codes, ...] = ()
-        """The arguments of the loops for the tile that is prepared, before the rows and blocks to compute."""
+        """The loop arguments for the prepared tile, without the rows and blocks to compute."""
 
     def prepare(self, tile: int, pieces: int) -> list[Task]:
         """Allocate the memory of a tile; the tasks fill it with its rows of A and its blocks of columns of B."""
@@ -394,11 +394,11 @@ class FusedJob:
 
 
 def fused_constants(rule: Fused) -> Constants:
-    """Return the numbers of a rule, as the kernels read them."""
+    """Return the constants of a rule, in the form that the kernels read."""
     how, products = rule.sum, len(rule.steps[0])
     if not Compiled.holds(rule):
         raise ValueError(
-            f"the kernels of the fused rule keep at most {MAX_FRACTION_BITS} fraction bits, and add products by fours, "
+            f"the fused kernels keep at most {MAX_FRACTION_BITS} fraction bits, and add a multiple of four products, "
             f"at most {MAX_PRODUCTS}; got {how.fraction_bits} bits, {products} products"
         )
     variant = loop_variant_of(rule)
@@ -463,9 +463,9 @@ class Compiled:
 
     @staticmethod
     def holds(rule: Rule) -> bool:
-        """Return True if the loops can run a rule: the fused ones are proved up to a number of bits and products.
+        """Return True if the loops can run a rule: the fused loops are proved up to a number of bits and products.
 
-        Integers have none: `integer_sums` leaves them to numpy.
+        There are no loops for integers: `integer_sums` uses numpy.
         """
         if not isinstance(rule, Fused):
             return type(rule) in KERNELS

@@ -1,7 +1,7 @@
 """The rules on a GPU: any architecture's arithmetic, on any CUDA GPU.
 
-A kernel class per rule: what of the rule is compiled into its source, how its operands are prepared, and how it is
-launched. The codes are the reference's, and a canary compares before a rule is used.
+Each rule has a kernel class: the macros that its source is compiled with, the preparation of its operands, and its
+launch. The codes equal the reference's; a canary checks this before a rule is used.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NULL = LONG(0)
 STRIDES = aligned(tile=LONG, line=LONG, k=LONG)
 ENCODING = aligned(fraction=INT, bias=INT, unused=INT, sign_place=INT, special_from=INT, infinity=INT)
 BLOCKS = aligned(tile=LONG, line=LONG, block=LONG, k=LONG)
-"""Structures hold no pointers, so that a kernel may also run if addresses are known late."""
+"""Structures contain no pointers, so that a kernel can be prepared before addresses are known."""
 
 
 def _with_zeros(operands: ProductOperands) -> DeviceArray:
@@ -84,7 +84,7 @@ class DeviceScales(NamedTuple):
 
 
 class PreparedSide(NamedTuple):
-    """A or B as `fused` takes it; the lines are padded to whole blocks."""
+    """A or B in the form that `fused` reads; lines are padded to whole blocks."""
 
     values: DeviceArray
     exponents: DeviceArray
@@ -103,7 +103,7 @@ class FusedDevice(DeviceKernel):
     """The limits of the float64 argument; other rules are computed by the scalar rule."""
 
     def __init__(self, rule: Fused) -> None:
-        """Lay out a step, and find out if the float64 argument of `gpu/fused.cu` holds for it."""
+        """Lay out a step, and check whether the float64 argument of `gpu/fused.cu` applies."""
         super().__init__(rule)
         self.fused = rule
         self.stored = len(rule.steps[0])
@@ -129,7 +129,7 @@ class FusedDevice(DeviceKernel):
         return Occupancy(stages, 2 if 2 * (stages * stage + 1024) <= per_sm else 1)
 
     def macros(self) -> dict[str, int | str]:
-        """Return the numbers of the rule, and the sizes that fit this GPU's shared memory."""
+        """Return the constants of the rule, and the sizes that fit this GPU's shared memory."""
         rule = self.fused
         return {
             "FRACTION_BITS": rule.sum.fraction_bits,
@@ -209,7 +209,7 @@ class FusedDevice(DeviceKernel):
         return ready
 
     def run(self, operands: ProductOperands) -> DeviceArray:
-        """Compute every output by the float64 argument, if it holds; then exceptional ones by the scalar rule."""
+        """Compute every output in float64, if that is exact; then the exceptional ones by the scalar rule."""
         cp, rule = cupy(), self.fused
         a, b, c = self.codes(operands.a, 0), self.codes(operands.b, 1), operands.c
         tiles, height, width = c.shape
@@ -310,7 +310,7 @@ class Fma64Device(DeviceKernel):
         return {"FMA": names[rule.rounding]} if isinstance(rule, Fma64) else {}
 
     def run(self, operands: ProductOperands) -> DeviceArray:
-        """Launch once; the operands are read as they are."""
+        """Launch once, on the unchanged operands."""
         a, b, c = operands[:3]
         tiles, height, width = c.shape
         out: DeviceArray = cupy().empty_like(c)
@@ -376,7 +376,7 @@ class GroupedDevice(DeviceKernel):
         return words
 
     def run(self, operands: ProductOperands) -> DeviceArray:
-        """Pack the elements into registers, look up the scales, and add everything to C."""
+        """Pack the elements into registers, look up the scales, and add all products to C."""
         cp = cupy()
         tiles, height, width = operands.c.shape
         a, b = self.pack(operands.a, is_b=False), self.pack(operands.b, is_b=True)
@@ -402,7 +402,7 @@ KERNELS: dict[type[Rule], Callable[[Any], DeviceKernel]] = {
 
 @cache
 def kernel_of(rule: Rule, gpu: int) -> DeviceKernel:
-    """Return the kernel of a rule on a GPU, by its number, after the canary has passed."""
+    """Return the kernel of a rule on the GPU with this number, after the canary has passed."""
     kernel = KERNELS[type(rule)](rule)
     operands = operands_of(rule)
     codes = cupy().asnumpy(on_device(kernel, operands))
@@ -413,7 +413,7 @@ def kernel_of(rule: Rule, gpu: int) -> DeviceKernel:
 
 
 class Cuda:
-    """The machine whose GPU computes by these kernels, for any architecture's arithmetic."""
+    """A GPU that emulates any architecture's arithmetic with these kernels."""
 
     name = "cuda"
     on_gpu = True

@@ -1,7 +1,7 @@
 """A kernel for a GPU: compiled on first use, and run on the largest part of a gemm that fits scratch memory.
 
 The kernels are CUDA C++ in `tensorcore/gpu`. NVRTC compiles them for the numbers of a rule, and CuPy keeps them on disk
-by source, options and GPU. CuPy brings the arrays, too. Operands are prepared on the GPU, a part of K at a time, in
+by source, options and GPU. CuPy also provides the arrays. Operands are prepared on the GPU, a part of K at a time, in
 scratch memory of fixed size.
 """
 
@@ -31,7 +31,7 @@ from warpfrag.tensorcore.schedule import part_of_k
 DeviceArray = NDArray[Any]
 """A CuPy array in GPU memory: it has numpy's interface, and no type information."""
 Struct = np.ndarray[tuple[()], np.dtype[np.void]]
-"""A structure that a kernel takes by value."""
+"""A structure that is passed to a kernel by value."""
 
 LONG, INT = np.int64, np.int32
 SCRATCH_BYTES = 1 << 30
@@ -42,7 +42,7 @@ MIN_DEPTH = 1024
 """K is not cut into smaller parts than this."""
 THREADS = 128
 MAX_TILES = 65535
-"""The most tiles of one launch: the third extent of a grid."""
+"""The maximum number of tiles per launch: the grid's third extent."""
 SHARED_FACTS: dict[str, int | str] = {
     "NAN_F16": f"{CANONICAL_NANS['f16']:#x}u",
     "NAN_F32": f"{CANONICAL_NANS['f32']:#x}u",
@@ -123,7 +123,7 @@ def _source(name: str) -> str:
 
 @cache
 def _say_loading() -> None:
-    """Tell the user at a terminal, once, why the first product on a GPU may take a while."""
+    """Tell the user at a terminal, once, why the first gemm on a GPU may take a while."""
     if sys.stderr is not None and sys.stderr.isatty():
         folder = os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache"
         sys.stderr.write(
@@ -133,7 +133,10 @@ def _say_loading() -> None:
 
 
 def _compiled(name: str, macros: dict[str, int | str], prologue: str = "") -> GpuModule:
-    """Return a GPU module. The same rule gives the same text and options in every process, so CuPy finds it on disk."""
+    """Return a GPU module.
+
+    A rule has the same source and options in every process, so CuPy finds it in its disk cache.
+    """
     _say_loading()
     options = ("-std=c++17", *(f"-D{macro}={value}" for macro, value in {**SHARED_FACTS, **macros}.items()))
     module: GpuModule = cupy().RawModule(code=prologue + _source(name), options=options, backend="nvrtc")
@@ -236,7 +239,7 @@ def on_device(kernel: DeviceKernel, operands: ProductOperands) -> DeviceArray:
 
 
 def in_memory_of(codes: DeviceArray, operands: ProductOperands) -> Codes:
-    """Return codes in the memory that A is in, the GPU's or the host's."""
+    """Return the codes in the same memory as A: the GPU's or the host's."""
     is_on_gpu = isinstance(operands.a, cupy().ndarray)
     moved: Codes = codes if is_on_gpu else cupy().asnumpy(codes)
     return moved

@@ -3,12 +3,10 @@
 A step aligns its products and C to a common exponent, keeps some bits below it, and adds. As operations on whole
 arrays that is, for each product: multiply (exact), multiply by a power of two so that the last place kept is 1 (exact),
 truncate, add (exact, of integers). None of them depends on the rounding mode. The largest exponent is a maximum over
-sums of int16. That is six passes of numpy over arrays that stay in the second cache, two to four nanoseconds for each
-product: several products of 1024 cubed are there before the loops that could do them quicker are compiled.
-
-Where exponents are small (`NARROW`), as those of f16 and fp8 always are, products are float32 and their sums int32:
-half the memory. Else both are float64. Where no step truncates a product, which `kernels/exact_steps.h` explains, BLAS
-sums the products of a step: float64 holds them, in any order.
+sums of int16. That is six numpy passes over arrays that fit the L2 cache, two to four nanoseconds per product. If
+exponents are small (`NARROW`), as those of f16 and fp8 always are, products are float32 and their sums int32, which
+halves the memory; otherwise both are float64. If no step truncates a product, as `kernels/exact_steps.h` explains,
+BLAS sums the products of a step, which is exact in float64 in any order.
 
 Infinities, NaNs and sums that leave the range of their format are not covered: `run` returns None, and the caller
 computes the block again by integers.
@@ -33,18 +31,18 @@ Values = NDArray[np.float64]
 Exponents = NDArray[np.int16]
 
 PRODUCTS_AT_ONCE = 1 << 17
-"""The products of a step held at once: their float32 and int16 about fit a second cache of 1 MB."""
+"""The number of products per step in memory: as float32 and int16 they about fit an L2 cache of 1 MB."""
 ARRAYS_OF_EXACT = 4
-"""Float64 of each output that a step without truncated products keeps near, in place of its products."""
+"""The number of float64 values per output in a step that truncates no product."""
 COLUMNS_AT_ONCE = 512
 ZERO = np.int16(-12000)
-"""The exponent of a 0: with any other, or twice, far below every exponent that counts."""
+"""The exponent of zero: added to any other exponent, or to itself, it stays far below all that matter."""
 TABLE_BITS = 16
 """Formats up to this width are decoded by a table."""
 
 
 class Elements(NamedTuple):
-    """Codes as numbers: the value, and its exponent in its format, the smallest one for a subnormal."""
+    """Decoded codes: the value, and its exponent in its format (the smallest exponent for subnormals)."""
 
     value: Values
     exponent: Exponents
@@ -80,7 +78,7 @@ def _split(name: str, codes: Codes) -> Elements:
 
 @lru_cache(16)
 def _table(name: str) -> Elements:
-    """Return the number of each code of a short format."""
+    """Return the decoded values of all codes of a narrow format."""
     return _split(name, np.arange(FORMATS[name].codes, dtype=np.uint32))
 
 
@@ -100,7 +98,7 @@ def values_of(name: str, codes: Codes) -> Values:
 
 
 def exponents_of(values: Values, smallest: int, zero_exponent: int) -> NDArray[np.int64]:
-    """Return the exponents of C: at least the smallest of its format, and that of an empty step if C is 0."""
+    """Return the exponents of C: at least the smallest of its format, or that of an empty step if C is 0."""
     field = (values.view(np.int64) >> 52) & 2047
     return np.where(field == 0, zero_exponent, np.maximum(field - 1023, smallest))
 
@@ -130,15 +128,15 @@ ROUNDINGS: dict[str, Callable[[Values], Values]] = {
 NARROW = 48
 """If no exponent of an element is further from 0, a product and all its grids are normal in float32."""
 MIN_NARROW_COMMON = -96
-"""A smaller common exponent means that every product of the step is 0, or a sum may be subnormal."""
+"""With a smaller common exponent, every product of the step is 0, or a sum may be subnormal."""
 
 
 TRUNCATIONS = {"RZ-FP32": np.int64(-(1 << 29)), "RZ-E8M13": np.int64(-(1 << 39))}
-"""The bits of a float64 that are kept of a sum that is normal in f32."""
+"""The bits of a float64 that truncation to a normal f32 keeps."""
 
 
 class Factors(NamedTuple):
-    """A and B in the order of adding; for a sparse A, `met` has the row of B that each stored element meets."""
+    """A and B in the order of addition; for a sparse A, `met` has the row of B that each stored element multiplies."""
 
     a: Elements
     b: Elements
@@ -146,7 +144,7 @@ class Factors(NamedTuple):
 
     @property
     def largest_product(self) -> float:
-        """An upper bound of all products; not finite if an element is not."""
+        """An upper bound of all products; not finite if any element is not."""
         return float(np.abs(self.a.value).max(initial=0.0) * np.abs(self.b.value).max(initial=0.0))
 
     @property
@@ -159,7 +157,7 @@ class Factors(NamedTuple):
         )
 
     def in_float32(self) -> Factors:
-        """Return the same factors, for products in float32."""
+        """Return the same factors in float32."""
         a, b = (part._replace(value=part.value.astype(np.float32)) for part in (self.a, self.b))
         return self._replace(a=a, b=b)
 
@@ -183,7 +181,7 @@ class Factors(NamedTuple):
 
 
 def _scaled(elements: Elements, scales: Elements, axis: int) -> Elements:
-    """Multiply elements by the powers of two of their blocks along K; a NaN scale makes them NaN."""
+    """Multiply elements by the powers of two of their K blocks; a NaN scale makes them NaN."""
     size = elements.value.shape[axis] // scales.value.shape[axis]
     exponents = elements.exponent + scales.exponent.repeat(size, axis)
     return Elements(elements.value * scales.value.repeat(size, axis), np.where(elements.value == 0, ZERO, exponents))
@@ -204,7 +202,7 @@ def factors_of(rule: Fused, operands: ProductOperands, a: Codes, b: Codes) -> Fa
 
 
 def products_of(factors: Factors, places: slice) -> tuple[NDArray[Any], Exponents]:
-    """Return some elements' products [tile, row, element, column], and the largest exponents [tile, row, column]."""
+    """Return the products [tile, row, element, column] and the largest exponents [tile, row, column]."""
     a, b, met = factors
     if met is None:
         exponents = a.exponent[..., places, None] + b.exponent[:, None, places]
@@ -273,7 +271,7 @@ def sum_of_step(how: AlignedSum, factors: Factors, places: slice, c: Values, sma
 
 
 class Accumulator:
-    """C of some outputs from instruction to instruction: as values, or as codes if D is not the next C as it is."""
+    """The accumulators between instructions: as values, or as codes if D must be converted to become the next C."""
 
     def __init__(self, rule: Fused, convert: Conversions, bound: float, *, is_exact: bool) -> None:
         """Store `bound`, an upper limit of every finite sum; with `is_exact`, no step truncates a product."""
@@ -302,11 +300,11 @@ class Accumulator:
         return value
 
     def codes(self, value: Values) -> Codes:
-        """Return values as the accumulator's codes."""
+        """Return values as codes of the accumulator's format."""
         return value.astype(self.code_type).view(np.uint16 if self.code_type is np.float16 else np.uint32)
 
     def run(self, factors: Factors, code: Codes, instructions: int) -> Codes | None:
-        """Run all instructions: codes of C in, codes of D out; None if not all of them are finite."""
+        """Run all instructions, from the codes of C to those of D; return None if not all of them are finite."""
         rule, value = self.rule, None
         for index in range(instructions):
             if value is None or not self.stays:
@@ -329,7 +327,7 @@ class Conversions(NamedTuple):
 
 
 def run(rule: Fused, operands: ProductOperands, a: Codes, b: Codes, convert: Conversions) -> Codes | None:
-    """Return D's codes of some tiles; None if not all is finite. `a` and `b` are codes of the multiplied formats."""
+    """Return D's codes; None if not everything is finite. `a` and `b` are codes of the multiplied formats."""
     factors = factors_of(rule, operands, a, b)
     largest_c = np.abs(values_of(rule.c_read_as, convert.read(operands.c))).max(initial=0.0)
     bound = factors.largest_product * b.shape[1] + largest_c

@@ -1,13 +1,13 @@
-"""Integer products by numpy's BLAS: exact, because every partial sum is an integer that float32 holds.
+"""Integer gemms with numpy's BLAS: exact, because every partial sum is an integer that float32 represents.
 
 Products of two 8-bit integers are at most 2**14 (u8: 255 * 255), so a sum over 1024 of them (u8: 258) is at most 2**24,
 in any order and with or without fused multiply-adds. K is cut into parts of that length; the sums of parts are added
-as int32, which wraps as the tensor core does. So s8 takes about as long as a float32 product of numpy's, and needs no
-compiled code. A library that multiplies float32 with fewer bits would not be exact: a product of the largest integers
-is compared first, and float64 replaces it if that fails.
+as int32, which wraps as the tensor core does. So s8 takes about as long as a float32 product in numpy, and needs no
+compiled code. A BLAS that multiplies float32 with fewer bits would not be exact: a product of the largest integers is
+checked first, and float64 is used if that fails.
 
 A rule that clamps does so once per instruction. If C and K are so small that no sum reaches 2**31, nothing is
-clamped and K is cut as above; else at every instruction.
+clamped and K is split as above; otherwise it is split at every instruction.
 
 BLAS chooses its own number of threads (OPENBLAS_NUM_THREADS, OMP_NUM_THREADS and the like).
 """
@@ -28,9 +28,9 @@ from warpfrag.tensorcore.schedule import allocate
 Floats = np.dtype[np.floating[Any]]
 
 EXACT_BITS = {np.dtype(np.float32): 24, np.dtype(np.float64): 30}
-"""Sums up to 2**bits are exact, and int32 holds them."""
+"""Sums up to 2**bits are exact and fit int32."""
 ROWS_AT_ONCE = 512
-"""Rows whose sums stay in a near cache."""
+"""Rows whose sums stay in cache."""
 BYTE = 1 << 8
 INT32_MAX = (1 << 31) - 1
 INT32_MIN = -(1 << 31)
@@ -72,7 +72,7 @@ def with_zeros(stored: NDArray[Any], columns: Codes, depth: int) -> NDArray[Any]
 
 
 def largest_magnitude(integers: NDArray[Any]) -> int:
-    """Return the largest magnitude of some integers."""
+    """Return the largest magnitude in an array of integers."""
     return max(int(integers.max(initial=0)), -int(integers.min(initial=0)))
 
 

@@ -1,8 +1,7 @@
 """The portable backend: every rule on whole arrays, by numpy alone.
 
-It compiles nothing, so it answers at once: small work runs here until compiling pays (`backends`). It also replaces
-the compiled one if that is unavailable. Float operations (exact ones, and the f32 of `Chain`) run in the default
-environment.
+It needs no compiled code, and is used if the compiled backend is unavailable or does not cover a rule. Float operations
+(exact ones, and the f32 of `Chain`) run in the default environment.
 
     float_steps     fused rules, where everything is finite
     integer_sums    integers
@@ -32,7 +31,7 @@ Flags = NDArray[np.bool_]
 Index = slice | EllipsisType | Integers | None
 
 AT_ONCE = 1 << 20
-"""Products of a step held at once: 8 MB each of their significands and exponents."""
+"""The number of products per step in memory: 8 MB each for their significands and exponents."""
 
 
 WHOLE = 1 << 30
@@ -45,7 +44,7 @@ class Portable:
     name = "portable"
 
     def compile(self, rule: Rule) -> PortableKernel:
-        """Choose the function of the rule."""
+        """Return a kernel for a rule."""
         return PortableKernel(rule)
 
 
@@ -70,7 +69,7 @@ class PortableKernel:
             self.grain = Grain(rows=WHOLE, columns=WHOLE)
 
     def max_depth(self, height: int, width: int) -> int:  # noqa: ARG002 (it holds one step at a time)
-        """Return a K that is never exceeded: one step is held at a time."""
+        """Return an unlimited K: only one step is in memory at a time."""
         return 1 << 62
 
     def start(self, operands: ProductOperands) -> Job:
@@ -130,7 +129,7 @@ def run_tiles(kernel: PortableKernel, operands: ProductOperands) -> Codes:
 
 
 class Decoded(NamedTuple):
-    """Codes taken apart as `numbers.Number` is: (-1)**negative * significand * 2**(exponent - fraction)."""
+    """Decoded codes, like arrays of `numbers.Number`: (-1)**negative * significand * 2**(exponent - fraction)."""
 
     negative: Flags
     significand: Integers
@@ -180,7 +179,7 @@ def shift(magnitude: Integers, places: Integers) -> Integers:
 def round_codes(name: str, total: Integers, exponent: Integers, fraction: int, *, nearest: bool) -> Integers:
     """Return the codes of total * 2**exponent with `fraction` bits kept, truncated or to nearest even; never -0.
 
-    The array twin of `numbers.round_code`, with its `overflows`. |total| is below 2**53.
+    The array version of `numbers.round_code` with `overflows`. |total| is below 2**53.
     """
     fmt = FORMATS[name]
     magnitude = np.abs(total)
@@ -242,7 +241,7 @@ def _convert(source: str, target: str, codes: Codes) -> Codes:
 
 
 def _fused(rule: Fused, operands: ProductOperands) -> Codes:
-    """Compute steps of truncated sums, k ascending; plain or scaled; for all tiles at once."""
+    """Compute steps of truncated sums, k ascending, plain or scaled, for all tiles at once."""
     a = _convert(rule.a, rule.multiplicands[0], operands.a)
     b = _convert(rule.b, rule.multiplicands[1], operands.b)
     convert = float_steps.Conversions(partial(_convert, rule.c, rule.c_read_as), partial(_finish, rule))
@@ -295,7 +294,7 @@ def _fused_by_integers(rule: Fused, operands: ProductOperands, codes_a: Codes, c
 
 
 def _special_products(x: Decoded, y: Decoded) -> tuple[Flags, Flags, Flags]:
-    """Return flags of the outputs that add a product that is NaN, +infinity or -infinity."""
+    """Return masks of the outputs with a product that is NaN, +infinity or -infinity."""
     infinite = x.infinite | y.infinite
     zero_x, zero_y = (~(part.infinite | part.nan) & (part.significand == 0) for part in (x, y))
     nan = x.nan | y.nan | (x.infinite & zero_y) | (zero_x & y.infinite)

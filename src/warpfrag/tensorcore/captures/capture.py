@@ -1,4 +1,4 @@
-"""A capture: results of one GPU, in one file.
+"""Capture files: the results of one GPU.
 
 A capture is an `.npz`. The array `about` is JSON text in bytes: device, arch, driver, assembler, and a list of
 entries. An entry names an instruction and its selector, and for each class of operands the keys of the arrays
@@ -56,7 +56,7 @@ class CaptureEntry(TypedDict):
 
 
 class About(TypedDict):
-    """The metadata of a capture."""
+    """The metadata of a capture file."""
 
     device: str
     arch: str
@@ -89,7 +89,7 @@ class CapturedCase:
 
 @dataclass(frozen=True)
 class WgmmaCase:
-    """One entry and class of a wgmma: how it was called, and the GPU's results."""
+    """One entry and class of a wgmma: the call, and the GPU's results."""
 
     instruction: str
     selector: int | None
@@ -104,7 +104,7 @@ class WgmmaCase:
 
 
 def _check(case: CapturedCase | WgmmaCase, form: Form) -> None:
-    """Reject arrays that no capture has: of another dtype, or with different numbers of cases or threads."""
+    """Reject arrays with an unexpected dtype, or with different numbers of cases or threads."""
     for role, array in case.words.items():
         threads: tuple[int, ...] = WARPGROUP if isinstance(case, WgmmaCase) else (LANES,)
         if isinstance(form, TensorForm):
@@ -189,7 +189,7 @@ _opened = lru_cache(maxsize=64)(open_capture)
 
 
 def load_cases(instruction: str | HasForm, arch: str = "sm_90") -> Iterator[CapturedCase | WgmmaCase]:
-    """Yield every captured case of one instruction on an architecture, whatever its spelling."""
+    """Yield every captured case of one instruction on an architecture, in any spelling."""
     form = instruction.form if hasattr(instruction, "form") else resolve(instruction)
     for capture in captures():
         if capture.about["arch"] == arch:

@@ -38,7 +38,7 @@ def folders() -> tuple[str, ...]:
 
 @contextmanager
 def whole(path: str | Path, what: str) -> Iterator[None]:
-    """Reject a file that is not as warpfrag writes it: truncated, of another type, or changed by hand."""
+    """Reject a file that warpfrag did not write: truncated, of another type, or changed by hand."""
     try:
         yield
     except FileError:

@@ -1,8 +1,9 @@
 """Compile the C files into one library, for this machine or another: `python build_library.py`.
 
-Compiles every file once per processor level, links all levels into one library and writes its manifest. The compiler is
-that of the `ziglang` package, which compiles for every target alike; without it, the system's, for this machine only.
-WARPFRAG_CC names another. `hatch_build.py` calls `build` for wheels; the command puts the library into the source tree.
+Compiles every file once per processor level, links all levels into one library and writes its manifest. The compiler
+is the one in the `ziglang` package, which supports every target; without it, the system's compiler, for this machine
+only. WARPFRAG_CC names another one. `hatch_build.py` calls `build` for wheels; run as a script, this module puts the
+library into the source tree.
 
 Imports the standard library and `levels` only: it runs before the package is installed.
 """
@@ -54,11 +55,11 @@ OPTIONS: Final = (
 )
 ZIG_TARGETS: Final = {"linux": "{}-linux-gnu.2.17", "darwin": "{}-macos", "win32": "{}-windows-gnu"}
 MANYLINUX: Final = "manylinux_2_17_{0}.manylinux2014_{0}"
-"""The platform tag of what zig links against glibc 2.17."""
+"""The platform tag of libraries that zig links against glibc 2.17."""
 
 
 class NoCompilerError(Exception):
-    """There is no compiler, or no code, for a target."""
+    """A target has no compiler, or no C code supports it."""
 
 
 def compiler_for(machine: str, system: str) -> list[str]:
@@ -94,12 +95,12 @@ def folder_of(machine: str, system: str) -> Path:
 
 
 def build(machine: str, system: str) -> Path:
-    """Compile the library and write its manifest, unless an earlier build has; return their folder."""
+    """Compile the library and write its manifest, unless an earlier build is current; return their folder."""
     folder = folder_of(machine, system)
     if is_current(machine, system):
         return folder
     if machine not in LEVELS:
-        raise NoCompilerError(f"no code is written for {machine} processors")
+        raise NoCompilerError(f"{machine} processors are not supported")
     compiler = compiler_for(machine, system)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

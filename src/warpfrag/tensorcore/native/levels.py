@@ -15,11 +15,11 @@ PACKAGE: Final = Path(__file__).parents[2]
 FOLDERS: Final = ("tensorcore/native", "tensorcore/kernels", "machine/jit")
 """The folders with C files."""
 MANIFEST: Final = "library.json"
-"""The file beside the library that has its digests."""
+"""The file next to the library that has its digests."""
 
 
 class Level(NamedTuple):
-    """A processor level: its name, which ends the names of its functions, and the processor as compilers spell it."""
+    """A processor level: its name, which is the suffix of its functions, and the processor as compilers spell it."""
 
     name: str
     processor: str
@@ -50,7 +50,7 @@ _SUFFIXES: Final = {"linux": ".so", "darwin": ".dylib", "win32": ".dll"}
 
 
 def host_machine() -> str:
-    """Return the machine as LEVELS spells it; one without levels has no library."""
+    """Return the name of this machine, as in LEVELS."""
     name = platform.machine().lower()
     return _MACHINES.get(name, name)
 

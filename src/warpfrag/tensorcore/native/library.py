@@ -82,7 +82,7 @@ def checked_library() -> Path:
     except OSError as error:
         raise ValueError(f"{path.name} cannot be read: {error.strerror}") from error
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise ValueError(f"{path.name} is damaged: its digest differs from the one in {MANIFEST}")
+        raise ValueError(f"{path.name} is damaged: its digest does not match {MANIFEST}")
     return path
 
 
@@ -124,9 +124,9 @@ byte_at: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer
 
 
 def collect(arguments: Iterable[Any], types: list[str], words: list[int]) -> None:
-    """Append the types and the words of arguments: an array's address and extents, a tuple's fields, a number.
+    """Append the types and values of arguments: an array's address and extents, a tuple's fields, or a number.
 
-    Calls for one tile spend a third of their time here, so this is one pass without generators.
+    Calls for one tile spend a third of their time here, so this is a single pass without generators.
     """
     for argument in arguments:
         if isinstance(argument, np.ndarray):
@@ -150,13 +150,13 @@ class NativeFunction:
     """
 
     def __init__(self, name: str, types: str) -> None:
-        """Declare it; the library is loaded at the first call."""
+        """Declare the function; the library is loaded at the first call."""
         self.name = name
         self.types = types.split()
 
     @cached_property
     def call(self) -> Callable[[bytes], int]:
-        """The function in the library, which callers know to be available."""
+        """The function in the library; callers have checked that there is one."""
         loaded = library()
         if loaded is None:
             raise RuntimeError(f"{self.name} is called, but there is no compiled library")
@@ -172,7 +172,7 @@ class NativeFunction:
         return packer(len(words))(*words)
 
     def run(self, *arguments: object) -> None:
-        """Call it."""
+        """Call the function."""
         if self.call(self.pack(arguments)):
             raise MemoryError
 
