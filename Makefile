@@ -14,7 +14,7 @@ VENV      := .venv/created
 INSTALLED := .venv/installed
 DEVELOPED := .venv/developed
 # Folders are listed too: their time changes when a file is removed.
-SOURCES   := $(shell find src -name __pycache__ -prune -o -name "libwarpfrag.*" -o -name library.json -o -print) \
+SOURCES   := $(shell find src -name __pycache__ -prune -o -name "libwarpfrag.*" -o -name library.json -o -path "*/device/lib*" -o -name stand_ins.json -o -print) \
              $(wildcard pyproject.toml hatch_build.py README.md LICENSE) $(LOCK)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

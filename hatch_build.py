@@ -40,6 +40,7 @@ class NativeBuildHook(BuildHookInterface[Any]):
             return
         try:
             folder = build_library.build(*target())
+            stand_ins = build_library.build_stand_ins(*target())
         except (build_library.NoCompilerError, subprocess.CalledProcessError) as error:
             if WANTED:
                 raise
@@ -47,9 +48,13 @@ class NativeBuildHook(BuildHookInterface[Any]):
             return
         if version == "editable":
             build_library.copy_into_source(folder)
+            if stand_ins:
+                build_library.copy_into_source(stand_ins, "device")
             return
         for path in folder.iterdir():
             build_data["force_include"][str(path)] = f"warpfrag/tensorcore/native/{path.name}"
+        for path in stand_ins.iterdir() if stand_ins else ():
+            build_data["force_include"][str(path)] = f"warpfrag/device/{path.name}"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{json.loads((folder / levels.MANIFEST).read_bytes())['platform']}"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import warpfrag as wf
-from warpfrag.tables.samples import read_sample
+from warpfrag.samples import read_sample
 
 NAME = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 OUT = Path("out")

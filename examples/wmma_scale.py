@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag import NotModelled, wmma
+from warpfrag import wmma
+from warpfrag.errors import NotModelled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -87,7 +87,7 @@ def test_only_package_heads_import_modules_of_ours_by_name():
 ORDINARY = {
     "access", "array", "at", "breakpoint", "cache", "comparison", "compare", "compilation", "compile", "debugger",
     "col", "diagnose", "difference", "draw", "error", "execute", "exploration", "explain", "explore", "failed", "find",
-    "get", "identify", "illegal", "im", "inexact", "launch", "line", "link", "load", "option",
+    "get", "gpu", "identify", "illegal", "im", "inexact", "launch", "line", "link", "load", "option",
     "global", "output", "profile", "record", "register", "replay", "report", "sample",
     "source", "stop", "store", "surface", "table", "tensor", "texture", "tool", "traced", "unwritten", "view", "warp",
     "warpfrag", "watchpoint", "where",

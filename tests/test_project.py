@@ -53,7 +53,7 @@ def test_the_wheel_is_tested_and_not_the_source_tree():
     assert SOURCE not in map(Path, sys.path)
 
 
-BUILT = {"library.json", "libwarpfrag.so", "libwarpfrag.dylib"}  # compiled with the wheel
+BUILT = {"library.json", "libwarpfrag.so", "libwarpfrag.dylib", "stand_ins.json"}  # compiled with the wheel
 
 
 def test_the_wheel_holds_every_file_of_the_package():
@@ -61,7 +61,10 @@ def test_the_wheel_holds_every_file_of_the_package():
         return {
             path.relative_to(package).as_posix(): path.read_bytes()
             for path in package.rglob("*")
-            if path.is_file() and "__pycache__" not in path.parts and path.name not in BUILT
+            if path.is_file()
+            and "__pycache__" not in path.parts
+            and path.name not in BUILT
+            and not (path.parent.name == "device" and path.name.startswith("lib"))
         }
 
     expected, actual = contents(SOURCE / "warpfrag"), contents(INSTALLED)
@@ -141,7 +144,7 @@ def test_registry_hosts_are_recognised(name):
 # Size and shape of the package
 
 LINES_PER_FILE, PACKAGES, ROOT_NAMES, PARAMETERS = 600, 20, 45, 10
-CODE_LINES = {"": 54_000, "sass": 7_000}  # of the package without the rows that follow, and of these
+CODE_LINES = {"": 54_000, "sass": 7_000, "device": 3_500}  # of the package without the rows that follow, and of these
 NO_CODE = {
     tokenize.COMMENT,
     tokenize.NL,

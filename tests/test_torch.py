@@ -650,5 +650,5 @@ def test_every_product_in_the_order_that_the_library_chooses():
         emulation.emulate()
     with pytest.raises(wf.errors.InvalidOperand, match="library: expected 'cublas', got 'mkl'"):
         emulation.emulate(library="mkl")
-    with pytest.raises(wf.NotModelled, match="there are tables for H200, not for 'T4'"):
+    with pytest.raises(wf.errors.NotModelled, match="there are tables for H200, not for 'T4'"):
         emulation.emulate(library="cublas", arch="T4")

@@ -425,7 +425,7 @@ def the_rest() -> None:
         wf.errors.InvalidSparsity,
         wf.errors.MissingExtra,
         wf.errors.NoGpu,
-        wf.NotModelled,
+        wf.errors.NotModelled,
         wf.errors.OutOfMemory,
         wf.errors.ParseError,
         wf.errors.PtxError,

@@ -38,8 +38,8 @@ if TYPE_CHECKING:  # for type checkers; at run time `_EXPORTS` says where a name
     from warpfrag.blas.order import Order as Order
     from warpfrag.codegen.emit import emit as emit
     from warpfrag.codegen.vectors import test_vectors as test_vectors
+    from warpfrag.device.virtual_gpu import gpu as gpu
     from warpfrag.diagnosis.diagnose import diagnose as diagnose
-    from warpfrag.errors import NotModelled as NotModelled
     from warpfrag.errors import WarpfragError as WarpfragError
     from warpfrag.formats.epilogue import Epilogue as Epilogue
     from warpfrag.formats.number_formats import FORMATS as FORMATS
@@ -80,8 +80,9 @@ _EXPORTS = {
     "blas.gemm_shapes": ["compress", "prune"],
     "codegen.emit": ["emit"],
     "codegen.vectors": ["test_vectors"],
+    "device.virtual_gpu": ["gpu"],
     "diagnosis.diagnose": ["diagnose"],
-    "errors": ["NotModelled", "WarpfragError"],
+    "errors": ["WarpfragError"],
     "formats.epilogue": ["Epilogue"],
     "formats.number_formats": ["FORMATS"],
     "formats.quantize": ["quantize"],

@@ -14,7 +14,7 @@ from stat import S_IMODE
 from typing import TYPE_CHECKING, Any
 
 from warpfrag.errors import FileError, quote
-from warpfrag.tables.samples import PREFIX, read_sample
+from warpfrag.samples import PREFIX, read_sample
 
 if TYPE_CHECKING:
     from pathlib import Path

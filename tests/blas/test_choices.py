@@ -57,9 +57,9 @@ def test_a_file_of_another_machine_is_used_and_its_limits_are_told(tmp_path):
     assert (found.order, found.basis, found.is_guess) == (wf.Order(split_k=2, unit=64), "library", False)
     assert "cuBLASLt 99.1 on an H999" in found.text
     assert wf.predict_order(5, 8, 11528, choices=path, layout="nt").omitted_k == 8
-    with pytest.raises(wf.NotModelled, match="is not in <Choices of cuBLASLt 99.1 on H999: 2 layers, 3 runs>"):
+    with pytest.raises(wf.errors.NotModelled, match="is not in <Choices of cuBLASLt 99.1 on H999: 2 layers, 3 runs>"):
         wf.predict_order(9, 64, 4104, choices=path, layout="nt")
-    with pytest.raises(wf.NotModelled, match="there are tables for H200, not for 'H999'"):
+    with pytest.raises(wf.errors.NotModelled, match="there are tables for H200, not for 'H999'"):
         wf.predict_order(9, 64, 4096, choices="H999", layout="nt")
 
 
@@ -150,7 +150,7 @@ def test_a_choice_becomes_an_order():
     short = Choice(24, 0, 5, 2, 0, 32, "cutlass_75_s1688")
     assert order(kind("f16"), short, 4099) == wf.Order(split_k=5, unit=8, residue=32, step=8)
     assert order(kind("s8", "int_mm"), Choice(0, 0, 1, 0, 0, 0, "integers")) == wf.Order()
-    with pytest.raises(wf.NotModelled, match="a kernel whose order of additions is not modelled, gemv2T"):
+    with pytest.raises(wf.errors.NotModelled, match="a kernel whose order of additions is not modelled, gemv2T"):
         order(kind("tf32"), Choice(13, 0, 1, 0, 11, 0, "gemv2T"))
 
 
@@ -191,7 +191,7 @@ def test_kernels_name_what_a_configuration_does_not():
     named = "_ZN7cutlass7Kernel2I50cutlass_80_tensorop_s1688gemm_64x64_16x6_nt_align1EEvNT_6ParamsE"
     assert chosen(named, (7, 1, 18), algorithm=23) == Choice(23, 0, 18, 2, 0, 16, "cutlass_80_s1688")
     assert chosen("_Z13gemv2T_kernel_valIiiffffLi128E", (1, 1, 1), algorithm=13).kernel == "gemv2T"
-    with pytest.raises(wf.NotModelled, match="the library has no kernel for a gemm of 1 x 2 x 3"):
+    with pytest.raises(wf.errors.NotModelled, match="the library has no kernel for a gemm of 1 x 2 x 3"):
         choice_of(None, [], (1, 2, 3))
 
 
@@ -204,9 +204,9 @@ def test_the_model_says_how_often_it_is_right_and_where_it_ends():
     assert f"{100 * found.accuracy:.1f} % of unseen shapes" in found.text
     assert "cutlass" in wf.predict_order(300, 777, 4099, layout="nt").kernel
     assert wf.predict_order(300, 776, 4096, dtype="tf32", layout="nt").is_guess
-    with pytest.raises(wf.NotModelled, match="a kernel whose order of additions is not modelled, gemv"):
+    with pytest.raises(wf.errors.NotModelled, match="a kernel whose order of additions is not modelled, gemv"):
         wf.predict_order(1, 4001, 4096, dtype="tf32", layout="nt")
-    with pytest.raises(wf.NotModelled, match="fp8 needs rows of whole 16-byte vectors"):
+    with pytest.raises(wf.errors.NotModelled, match="fp8 needs rows of whole 16-byte vectors"):
         wf.predict_order(3, 7, 4096, dtype="e4m3", layout="nt")
 
 

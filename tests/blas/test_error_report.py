@@ -145,7 +145,7 @@ def test_overflow_is_counted_and_left_out():
     B[:, 1] = 1
     one = wf.error_report(A, B, instruction="mma.m16n8k16.f16.f16.f16.f16").errors[0]
     assert (one.outputs, one.nonfinite, one.largest_ulps) == (1, 1, 0.0)
-    with pytest.raises(wf.NotModelled, match="no output is finite"):
+    with pytest.raises(wf.errors.NotModelled, match="no output is finite"):
         wf.error_report(A, B[:, :1], instruction="mma.m16n8k16.f16.f16.f16.f16")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.files import read_bytes
-from warpfrag.tables.samples import SAMPLES, read_sample
+from warpfrag.samples import SAMPLES, read_sample
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
 WMMA = "wmma.mma.row.col.m16n16k16.f32.f32"

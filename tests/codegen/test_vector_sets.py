@@ -13,12 +13,11 @@ from click.testing import CliRunner
 
 import warpfrag as wf
 from instructions import of_a_warp
-from warpfrag import NotModelled, WarpfragError
 from warpfrag.cli.code_verbs import test_vectors as vectors_verb
 from warpfrag.codegen.statement import choices
 from warpfrag.diagnosis.descriptor_mistakes import swizzle_text
 from warpfrag.diagnosis.mistakes import mistakes
-from warpfrag.errors import IllegalInstruction, InvalidOperand
+from warpfrag.errors import IllegalInstruction, InvalidOperand, NotModelled, WarpfragError
 from warpfrag.isa.immediates import Immediates
 from warpfrag.smem.instruction_descriptor import InstructionDescriptor
 from warpfrag.smem.shared_memory import SWIZZLES

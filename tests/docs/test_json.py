@@ -127,6 +127,7 @@ COMMANDS = [
     "samples dump.txt",
     "cache",
     "tools",
+    "gpu --list",
     "check --only mma.sync.aligned.m16n8k4.row.col.f32",
     f"emit {MMA}",
     f"emit {MMA} --lang ptx -o mma.ptx",

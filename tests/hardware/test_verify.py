@@ -134,7 +134,7 @@ def test_the_command_answers_in_json(gpu: type[Pretended], capsys: pytest.Captur
 def test_what_is_not_modelled_runs_but_is_not_compared(gpu: type[Pretended], monkeypatch: pytest.MonkeyPatch):
     def not_modelled(*_words, **_options):
         reason = "nobody knows"
-        raise wf.NotModelled(reason)
+        raise wf.errors.NotModelled(reason)
 
     monkeypatch.setattr(gpu, "run", lambda _self, name, _choice, words: np.zeros_like(words["c"]))
     monkeypatch.setattr(sys.modules["warpfrag.tensorcore.execute"], "execute", not_modelled)

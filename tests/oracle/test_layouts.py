@@ -420,7 +420,7 @@ def test_wmma_layouts_nobody_measured_are_refused(target: str) -> None:
     """wmma is legal on these targets, but its map is nobody's to know: NotModelled, not sm_90's map."""
     instruction = wf.get("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32", arch=target)
     for operand in "abcd":
-        with pytest.raises(wf.NotModelled):
+        with pytest.raises(wf.errors.NotModelled):
             _ = getattr(instruction, operand).layout
 
 
@@ -462,7 +462,7 @@ def test_mover_addresses(mover: ptx.Mover) -> None:
 def test_ldmatrix_s8_s4_is_legal_but_unknown(name: str) -> None:
     """Nobody has stated which element of an .s8.s4 load goes where: the layout is refused."""
     instruction = wf.get(name)
-    with pytest.raises(wf.NotModelled):
+    with pytest.raises(wf.errors.NotModelled):
         _ = instruction.d.layout
 
 

@@ -121,7 +121,7 @@ def test_what_no_warp_reaches_is_refused_with_the_reason():
         wf.relayout(accumulator(128, 48), multiplicand(128, "e4m3"))
     with pytest.raises(wf.errors.InvalidOperand, match="brings D to A, got a to d"):
         wf.relayout(multiplicand(128, "f16"), accumulator(128, 64))
-    with pytest.raises(wf.NotModelled, match="no conversion from f32 to tf32"):
+    with pytest.raises(wf.errors.NotModelled, match="no conversion from f32 to tf32"):
         wf.relayout(accumulator(128, 64), wf.get(f"{MMA}1.kind::tf32", m=128, n=8).a)
     with pytest.raises(wf.errors.InvalidOperand, match="load it first"):
         wf.relayout(accumulator(128, 64), wf.get("mma.m16n8k16.f32.f16.f16.f32").a)

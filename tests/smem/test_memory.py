@@ -222,5 +222,5 @@ def test_lanes_that_give_no_address_may_hold_anything():
     addresses[8:] = -5
     assert np.array_equal(wf.execute(LOAD, addresses, shared=np.arange(512, dtype=np.uint8)),
                           wf.execute(LOAD, ROWS, shared=np.arange(512, dtype=np.uint8)))  # fmt: skip
-    with pytest.raises(wf.NotModelled, match="it was not measured"):
+    with pytest.raises(wf.errors.NotModelled, match="it was not measured"):
         wf.execute("ldmatrix.sync.aligned.m8n16.x1.shared.s8.s4", ROWS, shared=MEMORY)

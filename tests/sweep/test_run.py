@@ -293,7 +293,7 @@ def test_backends_that_are_not_there(tmp_path, monkeypatch, capsys):
             raise NoGpu(msg)
         if backend == "native" and options["arch"] == "sm_80":
             msg = "the GPU of this machine is sm_90"
-            raise wf.NotModelled(msg)
+            raise wf.errors.NotModelled(msg)
         return wf.gemm(*given, **options)
 
     monkeypatch.setattr(run, "gemm", on_a_gpu)

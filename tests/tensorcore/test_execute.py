@@ -203,14 +203,14 @@ def test_a_mover_computes_nothing():
 
 def test_wmma_needs_a_measured_layout_for_registers_but_not_for_matrices():
     words = random_words(WMMA)
-    with pytest.raises(wf.NotModelled, match="there is no measurement of the wmma fragments of sm_80"):
+    with pytest.raises(wf.errors.NotModelled, match="there is no measurement of the wmma fragments of sm_80"):
         wf.execute(WMMA, **words, arch="sm_80")
     A = B = np.eye(16)
     assert np.array_equal(wf.get(WMMA)(A, B, arch="sm_80"), np.eye(16, dtype=np.float32))
 
 
 def test_what_nobody_modelled_is_refused():
-    with pytest.raises(wf.NotModelled):
+    with pytest.raises(wf.errors.NotModelled):
         wf.execute(SP, **random_words(SP), metadata=legal_metadata(SP), arch="sm_80")
 
 

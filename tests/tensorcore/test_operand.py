@@ -37,9 +37,11 @@ def test_wmma_says_whose_fragments_it_has():
     assert wf.get(WMMA, arch="sm_90a") is wf.get(WMMA)
     unknown = wf.get(WMMA, arch="sm_80")
     assert unknown.a.regs == 8
-    with pytest.raises(wf.NotModelled, match="there is no measurement of the wmma fragments of sm_80; measured: sm_90"):
+    with pytest.raises(
+        wf.errors.NotModelled, match="there is no measurement of the wmma fragments of sm_80; measured: sm_90"
+    ):
         unknown.a.layout  # noqa: B018
-    with pytest.raises(wf.NotModelled, match="sm_80"):
+    with pytest.raises(wf.errors.NotModelled, match="sm_80"):
         unknown.a.pack(np.zeros((16, 16)))
 
 

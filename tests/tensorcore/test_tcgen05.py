@@ -168,10 +168,10 @@ def test_reductions_ignore_nan_unless_asked():
 )
 def test_what_nobody_published_is_refused(name, shape):
     t = wf.get(name, **shape)
-    with pytest.raises(wf.NotModelled, match="not published|neither published"):
+    with pytest.raises(wf.errors.NotModelled, match="not published|neither published"):
         t.execute(tensor_memory(pair=t.blocks == 2), 0, 0, shared=np.zeros(1 << 16, np.uint8), arch=t.targets[0])
     one = Scaled(np.ones((1, 1)), np.ones((1, 1))) if t.form.block_scale else np.ones((1, 1))
-    with pytest.raises(wf.NotModelled):
+    with pytest.raises(wf.errors.NotModelled):
         wf.gemm(one, one, instruction=t, arch=t.targets[0])
 
 

@@ -336,7 +336,7 @@ def test_options_that_do_not_fit_are_refused(options, message):
 
 
 def test_a_layout_that_nobody_knows_is_not_drawn():
-    with pytest.raises(wf.NotModelled, match="it was not measured"):
+    with pytest.raises(wf.errors.NotModelled, match="it was not measured"):
         draw("ldmatrix.m8n16.x1.s8.s4")
-    with pytest.raises(wf.NotModelled, match="there is no measurement of the wmma fragments of sm_70"):
+    with pytest.raises(wf.errors.NotModelled, match="there is no measurement of the wmma fragments of sm_70"):
         draw("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32", arch="sm_70")

@@ -276,5 +276,5 @@ def test_the_layout_comes_with_its_evidence():
 def test_an_unmeasured_layout_is_refused(arch):
     fragment = wmma.fragment(wmma.accumulator, 16, 16, 16, wmma.half, arch=arch)
     said = f"there is no measurement of the wmma fragments of {arch}; measured: sm_90"
-    with pytest.raises(wf.NotModelled, match=said):
+    with pytest.raises(wf.errors.NotModelled, match=said):
         fragment.layout()

@@ -103,7 +103,7 @@ def predict(folder: Path) -> None:
     for shapes, case in products():
         try:
             answer: dict[str, object] = predicted_order(case).to_dict()
-        except wf.NotModelled as error:
+        except wf.errors.NotModelled as error:
             answer = {"refused": str(error), "guess": True}
         lines.append({"shapes": shapes, "case": asdict(case), "answer": answer})
     folder.mkdir(parents=True, exist_ok=True)

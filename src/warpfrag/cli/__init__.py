@@ -83,6 +83,7 @@ VERB_GROUPS = {  # by heading: verb, module, help
         "ptx": ("ptx_verb", "Inspect, run, profile and compare the kernels of a PTX or CUDA file."),
         "record": ("record_verbs", "Store the kernel launches of a program on this machine's GPU."),
         "replay": ("record_verbs", "Run recorded launches without a GPU, and compare their memory."),
+        "gpu": ("gpu_verb", "Run a CUDA program on a virtual GPU."),
         "samples": ("installation_verbs", "List example files for the other verbs."),
         "check": ("installation_verbs", "Compare this installation with results captured from GPUs."),
         "verify": ("installation_verbs", "Compare with the GPU of this machine."),

@@ -19,7 +19,7 @@ from warpfrag.hardware.verification import KernelResult, Report
 from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import Family
 from warpfrag.isa.tcgen05_forms import TensorForm
-from warpfrag.tables.samples import SAMPLES, read_sample
+from warpfrag.samples import SAMPLES, read_sample
 from warpfrag.tensorcore.captures.capture import CapturedCase, WgmmaCase
 from warpfrag.tensorcore.registry import get
 

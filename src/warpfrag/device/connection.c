@@ -128,6 +128,8 @@ CUresult not_supported(const char *function) {
     return NOT_SUPPORTED;
 }
 
+EXPORT CUresult warpfrag_not_supported(const char *function) { return not_supported(function); }
+
 static void forget_in_child(void) {
     if (channel < 0) return;
     in_child = true;
@@ -176,7 +178,7 @@ static bool start_server(int socket) {
     snprintf(numbers, sizeof numbers, "%llu:%llu", (unsigned long long)base, (unsigned long long)span);
     const char *folder = getenv("WARPFRAG_GPU_SOURCE");
     char *arguments[] = {(char *)python, "-P", "-c",
-                         "import sys; sys.path.insert(0, sys.argv[1]) if sys.argv[1] else None; "
+                         "import sys; sys.argv[1] in sys.path or sys.path.insert(0, sys.argv[1]); "
                          "from warpfrag.device.server import main; main(sys.argv[2])",
                          (char *)(folder ? folder : ""), numbers, NULL};
     posix_spawn_file_actions_t actions;

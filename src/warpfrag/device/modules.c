@@ -40,6 +40,7 @@ static size_t image_size(const void *image) {
     size_t end = elf->e_shoff + (size_t)elf->e_shnum * elf->e_shentsize;
     size_t programs = elf->e_phoff + (size_t)elf->e_phnum * elf->e_phentsize;
     if (programs > end) end = programs;
+    if (end < sizeof *elf) end = sizeof *elf;
     for (int at = 0; at < elf->e_shnum; at++) {
         size_t last = sections[at].sh_offset + (sections[at].sh_type == SHT_NOBITS ? 0 : sections[at].sh_size);
         if (last > end) end = last;

@@ -204,6 +204,9 @@ struct context *current_context(void);
 CUresult enter(struct context **context);
 void unlock(pthread_mutex_t **held);
 
+// entry_points.c
+CUresult find_entry_point(const char *name, void **function, int version, uint64_t flags, int *status);
+
 // memory.c
 CUresult allocate(struct context *context, size_t size, size_t align, uint8_t category, CUdeviceptr *address);
 CUresult release(CUdeviceptr address, int category);

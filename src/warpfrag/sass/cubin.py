@@ -210,6 +210,11 @@ class Cubin:
         """The sections of global variables; `symbols` says where each variable is."""
         return tuple(self._section(each) for each in self._elf.sections if each.name.startswith(".nv.global"))
 
+    def section(self, name: str) -> CubinSection | None:
+        """Return a section by name; None if there is none."""
+        found = self._elf.by_name.get(name)
+        return self._section(found) if found is not None else None
+
     def _section(self, section: ElfSection) -> CubinSection:
         data = self._elf.contents(section)
         relocations = tuple(

@@ -78,7 +78,7 @@ class SassModule(KernelModule):
         return 64
 
     @cached_property
-    def _global_starts(self) -> dict[str, int]:
+    def section_starts(self) -> dict[str, int]:
         """The address of each section of global variables."""
         starts, end = {}, VARIABLES
         for section in self.cubin.global_sections:
@@ -90,7 +90,7 @@ class SassModule(KernelModule):
         """Return the address of a symbol: global, or in its section of shared memory, constants or code."""
         if not symbol.section:  # a function of the driver: a call of it is refused when it runs
             return CODE
-        return self._global_starts.get(symbol.section, 0) + symbol.offset
+        return self.section_starts.get(symbol.section, 0) + symbol.offset
 
     def program(self, entry: str) -> SassProgram:
         """Decode and lower a kernel."""
@@ -107,7 +107,7 @@ class SassModule(KernelModule):
             if section is None or not symbol.size:
                 continue
             data = section.relocated(self.address_of)[symbol.offset : symbol.offset + symbol.size]
-            address = self._global_starts[symbol.section] + symbol.offset
+            address = self.section_starts[symbol.section] + symbol.offset
             found[symbol.name] = ModuleVariable(address, symbol.size, "global", "b8", (symbol.size,), data)
         return found
 

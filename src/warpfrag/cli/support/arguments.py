@@ -87,7 +87,7 @@ def complete_file(_context: click.Context, _parameter: click.Parameter, start: s
     """Complete samples; the shell itself completes files."""
     from click.shell_completion import CompletionItem
 
-    from warpfrag.tables.samples import PREFIX, SAMPLES
+    from warpfrag.samples import PREFIX, SAMPLES
 
     samples = [PREFIX + name for name in SAMPLES] if start.startswith(PREFIX[:-1]) else []
     offered = [CompletionItem(sample) for sample in samples if sample.startswith(start)]

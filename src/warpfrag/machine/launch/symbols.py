@@ -86,6 +86,10 @@ class Symbols(Mapping[str, "Array"]):
         """True if launches start from values that are not the initial ones."""
         return self.keep or bool(self._held)
 
+    def bind(self, symbol: str, memory: NDArray[np.uint8]) -> None:
+        """Hold a variable in the caller's memory, whose contents it takes over."""
+        self._held[symbol] = memory, self.variables[symbol]
+
     def storage(self, name: str, variable: ModuleVariable) -> NDArray[np.uint8]:
         """Return the bytes that a launch uses: the held ones, or new ones."""
         if self.keep:

@@ -1,9 +1,9 @@
-"""Compile the C files into one library, for this machine or another: `python build_library.py`.
+"""Compile the C files into libraries, for this machine or another: `python build_library.py`.
 
 Compiles every file once per processor level, links all levels into one library and writes its manifest. The compiler
 is the one in the `ziglang` package, which supports every target; without it, the system's compiler, for this machine
 only. WARPFRAG_CC names another one. `hatch_build.py` calls `build` for wheels; run as a script, this module puts the
-library into the source tree.
+libraries into the source tree. On Linux the stand-ins of the virtual GPU are compiled, too.
 
 Imports the standard library and `levels` only: it runs before the package is installed.
 """
@@ -29,6 +29,7 @@ if TYPE_CHECKING or __package__:
         LEVELS,
         MANIFEST,
         PACKAGE,
+        STAND_INS,
         Level,
         host_machine,
         library_name,
@@ -36,7 +37,7 @@ if TYPE_CHECKING or __package__:
     )
 else:  # the build hook imports it from its folder
     import levels
-    from levels import LEVELS, MANIFEST, PACKAGE, Level, host_machine, library_name, target_of
+    from levels import LEVELS, MANIFEST, PACKAGE, STAND_INS, Level, host_machine, library_name, target_of
 
 BUILD: Final = PACKAGE.parents[1] / "build"
 OPTIONS: Final = (
@@ -89,6 +90,33 @@ def compile_file(compiler: list[str], source: Path, level: Level, folder: Path) 
     return result
 
 
+STAND_IN_OPTIONS: Final = (
+    "-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-shared", "-s", "-Wall", "-Wextra", "-Werror",
+)  # fmt: skip
+
+
+def build_stand_ins(machine: str, system: str) -> Path | None:
+    """Compile the stand-ins of the virtual GPU, unless an earlier build has; return their folder, None if not Linux."""
+    folder = BUILD / "stand_ins" / target_of(machine, system)
+    manifest = folder / levels.STAND_IN_MANIFEST
+    expected = json.dumps({"source": levels.stand_in_digest(), "target": target_of(machine, system)}) + "\n"
+    if system != "linux":
+        return None
+    if manifest.exists() and manifest.read_text(encoding="ascii") == expected:
+        return folder
+    compiler = compiler_for(machine, system)
+    options = levels.LEVELS[machine][0].zig_options if "ziglang" in compiler else levels.LEVELS[machine][0].options
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name, row in STAND_INS.items():
+        sources = [levels.DEVICE / source for source in row.sources]
+        needs = [folder / each for each in row.needs]
+        libraries = (f"-Wl,-soname,{name}", "-lpthread", "-ldl")
+        run(compiler, *STAND_IN_OPTIONS, *options, *row.options, *sources, *needs, *libraries, "-o", folder / name)
+    manifest.write_text(expected, encoding="ascii")
+    return folder
+
+
 def folder_of(machine: str, system: str) -> Path:
     """Return the folder in which a target's library is built and found by the next build."""
     return BUILD / "native" / target_of(machine, system)
@@ -136,11 +164,13 @@ def is_current(machine: str, system: str) -> bool:
     return bool(manifest["source"] == levels.source_digest() and manifest["sha256"] == digest)
 
 
-def copy_into_source(folder: Path) -> None:
-    """Copy the library and its manifest into the source tree, where editable installations find them."""
+def copy_into_source(folder: Path, target: str = "tensorcore/native") -> None:
+    """Copy libraries and their manifest into the source tree, where editable installations find them."""
     for path in folder.iterdir():
-        shutil.copy2(path, PACKAGE / "tensorcore" / "native" / path.name)
+        shutil.copy2(path, PACKAGE / target / path.name)
 
 
 if __name__ == "__main__":
     copy_into_source(build(host_machine(), sys.platform))
+    if stand_ins := build_stand_ins(host_machine(), sys.platform):
+        copy_into_source(stand_ins, "device")

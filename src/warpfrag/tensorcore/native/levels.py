@@ -65,6 +65,39 @@ def library_name(system: str = sys.platform) -> str:
     return "libwarpfrag" + _SUFFIXES.get(system, ".so")
 
 
+class StandIn(NamedTuple):
+    """A library of the virtual GPU: its C files, the options of its compiler, and the libraries that it needs."""
+
+    sources: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+
+
+DEVICE: Final = PACKAGE / "device"
+STAND_IN_MANIFEST: Final = "stand_ins.json"
+_RUNTIME: Final = ("runtime.c", "registration.c", "runtime_stubs.c")
+STAND_INS: Final = {
+    "libcuda.so.1": StandIn(("connection.c", "driver.c", "memory.c", "streams.c", "modules.c", "entry_points.c")),
+    **{
+        f"libcudart.so.{major}": StandIn(
+            _RUNTIME,
+            (f"-DCUDART={major}", "-Wno-deprecated-non-prototype", f"-Wl,--version-script={DEVICE}/cudart{major}.map"),
+            ("libcuda.so.1",),
+        )
+        for major in (12, 13)
+    },
+}
+"""The stand-ins for CUDA's libraries, for Linux."""
+
+
+def stand_in_digest() -> str:
+    """Return a digest of the C files of the virtual GPU."""
+    digest = hashlib.sha256(repr([(name, row.sources) for name, row in STAND_INS.items()]).encode())
+    for path in sorted(path for path in DEVICE.iterdir() if path.suffix in {".c", ".h", ".inc", ".map"}):
+        digest.update(f"{path.name}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
 def source_files() -> list[Path]:
     """Return every C file and header."""
     return sorted(path for folder in FOLDERS for path in (PACKAGE / folder).glob("*.[ch]"))

@@ -1,0 +1,118 @@
+"""`warpfrag gpu`: run a CUDA program on a virtual GPU."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import Annotated, NamedTuple
+
+import click
+
+from warpfrag.cli.support.arguments import File
+from warpfrag.cli.support.output import NO, echo, echo_error, print_table
+from warpfrag.cli.support.verbs import Answer, Param, verb
+from warpfrag.device.gpu_profile import profile_names, read_profile
+from warpfrag.device.launch_log import report_of, summary_of
+from warpfrag.device.virtual_gpu import CHECK_NAMES, GpuOptions, run_program
+from warpfrag.errors import quote
+from warpfrag.files import check_writable, write_atomically
+
+SIZE = re.compile(r"(\d{1,13})([KMGT]?)(?:i?B)?", re.IGNORECASE)
+UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+
+
+def read_size(text: str) -> int:
+    """Return a number of bytes, written as 1000000, 512M or 16G."""
+    match = SIZE.fullmatch(text.strip())
+    if match is None:
+        raise click.BadParameter(f"expected a number of bytes such as 512M or 16G, got {quote(text)}")
+    return int(match[1]) << UNITS[match[2].upper()]
+
+
+def read_checks(text: str) -> tuple[str, ...]:
+    """Return the names of checks, separated by commas."""
+    names = tuple(filter(None, text.replace(" ", "").split(",")))
+    unknown = [name for name in names if name not in CHECK_NAMES]
+    if unknown or not names:
+        raise click.BadParameter(f"expected {', '.join(CHECK_NAMES)}, separated by commas; got {quote(text)}")
+    return names
+
+
+class ProfileRow(NamedTuple):
+    """A GPU profile: its name, the GPU's own name, its architecture and memory, and the origin of its attributes."""
+
+    profile: str
+    name: str
+    arch: str
+    memory: int
+    source: str
+
+
+class GpuFacts(NamedTuple):
+    """The launches of a program, or the profiles.
+
+    status: of the program; null with --list
+    launches: with kernel, grid, block, seconds, exact, reasons, findings, error and message
+    unsupported: entry points that the program called and that are not supported
+    """
+
+    status: int | None
+    launches: list[dict[str, object]]
+    unsupported: list[str]
+    profiles: list[ProfileRow]
+
+
+@verb
+def gpu(
+    program: tuple[str, ...] = (),
+    *,
+    list_: bool = False,
+    profile: str = "H200",
+    memory: Annotated[int, Param("SIZE", read_size)] | None = None,
+    check: Annotated[tuple[str, ...], Param("NAMES", read_checks)] | None = None,
+    report: File | None = None,
+    record_only: bool = False,
+) -> Answer[GpuFacts]:
+    """Run a CUDA program on a virtual GPU: no GPU, no driver and no changes to the program are needed.
+
+    Stand-ins for libcuda and libcudart are loaded instead of NVIDIA's, and every kernel is executed as machine code.
+    The exit status is the program's, or 1 if a check found a mistake.
+
+    Options:
+        list: List the profiles.
+        profile (NAME): The GPU that the program sees.
+        memory: The size of device memory, such as 16G.
+        check: The mistakes to search for in every launch: memory, races, uninitialised, barriers, async or all.
+        report: Write an HTML page with every launch: grid, time, exact or the reason, findings.
+        record_only: Record the launches and do not execute them.
+
+    For example:
+        warpfrag gpu -- python train.py
+        warpfrag gpu --check races,memory --report report.html -- ./a.out 1024
+        warpfrag gpu --list
+    """
+    if list_:
+        rows = [
+            ProfileRow(name, each.name, each.arch, each.total_memory, each.source)
+            for name, each in ((name, read_profile(name)) for name in profile_names())
+        ]
+        head = ["profile", "name", "arch", "memory", "source"]
+        return Answer(GpuFacts(None, [], [], rows), lambda: print_table(head, rows))
+    if not program:
+        raise click.UsageError("expected a program: warpfrag gpu -- python train.py")
+    if report is not None:
+        check_writable(report)
+    as_json = click.get_current_context().params.get("as_json")
+    options = GpuOptions(profile, memory, check or (), record_only)
+    status, log = run_program(program, options, output=sys.stderr.fileno() if as_json else None)
+    if report is not None:
+        write_atomically(report, report_of(log, subprocess.list2cmdline(program)).encode())
+    facts = GpuFacts(status, log["launches"], log["unsupported"], [])
+
+    def show() -> None:
+        echo_error(f"warpfrag gpu: {summary_of(log)}")
+        if report is not None:
+            echo(f"wrote {report}")
+
+    return Answer(facts, show, status or (NO if log["findings"] else 0))

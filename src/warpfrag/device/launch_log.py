@@ -1,0 +1,116 @@
+"""The launches of a program: one JSON line for each, and the report that is made of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from warpfrag import html
+
+MAX_ROWS = 2000  # of the table in a report
+
+
+@dataclass
+class LaunchRecord:
+    """A launch: its shape, its time, the judgement about its result, and its findings."""
+
+    kernel: str
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    cluster: tuple[int, ...] | None = None
+    shared: int = 0
+    seconds: float = 0.0
+    instructions: int = 0
+    exact: bool = False
+    reasons: list[str] = field(default_factory=list)
+    basis: str = ""
+    verdict: str | None = None
+    findings: list[str] = field(default_factory=list)
+    error: int = 0
+    message: str = ""
+
+    @property
+    def title(self) -> str:
+        """The kernel and its shape, for messages."""
+        return f"{self.kernel} with grid {self.grid} and block {self.block}"
+
+
+class LaunchLog:
+    """A file with one JSON object per line; several servers append to one file."""
+
+    def __init__(self, path: str) -> None:
+        """Write nothing if the path is empty."""
+        self.path = path
+        self.descriptor = -1
+        self.notes: set[str] = set()
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        if not self.path:
+            return
+        line = (json.dumps({"process": os.getpid(), **entry}) + "\n").encode()
+        try:
+            if self.descriptor < 0:
+                self.descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            os.write(self.descriptor, line)
+        except OSError as error:  # such as a full disk: the program goes on
+            sys.stderr.write(f"warpfrag gpu: launches are no longer recorded: {self.path}: {error.strerror}\n")
+            self.path = ""
+
+    def launch(self, record: LaunchRecord) -> None:
+        """Store a launch."""
+        self._write({"launch": asdict(record)})
+
+    def note(self, function: str) -> None:
+        """Store the name of an unsupported entry point, once."""
+        if function not in self.notes:
+            self.notes.add(function)
+            self._write({"unsupported": function})
+
+
+def read_log(path: Path) -> dict[str, Any]:
+    """Return the launches and the unsupported entry points in a log."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    entries = [json.loads(line) for line in lines if line.endswith("}")]
+    launches = [entry["launch"] for entry in entries if "launch" in entry]
+    return {
+        "launches": launches,
+        "failed": sum(1 for each in launches if each["error"]),
+        "findings": sum(len(each["findings"]) for each in launches),
+        "exact": sum(1 for each in launches if each["exact"]),
+        "seconds": sum(each["seconds"] for each in launches),
+        "unsupported": sorted({entry["unsupported"] for entry in entries if "unsupported" in entry}),
+    }
+
+
+def summary_of(log: dict[str, Any]) -> str:
+    """Return one sentence about all launches."""
+    count = len(log["launches"])
+    parts = [f"{count} launches", f"{log['seconds']:.1f} s in kernels", f"{log['exact']} exact"]
+    parts += [f"{log['failed']} failed"] * bool(log["failed"]) + [f"{log['findings']} findings"] * bool(log["findings"])
+    return ", ".join(parts)
+
+
+def report_of(log: dict[str, Any], command: str) -> str:
+    """Return an HTML page that lists every launch."""
+    heads = ("launch", "kernel", "grid", "block", "shared", "time", "result", "findings")
+    rows = []
+    for number, each in enumerate(log["launches"][:MAX_ROWS]):
+        result = "exact" if each["exact"] else "; ".join(each["reasons"])
+        if each["error"]:
+            result = f"error {each['error']}: {each['message']}"
+        rows.append((
+            str(number), each["kernel"], str(tuple(each["grid"])), str(tuple(each["block"])), str(each["shared"]),
+            f"{1e3 * each['seconds']:.1f} ms", result, "\n".join(each["findings"]),
+        ))  # fmt: skip
+    more = len(log["launches"]) - len(rows)
+    parts = [f"<h1>Launches of {html.escape(command)}</h1>", f"<p>{html.escape(summary_of(log))}</p>"]
+    parts += [html.table(heads, rows)]
+    parts += [f"<p>{more} more launches are not listed.</p>"] if more > 0 else []
+    if log["unsupported"]:
+        names = ", ".join(log["unsupported"])
+        parts += [f"<p>Entry points that are not supported: {html.escape(names)}.</p>"]
+    return f'<!doctype html><meta charset="utf-8"><title>warpfrag gpu</title>\n{html.card(*parts)}\n'

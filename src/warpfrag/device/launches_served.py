@@ -1,0 +1,335 @@
+"""The requests of a program: allocations, modules, functions and launches, with the errors that a driver returns."""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import time
+import traceback
+from mmap import mmap
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.device.gpu_profile import read_profile
+from warpfrag.device.launch_log import LaunchLog, LaunchRecord
+from warpfrag.device.loaded_modules import CudaError, LoadedModule
+from warpfrag.errors import PtxError, WarpfragError
+from warpfrag.machine.launch.launch_arguments import GlobalMemory
+from warpfrag.machine.launch.names import readable
+from warpfrag.machine.launch.options import LaunchOptions, checks_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warpfrag.machine.interpreter.kernel_findings import KernelFinding
+    from warpfrag.machine.launch.run import Run
+
+ALLOCATE, FREE, LOAD, PLACE, UNLOAD, FUNCTION, VARIABLE, KERNELS, LAUNCH, LINK, NOTE, TENSOR_MAP = range(1, 13)
+SILENT = {ALLOCATE, FREE, UNLOAD, NOTE}  # have no reply
+LAUNCH_FIELDS = struct.Struct("<13I")  # struct launch of stand_in.h
+INVALID_VALUE, INVALID_HANDLE, NOT_FOUND, UNKNOWN, NOT_SUPPORTED = 1, 400, 500, 999, 801
+ILLEGAL_ADDRESS, TIMEOUT, ASSERT, MISALIGNED, LAUNCH_FAILED = 700, 702, 710, 716, 719
+ERROR_NAMES = {
+    ILLEGAL_ADDRESS: "CUDA_ERROR_ILLEGAL_ADDRESS", TIMEOUT: "CUDA_ERROR_LAUNCH_TIMEOUT", ASSERT: "CUDA_ERROR_ASSERT",
+    MISALIGNED: "CUDA_ERROR_MISALIGNED_ADDRESS", LAUNCH_FAILED: "CUDA_ERROR_LAUNCH_FAILED",
+    NOT_SUPPORTED: "CUDA_ERROR_NOT_SUPPORTED",
+}  # fmt: skip
+CATEGORY_ERRORS = {
+    "bounds": ILLEGAL_ADDRESS, "readonly": ILLEGAL_ADDRESS, "freed": ILLEGAL_ADDRESS, "misaligned": MISALIGNED,
+    "deadlock": TIMEOUT,
+}  # fmt: skip
+MAX_SHOWN = 5  # findings of a launch that are printed
+PROGRESS_SECONDS = 5.0
+FREED_KEPT = 4096  # freed allocations that messages can name
+HIDDEN = 3  # the category of memory for variables, as in stand_in.h
+
+
+class DeviceMapping:
+    """Device memory as this process sees it: one mapping, and views of it by device address."""
+
+    def __init__(self, descriptor: int, base: int, span: int) -> None:
+        """Map the file; pages are allocated when they are written."""
+        self.base, self.span = base, span
+        self.bytes: NDArray[np.uint8] = np.frombuffer(mmap(descriptor, span), np.uint8)
+
+    def view(self, address: int, size: int) -> NDArray[np.uint8]:
+        """Return the bytes at a device address."""
+        return self.bytes[address - self.base : address - self.base + size]
+
+
+class LaunchServer:
+    """The state of one program: its allocations, modules and functions."""
+
+    def __init__(self, mapping: DeviceMapping) -> None:
+        """Start with no allocation."""
+        self.mapping = mapping
+        self.arch = read_profile(os.environ.get("WARPFRAG_GPU_PROFILE", "H200")).arch
+        self.checks = checks_of([name for name in os.environ.get("WARPFRAG_GPU_CHECKS", "").split(",") if name])
+        self.is_recording = os.environ.get("WARPFRAG_GPU_RECORD_ONLY") == "1"
+        self.log = LaunchLog(os.environ.get("WARPFRAG_GPU_LOG", ""))
+        self.allocations: dict[int, tuple[int, int]] = {}  # size and category by address
+        self.freed: dict[int, int] = {}
+        self.memory: GlobalMemory | None = None  # of the next launch, if no allocation has changed
+        self.modules: list[LoadedModule | None] = []
+        self.functions: list[tuple[LoadedModule, str]] = []
+        self.ids: dict[tuple[int, str], int] = {}
+        self.handlers: dict[int, Callable[[bytes], bytes]] = {
+            ALLOCATE: self.allocate, FREE: self.free, LOAD: self.load,
+            PLACE: self.place, UNLOAD: self.unload, FUNCTION: self.function,
+            VARIABLE: self.variable, KERNELS: self.kernels, LAUNCH: self.launch,
+            LINK: self.link, NOTE: self.note, TENSOR_MAP: self.tensor_map,
+        }  # fmt: skip
+
+    def answer(self, category: int, payload: bytes) -> tuple[int, bytes | None]:
+        """Return the error code and the reply to a request; None if the program does not wait for one."""
+        reply: bytes | None = b""
+        code = 0
+        try:
+            reply = self.handlers[category](payload)
+        except CudaError as error:
+            code = error.code
+            if str(error):
+                say(str(error))
+        except WarpfragError as error:
+            code = NOT_SUPPORTED
+            say(str(error))
+        except Exception as error:  # noqa: BLE001 (the program must get an answer, whatever happens here)
+            code = UNKNOWN
+            say(f"internal error, please report it: {type(error).__name__}: {error}")
+            traceback.print_exc()
+        if category in SILENT:
+            return code, None
+        return code, b"" if code else reply
+
+    # Memory
+
+    def allocate(self, payload: bytes) -> bytes:
+        """Register an allocation."""
+        address, size, category = struct.unpack("<QQQ", payload)
+        self.allocations[address] = size, category
+        self.freed.pop(address, None)
+        self.memory = None
+        return b""
+
+    def free(self, payload: bytes) -> bytes:
+        """Forget an allocation; messages can name it for a while."""
+        (address,) = struct.unpack("<Q", payload)
+        self.freed[address] = self.allocations.pop(address)[0]
+        while len(self.freed) > FREED_KEPT:
+            self.freed.pop(next(iter(self.freed)))
+        self.memory = None
+        return b""
+
+    def global_memory(self) -> GlobalMemory:
+        """Return all allocations as arrays at their addresses."""
+        if self.memory is None:
+            view = self.mapping.view
+            self.memory = GlobalMemory(
+                {address: view(address, size) for address, (size, _) in self.allocations.items()}
+            )
+        return self.memory
+
+    # Modules
+
+    def load(self, payload: bytes) -> bytes:
+        """Read an image; the reply has the module's number and the bytes that its variables need."""
+        loader, _, image = payload.partition(b"\0")
+        module = LoadedModule(image, os.fsdecode(loader), self.arch)
+        self.modules.append(module)
+        return struct.pack("<IIQ", len(self.modules) - 1, 512, module.bytes)
+
+    def module(self, number: int) -> LoadedModule:
+        """Return a loaded module."""
+        module = self.modules[number]
+        if module is None:
+            raise CudaError(INVALID_HANDLE, "")
+        return module
+
+    def place(self, payload: bytes) -> bytes:
+        """Put a module's variables at an address."""
+        number, address = struct.unpack("<QQ", payload)
+        module = self.module(number)
+        module.place(address, self.mapping.view(address, module.bytes))
+        return b""
+
+    def unload(self, payload: bytes) -> bytes:
+        """Forget a module."""
+        self.modules[struct.unpack("<I", payload)[0]] = None
+        return b""
+
+    def function(self, payload: bytes) -> bytes:
+        """Return a function's number, attributes and parameters."""
+        (number,), name = struct.unpack_from("<I", payload), payload[4:-1].decode()
+        module = self.module(number)
+        if module.module is not None and name not in module.names():
+            raise CudaError(NOT_FOUND, "")
+        if (number, name) not in self.ids:
+            self.ids[number, name] = len(self.functions)
+            self.functions.append((module, name))
+        attributes, parameters, size = module.attributes(name)
+        numbers = [self.ids[number, name], size, len(parameters), *attributes]
+        return struct.pack(f"<III{len(attributes)}i", *numbers) + b"".join(
+            struct.pack("<II", *each) for each in parameters
+        )
+
+    def variable(self, payload: bytes) -> bytes:
+        """Return the address and the size of a variable."""
+        (number,), name = struct.unpack_from("<I", payload), payload[4:-1].decode()
+        try:
+            return struct.pack("<QQ", *self.module(number).variable(name))
+        except KeyError:
+            raise CudaError(NOT_FOUND, "") from None
+
+    def kernels(self, payload: bytes) -> bytes:
+        """Return the names of a module's kernels."""
+        names = self.module(struct.unpack("<I", payload)[0]).names()
+        return struct.pack("<I", len(names)) + b"".join(name.encode() + b"\0" for name in names)
+
+    def link(self, payload: bytes) -> bytes:
+        """Link the inputs of cuLink*: one image, or several PTX texts."""
+        inputs, at = [], 0
+        while at < len(payload):
+            _, size = struct.unpack_from("<QQ", payload, at)
+            inputs.append(payload[at + 16 : at + 16 + size])
+            at += 16 + size
+        if len(inputs) == 1:
+            return inputs[0]
+        raise CudaError(NOT_SUPPORTED, f"cuLinkComplete: expected one input, got {len(inputs)}; link with nvJitLink")
+
+    def note(self, payload: bytes) -> bytes:
+        """Record the name of an entry point that is not supported."""
+        self.log.note(payload.decode(errors="replace"))
+        return b""
+
+    def tensor_map(self, payload: bytes) -> bytes:
+        """Return the 128 bytes of a tensor map, or the error for a description that a driver rejects."""
+        from warpfrag.smem.tensor_map import FILLS, INTERLEAVES, SWIZZLE_NUMBERS, TYPES_BY_NUMBER, TensorMapFields
+
+        numbers = struct.unpack("<Q5Q5Q5I5I6i", payload)
+        address, dims, strides, box, steps = numbers[0], numbers[1:6], numbers[6:11], numbers[11:16], numbers[16:21]
+        category, rank, interleave, swizzle, _, fill = numbers[21:]
+        known = category in TYPES_BY_NUMBER and interleave < len(INTERLEAVES) and swizzle < len(SWIZZLE_NUMBERS)
+        if not known or fill >= len(FILLS):
+            raise CudaError(INVALID_VALUE, "cuTensorMapEncodeTiled: unknown data type, interleave, swizzle or fill")
+        fields = TensorMapFields(
+            TYPES_BY_NUMBER[category], address, dims[:rank], strides[: rank - 1], box[:rank], steps[:rank],
+            SWIZZLE_NUMBERS[swizzle], FILLS[fill], INTERLEAVES[interleave],
+        )  # fmt: skip
+        if problems := fields.problems():
+            raise CudaError(INVALID_VALUE, f"cuTensorMapEncodeTiled: {'; '.join(problems)}")
+        return fields.encode()
+
+    # Launches
+
+    def launch(self, payload: bytes) -> bytes:
+        """Execute a launch; CudaError has the code that a GPU returns for a failed one."""
+        number, *numbers = LAUNCH_FIELDS.unpack_from(payload)
+        grid, block, cluster = tuple(numbers[:3]), tuple(numbers[3:6]), tuple(numbers[6:9])
+        shared, is_cooperative, _ = numbers[9:]
+        module, name = self.functions[number]
+        record = LaunchRecord(readable(name), grid, block, cluster if any(cluster) else None, shared)
+        params = payload[LAUNCH_FIELDS.size :]
+        start = time.perf_counter()
+        try:
+            if self.is_recording:
+                record.reasons = ["not executed: --record-only"]
+            else:
+                options = LaunchOptions(
+                    cluster=cluster if any(cluster) else None,
+                    cooperative=bool(is_cooperative),
+                    progress=progress_of(record),
+                )
+                run = module.kernel(name).launch(
+                    grid, block, shared=shared, checks=self.checks, options=options, params=params,
+                    memory=self.global_memory(),
+                )  # fmt: skip
+                self.judge(record, run, module, name)
+        except CudaError as error:
+            record.error = error.code
+            record.message = str(error)
+            raise
+        except PtxError as error:
+            record.error, record.message = self.failure(error, module, name)
+            raise CudaError(
+                record.error, f"{record.title} failed, {error_name(record.error)}: {record.message}"
+            ) from None
+        except WarpfragError as error:
+            record.error, record.message = NOT_SUPPORTED, str(error)
+            raise CudaError(NOT_SUPPORTED, f"{record.title} cannot be executed: {error}") from None
+        finally:
+            record.seconds = time.perf_counter() - start
+            self.log.launch(record)
+        return b""
+
+    def judge(self, record: LaunchRecord, run: Run, module: LoadedModule, name: str) -> None:
+        """Store the result of a launch; findings are printed, and an access that a GPU rejects is an error."""
+        if run.printed:
+            sys.stdout.write(run.printed)
+            sys.stdout.flush()
+        record.exact, record.reasons, record.basis = run.exact, list(run.inexact), run.basis
+        record.verdict, record.instructions = run.verdict, run.counts.instructions
+        record.findings = [self.finding_text(finding, module, name) for finding in run.findings]
+        for text in record.findings[:MAX_SHOWN]:
+            say(f"{record.title}: {text}")
+        codes = [CATEGORY_ERRORS[finding.kind] for finding in run.findings if finding.kind in CATEGORY_ERRORS]
+        if codes:
+            raise CudaError(codes[0], f"{record.title} failed, {error_name(codes[0])}")
+
+    def finding_text(self, finding: KernelFinding, module: LoadedModule, name: str) -> str:
+        """Return a finding with the source lines of both accesses."""
+        text = finding.text if finding.source else f"{place_of(module, name, finding.line)}{finding.text}"
+        if finding.other is not None and finding.other.source is None:
+            text += f" (the other access: {place_of(module, name, finding.other.line).rstrip(': ')})"
+        return f"{finding.kind}: {text}{self.freed_text(finding.address)}"
+
+    def failure(self, error: PtxError, module: LoadedModule, name: str) -> tuple[int, str]:
+        """Return the CUDA error and the text of an error that ended a launch."""
+        reason = error.reason
+        code = CATEGORY_ERRORS.get(error.kind, LAUNCH_FAILED)
+        if "assertion" in reason:
+            code = ASSERT
+        if code == ILLEGAL_ADDRESS and "shared memory" in reason:
+            code = LAUNCH_FAILED
+        words = [word.rstrip(",;:") for word in reason.split() if word.startswith("0x")]
+        address = int(words[0], 16) if words else None
+        return code, f"{place_of(module, name, error.line)}{reason}{self.freed_text(address)}"
+
+    def freed_text(self, address: int | None) -> str:
+        """Return a remark if an address is in memory that was freed."""
+        if address is None:
+            return ""
+        owners = [start for start, size in self.freed.items() if start <= address < start + size]
+        return f"; it is in the {self.freed[owners[0]]} bytes at {owners[0]:#x}, which were freed" if owners else ""
+
+
+def place_of(module: LoadedModule, name: str, line: int) -> str:
+    """Return the location of an instruction: the source line if it is known, else the address."""
+    source = module.source_of(name, line)
+    return f"{source} (address {line:#x}): " if source else f"address {line:#x}: "
+
+
+def error_name(code: int) -> str:
+    """Return the name of an error code."""
+    return ERROR_NAMES.get(code, f"error {code}")
+
+
+def progress_of(record: LaunchRecord) -> Callable[[int, int], None]:
+    """Return a function that prints the progress of a long launch every few seconds."""
+    last = time.perf_counter()
+
+    def show(done: int, total: int) -> None:
+        nonlocal last
+        if time.perf_counter() - last > PROGRESS_SECONDS:
+            last = time.perf_counter()
+            say(f"{record.title}: {done} of {total} blocks")
+
+    return show
+
+
+def say(text: str) -> None:
+    """Print a message on the program's standard error."""
+    sys.stderr.write(f"warpfrag gpu: {text}\n")
+    sys.stderr.flush()

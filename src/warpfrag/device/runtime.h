@@ -1,0 +1,29 @@
+// Declarations that the parts of the stand-in runtime share: the driver's functions, and the checks of every call.
+#ifndef WARPFRAG_RUNTIME_H
+#define WARPFRAG_RUNTIME_H
+
+#include "stand_in.h"
+
+// The driver functions that are called have the signatures of the C files here; the compiler need not check them again.
+#define ENTRY(name, symbol, version) extern CUresult symbol();
+#include "driver_names.inc"
+#undef ENTRY
+extern CUresult warpfrag_load(CUhandle *module, const void *image, const void *caller, int is_library);
+
+int report(int error);
+int start(void);
+int function_of(const void *host, CUhandle *function);
+int symbol_of(const void *host, CUdeviceptr *address, size_t *size);
+
+#define START                           \
+    do {                                \
+        int error_ = start();           \
+        if (error_) return report(error_); \
+    } while (0)
+#define FORWARD(name, parameters, call) \
+    EXPORT int name parameters {        \
+        START;                          \
+        return report(call);            \
+    }
+
+#endif

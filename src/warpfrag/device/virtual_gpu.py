@@ -1,0 +1,162 @@
+"""Run a program, or this process, with a virtual GPU: the stand-in libraries go in before NVIDIA's."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from warpfrag.device.gpu_profile import read_profile
+from warpfrag.device.launch_log import read_log
+from warpfrag.errors import InvalidOperand, MissingExtra, quote
+
+FOLDER = Path(__file__).parent
+DRIVER, RUNTIMES = "libcuda.so.1", ("libcudart.so.13", "libcudart.so.12")
+PREFIX = "WARPFRAG_GPU_"
+MAX_MEMORY = 1 << 42
+MIN_MEMORY = 1 << 20
+CHECK_NAMES = ("memory", "races", "uninitialised", "barriers", "async", "all")
+
+
+@dataclass(frozen=True)
+class GpuOptions:
+    """The options of a virtual GPU: its profile, its memory in bytes if not the profile's, and the checks of launches.
+
+    With `record_only` launches are recorded and not executed.
+    """
+
+    profile: str = "H200"
+    memory: int | None = None
+    checks: tuple[str, ...] = ()
+    record_only: bool = False
+
+    def __post_init__(self) -> None:
+        """Reject unknown names and sizes."""
+        read_profile(self.profile)
+        unknown = [name for name in self.checks if name not in CHECK_NAMES]
+        if unknown:
+            raise InvalidOperand(f"expected checks among {', '.join(CHECK_NAMES)}, got {quote(unknown[0])}")
+        if self.memory is not None and not MIN_MEMORY <= self.memory <= MAX_MEMORY:
+            raise InvalidOperand(
+                f"expected device memory of 1 MiB to 4 TiB, got {quote(self.memory)} bytes; try --memory 16G"
+            )
+
+    def environment(self, log: Path) -> dict[str, str]:
+        """Return the variables that the stand-in libraries and their server read."""
+        values = {
+            "SERVER": sys.executable,
+            "SOURCE": str(FOLDER.parents[1]),
+            "PROFILE": self.profile,
+            "CHECKS": ",".join(self.checks),
+            "LOG": str(log),
+            "MEMORY": str(self.memory or read_profile(self.profile).total_memory),
+            "RECORD_ONLY": str(int(self.record_only)),
+        }
+        return {PREFIX + name: value for name, value in values.items()}
+
+
+def libraries() -> list[Path]:
+    """Return the stand-in libraries in the order in which they are loaded; MissingExtra if they were not compiled."""
+    if sys.platform != "linux":
+        raise MissingExtra("the virtual GPU needs Linux, because CUDA's libraries are replaced by the dynamic linker")
+    paths = [FOLDER / name for name in (DRIVER, *RUNTIMES)]
+    missing = [path.name for path in paths if not path.exists()]
+    if missing:
+        raise MissingExtra(
+            f"this installation has no compiled {missing[0]}: install the wheel for Linux on x86-64 or aarch64, "
+            "or a C compiler and then the source distribution"
+        )
+    return paths
+
+
+def run_program(
+    command: Sequence[str], options: GpuOptions, *, output: int | None = None
+) -> tuple[int, dict[str, Any]]:
+    """Run a program with a virtual GPU; return its exit status and its launches."""
+    paths = libraries()
+    with tempfile.TemporaryDirectory(prefix="warpfrag-gpu-") as folder:
+        log = Path(folder) / "launches.jsonl"
+        environment = {**os.environ, **options.environment(log)}
+        for name, first in (("LD_PRELOAD", ":".join(map(str, paths))), ("LD_LIBRARY_PATH", str(FOLDER))):
+            environment[name] = ":".join(filter(None, (first, os.environ.get(name))))
+        try:
+            with subprocess.Popen(command, env=environment, stdout=output) as program:  # noqa: S603 (the user's)
+                status = _wait(program)
+        except OSError as error:
+            raise InvalidOperand(f"cannot start {quote(command[0])}: {error.strerror}") from None
+        return status if status >= 0 else 128 - status, read_log(log)
+
+
+def _wait(program: subprocess.Popen[bytes]) -> int:
+    """Wait for a program; an interrupt from the keyboard reaches it too, so that it decides when to end."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return program.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class GpuSession:
+    """The virtual GPU of this process."""
+
+    def __init__(self, options: GpuOptions, log: Path) -> None:
+        """Keep the log that the server writes."""
+        self.options, self._log = options, log
+
+    @property
+    def launches(self) -> list[dict[str, Any]]:
+        """The launches so far, with grid, time, findings and errors."""
+        found: list[dict[str, Any]] = read_log(self._log)["launches"]
+        return found
+
+
+_session: list[GpuSession] = []  # one per process, because libraries cannot be unloaded
+
+
+@contextmanager
+def gpu(
+    profile: str = "H200",
+    *,
+    memory: int | None = None,
+    checks: Sequence[str] | str = (),
+    record_only: bool = False,
+) -> Iterator[GpuSession]:
+    """Give this process a virtual GPU for code that calls CUDA's driver or runtime API.
+
+    It must be entered before the imports that load CUDA's libraries, such as `import torch`. `warpfrag gpu` runs a
+    whole program instead. The libraries stay loaded after the block.
+    """
+    names = (checks,) if isinstance(checks, str) else tuple(checks)
+    options = GpuOptions(profile, memory, names, record_only)
+    if not _session:
+        paths = libraries()
+        loaded = foreign_libraries()
+        if loaded:
+            raise InvalidOperand(
+                f"{loaded[0]} is already loaded: enter wf.gpu() before the imports that load CUDA, "
+                "or run the program with `warpfrag gpu -- python program.py`"
+            )
+        log = Path(tempfile.mkdtemp(prefix="warpfrag-gpu-")) / "launches.jsonl"
+        os.environ.update(options.environment(log))
+        for path in paths:
+            ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
+        _session.append(GpuSession(options, log))
+    if _session[0].options != options:
+        raise InvalidOperand(f"this process has a virtual GPU with {_session[0].options}; a process has only one")
+    yield _session[0]
+
+
+def foreign_libraries() -> list[str]:
+    """Return the CUDA libraries in this process that are not stand-ins."""
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    paths = {Path(line.split(maxsplit=5)[5]) for line in lines if line.count("/")}
+    known = ("libcuda.so", "libcudart.so")
+    return sorted(str(path) for path in paths if path.name.startswith(known) and path.parent != FOLDER)
