@@ -15,7 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from warpfrag.device.recording import MemoryBlock, Record, RecordedLaunch, RecordingWriter
+from warpfrag.device.recording import MemoryBlock, RecordedLaunch, RecordedSequence, RecordingWriter
 from warpfrag.errors import CompilationFailed, FileError, InvalidOperand, NoGpu, quote
 from warpfrag.sass.cubin import Cubin
 from warpfrag.sass.elf_file import SHT_NOBITS, ElfFile
@@ -41,7 +41,7 @@ class RecordedProgram(NamedTuple):
 
     status: int
     gpu: str
-    records: tuple[Record, ...]
+    records: tuple[RecordedSequence, ...]
     notes: tuple[str, ...]
 
 
@@ -187,7 +187,7 @@ def strip(data: bytes, kernels: set[str]) -> bytes:
 
 def _record(
     row: dict[str, Any], log: ProcessLog, codes: dict[Path, str], raw: Path, process: str, writer: RecordingWriter
-) -> Record:
+) -> RecordedSequence:
     """Return the record of a launch; its memory goes to the writer."""
     origin = log.origins.get(row["image"], {"file": "", "is_open": 0})
     found = {codes[path] for path in log.cubins.get(row["image"], ()) if path in codes and _has(path, row["name"])}
@@ -205,7 +205,7 @@ def _record(
         tuple(row["cluster"]) if "cluster" in row else None, bool(row["cooperative"]), bytes.fromhex(row["params"]),
         "" if reason else found.pop(), Path(origin["file"]).name, reason,
     )  # fmt: skip
-    return Record(row["name"], (launch,), tuple(memory), None, row["problem"])
+    return RecordedSequence(row["name"], (launch,), tuple(memory), None, row["problem"])
 
 
 def _has(path: Path, kernel: str) -> bool:

@@ -70,7 +70,7 @@ class MemoryBlock(NamedTuple):
     variable: str = ""
 
 
-class Record(NamedTuple):
+class RecordedSequence(NamedTuple):
     """Launches on the same memory."""
 
     name: str
@@ -132,7 +132,7 @@ class RecordingWriter:
     def __init__(self, folder: str | PathLike[str], gpu: str, driver: int) -> None:
         """Create the folder; one that contains a recording is replaced."""
         self.folder, self.gpu, self.driver = Path(folder), gpu, driver
-        self.records: list[Record] = []
+        self.records: list[RecordedSequence] = []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             (self.folder / INDEX).unlink(missing_ok=True)
@@ -173,18 +173,18 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:DIGITS]
 
 
-def _row(record: Record) -> dict[str, Any]:
+def _row(record: RecordedSequence) -> dict[str, Any]:
     """Return a record as JSON has it."""
     launches = [launch._asdict() | {"params": launch.params.hex()} for launch in record.launches]
     return record._asdict() | {"launches": launches, "memory": [block._asdict() for block in record.memory]}
 
 
-def _record(row: dict[str, Any]) -> Record:
+def _record(row: dict[str, Any]) -> RecordedSequence:
     """Return a record from its JSON; ValueError, KeyError or TypeError if it is not one."""
     memory = tuple(_block(block) for block in row["memory"])
     launches = tuple(_launch(launch) for launch in row["launches"])
     compared = None if row["compared"] is None else tuple((int(start), int(size)) for start, size in row["compared"])
-    return Record(str(row["name"]), launches, memory, compared, str(row["reason"]))
+    return RecordedSequence(str(row["name"]), launches, memory, compared, str(row["reason"]))
 
 
 def _block(row: dict[str, Any]) -> MemoryBlock:

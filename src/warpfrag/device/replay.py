@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.device.recording import MemoryBlock, Record, RecordedLaunch, Recording
+from warpfrag.device.recording import MemoryBlock, RecordedLaunch, RecordedSequence, Recording
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
 from warpfrag.machine.debugger.debugger import Debugger
 from warpfrag.machine.interpreter.kernel_findings import Check, KernelFinding
@@ -139,7 +139,7 @@ class Replay:
 class ReplayMemory:
     """The memory of a record while it runs."""
 
-    def __init__(self, recording: Recording, record: Record) -> None:
+    def __init__(self, recording: Recording, record: RecordedSequence) -> None:
         """Read the memory before the launches."""
         self.recording, self.record = recording, record
         self.blocks = [block for block in record.memory if not block.variable]
@@ -190,12 +190,12 @@ class ReplayMemory:
             yield Difference(block.address, block.variable, int(differs.sum()), block.address + at, *values)
 
 
-def _kernel_names(record: Record) -> list[str]:
+def _kernel_names(record: RecordedSequence) -> list[str]:
     names = {launch.kernel for launch in record.launches}
     return [*names, *map(readable, names)]
 
 
-def _missing(record: Record) -> str:
+def _missing(record: RecordedSequence) -> str:
     """Return the reason why a record cannot run; an empty string if it can."""
     return record.reason or next((launch.reason for launch in record.launches if not launch.code), "")
 
@@ -211,7 +211,7 @@ def _params(kernel: Kernel, launch: RecordedLaunch) -> bytes:
 
 def _result(
     index: int,
-    record: Record,
+    record: RecordedSequence,
     status: Status,
     reason: str,
     differences: tuple[Difference, ...] = (),
