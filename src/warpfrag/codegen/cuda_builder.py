@@ -1,6 +1,6 @@
-"""A builder of CUDA C++: statements, unrolled loops, inline assembly, and the functions and kernels around them.
+"""A builder for CUDA C++: statements, unrolled loops, inline assembly, functions and kernels.
 
-Statements are text; the builder indents them, closes what was opened, and numbers the operands of inline assembly.
+Statements are text; the builder indents them, closes braces, and numbers the operands of inline assembly.
 
     >>> code = CudaBuilder()
     >>> with code.unrolled(4):
@@ -72,12 +72,12 @@ class RegisterArray:
         return [AsmOperand(f"{modifier}{self.constraint}", element) for element in self.elements]
 
     def declaration(self, name: str = "") -> str:
-        """Declare a local array of this type, called `name` if that is not its own."""
+        """Return the declaration of a local array of this type, called `name` if given."""
         return f"{self.c_type} {name or self.name}[{self.count}];"
 
 
 class InlineAssembly:
-    """The operands of an asm statement; each gets the number by which the text refers to it.
+    """The operands of an asm statement; each gets the number that the text uses for it.
 
     Outputs are numbered before inputs, so they come first. The operands of one call share a line.
     """
@@ -108,7 +108,7 @@ class InlineAssembly:
         return f'asm volatile("{text}"' + "".join(f" : {part}" if part else " :" for part in parts) + ");"
 
     def lines(self, *texts: str) -> list[str]:
-        """Return the statement in several lines: texts, outputs, inputs."""
+        """Return the statement as several lines: texts, outputs, inputs."""
         parts = [",\n      ".join(self._outputs), ",\n      ".join(self._inputs), *self._clobbers]
         lines = ["asm volatile(", *(f'    "{text}"' for text in texts), *(f"    : {part}" for part in parts)]
         lines[-1] += ");"
@@ -132,7 +132,7 @@ class CudaBuilder:
 
     @contextmanager
     def braces(self, head: str, end: str = "}") -> Iterator[None]:
-        """Put the lines appended inside in braces after `head`; a type or a table ends in `};`."""
+        """Enclose the lines appended in this context in braces after `head`; a type or a table ends in `};`."""
         self.line(f"{head} {{")
         self._depth += 1
         yield
@@ -141,7 +141,7 @@ class CudaBuilder:
 
     @contextmanager
     def unrolled(self, count: int, index: str = "i") -> Iterator[None]:
-        """Put the lines appended inside in a loop; unrolled, because register arrays are indexed by constants."""
+        """Enclose the lines appended in this context in a loop, unrolled so that register indices are constants."""
         self.line("#pragma unroll")
         with self.braces(f"for (int {index} = 0; {index} < {count}; ++{index})"):
             yield
@@ -158,22 +158,22 @@ class CudaBuilder:
     # ---- register operations (see `languages`)
 
     def temporary(self, number: int) -> str:
-        """Return the variable that holds the result of the operation with this number."""
+        """Return the variable for the result of the operation with this number."""
         return f"r{number}"
 
     def declare_temporaries(self, count: int) -> None:
         """Do nothing: a variable is declared where it is assigned."""
 
     def named(self, name: str) -> str:
-        """Return a variable of a known name, as an operand."""
+        """Return a variable with a known name, as an operand."""
         return name
 
     def start_with_index(self, index: ThreadIndex) -> None:
-        """Read the number of this thread before anything else."""
+        """Prepend the code that reads the index of this thread."""
         self._prologue += index.cuda
 
     def operation(self, spelling: Spelling, result: str, operands: Sequence[str | int]) -> None:
-        """Append a register operation as CUDA C++ spells it, and declare its result."""
+        """Append a register operation in CUDA C++, and declare its result."""
         text = spelling.cuda.format(result, *operands)
         self.line(f"uint32_t {result}; {text}" if text.startswith("asm") else f"uint32_t {text}")
 
@@ -215,7 +215,7 @@ class CudaBuilder:
         return [f"{signature} {{", *indented(self.body()), "}", ""]
 
     def kernel(self, name: str, parameters: Sequence[str]) -> list[str]:
-        """Return a kernel around the body that a program finds by its plain name."""
+        """Return a kernel around the body, with a name that is not mangled."""
         return self.function(f'extern "C" __global__ void {name}(\n    ' + ",\n    ".join(parameters) + ")")
 
 

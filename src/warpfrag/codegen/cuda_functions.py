@@ -1,8 +1,8 @@
 """Device functions in CUDA C++: the wrapper of an instruction, and the loads and stores of its registers.
 
-All are inline, so that any number of files may include them. A family's functions come in blocks: the first, called "",
-holds what every target of the instruction has, and each further one a function that only some targets have. Each block
-is guarded by itself, so headers that were emitted for several targets may be included together.
+All are inline, so that any number of files may include them. A family's functions come in blocks: the first, called
+"", has the functions for every target of the instruction, and each further block one function that only some targets
+support. Each block has its own include guard, so headers for several targets can be included together.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ ADDRESSES = {
 
 
 def register_array(operand: OperandBase, name: str = "") -> RegisterArray:
-    """Return the registers of an operand as an array, called by its role unless by another name."""
+    """Return the registers of an operand as an array, named after its role unless `name` is given."""
     return RegisterArray(name or operand.role, operand.regs, operand.ptx_type)
 
 
@@ -146,7 +146,7 @@ def instruction_assembly(
 
 
 def start_with_thread(operand: OperandBase) -> CudaBuilder:
-    """Return a body that declares `lane` or `thread`: the index of this thread among those that hold an operand."""
+    """Return a function body that declares `lane` or `thread`, the index of this thread in its warp or warpgroup."""
     code = CudaBuilder()
     code.line(f"const int {thread_name(operand)} = threadIdx.x & {math.prod(operand.threads) - 1};")
     return code
@@ -182,7 +182,7 @@ def wrapper(instruction: Instruction) -> list[str]:
 
 
 def template(parameters: Mapping[str, int]) -> list[str]:
-    """Return the line above a function with integer template parameters and their defaults; none without parameters."""
+    """Return the template line of a function with these integer parameters and defaults; empty without parameters."""
     listed = ", ".join(f"int {name} = {default}" for name, default in parameters.items())
     return [f"template <{listed}>"] if listed else []
 
@@ -205,7 +205,7 @@ def _comment(operand: OperandBase) -> str:
 
 
 def load_function(operand: OperandBase) -> list[str]:
-    """Return `load_a` and its like: memory to registers."""
+    """Return `load_a` or another load function: from memory to registers."""
     array, code = register_array(operand), start_with_thread(operand)
     if operand.slots == 1:
         element = f"static_cast<const {array.c_type}*>(memory)[index]"
@@ -235,7 +235,7 @@ def store_function(operand: OperandBase) -> list[str]:
 
 
 def _slot(operand: OperandBase) -> tuple[str, str]:
-    """Return register and shift of element i of an operand with several slots."""
+    """Return the register and the shift of element i of an operand with several slots."""
     reg = f"i >> {operand.slots.bit_length() - 1}" if operand.regs > 1 else "0"
     slot = f"(i & {operand.slots - 1})" if operand.regs > 1 else "i"
     shift = f"{slot} * {operand.spec.container}"
@@ -243,12 +243,12 @@ def _slot(operand: OperandBase) -> tuple[str, str]:
 
 
 def shared_name(operand: OperandBase, copy: SharedCopy) -> str:
-    """Return the name of a shared copy's function: `ldmatrix_a_row` and its like."""
+    """Return the function name of a shared-memory copy, such as `ldmatrix_a_row`."""
     return f"{copy.matrix_move.op}_{operand.role}_{copy.order}"
 
 
 def shared_function(operand: OperandBase, copy: SharedCopy) -> list[str]:
-    """Return the function that moves data between shared memory and registers by ldmatrix or stmatrix."""
+    """Return the function that copies between shared memory and registers with ldmatrix or stmatrix."""
     matrix_move = copy.matrix_move
     stores = matrix_move.op == "stmatrix"
     line = "row" if copy.order == "row" else "column"
@@ -310,9 +310,9 @@ def matrix_move_functions(instruction: Instruction, _targets: Sequence[str]) -> 
 
 
 def wmma_functions(instruction: Instruction, _targets: Sequence[str]) -> Blocks:
-    """Return the wrapper of a wmma.mma and its loads and stores: A and B in the order of its name, C and D in any.
+    """Return the wrapper of a wmma.mma and its loads and stores: A and B in the order of its name, C and D in both.
 
-    Addresses are generic: they may be of global or of shared memory.
+    Addresses are generic, so they may refer to global or shared memory.
     """
     lines = wrapper(instruction)
     for role, layout in zip("ab", instruction.layouts, strict=True):
@@ -445,7 +445,7 @@ def wgmma_wrapper(instruction: Instruction, *, staged: bool) -> list[str]:
 
 
 def _immediate_checks(names: list[str]) -> list[str]:
-    """Return static assertions that signs and transpositions are legal."""
+    """Return static assertions for legal signs and transpositions."""
     checks = []
     for name in names:
         if name.startswith("scale"):
@@ -456,7 +456,7 @@ def _immediate_checks(names: list[str]) -> list[str]:
 
 
 def stage_function(stage: Stage) -> list[str]:
-    """Return `stage_a` and its like: from memory to shared memory, as the descriptor of the same name reads it."""
+    """Return `stage_a` or `stage_b`, which copies to shared memory as `descriptor_a` or `descriptor_b` describes."""
     operand = stage.operand
     row, col = stage.coordinates
     bits = operand.format.bits
@@ -485,7 +485,7 @@ def _factor(text: str) -> str:
 
 
 def descriptor_function(stage: Stage) -> list[str]:
-    """Return `descriptor_a` and its like: the descriptor of the tile that `stage_a` stored."""
+    """Return `descriptor_a` or `descriptor_b`: the descriptor of the staged tile."""
     fields = stage.descriptor
     code = CudaBuilder()
     code.line(f"return descriptor({SHARED}, {fields.leading}, {fields.stride}, {fields.swizzle});")

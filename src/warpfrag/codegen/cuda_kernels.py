@@ -1,7 +1,7 @@
 """Tile kernels in CUDA C++: one tile of a gemm from memory to memory, built from the instruction's functions.
 
-Kernels have plain names (extern "C"), so that a program can look them up; they belong in a source file, not in
-a header.
+Kernels have unmangled names (extern "C"), so that a program can look them up; they belong in a source file, not in a
+header.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ __device__ __forceinline__ void copy_words(void* to, const void* from, int words
 
 
 class CudaKernel:
-    """A kernel in CUDA C++; its parameters are a pointer to each matrix and the strides after it."""
+    """A kernel in CUDA C++; its parameters are, for each matrix, a pointer and the strides."""
 
     def __init__(self, instruction: Instruction, operands: Iterable[OperandBase]) -> None:
-        """Start a kernel, and declare a fragment for each operand: an array called `fragment_` and its role."""
+        """Start a kernel, and declare a fragment array for each operand, such as `fragment_a`."""
         self.instruction = instruction
         self.code = CudaBuilder()
         self.parameters: list[str] = []
@@ -75,7 +75,7 @@ class CudaKernel:
         self.parameters += [f"{'' if role == 'd' else 'const '}void* {role}", *(f"int {name}" for name in strides)]
 
     def kernel(self, name: str, comment: str) -> list[str]:
-        """Return the lines of the kernel, below a comment."""
+        """Return the lines of the kernel, after a comment."""
         return [f"// {comment}", *self.code.kernel(name, self.parameters)]
 
     def move_tile(self, operand: OperandBase, strides: Sequence[str | int] = (), fragment: str = "") -> None:
@@ -148,7 +148,7 @@ def tile_kernel(instruction: Instruction, choice: Immediates) -> list[str]:
 
 
 def shared_kernel(instruction: Instruction, copies: dict[str, SharedCopy]) -> list[str]:
-    """Return the kernel of one tile through shared memory, without gaps, in the orders that the copies name."""
+    """Return the kernel that moves one contiguous tile through shared memory, in the memory orders of the copies."""
     operands, orders = registers(instruction), memory_orders(copies)
     kernel = CudaKernel(instruction, operands.values())
     for role in operands:

@@ -1,8 +1,8 @@
-"""Code around an instruction, in CUDA C++ or PTX, from its layout.
+"""Generate CUDA C++ or PTX code for an instruction from its layout.
 
 In CUDA C++ every instruction gets an inline-PTX wrapper; an mma also gets functions that move each operand between
-memory and registers, by ldmatrix and stmatrix too where the layout allows it. That is a header, for any number of
-files. With kernels it is a file to compile, with kernels that multiply one tile. Index expressions come from the
+memory and registers, also with ldmatrix and stmatrix if the layout allows it. The result is a header. With kernels,
+it is a file to compile, with kernels that multiply one tile. Index expressions come from the
 layout. wgmma also gets functions that fill shared memory, and the descriptors that read it. A PTX module has raw
 kernels: registers in, registers out.
 
@@ -89,10 +89,10 @@ def emit(
     kernels: bool = False,
     name: str = "",
 ) -> str:
-    """Return a CUDA C++ header, with `kernels` a file that compiles alone, or a PTX module, for some instructions.
+    """Return code for instructions: a CUDA C++ header, with `kernels` a complete source file, or a PTX module.
 
-    Without `arch` it compiles for every GPU that has the instructions (PTX: for the oldest such target). With it, it
-    also uses what that target adds, such as stmatrix from sm_90 on. A relayout or access plan becomes one function,
+    Without `arch` it compiles for every GPU that has the instructions (PTX: for the oldest such target). With `arch` it
+    also uses features of that target, such as stmatrix from sm_90 on. A relayout or access plan becomes one function,
     called `name`.
     """
     language = check_language(lang)
@@ -115,7 +115,7 @@ def _is_tensor(instruction: Instruction) -> bool:
 
 
 def _tensor_code(selected: list[Instruction], language: str, target: str | None) -> str:
-    """Return the PTX module of tcgen05 instructions, which need a file of their own."""
+    """Return the PTX module of tcgen05 instructions, which need a separate file."""
     from warpfrag.codegen.tcgen05_code import module as tensor_module
 
     rest = [instruction for instruction in selected if not _is_tensor(instruction)]
@@ -147,7 +147,7 @@ def _instructions(
 
 
 def header(instructions: Sequence[Instruction], target: str | None = None) -> str:
-    """Return wrappers, loads and stores, which any number of files may include; with a target, also its extras."""
+    """Return a header with wrappers, loads and stores; for a given target, also the functions that only it supports."""
     parts = [FUNCTIONS_COMMON]
     used = set(map(_writer, instructions))
     parts += [family.common() for family in FAMILIES if family in used and family.common]
@@ -164,7 +164,7 @@ def header(instructions: Sequence[Instruction], target: str | None = None) -> st
 
 
 def source_file(instructions: Sequence[Instruction], target: str | None = None) -> str:
-    """Return the header and the tile kernels of every mma: a file that compiles by itself."""
+    """Return a complete source file: the header and the tile kernels of every mma."""
     kernels = [_kernels(instruction, target) for instruction in instructions if instruction.form.is_product]
     return "\n".join([header(instructions, target), COMMON, *kernels])
 

@@ -1,7 +1,7 @@
 """The languages of emitted code, and the register operations that both builders write.
 
-A plan that only shifts, masks, permutes and exchanges words is lowered once to these operations (`plan_code`), and
-either builder writes it.
+A plan that only shifts, masks, permutes and exchanges registers is lowered once to these operations (`plan_code`),
+and both builders can write it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def check_language(lang: object) -> Language:
 
 
 def check_function_name(name: object, default: str) -> str:
-    """Return the name, or the default if it is empty; InvalidOperand if it is no ASCII identifier."""
+    """Return the name, or the default if it is empty; InvalidOperand if it is not an ASCII identifier."""
     if isinstance(name, str) and (not name or (name.isascii() and name.isidentifier())):
         return name or default
     raise InvalidOperand(f"name: expected a function name, such as {default}; got {quote(name)}")
@@ -51,7 +51,7 @@ WARPGROUP_THREAD = ThreadIndex(
     ("mov.u32 %thread, %tid.x", "and.b32 %thread, %thread, 127"),
 )
 THREAD_INDICES = {32: LANE, 128: WARPGROUP_THREAD}
-"""The thread index by the number of threads that work together: a warp, or a warpgroup."""
+"""The thread index, by the number of threads: a warp or a warpgroup."""
 
 SPELLINGS = {
     "and": Spelling("{0} = {1} & {2:#x};", "and.b32 {0}, {1}, {2:#x};"),

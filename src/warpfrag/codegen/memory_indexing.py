@@ -1,10 +1,10 @@
 """Operands in memory: the coordinates of an address, the width of an element, and its index formulas.
 
-A, B, C and D are packed: a 4-bit element takes 4 bits, low bits first, and 6-bit elements cross bytes. The codes of
-the metadata and the scale factors take a byte each, as `Instruction.compress` and numpy hand them out.
+A, B, C and D are packed: a 4-bit element takes 4 bits, low bits first, and 6-bit elements cross bytes. Metadata
+codes and scale factors take a byte each, as `Instruction.compress` and numpy return them.
 
 A `SharedCopy` is an ldmatrix or stmatrix for an operand in shared memory whose strides are known when the kernel runs.
-`plans.loads` finds the matrix moves that serve, and the start of each lane's line; here that becomes formulas.
+`plans.loads` finds the suitable instructions and the start of each lane's line; this module turns them into formulas.
 
     >>> from warpfrag.tensorcore.registry import get
     >>> copy = shared_copies(get("mma.m16n8k16.f32.f16.f16.f32").a.spec)[0]
@@ -46,7 +46,7 @@ def dimensions(operand: OperandBase) -> tuple[str, ...]:
 
 
 def _layout(operand: OperandBase) -> Layout:
-    """Return the layout; for an operand in shared memory only its coordinates have a meaning."""
+    """Return the layout; for an operand in shared memory only its coordinates are meaningful."""
     return operand.spec.layout if operand.storage == "shared" else operand.layout
 
 
@@ -61,13 +61,13 @@ def thread_name(operand: OperandBase) -> str:
 
 
 def formulas(operand: OperandBase) -> dict[str, Expression]:
-    """Return each coordinate from `lane` or `thread` and the element number `i`."""
+    """Return each coordinate as a formula of `lane` or `thread` and the element number `i`."""
     every = _of_a_warpgroup(operand.layout) if operand.storage == "warpgroup" else element_expressions(operand.layout)
     return {dim: every[dim] for dim in dimensions(operand)}
 
 
 def _of_a_warpgroup(layout: Layout) -> dict[str, Expression]:
-    """Return each coordinate from `thread`, which counts lanes and then warps, and `i`, slots and then registers."""
+    """Return each coordinate as a formula of `thread` (lanes, then warps) and `i` (slots, then registers)."""
     origin = dict.fromkeys(layout.ins, 0)
     moved = {
         name: [layout.at(**{**origin, name: 1 << bit}) for bit in range((size - 1).bit_length())]
@@ -98,7 +98,7 @@ def described_index(operand: OperandBase) -> str:
 
 
 def element_bits(operand: OperandBase) -> int:
-    """Return the bits from one element to the next in memory."""
+    """Return the distance between elements in memory, in bits."""
     return operand.format.bits if operand.role in "abcd" else 8
 
 
@@ -113,7 +113,7 @@ def described(operand: OperandBase) -> str:
 
 
 def contiguous_strides(operand: OperandBase, order: str = "row") -> tuple[int, ...]:
-    """Return the strides of a matrix without gaps, row or column major; a leading coordinate counts whole matrices."""
+    """Return the strides of a contiguous matrix, row or column major; a leading coordinate counts whole matrices."""
     sizes = extents(operand)
     rows, cols = sizes[-2:]
     last = (cols, 1) if order == "row" else (1, rows)
@@ -127,8 +127,8 @@ def contiguous_strides(operand: OperandBase, order: str = "row") -> tuple[int, .
 class Stage:
     """The copy of one wgmma operand to shared memory; `trans`: MN-major.
 
-    The tile has no gaps, as in `operand.descriptors`, and the widest swizzle that its lines fill. It is copied in
-    units: an element, or the eight bits of a byte.
+    The tile is contiguous, as in `operand.descriptors`, with the widest swizzle that its lines fill. It is copied in
+    units of one element, or of eight bits.
 
     >>> from warpfrag.tensorcore.registry import get
     >>> stage = Stage(get("wgmma.mma_async.m64n64k16.f32.f16.f16").b)
@@ -141,7 +141,7 @@ class Stage:
 
     @cached_property
     def descriptor(self) -> Descriptor:
-        """The descriptor of the tile, counted from its first byte."""
+        """The descriptor of the tile, relative to its first byte."""
         return self.operand.descriptors(trans=self.trans)[0]
 
     @property
@@ -183,13 +183,13 @@ class Stage:
 
     @property
     def coordinates(self) -> tuple[str, str]:
-        """Row and column, each by its name; k counts units."""
+        """The names of the row and column coordinates; k counts units."""
         k = "k" if self.elements == 1 else f"k * {self.elements}"
         return (self.other, k) if self.operand.role == "a" else (k, self.other)
 
     @cached_property
     def formulas(self) -> dict[str, Expression]:
-        """k and the other coordinate from `unit`, the unswizzled `offset` from them, and the `address` from that."""
+        """Formulas for k and the other coordinate from `unit`, the unswizzled `offset`, and the `address`."""
         per_line = self.operand.shape[1 if self.operand.role == "a" else 0] // self.elements
         unit = IndexVariable("unit")
         memory = self.descriptor.memory(self.operand.role, trans=self.trans)
@@ -256,7 +256,7 @@ class SharedCopy:
 
     @property
     def memory_bits(self) -> int:
-        """Bits from one element to the next in memory; 16 narrow ones are padded to 16 bytes."""
+        """The distance between elements in memory, in bits; 16 narrow elements are padded to 16 bytes."""
         return self.operand.container
 
     @property
@@ -266,7 +266,7 @@ class SharedCopy:
 
     @property
     def formulas(self) -> dict[str, Expression]:
-        """Row and column of the start of a line from `lane`; lanes that need not give an address repeat another's."""
+        """Formulas for the row and column of a line's start; lanes whose address is not read repeat another lane's."""
         bits = range((self.operand.layout.lanes - 1).bit_length())
         steps = [self.starts[1 << bit] if 1 << bit < len(self.starts) else LineStart(0, 0) for bit in bits]
         return {dim: linear({"lane": [getattr(step, dim) for step in steps]}) for dim in LineStart._fields}
@@ -274,7 +274,7 @@ class SharedCopy:
 
 @cache
 def shared_copies(operand: OperandSpec, op: str = "ldmatrix") -> tuple[SharedCopy, ...]:
-    """Return every copy of an operand by ldmatrix (or stmatrix), row major first."""
+    """Return every ldmatrix (or stmatrix) copy of an operand, row major first."""
     if operand.unknown or operand.layout.dims != ("row", "col") or operand.container > REGISTER_BITS:
         return ()
     matches = (_match(matrix_move, operand, order) for order in ORDERS for matrix_move in find(op=op))
@@ -304,7 +304,7 @@ def operand_copies(instruction: Instruction, targets: Iterable[str]) -> dict[str
 
 
 def kernel_copies(instruction: Instruction, targets: Iterable[str]) -> list[dict[str, SharedCopy]]:
-    """Return a copy for every operand that has one, for each kernel; together they use all copies of A and B."""
+    """Return, for each kernel, the copies of its operands; together the kernels use all copies of A and B."""
     copies = operand_copies(instruction, targets)
     return [
         {role: some[min(number, len(some) - 1)] for role, some in copies.items() if some}

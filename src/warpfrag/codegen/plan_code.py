@@ -1,7 +1,7 @@
 """Relayouts and access plans as code: a function of registers, and of an address in shared memory.
 
-A plan is lowered once to register operations, which the builder of each language writes. CUDA C++ computes addresses
-by one expression, as a person would write it; PTX by operations on registers.
+A plan is lowered once to register operations, which the builder of each language writes. CUDA C++ computes an
+address in one readable expression, PTX with operations on registers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def emit_plan(plan: object, lang: str = "cuda", name: str = "") -> str:
 
 
 class RegisterOperations:
-    """Operations in the order in which they are requested, written by a builder; every result has its own register.
+    """Register operations, written by a builder in the requested order; every result has its own register.
 
     Every operation is a row of `SPELLINGS`; equal operations on equal operands are computed once.
 
@@ -63,7 +63,7 @@ class RegisterOperations:
     """
 
     def __init__(self, builder: PtxBuilder | CudaBuilder, threads: int = 32) -> None:
-        """Let operations depend on the index of the thread among `threads` threads."""
+        """Start without operations; they may use the thread index among `threads` threads."""
         self.builder = builder
         self.index = THREAD_INDICES[threads]
         self.thread = builder.named(self.index.name)
@@ -77,7 +77,7 @@ class RegisterOperations:
         return self.builder.temporary(self._count - 1)
 
     def do(self, name: str, *operands: str | int) -> str:
-        """Return the register with the result of an operation, a row of `SPELLINGS`; append it unless it was before."""
+        """Return the register with an operation's result; append the operation unless it was computed before."""
         key = name, operands
         if key not in self._results:
             self.uses_thread |= self.thread in operands
@@ -107,7 +107,7 @@ class PlanFunction:
         self.registers = RegisterOperations(self.code, threads)
 
     def inputs(self, count: int) -> list[str]:
-        """Return the registers that hold the arguments."""
+        """Return the argument registers."""
         return self.code.register_names("in", count)
 
     def finish(self, name: str, inputs: int, state: list[str], *, takes_base: bool = False) -> list[str]:
@@ -160,7 +160,7 @@ def _is_vector(access: Access) -> bool:
 
 
 def _slot_shift(access: Access) -> int:
-    """Return the bits below the element that an access moves; 0 if it moves whole words."""
+    """Return the number of bits below the element that an access moves; 0 if it moves whole registers."""
     return 8 * access.width * (access.slot or 0)
 
 
@@ -213,16 +213,16 @@ def _relayout(plan: Relayout, lang: str, name: str) -> str:
 
 
 class RelayoutLowering:
-    """Lowers the operations of a relayout to those that a builder writes."""
+    """Lowers the operations of a relayout to register operations."""
 
     def __init__(self, plan: Relayout, registers: RegisterOperations) -> None:
-        """Take `registers`, which appends the operations to a function."""
+        """Keep `registers`, which appends operations to a function."""
         self.do = registers.do
         self.lane = registers.thread
         self.source, self.target = plan.source.spec, plan.target.spec
 
     def lower(self, op: RelayoutOperation, state: list[str]) -> list[str]:
-        """Append one operation of the relayout; return the registers that hold its results."""
+        """Append one operation of the relayout; return its result registers."""
         if isinstance(op, Permute):
             return [self._joined(cells, state, op.bits) for cells in op.words]
         if isinstance(op, LanePermute):
@@ -251,7 +251,7 @@ class RelayoutLowering:
         return [self.do("select", state[word], state[at], parity) for at, word in enumerate(op.words)]
 
     def _parity(self, mask: int) -> str:
-        """Return a register that is not 0 in lanes with an odd number of bits in a mask."""
+        """Return a register that is nonzero in lanes with an odd number of bits in a mask."""
         bits = self.do("and", self.lane, mask)
         return self.do("and", self.do("popc", bits), 1) if mask.bit_count() > 1 else bits
 
@@ -261,7 +261,7 @@ class RelayoutLowering:
         return self.do("shfl", word, self._lane_read(op.columns, flip))
 
     def _lane_read(self, columns: tuple[int, ...], flip: int) -> str:
-        """Return the lane to read: the bits of the lane, shifted as their columns say, joined by xor."""
+        """Return the lane to read: the xor of the columns selected by the bits of this lane."""
         parts: list[str | int] = []
         width = len(columns)
         for shift in range(1 - width, width):
@@ -279,7 +279,7 @@ class RelayoutLowering:
         return read
 
     def _joined(self, cells: tuple[RegisterSlot | None, ...], state: list[str], bits: int) -> str:
-        """Return a word made of cells: whole bytes by prmt, smaller pieces by shifts."""
+        """Return a register assembled from cells: whole bytes with prmt, smaller pieces with shifts."""
         whole = whole_word(cells)
         if whole is not None:
             return state[whole]
@@ -299,7 +299,7 @@ class RelayoutLowering:
         bits: int,
         parity: str,
     ) -> str:
-        """Join bytes of two words by one prmt, whose selector depends on the lane."""
+        """Join bytes of two registers with one prmt, whose selector depends on the lane."""
         words = list(dict.fromkeys(cell.word for cell in (*cells, *others) if cell))
         size = bits // 8
         selectors = []
@@ -313,7 +313,7 @@ class RelayoutLowering:
         return self.do("prmt by lane", first, second, self.do("select", *selectors, parity))
 
     def _by_prmt(self, pieces: list[tuple[int, int] | None], state: list[str]) -> str:
-        """Join four bytes, each from a byte of some word; None if any value will do."""
+        """Join four bytes, each from a byte of a register; None stands for an arbitrary byte."""
         words = list(dict.fromkeys(piece[0] for piece in pieces if piece))
         result = state[words[0]]
         if all(piece is None or piece == (words[0], byte) for byte, piece in enumerate(pieces)):
@@ -334,12 +334,12 @@ class RelayoutLowering:
         return result
 
     def _by_shifts(self, cells: tuple[RegisterSlot | None, ...], state: list[str], bits: int) -> str:
-        """Join small pieces; those that move by the same distance move together."""
+        """Join small pieces; pieces with the same shift are moved together."""
         pieces = [(cell.word, cell.slot * bits, slot * bits) for slot, cell in enumerate(cells) if cell is not None]
         return self._gathered(pieces, (1 << bits) - 1, state)
 
     def _gathered(self, pieces: list[tuple[int, int, int]], code: int, state: list[str]) -> str:
-        """Return a word of pieces, each described by its word, its first bit there and its first bit here."""
+        """Return a register of pieces, each given by its source register, first source bit and first target bit."""
         moved: dict[tuple[int, int], int] = {}  # word and distance: the bits of the word that go there
         for word, there, here in pieces:
             moved[word, here - there] = moved.get((word, here - there), 0) | code << there
@@ -353,7 +353,7 @@ class RelayoutLowering:
         return joined
 
     def _swapped(self, word: str, flip: int, bits: int) -> str:
-        """Exchange the cells of a word."""
+        """Exchange the cells of a register."""
         if bits < 8:
             cells = tuple(RegisterSlot(0, slot ^ flip) for slot in range(WORD_BITS // bits))
             return self._by_shifts(cells, [word], bits)
@@ -361,7 +361,7 @@ class RelayoutLowering:
         return self._by_prmt([(0, (byte // size ^ flip) * size + byte % size) for byte in range(4)], [word])
 
     def _converted(self, op: Convert, cells: tuple[RegisterSlot | None, ...], state: list[str]) -> str:
-        """Return a word of converted elements."""
+        """Return a register of converted elements."""
         row = conversion(op.source, op.target)
         source, target = self.source, self.target
         if row is None:  # the same format in another container

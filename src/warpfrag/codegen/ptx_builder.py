@@ -1,7 +1,7 @@
-"""A builder of PTX: registers that declare themselves, instructions, labels, functions, kernels, a module's header.
+"""A builder for PTX: automatically declared registers, instructions, labels, functions, kernels and module headers.
 
-Registers are virtual in PTX: a body declares any number of them, and the assembler allocates. So a computation is
-written as a chain of `compute`, each with a register of its own.
+PTX registers are virtual: a body declares any number of them, and the assembler allocates. So each `compute` returns
+a new register.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BLOCK_BARRIER = "bar.sync 0"
 
 
 def declared_type(ptx_type: str) -> str:
-    """Return the type to declare for a register that holds a PTX type; packed elements and integers are bits.
+    """Return the declared type of a register for a PTX type; packed elements and integers are declared as bits.
 
     >>> declared_type(".f16x2"), declared_type(".f64")
     ('.b32', '.f64')
@@ -56,13 +56,13 @@ class PtxBuilder:
         return [self.declare(f"{name}{reg}", declared_type(ptx_type)) for reg in range(count)]
 
     def declare_range(self, name: str, count: int) -> None:
-        """Declare words called `%name0`, `%name1` and so on, in PTX's short form."""
+        """Declare 32-bit registers `%name0`, `%name1` and so on, in PTX's short form."""
         self._ranges.append(f"    .reg .b32 %{name}<{count}>;")
 
     # ---- statements
 
     def emit(self, text: str) -> None:
-        """Append an instruction, written without its semicolon or with it."""
+        """Append an instruction, given with or without its semicolon."""
         self._lines.append(f"    {text.removesuffix(';')};")
 
     def label(self, name: str) -> None:
@@ -85,7 +85,7 @@ class PtxBuilder:
     # ---- register operations (see `languages`)
 
     def temporary(self, number: int) -> str:
-        """Return the register that holds the result of the operation with this number."""
+        """Return the register for the result of the operation with this number."""
         return f"%t{number}"
 
     def declare_temporaries(self, count: int) -> None:
@@ -93,7 +93,7 @@ class PtxBuilder:
         self.declare_range("t", max(1, count))
 
     def named(self, name: str) -> str:
-        """Return a register of a known name, as an operand."""
+        """Return a register with a known name, as an operand."""
         return f"%{name}"
 
     def start_with_index(self, index: ThreadIndex) -> None:
@@ -102,7 +102,7 @@ class PtxBuilder:
         self._prologue += [f"    {text};" for text in index.ptx]
 
     def operation(self, spelling: Spelling, result: str, operands: Sequence[str | int]) -> None:
-        """Append a register operation as PTX spells it."""
+        """Append a register operation in PTX."""
         self._lines.append(f"    {spelling.ptx.format(result, *operands)}")
 
     def load(self, instruction: str, results: Sequence[str], address: str, *, in_braces: bool) -> None:
@@ -130,7 +130,7 @@ class PtxBuilder:
     # ---- the finished text
 
     def body(self) -> list[str]:
-        """Return declarations, then instructions, in braces; the last one returns."""
+        """Return the declarations and instructions in braces, ending with ret."""
         by_type: dict[str, list[str]] = {}
         for name, ptx_type in self._registers.items():
             by_type.setdefault(ptx_type, []).append(name)

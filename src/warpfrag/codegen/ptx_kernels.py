@@ -96,7 +96,7 @@ class PtxKernel:
         self._bytes[role] = width(declared_type(operand.ptx_type))
 
     def start(self, scope: Literal["warp", "cases", "block"]) -> None:
-        """Compute the thread index: in its warp, or in the grid, where a warp or a block is a case."""
+        """Compute the thread index in the warp, and in the grid; each warp or block handles one case."""
         code = self.code
         if scope == "warp":
             self.thread = code.compute("lane", "mov.u32", "%laneid")
@@ -117,12 +117,12 @@ class PtxKernel:
             self.code.emit(f"ld.global.b{8 * self._bytes[role]} {word}, {address}")
 
     def store(self, role: str, pointer: str = "") -> None:
-        """Store the registers of a fragment in the array of its role, or in another."""
+        """Store the registers of a fragment in the array of its role, or in the given array."""
         for word, address in self._addresses(pointer or role, role):
             self.code.emit(f"st.global.b{8 * self._bytes[role]} {address}, {word}")
 
     def _addresses(self, pointer: str, role: str) -> Iterator[tuple[str, str]]:
-        """Yield each register of a fragment with the address of its word."""
+        """Yield each register of a fragment with its address."""
         words, size = self.fragments[role], self._bytes[role]
         offset = size * len(words)
         start = self.code.compute(f"{pointer}_start", "mad.wide.u32", self.thread, offset, self.parameter(pointer))
@@ -160,7 +160,7 @@ class PtxKernel:
         self.copy_loop("IMAGE", tid, THREADS, image, self.base)
 
     def moved_descriptor(self, name: str) -> str:
-        """Return a descriptor parameter, counted from the start of the image in shared memory."""
+        """Return a descriptor parameter, relocated to the start of the image in shared memory."""
         units = self.code.compute("units", "shr.u32", self.base, (UNIT - 1).bit_length())
         return self.code.compute("moved", "mad.wide.u32", units, 1, self.parameter(name))
 
@@ -207,8 +207,8 @@ def raw_kernel(instruction: Instruction, choice: Immediates = DEFAULT_IMMEDIATES
 def move_kernel(instruction: Instruction) -> list[str]:
     """Return the kernel of a load, a store or movmatrix alone, with one warp.
 
-    Shared memory starts as a copy of `memory`, and `memory` gets what is stored there; each lane of ldmatrix and
-    stmatrix points to its own 16 bytes.
+    Shared memory starts as a copy of `memory` and is copied back afterwards; each lane of ldmatrix and stmatrix
+    points to its own 16 bytes.
     """
     in_shared, stores = _uses_shared(instruction), instruction.op in {"stmatrix", "wmma.store.d"}
     kernel = PtxKernel(

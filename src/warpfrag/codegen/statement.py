@@ -50,7 +50,7 @@ def _suffix(instruction: Instruction, fixed: Immediates | Variant) -> str:
 
 
 def raw_name(instruction: Instruction, fixed: Immediates | Variant = DEFAULT_IMMEDIATES) -> str:
-    """Name the kernel from registers to registers, with these immediates."""
+    """Return the name of the kernel from registers to registers, with these immediates."""
     return f"{identifier(instruction)}{_suffix(instruction, fixed)}_raw"
 
 
@@ -227,6 +227,6 @@ def wgmma_statement(
     immediates: Sequence[str],
     metadata: Sequence[str] = (),
 ) -> str:
-    """Return the instruction with its operands; `a` is a descriptor or registers, `metadata` the word and selector."""
+    """Return the instruction with its operands; `a` is a descriptor or registers, `metadata` register and selector."""
     operands = [vector(d), a if isinstance(a, str) else vector(a), b, *metadata, scale_d, *immediates]
     return f"{instruction.name} {', '.join(operands)};"

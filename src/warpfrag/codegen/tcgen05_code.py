@@ -2,7 +2,7 @@
 
 The kernel multiplies one tile, with one block or a pair, on images of its memories (`tensorcore.tensor_images`): it
 copies those of A and B to shared memory and that of C to tensor memory, runs one instruction and writes the image of D.
-So the result of a GPU can be compared word for word with `execute`. A probe is the same kernel around other statements.
+So a GPU's result can be compared bit for bit with `execute`. A probe is the same kernel with other statements.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Groups of test vectors: operands whose results show mistakes in a layout, a selector or the arithmetic.
+"""Groups of test vectors: operands whose results expose mistakes in a layout, a selector or the arithmetic.
 
-Metadata for other selectors and scales for other ids hold other legal values, so that a wrong selector or id shows.
+Metadata for other selectors and scales for other ids have different legal values, so that a wrong selector or id is
+detected.
 """
 
 from __future__ import annotations

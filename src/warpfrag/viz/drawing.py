@@ -86,7 +86,7 @@ class Plot(Drawing):
     theme: Theme = "auto"
 
     def __repr__(self) -> str:
-        """The title alone."""
+        """Show the title."""
         return f"<Plot {self.title!r}>"
 
     def to_svg(self, theme: Theme) -> str:
@@ -109,7 +109,7 @@ class GridDrawing(Drawing):
     theme: Theme = "auto"
 
     def __repr__(self) -> str:
-        """The title and the instruction."""
+        """Show the title and the instruction."""
         return f"<Drawing {self.title!r} of {self.instruction}>"
 
     def to_svg(self, theme: Theme) -> str:
@@ -129,7 +129,7 @@ GAPS = (2, 1)  # blanks between columns: two, or one if that avoids a split
 
 
 class WordTable(NamedTuple):
-    """The words of a grid, with a heading for every line and every column."""
+    """The texts of a grid, with a heading for every row and column."""
 
     rows: list[str]
     cols: list[list[str]]
@@ -160,7 +160,7 @@ def grid_text(grid: FigureGrid, *, width: int) -> str:
 
 
 def _cells(grid: FigureGrid) -> WordTable:
-    """Return a table with one word for each cell."""
+    """Return a table with one text per cell."""
     words = [[""] * grid.width for _ in range(grid.height)]
     for cell in grid.cells:
         words[cell.y][cell.x] = " ".join(cell.lines)
@@ -168,7 +168,7 @@ def _cells(grid: FigureGrid) -> WordTable:
 
 
 def _blocks(grid: FigureGrid) -> WordTable:
-    """Return a table with one word for each block."""
+    """Return a table with one text per block."""
     downs = sorted({(block.top, block.bottom) for block in grid.blocks})
     acrosses = sorted({(block.left, block.right) for block in grid.blocks})
     words = [[""] * len(acrosses) for _ in downs]
@@ -181,7 +181,7 @@ def _blocks(grid: FigureGrid) -> WordTable:
 def _table(
     grid: FigureGrid, downs: list[tuple[int, int]], acrosses: list[tuple[int, int]], words: list[list[str]]
 ) -> WordTable:
-    """Add the headings of the row and column ranges to words; the first row heading says what rows count."""
+    """Add headings for the row and column ranges; the first row heading names the coordinate of the rows."""
     headings = [[level.name, *(_at(level, *down) for down in downs)] for level in grid.rows]
     aligned = [[word.rjust(max(map(len, level))) for word in level] for level in headings]
     rows = [" ".join(line) for line in zip(*aligned, strict=True)]

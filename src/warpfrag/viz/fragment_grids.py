@@ -176,7 +176,7 @@ def _blocks(cells: list[FigureCell], run: tuple[int, int]) -> tuple[CellBlock, .
 
 
 def _address_level(addresses: Layout, part: int, rows: Range) -> HeadingLevel:
-    """Return a heading with the lane that gives the address of each line of a matrix."""
+    """Return a heading with the lane that supplies the address of each line of a matrix."""
     line = addresses.dims[-1]
     first, last = rows if line == "row" else (0, addresses.shape[-1] - 1)
     lanes = [addresses.where(matrix=part, **{line: index})[0].lane for index in range(first, last + 1)]
@@ -240,14 +240,14 @@ def _logical_cell(operand: SparseOperand, lane: int, reg: int, at: tuple[int, in
 
 
 class FieldChoice(NamedTuple):
-    """The part of metadata or scale words that is read: leading coordinates of the layout, and its name."""
+    """The part of metadata or scale registers that is read: leading coordinates of the layout, and its name."""
 
     at: tuple[int, ...]
     words: str
 
 
 def field_choice(operand: Metadata | Scale, immediates: Immediates) -> FieldChoice:
-    """Return the part of the words that immediates select, after checking that they exist."""
+    """Return the part of the registers that the immediates select, after checking the immediates."""
     chosen = part_of(immediates, operand.role)
     coordinates = immediate_coordinates(operand.layout, chosen)
     words = ", ".join(f"{name} {number}" for name, number in reversed(chosen.items()))
@@ -342,7 +342,7 @@ def _register_levels(operand: OperandBase) -> tuple[HeadingLevel, HeadingLevel]:
 
 
 def field_warp_grid(operand: OperandBase, choice: FieldChoice) -> FigureGrid:
-    """Return a grid of the word of every lane; fields that the choice does not read are grey."""
+    """Return a grid of every lane's register; fields that are not read are grey."""
     layout = operand.layout
     leading = len(choice.at)
 

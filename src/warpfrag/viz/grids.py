@@ -1,8 +1,8 @@
 """Grids of cells with headings: the contents of a figure, independent of its output format.
 
 A `FigureGrid` is a picture of one matrix, of registers or of memory. A `FigureCell` is one element of it. A `CellBlock`
-is a run of cells in one register, which share a label if cells are too small for text. SVG and terminal text are both
-written from grids, so they cannot disagree. A `Cut` selects the part of a matrix that a grid shows.
+is a run of cells in one register, which share a label if cells are too small for text. SVG and terminal text are
+both written from grids, so they always agree. A `Cut` selects the part of a matrix that a grid shows.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def element_name(operand: Operand, place: Place) -> str:
 
 
 def place_words(operand: Operand, place: Place) -> str:
-    """Return lane, element name, register and bits in one phrase, for tooltips."""
+    """Return the lane, element name, register and bits as one phrase, for tooltips."""
     name = element_name(operand, place)
     return f"{lane_name(place.lane)} {name} r{place.reg}[{bit_words(operand, place.slot)}]"
 

@@ -1,4 +1,4 @@
-"""Colours of figures: a hue for each group of four lanes and a lightness for each lane in it, light and dark.
+"""Colours of figures, light and dark: a hue for each group of four lanes, and a lightness for each lane in it.
 
 The lightness differs enough that lanes can be told apart on a grey printout. Neighbouring groups have hues that are far
 apart, because they usually hold neighbouring rows. Every colour is computed in OKLCH, where equal lightness looks

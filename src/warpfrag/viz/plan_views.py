@@ -133,7 +133,7 @@ def _access_grid(plan: AccessPlan, access: Access) -> FigureGrid:
 
 
 def _bank_levels(access: Access, per_bank: int) -> Iterator[HeadingLevel]:
-    """Yield the words that each request asks of the banks; a bank that makes lanes wait is highlighted."""
+    """Yield the number of words that each request reads per bank; banks with conflicts are highlighted."""
     requests = access.requests
     for number, request in enumerate(requests):
         loads = bank_loads(request, access.width)
@@ -156,7 +156,7 @@ def _access_cell(role: str, yx: tuple[int, int], held: list[tuple[int, int]], la
 
 
 def _elements_text(held: list[tuple[int, int]]) -> str:
-    """Return elements that are side by side as (row,col), the coordinate that varies as first..last."""
+    """Return adjacent elements as (row,col), with the varying coordinate as first..last."""
     if not held:
         return ""
     ends = [sorted({element[axis] for element in held}) for axis in (0, 1)]

@@ -170,7 +170,7 @@ def _grid(
 
 
 def _matrix_grid(figure: UnitFigure, lines: list[int]) -> FigureGrid:
-    """Return the lines that the visible memory holds something of."""
+    """Return the lines with at least one element in the visible memory."""
     count = len({unit.line for unit in figure.units()})
     units = sorted(unit for unit in figure.units() if unit.line in lines)
     some = f" ({len(lines)} of {count} lines)" if len(lines) < count else ""

@@ -81,7 +81,7 @@ def _widest(words: Sequence[str]) -> int:
 
 
 def _heads_width(grid: FigureGrid) -> int:
-    """Return the width of column headings that are not numbers, such as bits; none of these may be omitted."""
+    """Return the width of column headings that are not numbers, such as bits, which must not be omitted."""
     marks = [mark for level in grid.cols for mark in level.marks if mark.first == mark.last]
     words = {mark.words for mark in marks if not mark.words.isdigit()}
     return (APART + 1 + max((width_of(each, SMALL) for each in words), default=0)) // 2 * 2
@@ -166,13 +166,13 @@ class GridPanel:
         yield from self._blocks(left, top)
 
     def _cell_rows(self, left: int, top: int) -> Iterator[str]:
-        """The cells, a group for each row, so that a cell needs no y coordinate."""
+        """Return the cells in one group per row, so that cells need no y coordinate."""
         for y, row in groupby(self.grid.cells, key=attrgetter("y")):
             place = f"translate({left} {top + y * self.size.height})"
             yield svg.group(map(self._cell, row), transform=place)
 
     def _cell(self, cell: FigureCell) -> str:
-        """One element: a rectangle, its text where it fits, and the facts as data attributes."""
+        """Return one element: a rectangle, its text if it fits, and its facts as data attributes."""
         _, width, height = self.size
         x = cell.x * width
         facts: dict[str, int | str] = {
@@ -190,7 +190,7 @@ class GridPanel:
         return svg.group([box, words], title=cell.tip, **facts)
 
     def _blocks(self, left: int, top: int) -> Iterator[str]:
-        """The outlines of registers, with words where cells have none."""
+        """Return the outlines of registers, with text if the cells have none."""
         _, width, height = self.size
         boxes = [
             (
@@ -212,7 +212,7 @@ class GridPanel:
     def _words(
         self, lines: tuple[str, ...], x: int, y: int, *, single_line: bool | None = None, classes: str = ""
     ) -> str:
-        """Words around a centre, in one line or stacked."""
+        """Return text around a centre, in one line or stacked."""
         in_single_line = self.size.mode == "line" if single_line is None else single_line
         if in_single_line or len(lines) == 1:
             return svg.text(" ".join(lines), x=x, y=y + 4, classes=classes)

@@ -101,7 +101,7 @@ class TensorMemoryMap:
 
     @cached_property
     def lines(self) -> dict[int, int]:
-        """The row or column for each coordinate along lanes that is no padding."""
+        """The row or column for each coordinate along lanes that is not padding."""
         if not self.is_scale:
             return {index: index for index in range(self.layout.outs[self.down])}
         return {index: line for line, index in enumerate(scaled_lines(self.form, self.operand.role[-1]))}
@@ -352,7 +352,7 @@ def _of_warp(operand: OperandBase, fixed: dict[str, int]) -> Operand:
 
 
 def register_steps(layout: Layout, dims: tuple[str, ...]) -> dict[str, list[tuple[int, tuple[int, ...]]]]:
-    """Return the radix and the moves along `dims` of each step of lane, reg and slot."""
+    """Return the radix and the moves along `dims` of each digit of lane, reg and slot."""
     return {
         name: [(step.radix, tuple(getattr(step.moves, dim) for dim in dims)) for step in layout.steps(name)]
         for name in ("lane", "reg", "slot")

@@ -1,4 +1,4 @@
-"""Figures of operands with their values, as a debugger saw them: each element in the colour of its lane.
+"""Figures of operands with their values, as shown by the debugger: each element in the colour of its lane.
 
 Operands in shared memory have no lane and are grey.
 """

@@ -22,14 +22,14 @@ __all__ = [
 
 
 class BitOperation(Enum):
-    """The operation on each pair of bits (C++: bmmaBitOp); the value is PTX's word."""
+    """The operation on each pair of bits (C++: bmmaBitOp); the value is the PTX qualifier."""
 
     bmmaBitOpXOR = "xor"  # noqa: N815 (C++ spells it so, as the names below)
     bmmaBitOpAND = "and"  # noqa: N815
 
 
 class AccumulateOperation(Enum):
-    """The number that is added to C (C++: bmmaAccumulateOp): the count of ones."""
+    """The accumulation into C (C++: bmmaAccumulateOp): the number of ones is added."""
 
     bmmaAccumulateOpPOPC = "popc"  # noqa: N815
 
@@ -49,7 +49,7 @@ def bmma_sync(
     op: BitOperation = bmmaBitOpXOR,
     accumulate: AccumulateOperation = bmmaAccumulateOpPOPC,
 ) -> None:
-    """D[i, j] = C[i, j] + the number of ones in (row i of A) op (column j of B); AND needs sm_80."""
+    """Compute D[i, j] = C[i, j] + the number of ones in (row i of A) op (column j of B); AND needs sm_80."""
     check_product("bmma_sync", d, a, b, c)
     if a.element_type != B1:
         raise InvalidOperand(

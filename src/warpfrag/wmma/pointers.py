@@ -1,10 +1,10 @@
 """Memory as C++ sees it: pointers into allocations, and tiles of elements in rows or columns.
 
-A pointer points at the first element of an array, or further on. It may be given wherever memory is: a numpy array (or
-a view: it reaches as far as the view does), or any object with a buffer, whose elements are then those of the buffer.
+A pointer refers to an element of an array. It is accepted wherever memory is: a numpy array (a pointer into a view
+reaches as far as the view), or any object with a buffer.
 
-The start of an allocation counts as aligned, as on the GPU, whatever its address here is. A view is measured from the
-start of the memory that it is a view of.
+The start of an allocation counts as aligned, as on the GPU, whatever its address on the host. Offsets of a view are
+relative to the start of the underlying memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEADING_BITS = 128
 
 
 class ReachableMemory(NamedTuple):
-    """The bytes of a whole allocation, and the part of them that a pointer may reach."""
+    """The bytes of a whole allocation, and the part that a pointer may access."""
 
     allocation: NDArray[np.uint8]
     start: int
@@ -41,21 +41,21 @@ class Pointer:
     offset: int = 0
 
     def __add__(self, elements: int) -> Pointer:
-        """The pointer some elements further on."""
+        """Return the pointer advanced by some elements."""
         return replace(self, offset=self.offset + _whole(elements))
 
     __radd__ = __add__
 
     def __sub__(self, elements: int) -> Pointer:
-        """The pointer some elements back."""
+        """Return the pointer moved back by some elements."""
         return self + -_whole(elements)
 
     def __repr__(self) -> str:
-        """Offset and type."""
+        """Show the offset and the type."""
         return f"<pointer to element {self.offset} of {self.array.dtype}{list(self.array.shape)}>"
 
     def memory(self) -> ReachableMemory:
-        """The allocation, the byte that this pointer is at, and the byte where its array ends."""
+        """The allocation, this pointer's byte offset, and the byte offset of its array's end."""
         allocation = _allocation(self.array)
         low, high = np.lib.array_utils.byte_bounds(self.array)
         first = self.array.ctypes.data - allocation.ctypes.data
@@ -73,9 +73,9 @@ def _whole(elements: object) -> int:
 
 
 def ptr(memory: object) -> Pointer:
-    """A pointer to the first element of a numpy array or of any buffer; add elements to move it.
+    """Return a pointer to the first element of a numpy array or buffer; add a number of elements to advance it.
 
-    Loads and stores want it aligned to 256 bits, counted from the start of the allocation.
+    Loads and stores require alignment to 256 bits, relative to the start of the allocation.
 
         >>> import numpy as np
         >>> from warpfrag import wmma
@@ -95,7 +95,7 @@ def ptr(memory: object) -> Pointer:
 
 
 def _from_buffer(memory: object) -> NDArray[Any]:
-    """The array that a buffer holds."""
+    """Return the contents of a buffer as an array."""
     try:
         view = memoryview(memory)  # type: ignore[arg-type]  # an object without a buffer is rejected
     except TypeError:
@@ -106,7 +106,7 @@ def _from_buffer(memory: object) -> NDArray[Any]:
 
 
 def _allocation(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """The bytes of the whole block of memory that an array is a view of."""
+    """Return the bytes of the whole allocation that an array is a view of."""
     owner, link = array, array.base
     while link is not None:
         if isinstance(link, np.ndarray):
@@ -129,7 +129,7 @@ def _allocation(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class Tile:
-    """Some lines (rows or columns) of elements in memory, `ldm` elements from the start of one to the next."""
+    """Lines (rows or columns) of elements in memory, whose starts are `ldm` elements apart."""
 
     pointer: Pointer
     ldm: int
@@ -138,7 +138,7 @@ class Tile:
     bits: int
 
     def view(self, what: str) -> NDArray[np.uint8]:
-        """The bytes of the tile, [lines, bytes per line]: a window on the memory. The guide's rules are checked."""
+        """Return a view of the tile's bytes, [lines, bytes per line], after checking the rules of the CUDA guide."""
         self._check_ldm(what)
         allocation, start, stop = self.pointer.memory()
         past = start % (POINTER_BITS // 8)
@@ -191,7 +191,7 @@ def check_memory_type(pointer: Pointer, element: ElementType, what: str) -> None
 
 
 def read_codes(tile: NDArray[np.uint8], bits: int) -> NDArray[Any]:
-    """The codes of each line of a tile."""
+    """Return the codes of each line of a tile."""
     return cut_elements(np.ascontiguousarray(tile), bits)
 
 

@@ -1,4 +1,4 @@
-"""Fragments, and the measured maps of their elements."""
+"""Fragments, and the measured layouts of their elements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from warpfrag.wmma.wmma_types import Use as Uses
 
 
 class ElementPlace(NamedTuple):
-    """The index of an element: `x[t, lane]`, and its slot in that storage word, low bits first."""
+    """The index of an element: `x[t, lane]`, and its slot in that storage element, low bits first."""
 
     t: int
     lane: int
@@ -50,16 +50,16 @@ class ElementMap:
 
     @property
     def formulas(self) -> dict[str, str]:
-        """Row and col from `lane` and `i`; i is t, or for sub-byte types t times the elements in a word, and slot."""
+        """Formulas for row and col in terms of `lane` and `i`; i is t, or for sub-byte types slots * t + slot."""
         return element_formulas(self.linear)
 
     @property
     def slots(self) -> int:
-        """Elements in one storage element: 1, but for sub-byte types."""
+        """Elements per storage element: 1, except for sub-byte types."""
         return self.operand.slots if self.is_packed else 1
 
     def at(self, *, t: int, lane: int, slot: int = 0) -> Coordinate:
-        """Row and col of what `x[t, lane]` holds; of sub-byte types, of the element in a slot of that word."""
+        """Return the row and col of `x[t, lane]`; for sub-byte types, of the element in a slot of it."""
         check_index("t", t, self.operand.regs * self.operand.slots // self.slots)
         check_index("slot", slot, self.slots)
         reg, place = divmod(t * self.slots + slot, self.operand.slots)
@@ -75,7 +75,7 @@ class ElementMap:
         ]
 
     def __str__(self) -> str:
-        """The formulas in a sentence, then how they are known."""
+        """Return the formulas and their evidence as text."""
         rules = ", ".join(f"{name} = {rule}" for name, rule in self.formulas.items())
         index = "x[i, lane]" if self.slots == 1 else f"element i % {self.slots} of x[i / {self.slots}, lane]"
         copies = f"; each element has {self.linear.copies} copies" if self.linear.copies > 1 else ""
@@ -93,8 +93,8 @@ class Fragment:
         >>> acc.num_elements, acc.x.shape, acc.words.shape
         (8, (8, 32), (32, 8))
 
-    `x[t]` is element t of every lane, `x[t, lane]` one value, and `words` the registers as uint32[32, words]. Both are
-    windows on the same bits: write to either. Sub-byte types keep several elements in each entry of `x`.
+    `x[t]` is element t of every lane, `x[t, lane]` one value, and `words` the registers as uint32[32, words]. Both
+    are views of the same bits, and both are writable. Sub-byte types keep several elements in each entry of `x`.
 
     Which element sits in `x[t, lane]` differs between architectures; `layout()` tells. If it was not measured,
     the elements are in the order of the first architecture that was. That is only a placeholder: code
@@ -111,7 +111,7 @@ class Fragment:
         Layout: MatrixLayout | None = None,
         arch: str = "sm_90",
     ) -> None:
-        """Refuse a combination that does not exist, with a list of those that do."""
+        """Reject an invalid combination; the error lists the valid ones."""
         if not isinstance(Use, Uses):
             raise InvalidOperand(f"use: expected one of {', '.join(map(str, Uses))}; got {quote(Use)}")
         _check_layout(Use, Layout)
@@ -125,7 +125,7 @@ class Fragment:
         self._words = np.zeros((self.operand.spec.layout.lanes, self.operand.words), np.uint32)
 
     def __repr__(self) -> str:
-        """As C++ writes the type, and the architecture."""
+        """Show the type as C++ spells it, and the architecture."""
         words = [self.use, *self.shape, self.element_type.name, self.matrix_layout]
         placeholder = "" if self.is_measured else ", x in placeholder order"
         return f"<fragment<{', '.join(str(word) for word in words if word is not None)}> of {self.arch}{placeholder}>"
@@ -157,12 +157,12 @@ class Fragment:
 
     @property
     def num_storage_elements(self) -> int:
-        """Entries of `x` per lane: fewer than elements where one entry holds several."""
+        """Entries of `x` per lane: fewer than elements if one entry holds several."""
         return self.operand.regs if self.element_type.is_sub_byte else self.num_elements
 
     @property
     def words(self) -> Words:
-        """The registers, uint32[32, words]: lane, then word, low register first; f64 takes two words."""
+        """The registers, uint32[32, words], low register first; an f64 takes two."""
         return self._words
 
     @words.setter
@@ -174,7 +174,7 @@ class Fragment:
 
     @property
     def x(self) -> Array:
-        """The elements, (num_storage_elements, 32): a window on `words`."""
+        """The elements, (num_storage_elements, 32), as a view of `words`."""
         return self._words.view(self.element_type.dtype).T
 
     @x.setter
@@ -196,23 +196,23 @@ class Fragment:
         return ElementMap(self.operand, self.arch, self.element_type.is_sub_byte)
 
     def codes(self) -> Array:
-        """The matrix as unsigned codes; of copies, the one the hardware reads."""
+        """Return the matrix as unsigned codes; of several copies, the one the hardware reads."""
         codes = registers.unpack(self.operand.spec, self._words)
         return codes.copy()  # where the places are in the matrix's order, unpack gives a window on the registers
 
     def matrix(self) -> Array:
-        """The matrix in the natural dtype of its elements; of copies, the one the hardware reads."""
+        """Return the matrix in the natural dtype of its elements; of several copies, the one the hardware reads."""
         return from_codes(self.operand.format, self.codes())
 
     def set_codes(self, codes: ArrayLike) -> None:
-        """Write a matrix of unsigned codes into the registers, every copy."""
+        """Write a matrix of unsigned codes into the registers, including all copies."""
         matrix = self.operand.codes(codes, raw=True)
         if matrix.shape != self.operand.shape:
             raise InvalidOperand(f"codes: expected a matrix of shape {self.operand.shape}, got {matrix.shape}")
         self._words[...] = registers.pack(self.operand.spec, matrix)
 
     def copy(self) -> Fragment:
-        """Another fragment with the same registers: what `=` does in C++, and does not in Python."""
+        """Return a copy of the fragment: the equivalent of `=` in C++."""
         other = Fragment(self.use, *self.shape, self.element_type, self.matrix_layout, self.arch)
         other.words = self._words
         return other
@@ -221,7 +221,7 @@ class Fragment:
 
 
 def _check_layout(use: Uses, layout: object) -> None:
-    """A multiplicand has its layout from the start; an accumulator gets it with each load and store."""
+    """Check the layout: part of a multiplicand's type, but an argument of each accumulator load and store."""
     if use is Uses.accumulator and layout is not None:
         raise InvalidOperand(
             f"fragment accumulator: expected no Layout, got {spelling(layout)}; give mem_row_major or mem_col_major to "

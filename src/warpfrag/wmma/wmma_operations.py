@@ -1,4 +1,4 @@
-"""The functions of nvcuda::wmma. Every lane takes part in each call, so each is one call for the whole warp."""
+"""The functions of nvcuda::wmma. One call stands for the whole warp."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def load_matrix_sync(a: Fragment, pointer: object, ldm: int, layout: MemoryLayou
     """Fill a fragment from memory whose rows (or columns) start `ldm` elements apart.
 
     `pointer` is an array, a buffer or a `ptr`, read-only or not; sub-byte types are packed in it, low bits first. To
-    move it by elements write `ptr(array) + 16`: `array + 16` adds to every value. An accumulator needs a layout,
-    mem_row_major or mem_col_major; the others have theirs.
+    advance it, write `ptr(array) + 16`: `array + 16` would add 16 to every value. An accumulator needs a layout,
+    mem_row_major or mem_col_major; for the others it is part of their type.
 
         >>> import numpy as np
         >>> from warpfrag import wmma
@@ -49,7 +49,7 @@ def store_matrix_sync(pointer: object, a: Fragment, ldm: int, layout: MemoryLayo
 def fill_fragment(a: Fragment, v: float) -> None:
     """Set every element to one value: rounded to nearest for floats (tf32 keeps all of a float), exact for integers.
 
-    Of sub-byte types the lowest 4 bits, or the lowest bit, of an integer count, as in CUDA.
+    For sub-byte types, only the lowest 4 bits, or the lowest bit, of an integer are used, as in CUDA.
     """
     _check_fragments("fill_fragment", a=a)
     kind = a.element_type
@@ -102,7 +102,7 @@ def mma_sync(d: Fragment, a: Fragment, b: Fragment, c: Fragment, satf: bool = Fa
 def multiply(
     d: Fragment, a: Fragment, b: Fragment, c: Fragment, *, saturate: bool = False, bit_operation: str = ""
 ) -> None:
-    """D = A * B + C for fragments that are known to fit."""
+    """Compute D = A * B + C for fragments that have been checked."""
     layouts = (MatrixLayout(a.matrix_layout), MatrixLayout(b.matrix_layout))
     types = (d.element_type, a.element_type, c.element_type)
     instruction = find_product(a.shape, layouts, types, a.arch, saturate=saturate, bit_operation=bit_operation)
@@ -123,7 +123,7 @@ def _check_fragments(what: str, **fragments: object) -> None:
 
 
 def check_product(what: str, d: Fragment, a: Fragment, b: Fragment, c: Fragment) -> None:
-    """Refuse fragments that no instruction multiplies: uses, architectures, sizes and types must fit."""
+    """Reject fragments that no instruction multiplies: uses, architectures, sizes and types must match."""
     fragments = {"d": d, "a": a, "b": b, "c": c}
     _check_fragments(what, **fragments)
     for name, use in ROLES.items():
@@ -148,7 +148,7 @@ def check_product(what: str, d: Fragment, a: Fragment, b: Fragment, c: Fragment)
 
 
 def _memory_word(what: str, a: Fragment, layout: object) -> str:
-    """Row or col: of the fragment itself, or for an accumulator of the layout given."""
+    """Return "row" or "col": the order of the fragment itself, or for an accumulator the given layout."""
     if a.matrix_layout is not None:
         if layout is not None:
             raise InvalidOperand(f"{what}: {a!r} has its layout; expected none here, got {spelling(layout)}")
@@ -163,7 +163,7 @@ def _memory_word(what: str, a: Fragment, layout: object) -> str:
 def _tile(
     what: str, a: Fragment, pointer: object, ldm: object, word: str, *, writes: bool = False
 ) -> NDArray[np.uint8]:
-    """The bytes in memory of a fragment's matrix, line by line."""
+    """Return the tile of memory that a fragment's matrix occupies."""
     place = ptr(pointer)
     check_memory_type(place, a.element_type, what)
     if writes and not place.array.flags.writeable:

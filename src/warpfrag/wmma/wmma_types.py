@@ -1,6 +1,6 @@
-"""The words of nvcuda::wmma: uses, layouts and element types, by their names in CUDA C++.
+"""The vocabulary of nvcuda::wmma: uses, layouts and element types, by their names in CUDA C++.
 
-Names that Python has taken (`float`, `int`) are defined in capitals here; the package exports them as C++ has them.
+Names that Python already uses (`float`, `int`) are capitalized here; the package exports them with their C++ names.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ class Use(Enum):
     accumulator = "c"
 
     def __str__(self) -> str:
-        """As C++ spells it."""
+        """Return the C++ spelling."""
         return self.name
 
 
 class MatrixLayout(Enum):
-    """The memory order of a multiplicand, part of its fragment's type; the value is PTX's word."""
+    """The memory order of a multiplicand, part of its fragment's type; the value is the PTX qualifier."""
 
     row_major = "row"
     col_major = "col"
 
     def __str__(self) -> str:
-        """As C++ spells it."""
+        """Return the C++ spelling."""
         return self.name
 
 
 class MemoryLayout(Enum):
-    """The memory order of an accumulator (C++: layout_t), given to each load and store; the value is PTX's word."""
+    """The memory order of an accumulator in a load or store (C++: layout_t); the value is the PTX qualifier."""
 
     mem_row_major = "row"
     mem_col_major = "col"
 
     def __str__(self) -> str:
-        """As C++ spells it."""
+        """Return the C++ spelling."""
         return self.name
 
 
@@ -65,8 +65,8 @@ class MemoryLayout(Enum):
 class ElementType:
     """A type that C++ can give a fragment or its `x`.
 
-    `format_name` is what PTX calls it, empty for a type that no fragment has. `storage` is the type of `x` where it is
-    another one: CUDA keeps tf32 in a float, and sub-byte elements several to a word.
+    `format_name` is the name in PTX, empty for a type that no fragment has. `storage` is the type of `x` if it
+    differs: CUDA stores tf32 in a float, and several sub-byte elements in one integer.
     """
 
     name: str
@@ -74,7 +74,7 @@ class ElementType:
     storage: ElementType | None = None
 
     def __repr__(self) -> str:
-        """As C++ spells it."""
+        """Return the C++ spelling."""
         return self.name
 
     @property
@@ -121,7 +121,7 @@ BUILTINS: dict[object, ElementType] = {float: FLOAT, int: INT}
 
 
 class Precision:
-    """Element types that exist for the tensor core only."""
+    """Element types that only tensor cores have."""
 
     tf32 = TF32
 
@@ -174,7 +174,7 @@ def float_to_tf32(values: Sequence[float] | NDArray[np.generic]) -> NDArray[np.f
 def float_to_tf32(values: ArrayLike) -> np.float32 | NDArray[np.float32]:
     """Round floats to tf32: to nearest, ties away from zero, as PTX's cvt.rna.tf32.f32 does; the low 13 bits are zero.
 
-    What is nearer to 2**128 than to the largest tf32 becomes an infinity. A NaN stays a NaN and becomes quiet.
+    Values nearer to 2**128 than to the largest tf32 become infinity. A NaN becomes quiet.
 
         >>> from warpfrag import wmma
         >>> wmma.float_to_tf32(1 + 2**-11), wmma.float_to_tf32(-1 - 2**-12)
@@ -200,7 +200,7 @@ def base_arch(name: str) -> str:
 
 @cache
 def fragments(use: Use, arch: str) -> dict[tuple[str, Shape], tuple[str, ...]]:
-    """Every fragment of a use on an architecture: format and shape, and the words of its memory layouts."""
+    """Return every fragment of a use on an architecture: format and shape, with its memory layouts."""
     layouts: dict[tuple[str, Shape], tuple[str, ...]] = {}
     for form in forms():
         if form.op == f"{LOAD}.{use.value}" and arch in legal_targets(form):
@@ -210,12 +210,12 @@ def fragments(use: Use, arch: str) -> dict[tuple[str, Shape], tuple[str, ...]]:
 
 
 def sizes(shape: Shape) -> str:
-    """A shape as the CUDA guide writes it."""
+    """Return a shape as the CUDA guide writes it."""
     return f"{shape.m}x{shape.n}x{shape.k}"
 
 
 def describe_allowed(use: Use, arch: str) -> str:
-    """Every fragment of a use, as an error lists them."""
+    """Return a list of every fragment of a use, for an error message."""
     rows = fragments(use, arch)
     both = tuple(layout.value for layout in MatrixLayout)
 
@@ -244,7 +244,7 @@ def find_operand(use: Use, shape: Shape, element: ElementType, layout: MatrixLay
 
 @cache
 def accumulators(shape: Shape, multiplicand: ElementType) -> tuple[ElementType, ...]:
-    """Return the types that C and D of an mma may have on some architecture; each may have any of them."""
+    """Return the types that C and D of an mma may have, independently, on any architecture."""
     names = [form.d for form in forms() if (form.op, form.shape, form.a) == (PRODUCT, shape, multiplicand.format_name)]
     return tuple(BY_FORMAT[name] for name in dict.fromkeys(names))
 

@@ -1,4 +1,4 @@
-"""The data of the explorer page: the tables, as one JSON object in which nothing is written twice.
+"""The data of the explorer page: the tables as one JSON object without repetitions.
 
 Instructions share operands, operands share layouts, and all of them share texts; so each is listed once and named by
 its index in the list. A layout is written as the moves of each bit: the page joins these by xor. Formulas are text.
@@ -73,7 +73,7 @@ class RelayoutWriter:
             yield [place, *self._known[key]]
 
     def _permuted(self, plan: Relayout) -> Iterator[list[Any]]:
-        """Yield each coordinate that can be permuted so that nothing crosses lanes, the plan left, and the order."""
+        """Yield each coordinate whose permutation keeps data in its lane, with the remaining plan and the order."""
         for axis in AXES if not plan.is_free and list(plan.source.layout.outs) == list(AXES) else ():
             try:
                 permuted = relayout(plan.source, plan.target, permute=axis)
