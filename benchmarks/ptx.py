@@ -228,7 +228,7 @@ import sys, time
 import warpfrag as wf
 kernel = wf.ptx.load(sys.stdin.read())["plain"]
 start = time.perf_counter()
-kernel.compiled.prepare()
+kernel.compiled.compile_all()
 print(len(kernel.program.instructions), time.perf_counter() - start)
 """
 

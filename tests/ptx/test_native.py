@@ -239,18 +239,19 @@ def test_code_is_kept_on_disk_and_found_again(tmp_path, monkeypatch):
     monkeypatch.setenv(disk_cache.CACHE_VARIABLE, str(tmp_path))
     assert next(iter(disk_cache.cache_folders("ptx"))) == tmp_path / "ptx"
     monkeypatch.setattr(disk_cache, "cache_folders", lambda name: [tmp_path / name])  # others may be full
+    monkeypatch.setattr(machine_code, "LINKED", set())
     first = wf.ptx.load(LOOP)["spread"]
-    first.compiled.prepare()
+    first.compiled.compile_all()
     compiled, compile_text = [], machine_code.compile_text
     monkeypatch.setattr(machine_code, "compile_text", lambda *given: compiled.append(given) or compile_text(*given))
     again = wf.ptx.load(LOOP)["spread"]
-    again.compiled.prepare()
+    again.compiled.compile_all()
 
     assert compiled == []
     assert again.compiled.segments.keys() == first.compiled.segments.keys()
 
     other = wf.ptx.load(LOOP.replace("xor", "or"))["spread"]
-    other.compiled.prepare()
+    other.compiled.compile_all()
     assert len(compiled) == 1  # its steps: what moves the data is that of the first
     assert len(list(tmp_path.rglob("*.o"))) > 2
 
@@ -258,10 +259,11 @@ def test_code_is_kept_on_disk_and_found_again(tmp_path, monkeypatch):
 def test_code_that_cannot_be_kept_is_compiled_all_the_same(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("not a folder", encoding="utf-8")
     monkeypatch.setattr(disk_cache, "cache_folders", lambda name: [tmp_path / "file" / name])
+    monkeypatch.setattr(machine_code, "LINKED", set())
     disk_cache.warn_uncached.cache_clear()
     kernel = wf.ptx.load(LOOP)["spread"]
     with pytest.warns(SlowArithmetic, match="no folder can be written"):
-        kernel.compiled.prepare()
+        kernel.compiled.compile_all()
 
     assert kernel.compiled.segments
 

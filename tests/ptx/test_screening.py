@@ -228,7 +228,9 @@ def test_registers_that_may_be_read_unwritten_are_known(body, names):
 
 def test_a_long_launch_is_compiled_while_it_is_followed(both, monkeypatch):
     text = planted_mistakes.text_of("sum")
-    monkeypatch.setattr(CompiledProgram, "is_worthwhile", lambda self: self.interpreted_instructions >= 5)
+    monkeypatch.setattr(
+        CompiledProgram, "is_worthwhile_after", lambda self, more: self.interpreted_instructions + more >= 5
+    )
     run, _ = launches(text, "sum", "all", engine="auto")()
     assert (run.verdict, run.engine) == ("clean", "compiled")
 

@@ -3,8 +3,8 @@
 Scheduling, waiting and counting follow the interpreter's rules, so both engines give the same results. The interpreter
 runs instructions without machine code (matrix instructions, atomics) on the same registers.
 
-A kernel that is launched with engine="auto" is interpreted until that has cost as much as compiling would: short runs
-of long kernels are never compiled.
+A program is compiled in chunks. With engine="compiled", a chunk is compiled before it runs; with engine="auto", after
+interpreting it has cost as much as compiling would: code that runs a few times is never compiled.
 """
 
 from __future__ import annotations
@@ -48,13 +48,12 @@ from warpfrag.machine.jit.pending_mma import MmaInstructions, PendingProducts
 from warpfrag.machine.jit.register_flow import RegisterLayout
 
 if TYPE_CHECKING:
-    from warpfrag.machine.jit.segments import GeneratedModule, Segment  # imports llvmlite
+    from warpfrag.machine.jit.segments import Segment  # imports llvmlite
 
-PATIENCE = 30  # average number of times each instruction is interpreted before compilation is considered
-INSTRUCTIONS_PER_LINE = (
-    3  # interpreted instructions that cost as much as LLVM does per line of its text: 0.2 ms and 70 us were measured
-)
+PATIENCE = 30  # interpreted instructions that cost as much as compiling one: 70 us and 2 ms were measured
 MIN_INSTRUCTIONS = 2000  # instructions that are interpreted before any program is compiled
+HOT = 200_000  # warps that run an instruction of a chunk, on average, before it is compiled again: 10 ns and 2 ms
+CHUNK = 64  # instructions of a chunk, at least
 BUDGET = 1_000_000  # warp instructions after which the scheduler lets Python check for an interrupt
 POLLING_BUDGET = 64  # the initial budget per warp, if lanes may wait for memory that no lane changes
 WATCHED_LEVELS = 4  # quanta of time slices in which the interpreter checks for a livelock
@@ -70,7 +69,8 @@ class CompiledProgram:
         """Lay out the registers, without compiling anything."""
         self.program = program
         self.layout = RegisterLayout.of(program)
-        self.segments: dict[int, Segment] = {}
+        self.segments: dict[int, Segment] = {}  # by first instruction
+        self.addresses: dict[int, int] = {}  # of the code of each segment
         self.covered: set[int] = set()  # instructions that have machine code
         self.opcodes: set[str] = set()  # the opcodes of these instructions
         self.products = mma_runs(program)
@@ -79,47 +79,100 @@ class CompiledProgram:
         self.mma_instructions = MmaInstructions(program, runs)
         self.wgmma_plans: WgmmaPlans = {}
         self.tilings: dict[tuple[int, str], list[tuple[Tiling | None, list[DecodedInstruction]]]] = {}
-        self.is_ready = False
+        self.is_ready = False  # machine code is used
+        self.is_eager = False  # a chunk is compiled before it is interpreted
         self.interpreted_instructions = 0
         self.patience = PATIENCE * len(program.instructions) + MIN_INSTRUCTIONS
-        self.is_weighed = False
-
-    def is_worthwhile(self) -> bool:
-        """Return True if interpreting has cost as much as compiling: the total is at most twice the better choice."""
-        if self.interpreted_instructions < self.patience:
-            return False
-        if not self.is_weighed:
-            self.is_weighed = True
-            self.patience = max(self.patience, INSTRUCTIONS_PER_LINE * self.generated.text.count("\n"))
-        return self.interpreted_instructions >= self.patience
+        self.chunks = chunks_of(program)
+        self.chunk = np.repeat(np.arange(len(self.chunks)), [end - start for start, end in self.chunks]).tolist()
+        self.interpreted = [0] * len(self.chunks)  # instructions
+        self.compiled = [False] * len(self.chunks)
+        self.optimized = [False] * len(self.chunks)
+        self.executed = np.zeros(
+            len(program.instructions), np.int64
+        )  # warp instructions, by the start of their segment
+        self.tables: dict[str, NDArray[np.int64]] = {}
+        self._engines: list[object] = []
 
     def is_worthwhile_after(self, instructions: int) -> bool:
-        """Return the result of `is_worthwhile` after `instructions` more, which are not counted yet."""
-        before = self.interpreted_instructions
+        """Return True if interpreting `instructions` more, which are not counted yet, costs as much as compiling."""
+        return self.interpreted_instructions + instructions >= self.patience
+
+    def interpret(self, at: int, instructions: int) -> bool:
+        """Count instructions that are interpreted from an address on; return True if their chunk should be compiled."""
         self.interpreted_instructions += instructions
-        is_enough = self.is_worthwhile()
-        self.interpreted_instructions = before
-        return is_enough
+        chunk = self.chunk[at]
+        self.interpreted[chunk] += instructions
+        start, end = self.chunks[chunk]
+        return not self.compiled[chunk] and self.interpreted[chunk] > PATIENCE * (end - start)
 
     def prepare(self) -> None:
-        """Compile the segments, or load them from the cache."""
-        self.is_ready = True
-        from warpfrag.machine.jit.machine_code import MachineCode
+        """Use machine code from now on: every chunk is compiled, or loaded from the cache, before it runs."""
+        self.is_ready = self.is_eager = True
 
-        segments, text, helpers = self.generated
-        self._code = MachineCode(text, helpers, [segment.name for segment in segments])
-        self.segments = {segment.start: segment for segment in segments}
-        self.covered = {at for segment in segments for at in range(segment.start, segment.end)}
-        self.opcodes = {self.program.instructions[at].name for at in self.covered}
-        self.tables: dict[str, NDArray[np.int64]] = {}
+    def compile_all(self) -> None:
+        """Compile the whole program."""
+        for start, _ in self.chunks:
+            self.compile(start)
+
+    def optimize(self, executed: NDArray[np.int64]) -> bool:
+        """Compile the chunks that have run often again; return True if there are any."""
+        hot = [
+            start
+            for chunk, (start, end) in enumerate(self.chunks)
+            if self.compiled[chunk] and not self.optimized[chunk] and executed[start:end].sum() > HOT * (end - start)
+        ]
+        for start in hot:
+            self.compile(start, is_hot=True)
+        return bool(hot)
+
+    def compile(self, at: int, *, is_hot: bool = False) -> None:
+        """Compile the chunk of an instruction, or load it from the cache; slower code is compiled faster."""
+        from warpfrag.machine.jit import machine_code
+        from warpfrag.machine.jit.machine_code import LOCK, addresses_of
+        from warpfrag.machine.jit.segments import generate  # imports llvmlite
+
+        self.is_ready = True
+        chunk = self.chunk[at]
+        with LOCK:
+            if self.optimized[chunk] if is_hot else self.compiled[chunk]:
+                return
+            level = machine_code.HOT if is_hot else machine_code.FAST
+            segments, text, helpers = generate(self.program, self.layout, *self.chunks[chunk])
+            if segments:
+                engine, addresses = addresses_of(text, helpers, [segment.name for segment in segments], level)
+                self._engines.append(engine)
+                self.segments |= {segment.start: segment for segment in segments}
+                self.addresses |= {segment.start: addresses[segment.name] for segment in segments}
+                covered = {at for segment in segments for at in range(segment.start, segment.end)}
+                self.covered |= covered
+                self.opcodes |= {self.program.instructions[at].name for at in covered}
+                for arch in self.tables:  # other threads may use the old table
+                    self.tables[arch] = self.with_segments(self.tables[arch].copy(), segments, arch)
+            self.compiled[chunk], self.optimized[chunk] = True, is_hot
 
     def table(self, arch: str) -> NDArray[np.int64]:
-        """Return the scheduler's table of instructions (`context`) for an architecture."""
-        if arch not in self.tables:
-            self.tables[arch] = self._table(arch)
-        return self.tables[arch]
+        """Return the scheduler's table of instructions (`context`) for an architecture; another after compiling."""
+        from warpfrag.machine.jit.machine_code import LOCK
 
-    def _table(self, arch: str) -> NDArray[np.int64]:
+        with LOCK:
+            if arch not in self.tables:
+                self.tables[arch] = self.with_segments(self._table(), list(self.segments.values()), arch)
+            return self.tables[arch]
+
+    def with_segments(self, table: NDArray[np.int64], segments: list[Segment], arch: str) -> NDArray[np.int64]:
+        """Return a table with the rows of segments, unless an architecture does not have an instruction of theirs."""
+        for segment in segments:
+            row = table[segment.start]
+            row[ctx.NEEDS_PRODUCTS] = self.mma_instructions.needs_products[segment.start : segment.end].any()
+            if has_instruction(self.program.instructions[segment.start].action, arch):
+                row[ctx.KIND] = ctx.WHOLE_WARP_SEGMENT if segment.is_whole else ctx.SEGMENT
+                row[ctx.END], row[ctx.STORES] = segment.end, segment.stores
+                row[ctx.FUNCTION] = self.addresses[segment.start]
+        return table
+
+    def _table(self) -> NDArray[np.int64]:
+        """Return a table without machine code."""
         program = self.program
         has_calls = any(isinstance(inst.action, actions.DirectCall) for inst in program.instructions)
         table = np.zeros((len(program.instructions), ctx.COLUMNS), np.int64)
@@ -127,18 +180,8 @@ class CompiledProgram:
             action, row = inst.action, table[at]
             row[ctx.END], row[ctx.BLOCK_END] = at + 1, program.ends[at]
             row[ctx.WEIGHT] = POLLING_SLICES if at in program.polling else 1
-            segment = self.segments.get(at)
-            row[ctx.NEEDS_PRODUCTS] = self.mma_instructions.needs_products[
-                at : segment.end if segment else at + 1
-            ].any()
-            if segment is not None:
-                row[ctx.KIND] = ctx.WHOLE_WARP_SEGMENT if segment.is_whole else ctx.SEGMENT
-                if not has_instruction(action, arch):
-                    row[ctx.KIND] = ctx.INTERPRETED
-                    continue
-                row[ctx.END], row[ctx.STORES] = segment.end, segment.stores
-                row[ctx.FUNCTION] = self._code.addresses[segment.name]
-            elif isinstance(action, actions.Branch) and not action.indexed:
+            row[ctx.NEEDS_PRODUCTS] = self.mma_instructions.needs_products[at]
+            if isinstance(action, actions.Branch) and not action.indexed:
                 row[ctx.KIND], row[ctx.TARGET] = ctx.BRANCH, inst.targets[0]
                 row[ctx.GUARD] = -1 if inst.guard is None else self.layout.offsets[inst.guard.index]
                 row[ctx.NEGATED] = inst.guard is not None and inst.guard.negated
@@ -155,16 +198,19 @@ class CompiledProgram:
         return table
 
     @cached_property
-    def generated(self) -> GeneratedModule:
-        """The LLVM module of the program."""
-        from warpfrag.machine.jit.segments import generate  # imports llvmlite
-
-        return generate(self.program, self.layout)
-
-    @cached_property
     def chains(self) -> set[int]:
         """The runs of mma that may form one product along K."""
         return mma_chains(self.program, self.products)
+
+
+def chunks_of(program: Program) -> list[tuple[int, int]]:
+    """Return the parts of a program that are compiled together: consecutive blocks, the start and the end of each."""
+    starts = [0] if program.instructions else []
+    for at, end in enumerate(program.ends):
+        if end == at + 1 and end - starts[-1] >= CHUNK:
+            starts.append(end)
+    ends = [*starts[1:], len(program.instructions)]
+    return [(start, end) for start, end in zip(starts, ends, strict=False) if start < end]
 
 
 def has_instruction(action: actions.Action, arch: str) -> bool:
@@ -293,20 +339,29 @@ class CompiledWarpBatch(WarpBatch):
     def run(self) -> None:
         """Run until every lane has exited; interpret until there is machine code."""
         compiled = self.compiled
-        while not compiled.segments:
+        while not compiled.is_ready:
             if not self.schedule_next():
                 return
-            if not compiled.is_ready and compiled.is_worthwhile():
-                compiled.prepare()
+        compiled.optimize(compiled.executed)
         try:
             self.run_compiled()
         finally:
             self.count_runs()
+            compiled.executed += self.instructions_by_segment()
+
+    def instructions_by_segment(self) -> NDArray[np.int64]:
+        """Return the warp instructions that compiled code ran, by the start of their segment."""
+        ends = self.compiled.table(self.launch.arch)[:, ctx.END]
+        executed: NDArray[np.int64] = self.runs * (ends - np.arange(len(ends)))
+        return executed
 
     def run_block(self, start: int, group: LaneGroup) -> None:
         """Interpret a block of instructions before there is machine code."""
-        self.compiled.interpreted_instructions += self.program.ends[start] - start
+        compiled = self.compiled
+        is_hot = compiled.interpret(start, self.program.ends[start] - start)
         super().run_block(start, group)
+        if is_hot and compiled.interpreted_instructions > MIN_INSTRUCTIONS:
+            compiled.compile(start)
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
         """Run an instruction after the pending products whose results it needs."""
@@ -317,7 +372,7 @@ class CompiledWarpBatch(WarpBatch):
 
     def run_compiled(self) -> None:
         """Run the compiled scheduler, and handle each status that it returns."""
-        schedule, table = self.schedule, self.compiled.table(self.launch.arch)
+        compiled, schedule, table = self.compiled, self.schedule, self.compiled.table(self.launch.arch)
         lanes = (self.context, self.buffer, self.flags, self.numbers, self.lists)
         args = (*lanes, self.block_numbers, self.runs, self.writers, self.exited)
         schedule[ctx.LIMIT], schedule[ctx.IS_STALE] = self.launch.limit, 1
@@ -339,7 +394,12 @@ class CompiledWarpBatch(WarpBatch):
             if status == ctx.NEEDS_FLUSH:
                 self.products.flush()
             elif status == ctx.NEEDS_INTERPRETER:
-                self.interpret(int(schedule[ctx.PC]))
+                at = int(schedule[ctx.PC])
+                if not compiled.compiled[compiled.chunk[at]] and (compiled.interpret(at, 1) or compiled.is_eager):
+                    compiled.compile(at)
+                    run = loops.run_scheduler.bound(compiled.table(self.launch.arch), schedule, *args)
+                else:
+                    self.interpret(at)
             elif status == ctx.NONE_RUNNABLE:
                 if not self.alive.any():
                     return
@@ -348,6 +408,8 @@ class CompiledWarpBatch(WarpBatch):
             elif status == ctx.OUT_OF_BUDGET:
                 if self.livelock.is_judged and self.progress == last_progress:
                     self.watch_livelock()
+                if compiled.optimize(compiled.executed + self.instructions_by_segment()):
+                    run = loops.run_scheduler.bound(compiled.table(self.launch.arch), schedule, *args)
                 budget = min(BUDGET, 2 * budget)
                 schedule[ctx.BUDGET], last_progress = self.tally.total + budget, self.progress
 

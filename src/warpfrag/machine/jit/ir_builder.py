@@ -1,8 +1,10 @@
-"""An IR builder for scalars and for vectors of 32 lanes: llvmlite's builder, which also accepts Python numbers.
+"""An IR builder for scalars and for vectors of lanes: llvmlite's builder, which also accepts Python numbers.
 
-A Python number used as an operand becomes a constant of the other operand's type, in every lane if that is a vector:
+Each lane's own computation is on vectors of GROUP lanes, the elements of a machine register or two; operations across
+lanes are on vectors of all lanes. A Python number used as an operand becomes a constant of the other operand's type, in
+every lane if that is a vector:
 
-    ir.and_(a, 0xFF)    ->    %1 = and <32 x i32> %a, splat (i32 255)
+    ir.and_(a, 0xFF)    ->    %1 = and <8 x i32> %a, splat (i32 255)
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import binding, ir
 
 from warpfrag.layout.coordinates import LANES
 
+GROUP = 16 if binding.get_host_cpu_features().get("avx512f") else 8
+"""The lanes that one operation computes."""
 I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 POINTER, VOID = ir.PointerType(), ir.VoidType()
 Value = ir.Value
@@ -30,9 +34,9 @@ def vector(bits: int, count: int = LANES) -> ir.VectorType:
 
 
 @cache
-def float_vector(bits: int) -> ir.VectorType:
-    """Return the type of a vector with one float per lane."""
-    return ir.VectorType(FLOATS[bits], LANES)
+def float_vector(bits: int, count: int = GROUP) -> ir.VectorType:
+    """Return the type of `count` floats."""
+    return ir.VectorType(FLOATS[bits], count)
 
 
 def width(value: ir.Value) -> int:
@@ -60,14 +64,14 @@ def constant(kind: ir.Type, number: float) -> ir.Constant:
 
 
 @cache
-def splat(code: int, bits: int) -> ir.Constant:
+def splat(code: int, bits: int, count: int = GROUP) -> ir.Constant:
     """Return a vector with one integer in every lane."""
-    return constant(vector(bits), code)
+    return constant(vector(bits, count), code)
 
 
 @cache
 def float_splat(number: float, bits: int = 64) -> ir.Constant:
-    """Return a vector with one float in every lane."""
+    """Return a vector with one float in every lane of a group."""
     return constant(float_vector(bits), number)
 
 
@@ -187,28 +191,28 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
 
     def as_float(self, a: ir.Value) -> ir.Value:
         """Bitcast codes to floats of the same width."""
-        return self.bitcast(a, float_vector(width(a)))
+        return self.bitcast(a, float_vector(width(a), a.type.count))
 
     def as_int(self, a: ir.Value) -> ir.Value:
         """Bitcast floats to codes of the same width."""
         bits = next(bits for bits, kind in FLOATS.items() if kind == a.type.element)
-        return self.bitcast(a, vector(bits))
+        return self.bitcast(a, vector(bits, a.type.count))
 
     def fpext(self, a: ir.Value, bits: int) -> ir.Value:
         """Convert floats to a wider format, exactly."""
-        return super().fpext(a, float_vector(bits))
+        return super().fpext(a, float_vector(bits, a.type.count))
 
     def fptrunc(self, a: ir.Value, bits: int) -> ir.Value:
         """Convert floats to a narrower format, rounding to nearest even."""
-        return super().fptrunc(a, float_vector(bits))
+        return super().fptrunc(a, float_vector(bits, a.type.count))
 
     def to_float(self, a: ir.Value, bits: int, *, signed: bool) -> ir.Value:
         """Convert integers to floats, rounding to nearest even."""
-        return (self.sitofp if signed else self.uitofp)(a, float_vector(bits))
+        return (self.sitofp if signed else self.uitofp)(a, float_vector(bits, a.type.count))
 
     def to_int(self, a: ir.Value, bits: int, *, signed: bool) -> ir.Value:
         """Convert floats to integers, rounding towards zero; poison if the result does not fit."""
-        return (self.fptosi if signed else self.fptoui)(a, vector(bits))
+        return (self.fptosi if signed else self.fptoui)(a, vector(bits, a.type.count))
 
     # --- memory
 
@@ -242,12 +246,13 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
             array.initializer = ir.Constant(array.value_type, list(numbers))
             array.linkage, array.global_constant = "internal", True
         pointers = self.gep(array, [index], source_etype=kind)
-        pointers.type = ir.VectorType(POINTER, LANES)
+        count = index.type.count
+        pointers.type = ir.VectorType(POINTER, count)
         suffix, size = ("i32", 4) if kind is I32 else ("f64", 8)
-        result = ir.VectorType(kind, LANES)
+        result = ir.VectorType(kind, count)
         return self.call_named(
-            f"llvm.masked.gather.v{LANES}{suffix}.v{LANES}p0", result, pointers, ir.Constant(I32, size), splat(1, 1),
-            ir.Constant(result, ir.Undefined),
+            f"llvm.masked.gather.v{count}{suffix}.v{count}p0", result, pointers, ir.Constant(I32, size),
+            splat(1, 1, count), ir.Constant(result, ir.Undefined),
         )  # fmt: skip
 
     # --- lanes

@@ -257,6 +257,9 @@ def negate(ir: IRBuilder, a: Value) -> Value:
 
 def is_nan(ir: IRBuilder, a: Value) -> Value:
     """Return True if codes are NaNs."""
+    if width(a) >= 32:
+        number = ir.as_float(a)
+        return ir.fcmp("uno", number, number)
     return ir.icmp("ugt", magnitude(ir, a), INFINITY[width(a)])
 
 

@@ -176,10 +176,19 @@ COMMON: Helper = ("common", "", 0, 0)
 
 
 def with_callees(helpers: set[Helper]) -> list[Helper]:
-    """Return helpers and the helpers that they call."""
+    """Return helpers and the helpers that they call, callees first."""
     generic = [helper for helper in helpers if helper[1] == "generic"]
     own = {(access, space, bits, count) for access, _, bits, count in generic for space in WINDOWS.values()}
-    return [COMMON, *sorted(helpers | own)]
+    return [COMMON, *sorted(helpers | own, key=lambda helper: (helper[1] == "generic", helper))]
+
+
+COMMON_FUNCTIONS = ("different", "sectors", "passes", "matrix_passes", "end_wait", "find", "fault", "tell_groups")
+
+
+def functions_of(helper: Helper) -> tuple[str, ...]:
+    """Return the names of the functions that a helper's module defines for others."""
+    access, _, _, count = helper
+    return {"common": COMMON_FUNCTIONS, "copy": (f"copy_{count}",)}.get(access, (helper_name(*helper),))
 
 
 def helper_text(access: str, space: str, bits: int, count: int) -> str:

@@ -192,11 +192,13 @@ def liveness_of(program: Program) -> BlockLiveness:
     return known
 
 
-def live_after(program: Program) -> Iterator[tuple[int, LiveSet]]:
-    """Yield every instruction from last to first, with the registers that may be read after it."""
+def live_after(program: Program, start: int = 0, end: int = MAX_BITS) -> Iterator[tuple[int, LiveSet]]:
+    """Yield the instructions of some blocks from last to first, with the registers that may be read after each."""
     blocks = liveness_of(program)
     size = len(blocks.crossing) // 8 + 1
     for number in range(len(blocks.starts) - 1, -1, -1):
+        if not start <= blocks.starts[number] < end:
+            continue
         live = LiveSet(blocks.places, blocks.after(number).to_bytes(size, "little"))
         for at in range(blocks.ends[number] - 1, blocks.starts[number] - 1, -1):
             yield at, live

@@ -57,7 +57,8 @@ class RegisterMarks:
     def follow(self, inst: DecodedInstruction, mask: Value, moved: Sequence[int] | None, chosen: Value | None) -> None:
         """Mark the results of an instruction that the lanes of a mask have run.
 
-        `moved` has the source lane of each lane for a shuffle; `chosen` has the lanes that select the first operand.
+        `moved` has the source lane of each lane for a shuffle; the bits of `chosen` are the lanes that select the first
+        operand.
         """
         ir = self.ir
         if moved is not None:
@@ -71,9 +72,8 @@ class RegisterMarks:
         if passes_marks(inst):
             marks = self.of(indices_of(inst.sources))
             if chosen is not None:
-                lanes = ir.lane_mask(chosen)
                 a, b = (self.of(indices_of([item])) for item in inst.sources[:2])
-                marks = self.either(self.both(lanes, a), self.both(ir.not_(lanes), b))
+                marks = self.either(self.both(chosen, a), self.both(ir.not_(chosen), b))
                 marks = self.either(marks, self.of(indices_of(inst.sources[2:])))
             self.suspect(self.of([inst.guard.index] if inst.guard is not None else []), mask)
         else:

@@ -99,7 +99,7 @@ class ProgramScreen:
 
     def is_decided(self, checks: Collection[Check]) -> bool:
         """Return True if machine code tracks everything that these checks need."""
-        return bool(self.compiled.segments) and ("uninitialised" not in checks or self.has_compiled_marks)
+        return self.compiled.is_ready and ("uninitialised" not in checks or self.has_compiled_marks)
 
     def of_launch(self, memory: DeviceMemory, checks: Collection[Check]) -> LaunchScreen:
         """Return the screen of a launch."""
@@ -166,7 +166,10 @@ class ProgramScreen:
     @cached_property
     def has_compiled_marks(self) -> bool:
         """True if all registers that may be read unwritten are read by compiled code."""
-        marks, covered = self.compiled.layout.marks.keys(), self.compiled.covered
+        marks = self.compiled.layout.marks.keys()
+        if marks:
+            self.compiled.compile_all()
+        covered = self.compiled.covered
         return all(at in covered or marks.isdisjoint(registers_read(inst)) for at, inst in enumerate(self.instructions))
 
 

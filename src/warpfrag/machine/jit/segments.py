@@ -1,7 +1,8 @@
-"""Segments: runs of instructions that are each compiled to one function, and the LLVM module with all of them.
+"""Segments: runs of instructions that are each compiled to one function, and the LLVM modules with them.
 
-A function runs its instructions for one warp at a time, with the warp's registers in vector registers. Warps must see
-each other's stores in the interpreter's order, so a store starts a segment, and no load follows it there.
+A program is compiled in chunks of a few blocks, when they are first needed: most of a large program never runs. A
+function runs its instructions for one warp at a time, with values in vector registers from one load to the next. Warps
+must see each other's stores in the interpreter's order, so a store starts a segment, and no load follows it there.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from warpfrag.machine.jit.mma_issue import is_matrix_store
 from warpfrag.machine.jit.register_flow import RegisterLayout, live_after
 from warpfrag.machine.jit.warp_code import COMPILED, UnsupportedInstruction, WarpCode
 from warpfrag.machine.jit.warp_ops import is_masked
+
+MAX_INSTRUCTIONS = 256  # of a segment: LLVM's time grows faster than the length of a function
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,13 @@ class GeneratedModule(NamedTuple):
     helpers: set[Helper]
 
 
-def cut(program: Program, layout: RegisterLayout, module: ir.Module) -> list[tuple[Segment, WarpCode]]:
-    """Cut a program into segments, each as long as possible within one block, and build their code."""
+def cut(
+    program: Program, layout: RegisterLayout, module: ir.Module, first: int, last: int
+) -> list[tuple[Segment, WarpCode]]:
+    """Cut some blocks into segments, each as long as possible within one block, and build their code."""
     pieces: list[tuple[Segment, WarpCode]] = []
     ends, instructions = program.ends, program.instructions
-    start, stored, code = 0, False, None
+    start, stored, code = first, False, None
 
     def close(end: int, *, is_whole: bool = False) -> None:
         nonlocal code
@@ -51,12 +56,13 @@ def cut(program: Program, layout: RegisterLayout, module: ir.Module) -> list[tup
             pieces.append((Segment(start, end, code.function.name, int(stored), is_whole), code))
         code = None
 
-    for at, inst in enumerate(instructions):
+    for at in range(first, last):
+        inst = instructions[at]
         action: Action = inst.action
         stores = isinstance(action, MemoryStore | AsyncCopy) or is_matrix_store(action)
         is_whole = action.is_collective and not is_masked(inst)
         breaks = is_whole or stores or (isinstance(action, MemoryLoad) and stored)
-        if code is not None and (breaks or ends[at] != ends[start]):
+        if code is not None and (breaks or ends[at] != ends[start] or at - start == MAX_INSTRUCTIONS):
             close(at)
         if code is None:
             start, stored = at, False
@@ -78,17 +84,17 @@ def cut(program: Program, layout: RegisterLayout, module: ir.Module) -> list[tup
         stored |= stores
         if is_whole:
             close(at + 1, is_whole=True)
-    close(len(instructions))
+    close(last)
     return pieces
 
 
-def generate(program: Program, layout: RegisterLayout) -> GeneratedModule:
-    """Return the LLVM module of a program's segments."""
+def generate(program: Program, layout: RegisterLayout, first: int, last: int) -> GeneratedModule:
+    """Return the LLVM module of the segments of some blocks."""
     module, helpers = ir.Module("segments"), set[Helper]()
-    pieces = cut(program, layout, module)
+    pieces = cut(program, layout, module, first, last)
     by_last = {segment.end - 1: code for segment, code in pieces}
-    for last, live in live_after(program):
-        if last in by_last:
-            by_last[last].finish(live)
-            helpers |= by_last[last].helpers
+    for at, live in live_after(program, first, last):
+        if at in by_last:
+            by_last[at].finish(live)
+            helpers |= by_last[at].helpers
     return GeneratedModule([segment for segment, _ in pieces], str(module), helpers)

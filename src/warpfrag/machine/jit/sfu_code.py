@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from warpfrag.formats.number_formats import CANONICAL_NANS
 from warpfrag.machine.ir.attributes import Attributes
-from warpfrag.machine.jit.ir_builder import FLOATS, I32, IRBuilder, Value, define, float_splat, splat, vector
+from warpfrag.machine.jit.ir_builder import FLOATS, I32, IRBuilder, Value, define, float_splat, splat
 from warpfrag.machine.semantics.special_functions import (
     COLUMN,
     DIGITS,
@@ -259,9 +259,9 @@ WITHOUT_FTZ: dict[str, UnaryFunction] = {
 def call(ir: IRBuilder, name: str, function: UnaryFunction, a: Value) -> Value:
     """Call one of these functions, which is added to the kernel's module once."""
     if name not in ir.module.globals:
-        with define(ir.module, name, vector(32), vector(32), attribute="noinline") as (body, argument):
+        with define(ir.module, name, a.type, a.type, attribute="noinline") as (body, argument):
             body.ret(function(body, argument))
-    return ir.call_named(name, vector(32), a)
+    return ir.call_named(name, a.type, a)
 
 
 def lower_approximate(ir: IRBuilder, attributes: Attributes, operands: Sequence[Value]) -> tuple[Value, ...] | None:

@@ -1,4 +1,4 @@
-"""The LLVM code of a run of instructions for one warp: registers are loaded at the first read and stored at the end."""
+"""The LLVM code of a run of instructions for one warp: loops over its lanes, and calls for all lanes between them."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from warpfrag.machine.ir.scalar_types import TYPES, Type
 from warpfrag.machine.jit import context as ctx
 from warpfrag.machine.jit.context import ALL_LANES
 from warpfrag.machine.jit.ir_builder import (
+    GROUP,
     I8,
     I32,
     I64,
@@ -37,11 +38,12 @@ from warpfrag.machine.jit.ir_builder import (
     vector,
     width,
 )
+from warpfrag.machine.jit.lane_loop import LaneLoop
 from warpfrag.machine.jit.lane_ops import LOWERINGS, choose_nan, is_nan, lower_contracted, lower_lop3
 from warpfrag.machine.jit.memory_access import Helper, helper_name
 from warpfrag.machine.jit.register_flow import REGISTER_ALIGN, LiveSet, RegisterLayout
 from warpfrag.machine.jit.register_marks import RegisterMarks
-from warpfrag.machine.jit.warp_ops import WARP_LOWERINGS, is_masked, masked
+from warpfrag.machine.jit.warp_ops import WARP_LOWERINGS, is_masked, vote_of_active
 from warpfrag.machine.ops.cooperating import shuffle
 
 COMPILED = (
@@ -68,10 +70,7 @@ class UnsupportedInstruction(Exception):
 
 
 class WarpCode:
-    """The LLVM code of some instructions for one warp.
-
-    `current` has the registers' present values, `loaded` their earlier values; `changed` must be written back.
-    """
+    """The LLVM code of some instructions for one warp: `loops` over its lanes, of which the last may be open."""
 
     def __init__(self, layout: RegisterLayout, module: llvm.Module) -> None:
         """Start a function without instructions, which loops over warps."""
@@ -92,27 +91,52 @@ class WarpCode:
         self.index.add_incoming(constant(I64, 0), entry)
         self.row, self.mask = ir.element(rows, self.index), ir.element(masks, self.index, I32)
         self.warp = ir.at(registers, ir.mul(self.row, stride), I8)
-        self.current: dict[int, Value] = {}
-        self.loaded: dict[int, Value] = {}
-        self.changed: dict[int, Register] = {}
+        self.loops: list[LaneLoop] = []
+        self.is_in_loop = False
         self.helpers: set[Helper] = set()
         self.marks = RegisterMarks(ir, layout.marks, self.warp, self.context)
+
+    # --- lanes
+
+    @property
+    def lanes(self) -> LaneLoop:
+        """The loop over lanes that code is appended to."""
+        if not self.is_in_loop:
+            self.loops.append(LaneLoop(self.ir, self.warp, self.mask))
+            self.is_in_loop = True
+        return self.loops[-1]
+
+    def leave(self) -> None:
+        """Continue with code for all lanes."""
+        if self.is_in_loop:
+            self.loops[-1].leave()
+            self.is_in_loop = False
+
+    def guard(self, inst: DecodedInstruction) -> Value | None:
+        """Return the lanes of a group in which an instruction's guard holds; None for all."""
+        if inst.guard is None:
+            return None
+        active = self.register(inst.guard)
+        return self.ir.not_(active) if inst.guard.negated else active
+
+    def collect_mask(self, inst: DecodedInstruction) -> Value:
+        """Continue with code for all lanes; return the active lanes whose guard holds, as a 32-bit scalar."""
+        active = self.guard(inst)
+        bits = None if active is None else self.lanes.collect(active)
+        self.leave()
+        return self.mask if bits is None else self.ir.and_(self.mask, bits)
 
     # --- operands
 
     def register(self, register: Register) -> Value:
-        """Return the current value of a register, which is loaded at the first read."""
+        """Return the current value of a register in a group of lanes, which is loaded at the first read."""
         if register.bits not in WIDTHS:
             raise UnsupportedInstruction
-        if register.index not in self.current:
-            value = self.load(self.layout.offsets[register.index], register.bits)
-            self.current[register.index] = self.loaded[register.index] = value
-        return self.current[register.index]
-
-    def load(self, offset: int, bits: int) -> Value:
-        """Load the lanes at an offset of the warp's registers; a predicate is stored as a byte."""
-        value = self.ir.load(self.ir.at(self.warp, offset, I8), typ=vector(max(8, bits)), align=REGISTER_ALIGN)
-        return self.ir.icmp("ne", value, 0) if bits == 1 else value
+        lanes = self.lanes
+        if register.index not in lanes.current:
+            value = lanes.load(self.layout.offsets[register.index], register.bits)
+            lanes.current[register.index] = lanes.loaded[register.index] = value
+        return lanes.current[register.index]
 
     def read(self, operand: PtxOperand, kind: Type) -> Value:
         """Return an operand as codes of a type."""
@@ -130,9 +154,9 @@ class WarpCode:
         if isinstance(operand, VectorOperand):
             return self.read_words(operand, kind)
         if isinstance(operand, BankOperand):
-            return self.ir.broadcast(self.constant(operand.offset, kind.bits))
+            return self.ir.broadcast(self.constant(operand.offset, kind.bits), GROUP)
         if isinstance(operand, SpecialRegister) and operand.name in self.layout.special:
-            return self.ir.resize(self.load(self.layout.special[operand.name], 32), kind.bits)
+            return self.ir.resize(self.lanes.load(self.layout.special[operand.name], 32), kind.bits)
         if isinstance(operand, MemoryOperand) and operand.base is None:
             return splat(operand.offset, kind.bits)
         raise UnsupportedInstruction
@@ -165,49 +189,83 @@ class WarpCode:
         if (operand.bits == 1) != (width(value) == 1):
             raise UnsupportedInstruction
         value = self.ir.resize(value, operand.bits, signed=kind is not None and kind.kind == "s")
-        old = self.register(operand)
-        self.current[operand.index] = value if active is None else self.ir.select(active, value, old)
-        self.changed[operand.index] = operand
+        if active is not None:
+            value = self.ir.select(active, value, self.register(operand))
+        self.lanes.current[operand.index] = value
+        self.lanes.changed[operand.index] = operand
+
+    def whole(self, operand: PtxOperand, kind: Type) -> Value:
+        """Return an operand in all lanes; no instruction of this code may have written it."""
+        if isinstance(operand, Immediate):
+            return splat(int(operand.code(kind)), kind.bits, LANES)
+        is_fitting = (
+            isinstance(operand, Register) and operand.bits in WIDTHS and (operand.bits == 1) == (kind.bits == 1)
+        )
+        if not isinstance(operand, Register) or not is_fitting:
+            raise UnsupportedInstruction
+        self.leave()
+        place = self.ir.at(self.warp, self.layout.offsets[operand.index], I8)
+        value = self.ir.load(place, typ=vector(max(8, operand.bits)), align=REGISTER_ALIGN)
+        if operand.bits == 1:
+            value = self.ir.icmp("ne", value, 0)
+        return self.ir.resize(self.ir.not_(value) if operand.negated else value, kind.bits)
+
+    def write_whole(self, operand: PtxOperand, value: Value) -> None:
+        """Write a register in all lanes."""
+        if isinstance(operand, Discard):
+            return
+        if (
+            not isinstance(operand, Register)
+            or operand.bits not in WIDTHS
+            or (operand.bits == 1) != (width(value) == 1)
+        ):
+            raise UnsupportedInstruction
+        self.leave()
+        place = self.ir.at(self.warp, self.layout.offsets[operand.index], I8)
+        value = self.ir.resize(self.ir.resize(value, operand.bits), max(8, operand.bits))
+        self.ir.store(value, place, REGISTER_ALIGN)
 
     # --- instructions
 
     def inst(self, at: int, inst: DecodedInstruction) -> None:
         """Append an instruction; raise UnsupportedInstruction if it cannot be compiled."""
         action = inst.action
-        active = None
-        if inst.guard is not None:
-            active = self.register(inst.guard)
-            active = self.ir.not_(active) if inst.guard.negated else active
         if isinstance(action, actions.NoOp):
             for left in copy_groups(inst):
                 numbers = (constant(I64, number) for number in (left or 0, left is None, at))
-                self.ir.call_named("tell_groups", VOID, self.context, self.row, self.mask_of(active), *numbers)
+                self.ir.call_named("tell_groups", VOID, self.context, self.row, self.collect_mask(inst), *numbers)
             return
-        self.compute(at, inst, action, active)
-        if self.marks.concern(inst):
-            moved = self.shuffled_lanes(inst)[0] if inst.attributes.opcode == "shfl" else None
-            chosen = self.read(inst.sources[2], TYPES["pred"]) if self.marks.is_choice(inst) else None
-            self.marks.follow(inst, self.mask_of(active), moved, chosen)
+        if not self.marks.concern(inst):
+            self.compute(at, inst, action)
+            return
+        moved = self.shuffled_lanes(inst)[0] if inst.attributes.opcode == "shfl" else None
+        is_choice = self.marks.is_choice(inst)
+        chosen = self.lanes.collect(self.read(inst.sources[2], TYPES["pred"])) if is_choice else None
+        mask = self.collect_mask(inst)
+        self.compute(at, inst, action)
+        self.leave()
+        self.marks.follow(inst, mask, moved, chosen)
 
-    def compute(self, at: int, inst: DecodedInstruction, action: actions.Action, active: Value | None) -> None:
+    def compute(self, at: int, inst: DecodedInstruction, action: actions.Action) -> None:
         """Emit the effect of an instruction on registers and memory."""
         if isinstance(action, actions.LaneOp):
-            self.pure(at, inst, action, active)
+            self.pure(at, inst, action)
         elif isinstance(action, actions.Move):
-            self.move(inst, action, active)
+            self.move(inst, action)
         elif isinstance(action, actions.MemoryLoad | actions.MemoryStore):
-            self.access(at, inst, action, active)
+            self.access(at, inst, action)
         elif isinstance(action, actions.AsyncCopy):
-            self.async_copy(at, inst, active)
+            self.async_copy(at, inst)
         elif isinstance(action, actions.MatrixOp):
             self.move_matrices(at, inst, action)
         elif isinstance(action, actions.WarpCollective):
-            self.collective(inst, action, active)
+            self.collective(inst, action)
         else:
             raise UnsupportedInstruction
 
-    def pure(self, at: int, inst: DecodedInstruction, action: actions.LaneOp, active: Value | None) -> None:
+    def pure(self, at: int, inst: DecodedInstruction, action: actions.LaneOp) -> None:
         """Emit an instruction that each lane computes for itself."""
+        active = self.guard(inst)
         attributes = inst.attributes
         operands: list[Value] = []
         immediates: list[int] = []
@@ -253,12 +311,11 @@ class WarpCode:
         ir.cbranch(ir.any(is_nan(ir, result)), nan, after).set_weights(UNLIKELY)
         ir.position_at_end(nan)
         chosen, differs = choose_nan(ir, result, operands, order)
-        here = ir.and_(self.mask_of(active), ir.lane_mask(differs))
-        if is_certain:
-            here = constant(I32, 0)
-        with ir.if_then(ir.icmp("ne", here, 0)):
-            place = ir.at(ir.element(self.context, ctx.INST_CAUSES, POINTER), at, I8)
-            ir.store(ir.or_(ir.load(place, typ=I8), int(InexactCause.NAN_OPERANDS)), place)
+        if not is_certain:
+            here = ir.and_(self.lanes.active(), differs)
+            with ir.if_then(ir.any(here if active is None else ir.and_(here, active))):
+                place = ir.at(ir.element(self.context, ctx.INST_CAUSES, POINTER), at, I8)
+                ir.store(ir.or_(ir.load(place, typ=I8), int(InexactCause.NAN_OPERANDS)), place)
         last = ir.block
         ir.branch(after)
         ir.position_at_end(after)
@@ -267,9 +324,9 @@ class WarpCode:
         either.add_incoming(chosen, last)
         return either
 
-    def move(self, inst: DecodedInstruction, action: actions.Move, active: Value | None) -> None:
+    def move(self, inst: DecodedInstruction, action: actions.Move) -> None:
         """Emit mov, packing and unpacking."""
-        kind = action.type
+        active, kind = self.guard(inst), action.type
         target, source = inst.results[0], inst.sources[0]
         if kind.bits not in WIDTHS:
             raise UnsupportedInstruction
@@ -304,9 +361,7 @@ class WarpCode:
             raise UnsupportedInstruction
         return self.ir.resize(self.ir.add(base, place.offset), 64)
 
-    def access(
-        self, at: int, inst: DecodedInstruction, action: actions.MemoryLoad | actions.MemoryStore, active: Value | None
-    ) -> None:
+    def access(self, at: int, inst: DecodedInstruction, action: actions.MemoryLoad | actions.MemoryStore) -> None:
         """Emit ld or st: a helper moves the data, or returns that an access faults."""
         kind, space = action.type, action.space
         if space == "cluster" or (space == "generic" and self.layout.maps_addresses):
@@ -320,27 +375,34 @@ class WarpCode:
         items = operand.items if isinstance(operand, VectorOperand) else (operand,)
         if len(items) != action.count:
             raise UnsupportedInstruction
-        mask = self.mask_of(active)
-        ir.store(addresses, self.addresses, 64)
+        self.put_lanes(addresses, self.addresses)
         places = [ir.at(self.items, LANES * kind.bits // 8 * index, I8) for index in range(len(items))]
         if not is_load:
             for item, place in zip(items, places, strict=True):
-                ir.store(self.read(item, kind), place, 32)
+                self.put_lanes(self.read(item, kind), place)
+        mask = self.collect_mask(inst)
         self.move_data(at, ("load" if is_load else "store", space, kind.bits, len(items)), mask)
         if is_load:
+            active = self.guard(inst)
             for item, place in zip(items, places, strict=True):
-                self.write(item, ir.load(place, typ=vector(kind.bits), align=32), active, kind)
+                self.write(item, self.take_lanes(place, kind.bits), active, kind)
         if isinstance(action, actions.MemoryLoad) and action.polls:
             across = 0 if space == "shared" else 1 << HAS_WAITED_SHIFT
+            self.leave()
             ir.call_named("end_wait", VOID, self.context, self.row, mask, constant(I64, across))
 
-    def mask_of(self, active: Value | None) -> Value:
-        """Return the active lanes whose guard holds, as a 32-bit scalar."""
-        if active is None:
-            return self.mask
-        return self.ir.and_(self.mask, self.ir.lane_mask(active))
+    def put_lanes(self, value: Value, array: Value) -> None:
+        """Store a group of lanes in an array."""
+        size = width(value) // 8
+        self.ir.store(value, self.lanes.place(array, size), min(REGISTER_ALIGN, GROUP * size))
 
-    def async_copy(self, at: int, inst: DecodedInstruction, active: Value | None) -> None:
+    def take_lanes(self, array: Value, bits: int) -> Value:
+        """Load a group of lanes from an array."""
+        size = bits // 8
+        place = self.lanes.place(array, size)
+        return self.ir.load(place, typ=vector(bits, GROUP), align=min(REGISTER_ALIGN, GROUP * size))
+
+    def async_copy(self, at: int, inst: DecodedInstruction) -> None:
         """Emit cp.async: copy the given number of source bytes, then zeros."""
         ir = self.ir
         target, source, size_operand, *rest = inst.sources
@@ -352,15 +414,15 @@ class WarpCode:
             src_bytes = ir.select(self.read(rest[0], TYPES["pred"]), splat(0, 32), src_bytes)
         elif rest and not (isinstance(rest[0], Register) and rest[0].bits == 64):  # src-size; 64 bits: a cache policy
             src_bytes = ir.minimum(self.read(rest[0], TYPES["u32"]), src_bytes, signed=False)
-        mask = self.mask_of(active)
-        targets, sources = self.addresses_of(target), self.addresses_of(source)
-        ir.store(sources, self.addresses, 64)
-        ir.store(src_bytes, self.src_bytes, 64)
+        self.put_lanes(self.addresses_of(source), self.addresses)
+        self.put_lanes(src_bytes, self.src_bytes)
+        mask = self.collect_mask(inst)
         self.helpers.add(("copy", "global", 32, size // 4))
         lanes = (self.context, self.row, mask, self.addresses, self.items)
         fault = ir.call_named(f"copy_{size // 4}", I32, *lanes, self.src_bytes, constant(I64, at))
         self.stop_on_fault(at, mask, fault)
-        ir.store(targets, self.addresses, 64)
+        self.put_lanes(self.addresses_of(target), self.addresses)
+        self.leave()
         self.move_data(at, ("store", "shared", 32, size // 4), mask)
 
     def move_data(self, at: int, helper: Helper, mask: Value) -> None:
@@ -395,8 +457,9 @@ class WarpCode:
         mask = constant(I32, (1 << (8 * form.num)) - 1)
         if form.op == "stmatrix":
             for matrix, item in enumerate(items):
-                self.put_rows(matrix, self.read(item, TYPES["b32"]), trans=form.trans)
-        self.ir.store(self.addresses_of(inst.sources[0]), self.addresses, 64)
+                self.put_rows(matrix, self.whole(item, TYPES["b32"]), trans=form.trans)
+        self.put_lanes(self.addresses_of(inst.sources[0]), self.addresses)
+        self.leave()
         self.move_data(at, ("load" if form.op == "ldmatrix" else "store", "matrices", 64, 2), mask)
         if form.op == "ldmatrix":
             self.take_fragments(items, trans=form.trans)
@@ -417,13 +480,12 @@ class WarpCode:
         low, high = (ir.load(place, typ=kind, align=32) for place in places)
         for matrix, item in enumerate(items):
             words = ir.permute(low, fragment_elements(matrix, trans=trans), high)
-            self.write(item, ir.bitcast(words, vector(32)), None)
+            self.write_whole(item, ir.bitcast(words, vector(32)))
 
-    def collective(self, inst: DecodedInstruction, action: actions.WarpCollective, active: Value | None) -> None:
+    def collective(self, inst: DecodedInstruction, action: actions.WarpCollective) -> None:
         """Emit shuffles, votes and reductions that all lanes of the warp run and name, or votes of the active lanes."""
         if is_masked(inst):
-            operands = [self.read(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
-            self.write(inst.results[0], masked(self.ir, inst.attributes, operands, self.mask_of(active)), active)
+            self.masked(inst, action)
             return
         if inst.guard is not None:
             raise UnsupportedInstruction
@@ -435,19 +497,42 @@ class WarpCode:
         lower = WARP_LOWERINGS.get(inst.attributes.opcode)
         if lower is None or (members is not None and not named):
             raise UnsupportedInstruction
-        operands = [self.read(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
+        operands = [self.whole(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
         results = lower(self.ir, inst.attributes, operands)
         if results is None:
             raise UnsupportedInstruction
         for target, value in zip(inst.results, results, strict=False):
-            self.write(target, value, None)
+            self.write_whole(target, value)
+
+    def masked(self, inst: DecodedInstruction, action: actions.WarpCollective) -> None:
+        """Emit a vote of the active lanes, their mask, or the value of the first of them that holds a predicate."""
+        ir, opcode = self.ir, inst.attributes.opcode
+        operands = [self.read(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
+        bits = None
+        if opcode == "first_value":
+            self.put_lanes(operands[0], self.items)
+            bits = self.lanes.collect(operands[1])
+        elif operands:
+            bits = self.lanes.collect(operands[0])
+        mask = self.collect_mask(inst)
+        if opcode != "first_value" or bits is None:
+            result = ir.broadcast(vote_of_active(ir, inst.attributes, mask if bits is None else bits, mask), GROUP)
+            self.write(inst.results[0], result, self.guard(inst))
+            return
+        held = ir.and_(bits, mask)
+        kind = action.sources[0]
+        first = ir.and_(ir.intrinsic("cttz", held, flag=False), LANES - 1)
+        value = ir.element(self.items, ir.zext(first, I64), llvm.IntType(kind.bits))
+        old = self.read(inst.sources[2], action.sources[2])
+        chosen = ir.select(ir.broadcast(ir.icmp("ne", held, 0), GROUP), ir.broadcast(value, GROUP), old)
+        self.write(inst.results[0], chosen, self.guard(inst))
 
     def shuffle(self, inst: DecodedInstruction) -> None:
         """Emit shfl with constant operands, run by all lanes of the warp."""
         lanes, inside = self.shuffled_lanes(inst)
-        moved = self.ir.permute(self.read(inst.sources[0], TYPES["b32"]), lanes)
+        moved = self.ir.permute(self.whole(inst.sources[0], TYPES["b32"]), lanes)
         for operand, result in zip(inst.results, (moved, integers(inside, 1)), strict=False):
-            self.write(operand, result, None)
+            self.write_whole(operand, result)
 
     @staticmethod
     def shuffled_lanes(inst: DecodedInstruction) -> tuple[list[int], list[bool]]:
@@ -462,14 +547,15 @@ class WarpCode:
     def finish(self, live: LiveSet) -> None:
         """Write back the changed registers that may still be read (`live`), in the active lanes."""
         ir = self.ir
-        mask = ir.predicate_of(self.mask)
-        for index, register in self.changed.items():
-            if index not in live:
-                continue
-            value = ir.select(mask, self.current[index], self.loaded[index])
-            place = ir.at(self.warp, self.layout.offsets[index], I8)
-            ir.store(ir.resize(value, max(8, register.bits)), place, REGISTER_ALIGN)
+        self.leave()
         self.marks.finish()
+        end = ir.block
+        needed = {index for loop in self.loops for index in loop.changed if index in live}
+        for loop in reversed(self.loops):
+            stored = [register for index, register in loop.changed.items() if index in needed]
+            loop.finish(stored, self.layout.offsets)
+            needed = needed - loop.changed.keys() | loop.loaded.keys()
+        ir.position_at_end(end)
         ir.branch(self.next)
         ir.position_at_end(self.next)
         following = ir.add(self.index, 1)

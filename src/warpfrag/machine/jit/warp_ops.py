@@ -40,8 +40,8 @@ def match(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Resul
     if attributes.operation == "all":
         same = ir.lane_mask(ir.icmp("eq", value, ir.permute(value, [0] * LANES)))
         every = ir.broadcast(ir.icmp("eq", same, -1))
-        return ir.select(every, splat(EVERYONE, 32), splat(0, 32)), every
-    lanes = splat(0, 32)
+        return ir.select(every, splat(EVERYONE, 32, LANES), splat(0, 32, LANES)), every
+    lanes = splat(0, 32, LANES)
     for lane in range(LANES):
         equal = ir.icmp("eq", value, ir.permute(value, [lane] * LANES))
         lanes = ir.select(equal, ir.or_(lanes, 1 << lane), lanes)
@@ -58,12 +58,12 @@ def reduce_lanes(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -
 
 def elect(_ir: IRBuilder, _attributes: Attributes, _operands: list[Value]) -> Results:
     """Lower elect: the first lane, as a number and as a predicate."""
-    return splat(0, 32), integers((lane == 0 for lane in range(LANES)), 1)
+    return splat(0, 32, LANES), integers((lane == 0 for lane in range(LANES)), 1)
 
 
 def active_lanes(_ir: IRBuilder, _attributes: Attributes, _operands: list[Value]) -> Results:
     """Lower activemask: all lanes."""
-    return (splat(EVERYONE, 32),)
+    return (splat(EVERYONE, 32, LANES),)
 
 
 WARP_LOWERINGS: dict[str, Callable[[IRBuilder, Attributes, list[Value]], Results | None]] = {
@@ -85,19 +85,12 @@ def is_masked(inst: DecodedInstruction) -> bool:
     return isinstance(action, actions.WarpCollective) and not action.synced and inst.attributes.opcode in MASKED
 
 
-def masked(ir: IRBuilder, attributes: Attributes, operands: list[Value], mask: Value) -> Value:
-    """Lower a vote of the active lanes, their mask, or the value of the first of them."""
+def vote_of_active(ir: IRBuilder, attributes: Attributes, bits: Value, mask: Value) -> Value:
+    """Return the mask of the active lanes, or the scalar result of their vote on the predicate `bits`."""
     if attributes.opcode == "activemask":
-        return ir.broadcast(mask)
-    if attributes.opcode == "first_value":
-        value, held, old = operands
-        active = ir.and_(ir.lane_mask(held), mask)
-        first = ir.and_(ir.intrinsic("cttz", active, flag=False), LANES - 1)
-        chosen = ir.broadcast(ir.extract_element(value, first))
-        return ir.select(ir.broadcast(ir.icmp("ne", active, 0)), chosen, old)
-    bits = ir.and_(ir.lane_mask(operands[0]), mask)
+        return mask
+    bits = ir.and_(bits, mask)
     if attributes.operation == "ballot":
-        return ir.broadcast(bits)
+        return bits
     every, none = ir.icmp("eq", bits, mask), ir.icmp("eq", bits, 0)
-    answers = {"all": every, "any": ir.not_(none), "uni": ir.or_(every, none)}
-    return ir.broadcast(answers[attributes.operation or ""])
+    return {"all": every, "any": ir.not_(none), "uni": ir.or_(every, none)}[attributes.operation or ""]

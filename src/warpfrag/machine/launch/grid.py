@@ -133,7 +133,7 @@ class Work:
     @exact_floats
     def run(self, waves: Waves, progress: Progress | None = None, *, until_compiled: bool = False) -> Work:
         """Run waves until none is left, or until compiled code is ready."""
-        while self.failure is None and not (until_compiled and self.compiled is not None and self.compiled.segments):
+        while self.failure is None and not (until_compiled and self.compiled is not None and self.compiled.is_ready):
             wave = waves.take()
             if wave is None:
                 break

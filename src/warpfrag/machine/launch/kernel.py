@@ -286,7 +286,7 @@ class Kernel:
         """Run this program on a memory."""
         threads = options.threads
         compiled = self.compiled if engine_name != "reference" and loops.is_available() else None
-        if engine_name == "compiled" and compiled is not None and not compiled.is_ready:
+        if engine_name == "compiled" and compiled is not None:
             compiled.prepare()
         waves = self.waves(config, seed, follow_order=bool(ORDER_CHECKS & set(named)))
         if not self.is_shared_out or options.limit < LIMIT or options.cooperative:
