@@ -291,6 +291,88 @@ def test_lanes_leave_a_region_without_break(tmp_path, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_lanes_meet_at_two_instructions_of_one_convergence_barrier(tmp_path, engine):
+    text = """
+        S2R R0, SR_LANEID
+        ISETP.GE.U32.AND P3, PT, R0, 0x10, PT
+        BSSY B0, 0x60
+        @!P3 BRA 0x60
+        BSYNC B0
+        BRA 0x70
+        BSYNC B0
+        WARPSYNC.ALL
+        VOTE.ANY R4, PT, PT"""
+    assert (run_text(text, tmp_path, engine) == 0xFFFFFFFF).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_part_of_a_warp_completes_a_barrier_if_the_others_wait_elsewhere(tmp_path, engine):
+    """The barrier expects one warp: the lanes that reach it count as one, and the vote is theirs."""
+    text = """
+        S2R R0, SR_LANEID
+        ISETP.GE.U32.AND P3, PT, R0, 0x10, PT
+        IMAD.MOV.U32 R4, RZ, RZ, 0x5
+        @!P3 BRA 0x70
+        BAR.RED.POPC.DEFER_BLOCKING 0x1, 0x20, PT
+        B2R.RESULT R4, P0
+        NOP
+        WARPSYNC.ALL"""
+    assert run_text(text, tmp_path, engine).tolist() == [5] * 16 + [16] * 16
+
+
+FIRST = "S2R R0, SR_LANEID\nIMAD.MOV.U32 R1, RZ, RZ, {}\nIMAD.MOV.U32 R2, RZ, RZ, {}\nIMAD.MOV.U32 R3, RZ, RZ, {}\n"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("words", "code", "expected"),
+    [
+        ((300, 7, 0x12345678), "I2IP.U8.S32.SAT R4, R1, R2, R3", 0x5678FF07),
+        ((300, 7, 0x12345678), "I2IP.U8.S32.SAT R4, R1, R2, R3.H1", 0x1234FF07),
+        ((300, 7, 0x12345678), "I2IP.U4.S32.SAT R4, R1, R2, R3.24", 0x345678F7),
+        ((0x3C003C00, 0x44004200, 0), "HFMA2 R4, R1, R2.H0_NH1, R3", 0x4200C400),  # 1 * (3, -4)
+        ((0x3C003C00, 0x44004200, 0), "HFMA2 R4, R1, -R2.H0_NH1, R3", 0xC2004400),
+        ((0x40400000, 0x3F800000, 0x12345678), "F2IP.U8.F32.NTZ R4, R1, R2, R3.H1", 0x12340301),
+    ],
+)
+def test_selected_halves(tmp_path, engine, words, code, expected):
+    assert (run_text(FIRST.format(*map(hex, words)) + code, tmp_path, engine) == expected).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_lanes_that_differ_from_the_first_one(tmp_path, engine):
+    text = """
+        S2R R0, SR_LANEID
+        SHF.R.U32.HI R1, RZ, 0x3, R0
+        R2UR P0, URZ, R1
+        SEL R4, RZ, 0x1, !P0"""
+    assert run_text(text, tmp_path, engine).tolist() == [0] * 8 + [1] * 24
+
+
+def test_a_selector_that_an_opcode_does_not_know_is_refused(tmp_path):
+    with pytest.raises(PtxError, match="IADD3 is not modelled: the selector .H1"):
+        run_text("IADD3 R4, R0.H1, R1, RZ", tmp_path, "reference")
+    with pytest.raises(PtxError, match="POPC is not modelled: the selector .B1"):
+        run_text("POPC R4, R0.B1", tmp_path, "reference")
+
+
+NEGATED = {
+    "DMMA.8x8x4 R8, -R4, R6, R8": ((0, 0, 0, 0x3FF00000, 0, 0x40000000), 0xC0200000, "R9"),
+    "HMMA.1688.F32 R8, R4, -R6, R8": ((0, 0, 0x3C003C00, 0x3C003C00, 0x40004000, 0), 0xC1800000, "R8"),
+}
+
+
+@pytest.mark.parametrize("code", NEGATED)
+def test_negated_matrices(tmp_path, code):
+    """Sums of -1 * 2 over 4 and 8 elements."""
+    words, expected, result = NEGATED[code]
+    moves = "".join(f"IMAD.MOV.U32 R{2 + at}, RZ, RZ, {word:#x}\n" for at, word in enumerate(words))
+    zeros = "".join(f"IMAD.MOV.U32 R{index}, RZ, RZ, RZ\n" for index in (8, 9, 10, 11))
+    text = f"{moves}{zeros}{code}\nIMAD.MOV.U32 R4, RZ, RZ, {result}"
+    assert (run_text(text, tmp_path, "reference") == expected).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_negated_operand_is_shifted(tmp_path, engine):
     text = "UMOV UR7, 0x5\nULEA UR6, -UR7, URZ, 0x2\nIMAD.U32 R4, RZ, RZ, UR6"
     assert (run_text(text, tmp_path, engine).view(np.int32) == -20).all()

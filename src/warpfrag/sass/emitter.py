@@ -175,7 +175,26 @@ class Emitter:
     # --- sources
 
     def word(self, operand: asm.Operand, step: int = 0) -> PtxOperand:
-        """Return the 32 bits of an operand without its modifiers, or those of the register `step` after it."""
+        """Return the 32 bits of an operand that has no modifiers, or those of the register `step` after it."""
+        if any(getattr(operand, name, False) for name in ("negate", "absolute", "invert")):
+            raise Unsupported(f"the sign or inversion of an operand in {self.sass.text}")
+        return self.unselected(operand, step)
+
+    def unselected(self, operand: asm.Operand, step: int = 0) -> PtxOperand:
+        """Return the 32 bits of an operand that selects no part of a register, whatever its sign."""
+        if getattr(operand, "selector", "") not in {"", "64"}:
+            raise Unsupported(f"the selector .{operand.selector}")  # type: ignore[union-attr] # it has one
+        return self.bits_of(operand, step)
+
+    def half(self, operand: asm.Operand) -> PtxOperand:
+        """Return the word whose low bits are the selected ones of an operand: .H1 is the upper half, .24 low bits."""
+        value = self.bits_of(operand)
+        if getattr(operand, "selector", "") not in {"", "H0", "H1", "24", "28"}:
+            raise Unsupported(f"the selector .{operand.selector}")  # type: ignore[union-attr] # it has one
+        return self.compute("shr.u32", value, Immediate(16)) if getattr(operand, "selector", "") == "H1" else value
+
+    def bits_of(self, operand: asm.Operand, step: int = 0) -> PtxOperand:
+        """Return the 32 bits of an operand, whatever its modifiers, or those of the register `step` after it."""
         if isinstance(operand, asm.RegisterOperand) and operand.file in {"R", "UR"}:
             return ZERO if operand.is_constant else self.register(operand.file, operand.index + step)
         if isinstance(operand, asm.ImmediateOperand):
@@ -202,7 +221,7 @@ class Emitter:
             return ZERO
         if isinstance(operand, asm.ConstantOperand) and operand.base is None:
             return self.constant(operand)
-        return VectorOperand((self.word(operand), self.word(operand, 1)))
+        return VectorOperand((self.unselected(operand), self.unselected(operand, 1)))
 
     def words(self, operand: asm.Operand, count: int) -> PtxOperand:
         """Return several consecutive registers."""
@@ -210,7 +229,7 @@ class Emitter:
 
     def integer(self, operand: asm.Operand) -> PtxOperand:
         """Return 32 bits after negation or inversion."""
-        value = self.word(operand)
+        value = self.unselected(operand)
         if getattr(operand, "absolute", False):
             value = self.compute("abs.s32", value)
         if getattr(operand, "negate", False):
@@ -228,7 +247,7 @@ class Emitter:
 
     def single(self, operand: asm.Operand) -> PtxOperand:
         """Return an f32 after its sign modifiers, which change the sign bit of a NaN too."""
-        return self._signed(operand, self.word(operand), 0x80000000)
+        return self._signed(operand, self.unselected(operand), 0x80000000)
 
     def double(self, operand: asm.Operand) -> PtxOperand:
         """Return an f64 after its sign modifiers, which leave a NaN alone; an immediate is the upper word."""
@@ -241,11 +260,14 @@ class Emitter:
 
     def halves(self, operand: asm.Operand) -> PtxOperand:
         """Return a pair of 16-bit floats after half selection and sign modifiers."""
-        value = self.word(operand)
+        value = self.bits_of(operand)
         selector = getattr(operand, "selector", "")
-        if selector not in {"", "H1_H0", "H0_H0", "H1_H1", "H0", "H1"}:
+        if selector not in {"", "H1_H0", "H0_H0", "H1_H1", "H0", "H1", "H0_NH1"}:
             raise Unsupported(f"the selector .{selector}")
-        if selector.startswith("H0"):
+        if selector == "H0_NH1":
+            value = self.compute("prmt.b32", value, ZERO, Immediate(0x1032))  # the upper half is H0, the lower one -H1
+            value = self.compute("xor.b32", value, Immediate(0x8000))
+        elif selector.startswith("H0"):
             value = self.compute("prmt.b32", value, ZERO, Immediate(0x1010))
         elif selector in {"H1", "H1_H1"}:
             value = self.compute("prmt.b32", value, ZERO, Immediate(0x3232))
@@ -262,7 +284,7 @@ class Emitter:
             raise Unsupported(f"the predicate {operand}")
         if operand.file in {"R", "UR"} and operand.selector == "SIGN":
             name = "setp.ge.s32" if operand.invert else "setp.lt.s32"
-            return self.compute(name, self.word(operand), ZERO, bits=1)
+            return self.compute(name, self.bits_of(operand), ZERO, bits=1)
         if operand.file not in {"P", "UP"}:
             raise Unsupported(f"the predicate {operand.file}{operand.index}")
         if operand.is_constant:

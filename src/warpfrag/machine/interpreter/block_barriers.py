@@ -179,8 +179,11 @@ class BlockBarriers:
                 who = self.state.thread_name(warp, int(missing.argmax()))
                 self.divergent[line] = f"{name} is reached by a part of a warp: not by {who}"
 
-    def check(self, block: int, number: int) -> None:
-        """Release the lanes of a barrier when all expected threads have arrived."""
+    def check(self, block: int, number: int, *, is_stalled: bool = False) -> None:
+        """Release the lanes of a barrier when all expected threads have arrived.
+
+        A warp counts once all its lanes are here; in machine code that stalls, once some are, as on an H200.
+        """
         barrier = self.states.get((block, number))
         if barrier is None or not barrier.here.any():
             return
@@ -188,7 +191,9 @@ class BlockBarriers:
         rows = slice(block * self.per_block, (block + 1) * self.per_block)
         alive = state.alive[rows]
         if barrier.expected:
-            whole = barrier.here.any(axis=1) & ~(alive & ~barrier.here).any(axis=1)
+            whole = barrier.here.any(axis=1)
+            if not is_stalled:
+                whole &= ~(alive & ~barrier.here).any(axis=1)
             if int(whole.sum()) * LANES + barrier.arrived < barrier.expected:
                 return
         elif (alive & ~barrier.here).any():
@@ -223,6 +228,9 @@ class BlockBarriers:
         """Check every barrier when no lane can run; return True if lanes were released."""
         before = int(self.state.waiting.sum())
         self.check_all()
+        if int(self.state.waiting.sum()) == before and not self.state.program.assigns_registers:
+            for key in list(self.states):
+                self.check(*key, is_stalled=True)
         return int(self.state.waiting.sum()) < before
 
     def deadlock(self) -> tuple[int, str] | None:

@@ -468,24 +468,30 @@ class WarpBatch(WarpState):
         ready.put(self.pc, at + 1)
 
     def leave_convergence_barriers(self) -> bool:
-        """Let lanes go on from a BSYNC whose missing lanes wait at a WARPSYNC; return True if there are any.
+        """Let lanes go on from a BSYNC whose missing lanes wait elsewhere; return True if there are any.
 
-        Code that leaves a region without BREAK relies on this: an H200 completes it.
+        They may wait at a WARPSYNC, because code that leaves a region without BREAK relies on it, or at another BSYNC
+        of the same barrier. An H200 completes both.
         """
         instructions, released = self.program.instructions, False
         for row in np.nonzero((self.alive & self.waiting_in_warp).any(axis=1))[0]:
             waiting = self.alive[row] & self.waiting_in_warp[row]
             at = {int(pc): waiting & (self.pc[row] == pc) for pc in np.unique(self.pc[row][waiting])}
-            gone = ~self.alive[row]
+            synced = ~self.alive[row]
             for pc, lanes in at.items():
                 if isinstance(instructions[pc].action, actions.WarpWait):
-                    gone |= lanes
+                    synced |= lanes
             for pc, lanes in at.items():
                 if not isinstance(instructions[pc].action, actions.Reconverge):
                     continue
+                source = instructions[pc].sources[0]
+                gone = synced.copy()
+                for other, missing in at.items():
+                    inst = instructions[other]
+                    if isinstance(inst.action, actions.Reconverge) and inst.sources[0] == source:
+                        gone |= missing
                 here = LaneGroup(self, np.array([row]), lanes[None, :])
-                arrived = ballot(here.mask | gone)
-                ready = here.part(here.mask & (here.read(instructions[pc].sources[0], B32) & ~arrived == 0))
+                ready = here.part(here.mask & (here.read(source, B32) & ~ballot(here.mask | gone) == 0))
                 ready.put(self.waiting, ~ready.mask)
                 ready.put(self.waiting_in_warp, ~ready.mask)
                 ready.put(self.pc, pc + 1)

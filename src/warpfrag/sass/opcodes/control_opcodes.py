@@ -281,11 +281,13 @@ def r2ur(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     differs = None
     if is_predicate(a[0]):
         differs, a = e.result(a[0]), a[1:]
-    value = e.word(a[1])
-    from_first_lane(e, e.result(a[0]), value)
-    if differs is not None and not isinstance(differs, Discard):
-        before = differs if "OR" in words else ZERO
-        e.emit("setp.ne.or.u32", [differs], [value, e.result(a[0]), before])
+    value, result = e.word(a[1]), e.result(a[0])
+    if differs is None or isinstance(differs, Discard):
+        from_first_lane(e, result, value)
+        return
+    first = e.temporary() if isinstance(result, Discard) else result
+    from_first_lane(e, first, value)
+    e.emit("setp.ne.or.u32", [differs], [value, first, differs if "OR" in words else ZERO])
 
 
 # --- across lanes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,8 +32,8 @@ def _integer(e: Emitter, operand: asm.Operand, name: str) -> PtxOperand:
     """Return an integer operand; .B1 and .H1 select a part, and a 64-bit immediate is the upper word."""
     if name.endswith("64"):
         return Immediate((operand.value & WORD) << 32) if isinstance(operand, asm.ImmediateOperand) else e.pair(operand)
-    value = e.integer(operand)
     selector = getattr(operand, "selector", "")
+    value = e.integer(replace(operand, selector="") if isinstance(operand, asm.RegisterOperand) else operand)
     if selector in {"", "B0", "H0"}:
         return value
     return e.compute("shr.u32", value, Immediate(int(selector[1:]) * (8 if selector[0] == "B" else 16)))
@@ -138,20 +139,15 @@ def _packed_form(
     e: Emitter, packing: str, target: str, source: str, a: list[asm.Operand]
 ) -> tuple[list[PtxOperand], Callable[..., Codes]]:
     """Return the sources of a form of F2FP, and the function that joins converted parts."""
-    c = e.word(a[-1]) if len(a) > 2 else ZERO
     is_fp8 = target in {"E4M3", "E5M2"}
     if packing in {"PACK_AB", "PACK_AB_MERGE_C"} and source == "F32" and is_fp8:
-        third = e.word(a[3]) if len(a) > 3 else ZERO
-        return [e.single(a[1]), e.single(a[2]), third], _pack_bytes
+        return [e.single(a[1]), e.single(a[2]), e.half(a[3]) if len(a) > 3 else ZERO], _pack_bytes
     if packing == "MERGE_C" and source == "F32" and not is_fp8:
-        return [e.single(a[1]), c], _merge_half
+        return [e.single(a[1]), e.word(a[2]) if len(a) > 2 else ZERO], _merge_half
     if packing == "UNPACK_B_MERGE_C" and is_fp8:
-        return [e.halves(a[1]), c], _narrow_halves
+        return [e.halves(a[1]), e.half(a[2]) if len(a) > 2 else ZERO], _narrow_halves
     if packing == "UNPACK_B" and source in {"E4M3", "E5M2"}:
-        value = e.word(a[1])
-        if getattr(a[1], "selector", "") == "H1":
-            value = e.compute("shr.u32", value, Immediate(16))
-        return [value], _widen_bytes
+        return [e.half(a[1])], _widen_bytes
     raise Unsupported(f"the packing .{packing} of {source} to {target}")
 
 
@@ -195,7 +191,7 @@ def i2ip(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         total = (_saturated(y, target) & mask) | (_saturated(x, target) & mask) << np.uint32(bits)
         return total | c << np.uint32(2 * bits) if bits < 16 else total
 
-    sources = [e.integer(a[1]), e.integer(a[2]), e.word(a[3])]
+    sources = [e.integer(a[1]), e.integer(a[2]), e.half(a[3])]
     e.call("i2ip", ((B32,), (B32,) * 3), run, [e.result(a[0])], sources)
 
 
@@ -210,7 +206,7 @@ def f2ip(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         )
         return low | high << np.uint32(8) | c << np.uint32(16)
 
-    sources = [e.single(a[1]), e.single(a[2]), e.word(a[3])]
+    sources = [e.single(a[1]), e.single(a[2]), e.half(a[3])]
     e.call("f2ip", ((B32,), (B32,) * 3), run, [e.result(a[0])], sources)
 
 

@@ -116,7 +116,7 @@ def _extreme(
 
 def fmnmx(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """FMNMX: predicate true: the minimum; .XORSIGN takes the operands without their modifiers."""
-    read = e.word if "XORSIGN" in words else e.single
+    read = e.unselected if "XORSIGN" in words else e.single
     _extreme(e, words, F32, e.result(a[0]), [read(operand) for operand in a[1:3]], a[3])
 
 

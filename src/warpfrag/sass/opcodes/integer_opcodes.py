@@ -28,7 +28,7 @@ def mov(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
 
 def _addend(e: Emitter, operand: asm.Operand) -> tuple[PtxOperand, int]:
     """Return a term of a sum with carries, and what is added to it: -r is ~r + 1, with the carry of that."""
-    value = e.word(operand)
+    value = e.unselected(operand)
     if getattr(operand, "negate", False):
         return e.compute("not.b32", value), 1
     return (e.compute("not.b32", value), 0) if getattr(operand, "invert", False) else (value, 0)
@@ -110,18 +110,19 @@ def imad(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     negates = getattr(x, "negate", False) != getattr(y, "negate", False)
     if any(getattr(operand, "invert", False) or getattr(operand, "absolute", False) for operand in (x, y)):
         raise Unsupported("an inverted factor")
+    p, q = e.unselected(x), e.unselected(y)
     if "WIDE" in words or "HI" in words:
-        _imad_wide(e, words, a[0], (e.word(x), e.word(y), z), (out, carry, negates))
+        _imad_wide(e, words, a[0], (p, q, z), (out, carry, negates))
         return
     if out is not None:
         raise Unsupported("a carry of 32 bits")
-    factor = e.compute("neg.s32", e.word(x)) if negates else e.word(x)
-    if ZERO in {factor, e.word(y)}:
+    factor = e.compute("neg.s32", p) if negates else p
+    if ZERO in {factor, q}:
         emit_sum(e, e.result(a[0]), [], [e.integer(z)], [carry], 0)
     elif carry == ZERO:
-        e.emit("mad.lo.u32", [e.result(a[0])], [factor, e.word(y), e.integer(z)])
+        e.emit("mad.lo.u32", [e.result(a[0])], [factor, q, e.integer(z)])
     else:
-        term = e.compute("mul.lo.u32", factor, e.word(y))
+        term = e.compute("mul.lo.u32", factor, q)
         emit_sum(e, e.result(a[0]), [], [term, e.integer(z)], [carry], 0)
 
 
@@ -349,7 +350,7 @@ def r2p(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     file = "UP" if getattr(a[0], "file", "") == "UPR" else "P"
     for index in range(PREDICATES):
         if mask.value >> index & 1:
-            bit = e.compute("and.b32", e.word(a[1]), Immediate(1 << (index + shift)))
+            bit = e.compute("and.b32", e.bits_of(a[1]), Immediate(1 << (index + shift)))
             e.emit("setp.ne.u32", [e.register(file, index)], [bit, ZERO])
 
 

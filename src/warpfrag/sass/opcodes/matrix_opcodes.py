@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,16 +28,33 @@ DOUBLE_SHAPES = {
 """The shape of DMMA, and the f64 registers of A, B and C."""
 MATRICES = {"": 1, "2": 2, "4": 4}
 GMMA_TYPES = ("F32", "F16", "BF16", "TF32", "S8", "U8", "E4M3", "E5M2")
-GMMA_SHAPES = tuple(f"64x{n}x{k}" for n in range(8, 257, 8) for k in (8, 16, 32, 64))
+GMMA_SHAPES = tuple(f"64x{n}x{k}" for n in range(8, 257, 8) for k in (8, 16, 32, 64, 256))
 INIT_ARRIVALS = 1 << 20
 
 
 def _multiply(e: Emitter, name: str, a: list[asm.Operand], counts: tuple[int, int, int]) -> None:
     """Emit mma with the registers of A, B and C, and of a sparse A its metadata and selector."""
-    if any(getattr(operand, "negate", False) for operand in a):
-        raise Unsupported("a negated matrix")
-    sources = [e.words(operand, count) for operand, count in zip(a[1:4], counts, strict=True)]
+    orders = [getattr(operand, "selector", "") for operand in a[1:3]]
+    if orders not in (["", ""], ["ROW", "COL"]):
+        raise Unsupported(f"matrices stored as {orders}")
+    sources = [_matrix(e, name, operand, count) for operand, count in zip(a[1:4], counts, strict=True)]
     e.emit(name, [e.results(a[0], counts[2])], [*sources, *(e.word(operand) for operand in a[4:])])
+
+
+def _matrix(e: Emitter, name: str, operand: asm.Operand, count: int) -> PtxOperand:
+    """Return the registers of a matrix; those of a negated one are copied with other signs."""
+    codes = [e.bits_of(operand, step) for step in range(count)]
+    if not getattr(operand, "negate", False):
+        return VectorOperand(tuple(codes))
+    if ".f64." in name:
+        signs = [0, 1 << 31] * (count // 2)
+    elif ".f16.f16." in name or ".bf16." in name:
+        signs = [0x80008000] * count
+    else:
+        raise Unsupported("a negated matrix of this type")
+    return VectorOperand(
+        tuple(e.compute("xor.b32", code, Immediate(sign)) for code, sign in zip(codes, signs, strict=True))
+    )
 
 
 def _multiply_shape(e: Emitter, words: Words, a: list[asm.Operand], bits: int, kinds: str, total_bits: int) -> None:
@@ -109,6 +127,8 @@ def _gmma_types(words: Words) -> tuple[str, str, str]:
         return kinds[0], kind, kind
     if words.opcode == "IGMMA":
         return "s32", kinds[0], kinds[1]
+    if words.opcode == "BGMMA":
+        return "s32", "b1", "b1"
     return kinds[0], kinds[1], kinds[2]
 
 
@@ -149,7 +169,7 @@ def _gmma_metadata(e: Emitter, options: list[asm.Operand]) -> tuple[list[PtxOper
 
 
 def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """HGMMA, IGMMA, QGMMA: wgmma; a predicate !UPT means that the accumulator is not read."""
+    """HGMMA, IGMMA, QGMMA, BGMMA: wgmma; a predicate !UPT means that the accumulator is not read."""
     _, n, k = (int(extent) for extent in words.first(GMMA_SHAPES).split("x"))
     total, kind_a, kind_b = _gmma_types(words)
     count = n // 4 if total == "f16" else n // 2
@@ -166,7 +186,8 @@ def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         a_operand: PtxOperand = _uniform_pair(e, first)
     else:
         is_moved = rest[1] != a[0]
-        a_operand = VectorOperand(tuple(_saved(e, in_registers, 4))) if is_moved else e.words(in_registers, 4)
+        a_registers = replace(in_registers, negate=False)
+        a_operand = VectorOperand(tuple(_saved(e, a_registers, 4))) if is_moved else e.words(a_registers, 4)
     sources: list[PtxOperand] = [a_operand, _uniform_pair(e, first + 2)]
     options = rest[2:]
     if "SP" in words:
@@ -181,8 +202,12 @@ def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         sources += turned[1:] if in_registers else turned
     satfinite = ".satfinite" if "SAT" in words else ""
     sparse = ".sp" if "SP" in words else ""
-    name = f"wgmma.mma_async{sparse}.sync.aligned.m64n{n}k{k}{satfinite}.{total}.{kind_a}.{kind_b}"
-    e.emit(name, [e.results(a[0], count)], sources)
+    bits = ".and.popc" if kind_a == "b1" else ""
+    name = f"wgmma.mma_async{sparse}.sync.aligned.m64n{n}k{k}{satfinite}.{total}.{kind_a}.{kind_b}{bits}"
+    result = e.results(a[0], count)
+    if getattr(a[0], "is_constant", False):  # the accumulators are read when the product completes
+        result = VectorOperand(tuple(e.hidden(f"unused{step}", 32) for step in range(count)))
+    e.emit(name, [result], sources)
     if any(isinstance(operand, asm.RegisterOperand) and operand.file == "gsb" for operand in a):
         e.emit("wgmma.commit_group.sync.aligned", [], [])
 
@@ -389,6 +414,7 @@ ROWS: list[SassRow] = [
     *row("STSM", "16 M88 MT88 2 4", matrix_store),
     *row("MOVM", "16 MT88", movm),
     *row("HGMMA IGMMA QGMMA", f"SP SAT {' '.join((*GMMA_TYPES, *GMMA_SHAPES))}", gmma),
+    *row("BGMMA", f"AND POPC {' '.join(GMMA_SHAPES)}", gmma),
     *row("WARPGROUP", "ARRIVE DEPBAR LE", warpgroup),
     *row("SYNCS", "EXCH 64 PHASECHK TRANS64 TRYWAIT ARRIVE A1T0 A0TR A0T1 A0TX ART0 TMASK OPTOUT RED CCTL IV", syncs),
     *row("UTMALDG", "1D 2D 3D 4D 5D MULTICAST", tensor_load),
