@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
     try:
         from sphinx.cmd.build import main as sphinx
     except ImportError:
-        print("the documentation needs Sphinx: pip install 'warpfrag[docs]'", file=sys.stderr)
+        print("the documentation needs Sphinx: pip install '.[docs]'", file=sys.stderr)
         return 2
     folder = Path(arguments[0]) if arguments else ROOT / "build" / "docs"
     pages = copy_sources(folder / "pages")

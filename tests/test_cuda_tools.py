@@ -82,7 +82,7 @@ def test_the_verb_lists_tools_and_says_what_is_missing(places, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[:4]] == ["tool", "nvcc", "ptxas", "nvdisasm"]
     assert ["13.4.92", "PATH", str(path)] == lines[3].split()[1:4]
-    assert "pip install 'warpfrag[assembler]'" in lines[-1]
+    assert "pip install '.[assembler]'" in lines[-1]
     for name in ("nvcc", "ptxas"):
         write_program(places / "home/bin" / name, "13.0.88")
     assert main(["tools", "--json"]) == 0

@@ -389,16 +389,91 @@ def test_tests_for_a_gpu_run_unchanged(tmp_path):
     done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False, cwd=tmp_path)
 
     assert "4 passed" in done.stdout, done.stdout + done.stderr
-    assert "warpfrag: 4 launches of Triton kernels on sm_80, 0 findings" in done.stdout
+    assert "warpfrag: 4 Triton launches on sm_80; no checks (--check all" in done.stdout
 
 
 def test_a_finding_of_a_check_fails_the_test(tmp_path):
     pytest.importorskip("torch", reason="needs the extra torch")
     unmasked = PLUGIN_TEST.replace("tl.load(x + i, i < n)", "tl.load(x + i)")
     (tmp_path / "test_scale.py").write_text(unmasked, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.pytest_plugin", "--triton-check", "memory"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.pytest_plugin", "--check", "memory,races"]
     command += ["--triton-arch", "sm_80", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
 
     assert "3 failed, 1 passed" in done.stdout, done.stdout + done.stderr
-    assert "scale: bounds, " in done.stdout
+    assert "scale: bounds, test_scale.py:" in done.stdout
+    assert "warpfrag: 4 Triton launches on sm_80, checked for memory, races: 3 findings" in done.stdout
+
+
+SPIN_TEST = """
+import conftest
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def spin(flag):
+    value = tl.load(flag)
+    while value == 0:
+        value = value * 2
+    tl.store(flag, value)
+
+
+@triton.jit
+def undefined(x):
+    tl.store(x, missing_name)
+
+
+@triton.jit
+def past_the_end(x):
+    tl.store(x + 1, 1.0)
+
+
+def test_spin():
+    assert conftest.HAS_GPU
+    spin[(1,)](torch.zeros(1, device="cuda"))
+
+
+def test_undefined():
+    undefined[(1,)](torch.zeros(1, device="cuda"))
+
+
+def test_a_failure_also_shows_its_findings():
+    past_the_end[(1,)](torch.zeros(1, device="cuda"))
+    assert False
+
+
+@pytest.fixture
+def launched():
+    past_the_end[(1,)](torch.zeros(1, device="cuda"))
+
+
+def test_a_fixture_has_findings(launched):
+    pass
+"""
+
+
+def test_a_kernel_fails_its_own_test(tmp_path):
+    pytest.importorskip("torch", reason="needs the extra torch")
+    (tmp_path / "test_spin.py").write_text(SPIN_TEST, encoding="utf-8")
+    (tmp_path / "test_broken.py").write_text("import no_such_module\n", encoding="utf-8")
+    (tmp_path / "conftest.py").write_text("import torch\nHAS_GPU = torch.cuda.is_available()\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.pytest_plugin", "--check", "all"]
+    command += ["--launch-seconds", "3", "--continue-on-collection-errors", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert "3 failed, 2 errors" in done.stdout, done.stdout + done.stderr
+    assert "test_spin.py:13 (line " in done.stdout
+    assert "the launch is still running at its time limit: it may never end" in done.stdout
+    assert "missing_name is not defined" in done.stdout
+    assert "No module named 'no_such_module'" in done.stdout
+    assert done.stdout.count("past_the_end: bounds, test_spin.py:24") == 2
+
+
+def test_bad_options_of_the_plugin_are_refused(tmp_path):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.pytest_plugin", "--check", "race", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert "--check: expected memory, races, uninitialised, barriers, async or all, got 'race'" in done.stderr

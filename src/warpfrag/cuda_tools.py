@@ -16,14 +16,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from warpfrag.errors import InvalidOperand, MissingExtra, quote
+from warpfrag.errors import InvalidOperand, MissingExtra, install_command, quote
 
 TOOLS = {
     "nvcc": "compiles CUDA C++ to PTX",
     "ptxas": "assembles PTX to machine code",
     "nvdisasm": "decodes machine code",
 }
-INSTALL = "pip install 'warpfrag[assembler]'"
+INSTALL = install_command("assembler")
 VERSION = re.compile(r"\bV([0-9]+(?:\.[0-9]+)+)")
 LEVELS = ("auto", "sass", "ptx")
 

@@ -227,9 +227,18 @@ def check_integer(value: object, expected: str) -> int:
         raise InvalidOperand(f"{expected}, got {quote(value)}") from None
 
 
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra; there is no release yet, so it works in a checkout.
+
+    >>> install_command("jit")
+    "pip install '.[jit]' in a checkout of warpfrag"
+    """
+    return f"pip install '.[{extra}]' in a checkout of warpfrag"
+
+
 def import_extra(module: str, extra: str) -> ModuleType:
     """Import a module of an optional extra; raise MissingExtra if it is not installed."""
     try:
         return import_module(module)
     except ImportError as error:
-        raise MissingExtra(f"{error.name or module} is not installed: pip install 'warpfrag[{extra}]'") from None
+        raise MissingExtra(f"{error.name or module} is not installed: {install_command(extra)}") from None

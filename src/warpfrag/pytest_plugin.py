@@ -1,82 +1,174 @@
-"""Run Triton tests that were written for a GPU without one: `pytest -p warpfrag.pytest_plugin`.
+"""Run Triton tests that were written for a GPU without one: `pytest -p warpfrag.pytest_plugin --check races,memory`.
 
 While pytest runs, warpfrag runs every launch of a Triton kernel, compiled for `--triton-arch`, and tensors for device
-"cuda" are created in host memory. With `--triton-check`, a test whose launches have findings fails, and the findings
-are printed. The fixture `triton_session` has the launches of one test:
+"cuda" are created in host memory. The plugin starts before conftest.py is imported. With `--check`, a test whose
+launches have findings fails, and the findings are printed. A launch that takes longer than `--launch-seconds` fails
+with the line that it was running. The fixture `triton_session` has the launches of one test:
 
     def test_add(triton_session):
         ...
-        uncertain = [launch for launch in triton_session.launches if launch.run.inexact_lines]
+        uncertain = [launch for launch in triton_session.launches if launch.run.uncertain]
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pytest
 
 from warpfrag.machine.interpreter.kernel_findings import CHECKS
-from warpfrag.triton import Session, emulate
 
-SESSION = pytest.StashKey[Session]()
+if TYPE_CHECKING:
+    from warpfrag.triton import Session
+    from warpfrag.triton.triton_session import SessionOptions
+
+LAUNCH_SECONDS = 300.0
+
+
+@dataclass
+class LaunchSummary:
+    """The session of the whole run, the options of every session, and the counts of finished tests."""
+
+    session: Session
+    checks: tuple[str, ...]
+    launches: int = 0
+    findings: int = 0
+    incomplete: int = 0
+    options: SessionOptions = field(default_factory=dict)  # type: ignore[assignment] # no option is required
+
+    def add(self, session: Session) -> None:
+        """Count the launches of a session."""
+        runs = [launch.run for launch in session.launches]
+        self.launches += len(runs)
+        self.findings += sum(len(run.findings) for run in runs)
+        self.incomplete += sum(run.verdict == "incomplete" for run in runs)
+
+    def __str__(self) -> str:
+        """Return one line for the end of the run."""
+        if not self.launches:
+            return "warpfrag: no Triton kernel was launched; nothing was checked"
+        launched = f"warpfrag: {self.launches} Triton launches on {self.session.arch}"
+        if not self.checks:
+            return f"{launched}; no checks (--check all searches for races, wrong addresses and more)"
+        incomplete = f", {self.incomplete} launches could not be judged completely" if self.incomplete else ""
+        findings = f"{self.findings} finding{'s' * (self.findings != 1)}"
+        return f"{launched}, checked for {', '.join(self.checks)}: {findings}{incomplete}"
+
+
+SUMMARY = pytest.StashKey[LaunchSummary]()
+SESSION = pytest.StashKey["Session"]()
+REPORTED = pytest.StashKey[int]()
+
+
+def read_checks(text: str) -> list[str]:
+    """Return the names in a list such as `races,memory`."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in (*CHECKS, "all"):
+            raise pytest.UsageError(f"--check: expected {', '.join(CHECKS)} or all, got {name!r}")
+    return names
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of the command line."""
     group = parser.getgroup("warpfrag", "Triton kernels without a GPU")
-    group.addoption("--triton-arch", default="sm_90a", metavar="SM", help="architecture to compile for [%(default)s]")
-    checks = f"fail a test with findings of this check: {', '.join(CHECKS)} or all"
-    group.addoption("--triton-check", action="append", default=[], metavar="CHECK", help=checks)
-    group.addoption("--triton-engine", default="auto", metavar="ENGINE", help="auto, reference or compiled")
+    checks = f"fail tests whose kernels have findings: {','.join(CHECKS)} or all"
+    group.addoption("--check", action="append", default=[], metavar="CHECKS", help=checks)
+    group.addoption("--triton-arch", default="sm_90a", metavar="ARCH", help="compile for this GPU [%(default)s]")
+    group.addoption(
+        "--launch-seconds",
+        type=float,
+        default=LAUNCH_SECONDS,
+        metavar="S",
+        help="stop a launch after this time, with the line that it runs [%(default)s]",
+    )
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Start before test files are imported: their decorators ask whether there is a GPU."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Start before conftest.py and test files are imported: they ask whether there is a GPU."""
+    chosen = early_config.known_args_namespace
+    checks = tuple(dict.fromkeys(name for text in chosen.check for name in read_checks(text)))
+    options: SessionOptions = {"arch": chosen.triton_arch, "seconds": chosen.launch_seconds}
+    options["checks"] = "all" if "all" in checks else checks  # type: ignore[typeddict-item] # read_checks knows them
     with suppress(ImportError):
         import torch  # noqa: F401 (the session redirects devices only if PyTorch is loaded)
-    config.stash[SESSION] = _session(config).__enter__()
+    try:
+        from warpfrag.triton import emulate
+    except ImportError as error:
+        raise pytest.UsageError(f"warpfrag.pytest_plugin: {error}") from None
+    session = emulate(**options)
+    early_config.stash[SUMMARY] = LaunchSummary(session.__enter__(), checks, options=options)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Restore Triton's driver."""
-    session = config.stash.get(SESSION, None)
-    if session is not None:
-        session.__exit__(None, None, None)
-        del config.stash[SESSION]
+    summary = config.stash.get(SUMMARY, None)
+    if summary is not None:
+        summary.session.__exit__(None, None, None)
+        del config.stash[SUMMARY]
 
 
-@pytest.fixture(autouse=True)
-def triton_session(request: pytest.FixtureRequest) -> Iterator[Session]:
-    """Yield the session of a test: its `launches` are the launches of this test."""
-    with _session(request.config) as session:
-        yield session
-    request.config.stash[SESSION].launches.extend(session.launches)
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Run a test, with its fixtures, in a session of its own."""
+    from warpfrag.triton import emulate
+
+    summary = item.config.stash[SUMMARY]
+    with emulate(**summary.options) as session:
+        item.stash[SESSION], item.stash[REPORTED] = session, 0
+        done = yield
+    summary.add(session)
+    return done
+
+
+@pytest.fixture
+def triton_session(request: pytest.FixtureRequest) -> Session:
+    """Return the session of a test: its `launches` are the launches of this test."""
+    return request.node.stash[SESSION]  # type: ignore[no-any-return] # a node has a stash of any types
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    """Fail a test whose fixtures launch kernels with findings."""
+    yield from _with_findings(item, "setup")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """Fail a test that passed although a check has findings."""
-    yield
-    session: Session | None = getattr(item, "funcargs", {}).get("triton_session")
-    launches = session.launches if session else []
-    findings = [f"{launch.kernel}: {finding}" for launch in launches for finding in launch.run.findings]
-    if findings:
-        pytest.fail("\n".join(findings), pytrace=False)
+    """Fail a test whose kernels have findings."""
+    yield from _with_findings(item, "call")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """Fail a test whose teardown launches kernels with findings."""
+    yield from _with_findings(item, "teardown")
+
+
+def _with_findings(item: pytest.Item, phase: str) -> Generator[None, None, None]:
+    """Run a phase; its findings fail it, or are shown with the error that it ended with."""
+    try:
+        yield
+    except BaseException:
+        if findings := _new_findings(item):
+            item.add_report_section(phase, "warpfrag findings", findings)
+        raise
+    if findings := _new_findings(item):
+        pytest.fail(findings, pytrace=False)
+
+
+def _new_findings(item: pytest.Item) -> str:
+    """Return the findings since the last call, one in a line."""
+    launches = item.stash[SESSION].launches
+    found = [f"{launch.kernel}: {finding}" for launch in launches for finding in launch.run.findings]
+    new, item.stash[REPORTED] = found[item.stash[REPORTED] :], len(found)
+    return "\n".join(new)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the number of launches and findings."""
-    session = config.stash[SESSION]
-    findings = sum(len(launch.run.findings) for launch in session.launches)
-    terminalreporter.write_line(
-        f"warpfrag: {len(session.launches)} launches of Triton kernels on {session.arch}, {findings} findings"
-    )
-
-
-def _session(config: pytest.Config) -> Session:
-    return emulate(
-        config.getoption("--triton-arch"),
-        checks=config.getoption("--triton-check"),
-        engine=config.getoption("--triton-engine"),
-    )
+    """Print the number of launches, and of findings if anything was checked."""
+    terminalreporter.write_line(str(config.stash[SUMMARY]))

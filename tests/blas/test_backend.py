@@ -30,7 +30,7 @@ def no_gpu(monkeypatch):
     """As on a machine without CuPy."""
 
     def absent():
-        msg = "CuPy is not installed: pip install 'warpfrag[gpu]'"
+        msg = "CuPy is not installed: pip install '.[gpu]'"
         raise NoGpu(msg)
 
     for module in (cuda, device_kernel, tensor_core):
@@ -39,7 +39,7 @@ def no_gpu(monkeypatch):
 
 @pytest.mark.parametrize("backend", ["cuda", "native"])
 def test_a_backend_that_is_not_there_says_what_is_missing(backend, no_gpu):
-    with pytest.raises(NoGpu, match=r"CuPy is not installed: pip install 'warpfrag\[gpu\]'"):
+    with pytest.raises(NoGpu, match=r"CuPy is not installed: pip install '\.\[gpu\]'"):
         wf.gemm(A, B, instruction=F16, backend=backend)
 
 
@@ -54,7 +54,7 @@ def test_what_cupy_lacks_is_said_where_it_is_asked_for():
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, encoding="utf-8")
     assert said.stdout.startswith("NoGpu CuPy is not installed")
-    assert "pip install 'warpfrag[gpu]'" in said.stdout
+    assert "pip install '.[gpu]'" in said.stdout
 
 
 def test_a_gpu_that_cannot_be_used_says_why(monkeypatch):
@@ -83,7 +83,7 @@ def test_auto_takes_the_cores_where_there_is_no_gpu_and_says_why(no_gpu, monkeyp
     assert np.array_equal(found, wf.gemm(A, B, instruction=F16))
     assert caplog.messages == [
         "60 multiply-adds on sm_90: backend 'cpu' (a GPU is faster from 67108864)",
-        "60 multiply-adds on sm_90: backend 'cpu' (CuPy is not installed: pip install 'warpfrag[gpu]')",
+        "60 multiply-adds on sm_90: backend 'cpu' (CuPy is not installed: pip install '.[gpu]')",
     ]
 
 

@@ -45,7 +45,7 @@ def build(folder):
     """The built site."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
-        reason = f"{', '.join(missing)} cannot be imported: pip install 'warpfrag[docs]'"
+        reason = f"{', '.join(missing)} cannot be imported: pip install '.[docs]'"
         if os.environ.get("WARPFRAG_REQUIRE_DOCS"):
             pytest.fail(reason)
         pytest.skip(reason)

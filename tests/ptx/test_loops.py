@@ -189,7 +189,7 @@ def test_without_the_library_kernels_are_interpreted_and_one_warning_says_so(eng
 def test_without_llvmlite_kernels_are_interpreted_and_one_warning_says_so_after_a_long_one(engine):
     runs, message = launches(WITHOUT_LLVMLITE, engine)
     assert runs == [("reference", 0), ("reference", 1), ("reference", 1)]
-    assert "pip install 'warpfrag[jit]'" in message
+    assert "pip install '.[jit]'" in message
 
 
 def test_a_library_of_other_c_files_is_not_used(tmp_path):

@@ -308,7 +308,7 @@ def test_backends_that_are_not_there(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("missing", ["zarr", "distributed"])
 def test_an_extra_that_is_missing(tmp_path, monkeypatch, missing: str):
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(MissingExtra, match=rf"{missing} is not installed: pip install 'warpfrag\[dask\]'"):
+    with pytest.raises(MissingExtra, match=rf"{missing} is not installed: pip install '\.\[dask\]'"):
         sweep(SweepPlan.of_table(TABLE), tmp_path / "sweep.zarr", workers=1)
 
 

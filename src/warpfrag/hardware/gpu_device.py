@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from warpfrag.codegen.emit import raw_module
 from warpfrag.codegen.ptx_kernels import WGMMA_RAW_PARAMETERS
 from warpfrag.codegen.statement import ROLES, SWIZZLE_PERIOD, raw_name
-from warpfrag.errors import NoGpu
+from warpfrag.errors import NoGpu, install_command
 from warpfrag.hardware.launches import WARPS, TensorLaunch
 from warpfrag.isa.immediates import Immediates
 from warpfrag.isa.targets import targets
@@ -136,7 +136,7 @@ def open_gpu(number: int = 0) -> Gpu:
     try:
         from cuda.core import Device, LegacyPinnedMemoryResource
     except ImportError as error:
-        raise NoGpu(f"cuda-core is not installed ({error}): pip install 'warpfrag[gpu]'") from None
+        raise NoGpu(f"cuda-core is not installed ({error}): {install_command('gpu')}") from None
     try:
         device = Device(number)
         device.set_current()

@@ -16,7 +16,7 @@ from os import PathLike
 from pathlib import PurePath
 from typing import NamedTuple
 
-from warpfrag.errors import FileError, InvalidOperand, MissingExtra, quote
+from warpfrag.errors import FileError, InvalidOperand, MissingExtra, install_command, quote
 from warpfrag.sass.cubin import Cubin
 from warpfrag.sass.elf_file import CUDA_MACHINE, ELF_MAGIC, ElfFile
 
@@ -241,7 +241,7 @@ def _decompress_zstd(data: bytes, size: int) -> bytes:
     except ImportError:
         raise MissingExtra(
             "this file is compressed with zstd, which needs Python 3.14 or the package zstandard: "
-            "pip install 'warpfrag[sass]'"
+            + install_command("sass")
         ) from None
     except Exception as error:
         if type(error).__name__ == "ZstdError":

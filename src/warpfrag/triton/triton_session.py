@@ -93,10 +93,10 @@ class Session:
     For an autotuned kernel, the first configuration that its pruning leaves and that fits the GPU is used. `config`
     chooses another: its index in the decorator, a `triton.Config`, or some of its values ({"BLOCK_M": 64,
     "num_warps": 8}), which select the first configuration that has them all; {kernel: config} chooses per kernel.
-    `checks`, `engine` and `seed` are those of `ptx.Kernel.launch`. If PyTorch is loaded, tensors for device "cuda" are
-    created in host memory and report "cuda", so that tests written for a GPU need no change; `redirect=False` turns
-    that off. `inductor` makes torch.compile generate Triton kernels, which run here too. Sessions may be nested; the
-    innermost one runs the kernels.
+    `checks`, `engine` and `seed` are those of `ptx.Kernel.launch`; `seconds` limits the time of each launch. If PyTorch
+    is loaded, tensors for device "cuda" are created in host memory and report "cuda", so that tests written for a GPU
+    need no change; `redirect=False` turns that off. `inductor` makes torch.compile generate Triton kernels, which run
+    here too. Sessions may be nested; the innermost one runs the kernels.
     """
 
     def __init__(
@@ -109,13 +109,14 @@ class Session:
         seed: int | None = None,
         redirect: bool = True,
         inductor: bool = False,
+        seconds: float | None = None,
     ) -> None:
         """Check the architecture; nothing changes before the context is entered."""
         self.arch, self.config, self.checks, self.engine, self.seed = arch, config, checks, engine, seed
         self.launches: list[Launch] = []
         self.is_launching = False  # while Triton inspects arguments
         self.redirect = redirect and "torch" in sys.modules
-        self._inductor = inductor
+        self._inductor, self.seconds = inductor, seconds
         self._kept = 0  # bytes of memory before launches
         self._driver = MachineDriver(self)
         self._stack = ExitStack()
@@ -162,7 +163,7 @@ class Session:
         before = {address: memory.copy() for address, memory in entry.storages.items()} if is_kept else {}
         self._kept += size if is_kept else 0
         blocks = (grid[0] * metadata.num_ctas, *grid[1:])
-        options = LaunchOptions(cooperative=getattr(metadata, "launch_cooperative_grid", False))
+        options = LaunchOptions(cooperative=getattr(metadata, "launch_cooperative_grid", False), seconds=self.seconds)
         values, _owners = entry.values()
         try:
             run = loaded.kernel.launch(
@@ -249,6 +250,7 @@ class SessionOptions(TypedDict, total=False):
     checks: Sequence[Check] | Check | Literal["all"]
     engine: Engine
     seed: int | None
+    seconds: float | None
 
 
 def run(kernel: object, **options: Unpack[SessionOptions]) -> Launcher:

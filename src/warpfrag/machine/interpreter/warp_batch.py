@@ -209,9 +209,14 @@ class WarpBatch(WarpState):
             raise PtxError(self.program.instructions[start].line, msg)
 
     def check_interrupt(self) -> None:
-        """Raise PtxError if the launch was interrupted."""
+        """Raise PtxError if the launch was interrupted, or has run for longer than its time limit."""
         if self.tally.is_stopped:
             raise PtxError(self.line, "the launch was interrupted")
+        if self.launch.is_late:
+            running, slices = self.pc[self.alive], self.slices[self.alive]
+            busiest = int(running[slices.argmax()]) if running.size else 0
+            line = self.program.instructions[busiest].line
+            raise PtxError(line, "the launch is still running at its time limit: it may never end")
 
     def execute(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Run an instruction that falls through; if faults are collected, skip the lanes that fault."""

@@ -7,8 +7,10 @@ The scheduler in `warp_batch` decides which lanes run next. The effects of instr
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -75,6 +77,12 @@ class LaunchConfig:
     cluster: tuple[int, int, int] = (1, 1, 1)  # blocks that run together and see each other's shared memory
     is_explicit_cluster: bool = False
     interleaving: int | None = None  # the seed for the order in which the interpreter runs warps
+    deadline: float = math.inf  # of time.monotonic(): a launch that still runs then is stopped
+
+    @property
+    def is_late(self) -> bool:
+        """True if the time limit has passed."""
+        return monotonic() > self.deadline
 
     @property
     def threads(self) -> int:

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-from warpfrag.errors import SlowArithmetic
+from warpfrag.errors import SlowArithmetic, install_command
 from warpfrag.tensorcore.native.library import NativeFunction, library
 
 
@@ -54,7 +54,7 @@ def warn_interpreted() -> None:
     """Warn, once, that a kernel was interpreted for long; a library that does not fit has had its own warning."""
     if library() is not None:
         warnings.warn(
-            "kernels are interpreted, because llvmlite is not installed: pip install 'warpfrag[jit]'. "
+            f"kernels are interpreted, because llvmlite is not installed: {install_command('jit')}. "
             "Results are the same, computed more slowly",
             SlowArithmetic,
             stacklevel=4,  # the caller of `launch`, which is decorated

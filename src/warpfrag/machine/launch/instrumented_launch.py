@@ -56,7 +56,8 @@ class InstrumentedLaunch:
             launch = None if self.is_plain else screen.of_launch(self.memory, self.checks)
             work = Work(self.program, self.config, self.memory.fork(), screen.compiled, screen=launch)
             work.run_waves(waves.again(), threads if self.is_plain else 1, progress)
-            if work.failure is None and (launch is None or not (work.divergent or launch.is_uncertain)):
+            is_judged = work.failure is None and (launch is None or not (work.divergent or launch.is_uncertain))
+            if is_judged or self.config.is_late:
                 return work
             self.restore()
         return self.interpret(waves, progress)

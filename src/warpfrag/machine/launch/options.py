@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -42,6 +44,8 @@ class LaunchOptions:
     """The number of further interleavings to run from the same memory; `Run.exploration` compares their results."""
     limit: int = LIMIT
     """Stop a launch after this number of warp instructions; a limit below the default is counted on one core."""
+    seconds: float | None = None
+    """Stop a launch after this time, with an error that names the line it runs; None for no limit."""
     threads: int | None = None
     """The number of cores for the blocks of a compiled kernel; None for all."""
     progress: Progress | None = None
@@ -54,6 +58,8 @@ class LaunchOptions:
             raise InvalidOperand(f"expected explore as a number of runs, got {quote(explore)}")
         if isinstance(self.limit, bool) or not isinstance(self.limit, int | np.integer):
             raise InvalidOperand(f"expected limit as a number of warp instructions, got {quote(self.limit)}")
+        if self.seconds is not None and not (isinstance(self.seconds, int | float) and self.seconds > 0):
+            raise InvalidOperand(f"expected seconds as a positive number, got {quote(self.seconds)}")
         if self.progress is not None and not callable(self.progress):
             raise InvalidOperand(
                 f"expected progress as a function of finished and all blocks, got {quote(self.progress)}"
@@ -89,8 +95,9 @@ def launch_config(
     shape, is_explicit = cluster_shape(program, options.cluster, blocks)
     architecture = launch_arch(program.target, arch)
     config = LaunchConfig(
-        blocks, threads, int(shared), architecture, options.limit, options.cooperative, shape, is_explicit
-    )
+        blocks, threads, int(shared), architecture, options.limit, options.cooperative, shape, is_explicit,
+        deadline=math.inf if options.seconds is None else time.monotonic() + options.seconds,
+    )  # fmt: skip
     if options.cooperative:
         check_resident(config, total)
     return config

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.errors import NoGpu
+from warpfrag.errors import NoGpu, install_command
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
 from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
@@ -91,7 +91,7 @@ def cupy() -> ModuleType:
     try:
         import cupy as module
     except ImportError as error:
-        raise NoGpu(f"CuPy is not installed ({error}): pip install 'warpfrag[gpu]'") from None
+        raise NoGpu(f"CuPy is not installed ({error}): {install_command('gpu')}") from None
     try:
         module.cuda.Device().compute_capability  # noqa: B018 (it asks the driver)
     except Exception as error:  # noqa: BLE001 (CuPy raises many kinds where there is no driver or GPU)
