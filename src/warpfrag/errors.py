@@ -95,7 +95,7 @@ class SchedulerError(WarpfragError, OSError):
 
 
 class MissingExtra(WarpfragError, ImportError):
-    """A package of an optional extra, such as `warpfrag[dask]`, is not installed."""
+    """A package of an optional extra, such as `dask`, is not installed."""
 
 
 class NoGpu(WarpfragError):

@@ -14,7 +14,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import NamedTuple
 
-from warpfrag.errors import InvalidOperand, WarpfragError, quote
+from warpfrag.errors import InvalidOperand, WarpfragError, install_command, quote
 from warpfrag.files import write_atomically
 from warpfrag.viz.grids import FigureGrid, HeadingLevel, Scene
 from warpfrag.viz.palette import Theme
@@ -64,7 +64,7 @@ class Drawing(ABC):
             import resvg_py
         except ImportError:
             raise WarpfragError(
-                'PNG needs the package resvg-py: install "warpfrag[png]", or save the figure as .svg'
+                f"PNG needs the package resvg-py: {install_command('png')}, or save the figure as .svg"
             ) from None
         picture = self.to_svg("dark" if self.theme == "dark" else "light")
         return bytes(resvg_py.svg_to_bytes(svg_string=picture, zoom=PNG_ZOOM))
