@@ -211,7 +211,7 @@ def test_addresses_of_32_bits():
     with pytest.raises(wf.ptx.PtxError, match="4 bytes at 0x0 are outside every allocation"):
         module["k"].launch(1, 4, [out, [None, np.uint32(0)]])
     with pytest.raises(
-        wf.errors.InvalidOperand, match="a DeviceArray has an address of 64 bits, and this module those of 32"
+        wf.errors.InvalidOperand, match="a DeviceArray has a 64-bit address, but this module has 32-bit addresses"
     ):
         module["k"].launch(1, 4, [wf.ptx.DeviceArray(out), bytes(8)])
     with pytest.raises(wf.ptx.PtxError, match="generic addresses of 32 bits are modelled for .global and .const only"):

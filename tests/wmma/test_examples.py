@@ -13,7 +13,7 @@ import warpfrag as wf
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("wmma_*.py"))
-PAGE = ROOT / "docs" / "wmma.md"
+PAGE = ROOT / "docs" / "how-to" / "wmma.md"
 TYPES = {"half", "float", "int"}  # words of C++ itself, which are words of wmma in Python
 
 

@@ -154,7 +154,7 @@ class _Block:
                 raise InvalidOperand(f"expected a block of shape {extents} from these strips, got {product.shape}")  # noqa: TRY301 (it is told like what gemm refuses)
         except (InvalidOperand, InvalidSparsity) as error:
             first = ", ".join(str(int(index[0])) if index.size else "0" for index in indices)
-            raise type(error)(f"{error} (counted in the strips of the block of D that starts at D[{first}])") from None
+            raise type(error)(f"{error} (indices are relative to the block of D that starts at D[{first}])") from None
         return product
 
     def _declared(self, role: str, strip: NDArray[Any]) -> NDArray[Any]:

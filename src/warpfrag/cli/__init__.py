@@ -1,4 +1,4 @@
-"""The command `warpfrag`: verbs in modules that are imported when the verb is called.
+"""The command `warpfrag`: each verb is a function in a module that is imported when the verb is called.
 
 To add a verb, add a line to `VERB_GROUPS` that names its module, and a function of that name there, declared by
 `cli.support.verbs.verb`.
@@ -136,7 +136,7 @@ class VerbGroup(PipeSafeCommand, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the words name; reject an unknown verb with the nearest one."""
+        """Return the command that the arguments name; the error for an unknown verb suggests the nearest one."""
         verb = args[0]
         if verb not in VERBS and not verb.startswith("-"):
             from difflib import get_close_matches
@@ -216,7 +216,7 @@ def _status(words: list[str], *, as_json: bool) -> int:
 
 
 def _answer(words: list[str], *, as_json: bool) -> int:
-    """Run the verb that the words name and return the exit status; print an error in one sentence."""
+    """Run a verb and return the exit status; print an error in one sentence."""
     if sys.stdout is None:
         raise OutputFailed("stdout is closed")
     try:

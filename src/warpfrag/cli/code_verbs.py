@@ -77,7 +77,7 @@ def _print_table(table: ArithmeticTable, arch: str | None, *, is_overview: bool)
 
 
 class TestVectorGroup(NamedTuple):
-    """A group of test vectors, and the mistakes that it catches."""
+    """A group of test vectors, and the mistakes that it detects."""
 
     name: str
     cases: int
@@ -142,7 +142,7 @@ def test_vectors(
 
 
 class EmittedCode(NamedTuple):
-    """Code around instructions.
+    """Generated code for instructions.
 
     instructions: canonical names
     lang: cuda or ptx

@@ -62,12 +62,12 @@ class DescriptorAnswer(NamedTuple):
 
 
 def read_word(text: str, kind: str = "wgmma") -> Descriptor:
-    """Return the descriptor that a text names: in hex, with or without 0x."""
+    """Return the descriptor encoded by a hex number, with or without 0x."""
     return Descriptor.decode(_number("a descriptor", 64, text, "0x4000004000000000"), kind=kind)
 
 
 def _number(name: str, bits: int, text: str, example: str) -> int:
-    """Return the number that hex digits spell."""
+    """Return the value of a hex number."""
     if not WORD.fullmatch(text.strip()) or int(text, 16) >> bits:
         raise InvalidOperand(f"{name}: expected {bits} bits in hex, such as {example}; got {quote(text)}")
     return int(text, 16)

@@ -208,7 +208,7 @@ def diagnose(
 
 
 class Dump(NamedTuple):
-    """A file with the observed result, the warp that is meant, and the arrangement of its numbers."""
+    """A file with the observed result, the warp it belongs to, and the arrangement of its numbers."""
 
     file: str
     warp: int | None
@@ -216,7 +216,7 @@ class Dump(NamedTuple):
 
 
 def _positional(matrices: list[str], paths: dict[str, str], *, is_one_operand: bool) -> dict[str, str]:
-    """Return the inputs that are given before the result."""
+    """Return the positional inputs before the result."""
     if not matrices:
         return {}
     if is_one_operand or len(matrices) not in (2, 3):
@@ -231,7 +231,7 @@ def _positional(matrices: list[str], paths: dict[str, str], *, is_one_operand: b
 def _check_options(
     instruction: Instruction, paths: dict[str, str], warpgroup: Warpgroup, *, is_one_operand: bool
 ) -> None:
-    """Reject options that exclude each other, and missing inputs."""
+    """Reject mutually exclusive options, and missing inputs."""
     has_descriptor = warpgroup.descriptor_a is not None or warpgroup.descriptor_b is not None
     is_staged = any(isinstance(operand, Operand) and operand.staged for operand in instruction.operands.values())
     missing = [role for role in "ab" if role not in paths]
@@ -271,7 +271,7 @@ def _print(diagnosis: Diagnosis) -> None:
 
 
 def _extents(tile: str | None) -> tuple[int, ...] | None:
-    """Return the extents of a tile written 128x64, or 128x64x32."""
+    """Parse the extents of a tile, such as 128x64 or 128x64x32."""
     if tile is None:
         return None
     extents = tile.lower().split("x")
@@ -291,7 +291,7 @@ def _whole_matrix(role: str, path: str) -> NDArray[Any]:
 
 
 def _input(instruction: Instruction, role: str, path: str, *, dump: Dump, rounding: Rounding) -> NDArray[Any] | Printed:
-    """Return the intended input: a matrix (for a sparse instruction the full A), or the words of all lanes."""
+    """Return the intended input: a matrix (for a sparse instruction the full A), or the registers of all lanes."""
     from warpfrag.formats.codes import from_codes
 
     registers = instruction.operands.get(role)

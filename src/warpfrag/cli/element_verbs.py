@@ -194,7 +194,7 @@ def where(
 
 
 def _element(operand: str, row: int | None, col: int | None) -> tuple[str, int, int | None]:
-    """Return operand, row and column; an operand such as A[9, 3] contains all three."""
+    """Return the operand, row and column; an operand such as A[9, 3] contains all three."""
     if row is not None:
         return operand, row, col
     element = ELEMENT.fullmatch(operand)
@@ -206,7 +206,7 @@ def _element(operand: str, row: int | None, col: int | None) -> tuple[str, int, 
 def _address(
     instruction: Instruction, name: str, position: tuple[int, int | None], word: str | None, *, trans: bool
 ) -> Answer[ElementHolders]:
-    """Answer with the byte of shared memory that holds an element."""
+    """Return the answer for an element in shared memory: its byte address."""
     from warpfrag.cli.descriptor_verb import read_word
     from warpfrag.tensorcore.operand import Operand
     from warpfrag.tensorcore.tensor_operand import PADDED, InTensorShared
@@ -243,7 +243,7 @@ def _address(
 
 
 def _possible(view: OperandView, position: list[int]) -> tuple[list[Record], list[dict[str, Any]]]:
-    """Return every register that can hold an element of the full A, and the metadata codes that put it there."""
+    """Return every register that can hold an element of the full A, with the metadata codes that select it."""
     from warpfrag.tensorcore.operand import SparseOperand
 
     sparse = view.registers

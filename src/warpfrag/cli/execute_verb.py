@@ -167,7 +167,7 @@ def execute(
 
 
 class RandomOperands(NamedTuple):
-    """Codes of every matrix, the source of each, and the seed; None if nothing is random."""
+    """The codes of every matrix, the source of each, and the seed (None if nothing is random)."""
 
     codes: Codes
     sources: dict[str, str]
@@ -184,7 +184,7 @@ class RandomOperands(NamedTuple):
 def _operands(
     instruction: Instruction, files: Mapping[str, str | None], seed: int | None, *, rounding: Rounding
 ) -> RandomOperands:
-    """Return operands from files; others are random, but C beside files is zero, as in `wf.execute`."""
+    """Return the operands from files. Missing ones are random, except C, which is zero if any file is given."""
     import numpy as np
 
     from warpfrag.formats.codes import code_dtype
@@ -234,7 +234,7 @@ def _trace(instruction: Instruction, arch: str, codes: Codes, output: tuple[int,
 
 
 def _by_column(step: TraceStep, columns: list[int]) -> TraceStep:
-    """Return a step of a sparse instruction with its terms named by logical column."""
+    """Return a step of a sparse instruction with its terms labelled by logical column."""
     terms = [
         replace(term, name=f"k={columns[int(term.name[2:])]}") if term.name.startswith("k=") else term
         for term in step.terms
@@ -300,7 +300,7 @@ def _print_side_by_side(instruction: Instruction, results: Codes) -> None:
 
 
 def _writer(number_format: Format) -> Callable[[int], str]:
-    """Return a writer of codes as values, with the fewest digits that identify them."""
+    """Return a function that formats codes as values, with the fewest digits that identify them."""
     import numpy as np
 
     from warpfrag.formats.codes import natural_dtype
@@ -315,7 +315,7 @@ def _writer(number_format: Format) -> Callable[[int], str]:
 
 
 def _exact_text(value: Fraction | float) -> str:
-    """Return an exact value with the digits of a float64, also if it is too large for one."""
+    """Return an exact value with the precision of a float64, even if it is too large for one."""
     from decimal import Decimal
 
     try:

@@ -24,7 +24,7 @@ CHOSEN = {"selector": ("metadata",), "byte_id": ("scale_a", "scale_b"), "thread_
 
 
 def read_range(text: str) -> tuple[int, int]:
-    """Return a range written `16-31`, or one number."""
+    """Parse a range such as `16-31`, or a single number."""
     match = RANGE.fullmatch(text.strip())
     if match is None:
         raise click.BadParameter(f"expected first-last, such as 16-31, got {quote(text)}")
@@ -35,7 +35,7 @@ Range = Annotated[tuple[int, int], Param("A-B", read_range)]
 
 
 class Selection(NamedTuple):
-    """The part of an operand that is drawn.
+    """The part of an operand to draw.
 
     Options:
         view: Default: the clearest for the operand.

@@ -304,7 +304,7 @@ def batch_invariance(
 
 
 class FoundOrder(NamedTuple):
-    """The order of additions that gives a result.
+    """The order of additions that reproduces a result.
 
     instruction: canonical name, if given
     shape: extents of D

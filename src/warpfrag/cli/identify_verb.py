@@ -59,7 +59,7 @@ class Identification(NamedTuple):
 
 
 class LayoutReading:
-    """One reading of the text, and the operands that match; for a text that may be B in CuTe's order, only B."""
+    """One interpretation of the text, and the operands that match; only B if the text is in CuTe's order for B."""
 
     def __init__(self, layout: Layout, *, transposed: bool = False) -> None:
         """Find the matching operands."""
@@ -74,7 +74,7 @@ class LayoutReading:
 
     @property
     def assumptions(self) -> str:
-        """Return the assumptions of this reading."""
+        """Return the assumptions of this interpretation."""
         slots = self.layout.slots
         several = f", {slots} values per register" if slots > 1 else ""
         return several + (", read as N x K, the order of B in CuTe" if self.transposed else "")
@@ -148,7 +148,7 @@ def identify(
 
 
 class PastedLayout(NamedTuple):
-    """A text in some notation, with the shape and coordinate names that it leaves out."""
+    """A text in some notation, with the shape and coordinate names that it omits."""
 
     notation: str
     text: str
@@ -156,7 +156,7 @@ class PastedLayout(NamedTuple):
     dims: str | None
 
     def read(self, slots: int | None, *, transposed: bool) -> Layout:
-        """Return the layout with this many values per register."""
+        """Return the layout, with `slots` values per register."""
         shape, dims = self.shape, self.dims
         if shape is not None and not SHAPE.fullmatch(shape):
             raise InvalidOperand(f"--shape: expected the extents of the matrix, such as 16x8; got {quote(shape)}")

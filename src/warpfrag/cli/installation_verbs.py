@@ -149,7 +149,7 @@ def check(*, only: str = "") -> Answer[CheckFacts]:
 
 
 def _named(text: str, known: dict[str, Form]) -> set[str]:
-    """Return the names that a text means: one instruction, else those that contain it, else its words in order."""
+    """Return the names that match a text: the instruction itself, or names that contain the text or its words."""
     try:
         meant = get(text).form
     except WarpfragError:
@@ -282,7 +282,7 @@ def _result_text(result: KernelResult) -> str:
 
 
 class CodeFolder(NamedTuple):
-    """A folder with compiled code: wheel (installed loops), loops (compiled here) or ptx (kernels with their loops)."""
+    """A folder with compiled code; `contents` says which."""
 
     contents: str
     folder: Path
@@ -293,7 +293,7 @@ class CodeFolder(NamedTuple):
         return [path for pattern in self.patterns for path in sorted(self.folder.glob(pattern))]
 
     def facts(self) -> FolderFacts:
-        """Return the number and size of its files; another process may remove some meanwhile."""
+        """Return the number and total size of its files; other processes may remove some in the meantime."""
         sizes = []
         for path in self.files():
             with suppress(OSError):

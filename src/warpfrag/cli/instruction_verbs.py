@@ -210,7 +210,7 @@ class OperandFacts(NamedTuple):
 
 
 class Companion(NamedTuple):
-    """PTX that a kernel must write around an instruction, and the condition."""
+    """PTX that a kernel must contain before or after an instruction, and the condition."""
 
     name: str
     condition: str
@@ -389,7 +389,7 @@ def _print_texts(views: list[OperandView], notation: str, texts: dict[str, str])
 
 
 def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return the second entries by the first."""
+    """Group the second entries of pairs by the first."""
     groups: dict[str, list[str]] = {}
     for key, entry in pairs:
         groups.setdefault(key, []).append(entry)
@@ -424,7 +424,7 @@ def _print_operands(instruction: Instruction) -> None:
 
 
 def formulas(view: OperandView) -> tuple[dict[str, str], dict[str, str]]:
-    """Return coordinates from lane and i, and lane, reg and slot from coordinates."""
+    """Return the formulas for the coordinates from lane and i, and for lane, reg and slot from the coordinates."""
     from warpfrag.layout.index_expressions import element_formulas, place_formulas
 
     forth = element_formulas(view.layout)
@@ -483,6 +483,6 @@ def _print_rest(facts: InstructionFacts) -> None:
 
 
 def _evidence_text(evidence: Evidence) -> str:
-    """Return the evidence, with a gap for architectures."""
+    """Return the evidence as a template, with a placeholder for the architectures."""
     level = evidence.level if evidence.level == evidence.authority else f"{evidence.level} (rule {evidence.authority})"
     return f"{level} on {{}}" + ("" if evidence.level == "not modelled" else f": {evidence.detail}")

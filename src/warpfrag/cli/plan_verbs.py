@@ -278,7 +278,7 @@ def _print_plans(
 
 
 def _unaligned(operand: Operand, memory: MatrixInMemory) -> str:
-    """Return why there is no plan, if no element is aligned."""
+    """Return the reason why there is no plan, if elements are misaligned."""
     size = operand.spec.container // 8
     offsets = {"pitch": memory.pitch or 0, "start": memory.start or 0}
     misaligned = [f"{name} {offset}" for name, offset in offsets.items() if size > 1 and offset % size]
@@ -286,7 +286,7 @@ def _unaligned(operand: Operand, memory: MatrixInMemory) -> str:
 
 
 def _short(name: str) -> str:
-    """Return a name as people shorten it."""
+    """Return a shortened instruction name."""
     return name.replace(".sync.aligned", "")
 
 

@@ -50,7 +50,7 @@ class ScalePair(NamedTuple):
 
 
 class ElementTerms(NamedTuple):
-    """Everything that makes one element of D.
+    """All contributions to one element of D.
 
     mma: which of the four multiplications of m8n8k4
     d: holders of D's element

@@ -172,7 +172,7 @@ def _debug(session: Replay, chosen: list[int]) -> None:
     if len(chosen) != 1:
         raise click.UsageError(f"--debug needs one launch: give --launch N; {len(chosen)} match")
     with session.debug(chosen[0]) as debugger:
-        stop = "debugger.break_at(LINE), debugger.run(), debugger.inst(), debugger.explain(); Ctrl-D ends"
+        stop = "debugger.break_at(LINE), debugger.run(), debugger.step(), debugger.explain(); Ctrl-D ends"
         banner = f"{_short(session.recording.records[chosen[0]].name)}: `debugger` is at its first instruction; {stop}"
         echo_error(banner)
         code.interact(banner="", local={"debugger": debugger}, exitmsg="")

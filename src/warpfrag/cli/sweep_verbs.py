@@ -149,7 +149,7 @@ class CaseProgress:
     """Progress of a sweep: a bar on a terminal, elsewhere a line for each finished case."""
 
     def __init__(self, line: ProgressLine) -> None:
-        """Show it on this line."""
+        """Show the progress on this line."""
         self.line = line
         self.done = self.total = self.computed = 0
 
@@ -161,7 +161,7 @@ class CaseProgress:
             self.line.show(done, total, str(case))
 
     def kept(self, store: str) -> str:
-        """Return the end of a sentence about an interrupted sweep."""
+        """Return the end of the message about an interrupted sweep."""
         if not self.total:
             return ""
         return f"; {self.done} of {self.total} blocks are in {store}, and the same command resumes there"

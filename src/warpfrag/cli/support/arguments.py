@@ -48,7 +48,7 @@ def read_order(text: str) -> Order:
 
 
 def complete_instruction(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-    """Complete instruction names, in full or as people shorten them."""
+    """Complete instruction names, in full or shortened."""
     from warpfrag.isa.instruction_names import spell
     from warpfrag.isa.ops import OPS
     from warpfrag.isa.rows import forms
@@ -62,7 +62,7 @@ def complete_instruction(_context: click.Context, _parameter: click.Parameter, s
 
 
 def complete_operand(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-    """Complete the operands of the instruction before."""
+    """Complete the operands of the preceding instruction."""
     from warpfrag.tensorcore.registry import get
 
     try:
@@ -130,7 +130,7 @@ NotationName = Annotated[
 
 
 class ElementChoice(NamedTuple):
-    """Coordinates that choose one of several matrices or parts of a word.
+    """Coordinates that select one of several matrices or parts of a register.
 
     Options:
         mma: Which of the four multiplications of m8n8k4 with f16.
@@ -148,7 +148,7 @@ class ElementChoice(NamedTuple):
 
 
 class Load(NamedTuple):
-    """A tcgen05.ld, and its address, that brings an operand of tensor memory to registers.
+    """A tcgen05.ld and its address, which loads an operand from tensor memory to registers.
 
     Options:
         through (LOAD): Show the registers after this tcgen05.ld, not tensor memory.
@@ -161,7 +161,7 @@ class Load(NamedTuple):
     base_lane: int | None = None
 
     def refuse(self, operand: str) -> None:
-        """Reject options that would change nothing."""
+        """Reject options that would have no effect."""
         options = [f"--{name.replace('_', '-')}" for name, choice in self._asdict().items() if choice is not None]
         if options:
             raise InvalidOperand(f"{' and '.join(options)} is not for {operand}: it is for an operand in tensor memory")

@@ -1,4 +1,4 @@
-"""Completion in bash, which cuts words at colons, although instruction and sample names contain them."""
+"""Completion in bash, which splits words at colons, although instruction and sample names contain them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from click.shell_completion import BashComplete, CompletionItem, add_completion_
 
 @add_completion_class
 class ColonBashComplete(BashComplete):
-    """Completion that joins the words which bash cuts at colons, and offers the part after the last cut."""
+    """Completion that joins the words that bash splits at colons, and offers the part after the last colon."""
 
     kept = ""
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the words before, and the word that is not complete."""
+        """Return the complete words, and the incomplete one."""
         args, incomplete = super().get_completion_args()
         words: list[str] = []
         for word in (*args, incomplete):
@@ -24,5 +24,5 @@ class ColonBashComplete(BashComplete):
         return words[:-1], words[-1]
 
     def format_completion(self, item: CompletionItem) -> str:
-        """Return the replacement of the word after the last cut."""
+        """Return the replacement for the text after the last colon."""
         return f"{item.type},{item.value.removeprefix(self.kept)}"

@@ -1,4 +1,4 @@
-"""Fragments on the command line: `INSTRUCTION:OPERAND`, and the number of tiles side by side.
+"""Fragments on the command line: `INSTRUCTION:OPERAND`, and optionally a number of tiles.
 
 `mma.m16n8k16.f32.f16.f16.f32:d` is an accumulator, `...:d:col=2` two of them side by side, `...:b:row=2,col=2` four.
 """
@@ -56,7 +56,7 @@ def read_operand(instruction: Instruction, text: str) -> Operand:
 
 
 def fragment_text(operand: Operand) -> str:
-    """Return a fragment in one phrase."""
+    """Return a short description of a fragment."""
     return f"{operand.role} of {operand.instruction}, {shape_text(operand.shape)} {operand.format}"
 
 

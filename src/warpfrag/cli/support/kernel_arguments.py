@@ -1,4 +1,4 @@
-"""Kernel arguments and module variables as the command line writes them: `x:f32:4x200`, `i32:200`, a file."""
+"""Kernel arguments and module variables on the command line: `x:f32:4x200`, `i32:200`, a file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read_symbol(text: str, module: Module) -> tuple[str, np.ndarray[Any, Any]]:
 
 
 def read_argument(text: str, arrays: Arrays) -> object:
-    """Return an argument from its text; arrays are kept by name."""
+    """Return the argument that a text describes; arrays are also stored in `arrays`, by name."""
     if text == "null":
         return None
     if text.startswith("[") and text.endswith("]"):

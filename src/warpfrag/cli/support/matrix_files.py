@@ -50,7 +50,7 @@ MAX_WHOLE = 1e15  # a whole number up to here is written without a point
 
 @dataclass(frozen=True)
 class InputSource:
-    """The name of an input, as errors quote it, and its bytes."""
+    """An input: its name for error messages, and its bytes."""
 
     name: str
     content: bytes
@@ -71,7 +71,7 @@ class InputSource:
             raise FileError(f"{self.name} is {held}") from None
 
     def array(self, *, opaque: bool = False) -> NDArray[Any]:
-        """Return the array of a .npy: real numbers; if `opaque`, also elements without a type."""
+        """Return the array in a .npy file: real numbers, or with `opaque` also elements without a type."""
         import numpy as np
 
         try:
@@ -139,7 +139,7 @@ def _codes_of_text(
 
 
 def _words(source: InputSource, shape: tuple[int, ...]) -> list[tuple[int, str]]:
-    """Return the numbers of a text with their lines; reject them if they do not fill a matrix of this shape."""
+    """Return the numbers in a text with their lines; reject a count that does not match the shape."""
     expected = f"{source.name}: expected {shape_text(shape)} numbers"
     count = math.prod(shape)
     words: list[tuple[int, str]] = []
@@ -161,7 +161,7 @@ def _words(source: InputSource, shape: tuple[int, ...]) -> list[tuple[int, str]]
 
 
 def exact_value(word: str, what: str) -> Fraction | float:
-    """Return the exact number that a word spells: decimal, 0x..., 0x1.8p3, 0b...; a float for inf, nan and -0.
+    """Return the exact value of a number in a text: decimal, 0x..., 0x1.8p3, 0b...; a float for inf, nan and -0.
 
     >>> exact_value("1.0000000000000000001", "here"), exact_value("0x1.8p1", "here"), exact_value("-0", "here")
     (Fraction(10000000000000000001, 10000000000000000000), Fraction(3, 1), -0.0)
@@ -183,7 +183,7 @@ def exact_value(word: str, what: str) -> Fraction | float:
 
 
 def _encode(number_format: Format, value: Fraction | float, rounding: Rounding) -> int | str:
-    """Return the code of a value, or why there is none."""
+    """Return the code of a value, or the reason why it has none."""
     try:
         return number_format.encode(value, rounding=rounding)
     except InvalidOperand:
@@ -194,7 +194,7 @@ def _encode(number_format: Format, value: Fraction | float, rounding: Rounding) 
 
 
 def _check_code(number_format: Format, value: Fraction | float) -> int | str:
-    """Return a number as a code, or why it is not a code."""
+    """Return a number as a code, or the reason why it is not one."""
     if value == 0 or (isinstance(value, Fraction) and value.denominator == 1 and 0 < value < number_format.codes):
         return int(value)
     return f"a code of {number_format} is 0..{number_format.codes - 1:#x}"
@@ -211,12 +211,12 @@ def read_operand(instruction: Instruction, role: str, file: str, rounding: Round
 
 
 def code_text(code: int, number_format: Format) -> str:
-    """Return a code in hex, as wide as the format."""
+    """Return a code in hex, with all digits of the format."""
     return f"0x{code:0{(number_format.bits + 3) // 4}x}"
 
 
 def value_text(value: float) -> str:
-    """Return a value with the digits of a float64.
+    """Return a value with the precision of a float64.
 
     >>> value_text(1.0), value_text(-0.0), value_text(0.0999755859375), value_text(-3)
     ('1', '-0.0', '0.0999755859375', '-3')
@@ -228,7 +228,7 @@ def value_text(value: float) -> str:
 
 
 def short_text(dtype: np.dtype[Any]) -> Callable[[float], str]:
-    """Return a writer of values with the fewest digits that round to the value in this dtype."""
+    """Return a function that formats values with the fewest digits that identify them in this dtype."""
 
     def write(value: float) -> str:
         number = float(value)

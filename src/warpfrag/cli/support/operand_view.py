@@ -1,7 +1,7 @@
-"""One operand as the command line shows it: its registers and lanes, the coordinates that users pass, and notes.
+"""How the command line shows one operand: its registers and lanes, the coordinates that users pass, and notes.
 
-Layout coordinates that choose a matrix, selector or byte are options; row and column are arguments. A register
-and its element are a record, a dict from column to number, which text and JSON print alike.
+Layout coordinates that select a matrix, selector or byte are options; row and column are arguments. A record is a
+register slot with its element: a dict from column to number, printed as text or JSON.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class OperandView:
         return "row" if self.name == "scale_a" else "col", scaled_lines(form, self.name[-1])
 
     def warps(self, warp: int | None) -> list[dict[str, int]]:
-        """Return the warp of the question, or all warps; an empty index if the operand belongs to one warp."""
+        """Return the requested warp, or all warps; an empty index if the operand belongs to one warp."""
         if "warp" not in self.layout.ins:
             if warp is not None:
                 raise InvalidOperand(f"one warp runs {self.instruction}: it takes no --warp, got {warp}")
@@ -124,14 +124,14 @@ class OperandView:
         return [record for record in map(self.record, places) if not padded or record[padded] >= 0]
 
     def check_lane(self, lane: int) -> bool:
-        """Return True if the lane takes part (ldmatrix reads the addresses of some lanes); reject a bad lane."""
+        """Return True if the lane is used (ldmatrix may read only some lanes' addresses); reject an invalid lane."""
         if self.in_tensor_memory:
             return check_index("tlane", lane, self.layout.ins["tlane"]) == lane
         check_index("lane", lane, LANES)
         return lane < self.layout.lanes
 
     def chosen(self, choice: ElementChoice = ElementChoice()) -> Iterator[Record]:  # noqa: B008 (immutable)
-        """Yield every value of the choosing coordinates that the options allow."""
+        """Yield every combination of the selecting coordinates that the options allow."""
         indices = choice._asdict()
         for dim, index in indices.items():
             if index is not None and dim not in self.choices:
@@ -150,7 +150,7 @@ class OperandView:
         return (dict(zip(self.choices, values, strict=True)) for values in product(*ranges))
 
     def where(self, position: Sequence[int], choice: ElementChoice = ElementChoice()) -> list[Record]:  # noqa: B008 (immutable)
-        """Return every holder of the element at a position, for every choice that is left open."""
+        """Return every holder of the element at a position, for every choice that the options leave open."""
         if len(position) != len(self.positions):
             names = " and ".join(self.positions)
             raise InvalidOperand(
@@ -209,7 +209,7 @@ class OperandView:
         return record | ({"logical_first": columns[0], "logical_last": columns[1]} if columns else {})
 
     def written(self, notation: str) -> str:
-        """Return the layout in another notation, with B as CuTe has it."""
+        """Return the layout in another notation, with B in CuTe's order."""
         options = {"transposed": True} if self._is_turned(notation) else {}
         return str(self.layout.to(notation, **options))
 
@@ -248,7 +248,7 @@ class OperandView:
 
 
 def bits_text(record: Record) -> str:
-    """Return a range of bits as manuals write it."""
+    """Return a range of bits in the usual notation."""
     high, low = record["bit_high"], record["bit_low"]
     return f"{high}:{low}" if high > low else f"{low}"
 
@@ -286,7 +286,7 @@ def _loaded(view: OperandView, registers: OperandBase, load: Load) -> OperandVie
 
 
 def numbering_notes(views: Iterable[OperandView], notation: str) -> list[str]:
-    """Return a sentence about the numbering of elements, for all operands that are alike."""
+    """Return a sentence about the numbering of elements for each group of similar operands."""
     numberings: dict[str, list[str]] = {}
     for view in views:
         numberings.setdefault(view.numbering(notation), []).append(view.name)

@@ -20,7 +20,7 @@ INCOMPLETE = FAULT  # of a checked launch: nothing is wrong, but not everything 
 INTERRUPTED = 130  # as a shell reports it: 128 + SIGINT
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 STATUSES = {
-    DONE: "Done, or the answer is yes.",
+    DONE: "Success, or the answer is yes.",
     NO: "The answer is no: not legal, nothing found, a difference, a mistake not caught.",
     ERROR: "Invalid command or input; one sentence on stderr.",
     FAULT: "Checks found nothing but could not judge everything; or internal error (WARPFRAG_TRACEBACK=1 shows it).",
@@ -131,7 +131,7 @@ class ProgressLine:
         self.lines = lines
 
     def __enter__(self) -> Self:
-        """Use it in a with statement."""
+        """Return the progress line itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -147,7 +147,7 @@ class ProgressLine:
             echo_error(f"[{done}/{total}] {text}")
 
     def clear(self) -> None:
-        """Remove the line, so that an answer can be printed there."""
+        """Remove the line before an answer is printed."""
         if self.is_terminal:
             self._overwrite("")
 
@@ -224,7 +224,7 @@ def _bounded(message: str) -> str:
 
 
 def table_lines(header: Sequence[str], rows: Iterable[Sequence[object]], *, gap: int = 2) -> list[str]:
-    """Return lines of aligned columns: numbers to the right, words to the left.
+    """Return lines with aligned columns: numbers to the right, text to the left.
 
     >>> table_lines(["lane", "bits"], [[5, "15:0"], [12, "31:16"]])
     ['lane  bits', '   5  15:0', '  12  31:16']

@@ -56,7 +56,7 @@ IS_VALUE = re.compile(r"[.+-]|nan|inf", re.IGNORECASE)
 
 
 class DumpWord(NamedTuple):
-    """One number of a dump, as written, without 0x; its line, the stem of its name, and its number if it has one."""
+    """One number of a dump, as written but without 0x: its line, and the stem and number of its register name."""
 
     text: str
     line: int
@@ -109,7 +109,7 @@ def dump_of(registers: OperandBase) -> DumpFormat:
 def read_registers(
     text: str, registers: OperandBase, warp: int | None = None, *, batch: bool = False
 ) -> NDArray[np.uint32]:
-    """Return the words of an operand by lane; of all its warps or blocks, and with `batch` of all warps in the dump."""
+    """Return an operand's registers by lane, for all its warps or blocks; with `batch`, for all warps in the dump."""
     import numpy as np
 
     found = parse_dump(text, dump_of(registers))
@@ -153,7 +153,7 @@ def _of_warps(
 
 
 def parse_dump(text: str, dumped: DumpFormat) -> dict[int, list[list[int]]]:
-    """Return the words of every lane, by warp or block; a dump that names none belongs to 0.
+    """Return the registers of every lane, by warp or block; a dump without names belongs to warp 0.
 
     >>> parse_dump(" ".join(f"{lane:08x}" for lane in range(64)), DumpFormat(2))[0][31]
     [62, 63]
@@ -166,7 +166,7 @@ def parse_dump(text: str, dumped: DumpFormat) -> dict[int, list[list[int]]]:
 
 
 def _rows(lines: list[DumpLine], dumped: DumpFormat, *, is_value: bool) -> tuple[dict[int, list[list[DumpWord]]], int]:
-    """Return the words of every lane in register order, by warp or block, and the number of words or values."""
+    """Return the numbers of every lane in register order, by warp or block, and their count per lane."""
     if not lines:
         raise InvalidOperand(f"expected a dump of {dumped.lanes} lanes of {dumped.words} words, got no numbers")
     unlabelled = [line for line in lines if "lane" not in line.labels]
@@ -199,7 +199,7 @@ def _rows(lines: list[DumpLine], dumped: DumpFormat, *, is_value: bool) -> tuple
 
 
 def dump_lines_of(text: str, dumped: DumpFormat) -> list[DumpLine]:
-    """Return the lines that contain words; a line with labels alone applies to those below it."""
+    """Return the lines that contain numbers; a line with only labels applies to the lines below it."""
     lines = []
     standing: dict[str, int] = {}
     for number, full in enumerate(text.splitlines(), start=1):
@@ -214,7 +214,7 @@ def dump_lines_of(text: str, dumped: DumpFormat) -> list[DumpLine]:
 
 
 def _labels(line: str, number: int, dumped: DumpFormat) -> tuple[dict[str, int], int]:
-    """Return the labels of a line (warp, lane and block, if present), and the start of its words."""
+    """Return the labels of a line (warp, lane and block, if present), and where its numbers start."""
     labels: dict[str, int] = {}
     start = 0
     limits = {**LIMITS, "lane": dumped.lanes}
@@ -238,7 +238,7 @@ def _labels(line: str, number: int, dumped: DumpFormat) -> tuple[dict[str, int],
 
 
 def _words(line: str, start: int, number: int) -> list[DumpWord]:
-    """Return the words of a line, each with the name before it."""
+    """Return the numbers of a line, each with the register name before it."""
     tokens = [(match["name"], match["word"]) for match in TOKEN.finditer(line, start)]
     plain = [word for _, word in tokens if word]
     has_prefix = any(map(PREFIXED.fullmatch, plain))
@@ -301,7 +301,7 @@ def are_values(lines: list[DumpLine], dumped: DumpFormat) -> bool:
 
 
 def _are_decimal(words: list[DumpWord], lanes: int, dumped: DumpFormat, encoding: ValueEncoding) -> bool:
-    """Return True if whole numbers without a sign are decimal: so many hex digits would contain a letter."""
+    """Return True if unsigned whole numbers are decimal: hex numbers of this length would contain letters."""
     texts = [word.text for word in words]
     longest = max(map(len, texts), default=0)
     elements = lanes * dumped.words * REGISTER_BITS // encoding.bits * encoding.slots
@@ -323,7 +323,7 @@ def value_text(text: str) -> str:
 
 
 def _by_position(lines: list[DumpLine], dumped: DumpFormat, count: int) -> list[list[DumpWord]]:
-    """Return the words of each lane in a dump without labels: its lines in order, one stream, or named registers."""
+    """Return the numbers of each lane in a dump without labels: lines in order, one stream, or named registers."""
     lanes = dumped.lanes
     sizes = [sum(1 + _is_wide(word, dumped) for word in line.words) for line in lines]
     heads = [(line.words[0].stem, line.words[0].number) for line in lines]
@@ -350,7 +350,7 @@ def _is_wide(word: DumpWord, dumped: DumpFormat) -> bool:
 
 
 def _codes(row: list[DumpWord], count: int, dumped: DumpFormat, encoding: ValueEncoding | None) -> list[int]:
-    """Return the words of one lane, in register order."""
+    """Return the 32-bit registers of one lane, in order."""
     codes = [code for word in row for code in _decode(word, dumped, encoding)]
     if encoding is None:
         return codes
@@ -364,7 +364,7 @@ def _codes(row: list[DumpWord], count: int, dumped: DumpFormat, encoding: ValueE
 
 
 def _decode(word: DumpWord, dumped: DumpFormat, encoding: ValueEncoding | None) -> tuple[int, ...]:
-    """Return a 32-bit word, the two words of a 64-bit register, or the code of a value."""
+    """Return a 32-bit register, the two halves of a 64-bit register, or the code of a value."""
     if encoding:  # to nearest: a decimal number is seldom exact
         value = exact_value(value_text(word.text), f"line {word.line}")
         return (encoding.format.encode(value, rounding="rne"),)
@@ -380,7 +380,7 @@ def _decode(word: DumpWord, dumped: DumpFormat, encoding: ValueEncoding | None) 
 
 
 def _in_order(row: list[DumpWord], lane: int) -> list[DumpWord]:
-    """Return the words of a lane in the order of the numbers in their names, which must be consecutive."""
+    """Return the numbers of a lane, sorted by the numbers in their names, which must be consecutive."""
     stems = list(dict.fromkeys(word.stem for word in row))
     if len(stems) > 1:
         last = next(word for word in row if word.stem == stems[1])

@@ -1,7 +1,7 @@
 """Observed results in files: registers or a matrix, in hex or in decimals.
 
-A text that names lanes or registers is a register dump. Otherwise its lines decide: as many lines and numbers as the
-matrix (or its transpose) has are a matrix, a line for each lane is a register dump. Rows may be labelled (`row 3:`),
+A text that names lanes or registers is a register dump. Otherwise its lines decide: the lines and numbers of the
+matrix (or its transpose) are a matrix; one line for each lane is a register dump. Rows may be labelled (`row 3:`),
 in brackets, as NumPy and PyTorch print them, or be single elements (`D[3][4] = 1.5`). If a text can be both, the
 user is asked.
 """
@@ -70,7 +70,7 @@ def _checked(source: InputSource) -> str:
 
 
 def _rows_of_brackets(text: str, name: str) -> str:
-    """Return a matrix that NumPy or PyTorch printed with a line for each row; any other text as it is."""
+    """Return a matrix printed by NumPy or PyTorch with one line per row; return any other text unchanged."""
     if "[[" not in text:
         return text
     if "..." in text:
@@ -82,7 +82,7 @@ def _rows_of_brackets(text: str, name: str) -> str:
 
 
 def _labelled(text: str, operand: OperandBase) -> NDArray[Any] | Printed | None:
-    """Return a matrix whose elements are printed one by one with their row and column; None if they are not."""
+    """Return a matrix whose elements are printed one by one with row and column; None if the text is different."""
     found = {(int(row), int(col)): word for row, col, word in ELEMENT.findall(text)}
     rows, cols = operand.shape[-2:]
     if len(operand.shape) > 2 or found.keys() != {(row, col) for row in range(rows) for col in range(cols)}:
@@ -92,7 +92,7 @@ def _labelled(text: str, operand: OperandBase) -> NDArray[Any] | Printed | None:
 
 
 def _arrangement(lines: list[DumpLine], operand: OperandBase, name: str) -> Arrangement:
-    """Return the arrangement that the lines show; the user is asked if they show none, or both."""
+    """Return the arrangement that fits the lines; ask the user for --as if none fits, or both."""
     rows, cols = operand.shape[-2:]
     sizes = [len(line.words) for line in lines]
     is_matrix = len(operand.shape) == 2 and sizes in ([cols] * rows, [rows] * cols)

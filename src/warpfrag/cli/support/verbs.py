@@ -39,7 +39,7 @@ class Answer(NamedTuple, Generic[Facts]):
 
 
 def facts_of(facts: type[Facts], source: object, **more: object) -> Facts:
-    """Return facts of this named tuple: the attributes of an object that have the same names, and more."""
+    """Return this named tuple, filled from an object's attributes with the same names, and from keyword arguments."""
     names = facts._fields  # type: ignore[attr-defined] # a named tuple
     return facts(**{name: more[name] if name in more else getattr(source, name) for name in names})
 
@@ -54,7 +54,7 @@ class Param(NamedTuple):
 
 
 def integer(low: int = -LARGEST, high: int = LARGEST) -> Callable[[object], int]:
-    """Return a reader of integers in a range, short enough for messages to repeat them."""
+    """Return a function that parses integers in a range."""
 
     def integer(value: object) -> int:
         if not INTEGER.fullmatch(text := str(value).strip()):
@@ -67,7 +67,7 @@ def integer(low: int = -LARGEST, high: int = LARGEST) -> Callable[[object], int]
 
 
 class PipeSafeCommand(click.Command):
-    """A command whose help is printed like an answer: click alone hides a broken pipe."""
+    """A command that prints help like an answer, since click hides a broken pipe."""
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         """Return the option --help."""
@@ -89,7 +89,7 @@ def print_and_exit(text: Callable[[click.Context], str]) -> Callable[[click.Cont
 
 
 class VerbCommand(PipeSafeCommand):
-    """A command with examples at the end of its help, for which -1 is a number and not an option."""
+    """A command with examples at the end of its help, which treats -1 as a number and not as an option."""
 
     examples: tuple[str, ...] = ()
     function: Callable[..., Answer[Any] | None]
@@ -200,7 +200,7 @@ def _not_none(hint: Any) -> Any:  # noqa: ANN401 (types)
 
 
 def _type(base: Any, param: Param) -> Any:  # noqa: ANN401 (click's)
-    """Return click's type of a value."""
+    """Return the click type of a value."""
     if get_origin(base) is Literal:
         return click.Choice(get_args(base))
     return param.read or (integer() if base is int else str)

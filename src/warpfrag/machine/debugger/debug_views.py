@@ -153,7 +153,7 @@ class SharedView:
     start = SHARED_START
 
     def __init__(self, memory: NDArray[np.uint8], end: int) -> None:
-        """Take the memory of one block, from address 0 on; the kernel's own part ends at `end`."""
+        """Keep the memory of one block, starting at address 0; the kernel's own part ends at `end`."""
         self._memory, self.end = memory, end
 
     def __repr__(self) -> str:

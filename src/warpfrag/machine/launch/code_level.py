@@ -26,11 +26,11 @@ Buffers = Sequence[NDArray[Any]]
 Execute = Callable[[tuple[Check, ...], LaunchOptions], Run]
 """Runs a launch at one level with checks and options."""
 STOPPING = {"bounds", "misaligned", "readonly", "freed", "deadlock"}
-"""Findings after which the launch of the PTX is not what a GPU would do."""
+"""Findings that make the PTX launch differ from a GPU's."""
 
 
 def ptx_reason(program: Program, symbols: Symbols, config: LaunchConfig, options: LaunchOptions, level: str) -> str:
-    """Return why a launch executes PTX before it tries to assemble it; "" if it does not."""
+    """Return the reason to execute PTX without assembling it; "" if there is none."""
     if level == "ptx":
         return "the level is ptx"
     calls = {inst.action.name for inst in program.instructions if isinstance(inst.action, SystemCall)}

@@ -37,7 +37,7 @@ class DeviceArray:
     """
 
     def __init__(self, source: object) -> None:
-        """Take an array, or a list of arrays, tables and None."""
+        """Register an array, or a list of arrays, tables and None."""
         self._items: tuple[DeviceArray, ...] = ()  # arrays that must live as long
         if isinstance(source, list | tuple):
             source = self._table(source)
@@ -61,7 +61,7 @@ class DeviceArray:
         return np.array([0 if item is None else next(addresses).address for item in items], np.uint64)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Raise an error: other memory may hold its address, which means nothing in another process."""
+        """Raise an error: its address is meaningless in another process."""
         raise TypeError("a DeviceArray cannot be pickled or copied: its address is one of this process")
 
     def __repr__(self) -> str:

@@ -27,7 +27,7 @@ class Exploration:
     arrays: tuple[str, ...] = ()
     """The arrays that differ."""
     errors: tuple[str, ...] = ()
-    """The messages of runs that ended with an error, each once."""
+    """The distinct messages of runs that ended with an error."""
 
     @property
     def agrees(self) -> bool:

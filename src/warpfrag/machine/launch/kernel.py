@@ -338,7 +338,7 @@ class Kernel:
     ) -> Debugger:
         """Return a debugger for a launch on the reference engine; it takes the arguments of `launch`.
 
-        Nothing runs before `Debugger.run` or `inst`. Only `cluster`, `cooperative` and `limit` of the options apply.
+        Nothing runs before `Debugger.run` or `step`. Only `cluster`, `cooperative` and `limit` of the options apply.
         """
         config = launch_config(self.program, grid, block, shared, arch, options)
         waves = self.waves(config, seed)

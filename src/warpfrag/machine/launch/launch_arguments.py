@@ -134,7 +134,7 @@ class Arguments:
         return bytes(data)
 
     def _raw(self, params: object, args: Sequence[object], size: int) -> bytes:
-        """Return the parameter bytes that the caller gives."""
+        """Return the parameter bytes that the caller passes."""
         if not isinstance(params, bytes | bytearray | memoryview):
             raise InvalidOperand(f"expected params as bytes, got {quote(params)}; give a list of arguments as args")
         if len(args):
@@ -196,7 +196,8 @@ class Arguments:
         if isinstance(value, DeviceArray):
             if self.pointer_size != 8:
                 raise InvalidOperand(
-                    f"{what}: a DeviceArray has an address of 64 bits, and this module those of 32: give its array"
+                    f"{what}: a DeviceArray has a 64-bit address, but this module has 32-bit addresses: pass its "
+                    f"array instead"
                 )
             return value.address
         flat = as_bytes(value, what)

@@ -253,7 +253,7 @@ class Ordering:
     # --- what threads learn
 
     def touch(self, threads: Rows) -> None:
-        """Set the threads' own time to now, before others learn of it."""
+        """Set the threads' own time to now, before other threads learn about it."""
         self.known[threads, threads // self.share] = self.now
 
     def snapshot(self, threads: Rows) -> Snapshot:

@@ -401,7 +401,7 @@ class RaceCheck(SyncFollower):
         self.compare_with_evicted(access, vectors.evicted)
 
     def compare_with_evicted(self, access: AccessGroup, evicted: Accesses) -> None:
-        """Leave out accesses that may race with others that are no longer kept."""
+        """Report the check as incomplete if an access may race with evicted ones."""
         if not evicted.times.shape[1]:
             return
         for row in range(1 if access.nature & STRONG else 2):
