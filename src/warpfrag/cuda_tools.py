@@ -77,15 +77,16 @@ def _candidates(program: str) -> Iterator[tuple[str, Path]]:
     for name in ("CUDA_HOME", "CUDA_PATH"):
         if os.environ.get(name):
             yield name, Path(os.environ[name]) / "bin" / program
-    for folder in _package_folders("nvidia"):
+    for folder in package_folders("nvidia"):
         wheels = sorted(folder.glob(f"*/bin/{program}"), key=lambda path: (path.parts[-3] == "cuda_nvcc", path))
         yield from (("PyPI", path) for path in wheels)  # cuda_nvcc belongs to CUDA 12
-    yield from (("Triton", folder / "backends/nvidia/bin" / program) for folder in _package_folders("triton"))
+    yield from (("Triton", folder / "backends/nvidia/bin" / program) for folder in package_folders("triton"))
     if on_path := shutil.which(program):
         yield "PATH", Path(on_path)
 
 
-def _package_folders(package: str) -> list[Path]:
+def package_folders(package: str) -> list[Path]:
+    """Return the folders of an installed package; none if it is not installed."""
     try:
         spec = find_spec(package)
     except (ImportError, ValueError):

@@ -34,6 +34,17 @@ def test_a_link_shows_the_same_thing(explorer):
     assert tab.input_value("#query") == ""  # what was picked from the list cleared the search
 
 
+def test_a_cell_is_linked_from_an_issue(explorer):
+    tab = explorer.show(i=START, at="d.12.5")
+    tab.evaluate("navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); }")
+    tab.locator('[data-copy="markdown"]').click()
+
+    assert tab.evaluate("copied") == f"[{START}: D[12][5]]({tab.url})"
+    tab.locator('[data-copy="link"]').click()
+    assert tab.evaluate("copied") == tab.url
+    assert tab.url.endswith(f"#i={START}&at=d.12.5")
+
+
 @pytest.mark.parametrize("view", ["warp", "table"])
 def test_a_link_shows_the_same_view_and_operand(explorer, view):
     tab = explorer.show(i=SPARSE, view=view, operand="b", at="b.17.3")

@@ -35,6 +35,8 @@ def test_words_in_any_order_find(explorer, words):
         ("hopper fp8", {"types": {"e4m3", "e5m2"}, "target": "sm_90a"}),
         ("H100 half wgmma", {"types": {"f16"}, "target": "sm_90a"}),
         ("nvfp4", {"types": {"e2m1"}}),
+        ("e4m3 sm_90a k32", {"types": {"e4m3"}, "target": "sm_90a"}),
+        ("k32, sm_90a e4m3", {"types": {"e4m3"}, "target": "sm_90a"}),
     ],
 )
 def test_names_of_gpus_and_types_find_what_the_command_finds(explorer, typed, asked):
@@ -49,6 +51,16 @@ def test_names_of_gpus_and_types_find_what_the_command_finds(explorer, typed, as
         assert "target" not in asked or asked["target"] in instruction.targets
     if typed == "nvfp4":
         assert all(".ue4m3" in name and "mxf4nvf4" in name for name in listed_names)
+
+
+def test_a_target_without_its_suffix_finds_what_the_suffix_allows_too(explorer):
+    explorer.show(q="e4m3 sm_90 k32")
+    found = names(explorer)
+
+    assert {name.partition(".")[0] for name in found} == {"mma", "wgmma"}
+    assert all("k32" in name and "e4m3" in name for name in found)
+    explorer.show(q="k32 e4m3 sm_80")
+    assert explorer.tab.locator("#count").inner_text().startswith("No instruction matches")
 
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"

@@ -213,7 +213,7 @@ def test_an_instruction_is_explained_with_its_matrices(run, product):
     line = next(at for at, text in enumerate(MATMUL.read_text("utf-8").splitlines(), 1) if "mma.sync" in text)
     answer = run("ptx", "explain", f"{MATMUL}:{line}", *product, "--warp", "2", "-o", "mma.svg")
     assert answer.code == 0
-    assert f"line {line}, tri.py:27; block (0, 0, 0), warp 2, visit 0; sm_90" in answer.out
+    assert f"tri.py:27 (line {line} of the PTX); block (0, 0, 0), warp 2, visit 0; sm_90" in answer.out
     assert "A (16 x 16), f16, before" in answer.out
     assert "D (16 x 8), f32, after" in answer.out
     assert Path("mma.svg").read_text(encoding="utf-8").count("<text") > 16 * 16
@@ -227,7 +227,7 @@ def test_an_instruction_is_explained_with_its_matrices(run, product):
     assert f"no instruction at line {line - 1}; instructions are near it on line" in other.err
     late = run("ptx", "explain", f"{MATMUL}:{line}", *product, "--visit", "5")
     assert (late.code, f"line {line} has fewer visits by warp 0" in late.err) == (2, True)
-    assert "expected FILE.ptx:LINE" in run("ptx", "explain", str(MATMUL), *product).err
+    assert "expected FILE:LINE" in run("ptx", "explain", str(MATMUL), *product).err
 
 
 def test_values_of_lanes_are_listed_where_there_are_no_matrices(run, files):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -105,3 +107,65 @@ def test_the_command_takes_cuda(folder, monkeypatch, capsys):
     (folder / "half.cu").write_text("__global__ void half(float *x) { y; }\n", encoding="utf-8")
     assert main(["ptx", "info", "half.cu"]) == 2
     assert 'half.cu(1): error: identifier "y" is undefined' in capsys.readouterr().err
+
+
+TILE = """#include <cstdint>
+template <typename T>
+__global__ void tile(const uint32_t *A, const uint32_t *B, T *D) {
+    int g = threadIdx.x >> 2, t = threadIdx.x & 3;
+    uint32_t a[4] = {A[g * 8 + t], A[(g + 8) * 8 + t], A[g * 8 + t + 4], A[(g + 8) * 8 + t + 4]};
+    float d[4];
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(B[g * 8 + t]), "r"(B[g * 8 + t + 4]), "f"(0.f));
+    D[g * 8 + 2 * t] = d[0];
+}
+"""
+
+
+def test_a_line_of_the_cuda_file_is_explained(folder, monkeypatch, capsys):
+    """The template is instantiated by its name; the columns of B are stored one after the other."""
+    monkeypatch.chdir(folder)
+    (folder / "tile.cu").write_text(TILE, encoding="utf-8")
+    rng = np.random.default_rng(0)
+    A, B = (rng.standard_normal(shape).astype(np.float16) for shape in ((16, 16), (8, 16)))
+    np.save("a.npy", A)
+    np.save("b.npy", B)
+    arguments = ["--block", "32", "--arg", "a.npy", "--arg", "b.npy", "--arg", "d:f32:16x8"]
+    command = ["--entry", "tile<float>", *arguments, "--json"]
+    assert main(["ptx", "explain", "tile.cu:7", *command]) == 0
+    facts = json.loads(capsys.readouterr().out)["instruction"]
+    values = {operand["name"]: np.array(operand["values"]) for operand in facts["operands"]}
+    assert (facts["source"], facts["name"].split(".")[0]) == ("tile.cu:7", "mma")
+    assert np.array_equal(values["a"], A.astype(float))
+    assert np.array_equal(values["b"], B.T.astype(float))
+    assert main(["ptx", "explain", "tile.cu:1", *command[:-1]]) == 2
+    assert "void tile<float>(unsigned int const*" in (message := capsys.readouterr().err)
+    assert "no instruction at tile.cu:1; the nearest lines that have some are 3, 4, 5, 7" in " ".join(message.split())
+
+
+def test_templates_are_instantiated_by_name(folder):
+    module = wf.ptx.compile(TILE, instantiate=["tile<float>", "tile< double >"])
+    assert sorted(kernel.readable_name.partition("(")[0] for kernel in module.values()) == [
+        "void tile<double>",
+        "void tile<float>",
+    ]
+    with pytest.raises(wf.errors.CompilationFailed, match=r"no instance of function template|tile"):
+        wf.ptx.compile(TILE, instantiate=["tile<3>"])
+    for wrong in ("tile<float>", ["tile<float>; int x"], [3]):
+        with pytest.raises(wf.errors.InvalidOperand, match="expected instantiate as a list of templates"):
+            wf.ptx.compile(TILE, instantiate=wrong)
+
+
+def test_the_headers_of_cccl_are_found(tmp_path, monkeypatch):
+    program = tmp_path / "toolkit/bin/nvcc"
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(nvcc, "package_folders", lambda name: [tmp_path / "site" / name])
+    assert nvcc.cccl_folder(program) is None
+    folders = [tmp_path / "site/cuda/cccl/headers/include", tmp_path / "site/nvidia/cu13/include/cccl",
+               tmp_path / "home/include/cccl", tmp_path / "toolkit/include/cccl"]  # fmt: skip
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
+    for folder in folders:
+        (folder / "cub").mkdir(parents=True)
+        assert nvcc.cccl_folder(program) == folder

@@ -22,6 +22,16 @@ def test_the_page_is_written(tmp_path, capsys):
     assert capsys.readouterr().out == f"{file}: {len(build_page().encode()) // 1024} KiB\n"
 
 
+def test_a_hosted_page_knows_its_address(tmp_path):
+    run("-o", f"{tmp_path}/site/", "--url", "https://example.org/explorer/")
+
+    page = (tmp_path / "site/index.html").read_text(encoding="utf-8")
+    assert '<link rel="canonical" href="https://example.org/explorer/">' in page
+    assert "canonical" not in build_page().partition("<style>")[0]
+    with pytest.raises(WarpfragError, match="expected url as an address such as https"):
+        run("-o", tmp_path, "--url", 'javascript:"><script>')
+
+
 def test_a_file_must_be_named():
     with pytest.raises(click.UsageError) as refused:
         run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import click
@@ -145,17 +146,24 @@ def _check_options(instruction: Instruction, operand: str | None, options: dict[
 
 
 @verb
-def explore(*, output: File) -> None:
+def explore(*, output: File, url: str = "") -> None:
     """Write an interactive page of every fragment of every instruction, for a browser without a network.
 
+    The page is one static file. Its address names what is shown: #i=NAME&at=d.12.5 is row 12, column 5 of D.
+
     Options:
-        output: The file of the page.
+        output: The file of the page, or a folder, which gets an index.html.
+        url (URL): The address where the page is hosted: links copied from a page on disk lead there.
 
     For example:
         warpfrag explore -o explorer.html     # one file: open it in a browser
+        warpfrag explore -o site/ --url https://example.org/explorer/
     """
     from warpfrag.viz import explorer
 
-    page = explorer.build_page()
+    page = explorer.build_page(url)
+    if output.endswith("/") or Path(output).is_dir():
+        Path(output).mkdir(parents=True, exist_ok=True)
+        output = str(Path(output) / "index.html")
     write_atomically(output, page)
     echo(f"{output}: {len(page.encode()) // 1024} KiB")

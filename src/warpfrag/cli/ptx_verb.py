@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 MAX_BLOCKS = 2**31 - 1
 MAX_ROWS = 30  # of a profile, as text
 CUDA_ARCH = "sm_90a"  # for CUDA C++, unless --arch is given
+TENSOR = re.compile(r"(wgmma\.|tcgen05\.)?(mma|wmma)\b")
 SPACES = ("global", "shared", "local", "param", "const")
 
 
@@ -259,9 +260,10 @@ def ptx(
 
     info lists entries, parameters, shared memory and opcodes with how well each is known. run reads arrays from files
     and writes them as the kernel left them. profile counts instructions, bytes, wavefronts, bank conflicts and tensor
-    operations by line. explain FILE:LINE shows an instruction in one warp, its operands as matrices. compare runs a
-    launch twice and finds where the runs first differ: exit status 1 if they do. FILE may be CUDA C++ (.cu), if nvcc is
-    installed.
+    operations by line. explain FILE:LINE shows an instruction in one warp, its operands as matrices; LINE is a line of
+    the PTX or CUDA file, and the first tensor core instruction of that line is chosen. compare runs a launch twice and
+    finds where the runs first differ: exit status 1 if they do. FILE may be CUDA C++ (.cu), if nvcc is installed; an
+    --entry with template arguments is instantiated.
 
     Options:
         with_ (ARCH|FILE.ptx): compare: the other architecture, or the other kernel.
@@ -273,13 +275,14 @@ def ptx(
         warpfrag ptx run saxpy.cu --entry saxpy --block 128 --arg f32:2 --arg x.npy --arg y.npy -o results.npz
         warpfrag ptx profile matmul.ptx --grid 4 --block 128 --arg a.npy --arg b.npy --arg c:f32:64x64 -o profile.html
         warpfrag ptx explain matmul.ptx:565 --grid 4 --block 128 --arg a.npy --arg b.npy --arg c:f32:64x64 -o mma.svg
+        warpfrag ptx explain matmul.cu:8 --entry "tile<float, 16>" --block 32 --arg a.npy --arg b.npy --arg d:f32:16x8
         warpfrag ptx compare matmul.ptx --with sm_80 --grid 4 --block 128 --arg a.npy --arg b.npy --arg c:f32:64x64
         warpfrag ptx run add.ptx --grid 4 --block 128 --arg x.npy --arg out:f32:512 --arg i32:512 -o results.npz
     """
     line = 0
     if action == "explain":
         file, line = _file_and_line(file)
-    module = _module([file, *launch.link], launch.arch)
+    module = _module([file, *launch.link], launch.arch, launch.entry)
     if action == "info":
         return _info(module, launch)
     kernel = _kernel(module, launch.entry)
@@ -287,6 +290,7 @@ def ptx(
     variables = dict(read_symbol(text, module) for text in launch.symbol)
     settings = launch.settings(kernel, arrays)
     if action == "explain":
+        line = _ptx_line(kernel, Path(file).name, line) if file.endswith(".cu") else line
         return _explain(kernel, settings, line, checks, output)
     if action == "compare":
         return _compare(kernel, settings, with_, launch, output)
@@ -321,13 +325,17 @@ def _run(kernel: Kernel, settings: dict[str, Any], checks: RunOptions) -> Run:
             raise
 
 
-def _module(files: list[str], arch: str | None) -> Module:
+def _module(files: list[str], arch: str | None, entry: str | None) -> Module:
     """Return the module of a file, or of several that are linked; CUDA C++ is compiled first."""
     from warpfrag.ptx import compile as compile_cuda
     from warpfrag.ptx import link, load
 
+    templates = [entry] if entry is not None and entry.endswith(">") else []
     modules = [
-        compile_cuda(Path(file), arch=arch or CUDA_ARCH) if file.endswith(".cu") else load(Path(file)) for file in files
+        compile_cuda(Path(file), arch=arch or CUDA_ARCH, instantiate=templates if number == 0 else [])
+        if file.endswith(".cu")
+        else load(Path(file))
+        for number, file in enumerate(files)
     ]
     return modules[0] if len(modules) == 1 else link(modules)
 
@@ -461,7 +469,7 @@ def _compare(
     if other.startswith("sm_"):
         settings["arch"] = [launch.arch or kernel.launch_arch, other]
     else:
-        kernels.append(_kernel(_module([other], launch.arch), launch.entry))
+        kernels.append(_kernel(_module([other], launch.arch, launch.entry), launch.entry))
     comparison = compare(kernels, **settings)
     facts = PtxView("compare", comparison=comparison)
     return Answer(facts, lambda: echo(str(comparison)), DONE if comparison.equal else NO)
@@ -471,8 +479,25 @@ def _file_and_line(file: str) -> tuple[str, int]:
     """Return the file and the line of FILE:LINE."""
     name, colon, line = file.rpartition(":")
     if not colon or not (line.isascii() and line.isdigit()) or len(line) > 9:
-        raise click.UsageError(f"explain: expected FILE.ptx:LINE, such as matmul.ptx:120, got {quote(file)}")
+        raise click.UsageError(f"explain: expected FILE:LINE, such as matmul.ptx:120 or matmul.cu:8, got {quote(file)}")
     return name, int(line)
+
+
+def _ptx_line(kernel: Kernel, file: str, line: int) -> int:
+    """Return the PTX line of the first tensor core instruction of a line of CUDA C++, else of its first instruction."""
+    from warpfrag.machine.debugger.stepping import Breakpoint
+
+    sources = kernel.module.sources
+    point = Breakpoint(source=line, file=file)
+    found = [inst for inst in kernel.program.instructions if point.names(inst, sources.get(inst.line))]
+    if not found:
+        known = {source.outermost.line for source in sources.values() if source.outermost.file.endswith(file)}
+        near = sorted(sorted(known, key=lambda number: abs(number - line))[:4])
+        raise InvalidOperand(
+            f"{kernel.readable_name} has no instruction at {file}:{line}; the nearest lines that have some are "
+            f"{', '.join(map(str, near)) or 'unknown'}"
+        )
+    return next((inst.line for inst in found if TENSOR.match(inst.name)), found[0].line)
 
 
 def _explain(
@@ -482,8 +507,8 @@ def _explain(
     stop, visit = view.stop, options.visit
     if output is not None and not view.is_matrix:
         raise InvalidOperand(f"line {stop.line} is not a matrix instruction: there is no figure of {stop.text}")
-    at = f"line {stop.line}{f', {stop.source}' if stop.source is not None else ''}"
-    title = f"{at}; block {stop.block}, warp {stop.warp}, visit {visit}; {view.arch}"
+    at = f"line {stop.line}" if stop.source is None else f"{stop.source} (line {stop.line} of the PTX)"
+    title = f"{kernel.readable_name}, {at}; block {stop.block}, warp {stop.warp}, visit {visit}; {view.arch}"
     picture = _drawing(view, title) if view.is_matrix else None
     if output is not None and picture is not None:
         picture.save(output)
@@ -513,7 +538,7 @@ def _stopped(kernel: Kernel, settings: dict[str, Any], line: int, options: RunOp
         stop = debugger.run()
         if stop is None:
             raise InvalidOperand(
-                f"no warp of {kernel.name} that fits --at-block and --warp reached line {line} in this launch"
+                f"no warp of {kernel.readable_name} that fits --at-block and --warp reached line {line} in this launch"
             )
         block, warp = debugger.focus()
         debugger.breakpoints.clear()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from warpfrag.cuda_tools import find_tool
+from warpfrag.cuda_tools import find_tool, package_folders
 from warpfrag.disk_cache import DiskCache
 from warpfrag.errors import CompilationFailed, FileError, InvalidOperand, MissingExtra, quote
 from warpfrag.files import read_bytes
@@ -26,24 +27,33 @@ from warpfrag.ptx.ptx_module import MAX_TEXT, Module, module_of
 CACHE = DiskCache("ptx", ".json", max_bytes=1 << 26)
 MAX_MESSAGE = 4000  # characters of nvcc's output
 OPTIONS = ("-ptx", "-lineinfo")  # adds the source line of each instruction
+TEMPLATE = re.compile(r"[\w:]+(<[^;{}#\\\\\n]*>)?")
 FORBIDDEN = re.compile(r"-(o|arch|ptx|cubin|c|E|M|MD|MMD|MF|run|-output-file|-gpu-architecture|-compile|-run)(=.*)?")
 
 
 def compile_cuda(
-    source: str | Path, *, arch: str = "sm_90a", options: Sequence[str] = (), keep_state: bool = False
+    source: str | Path,
+    *,
+    arch: str = "sm_90a",
+    options: Sequence[str] = (),
+    instantiate: Sequence[str] = (),
+    keep_state: bool = False,
 ) -> Module:
     """Compile a CUDA C++ file, or the text itself, which has several lines, and return the module.
 
-    `arch` is the target, `options` are further nvcc options: ["-DN=4", "-Iinclude", "--use_fast_math"]. Results are
-    cached by content. CompilationFailed has nvcc's message; MissingExtra is raised if there is no nvcc.
+    `arch` is the target, `options` are further nvcc options: ["-DN=4", "-Iinclude", "--use_fast_math"].
+    `instantiate` names the kernel templates to compile, with their arguments: ["gemm<float, 16>"]. The headers of CCCL
+    (cub, thrust, libcu++) are found below CUDA_HOME and in PyPI's nvidia-cuda-cccl. Results are cached by content.
+    CompilationFailed has nvcc's message; MissingExtra is raised if there is no nvcc.
     """
     if arch not in targets():
         raise InvalidOperand(f"expected arch as a target such as sm_90a, got {quote(arch)}")
     words = _options(options)
+    instances = _instances(instantiate)
     if isinstance(source, str) and "\n" in source:
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "kernel.cu").write_text(source, encoding="utf-8")
-            text = _compiled(Path("kernel.cu"), source, arch, words, Path(folder))
+            (Path(folder) / "kernel.cu").write_text(source + instances, encoding="utf-8")
+            text = _compiled(Path("kernel.cu"), source + instances, arch, words, Path(folder))
         return module_of(text, keep_state=keep_state)
     if not isinstance(source, str | Path):
         raise InvalidOperand(f"expected a path or the text of a CUDA C++ file, got {quote(source)}")
@@ -52,7 +62,39 @@ def compile_cuda(
         content = read_bytes(path, MAX_TEXT).decode("utf-8")
     except UnicodeDecodeError as error:
         raise FileError(f"{quote(str(source))} cannot be read as CUDA C++: {error}") from None
-    return module_of(_compiled(path, content, arch, words), keep_state=keep_state, file_name=path.name)
+    if not instances:
+        return module_of(_compiled(path, content, arch, words), keep_state=keep_state, file_name=path.name)
+    wrapper = f'#include "{path.resolve()}"{instances}'
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / path.name).write_text(wrapper, encoding="utf-8")
+        here = (
+            f"-I{Path.cwd()}",
+            *(f"-I{Path(word[2:]).resolve()}" if word.startswith("-I") else word for word in words),
+        )
+        text = _compiled(Path(path.name), wrapper, arch, here, Path(folder))
+    return module_of(text, keep_state=keep_state, file_name=path.name)
+
+
+def _instances(names: Sequence[str]) -> str:
+    """Return CUDA C++ that instantiates kernel templates: nvcc compiles a kernel whose address the host takes."""
+    if isinstance(names, str) or not all(isinstance(name, str) and TEMPLATE.fullmatch(name) for name in names):
+        raise InvalidOperand(
+            f'expected instantiate as a list of templates such as ["gemm<float, 16>"], got {quote(names)}'
+        )
+    return "".join(
+        f"\nstatic auto *const warpfrag_instance_{number} = &{name};" for number, name in enumerate(names)
+    ) + ("\n" if names else "")
+
+
+def cccl_folder(nvcc: Path) -> Path | None:
+    """Return the folder of the CCCL headers, if they are found."""
+    toolkit = nvcc.resolve().parent.parent
+    folders = [toolkit / "include/cccl"]
+    folders += [Path(os.environ[name]) / "include/cccl" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    for folder in package_folders("nvidia"):
+        folders += [*sorted(folder.glob("*/include/cccl"), reverse=True), folder / "cuda_cccl/include"]
+    folders += [folder / "cccl/headers/include" for folder in package_folders("cuda")]
+    return next((folder for folder in folders if (folder / "cub").is_dir()), None)
 
 
 def _options(options: Sequence[str]) -> tuple[str, ...]:
@@ -79,9 +121,13 @@ def _compiled(path: Path, content: str, arch: str, options: tuple[str, ...], fol
     with tempfile.TemporaryDirectory() as folder_name:
         out, dependencies = Path(folder_name) / "kernel.ptx", Path(folder_name) / "kernel.d"
         command = [str(nvcc.path), f"-arch={arch}", *OPTIONS, *options, "-MMD", "-MF", str(dependencies)]
+        headers = cccl_folder(nvcc.path)
+        command += [] if headers is None else [f"-I{headers}"]
         done = _run([*command, "-o", str(out), str(path)], folder)
         if done.returncode or not out.is_file():
             message = (done.stderr or done.stdout).strip()[:MAX_MESSAGE]
+            if headers is None and re.search(r"fatal error: (cub|cuda|thrust|nv)/\S+: No such file", message):
+                message += "\nthe CCCL headers are not found; try: pip install nvidia-cuda-cccl"
             raise CompilationFailed(path.name, message)
         text = out.read_text(encoding="utf-8")
         here = folder or Path.cwd()

@@ -124,10 +124,11 @@ class Module(KernelModule):
         super().__init__(keep_state=keep_state, read_sources=sources)
         self.source, self.inputs = source, inputs
         self._assembled: dict[str, SassModule | WarpfragError] = {}  # by architecture
+        self._cubin: Cubin | None = None
 
     def __getstate__(self) -> dict[str, object]:
         """Return the state without kernels and machine code, which are created again."""
-        return {**super().__getstate__(), "_assembled": {}}
+        return {**super().__getstate__(), "_assembled": {}, "_cubin": None}
 
     @property
     def address_size(self) -> int:
@@ -168,11 +169,20 @@ class Module(KernelModule):
             CUBINS.keep(key, data)
         return SassModule(Cubin(data), keep_state=self.keep_state)
 
+    def use_cubin(self, data: bytes) -> Cubin:
+        """Execute this cubin, which a compiler made of the same PTX, on its architecture; nothing is assembled then."""
+        self._cubin = Cubin(data)
+        return self._cubin
+
     def machine_kernel(self, entry: str, arch: str) -> Kernel:
         """Return an entry as machine code, through the ptxas that is found; each architecture is assembled once."""
         if arch not in self._assembled:
             try:
-                self._assembled[arch] = self.assemble(arch=arch)
+                if self._cubin is not None and self._cubin.arch.rstrip("a") == arch.rstrip("a"):
+                    check_machine_code_allowed()
+                    self._assembled[arch] = SassModule(self._cubin, keep_state=self.keep_state)
+                else:
+                    self._assembled[arch] = self.assemble(arch=arch)
             except WarpfragError as error:
                 self._assembled[arch] = error
         module = self._assembled[arch]

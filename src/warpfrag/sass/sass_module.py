@@ -9,7 +9,7 @@ from os import PathLike
 
 from warpfrag.cuda_tools import check_machine_code_allowed
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.machine.ir.program import ModuleVariable
+from warpfrag.machine.ir.program import ModuleVariable, SourceLine
 from warpfrag.machine.ir.state_spaces import ALIGNMENT, CODE, VARIABLES
 from warpfrag.machine.launch.kernel import KernelModule
 from warpfrag.machine.launch.names import readable
@@ -18,6 +18,8 @@ from warpfrag.sass.disassembler import disassemble
 from warpfrag.sass.fatbin import read_cubins
 from warpfrag.sass.lowering import SassProgram, lower
 from warpfrag.sass.sass_instruction import SassInstruction
+
+INSTRUCTION_BYTES = 16
 
 
 def load(
@@ -55,8 +57,17 @@ class SassModule(KernelModule):
 
     def __init__(self, cubin: Cubin, *, keep_state: bool = False, nvdisasm: str | PathLike[str] | None = None) -> None:
         """Keep the cubin; kernels are decoded on first use."""
-        super().__init__(keep_state=keep_state, read_sources=dict)
+        super().__init__(keep_state=keep_state, read_sources=self._source_lines)
         self.cubin, self.nvdisasm = cubin, nvdisasm
+
+    def _source_lines(self) -> dict[int, SourceLine]:
+        """Return the source line of each address, if the module has one kernel and so each address one meaning."""
+        names = list(self)
+        if len(names) != 1:
+            return {}
+        function = self.cubin[names[0]]
+        lines = {address: function.lines.at(address) for address in range(0, function.code.size, INSTRUCTION_BYTES)}
+        return {address: line for address, line in lines.items() if line is not None}
 
     @property
     def basis(self) -> str:

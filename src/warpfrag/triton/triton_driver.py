@@ -226,7 +226,8 @@ SHARED_BYTES = {
     75: 64 << 10, 80: 163 << 10, 86: 99 << 10, 87: 163 << 10, 88: 99 << 10, 89: 99 << 10, 90: 227 << 10,
     100: 227 << 10, 103: 227 << 10, 107: 227 << 10, 110: 227 << 10, 120: 99 << 10, 121: 99 << 10,
 }  # fmt: skip
-REGISTERS = 32  # per thread, for host code that computes an occupancy; the real number is not known
+REGISTERS = 32  # per thread, for host code that computes an occupancy, if there is no machine code
+MULTIPROCESSOR_REGISTERS, MAX_THREADS = 1 << 16, 1024
 PTX_KEY = "warpfrag: the PTX is not assembled"  # part of Triton's cache key
 
 
@@ -243,6 +244,7 @@ class LaunchSession(Protocol):
     """The part of a session that the driver needs."""
 
     arch: str
+    executes_cubin: bool
     redirect: bool
     is_launching: bool
 
@@ -286,7 +288,7 @@ class MachineDriver(DriverBase):
 
     def get_current_device(self) -> str:
         """Return a name that no real device has, so that compiled kernels are not confused."""
-        return f"warpfrag:{self.capability}"
+        return f"warpfrag:{self.capability}:{'cubin' if self.session.executes_cubin else 'ptx'}"
 
     def set_current_device(self, device: object) -> None:
         """Do nothing: there is one device."""
@@ -337,11 +339,16 @@ class MachineDriver(DriverBase):
         }
 
     def _load(
-        self, name: str, _binary: bytes, _shared: int, _device: object
+        self, name: str, binary: bytes, _shared: int, _device: object
     ) -> tuple[object, LoadedKernel, int, int, int]:
-        """Return a kernel that Triton compiled; there is no handle to unload."""
+        """Return a kernel that Triton compiled, its registers, spilled bytes and greatest number of threads."""
         loaded = LoadedKernel(name, self.loading)
-        return loaded, loaded, REGISTERS, 0, 1024
+        if not self.session.executes_cubin:
+            return loaded, loaded, REGISTERS, 0, MAX_THREADS
+        function = loaded.module.use_cubin(binary)[name]
+        allocated = -(-max(function.registers, 1) // 8) * 8
+        threads = min(MAX_THREADS, MULTIPROCESSOR_REGISTERS // (32 * allocated) * 32)
+        return loaded, loaded, function.registers, function.frame_bytes // 4, threads
 
 
 class LoadedKernel:
@@ -350,7 +357,8 @@ class LoadedKernel:
     def __init__(self, name: str, code: Mapping[str, Any]) -> None:
         """Parse the PTX."""
         self.ptx: str = code["ptx"]
-        self.kernel: Kernel = load(self.ptx)[name]
+        self.module = load(self.ptx)
+        self.kernel: Kernel = self.module[name]
         self._ttgir: str = code.get("ttgir", "")
 
     @cached_property

@@ -19,9 +19,10 @@ from triton.runtime.jit import JITFunction, KernelInterface
 from warpfrag.errors import InvalidOperand, PtxError, quote
 from warpfrag.machine.debugger.debugger import Debugger
 from warpfrag.machine.interpreter.kernel_findings import Check
-from warpfrag.machine.launch.options import Engine, LaunchOptions
+from warpfrag.machine.launch.options import Engine, LaunchOptions, chosen_level
 from warpfrag.machine.launch.profile import Profile
 from warpfrag.machine.launch.run import Run
+from warpfrag.machine.launch.run_evidence import MEASURED
 from warpfrag.triton.triton_driver import (
     EntryArguments,
     EntryLauncher,
@@ -35,6 +36,7 @@ from warpfrag.triton.triton_driver import (
 )
 
 DEFAULT_ARCH = "sm_90a"
+MEASURED_ARCHS = (MEASURED, f"{MEASURED}a")
 KEPT_BYTES = 1 << 28  # of memory before launches, in a session
 UNFIT = (OutOfResources, CompileTimeAssertionFailure, PTXASError)  # for which Triton skips a configuration
 
@@ -93,10 +95,10 @@ class Session:
     For an autotuned kernel, the first configuration that its pruning leaves and that fits the GPU is used. `config`
     chooses another: its index in the decorator, a `triton.Config`, or some of its values ({"BLOCK_M": 64,
     "num_warps": 8}), which select the first configuration that has them all; {kernel: config} chooses per kernel.
-    `checks`, `engine` and `seed` are those of `ptx.Kernel.launch`; `seconds` limits the time of each launch. If PyTorch
-    is loaded, tensors for device "cuda" are created in host memory and report "cuda", so that tests written for a GPU
-    need no change; `redirect=False` turns that off. `inductor` makes torch.compile generate Triton kernels, which run
-    here too. Sessions may be nested; the innermost one runs the kernels.
+    `checks`, `engine`, `seed` and `level` are those of `ptx.Kernel.launch`; machine code is Triton's own cubin.
+    `seconds` limits the time of each launch. If PyTorch is loaded, tensors for device "cuda" are created in host memory
+    and report "cuda", so that tests written for a GPU need no change; `redirect=False` turns that off. `inductor` makes
+    torch.compile generate Triton kernels, which run here too. Sessions may be nested; the innermost runs the kernels.
     """
 
     def __init__(
@@ -107,12 +109,16 @@ class Session:
         checks: Sequence[Check] | Check | Literal["all"] = (),
         engine: Engine = "auto",
         seed: int | None = None,
+        level: Literal["auto", "sass", "ptx"] = "auto",
         redirect: bool = True,
         inductor: bool = False,
         seconds: float | None = None,
     ) -> None:
         """Check the architecture; nothing changes before the context is entered."""
         self.arch, self.config, self.checks, self.engine, self.seed = arch, config, checks, engine, seed
+        self.level = level
+        chosen = chosen_level(level)
+        self.executes_cubin = chosen == "sass" or (chosen == "auto" and arch in MEASURED_ARCHS)
         self.launches: list[Launch] = []
         self.is_launching = False  # while Triton inspects arguments
         self.redirect = redirect and "torch" in sys.modules
@@ -125,7 +131,8 @@ class Session:
         """Replace Triton's driver."""
         with ExitStack() as stack:
             set_until(stack, driver, "_active", self._driver)
-            keep_ptx(stack)
+            if not self.executes_cubin:
+                keep_ptx(stack)
             keep_code(stack, self._driver)
             set_until(stack, JITFunction, "run", self._with_arrays(JITFunction.run))
             set_until(stack, Autotuner, "run", self._with_single_config(Autotuner.run))
@@ -168,7 +175,7 @@ class Session:
         try:
             run = loaded.kernel.launch(
                 blocks, block, values, shared=metadata.shared, arch=self.arch, checks=self.checks, engine=self.engine,
-                seed=self.seed, options=options,
+                seed=self.seed, level=self.level, options=options,
             )  # fmt: skip
         except PtxError as error:
             raise PtxError(error.line, name_arguments(error.reason, entry.names), error.source) from None
@@ -250,6 +257,7 @@ class SessionOptions(TypedDict, total=False):
     checks: Sequence[Check] | Check | Literal["all"]
     engine: Engine
     seed: int | None
+    level: Literal["auto", "sass", "ptx"]
     seconds: float | None
 
 

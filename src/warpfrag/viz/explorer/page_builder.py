@@ -18,8 +18,10 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from graphlib import TopologicalSorter
+from html import escape
 from pathlib import Path
 
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.viz.explorer.explorer_data import page_data
 from warpfrag.viz.palette import COLOURS, DARK, LIGHT, Palette
 
@@ -30,13 +32,17 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re
 
 
 @cache
-def build_page() -> str:
-    """Return the whole explorer as one HTML text, the same every time."""
+def build_page(url: str = "") -> str:
+    """Return the whole explorer as one HTML text, the same every time; `url` is the address where it is hosted."""
+    if url and not re.fullmatch(r"https?://[^\s\"'<>]+", url):
+        raise InvalidOperand(f"expected url as an address such as https://example.org/explorer/, got {quote(url)}")
     styles = [path.read_text(encoding="utf-8") for path in sorted(PAGE.glob("*.css"))]
     script = join_modules({path.name: path.read_text(encoding="utf-8") for path in sorted(PAGE.glob("*.js"))})
     # A text in the data could end the script element early if it contained "</".
     data = json.dumps(page_data(), separators=(",", ":")).replace("<", "\\u003c")
-    return fill_template(PAGE / "index.html", style="\n".join([colour_rules(), *styles]), script=script, data=data)
+    canonical = f'<link rel="canonical" href="{escape(url)}">' if url else ""
+    style = "\n".join([colour_rules(), *styles])
+    return fill_template(PAGE / "index.html", style=style, script=script, data=data, canonical=canonical)
 
 
 def fill_template(template: Path, *, style: str, script: str = "", **parts: str) -> str:

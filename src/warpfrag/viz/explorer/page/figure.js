@@ -65,7 +65,7 @@ function cellText(instruction) {
 function productFigure(instruction, state) {
   const { a, c, d, ...others } = instruction.operands;
   const numbers = Array.from({ length: a.parts }, (_, part) => part);
-  const operands = [a, instruction.operands[state.corner], ...Object.values(others)];
+  const operands = [a, others.b, instruction.operands[state.corner], ...Object.values(others).filter((operand) => operand !== others.b)];
   const jumps =
     a.parts > 1
       ? numbers.map((part) => [`a.${part}`, `Product ${part}`])

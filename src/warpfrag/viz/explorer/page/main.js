@@ -213,10 +213,24 @@ function copy(button) {
       instruction.tensor ? [tensorText(instruction, state), "the table as CSV"] :
       state.view === "memory" ? [memoryText(instruction), "the addresses as CSV"] : [csvText(here), "the table as CSV"],
     svg: () => [svgText(byId("view")), "the figure as SVG"],
-    link: () => [location.href, "the link"],
+    link: () => [linkHere(), "the link"],
+    markdown: () => [`[${pictured(instruction)}](${linkHere()})`, "the link as Markdown"],
     command: () => [button.closest(".command").querySelector("code").textContent, button.closest("#called") ? "the name" : "the command"],
   };
   copyText(...texts[what]());
+}
+
+/** The address of what is shown; that of the hosted page if this one was opened from disk. */
+function linkHere() {
+  const hosted = document.querySelector('link[rel="canonical"]')?.href;
+  return hosted && location.protocol === "file:" ? hosted + location.hash : location.href;
+}
+
+/** The instruction and the cell that is kept, in words for a link. */
+function pictured(instruction) {
+  const [role, row, col] = state.at.split(".");
+  const operand = role && instruction.operands[role];
+  return operand ? `${instruction.name}: ${operand.letter}[${row}][${col}]` : instruction.name;
 }
 
 /** What the memory view shows, as CSV. */
@@ -226,7 +240,7 @@ function memoryText(instruction) {
 
 function start() {
   byId("version").textContent = VERSION;
-  byId("query").placeholder = `Search ${INSTRUCTIONS.length} instructions`;
+  byId("query").placeholder = `Search ${INSTRUCTIONS.length} instructions: e4m3 sm_90 k32`;
   startFinder(set);
   startLanes();
   startFit();

@@ -4,6 +4,7 @@ import { namedByAlias } from "./aliases.js";
 import { GPUS, INSTRUCTIONS, NICKNAMES, productNamed } from "./model.js";
 import { FACETS } from "./state.js";
 
+const TARGET = /^sm_\d+[af]?$/; // sm_90 asks for what sm_90 or sm_90a can do
 const USUAL_WIDTH = 64; // n
 const USUAL_REPEAT = 4; // of a load of tensor memory
 const HAYSTACKS = new Map(INSTRUCTIONS.map((instruction) => [instruction, wordsToFind(instruction)]));
@@ -75,7 +76,7 @@ function hasElements(instruction, { types, lists }) {
 
 /**
  * What the names of GPUs and of element types in a query ask for, as the command knows them, and the words that are
- * left: "H100 fp8 mma" asks for sm_90a and e4m3 or e5m2.
+ * left: "H100 fp8 mma" asks for sm_90a and e4m3 or e5m2, "e4m3 sm_90 k32" for what sm_90 or sm_90a can do.
  */
 function vocabulary(query) {
   const asked = [];
@@ -86,7 +87,10 @@ function vocabulary(query) {
       asked.push((instruction) => instruction.targets.includes(GPUS[gpu]));
     }
   }
-  const words = rest.split(/\s+/).filter((word) => {
+  const words = rest.split(/[\s,]+/).filter((word) => {
+    const target = TARGET.exec(word);
+    if (target) asked.push((instruction) => [word, `${word}a`].some((name) => instruction.targets.includes(name)));
+    if (target) return false;
     if (word in NICKNAMES) asked.push((instruction) => hasElements(instruction, NICKNAMES[word]));
     return word && !(word in NICKNAMES);
   });
