@@ -208,7 +208,7 @@ def test_operations_that_pytorch_computes_are_counted():
     assert str(run).endswith("computed by PyTorch, not as on a GPU: _softmax 2, mul 1")
     with wf.torch.emulate(library="cublas", arch="H200", strict=True):
         _ = A @ A.t()
-        with pytest.raises(wf.NotModelled, match="_softmax: PyTorch would compute it"):
+        with pytest.raises(wf.errors.NotModelled, match="_softmax: PyTorch would compute it"):
             torch.softmax(A, dim=-1)
 
 

@@ -85,7 +85,8 @@ DONE:
 
 def environment(folder: Path, **options: object) -> dict[str, str]:
     """The environment of a program with a virtual GPU."""
-    found = {**os.environ, **GpuOptions(**options).environment(folder / "launches.jsonl")}  # type: ignore[arg-type]
+    inherited = {name: value for name, value in os.environ.items() if name != "WARPFRAG_LEVEL"}
+    found = {**inherited, **GpuOptions(**options).environment(folder / "launches.jsonl")}  # type: ignore[arg-type]
     found["LD_PRELOAD"] = ":".join(map(str, libraries()))
     found["LD_LIBRARY_PATH"] = str(FOLDER)
     found["PYTHONPATH"] = str(Path(warpfrag.__file__).parents[1])

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
+from device.conditions import needs_stand_ins
 from device.driver_api import run
-from warpfrag.device.virtual_gpu import FOLDER
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="the virtual GPU needs Linux"),
-    pytest.mark.skipif(not (FOLDER / "libcuda.so.1").exists(), reason="the stand-ins were not compiled"),
-]
+pytestmark = needs_stand_ins
 H200 = json.loads((Path(__file__).parents[1] / "data" / "h200_driver.json").read_bytes())
 
 
@@ -23,9 +19,12 @@ def lines_of(program) -> list[str]:
     return program.stdout.splitlines()
 
 
-def test_a_kernel_runs_with_variables_and_constants(tmp_path):
+@pytest.mark.parametrize("level", ["ptx", "auto"])
+def test_a_kernel_runs_with_variables_and_constants(level, tmp_path):
     program = run(
-        """
+        f"""
+        import os
+        os.environ["WARPFRAG_LEVEL"] = {level!r}
         start()
         n = 1000
         kind = C.c_float * n

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 import sys
 import time
@@ -41,10 +42,11 @@ CATEGORY_ERRORS = {
     "bounds": ILLEGAL_ADDRESS, "readonly": ILLEGAL_ADDRESS, "freed": ILLEGAL_ADDRESS, "misaligned": MISALIGNED,
     "deadlock": TIMEOUT,
 }  # fmt: skip
+NOT_MODELLED = "not modelled"  # in the reason of an instruction that is refused
+ADDRESS = re.compile(r"\b0x[0-9a-f]{9,16}\b")
 MAX_SHOWN = 5  # findings of a launch that are printed
 PROGRESS_SECONDS = 5.0
 FREED_KEPT = 4096  # freed allocations that messages can name
-HIDDEN = 3  # the category of memory for variables, as in stand_in.h
 
 
 class DeviceMapping:
@@ -283,26 +285,27 @@ class LaunchServer:
         text = finding.text if finding.source else f"{place_of(module, name, finding.line)}{finding.text}"
         if finding.other is not None and finding.other.source is None:
             text += f" (the other access: {place_of(module, name, finding.other.line).rstrip(': ')})"
-        return f"{finding.kind}: {text}{self.freed_text(finding.address)}"
+        return f"{finding.kind}: {text}{self.freed_text(finding.text)}"
 
     def failure(self, error: PtxError, module: LoadedModule, name: str) -> tuple[int, str]:
         """Return the CUDA error and the text of an error that ended a launch."""
         reason = error.reason
         code = CATEGORY_ERRORS.get(error.kind, LAUNCH_FAILED)
+        if NOT_MODELLED in reason:
+            code = NOT_SUPPORTED
         if "assertion" in reason:
             code = ASSERT
         if code == ILLEGAL_ADDRESS and "shared memory" in reason:
             code = LAUNCH_FAILED
-        words = [word.rstrip(",;:") for word in reason.split() if word.startswith("0x")]
-        address = int(words[0], 16) if words else None
-        return code, f"{place_of(module, name, error.line)}{reason}{self.freed_text(address)}"
+        return code, f"{place_of(module, name, error.line)}{reason}{self.freed_text(reason)}"
 
-    def freed_text(self, address: int | None) -> str:
-        """Return a remark if an address is in memory that was freed."""
-        if address is None:
-            return ""
-        owners = [start for start, size in self.freed.items() if start <= address < start + size]
-        return f"; it is in the {self.freed[owners[0]]} bytes at {owners[0]:#x}, which were freed" if owners else ""
+    def freed_text(self, reason: str) -> str:
+        """Return a remark if a message names an address in memory that was freed."""
+        for address in (int(word, 16) for word in ADDRESS.findall(reason)):
+            for start, size in self.freed.items():
+                if start <= address < start + size:
+                    return f"; it is in the {size} bytes at {start:#x}, which were freed"
+        return ""
 
 
 def place_of(module: LoadedModule, name: str, line: int) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from warpfrag.cuda_tools import execution_level
 from warpfrag.errors import FileError, MissingExtra, WarpfragError
 from warpfrag.machine.launch.kernel import Kernel, KernelModule
 from warpfrag.machine.launch.names import readable
@@ -235,6 +236,8 @@ def read_ptx(image: bytes, arch: str) -> KernelModule:
         module = load(image.rstrip(b"\0").decode("utf-8") + "\n", keep_state=True)
     except (WarpfragError, UnicodeDecodeError) as error:
         raise CudaError(INVALID_PTX, str(error)) from None
+    if execution_level() == "ptx":
+        return module
     try:
         return PlacedModule(module.assemble(arch=arch).cubin)
     except MissingExtra:
