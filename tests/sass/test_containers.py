@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import warpfrag as wf
 from oracle import toolkit
 from warpfrag.errors import FileError, InvalidOperand, MissingExtra, WarpfragError
 from warpfrag.machine.ir.program import SourceLine
+from warpfrag.sass import line_table
 from warpfrag.sass.cubin import Cubin
 from warpfrag.sass.fatbin import CLOSED_LIBRARY, decompress, read_cubins, read_images
 
@@ -65,6 +67,28 @@ def test_instructions_have_source_lines_and_ptx_lines():
     text = (DATA / "globals.ptx").read_text(encoding="utf-8").splitlines()
     assert "fma.rn.f32" in text[kernel.ptx_lines.at(0x1C0).line - 1]  # the FFMA
     assert kernel.lines.at(kernel.code.size) is None
+
+
+def test_kernels_have_instructions_with_source_lines():
+    kernel = wf.sass.load(HOPPER)["globals"]
+    first = kernel.instructions[0]
+    assert (first.address, first.source) == (0, SourceLine("globals.cu", 7))
+    assert first.text.startswith("LDC")
+    assert {str(inst.source) for inst in kernel.instructions} >= {"globals.cu:7", "globals.cu:9"}
+
+
+def test_line_programs_of_version_5():
+    """A program with two files, whose names are in the section and in the table of strings."""
+    strings = b"/src\0sum.cu\0"
+    tables = bytes([1, 1, 0x1F, 1, 0, 0, 0, 0])  # one folder: a path at offset 0 of the strings
+    tables += bytes([2, 1, 0x08, 2, 0x0B, 2]) + b"sum.cuh\0\0" + b"sum.cu\0\0"
+    head = bytes([4, 1, 1, 0xFB, 14, 10, *[0, 1, 1, 1, 1, 0, 0, 0, 1]]) + tables
+    code = bytes([0, 9, 2, *bytes(8), 3, 6, 1, 2, 4, 4, 0, 1, 0, 1, 1])  # line 7 at 0, the other file at 16
+    body = (5).to_bytes(2, "little") + bytes([8, 0]) + len(head).to_bytes(4, "little") + head + code
+    rows = {}
+    reader = line_table._Reader(body, 0, len(body), ValueError, strings)
+    line_table._LineProgram(reader, {len(body) - len(code) + 3: ("k", 0)}, rows).run()
+    assert [row for _, row in rows["k"]] == [SourceLine("/src/sum.cu", 7), SourceLine("/src/sum.cuh", 7), None]
 
 
 def test_a_fatbin_lists_its_images():

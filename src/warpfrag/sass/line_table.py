@@ -8,7 +8,10 @@ from collections.abc import Callable
 from warpfrag.machine.ir.program import SourceLine
 from warpfrag.sass.elf_file import ElfFile, ElfSection
 
-VERSIONS = range(2, 5)
+VERSIONS = range(2, 6)
+PATH, DIRECTORY = 1, 2  # contents of an entry of version 5
+STRING, LINE_STRING, UDATA, BLOCK = 0x08, 0x1F, 0x0F, 0x09  # forms of these contents
+SIZES = {0x0B: 1, 0x05: 2, 0x06: 4, 0x07: 8, 0x1E: 16}
 SET_ADDRESS, END_SEQUENCE, DEFINE_FILE = 2, 1, 3  # extended opcodes
 COPY, ADVANCE_PC, ADVANCE_LINE, SET_FILE, CONST_ADD_PC, FIXED_ADVANCE_PC = 1, 2, 3, 4, 8, 9
 MAX_LEB128_BITS = 70
@@ -35,8 +38,10 @@ class LineTable:
 class _Reader:
     """A position in the bytes of a section; reading past `end` is an error of the file."""
 
-    def __init__(self, data: bytes, position: int, end: int, error: Callable[[str], Exception]) -> None:
-        self.data, self.position, self.end, self.error = data, position, end, error
+    def __init__(
+        self, data: bytes, position: int, end: int, error: Callable[[str], Exception], strings: bytes = b""
+    ) -> None:
+        self.data, self.position, self.end, self.error, self.strings = data, position, end, error, strings
 
     def take(self, count: int) -> bytes:
         start, self.position = self.position, self.position + count
@@ -66,6 +71,33 @@ class _Reader:
         self.position = end + 1
         return text
 
+    def form(self, form: int) -> str | int:
+        """Read a value of an entry of version 5."""
+        if form == STRING:
+            return self.text()
+        if form == LINE_STRING:
+            at = self.integer(4)
+            return self.strings[at : self.strings.find(b"\0", at)].decode("utf-8", "backslashreplace")
+        if form in SIZES:
+            return int.from_bytes(self.take(SIZES[form]), "little")
+        if form == BLOCK:
+            return int.from_bytes(self.take(self.leb128()), "little")
+        if form != UDATA:
+            raise self.error(f"a file entry before byte {self.position} has the form {form:#x}, which is not known")
+        return self.leb128()
+
+    def entries(self) -> list[tuple[str, int]]:
+        """Read a table of version 5: the path and the number of the folder of each entry."""
+        forms = [(self.leb128(), self.leb128()) for _ in range(self.integer(1))]
+        found = []
+        for _ in range(self.leb128()):
+            values = {content: self.form(form) for content, form in forms}
+            folder = values.get(DIRECTORY, 0)
+            found.append((str(values.get(PATH, "")), folder if isinstance(folder, int) else 0))
+            if not forms:
+                raise self.error(f"the entries of a file table before byte {self.position} have no contents")
+        return found
+
 
 class _LineProgram:
     """The state machine of one line program, and the rows that it has made for each code section."""
@@ -79,6 +111,8 @@ class _LineProgram:
         if version not in VERSIONS:
             reader.position = reader.end  # no rows
             return
+        if version >= 5:
+            reader.take(2)  # the sizes of addresses and segments
         program = reader.integer(4) + reader.position
         self.unit = reader.integer(1)
         reader.take(1 + (version >= 4))  # is_stmt, after the operations per instruction
@@ -86,10 +120,14 @@ class _LineProgram:
         self.base = base - 256 * (base > 127)
         self.operand_counts = [0, *reader.take(max(self.first_special - 1, 0))]
         folders, self.files = [""], [""]  # file 0 has no name
-        while text := reader.text():
-            folders.append(text)
-        while text := reader.text():
-            self.add_file(text, folders)
+        if version >= 5:
+            folders = [path for path, _ in reader.entries()]
+            self.files = [_joined(path, folder, folders) for path, folder in reader.entries()]
+        else:
+            while text := reader.text():
+                folders.append(text)
+            while text := reader.text():
+                self.add_file(text, folders)
         reader.position = program
         if not self.span:
             raise reader.error("the line range of a line program is 0")
@@ -97,8 +135,7 @@ class _LineProgram:
     def add_file(self, text: str, folders: list[str]) -> None:
         """Read the rest of a file's entry after its name."""
         folder, _time, _length = (self.reader.leb128() for _ in range(3))
-        is_plain = text.startswith("/") or folder >= len(folders) or not folders[folder]
-        self.files.append(text if is_plain else f"{folders[folder]}/{text}")
+        self.files.append(_joined(text, folder, folders))
 
     def add_row(self) -> None:
         """Append the current line."""
@@ -155,6 +192,12 @@ class _LineProgram:
                 reader.leb128()
 
 
+def _joined(path: str, folder: int, folders: list[str]) -> str:
+    """Return a file name with its folder."""
+    is_plain = path.startswith("/") or folder >= len(folders) or not folders[folder]
+    return path if is_plain else f"{folders[folder]}/{path}"
+
+
 def read_line_tables(elf: ElfFile, section: ElfSection) -> dict[str, LineTable]:
     """Return the line table of each code section, by the name of the section."""
 
@@ -169,11 +212,13 @@ def read_line_tables(elf: ElfFile, section: ElfSection) -> dict[str, LineTable]:
     }
     rows: dict[str, list[Row]] = {}
     data = elf.contents(section)
+    texts = elf.by_name.get(".debug_line_str")
+    strings = elf.contents(texts) if texts else b""
     position = 0
     while position < len(data):
         end = position + 4 + int.from_bytes(data[position : position + 4], "little")
         if end > len(data):
             raise error(f"the line program at byte {position} ends at {end}, but the section has {len(data)} bytes")
-        _LineProgram(_Reader(data, position + 4, end, error), starts, rows).run()
+        _LineProgram(_Reader(data, position + 4, end, error, strings), starts, rows).run()
         position = end
     return {name: LineTable(table) for name, table in rows.items()}

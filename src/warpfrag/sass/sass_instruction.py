@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from warpfrag.machine.ir.program import SourceLine
+
 INSTRUCTION_BYTES = 16
 ZERO_INDEX = 255
 """The index of RZ and URZ, on every architecture."""
@@ -115,7 +117,8 @@ Operand = (
 class SassInstruction:
     """One machine instruction: its byte address in the function, and the disassembler's text for it.
 
-    `guard` is the predicate before the opcode; `encoding` are the 128 bits as an integer.
+    `guard` is the predicate before the opcode; `encoding` are the 128 bits as an integer. `source` is the line that it
+    was compiled from, if the cubin has line information.
     """
 
     address: int
@@ -125,6 +128,7 @@ class SassInstruction:
     operands: tuple[Operand, ...]
     text: str
     encoding: int
+    source: SourceLine | None = None
 
     @property
     def spelling(self) -> str:

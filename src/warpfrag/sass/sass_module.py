@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from os import PathLike
 
@@ -11,7 +12,7 @@ from warpfrag.cuda_tools import check_machine_code_allowed
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.machine.ir.program import ModuleVariable, SourceLine
 from warpfrag.machine.ir.state_spaces import ALIGNMENT, CODE, VARIABLES
-from warpfrag.machine.launch.kernel import KernelModule
+from warpfrag.machine.launch.kernel import Kernel, KernelModule
 from warpfrag.machine.launch.names import readable
 from warpfrag.sass.cubin import Cubin, CubinSection, CubinSymbol
 from warpfrag.sass.disassembler import disassemble
@@ -52,6 +53,22 @@ def load(
     return SassModule(chosen[0], keep_state=keep_state, nvdisasm=nvdisasm)
 
 
+class SassKernel(Kernel):
+    """A kernel of machine code, ready to launch."""
+
+    module: SassModule
+
+    @cached_property
+    def instructions(self) -> tuple[SassInstruction, ...]:
+        """The decoded instructions: address, text, and the source line if the cubin has line information."""
+        return self.module.decode(self.name)
+
+    @cached_property
+    def sources(self) -> Mapping[int, SourceLine]:
+        """The source line of each address, if the cubin has line information."""
+        return {inst.address: inst.source for inst in self.instructions if inst.source is not None}
+
+
 class SassModule(KernelModule):
     """A cubin: a mapping from the names of its kernels to kernels that can be launched."""
 
@@ -77,13 +94,6 @@ class SassModule(KernelModule):
         return f"sass {self.cubin.arch}{assembler}, cubin {digest}"
 
     @property
-    def instructions(self) -> dict[str, tuple[SassInstruction, ...]]:
-        """The decoded instructions of every kernel."""
-        functions = [self.cubin[name] for name in self]
-        codes = [function.code.relocated(self.address_of) for function in functions]
-        return dict(zip(self, disassemble(codes, self.cubin.arch, self.nvdisasm), strict=True))
-
-    @property
     def address_size(self) -> int:
         """The bits of an address."""
         return 64
@@ -103,11 +113,21 @@ class SassModule(KernelModule):
             return CODE
         return self.section_starts.get(symbol.section, 0) + symbol.offset
 
-    def program(self, entry: str) -> SassProgram:
-        """Decode and lower a kernel."""
+    def decode(self, entry: str) -> tuple[SassInstruction, ...]:
+        """Return the instructions of a kernel, with source lines if the cubin has line information."""
         function = self.cubin[entry]
         (code,) = disassemble([function.code.relocated(self.address_of)], function.arch, self.nvdisasm)
-        return lower(function, code, self.address_of, self.variables())
+        if not len(function.lines):
+            return code
+        return tuple(replace(inst, source=function.lines.at(inst.address)) for inst in code)
+
+    def program(self, entry: str) -> SassProgram:
+        """Decode and lower a kernel."""
+        return lower(self.cubin[entry], self.decode(entry), self.address_of, self.variables())
+
+    def kernel(self, entry: str) -> SassKernel:
+        """Return a new kernel for an entry."""
+        return SassKernel(self.program(entry), self)
 
     def variables(self) -> dict[str, ModuleVariable]:
         """Return the variables in global memory, by name."""

@@ -108,8 +108,12 @@ class KernelModule(Mapping[str, "Kernel"], ABC):
         """Return a kernel; PtxError lists the entries if none or several have this name."""
         entry = resolve(name, list(self), "entries")
         if entry not in self._kernels:
-            self._kernels[entry] = Kernel(self.program(entry), self)
+            self._kernels[entry] = self.kernel(entry)
         return self._kernels[entry]
+
+    def kernel(self, entry: str) -> Kernel:
+        """Return a new kernel for an entry."""
+        return Kernel(self.program(entry), self)
 
     def __len__(self) -> int:
         """Return the number of entries."""
@@ -146,6 +150,11 @@ class Kernel:
     def readable_name(self) -> str:
         """The entry's C++ name with its parameters; `name` if it is not mangled."""
         return readable(self.name)
+
+    @property
+    def sources(self) -> Mapping[int, SourceLine]:
+        """The source line of each line or address of the code, if the code names them."""
+        return self.module.sources
 
     @property
     def parameters(self) -> list[Parameter]:
@@ -295,14 +304,14 @@ class Kernel:
         if named:
             config = replace(config, interleaving=None if seed is None else int(seed))
             screen = None if compiled is None else self._screen
-            launch = InstrumentedLaunch(self.program, config, memory, named, self.module.sources, screen)
+            launch = InstrumentedLaunch(self.program, config, memory, named, self.sources, screen)
             work = launch.run(waves, threads, options.progress)
         else:
             work = Work(self.program, config, memory, compiled).run_waves(waves, threads, options.progress)
         if compiled is None and engine_name != "reference" and work.tally.total > self.compiled.patience:
             loops.warn_interpreted()
         module = self.module
-        result = summarise(work, self.readable_name, module.sources, module.address_size, named)
+        result = summarise(work, self.readable_name, self.sources, module.address_size, named)
         result = replace(result, basis=module.basis)
         if self.program.is_machine_code:
             result = replace(result, order=("the order of memory accesses was not judged",))
@@ -343,9 +352,7 @@ class Kernel:
         config = launch_config(self.program, grid, block, shared, arch, options)
         waves = self.waves(config, seed)
         memory = self.device_memory(args, config, raw)
-        return Debugger(
-            self.program, config, memory, (blocks for _, blocks in iter(waves.take, None)), self.module.sources
-        )
+        return Debugger(self.program, config, memory, (blocks for _, blocks in iter(waves.take, None)), self.sources)
 
     def take_arguments(self, args: Sequence[object], raw: RawArguments | None = None) -> KernelArguments:
         """Return the parameter bytes and the memory that arguments stand for."""
