@@ -49,8 +49,8 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(autouse=True)
 def ptx_level(request, monkeypatch):
-    """Execute PTX, as without a ptxas; the tests in tests/sass, which need one, execute machine code."""
-    if "sass" not in request.path.parts:
+    """Execute PTX, as without a ptxas; tests/sass and tests/device need one, and execute machine code."""
+    if not {"sass", "device"} & set(request.path.parts):
         monkeypatch.setenv("WARPFRAG_LEVEL", "ptx")
 
 

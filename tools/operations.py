@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from warpfrag.device.recording import MemoryBlock, Record, RecordedLaunch, RecordingWriter
+from warpfrag.device.recording import MemoryBlock, RecordedLaunch, RecordedSequence, RecordingWriter
 from warpfrag.sass.cubin import Cubin
 
 SEGMENT = 1 << 21
@@ -60,7 +60,7 @@ def segments(blocks: dict[int, bytes], around: dict[int, bytes]) -> dict[int, np
 
 def converted(
     name: str, facts: dict[str, Any], blobs: dict[str, bytes], code: dict[str, str], writer: RecordingWriter
-) -> Record:
+) -> RecordedSequence:
     """Return an operation as a record."""
     before, after = ({int(at, 16): blobs[blob] for at, blob in facts[key].items()} for key in ("before", "after"))
     launches, reason = [], ""
@@ -87,7 +87,7 @@ def converted(
         for at, data in given.items()
     )
     compared = tuple((at, extent_of(shape, strides, dtype)) for at, shape, strides, dtype in facts["outputs"])
-    return Record(name, tuple(launches), memory, compared, reason)
+    return RecordedSequence(name, tuple(launches), memory, compared, reason)
 
 
 def cluster_of(attribute: dict[str, Any]) -> tuple[int, int, int] | None:

@@ -1,5 +1,5 @@
-/* A driver with CUPTI's callbacks for tests of record.c: memory is host memory, and the only kernel adds `increment`, a
-   variable of the module, to the integers at [*outer]. It loads the library CUDA_INJECTION64_PATH as the driver does. */
+/* A driver with CUPTI's callbacks for tests of record.c: memory is host memory, and the only kernel adds `increment` and
+   `bias[1]`, variables of the module, to the integers at [*outer]. It loads the library CUDA_INJECTION64_PATH as the driver does. */
 
 #include <dlfcn.h>
 #include <stdint.h>
@@ -9,7 +9,7 @@
 
 typedef void (*Callback)(void *, int, uint32_t, const void *);
 static Callback callback;
-static uint32_t increment = 5;
+static uint32_t increment = 5, bias[2] = {0, 100};
 static uint64_t sizes[64][2];
 static int size_count, is_loaded;
 static char cubin[1 << 16];
@@ -96,6 +96,7 @@ int cuKernelGetFunction(uint64_t *function, uint64_t kernel) { return load_code(
 int cuLibraryGetGlobal(uint64_t *address, size_t *size, uint64_t library, const char *name)
 {
     (void)library;
+    if (!strcmp(name, "bias")) return *address = (uint64_t)bias, *size = sizeof bias, 0;
     if (strcmp(name, "increment")) return 500;
     return *address = (uint64_t)&increment, *size = 4, 0;
 }
@@ -115,7 +116,7 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
     tell(0, "cuLaunchKernel", &params, &result, "add");
     load_code();
     uint32_t *data = **(uint32_t ***)values[0];
-    for (unsigned at = 0; at < bx; at++) data[at] += increment;
+    for (unsigned at = 0; at < bx; at++) data[at] += increment + bias[1];
     increment += *(uint32_t *)values[1];
     result = getenv("FAIL") ? 719 : 0;
     tell(1, "cuLaunchKernel", &params, &result, "add");

@@ -19,8 +19,8 @@ from warpfrag.device.recording import (
     CHUNK,
     INDEX,
     MemoryBlock,
-    Record,
     RecordedLaunch,
+    RecordedSequence,
     Recording,
     RecordingWriter,
 )
@@ -32,6 +32,7 @@ ADD = """.version 8.0
 .target sm_90
 .address_size 64
 .visible .global .align 4 .u32 increment = 5;
+.visible .const .align 4 .u32 bias[2] = {3, 4};
 .visible .entry add(.param .u64 outer, .param .u32 more)
 {
     .reg .b64 a<6>; .reg .b32 r<6>; .reg .pred p;
@@ -43,8 +44,10 @@ ADD = """.version 8.0
     add.s64 a4, a2, a3;
     ld.global.u32 r2, [a4];
     ld.global.u32 r3, [increment];
+    ld.const.u32 r4, [bias+4];
     bar.sync 0;
     add.u32 r2, r2, r3;
+    add.u32 r2, r2, r4;
     st.global.u32 [a4], r2;
     setp.eq.u32 p, r1, 0;
     add.u32 r4, r3, r5;
@@ -90,14 +93,16 @@ def run_recorded(machine, cubin, target, *options, program="program", **environm
 def test_recorded_launches_are_equal_when_replayed(machine, cubin, tmp_path):
     done = run_recorded(machine, cubin, tmp_path / "launches")
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    assert done.stdout.splitlines()[0] == "16"
+    assert done.stdout.splitlines()[0] == "316", "the constant has the program's value, and not the 4 of the cubin"
     assert "3 launches stored" in done.stdout
     recording = Recording(tmp_path / "launches")
     assert (recording.gpu, recording.driver, len(recording.records)) == ("Fake GPU", 13000, 3)
     assert {path.name for path in (tmp_path / "launches").iterdir()} == {INDEX, BLOBS}, "the raw files are removed"
     for record in recording.records:
-        assert sorted(block.size for block in record.memory) == [4, 512, 70000], "not the array that nothing points to"
-        assert [block.variable for block in record.memory if block.size == 4] == ["increment"]
+        assert sorted(block.size for block in record.memory) == [4, 8, 512, 70000], (
+            "not the array that nothing points to"
+        )
+        assert {block.size: block.variable for block in record.memory if block.variable} == {4: "increment", 8: "bias"}
     session = Replay(recording)
     for index in session.select():
         result = session.run(index, checks="all")
@@ -186,7 +191,7 @@ def test_the_library_compiles_without_cuda(tmp_path):
 def example(writer, data):
     launch = RecordedLaunch("k", 0, (1, 1, 1), (32, 1, 1), 0, (2, 1, 1), True, b"\1\2", "", "lib.so", "no code")
     memory = MemoryBlock(1 << 40, len(data), writer.chunks(data), writer.chunks(data[::-1]), "")
-    return Record("k", (launch,), (memory,), ((1 << 40, 8),), "")
+    return RecordedSequence("k", (launch,), (memory,), ((1 << 40, 8),), "")
 
 
 def test_a_recording_is_read_as_it_was_written(tmp_path):

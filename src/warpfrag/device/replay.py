@@ -11,16 +11,19 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from warpfrag.device.loaded_modules import CONSTANT, PlacedModule
 from warpfrag.device.recording import MemoryBlock, RecordedLaunch, RecordedSequence, Recording
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
 from warpfrag.machine.debugger.debugger import Debugger
 from warpfrag.machine.interpreter.kernel_findings import Check, KernelFinding
+from warpfrag.machine.ir.state_spaces import ALIGNMENT, VARIABLES
 from warpfrag.machine.launch.kernel import Kernel
 from warpfrag.machine.launch.launch_arguments import GlobalMemory
 from warpfrag.machine.launch.names import readable
 from warpfrag.machine.launch.options import Engine, LaunchOptions
 from warpfrag.machine.launch.run import Run
-from warpfrag.sass.sass_module import SassModule, load
+from warpfrag.sass.cubin import Cubin, CubinSymbol
+from warpfrag.sass.lowering import CONSTANT_BANK, SassProgram
 
 Status = Literal["equal", "different", "ran", "failed", "not replayed"]
 Bytes = NDArray[np.uint8]
@@ -62,7 +65,10 @@ class Replay:
     def __init__(self, recording: Recording) -> None:
         """Load modules on first use."""
         self.recording = recording
-        self._module = lru_cache(32)(lambda digest: load(recording.blob(digest), keep_state=True))
+        self._module = lru_cache(32)(self._load)
+
+    def _load(self, digest: str, addresses: tuple[tuple[str, int], ...]) -> RecordedModule:
+        return RecordedModule(Cubin(self.recording.blob(digest), "the recorded cubin"), dict(addresses))
 
     def select(self, kernel: str | None = None, launches: Sequence[int] = ()) -> list[int]:
         """Return the indices of the records with a kernel whose name matches, and with these indices."""
@@ -95,7 +101,7 @@ class Replay:
         differences: tuple[Difference, ...] = ()
         status: Status = "ran"
         try:
-            memory = ReplayMemory(self.recording, record)
+            memory = ReplayMemory(self, record)
             for launch in record.launches:
                 kernel = self.kernel(launch, memory)
                 options = _options(launch, progress)
@@ -117,7 +123,7 @@ class Replay:
         record = self.recording.records[index]
         if reason := _missing(record):
             raise InvalidOperand(f"launch {index} cannot be debugged: {reason}")
-        memory = ReplayMemory(self.recording, record)
+        memory = ReplayMemory(self, record)
         for number, launch in enumerate(record.launches, 1):
             kernel = self.kernel(launch, memory)
             arguments: dict[str, Any] = {
@@ -129,50 +135,87 @@ class Replay:
             kernel.launch(**arguments)
         raise InvalidOperand(f"launch {index} has no kernel")
 
+    def module(self, digest: str, record: RecordedSequence) -> RecordedModule:
+        """Return a module whose variables have the addresses of a record."""
+        return self._module(digest, tuple((block.variable, block.address) for block in record.memory if block.variable))
+
     def kernel(self, launch: RecordedLaunch, memory: ReplayMemory) -> Kernel:
-        """Return the kernel of a launch; its module's variables have the recorded values."""
-        module: SassModule = self._module(launch.code)
-        memory.set_variables(module)
-        return module[launch.kernel]
+        """Return the kernel of a launch; its constants have the values in memory."""
+        module = self.module(launch.code, memory.record)
+        kernel = module[launch.kernel]
+        if isinstance(kernel.program, SassProgram) and CONSTANT_BANK in kernel.program.banks:
+            bank = kernel.program.banks[CONSTANT_BANK]
+            kernel.program.banks[CONSTANT_BANK] = memory.constants(module).ljust(len(bank), b"\0")
+        return kernel
+
+
+class RecordedModule(PlacedModule):
+    """Machine code whose variables have recorded addresses; the driver places each variable on its own."""
+
+    def __init__(self, cubin: Cubin, addresses: dict[str, int]) -> None:
+        """Give the sections addresses, too, for variables that were not recorded."""
+        super().__init__(cubin)
+        self.addresses = addresses
+        self.section_starts, end = {}, VARIABLES
+        for section in cubin.global_sections:
+            self.section_starts[section.name] = end
+            end += -(-(section.size + 1) // ALIGNMENT) * ALIGNMENT
+
+    def address_of(self, symbol: CubinSymbol) -> int:
+        """Return the recorded address of a global variable; of other symbols as every module does."""
+        is_recorded = symbol.section in self.section_starts and symbol.name in self.addresses
+        return self.addresses[symbol.name] if is_recorded else super().address_of(symbol)
 
 
 class ReplayMemory:
-    """The memory of a record while it runs."""
+    """The memory of a record while it runs: allocations and variables, at their recorded addresses.
 
-    def __init__(self, recording: Recording, record: RecordedSequence) -> None:
+    A variable may be in a recorded allocation: overlapping ranges become one array.
+    """
+
+    def __init__(self, session: Replay, record: RecordedSequence) -> None:
         """Read the memory before the launches."""
-        self.recording, self.record = recording, record
-        self.blocks = [block for block in record.memory if not block.variable]
-        self.variables = {block.variable: block for block in record.memory if block.variable}
-        self.data = {block.address: self._read(block.before, block.size) for block in self.blocks}
+        self.recording, self.record = session.recording, record
+        modules = [session.module(digest, record) for digest in {launch.code for launch in record.launches}]
+        ranges = [
+            (module.section_starts[section.name], np.frombuffer(section.relocated(module.address_of), np.uint8))
+            for module in modules
+            for section in module.cubin.global_sections
+            if section.size
+        ]
+        ranges += [(block.address, self._read(block.before, block.size)) for block in record.memory]
+        self.data = _merge([(start, len(data)) for start, data in ranges])
+        for start, data in ranges:
+            self.view(start, len(data))[:] = data
         self.arrays = GlobalMemory(dict(self.data))
-        self.modules: list[SassModule] = []
+
+    def constants(self, module: RecordedModule) -> bytes:
+        """Return the constants of a module: initial values, replaced by recorded ones."""
+        section = module.cubin.section(CONSTANT)
+        if section is None:
+            return b""
+        values = bytearray(section.relocated(module.address_of))
+        for symbol in module.cubin.symbols.values():
+            if symbol.section == CONSTANT and symbol.name in module.addresses:
+                stored = self.view(module.addresses[symbol.name], symbol.size)
+                values[symbol.offset : symbol.offset + symbol.size] = stored.tobytes()
+        return bytes(values)
+
+    def view(self, address: int, size: int) -> Bytes:
+        """Return the bytes at an address."""
+        start = max(start for start in self.data if start <= address)
+        return self.data[start][address - start : address - start + size]
 
     def _read(self, digests: tuple[str, ...], size: int) -> Bytes:
         data = np.frombuffer(self.recording.blobs(digests), np.uint8)
         if len(data) != size:
             raise InvalidOperand(f"expected {size} bytes of memory, got {len(data)}")
-        return data.copy()
-
-    def set_variables(self, module: SassModule) -> None:
-        """Give the variables of a module their recorded values, once."""
-        if any(module is known for known in self.modules):
-            return
-        self.modules.append(module)
-        module.reset()
-        for name in module.symbols:
-            block = self.variables.get(name)
-            if block is not None:
-                module.symbols[name].reshape(-1).view(np.uint8)[:] = self._read(block.before, block.size)
+        return data
 
     def differences(self) -> Iterator[Difference]:
         """Yield the blocks that differ from those of the GPU."""
-        for block in self.blocks:
-            yield from self._compare(block, self.data[block.address])
-        for module in self.modules:
-            for name in module.symbols:
-                if name in self.variables:
-                    yield from self._compare(self.variables[name], module.symbols[name].reshape(-1).view(np.uint8))
+        for block in self.record.memory:
+            yield from self._compare(block, self.view(block.address, block.size))
 
     def _compare(self, block: MemoryBlock, computed: Bytes) -> Iterator[Difference]:
         if not block.after:
@@ -188,6 +231,17 @@ class ReplayMemory:
             at = int(differs.argmax())
             values = int(computed[at]), int(recorded[at])
             yield Difference(block.address, block.variable, int(differs.sum()), block.address + at, *values)
+
+
+def _merge(ranges: list[tuple[int, int]]) -> dict[int, Bytes]:
+    """Return arrays for ranges of memory, one for each group of ranges that overlap."""
+    ends: dict[int, int] = {}
+    start = -1
+    for address, size in sorted(ranges):
+        if start < 0 or address >= ends[start]:
+            start = address
+        ends[start] = max(ends.get(start, 0), address + size)
+    return {start: np.zeros(end - start, np.uint8) for start, end in ends.items()}
 
 
 def _kernel_names(record: RecordedSequence) -> list[str]:

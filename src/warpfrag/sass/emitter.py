@@ -33,8 +33,9 @@ from warpfrag.sass import sass_instruction as asm
 
 ZERO, ONE = Immediate(0), Immediate(1)
 WORD = 0xFFFFFFFF
-KNOWN_WORDS = frozenset((*range(0, 0x30, 4), 0xD0, 0xD4, 0x18C, 0x198, 0x19C, 0x208, 0x20C))
-"""Words of bank 0 before the parameters: block, grid, local memory, constants, the scope of fences, parameters."""
+KNOWN_WORDS = frozenset((*range(0, 0x30, 4), 0x44, 0x48, 0xD0, 0xD4, 0x18C, 0x198, 0x19C, 0x208, 0x20C))
+"""Words of bank 0 before the parameters: block, grid, local memory, %envreg1 and %envreg2, constants, the scope of
+fences, parameters."""
 FILES = {"R": 32, "UR": 32, "P": 1, "UP": 1, "B": 32}
 SASS_ROW = OpcodeRow("", (), {}, lambda _: Refused("bound by its own row"), "the table of machine opcodes")
 

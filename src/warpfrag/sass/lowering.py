@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from warpfrag.machine.ir.actions import Jump, Refused
 from warpfrag.machine.ir.program import ModuleVariable, Parameter, Program
-from warpfrag.machine.ir.state_spaces import SHARED_START, WINDOWS, StateSpace
+from warpfrag.machine.ir.state_spaces import GRID_WORKSPACE, SHARED_START, WINDOWS, StateSpace
 from warpfrag.sass.cubin import CubinSymbol, SassFunction
 from warpfrag.sass.emitter import Emitter
 from warpfrag.sass.opcodes import opcode_table
@@ -19,7 +19,7 @@ from warpfrag.sass.sass_instruction import INSTRUCTION_BYTES, CodeTarget, SassIn
 
 PARAMETERS = 0x210  # the first parameter in bank 0, on sm_90
 BANK_ALIGN = 64
-LOCAL_WINDOW, CONSTANT_ADDRESS, PARAMETER_ADDRESS = 0x20, 0xD0, 0x198  # words of bank 0 that the driver fills
+LOCAL_WINDOW, WORKSPACE, CONSTANT_ADDRESS, PARAMETER_ADDRESS = 0x20, 0x44, 0xD0, 0x198  # the driver's words of bank 0
 CONSTANT_BANK = 3  # the module's constant variables
 DEFAULT_STACK = 1024
 RECURSIVE_STACK = 1 << 14  # if recursion makes the size unknown
@@ -33,7 +33,9 @@ class SassProgram(Program):
     bank_starts: dict[int, int] = field(default_factory=dict)
     parameter_base: int = PARAMETERS
 
-    def constant_banks(self, grid: tuple[int, ...], block: tuple[int, ...], parameters: bytes) -> bytes:
+    def constant_banks(
+        self, grid: tuple[int, ...], block: tuple[int, ...], parameters: bytes, *, is_cooperative: bool
+    ) -> bytes:
         """Return the constant buffer: bank 0 has the shape of the launch, windows, and the parameters."""
         size = max(self.bank_starts[bank] + len(data) for bank, data in self.banks.items())
         buffer = bytearray(size)
@@ -43,6 +45,8 @@ class SassProgram(Program):
         start = self.bank_starts[0]
         struct.pack_into("<6I", buffer, start, *block, *grid)
         struct.pack_into("<QI", buffer, start + LOCAL_WINDOW, WINDOWS["local"], self.local_bytes)
+        if is_cooperative:
+            struct.pack_into("<II", buffer, start + WORKSPACE, GRID_WORKSPACE >> 32, GRID_WORKSPACE & 0xFFFFFFFF)
         struct.pack_into("<Q", buffer, start + PARAMETER_ADDRESS, WINDOWS["param"] + start + self.parameter_base)
         if CONSTANT_BANK in self.bank_starts:
             address = WINDOWS["param"] + self.bank_starts[CONSTANT_BANK]

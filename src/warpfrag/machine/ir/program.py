@@ -265,9 +265,11 @@ class Program:
         """The block end of every instruction."""
         return block_ends(self.instructions, self.leaders)
 
-    def constant_banks(self, grid: tuple[int, ...], block: tuple[int, ...], parameters: bytes) -> bytes:
+    def constant_banks(
+        self, grid: tuple[int, ...], block: tuple[int, ...], parameters: bytes, *, is_cooperative: bool
+    ) -> bytes:
         """Return the constant buffer of a launch; PTX reads nothing but its parameters there."""
-        del grid, block
+        del grid, block, is_cooperative
         return parameters
 
     @cached_property

@@ -368,7 +368,9 @@ class Kernel:
 
     def memory_of(self, given: KernelArguments, config: LaunchConfig) -> DeviceMemory:
         """Return a memory with the arrays of arguments, as `device_memory` does."""
-        banks = self.program.constant_banks(config.grid, config.block, given.parameters)
+        banks = self.program.constant_banks(
+            config.grid, config.block, given.parameters, is_cooperative=config.is_cooperative
+        )
         memory = DeviceMemory(banks, len(self.program.instructions))
         for allocation in given.allocations:
             memory.add(allocation)
