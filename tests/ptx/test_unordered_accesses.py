@@ -330,6 +330,54 @@ D:"""
     assert verdict(f"st.shared.u32 [%r7+512], 0;\n{body}") == CLEAN
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "kinds"),
+    [
+        ("st.volatile.shared.u32 [%r2], 7;", "st.volatile.shared.u32 [%r2], 8;", {"unordered"}),
+        ("st.volatile.shared.u32 [%r2], 7;", "st.volatile.shared.u32 [%r2], 7;", set()),
+        ("st.relaxed.cta.shared.u32 [%r2], 7;", "atom.shared.add.u32 %r8, [%r2], 2;", {"unordered"}),
+        ("atom.shared.add.u32 %r8, [%r2], 2;", "st.volatile.shared.u32 [%r2], 7;", {"unordered"}),
+        ("atom.shared.add.u32 %r8, [%r2], 2;", "atom.shared.add.u32 %r8, [%r2], 3;", set()),
+        ("st.release.cta.shared.u32 [%r2], 7;", "atom.shared.add.u32 %r8, [%r2], 2;", set()),
+    ],
+)
+def test_stores_whose_order_decides_what_stays_are_unordered(first, second, kinds):
+    body = f"{SYNC}@%p1 {first}\n@%p2 {second}"
+    assert verdict(body) == ("findings" if kinds else "clean", kinds)
+    assert verdict(f"{SYNC}@%p1 {first}\n{SYNC}@%p2 {second}") == CLEAN
+
+
+LOCK = """L{0}: atom.shared.cas.b32 %r9, [%r2+2048], 0, 1; setp.ne.u32 %p5, %r9, 0; @%p5 bra L{0};
+{1}
+st.volatile.shared.u32 [%r2], {0};
+{1}
+atom.shared.exch.b32 %r9, [%r2+2048], 0;
+"""
+
+
+@pytest.mark.parametrize(("fence", "kinds"), [("membar.cta;", set()), ("", {"unordered"})])
+def test_a_lock_needs_fences(fence, kinds):
+    head = f"@%p1 st.shared.u32 [%r2+2048], 0;\n{SYNC}"
+    body = f"{head}@!%p1 bra N;\n{LOCK.format(1, fence)}N: @!%p2 bra D;\n{LOCK.format(2, fence)}D:"
+    assert verdict(body) == ("findings" if kinds else "clean", kinds)
+
+
+@pytest.mark.parametrize(("fence", "expected"), [("membar.cta;", "clean"), ("", "incomplete")])
+def test_a_flag_without_an_acquire_is_not_judged(fence, expected):
+    """Programs rely on it, and the model does not order it."""
+    body = f"""@%p1 st.shared.u32 [%r2+2048], 0;
+{SYNC}@%p1 st.volatile.shared.u32 [%r2], 7;
+@%p1 membar.cta;
+@%p1 atom.shared.exch.b32 %r9, [%r2+2048], 1;
+@!%p2 bra D;
+P: atom.shared.add.u32 %r9, [%r2+2048], 0; setp.eq.u32 %p5, %r9, 0; @%p5 bra P;
+{fence}
+ld.volatile.shared.u32 %r8, [%r2];
+st.shared.u32 [%r7+512], %r8;
+D:"""
+    assert verdict(body) == (expected, set())
+
+
 @pytest.mark.parametrize("operation", ["add.bf16x2", "add.f16x2", "mul.bf16x2", "fma.rn.f16x2"])
 @pytest.mark.parametrize(("half", "kinds"), [("{%h3, _}", set()), ("{_, %h3}", {"uninitialised"})])
 def test_the_unused_half_of_a_packed_register_may_be_unwritten(operation, half, kinds):

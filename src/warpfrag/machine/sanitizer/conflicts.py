@@ -193,7 +193,7 @@ WHY = {
     "race": "nothing orders them",
     "lockstep": "they are lanes of one warp, and no bar.warp.sync orders them",
     "async": "it has not been waited for",
-    "unordered": "both are volatile or relaxed, and nothing orders them, so the loaded value depends on timing",
+    "unordered": "both are volatile or relaxed, and nothing orders them, so the value depends on timing",
 }
 
 

@@ -241,6 +241,13 @@ class Ordering:
         by_block = rows.reshape(len(own), -1, columns).min(axis=2)
         return (first >= 0) & (by_block[which, np.maximum(first, 0) // columns] >= times)
 
+    def has_loaded_flag(self, thread: int, entity: int, time: int) -> bool:
+        """Return True if a thread has loaded a value that was released after an access, but no fence followed."""
+        column = int(self.columns(np.array([entity]))[0])
+        waiting = [item for (own, _), items in self.pending.items() if own == thread for item in items]
+        rows = [item.row for item in map(self.localised, waiting)]
+        return column >= 0 and any(column < len(row) and int(row[column]) >= time for row in rows)
+
     def _knows_past(self, thread: int, entity: int, time: int) -> bool:
         """Return True if a thread is ordered after an access by an entity of an earlier batch."""
         past = self.pasts[thread]

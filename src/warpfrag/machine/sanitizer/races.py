@@ -6,7 +6,8 @@ other (`ordering`), or both are strong enough (`sync_tracking.strength_of`), or 
     race      of two threads of different warps, or of lanes that write different bytes with one instruction
     lockstep  of two lanes of one warp, with no bar.warp.sync between: right only while lanes run together
     async     with a copy or a wgmma that has not been waited for
-    unordered of a volatile or relaxed load with such a store, if the loaded value reaches memory and is not polled for
+    unordered of a volatile or relaxed load with such a store, if the loaded value reaches memory and is not polled for,
+              or of two such stores of different values by different warps
     fence     a copy of the async proxy, or a wgmma, of bytes that a thread wrote with no fence.proxy.async between
 
 `sync_tracking` has the strength of accesses and follows barriers; `conflicts` has the shadow memory and the reports.
@@ -60,6 +61,7 @@ Numbers = NDArray[np.int64]
 
 STORES = actions.MemoryStore | actions.Atomic | actions.AsyncStore | actions.DirectCall
 ROUNDED, ROUNDING = np.dtype(np.float32), 2.0**-20  # the largest difference of sums that only round differently
+NO_ACQUIRE = "a volatile or relaxed load is ordered only by a flag that was loaded without an acquire or a fence"
 COPIES = actions.AsyncCopy | actions.BulkCopy | actions.TensorCopy | actions.AsyncStore
 
 
@@ -87,6 +89,12 @@ class RaceCheck(SyncFollower):
         instructions = list(enumerate(state.program.instructions))
         self.async_stores = [at for at, inst in instructions if isinstance(inst.action, actions.AsyncStore)]
         self.value_loads = value_loads(state.program)
+        self.flagged: set[tuple[int, int]] = set()  # threads and cells that only a flag without a fence orders
+        self.synchronizing = {  # atomics that wait in a loop, as for a lock, and releasing stores and atomics
+            at for at, inst in instructions
+            if (isinstance(inst.action, actions.Atomic) and is_polled(state.program.instructions, at))
+            or strength_of(inst).releases
+        }  # fmt: skip
         self.allocations = [at for at, inst in instructions if is_tensor_allocation(inst)]
 
     # --- accesses
@@ -140,7 +148,7 @@ class RaceCheck(SyncFollower):
         if self.state.memory.inst in self.value_loads:
             shadow, cells = access.shadow, access.cells
             earlier = [shadow.earlier_writes.slots.at((slot, cells)) for slot in shadow.earlier_writes.used]
-            for writes in (shadow.writes.at(cells), *earlier):
+            for writes in (self.last_writes(access), *earlier):
                 self.compare_values(access, writes, (writes.natures & ATOMIC == 0))
         self.note_read(access)
         if strength.is_strong:
@@ -166,6 +174,8 @@ class RaceCheck(SyncFollower):
                 reads = access.shadow.reads.slots.at((slot, access.cells))
                 is_value = np.isin(reads.natures >> INST_SHIFT, list(self.value_loads)) & self.differs(access)
                 self.compare_values(access, reads, is_value)
+        if strength.is_strong and self.state.memory.inst not in self.synchronizing:
+            self.compare_stores(access, self.differs(access))
         self.note_write(access, stays)
         table = self.ordering.table_of(buffer)
         if strength.is_strong:
@@ -184,6 +194,8 @@ class RaceCheck(SyncFollower):
         access = access._replace(writes=True)
         stays = self.compare_with_writes(access)
         self.compare_with_reads(access)
+        if self.state.memory.inst not in self.synchronizing:
+            self.compare_stores(access, access.shadow.writes.natures[access.cells] & ATOMIC == 0)
         self.note_write(access, stays)
         ordering = self.ordering
         if not (ordering.table_of(buffer) or ordering.released or strength.releases):
@@ -345,8 +357,7 @@ class RaceCheck(SyncFollower):
         """
         if not access.shadow.writes.times[access.cells].any():
             return np.zeros(access.cells.shape, np.bool_)
-        writes = access.shadow.writes.at(access.cells)
-        writes.firsts = writes.times
+        writes = self.last_writes(access)
         stays = wrong = self.unordered(access, writes)
         if wrong.any() and access.codes is not None:
             wrong = wrong & (self.differs(access) | (writes.entities < 0))
@@ -364,12 +375,37 @@ class RaceCheck(SyncFollower):
             stays &= writes.times > 0
         return stays & ~wrong
 
+    def last_writes(self, access: AccessGroup) -> Accesses:
+        """Return the last write of each cell."""
+        writes = access.shadow.writes.at(access.cells)
+        writes.firsts = writes.times
+        return writes
+
     def compare_values(self, access: AccessGroup, others: Accesses, chosen: NDArray[np.bool_]) -> None:
-        """Find pairs of a strong load and a strong store that nothing orders: the value depends on timing."""
+        """Find pairs of strong accesses that nothing orders: the value that is loaded or stays depends on timing.
+
+        A thread that polled for a flag and has no fence after it is not judged: its loads, and its stores of what it
+        loaded. The PTX model does not order them, although programs rely on it.
+        """
         others.times = np.where(chosen & self.are_strong(access, others), others.times, 0)
         wrong = self.unordered(access._replace(nature=access.nature & ~STRONG), others)
+        for row, cell in np.argwhere(wrong).tolist():
+            thread, key = int(access.threads[row]), (int(access.entities[row]), int(access.cells[row, cell]))
+            entity, time = int(others.entities[row, cell]), int(others.times[row, cell])
+            may_excuse = not access.writes or key in self.flagged
+            if may_excuse and self.ordering.has_loaded_flag(thread, entity, time):
+                wrong[row, cell] = False
+                self.flagged.add(key)
+                self.collector.leave_out(NO_ACQUIRE)
         if wrong.any():
             self.reporter.report(access, wrong, others.entities, others.natures, kind="unordered")
+
+    def compare_stores(self, access: AccessGroup, chosen: NDArray[np.bool_]) -> None:
+        """Find strong stores and atomics of other warps that nothing orders: the value that stays depends on timing."""
+        writes = self.last_writes(access)
+        if self.synchronizing:
+            chosen = chosen & ~np.isin(writes.natures >> INST_SHIFT, list(self.synchronizing))
+        self.compare_values(access, writes, chosen & (writes.entities // LANES != access.entities[:, None] // LANES))
 
     def differs(self, access: AccessGroup) -> NDArray[np.bool_]:
         """Return True for cells whose bytes in memory are not those that a store writes."""
@@ -502,7 +538,8 @@ def is_polled(instructions: Sequence[DecodedInstruction], at: int) -> bool:
     for end, inst in enumerate(instructions[at:], at):
         start = min(inst.targets, default=end) if isinstance(inst.action, actions.Branch) else end
         if start <= at < end:
-            return not any(isinstance(item.action, STORES) for item in instructions[start:end])
+            others = [item for number, item in enumerate(instructions[start:end], start) if number != at]
+            return not any(isinstance(item.action, STORES) for item in others)
     return False
 
 
