@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import warpfrag as wf
 from instructions import WIDTHS, every
 from warpfrag.blas.gemm_backend import Cpu
+from warpfrag.errors import InvalidOperand
 from warpfrag.tensorcore.array_types import Scaled
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -159,3 +161,37 @@ def test_every_dense_product_with_equal_accumulators_can_be_chained():
             assert np.array_equal(ones, np.full((2, 2), expected)), mma
             ran += 1
     assert ran == 212 + 21 * len(WIDTHS)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "gpu", "instruction"),
+    [
+        ("float16", "V100", "mma.m8n8k4.row.col.f32.f16.f16.f32"),
+        ("float16", "T4", "mma.m16n8k8.f32.f16.f16.f32"),
+        ("float16", "A100", "mma.m16n8k16.f32.f16.f16.f32"),
+        ("float32", "A100", "mma.m16n8k8.f32.tf32.tf32.f32"),
+        ("bfloat16", "H100", "mma.m16n8k16.f32.bf16.bf16.f32"),
+        ("int8", "H100", "mma.m16n8k32.s32.s8.s8.s32"),
+        ("float64", "A100", "mma.m8n8k4.f64.f64.f64.f64"),
+        ("float8_e4m3fn", "H100", "wgmma.mma_async.m64n64k32.f32.e4m3.e4m3"),
+    ],
+)
+def test_dtypes_choose_the_instruction(dtype, gpu, instruction):
+    A = np.arange(6).reshape(2, 3).astype(getattr(ml_dtypes, dtype, dtype))
+    D = wf.gemm(A, A.T, arch=gpu)
+
+    assert D.instruction == wf.get(instruction).name
+    assert np.array_equal(D, wf.gemm(A, A.T, instruction=instruction, arch=gpu))
+    assert type(wf.gemm(A, A.T, instruction=instruction, arch=gpu)) is np.ndarray
+
+
+def test_operands_that_choose_no_instruction_are_refused():
+    A = np.ones((2, 2), np.float16)
+    with pytest.raises(InvalidOperand, match="A is float16 and B is float32: no mma of sm_90 multiplies them"):
+        wf.gemm(A, A.astype(np.float32))
+    with pytest.raises(InvalidOperand, match="A is int16: expected float16, .*, or name an instruction"):
+        wf.gemm(A.astype(np.int16), A)
+    with pytest.raises(InvalidOperand, match="codes do not choose an instruction: name one"):
+        wf.gemm(A, A, raw=True)
+    with pytest.raises(wf.WarpfragError, match="'gemm': unknown arch 'A1000'"):
+        wf.gemm(A, A, arch="A1000")

@@ -76,4 +76,12 @@ def test_what_is_no_order_is_refused(refused, operands):
     assert f"expected {fields}, separated by commas; got 'x=1'" in refused(*words, "--order", "x=1")
     assert "promote: expected a multiple of the instruction's k, 16; got 3" in refused(*words, "--order", "promote=3")
     assert "split_k is an integer, at least 1; got 0" in refused(*words, "--order", "split_k=0")
-    assert "Missing option '--instruction'" in refused("error-report", "a.npy", "b.npy")
+
+
+def test_gpus_are_called_as_the_user_calls_them(run, operands):
+    answer = run("error-report", "a.npy", "b.npy", "--arch", "A100", "--arch", "H100")
+    product = run("gemm", "a.npy", "b.npy", "--arch", "A100", "--json").json
+
+    assert answer.lines[0].startswith("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32, ")
+    assert [line.split()[0] for line in answer.lines[2:4]] == ["A100", "H100"]
+    assert (product["instruction"], product["arch"]) == ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "A100")

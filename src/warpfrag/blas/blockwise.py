@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.blas.gemm_backend import Cpu
 from warpfrag.blas.gemm_shapes import ProductShape
+from warpfrag.blas.instruction_choice import choose_instruction
 from warpfrag.errors import InvalidOperand, InvalidSparsity
 from warpfrag.formats.arrays import as_array
 from warpfrag.formats.epilogue import Epilogue, float32_of
@@ -76,6 +77,9 @@ def _graph(gemm: Callable[..., Any], arguments: dict[str, Any]) -> da.Array:
     import dask.array as da
 
     options = {name: value for name, value in arguments.items() if name not in ROLES}
+    if options.get("instruction") is None and not isinstance(arguments["A"], Scaled):
+        a, b = (np.dtype(arguments[role].dtype) for role in "AB")
+        options["instruction"] = choose_instruction(a, b, options.get("arch", "sm_90"))
     arrays = {}
     for role in "ABC":
         if role in "AB" or arguments.get(role) is not None:

@@ -7,8 +7,9 @@ are padded with zeros, as a kernel pads its last tile.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Required, TypedDict, Unpack, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from warpfrag.blas.blockwise import blockwise
 from warpfrag.blas.gemm_backend import Machine, check_backend, machine_of, on_device
 from warpfrag.blas.gemm_shapes import ProductShape
+from warpfrag.blas.instruction_choice import ChosenGemm, choose_instruction
 from warpfrag.blas.order import Order
 from warpfrag.blas.summation import Multiplicands
 from warpfrag.errors import InvalidOperand, check_flag, quote
@@ -82,7 +84,7 @@ class PreparedGemm:
 class GemmKeywords(TypedDict, total=False):
     """The keywords of `gemm`, for its overloads."""
 
-    instruction: Required[str | HasForm]
+    instruction: str | HasForm | None
     arch: str
     order: Order
     epilogue: Epilogue | None
@@ -116,7 +118,7 @@ def gemm(
     B: MatrixLike | Scaled,
     C: MatrixLike | None = None,
     *,
-    instruction: str | HasForm,
+    instruction: str | HasForm | None = None,
     arch: str = "sm_90",
     order: Order = ASCENDING,
     epilogue: Epilogue | None = None,
@@ -125,6 +127,9 @@ def gemm(
     backend: str | Machine = "cpu",
 ) -> Array | Foreign:
     """Return D = A B + C for A (M x K) and B (K x N), as a kernel that uses this instruction computes it.
+
+    Without an instruction, the dtypes and `arch` (an architecture or a GPU such as "A100") choose the one that
+    libraries use; `D.instruction` says which. float32 is multiplied as tf32.
 
     Arrays are converted as in `Operand.pack`; C=None is zero; leading axes are a batch and broadcast. A sparse
     instruction takes the full, pruned A. A block-scaled one takes A and B as `wf.Scaled`, with scale factors
@@ -139,8 +144,17 @@ def gemm(
     threads that its own settings allow (OPENBLAS_NUM_THREADS and the like).
     """
     options = GemmOptions(order, epilogue, raw, rounding, backend)
-    resolved = resolve_chain(instruction, arch)
-    return run_gemm(resolved, *read_matrices(A, B, C), options)
+    a, b, c = read_matrices(A, B, C)
+    if instruction is not None:
+        return run_gemm(resolve_chain(instruction, arch), a, b, c, options)
+    if raw or isinstance(A, Scaled) or isinstance(B, Scaled):
+        raise InvalidOperand(f"{'codes' if raw else 'scaled operands'} do not choose an instruction: name one")
+    chosen = choose_instruction(a.dtype, b.dtype, arch)
+    D = run_gemm(resolve_chain(chosen, arch), a, b, c, options)
+    D = D.view(ChosenGemm) if isinstance(D, np.ndarray) else D
+    with suppress(AttributeError):  # CuPy's arrays have no further attributes
+        D.instruction = chosen  # type: ignore[union-attr] # PyTorch's tensors take any
+    return D
 
 
 def run_gemm(

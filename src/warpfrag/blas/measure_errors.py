@@ -20,6 +20,7 @@ from warpfrag.blas.error_report import ErrorReport, Errors, Growth
 from warpfrag.blas.find_order import Progress
 from warpfrag.blas.gemm import PreparedGemm, prepare_gemm
 from warpfrag.blas.gemm_backend import Machine, check_backend, on_device
+from warpfrag.blas.instruction_choice import choose_instruction
 from warpfrag.blas.order import Order
 from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.formats.arrays import as_array, as_doubles
@@ -43,7 +44,7 @@ def error_report(
     B: ArrayLike | Scaled,
     C: ArrayLike | None = None,
     *,
-    instruction: str | HasForm,
+    instruction: str | HasForm | None = None,
     arch: str | Sequence[str] = "sm_90",
     order: Order | Sequence[Order] = Order(),  # noqa: B008 (it is frozen)
     rounding: Rounding = None,
@@ -53,6 +54,7 @@ def error_report(
 ) -> ErrorReport:
     """Report how far D = A B + C is from the exact result, for each architecture and each order of additions.
 
+    Without an instruction, each architecture uses the one that `wf.gemm` chooses for the dtypes; the report names it.
     Operands are converted as in `wf.gemm`, and must be finite; if they are rounded or `Scaled`, the exact result is
     computed from the rounded or scaled values. A large gemm is compared some rows at a time; `progress(done, total,
     text)` is called before each of these steps. `backend` says what computes, as for `wf.gemm`.
@@ -64,9 +66,13 @@ def error_report(
     archs = [arch] if isinstance(arch, str) else _listed("arch", arch)
     orders = [order] if isinstance(order, Order) else _listed("order", order)
     matrices = read_matrices(A, B)[:2]
+    if instruction is None and (isinstance(A, Scaled) or isinstance(B, Scaled)):
+        raise InvalidOperand("scaled operands do not choose an instruction: name one")
+    dtypes = matrices[0].dtype, matrices[1].dtype
+    chosen = {str(name): instruction or choose_instruction(*dtypes, name) for name in archs}
     taken = {
-        str(name): prepare_gemm(resolve_chain(instruction, name), *matrices, rounding=rounding, backend=backend)
-        for name in archs
+        name: prepare_gemm(resolve_chain(inst, name), *matrices, rounding=rounding, backend=backend)
+        for name, inst in chosen.items()
     }
     first = next(iter(taken.values()))
     if len(first.shape) != 2 or 0 in first.shape:
@@ -102,7 +108,8 @@ def error_report(
             progress(total - len(tasks) + place, total, f"{task.arch}, growth with k")
         errors.append(_errors(task, figures, a, b, added))
     shape = (height, width, depth)
-    return ErrorReport(first.resolved.name, shape, first.rule.d, tuple(errors), against is not None)
+    names = dict.fromkeys(gemm.resolved.name for gemm in taken.values())
+    return ErrorReport(", ".join(names), shape, first.rule.d, tuple(errors), against is not None)
 
 
 @dataclass(frozen=True)

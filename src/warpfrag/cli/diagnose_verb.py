@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import click
 
 from warpfrag.cli.descriptor_verb import read_word
-from warpfrag.cli.support.arguments import Arch, File, InstructionName, RoundingName
+from warpfrag.cli.support.arguments import File, InstructionName, NamedArch, RoundingName
 from warpfrag.cli.support.matrix_files import read_codes, read_operand, read_source
 from warpfrag.cli.support.output import DONE, NO, echo, wrapped
 from warpfrag.cli.support.register_dumps import read_registers
@@ -121,7 +121,7 @@ def diagnose(
     warp: Annotated[int, Param("N", integer(0))] | None = None,
     as_: Arrangement | None = None,
     immediates: IntendedImmediates = IntendedImmediates(),  # noqa: B008 (immutable)
-    arch: Arch = "sm_90",
+    arch: NamedArch = "sm_90",
 ) -> Answer[DiagnosisFacts]:
     """Find the mistakes that explain a wrong result: those that reproduce it exactly are listed, the likeliest first.
 
@@ -140,7 +140,6 @@ def diagnose(
         as_: Whether the numbers of a text are a matrix, row by row, or registers, lane by lane; default: as its lines
             show.
         tile (MxN[xK]): The files are those of a whole kernel, whose blocks compute tiles of D of this size.
-        arch: The architecture whose arithmetic is used.
 
     For example:
         warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 A.npy B.npy dump.txt              # D's registers

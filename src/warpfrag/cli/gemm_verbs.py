@@ -16,6 +16,7 @@ from warpfrag.cli.support.arguments import (
     File,
     InstructionName,
     Matrix,
+    NamedArch,
     OrderFields,
     RoundingName,
 )
@@ -24,7 +25,7 @@ from warpfrag.cli.support.output import DONE, NO, ProgressLine, echo, print_head
 from warpfrag.cli.support.verbs import Answer, Param, verb
 from warpfrag.errors import LossyProduct
 from warpfrag.files import write_atomically
-from warpfrag.formats.number_formats import FORMATS
+from warpfrag.formats.number_formats import FORMATS, format_name
 from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
@@ -38,11 +39,16 @@ if TYPE_CHECKING:
     from warpfrag.tensorcore.array_types import Scaled
 
 
+def read_format(text: str) -> str:
+    """Return a number format in any spelling: f16, fp16, float16."""
+    return format_name(text, sorted(FORMATS), "--codes")
+
+
 CodesFormat = Annotated[
     str,
     Param(
         "FORMAT",
-        click.Choice(sorted(FORMATS)),
+        read_format,
         help="A and B are codes of this format; bf16 and e4m3 need it, because .npy has no such type.",
     ),
 ]
@@ -74,8 +80,8 @@ def gemm(
     a: Matrix,
     b: Matrix,
     *,
-    instruction: InstructionName,
-    arch: Arch = "sm_90",
+    instruction: InstructionName | None = None,
+    arch: NamedArch = "sm_90",
     order: OrderFields | None = None,
     codes: CodesFormat | None = None,
     rounding: RoundingName | None = None,
@@ -88,22 +94,23 @@ def gemm(
     A and B are .npy files of any extents.
 
     Options:
-        instruction: The instruction of the kernel.
-        arch: The architecture whose arithmetic is used.
+        instruction: The instruction of the kernel; default: the one that libraries use for the dtypes.
         order: The order of additions, such as split_k=3,unit=64; default: k ascending.
         trace (ROW COL): Show each instruction of one output.
         output: Write D to this .npy: numbers, or codes of bf16 as uint16.
 
     For example:
+        warpfrag gemm A.npy B.npy --arch A100 -o D.npy
         warpfrag gemm A.npy B.npy --instruction mma.m16n8k16.f32.f16.f16.f32 -o D.npy
         warpfrag gemm A.npy B.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --order split_k=3,unit=64 --trace 3 5
     """
     from warpfrag.blas.gemm import gemm as compute
     from warpfrag.blas.gemm import read_gemm
     from warpfrag.blas.gemm_trace import trace_output
+    from warpfrag.blas.instruction_choice import choose_instruction
 
-    name, order = get(instruction).name, order or Order()
     A, B = read_array(a, codes), read_array(b, codes)
+    name, order = get(instruction or choose_instruction(A.dtype, B.dtype, arch)).name, order or Order()
     D = compute(A, B, instruction=name, arch=arch, order=order, rounding=rounding, backend=backend)
     steps: list[ProductStep] = []
     if trace is not None:
@@ -424,10 +431,10 @@ def explain(
 def error_report(
     a: Matrix,
     b: Matrix,
-    more: tuple[Arch, ...] = (),
+    more: tuple[NamedArch, ...] = (),
     *,
-    instruction: InstructionName,
-    arch: tuple[Arch, ...] = (),
+    instruction: InstructionName | None = None,
+    arch: tuple[NamedArch, ...] = (),
     order: tuple[OrderFields, ...] = (),
     c: File | None = None,
     scale_a: File | None = None,
@@ -444,8 +451,8 @@ def error_report(
     each result, to |A||B| + |C| (the size of the terms), and to the root mean square of the results.
 
     Options:
-        instruction: The instruction that computes the GEMM.
-        arch (ARCH...): The architectures; default: sm_90.
+        instruction: The instruction that computes the GEMM; default: the one that libraries use for the dtypes.
+        arch (ARCH...): The architectures, or GPUs such as A100; default: sm_90.
         order: An order of additions, such as split_k=3,unit=64 or promote=128; may be repeated.
         c: C.npy; default: zero.
         scale_a: Scale factors of A, as .npy.
@@ -454,6 +461,7 @@ def error_report(
         output: Write the figure to this file, as SVG.
 
     For example:
+        warpfrag error-report A.npy B.npy --arch A100 --arch H100
         warpfrag error-report A.npy B.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --arch sm_80 sm_90 sm_100
         warpfrag error-report A.npy B.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --order '' --order
             split_k=4,unit=64
@@ -469,7 +477,7 @@ def error_report(
             _scaled(read_array(a, codes), scale_a),
             _scaled(read_array(b, codes), scale_b),
             read_optional(c),
-            instruction=get(instruction).name,
+            instruction=instruction and get(instruction).name,
             arch=archs,
             order=list(order) or Order(),
             rounding=rounding,

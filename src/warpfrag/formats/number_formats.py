@@ -267,14 +267,34 @@ CANONICAL_NANS: dict[str, int] = {
 """The NaN code that tensor cores return, and to which conversions map every other NaN."""
 
 
-def format_name(dtype: object, known: Sequence[str], what: str = "dtype") -> str:
-    """Return the name, among `known`, of the format of a dtype: "f16", "float16", np.float16 or torch.float16.
+SPELLINGS = {
+    "fp16": "float16", "half": "float16", "bfloat": "bfloat16", "fp32": "float32", "float": "float32",
+    "fp64": "float64", "double": "float64", "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2",
+    "i8": "int8", "i4": "int4", "i32": "int32",
+}  # fmt: skip
+"""Other names of dtypes."""
 
-    >>> format_name("float16", ["f16", "bf16"])
-    'f16'
+
+def dtype_text(dtype: object) -> str:
+    """Return the name of a dtype: a text, np.float16, np.dtype("float16") or torch.float16.
+
+    >>> dtype_text(float)
+    'float64'
     """
+    if dtype in (float, int):
+        return "float64" if dtype is float else "int64"
     name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
-    name = name.removeprefix("torch.")
+    name = name.strip().removeprefix("torch.").removeprefix("np.").removeprefix("numpy.")
+    return SPELLINGS.get(name.lower(), name)
+
+
+def format_name(dtype: object, known: Sequence[str], what: str = "dtype") -> str:
+    """Return the name, among `known`, of the format of a dtype: "f16", "fp16", "float16", np.float16, torch.float16.
+
+    >>> format_name("float16", ["f16", "bf16"]), format_name("fp16", ["f16", "bf16"])
+    ('f16', 'f16')
+    """
+    name = dtype_text(dtype)
     if name in known:
         return name
     for entry in known:

@@ -32,7 +32,7 @@ from warpfrag.errors import InvalidOperand, check_flag, quote
 from warpfrag.formats.arrays import Array, as_array, as_doubles
 from warpfrag.formats.codes import from_codes
 from warpfrag.formats.float_environment import exact_floats
-from warpfrag.formats.number_formats import FORMATS, Format
+from warpfrag.formats.number_formats import FORMATS, Format, format_name
 
 Doubles = NDArray[np.float64]
 
@@ -64,7 +64,7 @@ def quantize(
     and NaN are rejected; with nonfinite="nan" a block with one has the ue8m0 scale NaN, which makes all of it NaN,
     whatever its elements are: NaN where the format has one, else zero.
     """
-    _check_name("number_format", number_format, ELEMENTS)
+    number_format = format_name(number_format, [*ELEMENTS], "number_format")
     _check_name("scale", scale, SCALES)
     _check_name("scale_rounding", scale_rounding, SCALE_ROUNDINGS)
     _check_name("nonfinite", nonfinite, NONFINITE)

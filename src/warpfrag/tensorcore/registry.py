@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from warpfrag.errors import IllegalInstruction, quote
+from warpfrag.formats.number_formats import dtype_text
 from warpfrag.isa.alias_names import MAX_SOURCE, is_plain
 from warpfrag.isa.instruction_names import head
 from warpfrag.isa.legality import check_selector, is_tensor_text, resolve
@@ -124,7 +125,8 @@ def find(
     """
     from warpfrag.isa.rows import ROLES, nickname
 
-    wanted = {"op": op, "shape": _shape_text(shape), "a": a, "b": b, "c": c, "d": d, "kind": kind}
+    types = {role: name if name is None else dtype_text(name) for role, name in zip("abcd", (a, b, c, d), strict=True)}
+    wanted = {"op": op, "shape": _shape_text(shape), **types, "kind": kind}
     asked = {field: choice for field, choice in wanted.items() if choice is not None}
     nicknamed = {role: called for role in ROLES if (called := nickname(asked.get(role)))}
     asked = {field: choice for field, choice in asked.items() if field not in nicknamed}

@@ -11,7 +11,7 @@ import click
 
 from warpfrag.cli.support.verbs import Param, integer
 from warpfrag.errors import IllegalInstruction, InvalidOperand, WarpfragError, quote
-from warpfrag.isa.targets import gpus, read_target, targets
+from warpfrag.isa.targets import gpu_called, gpus, read_target, targets
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -29,6 +29,12 @@ def read_arch(text: str) -> str:
     except IllegalInstruction as error:
         near = f"; nearest: {', '.join(error.nearest)}" if error.nearest else ""
         raise click.BadParameter(error.reason + near) from None
+
+
+def read_arch_name(text: str) -> str:
+    """Return an architecture as the user names it: a GPU such as A100, or sm_80 in any spelling."""
+    target = read_arch(text)
+    return text.strip() if gpu_called(text) else target
 
 
 def read_order(text: str) -> Order:
@@ -109,6 +115,10 @@ Arch = Annotated[
         complete_arch,
         "Reject instructions that this architecture does not accept; for wmma, use its fragments.",
     ),
+]
+NamedArch = Annotated[
+    str,
+    Param("ARCH", read_arch_name, complete_arch, "The architecture, or GPU (A100), whose arithmetic is used."),
 ]
 ElementType = Annotated[str, Param("TYPE", complete=complete_type)]
 File = Annotated[str, Param("FILE", complete=complete_file)]

@@ -1,0 +1,71 @@
+"""The instruction that `gemm` uses for operands of given dtypes, if the caller names none."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from warpfrag.blas.cublas.predict_order import library_instruction
+from warpfrag.errors import IllegalInstruction, InvalidOperand, NotModelled
+from warpfrag.formats.codes import natural_dtype
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.isa.legality import arithmetic_arch
+from warpfrag.isa.targets import read_target
+from warpfrag.tensorcore.arithmetic_plan import plan
+from warpfrag.tensorcore.registry import find
+
+ACCUMULATORS = {"f16": "f32", "bf16": "f32", "tf32": "f32", "e4m3": "f32", "e5m2": "f32", "f64": "f64"}
+ACCUMULATORS |= {"s8": "s32", "u8": "s32"}
+"""The type in which libraries accumulate, by the operands' type."""
+
+
+class ChosenGemm(np.ndarray[Any, Any]):
+    """The D of a gemm for which no instruction was named: an array with the `instruction` that was chosen."""
+
+    instruction: str = ""
+
+    def __array_finalize__(self, source: object) -> None:
+        """Keep the instruction in views and results."""
+        self.instruction = getattr(source, "instruction", "")
+
+
+def choose_instruction(a: np.dtype[Any], b: np.dtype[Any], arch: str) -> str:
+    """Return the instruction that libraries use for these dtypes; otherwise the mma with the largest k.
+
+    >>> choose_instruction(np.dtype(np.float16), np.dtype(np.float16), "A100")
+    'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32'
+    """
+    names = {natural_dtype(FORMATS[name]): name for name in ACCUMULATORS}
+    for role, dtype in (("A", a), ("B", b)):
+        if dtype not in names:
+            known = ", ".join(map(str, names))
+            raise InvalidOperand(f"{role} is {dtype}: expected {known}, or name an instruction")
+    read_target(arch, "gemm")
+    chosen = _chosen(names[a], names[b], arch)
+    if not chosen:
+        raise InvalidOperand(
+            f"A is {a} and B is {b}: no mma of {arch} multiplies them with a modelled arithmetic; name an instruction"
+        )
+    return chosen
+
+
+@cache
+def _chosen(a: str, b: str, arch: str) -> str:
+    try:
+        if a == b:
+            return library_instruction(a, arch)
+    except (NotModelled, KeyError):  # no library was measured with this architecture or type
+        pass
+    fitting = []
+    for instruction in find(op="mma", a=a, b=b, c=ACCUMULATORS[a], d=ACCUMULATORS[a], arch=arch, sparse=False):
+        form = instruction.form
+        if form.layouts == ("row", "col") and not (form.satfinite or form.kind or form.rounding):
+            try:
+                plan(form, arithmetic_arch(form, arch))
+            except (NotModelled, IllegalInstruction):
+                continue
+            fitting.append(instruction)
+    best = max(fitting, key=lambda instruction: (instruction.shape.k, instruction.shape.m), default=None)
+    return best.name if best else ""
