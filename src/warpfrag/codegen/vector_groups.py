@@ -303,7 +303,7 @@ def rounding(maker: VectorMaker) -> VectorGroup:
     codes["a"][::2], codes["c"][::2] = (maker.codes(role, maker.few, "tiny")[::2] for role in "ac")
     codes["a"][::2, ..., 0], codes["a"][::2, ..., -1] = large, large | number_format.sign_bit
     codes["b"][::2, ..., -1, :] = codes["b"][::2, ..., 0, :]
-    catches = "sums that keep another number of bits, round in another way, or add in another order"
+    catches = "sums that keep a different number of bits, round differently, or add in a different order"
     return maker.group("rounding", catches, codes)
 
 

@@ -251,7 +251,7 @@ class Emitter:
         return self._signed(operand, self.unselected(operand), 0x80000000)
 
     def double(self, operand: asm.Operand) -> PtxOperand:
-        """Return an f64 after its sign modifiers, which leave a NaN alone; an immediate is the upper word."""
+        """Return an f64 operand with its sign modifiers applied, except to a NaN; an immediate is its upper half."""
         if isinstance(operand, asm.ImmediateOperand):
             return Immediate((operand.value & WORD) << 32)
         value = self.pair(operand)

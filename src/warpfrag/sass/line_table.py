@@ -22,7 +22,7 @@ class LineTable:
     """The source lines of one function by code address."""
 
     def __init__(self, rows: list[Row]) -> None:
-        """Sort the rows: an address, and the line from there on, None at the end of a sequence."""
+        """Sort the rows, each an address and the line that starts there; None ends a sequence."""
         self._rows = sorted(rows, key=lambda row: row[0])  # stable: the last row of an address counts
 
     def at(self, address: int) -> SourceLine | None:

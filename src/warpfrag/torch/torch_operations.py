@@ -1,7 +1,7 @@
-"""PyTorch's matrix multiplications, and readers of their arguments.
+"""PyTorch's matrix multiplications, and the functions that read their arguments.
 
-A matmul reaches the dispatcher as one of a few ATen operations, each with several overloads: `OPERATIONS` has for
-every overload the reader of its arguments. `PLAIN_PRODUCTS` also sum products, but are not emulated.
+A matmul reaches the dispatcher as one of a few ATen operations, each with several overloads: `OPERATIONS` maps every
+overload to the function that reads its arguments. `PLAIN_PRODUCTS` are dot products that are not emulated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class TorchProduct(NamedTuple):
     alpha: float = 1.0
     beta: float = 1.0
     dtype: torch.dtype | None = None
-    """Of the result, if not that of A."""
+    """The dtype of the result, if it is not that of A."""
     out: torch.Tensor | None = None
     """The tensor that receives the result."""
 

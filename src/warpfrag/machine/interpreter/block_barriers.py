@@ -44,12 +44,12 @@ class LivelockDetector:
         self.slices = state.slices.copy()  # each lane's slices at that check
 
     def note(self, start: int, group: LaneGroup) -> None:
-        """Record that lanes run a block of instructions that reads memory which others may change."""
+        """Record that lanes run a block of instructions that reads memory that other lanes may change."""
         if self.is_judged:
             group.put(self.polled, start)
 
     def is_reached(self, level: int, runnable: NDArray[np.bool_], *, has_sleepers: bool) -> bool:
-        """Return True if nothing can change any more, now that all runnable lanes have had `level` quanta.
+        """Return True if no progress is possible, after all runnable lanes have had `level` time slices.
 
         Return False if lanes sleep at an mbarrier, since they may wake when their time limit has passed.
         """
@@ -69,7 +69,7 @@ class LivelockDetector:
         return False
 
     def deadlock(self) -> tuple[int, str] | None:
-        """Return the line and the message: lanes that read, by line, and exited blocks; None if no lane reads."""
+        """Return the line and message of a deadlock: the polling lanes and the exited blocks; None if no lane polls."""
         state = self.state
         reading = state.alive & ~state.waiting & (self.polled != NOWHERE)
         texts, lines = [], []
@@ -100,7 +100,7 @@ U32, PRED = TYPES["u32"], TYPES["pred"]
 
 @dataclass
 class BarrierState:
-    """One barrier of one block: the lanes that wait at it, and the number that arrived without waiting.
+    """One barrier of one block: the lanes that wait at it, and the number of arrivals without a wait.
 
     `partial` has the lanes that an aligned instruction still lacks, by line and warp. Other lanes of the warp came
     earlier because the scheduler let them pass; that matters only if these lanes never come.

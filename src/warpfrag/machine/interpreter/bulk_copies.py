@@ -39,14 +39,14 @@ REDUCED_TYPES = {
     "inc": {"u32"}, "dec": {"u32"},
     "and": {"u32", "s32", "u64"}, "or": {"u32", "s32", "u64"}, "xor": {"u32", "s32", "u64"},
 }  # fmt: skip
-"""The tensor-map types that each reduction takes: with others, an H200 fails with an illegal instruction."""
+"""The tensor-map types that each reduction supports; an H200 reports any other as an illegal instruction."""
 
 
 class LaneCopies:
     """The lanes of one copy, each with the memory that it reads and writes and the mbarriers that it signals."""
 
     def __init__(self, state: WarpState, mbarriers: Mbarriers, group: LaneGroup) -> None:
-        """Take the lanes and their owners."""
+        """Keep the lanes and their owners."""
         self.state, self.mbarriers, self.memory, self.group = state, mbarriers, state.memory, group
         self.owners = group.owners
         self.count = len(self.owners.blocks)
@@ -61,7 +61,7 @@ class LaneCopies:
         return Owners(self.owners.blocks[which], self.owners.threads[which], None)
 
     def span(self, space: str, address: int, size: int, lane: int, *, writes: bool) -> tuple[Bytes, int]:
-        """Return the buffer and the offset of contiguous bytes; raise MemoryFault unless one allocation holds all."""
+        """Return the buffer and the offset of contiguous bytes; raise MemoryFault unless they are in one allocation."""
         if not size:
             return np.zeros(0, np.uint8), 0
         memory, owner = self.memory, self.owner(lane)
@@ -120,7 +120,7 @@ class LaneCopies:
         self.memory.tags.store(self.memory.inst, buffer, offsets, codes, threads, cause)
 
     def blocks_of(self, lane: int, mask: int | None) -> list[int]:
-        """Return the blocks of the batch that a lane's copy goes to: its own, or those in a mask of the cluster."""
+        """Return the destination blocks of a lane's copy: its own block, or those in a cluster mask."""
         own = int(self.owners.blocks[lane])
         if mask is None:
             return [own]
@@ -260,7 +260,7 @@ def read_map(copies: LaneCopies, address: int, lane: int) -> TensorMapFields:
 def check_copy(
     fields: TensorMapFields, action: actions.TensorCopy, start: tuple[int, ...], box: int, lane: int
 ) -> None:
-    """Raise a MemoryFault for a copy that ends a launch on a GPU too, as measured on an H200."""
+    """Raise a MemoryFault for a copy that also ends a launch on a GPU, as measured on an H200."""
     problem = _map_problem(fields, action)
     if problem:
         raise MemoryFault(lane, problem, kind="descriptor")
@@ -382,7 +382,7 @@ def put_box(
 
 
 def reduce_cells(function: actions.CodeFunction, cells: Codes, places: NDArray[np.int64], codes: Codes) -> int:
-    """Reduce codes into cells, one after the other where they collide; return the number of rounds.
+    """Reduce codes into cells, one after the other if they collide; return the number of rounds.
 
     Elements of a box collide if a stride of the map is shorter than the extent of the inner axes.
     """
@@ -396,7 +396,10 @@ def reduce_cells(function: actions.CodeFunction, cells: Codes, places: NDArray[n
 
 
 def tensor_reduction(fields: TensorMapFields, name: str) -> actions.CodeFunction:
-    """Return the result of a reduction: as for `red`, but f32 sums flush subnormals only if the map says so (H200)."""
+    """Return the result of a reduction.
+
+    It equals `red`, but f32 sums flush subnormals only if the map says so (H200).
+    """
     element = fields.element
     if name == "add" and element.format in {"f32", "tf32"}:
         style = FloatModifiers(ftz=element.name.endswith("_ftz"))

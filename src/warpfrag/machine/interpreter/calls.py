@@ -190,7 +190,7 @@ class ThreadReader:
     """Reads memory as a thread sees it; reads by the driver are not counted."""
 
     def __init__(self, state: WarpState, owners: Owners) -> None:
-        """Take the memory of a batch, and the owner of its shared and local memory."""
+        """Keep the memory of a batch, and the owner of its shared and local memory."""
         self.state, self.owners = state, owners
 
     def read(self, address: int, size: int) -> bytes:

@@ -174,7 +174,7 @@ class DeviceMemory:
         return state_spaces.HEAP in self.starts
 
     def writable_buffers(self) -> list[NDArray[Any]]:
-        """Return all memory that blocks may change and others see: writable allocations and surfaces."""
+        """Return all memory through which blocks can affect others: writable allocations and surfaces."""
         surfaces = [item.array for item in self.resources.values() if isinstance(item, Surface)]
         return [*(item.data for item in self.allocations if item.writable), *surfaces]
 
@@ -290,7 +290,7 @@ class DeviceMemory:
     def find(
         self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
     ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
-        """Return the buffers that hold bytes of one state space, aligned or not."""
+        """Return the buffers of an access to one state space, aligned or not."""
         everyone = np.arange(len(addresses))
         if space in {"global", "const"}:
             return self._reach_global(addresses, size, writes=writes)
@@ -399,7 +399,7 @@ class DeviceMemory:
     ) -> bool:
         """Store codes [lanes, count]; record `cause` if lanes store different bytes to one address.
 
-        Return True if other lanes can see any of the stores: they do not see local memory.
+        Return True if other lanes can see any of the stores, that is, unless all are to local memory.
         """
         size = codes.dtype.itemsize * codes.shape[1]
         is_seen = False

@@ -64,7 +64,7 @@ class KernelAccess:
 
     @property
     def text(self) -> str:
-        """The access in words, as in "st.shared.f32 at line 12 by thread (3, 0, 0) of block (0, 0, 0)"."""
+        """A description of the access, as in "st.shared.f32 at line 12 by thread (3, 0, 0) of block (0, 0, 0)"."""
         where = f"{self.source} (line {self.line})" if self.source else f"line {self.line}"
         return f"{self.what} at {where} by thread {self.thread} of block {self.block}"
 

@@ -47,7 +47,7 @@ def write_results(
     values: Codes | tuple[Codes, ...],
     action: actions.LaneOp | actions.WarpCollective,
 ) -> None:
-    """Write the results that the instruction has operands for."""
+    """Write the results, as far as the instruction has destination operands."""
     extends = isinstance(action, actions.LaneOp) and action.extends
     results = values if isinstance(values, tuple) else (values,)
     for operand, codes, kind in zip(inst.results, results, action.results, strict=False):
@@ -194,7 +194,7 @@ def exchange(
 
 
 def note_nan_sums(state: WarpState, cells: Codes, index: Codes, operands: Codes) -> None:
-    """Record f64 sums by a cas loop that combine different NaNs: their operand order is not known."""
+    """Record f64 sums by a cas loop that combine different NaNs, since their operand order is unknown."""
     nan = is_nan(operands, "f64")
     if nan.any() and (nan & is_nan(cells[index], "f64") & ((operands | QUIET) != (cells[index] | QUIET))).any():
         state.tally.causes[state.memory.inst] |= InexactCause.NAN_OPERANDS

@@ -1,4 +1,4 @@
-"""Matrix instructions of whole warps: pass registers and addresses to `execution`, which computes the results.
+"""Matrix instructions of whole warps: pass registers and addresses to `tensorcore`, which computes the results.
 
 `RUNNERS` has a function for each operation of the ISA.
 """
@@ -72,13 +72,13 @@ def run_matrix(state: WarpState, inst: DecodedInstruction, action: MatrixOp, gro
 
 
 def words_of(group: LaneGroup, operand: PtxOperand) -> NDArray[np.uint32]:
-    """Return the registers of an operand as words, [warps, 32, words]."""
+    """Return an operand as 32-bit registers, [warps, 32, words]."""
     kinds = ((item, B64 if isinstance(item, Register) and item.bits == 64 else B32) for item in items_of(operand))
     return join_words(group.read(item, kind) for item, kind in kinds)
 
 
 def join_words(columns: Iterable[Codes]) -> NDArray[np.uint32]:
-    """Return the codes of several registers as words, two for each 64-bit register."""
+    """Return the codes of several registers as 32-bit words, two for each 64-bit register."""
     words: list[NDArray[Any]] = []
     for codes in columns:
         words.append(codes.astype(np.uint32, copy=False))
@@ -123,7 +123,7 @@ def _multiply(state: WarpState, inst: DecodedInstruction, action: MatrixOp, grou
 
 
 def _multiply_fragments(state: WarpState, form: Form, words: list[NDArray[np.uint32]]) -> NDArray[np.uint32]:
-    """Run wmma.mma with the substitute for an unknown layout."""
+    """Run wmma.mma with a substitute for an unknown layout."""
     specs = _fragment_operands(state, form)
     matrices = [fragment.unpack(specs[role], own) for role, own in zip("abc", words, strict=True)]
     return fragment.pack(specs["d"], multiply_matrices(form, *matrices, arch=state.launch.arch, raw=True))
@@ -268,7 +268,7 @@ def _load_matrices(state: WarpState, inst: DecodedInstruction, action: MatrixOp,
 
 
 def _store_matrices(state: WarpState, inst: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
-    """Run stmatrix: a 16-byte store by every lane that gives an address, eight lanes at a time."""
+    """Run stmatrix: a 16-byte store by every lane that supplies an address, eight lanes at a time."""
     form = action.form
     places = _places(state, inst, group, form, writes=True)
     lines = matrix_moves.lines_by_lane(form, words_of(group, inst.sources[1]))
@@ -312,7 +312,7 @@ def _elements(
 
 
 def _owners(group: LaneGroup, count: int) -> Owners:
-    """Return the owners of a fragment's elements, without requests: how a warp requests them is not specified."""
+    """Return the owners of a fragment's elements, without requests, since how a warp requests them is not specified."""
     owners = group.owners
     firsts = [np.repeat(owner.reshape(group.warps, LANES)[:, 0], count) for owner in (owners.blocks, owners.threads)]
     return Owners(firsts[0], firsts[1], None)

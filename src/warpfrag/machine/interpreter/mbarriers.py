@@ -70,7 +70,7 @@ class MbarrierState:
 
     @property
     def description(self) -> str:
-        """The arrivals and bytes that the phase waits for, in words."""
+        """A description of the arrivals and bytes that the phase waits for."""
         return f"phase of parity {self.parity} awaits {self.pending} of {self.count} arrivals and {self.bytes} bytes"
 
 
@@ -119,7 +119,7 @@ class Mbarriers:
         return np.array([self.change(cell, action, number, lane, line) for lane, (cell, number) in pairs], np.uint64)
 
     def reach(self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> NDArray[np.int64]:
-        """Return the indices of the mbarriers that lanes name; raise MemoryFault if one is not initialised."""
+        """Return the indices of the lanes' mbarriers; raise MemoryFault if one is not initialised."""
         addresses = group.addresses(inst.sources[0])
         cells = self.cells_at(action.space, addresses, group.owners)
         if action.name not in {"init", "inval"}:
@@ -239,7 +239,7 @@ class Mbarriers:
     def ended_phases(
         self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the mbarriers that lanes wait for, and whether the named phases are over."""
+        """Return the mbarriers that lanes wait for, and flags for the phases that are over."""
         cells = self.reach(inst, action, group)
         return cells, self.is_over(cells, action, number_of(group, inst.sources[1:], action))
 

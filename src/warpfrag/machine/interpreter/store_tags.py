@@ -1,4 +1,4 @@
-"""Overlapping plain stores: the last writer of each word, and whether a barrier came in between.
+"""Track overlapping plain stores: the last writer of each word, and whether a barrier separates the stores.
 
 The result of two stores to one address is known if something orders them: the order of instructions in a warp; a
 barrier of their block; or, between blocks as between warps, the end of a wait, because a waiting thread reads memory
@@ -36,7 +36,7 @@ WARP_SHIFT, INTERVAL_SHIFT, BLOCK_SHIFT, HAS_WAITED_SHIFT = 4, 9, 36, 63
 WARP_FIELD = (1 << INTERVAL_SHIFT) - (1 << WARP_SHIFT)
 BLOCK_FIELD = (1 << HAS_WAITED_SHIFT) - (1 << BLOCK_SHIFT)
 SPREAD = np.array([sum(0xFF << 8 * byte for byte in range(4) if bits >> byte & 1) for bits in range(16)], np.uint32)
-"""The bit mask of a word, from the mask of its bytes."""
+"""The bit mask of a word for each mask of its bytes."""
 
 
 def first_tags(block_numbers: NDArray[np.int64], warps: NDArray[np.int64]) -> Tags:
@@ -135,7 +135,7 @@ class TaggedStore:
         *,
         is_shared: bool,
     ) -> None:
-        """Find the words of every lane and the bytes that it stores in them: all bytes, except for narrow stores."""
+        """Find the words that each lane stores to, and the bytes of each: all of them, except for narrow stores."""
         self.tags, self.buffer, self.offsets, self.codes = tags, buffer, offsets, codes
         self.threads, self.mine, self.is_shared = threads, mine, is_shared
         self.cells, self.at = elements(buffer, codes.dtype), places_of(offsets, codes)

@@ -39,7 +39,7 @@ def _resources(
 
 
 def _coordinates(inst: DecodedInstruction, group: LaneGroup, geometry: Geometry) -> tuple[Codes, list[Codes]]:
-    """Return the layers and the coordinates (x, y, z) of lanes, as codes; padding of the vector is left out."""
+    """Return the layers and the coordinates (x, y, z) of lanes, as codes; without the vector's padding."""
     items = list(items_of(inst.sources[1])) if len(inst.sources) > 1 else []
     count = AXES[geometry] + geometry.startswith("a")
     if not count <= len(items) <= MAX_COORDINATES:
@@ -55,7 +55,7 @@ def _check_geometry(resource: Texture | Surface, geometry: Geometry, lane: int) 
 
 
 def _check_memory(state: WarpState, inst: DecodedInstruction, action: TextureFetch, handle: int) -> None:
-    """Reject a 1D texture read at both integer and float coordinates: CUDA has it in linear memory or in an array."""
+    """Reject a 1D texture read at both integer and float coordinates: it is in linear memory or in a CUDA array."""
     is_linear = not action.coordinates.is_float
     if action.geometry == "1d" and state.memory.are_linear.setdefault(handle, is_linear) != is_linear:
         msg = f"{inst.name}: expected either integer or float coordinates for a texture of one axis, got both"
@@ -141,7 +141,7 @@ def _elements(surface: Surface, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def run_surface_load(state: WarpState, inst: DecodedInstruction, action: SurfaceLoad, group: LaneGroup) -> None:
-    """Run suld: outside the surface, return zeros or the nearest element, or fault."""
+    """Run suld. A load outside the surface returns zeros or the nearest element, or faults."""
     dtype, size = action.type.dtype, action.type.dtype.itemsize
     results = np.zeros((int(group.mask.sum()), action.count), dtype)
     for which, surface, places, inside in _places(state, inst, group, action, size * action.count):
@@ -154,7 +154,7 @@ def run_surface_load(state: WarpState, inst: DecodedInstruction, action: Surface
 
 
 def run_surface_store(state: WarpState, inst: DecodedInstruction, action: SurfaceStore, group: LaneGroup) -> None:
-    """Run sust: outside the surface, store nothing or to the nearest element, or fault."""
+    """Run sust. A store outside the surface is dropped, goes to the nearest element, or faults."""
     dtype, size = action.type.dtype, action.type.dtype.itemsize
     items = _items(inst, inst.sources[2:], action.count)
     codes = np.stack([group.values(item, action.type) for item in items], axis=1)

@@ -356,7 +356,7 @@ def _shift(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorS
 
 @lru_cache(MAX_ISSUES)
 def _form_of(spelling: TensorSpelling, word: int, target: str) -> tuple[TensorForm, InstructionDescriptor]:
-    """Return the product that an instruction descriptor specifies; raise IllegalInstruction if there is none."""
+    """Return the mma that an instruction descriptor specifies; raise IllegalInstruction if there is none."""
     descriptor = InstructionDescriptor.decode(word, kind=spelling.kind)
     if descriptor.sparse != spelling.is_sparse:
         text = f"says {'sparse' if descriptor.sparse else 'dense'}, and the instruction is not"
@@ -383,14 +383,14 @@ def _form_of(spelling: TensorSpelling, word: int, target: str) -> tuple[TensorFo
 def _issue(
     spelling: TensorSpelling, word: int, target: str, arch: str, address: int, at: tuple[tuple[str, int], ...]
 ) -> tcgen05.TensorProduct:
-    """Return a product with its operands resolved; cached, because kernels issue few distinct products many times."""
+    """Return an mma with its operands resolved; cached, because kernels issue few distinct ones many times."""
     form, descriptor = _form_of(spelling, word, target)
     product = tcgen05.TensorProduct(form, arch, address, dict(at), descriptor)
     lane, _ = product.base
     for role, place in at:
         other, _ = tcgen05.split_address(place & ~SCALE_ID_BITS, f"the address of {role}")
         if role in ("a", "metadata") and other != lane:
-            raise IllegalInstruction(form.name, f"{role} and D share their base lane: got {other} and {lane}")
+            raise IllegalInstruction(form.name, f"{role} and D must have the same base lane, got {other} and {lane}")
     return product
 
 
@@ -526,7 +526,7 @@ def _halved(
 def _without_columns(
     taken: list[dict[str, Array]], product: tcgen05.TensorProduct, word: int, b: int, shared: NDArray[np.uint8]
 ) -> list[dict[str, Array]]:
-    """Return operands with the columns of B that a zero-column mask selects."""
+    """Return the operands with the columns of B that a zero-column mask selects."""
     mask = ZeroColumnMask.decode(word)
     if not mask.active:
         return taken
@@ -543,7 +543,7 @@ def _without_columns(
 
 
 def _kept_lanes(group: LaneGroup, masks: PtxOperand | None, blocks: int) -> NDArray[np.bool_] | None:
-    """Return the lanes of D that a product does not write, [128] or [2, 128]; None if it writes all."""
+    """Return the lanes of D that an mma does not write, [128] or [2, 128]; None if it writes all."""
     if masks is None:
         return None
     words = np.array([_number(group, item) for item in items_of(masks)], np.uint32)

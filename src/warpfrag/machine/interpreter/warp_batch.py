@@ -62,7 +62,7 @@ LANE_BY_LANE = (
     | actions.SurfaceStore
     | actions.SurfaceReduction
 )
-"""Actions in which a lane with a bad access can be skipped."""
+"""Actions that can skip a lane whose access fails."""
 
 
 class WarpBatch(WarpState):
@@ -93,7 +93,7 @@ class WarpBatch(WarpState):
             pass
 
     def schedule_next(self) -> bool:
-        """Give a time slice to the lanes that are furthest behind; return False when all have exited."""
+        """Give a time slice to the lanes with the lowest program counter; return False when all have exited."""
         runnable = self.alive & ~self.waiting
         if not runnable.any():
             if not self.alive.any():
@@ -358,7 +358,7 @@ class WarpBatch(WarpState):
     def suspend(
         self, at: int, inst: DecodedInstruction, action: actions.MemoryBarrier, group: LaneGroup, active: LaneGroup
     ) -> bool:
-        """Run mbarrier.try_wait or test_wait; return False if lanes sleep until a phase ends (others move on)."""
+        """Run mbarrier.try_wait or test_wait; return False if some lanes sleep until a phase ends."""
         try:
             is_over = self.mbarriers.wait(at, inst, action, active)
         except MemoryFault as fault:
@@ -461,7 +461,7 @@ class WarpBatch(WarpState):
     def reconverge(
         self, at: int, inst: DecodedInstruction, _action: actions.Reconverge, group: LaneGroup, active: LaneGroup
     ) -> None:
-        """Run BSYNC: active lanes wait; each goes on once all lanes of its barrier are here or have exited."""
+        """Run BSYNC: active lanes wait until all lanes of their barrier have arrived or exited."""
         group.put(self.pc, at + 1)
         active.put(self.pc, at)
         rows = active.active_rows
@@ -473,7 +473,7 @@ class WarpBatch(WarpState):
         ready.put(self.pc, at + 1)
 
     def leave_convergence_barriers(self) -> bool:
-        """Let lanes go on from a BSYNC whose missing lanes wait elsewhere; return True if there are any.
+        """Release lanes from a BSYNC whose missing lanes wait elsewhere; return True if there are any.
 
         They may wait at a WARPSYNC, because code that leaves a region without BREAK relies on it, or at another BSYNC
         of the same barrier. An H200 completes both.

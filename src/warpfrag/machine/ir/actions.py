@@ -19,7 +19,7 @@ from warpfrag.machine.ir.state_spaces import StateSpace
 CodeFunction: TypeAlias = "Callable[..., Codes]"
 """Maps arrays of codes, one element for each lane, to the array of the result."""
 LaneFunction: TypeAlias = "Callable[..., Codes | tuple[Codes, ...]]"
-"""The same with one or several results; every CodeFunction is one."""
+"""A function like CodeFunction, with one or several results."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class FusedProduct(NamedTuple):
 
 @dataclass(frozen=True)
 class LaneOp(Action):
-    """Registers to registers, lane by lane. A source of None is an immediate, passed as an int.
+    """An operation on registers, lane by lane. A source of None is an immediate, passed as an int.
 
     `nan_order` lists the operand numbers of an f64 operation: the result is the first NaN in this order.
     """
@@ -56,7 +56,7 @@ class LaneOp(Action):
 
 @dataclass(frozen=True)
 class Move(Action):
-    """mov: a copy, a pack of a vector into one register, or its parts into a vector."""
+    """mov: a copy, or packing a vector into one register, or unpacking one."""
 
     type: Type
 
@@ -242,7 +242,7 @@ class DirectCall(Action):
 
 @dataclass(frozen=True)
 class IndirectCall(Action):
-    """call by address, with the addresses of the functions it may reach; the instruction's targets call them."""
+    """call by address, with the addresses of the possible functions; the instruction's targets call them directly."""
 
     ends_block: ClassVar[bool] = True
     addresses: tuple[int, ...]

@@ -30,7 +30,7 @@ HINTS = frozenset((
 
 
 class Modifier(NamedTuple):
-    """The words of a modifier, at most one per instruction; a required modifier must be present."""
+    """The alternatives of a modifier, at most one per instruction; a required modifier must be present."""
 
     words: tuple[str, ...]
     is_required: bool
@@ -53,7 +53,7 @@ class OpcodeRow:
     implies: Mapping[str, object] = field(default_factory=dict)  # attributes that the opcode itself has
 
     def __post_init__(self) -> None:
-        """Reject a modifier that would set nothing."""
+        """Reject a modifier that sets no attribute."""
         known = {item.name for item in fields(Attributes)} | HINTS
         unknown = sorted((self.modifiers.keys() | self.implies.keys()) - known)
         if unknown:
@@ -64,7 +64,7 @@ class OpcodeRow:
 
 @dataclass(frozen=True)
 class DecodedOpcode:
-    """An opcode with its words read; its action is bound once its attributes are final."""
+    """An opcode with its qualifiers parsed; its action is bound once its attributes are final."""
 
     row: OpcodeRow | None
     attributes: Attributes

@@ -88,7 +88,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class BankOperand:
-    """A number in the constant banks of the launch, which are one buffer; it is as wide as the type it is read as."""
+    """A number in the constant banks of the launch, which form one buffer; the type it is read as sets its width."""
 
     offset: int
 
@@ -262,7 +262,7 @@ class Program:
 
     @cached_property
     def ends(self) -> list[int]:
-        """The block end of every instruction."""
+        """The index of the block end for every instruction."""
         return block_ends(self.instructions, self.leaders)
 
     def constant_banks(
@@ -274,7 +274,7 @@ class Program:
 
     @cached_property
     def polling(self) -> frozenset[int]:
-        """The starts of blocks that read memory which others may change, or pause."""
+        """The starts of blocks that read memory that others may change, or that pause."""
         return frozenset(
             start
             for start in self.leaders
@@ -284,7 +284,7 @@ class Program:
 
 
 def block_ends(instructions: Sequence[DecodedInstruction], leaders: set[int]) -> list[int]:
-    """Return the block end of every instruction."""
+    """Return the index of the block end for every instruction."""
     ends, end = [0] * len(instructions), len(instructions)
     for at in range(len(instructions) - 1, -1, -1):
         if at + 1 in leaders or instructions[at].action.ends_block:

@@ -213,9 +213,7 @@ class Arguments:
             size = max(len(flat), 1) + state_spaces.ALIGNMENT  # a gap, so that overruns do not hit the next one
             self._next += -(-size // state_spaces.ALIGNMENT) * state_spaces.ALIGNMENT
             if self.pointer_size == 4 and self._next > self.memory_map.constants:
-                raise InvalidOperand(
-                    f"{what}: expected arrays that fit into addresses of 32 bits, got {len(flat)} bytes more"
-                )
+                raise InvalidOperand(f"{what}: the arrays do not fit 32-bit addresses: {len(flat)} bytes are too many")
         return self._known[place]
 
     def _is_pointer(self, array: NDArray[Any], parameter: Parameter) -> bool:

@@ -290,7 +290,7 @@ class ConflictReporter:
         )  # fmt: skip
 
     def agent_name(self, entity: int) -> int | None:
-        """Return the thread that an agent works for, if it works for one."""
+        """Return the name of the thread that an agent belongs to, if there is one."""
         column = int(self.ordering.columns(np.array([entity]))[0])
         if column < 0:
             return None

@@ -26,7 +26,7 @@ INFINITY, NAN_OF_NEGATIVE = np.uint64(0x7FF0000000000000), np.uint64(CANONICAL_N
 
 
 def constant(like: Codes, value: float) -> Codes:
-    """Return a float in every lane, with the width of the given codes."""
+    """Return a constant float in every lane, with the width of the given codes."""
     kind = np.float32 if like.dtype == np.uint32 else np.float64
     return np.full(like.shape, kind(value).view(like.dtype), like.dtype)
 
@@ -81,7 +81,7 @@ def lg2(a: Codes, *, ftz: bool) -> Codes:
 
 
 def sin(a: Codes, *, ftz: bool) -> Codes:
-    """The sine of a, which the unit takes in turns; it cannot resolve a subnormal input, so ftz is ignored."""
+    """The sine of a. The unit expects fractions of a turn, too coarse for subnormal inputs, so ftz has no effect."""
     del ftz
     return special_functions.sin(multiply("f32", TRUNCATED, a, constant(a, special_functions.TURNS)))
 
@@ -107,7 +107,7 @@ def narrow(function: Callable[[Codes], Codes], name: str, a: Codes) -> Codes:
 
 
 def upper(function: Callable[[Codes, special_functions.FloatEncoding], Codes], a: Codes) -> Codes:
-    """Apply the unit to the upper words of f64; the lower words of the results are zero."""
+    """Apply the unit to the upper halves of f64; the lower halves of the results are zero."""
     return function((a >> np.uint64(32)).astype(np.uint32), special_functions.UPPER).astype(np.uint64) << np.uint64(32)
 
 

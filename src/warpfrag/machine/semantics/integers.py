@@ -193,7 +193,7 @@ def extract_field(a: Codes, start: Codes, length: Codes, kind: str) -> Codes:
 
 
 def insert_field(a: Codes, b: Codes, start: Codes, length: Codes) -> Codes:
-    """bfi: a's low bits into b from `start`."""
+    """bfi: b with a's low bits inserted at `start`."""
     bits = width(a)
     position, count = _field_of(start, bits), _field_of(length, bits)
     ones = shift_left(np.ones_like(a), count) - a.dtype.type(1)
@@ -203,7 +203,7 @@ def insert_field(a: Codes, b: Codes, start: Codes, length: Codes) -> Codes:
 
 
 def bit_mask(a: Codes, b: Codes, *, wrap: bool) -> Codes:
-    """bmsk: b ones from bit a on."""
+    """bmsk: b ones, starting at bit a."""
     start, count = (a & np.uint32(31), b & np.uint32(31)) if wrap else (a, b)
     ones = shift_left(np.ones_like(a), count) - np.uint32(1)
     ones = np.where(count >= 32, np.uint32(0xFFFFFFFF), ones)
@@ -244,7 +244,7 @@ def find_nth(mask: Codes, base: Codes, offset: Codes) -> Codes:
 
 
 def permute_bytes(a: Codes, b: Codes, c: Codes, mode: str) -> Codes:
-    """prmt: four bytes of b:a by selectors; in the default mode, bit 3 of a selector replicates its byte's sign."""
+    """prmt: four bytes of b:a, chosen by selectors; in the default mode, bit 3 of a selector replicates the sign."""
     pair = (b.astype(np.uint64) << np.uint64(32)) | a
     result = np.zeros_like(a)
     for index in range(4):

@@ -1,4 +1,4 @@
-"""Correct rounding: an exact number to the code of a format, once, in any rounding mode of PTX.
+"""Correct rounding: convert an exact number to the code of a format, rounded once, in any rounding mode of PTX.
 
 The exact number is a sign, a significand of 64 bits whose top bit is set, and the exponent of that bit. Bits below
 the 64 are folded into the last one ("sticky"): no format keeps more than 53, so the last bit never decides alone.

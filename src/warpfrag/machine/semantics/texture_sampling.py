@@ -137,7 +137,7 @@ def _texels(texture: Texture, layer: Integers, index: list[Integers]) -> NDArray
 
 
 def _results(codes: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return four results; channels that the texture lacks are 0."""
+    """Return four channels; those that the texture lacks are 0."""
     result = np.zeros((len(codes), 4), np.uint32)
     result[:, : codes.shape[1]] = codes
     return result

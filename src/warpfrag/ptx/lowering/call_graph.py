@@ -64,7 +64,7 @@ class CallGraph:
         return self.called[caller]
 
     def comes_back(self, caller: str, callee: str) -> bool:
-        """Return True if a called function may call its caller, directly or indirectly."""
+        """Return True if a called function may call its caller again, directly or indirectly."""
         reached, queue = {callee}, [callee]
         while queue:
             for other in self.calls_of(queue.pop()):

@@ -321,7 +321,7 @@ def _scales(rule: Rule, operands: ProductOperands, index: int) -> Decoded | None
 
 
 def _grouped(rule: Grouped, operands: ProductOperands) -> Codes:
-    """Add exact sums of groups, scaled, in one truncated sum per instruction."""
+    """Compute a grouped rule: exact group sums, scaled, then added in one truncated sum per instruction."""
     doubled = np.array([2 * FORMATS[rule.a].decode(code) for code in range(FORMATS[rule.a].codes)])
     a, b = doubled[operands.a], doubled[operands.b]  # halves are exact in float64, and so are their sums
     code = operands.c
