@@ -11,6 +11,7 @@ be of the version in its driver. --part 3/16 compares every sixteenth case, from
 
 from __future__ import annotations
 
+import lzma
 import sys
 import time
 import traceback
@@ -19,9 +20,12 @@ from collections import Counter
 from pathlib import Path
 
 from tools.sass.captures import Case, Launch, Runner, in_engine, read_cases
-from tools.sass.evidence import SpellingTable, observe
+from tools.sass.evidence import SpellingTable, observe, report, table_text
 from warpfrag.machine.launch.options import LaunchOptions
 
+ROOT = Path(__file__).parents[2]
+TABLE = ROOT / "src/warpfrag/sass/compared_sm_90.txt.xz"
+PAGE_PATH = ROOT / "docs/evidence/h200_sass.md"
 SAVED_EVERY = 100
 """Cases between two writes of the counts."""
 
@@ -65,8 +69,17 @@ def main() -> int:
     compare.add_argument("--only", default="")
     compare.add_argument("--part", default="0/1")
     compare.add_argument("--evidence", type=Path)
+    evidence = commands.add_parser("evidence")
+    evidence.add_argument("counts", type=Path, nargs="+")
+    evidence.add_argument("--ran", default="", help="a sentence that says what was run")
     arguments = parser.parse_args()
     table = SpellingTable()
+    if arguments.command == "evidence":
+        for path in arguments.counts:
+            table.join(SpellingTable.read(path))
+        TABLE.write_bytes(lzma.compress(table_text(table).encode(), preset=9))
+        PAGE_PATH.write_text(report(table, arguments.ran), encoding="utf-8")
+        return 0
     counts: Counter[str] = Counter()
     part, parts = map(int, arguments.part.split("/"))
     for case in read_cases(arguments.folder, part, parts):

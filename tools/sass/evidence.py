@@ -215,3 +215,75 @@ def observe(launch: Launch, options: LaunchOptions, known: SpellingTable) -> Spe
     if work.failure is not None:
         raise work.failure[1]
     return collector.table
+
+
+MIN_SETS = 1024
+EFFECTS = {
+    "BRA", "BRX", "BSSY", "BSYNC", "BREAK", "BMOV", "CALL", "RET", "EXIT", "WARPSYNC", "ENDCOLLECTIVE", "NOP", "YIELD",
+    "BAR", "B2R", "DEPBAR", "LDGDEPBAR", "ARRIVES", "SYNCS", "MEMBAR", "FENCE", "ERRBAR", "CGAERRBAR", "CCTL", "LDC",
+    "ULDC", "LDG", "LDS", "LDL", "LD", "STG", "STS", "STL", "ST", "LDGSTS", "ATOM", "ATOMG", "ATOMS", "RED", "REDG",
+    "S2R", "S2UR", "CS2R", "MOV", "UMOV", "R2UR", "PLOP3", "UPLOP3", "P2R", "R2P", "UP2UR", "VOTE", "VOTEU", "ELECT",
+    "WARPGROUP", "UTMALDG", "UTMASTG", "UTMAREDG", "UTMACMDFLUSH", "UTMACCTL", "UTMAPF", "UBLKCP", "UBLKRED",
+    "UCGABAR_ARV", "UCGABAR_WAIT", "QSPC", "LDSM", "STSM", "HGMMA", "QGMMA", "IGMMA",
+}  # fmt: skip
+"""Opcodes that move data, access memory, or decide control flow: they compute nothing from wide operands."""
+
+
+def is_compared(spelling: str, count: SpellingCount) -> bool:
+    """Return True if a spelling counts as compared.
+
+    It was executed by 1,024 lanes in runs whose bytes are equal. An opcode that computes something had 1,024 different
+    operand sets, with special values among them; one without wide operands (an immediate or a constant) has no others.
+    """
+    opcode, _, forms = spelling.partition(" ")
+    if count.sets < MIN_SETS:
+        return False
+    has_values = any(form.strip("-~|").startswith(("R", "UR")) for form in forms.split(",")[1:])
+    if opcode.split(".")[0] in EFFECTS or not has_values:
+        return True
+    return len(count.values) >= MAX_DISTINCT and count.specials > 0
+
+
+def table_text(table: SpellingTable) -> str:
+    """Return the rows of the compared spellings: spelling, kernels, operand sets, different ones up to 1,024."""
+    return "".join(
+        f"{name}\t{item.kernels}\t{item.sets}\t{min(len(item.values), MAX_DISTINCT)}\n"
+        for name, item in sorted(table.items())
+        if is_compared(name, item)
+    )
+
+
+def report(table: SpellingTable, ran: str) -> str:
+    """Return the page of the evidence: what was run, and the compared spellings by opcode."""
+    compared = {name: item for name, item in table.items() if is_compared(name, item)}
+    by_opcode: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(compared):
+        by_opcode[name.partition(" ")[0].split(".")[0]].append(name)
+    seen = defaultdict(int)
+    for name in table:
+        seen[name.partition(" ")[0].split(".")[0]] += 1
+    rows = [
+        f"| {opcode} | {seen[opcode]} | {len(names)} | {sum(compared[name].sets for name in names):,} |"
+        for opcode, names in sorted(by_opcode.items())
+    ]
+    return PAGE.format(ran=ran, seen=len(table), compared=len(compared), rows="\n".join(rows))
+
+
+PAGE = """# Machine code compared with an H200
+
+`python -m tools.sass evidence` writes this page and the table that `run.exact` reads (`warpfrag/sass`).
+
+A spelling is an opcode with its modifiers and the forms and modifiers of its operands, such as `FFMA.FTZ R,R,-c,R`. It
+counts as compared if an H200 left the same bytes in every kernel that was counted, its result can reach memory in those
+kernels (a backward slice from stores, addresses and branches), and at least 1,024 lanes executed it. An opcode that
+computes a value from registers must also have had 1,024 different operand sets, with special values among them: zero,
+one, the largest and smallest integers, infinities, NaNs.
+
+{ran}
+
+{seen:,} spellings were executed in equal runs; {compared:,} of them count as compared.
+
+| opcode | spellings executed | compared | operand sets of those |
+|---|---:|---:|---:|
+{rows}
+"""

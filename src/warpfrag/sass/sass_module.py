@@ -14,6 +14,7 @@ from warpfrag.machine.ir.program import ModuleVariable, SourceLine
 from warpfrag.machine.ir.state_spaces import ALIGNMENT, CODE, VARIABLES
 from warpfrag.machine.launch.kernel import Kernel, KernelModule
 from warpfrag.machine.launch.names import readable
+from warpfrag.sass.compared_spellings import read_compared
 from warpfrag.sass.cubin import Cubin, CubinSection, CubinSymbol
 from warpfrag.sass.disassembler import disassemble
 from warpfrag.sass.fatbin import read_cubins
@@ -128,6 +129,10 @@ class SassModule(KernelModule):
     def kernel(self, entry: str) -> SassKernel:
         """Return a new kernel for an entry."""
         return SassKernel(self.program(entry), self)
+
+    def compared_spellings(self) -> frozenset[str]:
+        """Return the spellings that were compared with a GPU of this architecture."""
+        return read_compared(self.cubin.arch.rstrip("a"))
 
     def variables(self) -> dict[str, ModuleVariable]:
         """Return the variables in global memory, by name."""

@@ -31,6 +31,7 @@ from warpfrag.machine.launch.device_array import ADDRESSES
 from warpfrag.machine.launch.exploration import Exploration, explore
 from warpfrag.machine.launch.grid import Waves, Work, is_alone, is_ordered, warps_at_once
 from warpfrag.machine.launch.instrumented_launch import InstrumentedLaunch
+from warpfrag.machine.launch.judged_launch import Judgement, judge, uncompared
 from warpfrag.machine.launch.launch_arguments import Arguments, KernelArguments, LaunchKeywords, RawArguments
 from warpfrag.machine.launch.names import matching, readable, resolve
 from warpfrag.machine.launch.options import (
@@ -81,6 +82,10 @@ class KernelModule(Mapping[str, "Kernel"], ABC):
     def machine_kernel(self, entry: str, arch: str) -> Kernel:
         """Return an entry as machine code for an architecture; a front end that has an assembler overrides this."""
         raise InvalidOperand(f"{readable(entry)} cannot be assembled for {arch}")
+
+    def compared_spellings(self) -> frozenset[str]:
+        """Return the spellings of machine code that were compared with a GPU of the module's architecture."""
+        return frozenset()
 
     @abstractmethod
     def variables(self) -> dict[str, ModuleVariable]:
@@ -300,8 +305,19 @@ class Kernel:
         waves = self.waves(config, seed, follow_order=bool(ORDER_CHECKS & set(named)))
         if not self.is_shared_out or options.limit < LIMIT or options.cooperative:
             threads = 1
-        before = [buffer.copy() for buffer in memory.writable_buffers()] if options.explore else []
-        if named:
+        is_repeated = bool(options.explore) or self.program.is_machine_code
+        before = [buffer.copy() for buffer in memory.writable_buffers()] if is_repeated else []
+        module, judged = self.module, Judgement(None, ())
+        if self.program.is_machine_code:
+            own = self.waves(config, seed, follow_order=True)
+            judged = judge(self.program, config, memory, own, self.sources, options.progress)
+            if judged.work is not None and (named or engine_name == "compiled"):
+                for buffer, data in zip(memory.writable_buffers(), before, strict=True):
+                    buffer[...] = data
+                memory.tags.forget()
+        if judged.work is not None and not named and engine_name != "compiled":
+            work = judged.work
+        elif named:
             config = replace(config, interleaving=None if seed is None else int(seed))
             screen = None if compiled is None else self._screen
             launch = InstrumentedLaunch(self.program, config, memory, named, self.sources, screen)
@@ -310,11 +326,12 @@ class Kernel:
             work = Work(self.program, config, memory, compiled).run_waves(waves, threads, options.progress)
         if compiled is None and engine_name != "reference" and work.tally.total > self.compiled.patience:
             loops.warn_interpreted()
-        module = self.module
         result = summarise(work, self.readable_name, self.sources, module.address_size, named)
         result = replace(result, basis=module.basis)
         if self.program.is_machine_code:
-            result = replace(result, order=("the order of memory accesses was not judged",))
+            arch = self.program.target
+            missing = uncompared(work, module.compared_spellings(), arch, self.sources)
+            result = replace(result, reasons=(*missing, *judged.reasons))
         if options.explore:
             result = replace(result, exploration=self._explored(memory, before, config, options.explore))
         return result

@@ -15,6 +15,7 @@ MAX_ROWS = 12  # of a table in a notebook
 MAX_NAMES = 3  # in a sentence
 PTX = "ptx"
 """The basis of a launch that executed PTX."""
+SKIPPED = {"bounds", "misaligned", "readonly", "freed"}
 PTX_REASON = "PTX was executed as its manual defines it; a GPU executes what ptxas makes of it, which can differ"
 
 
@@ -72,8 +73,8 @@ class Run:
     """The code that was executed: "ptx", or machine code with its architecture, its assembler and its digest."""
     ptx_reason: str = ""
     """Why PTX was executed and not machine code."""
-    order: tuple[str, ...] = ()
-    """Why the machine code's result may depend on an order that the hardware leaves open."""
+    reasons: tuple[str, ...] = ()
+    """Why machine code may leave other bytes: spellings that were not compared, order, values that were not written."""
     exploration: Exploration | None = None
     """The result of other interleavings, if the launch was asked to `explore` some."""
 
@@ -101,7 +102,8 @@ class Run:
             return (f"{PTX_REASON} ({self.ptx_reason})" if self.ptx_reason else PTX_REASON, *self.uncertain)
         explored = self.exploration
         found = [] if explored is None or explored.agrees else [f"explore: {explored}"]
-        return (*self.order, *found, *self.uncertain)
+        skipped = [f"{item.kind}: an access was skipped" for item in self.findings if item.kind in SKIPPED]
+        return (*self.reasons, *skipped, *found, *self.uncertain)
 
     @property
     def uncertain(self) -> tuple[str, ...]:

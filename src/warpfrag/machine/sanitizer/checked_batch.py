@@ -76,7 +76,7 @@ class CheckedWarpBatch(WarpBatch):
         if checks.follow_order:
             x, y, _ = self.launch.grid
             numbers = [b[0] + x * (b[1] + y * b[2]) for b in self.blocks]
-            self.races = RaceCheck(self, checks.order, checks.shadows, numbers, checks.collector)
+            self.races = self.order_check(numbers)
             observers.append(self.races)
             surfaces = SurfaceLoad | SurfaceStore | SurfaceReduction
             if any(isinstance(inst.action, surfaces) for inst in self.program.instructions):
@@ -85,6 +85,11 @@ class CheckedWarpBatch(WarpBatch):
             observers += CHECK_TABLE[name].observers(self)
         self.observer = observers[0] if len(observers) == 1 else ObserverGroup(self, checks.collector, observers)
         self.memory.observer = self.observer
+
+    def order_check(self, numbers: list[int]) -> RaceCheck:
+        """Return the check that compares accesses; `numbers` are those of the blocks in the grid."""
+        checks = self.checks
+        return RaceCheck(self, checks.order, checks.shadows, numbers, checks.collector)
 
     def barrier_checks(self) -> list[InstructionObserver]:
         """Return the observers that check barriers."""

@@ -1,0 +1,38 @@
+"""The spellings of machine code that were compared with a GPU; `python -m tools.sass evidence` writes the table."""
+
+from __future__ import annotations
+
+import lzma
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+TABLE = "compared_{}.txt.xz"
+
+
+class ComparedSpelling(NamedTuple):
+    """A spelling, the kernels whose bytes were equal with it, and its operand sets: all, and different ones."""
+
+    spelling: str
+    kernels: int
+    sets: int
+    distinct: int
+
+
+@cache
+def compared_rows(arch: str) -> tuple[ComparedSpelling, ...]:
+    """Return the rows of an architecture's table; none if nothing was compared there."""
+    path = Path(__file__).parent / TABLE.format(arch)
+    if not path.is_file():
+        return ()
+    rows = []
+    for line in lzma.decompress(path.read_bytes()).decode().splitlines():
+        spelling, *counts = line.split("\t")
+        rows.append(ComparedSpelling(spelling, *map(int, counts)))
+    return tuple(rows)
+
+
+@cache
+def read_compared(arch: str) -> frozenset[str]:
+    """Return the compared spellings of an architecture."""
+    return frozenset(row.spelling for row in compared_rows(arch))

@@ -1,0 +1,166 @@
+"""`exact`: planted cases for every reason, and machine code that is exact under other schedules and values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+from oracle import toolkit
+from warpfrag.machine.launch import judged_launch
+from warpfrag.sass.sass_module import SassModule
+
+pytestmark = pytest.mark.one_engine
+HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
+DECLARED = """
+    .reg .b32 %r<20>; .reg .b64 %d<12>; .reg .pred %p<4>; .reg .f32 %f<12>; .shared .align 16 .b8 sm[1024];
+    ld.param.u64 %d0, [out]; mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x;
+    mad.lo.u32 %r3, %r1, %r2, %r0; mul.wide.u32 %d1, %r3, 4; add.u64 %d2, %d0, %d1; mov.u32 %r4, sm;
+    shl.b32 %r5, %r0, 2; add.u32 %r6, %r4, %r5; cvt.rn.f32.u32 %f0, %r3;
+"""
+
+
+class Everything(frozenset):
+    """A table in which every spelling was compared."""
+
+    def __contains__(self, spelling):
+        return True
+
+    def __bool__(self):
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _tools(monkeypatch):
+    toolkit.find_ptxas("sm_90a")
+    toolkit.programs("nvdisasm") or toolkit.absent("no nvdisasm: install nvidia-cuda-nvdisasm>=13.4")
+    monkeypatch.setattr(SassModule, "compared_spellings", lambda _: Everything())
+
+
+def launch(body, grid=2, block=64, **options):
+    kernel = wf.ptx.load(f"{HEAD}.visible .entry k(.param .u64 out) {{{DECLARED}{body} ret; }}")["k"]
+    out = np.zeros(1024, np.uint32)
+    return kernel.launch(grid, block, [out], **options), out
+
+
+EXACT = {
+    "stores": "st.global.u32 [%d2], %r3;",
+    "a reduction through shared memory": """st.shared.u32 [%r6], %r3; bar.sync 0; xor.b32 %r7, %r5, 4;
+        add.u32 %r7, %r7, %r4; ld.shared.u32 %r8, [%r7]; st.global.u32 [%d2], %r8;""",
+    "an exchange in one warp": """st.shared.u32 [%r6], %r3; bar.warp.sync 0xffffffff; xor.b32 %r7, %r5, 4;
+        add.u32 %r7, %r7, %r4; ld.shared.u32 %r8, [%r7]; st.global.u32 [%d2], %r8;""",
+    "integer reductions to one address": "red.global.add.u32 [%d0], %r3;",
+    "an unused clock": "mov.u64 %d5, %clock64; st.global.u32 [%d2], %r3;",
+    "a clock in a dead sum": "mov.u32 %r7, %clock; add.u32 %r8, %r7, 1; st.global.u32 [%d2], %r3;",
+    "a float atomic for each thread": "red.global.add.f32 [%d2], %f0;",
+    "phases of atomics": """mov.u32 %r7, 0; st.shared.u32 [%r6], %r7; bar.sync 0; red.shared.add.u32 [%r4], %r0;
+        bar.sync 0; red.shared.max.u32 [%r4], %r0; bar.sync 0; ld.shared.u32 %r8, [%r4]; st.global.u32 [%d2], %r8;""",
+    "a divergent loop": """mov.u32 %r7, 0; LOOP: setp.ge.u32 %p0, %r7, %r0; @%p0 bra DONE; add.u32 %r7, %r7, 3;
+        bra LOOP; DONE: st.global.u32 [%d2], %r7;""",
+    "a spin-wait on an mbarrier": """setp.ne.u32 %p0, %r0, 0; @!%p0 mbarrier.init.shared.b64 [%r4], 64; bar.sync 0;
+        mbarrier.arrive.shared.b64 %d6, [%r4]; WAIT: mbarrier.try_wait.shared.b64 %p1, [%r4], %d6; @!%p1 bra WAIT;
+        st.global.u32 [%d2], %r3;""",
+}
+INEXACT = {
+    "a race between warps": ("nothing orders them", """st.shared.u32 [%r6], %r3; xor.b32 %r7, %r5, 128;
+        add.u32 %r7, %r7, %r4; ld.shared.u32 %r8, [%r7]; st.global.u32 [%d2], %r8;"""),
+    "a race between blocks": ("nothing orders them", """setp.eq.u32 %p0, %r1, 0; @%p0 st.global.u32 [%d0+2048], %r2;
+        ld.global.u32 %r8, [%d0+2048]; st.global.u32 [%d2], %r8;"""),
+    "different stores of two warps": ("nothing orders them", "st.global.u32 [%d0], %r3;"),
+    "float atomics of several warps": ("the order of these atomics changes the result",
+                                       "red.global.add.f32 [%d0], %f0;"),
+    "slots from an atomic": ("the order of these atomics changes the result", """atom.global.add.u32 %r7, [%d0], 1;
+        st.global.u32 [%d2+8], %r7;"""),
+    "different atomics": ("the order of these atomics changes the result", """setp.lt.u32 %p0, %r0, 32;
+        @%p0 red.global.add.u32 [%d0], %r3; @!%p0 red.global.max.u32 [%d0], %r3;"""),
+    "an exchange": ("the order of these atomics changes the result", "atom.global.exch.b32 %r7, [%d0], %r3;"),
+    "shared memory that was never written": ("never written", """setp.lt.u32 %p0, %r0, 16;
+        @%p0 st.shared.u32 [%r6], %r3; bar.sync 0; ld.shared.u32 %r8, [%r6]; st.global.u32 [%d2], %r8;"""),
+    "a clock that is stored": ("%clock", "mov.u32 %r7, %clock; st.global.u32 [%d2], %r7;"),
+    "a branch on a clock": ("%clock", """mov.u32 %r7, %clock; and.b32 %r7, %r7, 1; setp.eq.u32 %p0, %r7, 0;
+        @%p0 bra DONE; st.global.u32 [%d2], %r3; DONE:"""),
+    "the number of a multiprocessor": ("%smid", "mov.u32 %r7, %smid; st.global.u32 [%d2], %r7;"),
+    "rounds of a spin-wait": ("depends on timing", """setp.ne.u32 %p0, %r0, 0; mov.u32 %r9, 0;
+        @!%p0 mbarrier.init.shared.b64 [%r4], 64; bar.sync 0; mbarrier.arrive.shared.b64 %d6, [%r4];
+        WAIT: add.u32 %r9, %r9, 1; mbarrier.test_wait.shared.b64 %p1, [%r4], %d6; @!%p1 bra WAIT;
+        st.global.u32 [%d2], %r9;"""),
+}  # fmt: skip
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", EXACT)
+def test_the_result_does_not_depend_on_order(name):
+    run, out = launch(EXACT[name])
+    assert run.inexact == ()
+    assert run.exact
+    for seed in range(3):
+        assert launch(EXACT[name], seed=seed)[1].tolist() == out.tolist()
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", INEXACT)
+def test_every_open_order_is_a_reason_with_an_address(name):
+    reason, body = INEXACT[name]
+    run, _ = launch(body)
+    assert not run.exact
+    assert any(reason in text and text.startswith("0x") for text in run.inexact), run.inexact
+
+
+def test_lanes_that_have_diverged_are_not_ordered():
+    body = """mov.u32 %r7, 0; st.shared.u32 [%r6], %r7; bar.sync 0; and.b32 %r8, %r0, 1; setp.eq.u32 %p0, %r8, 0;
+        mov.u32 %r11, 0; @%p0 bra EVEN; ODD: ld.volatile.shared.u32 %r9, [%r4]; add.u32 %r10, %r9, 5;
+        st.volatile.shared.u32 [%r4], %r10; add.u32 %r11, %r11, 1; setp.lt.u32 %p1, %r11, %r2; @%p1 bra ODD; bra DONE;
+        EVEN: ld.volatile.shared.u32 %r9, [%r4]; mul.lo.u32 %r10, %r9, 7; add.u32 %r10, %r10, 1;
+        st.volatile.shared.u32 [%r4], %r10; add.u32 %r11, %r11, 1; setp.lt.u32 %p1, %r11, %r2; @%p1 bra EVEN;
+        DONE: st.global.u32 [%d2], %r10;"""
+    run, _ = launch(body, grid=1, block=32)
+    assert any("they are lanes of one warp" in reason for reason in run.inexact)
+
+
+def test_a_spelling_that_was_not_compared_is_named_with_its_address(monkeypatch):
+    run, _ = launch(EXACT["stores"])
+    spellings = set(
+        wf.ptx.load(f"{HEAD}.visible .entry k(.param .u64 out) {{{DECLARED}{EXACT['stores']} ret; }}")["k"]
+        .module.machine_kernel("k", "sm_90")
+        .program.spellings.values()
+    )
+    assert run.exact
+    missing = next(name for name in spellings if name.startswith("STG"))
+    monkeypatch.setattr(SassModule, "compared_spellings", lambda _: frozenset(spellings - {missing}))
+    (reason,) = launch(EXACT["stores"])[0].inexact
+    assert reason.startswith("0x")
+    assert f"{missing} was not compared with a GPU of sm_90" in reason
+    monkeypatch.setattr(SassModule, "compared_spellings", lambda _: frozenset())
+    assert launch(EXACT["stores"])[0].inexact == ("no machine code for sm_90a was compared with a GPU",)
+
+
+@pytest.mark.parametrize("engine", ["reference", "compiled"])
+@pytest.mark.parametrize("checks", [(), ("races",)])
+def test_both_engines_and_checks_give_the_same_verdict(engine, checks):
+    run, out = launch(EXACT["a reduction through shared memory"], engine=engine, checks=checks)
+    assert run.exact
+    assert out[:4].tolist() == [1, 0, 3, 2]
+    assert run.verdict == ("clean" if checks else None)
+
+
+def test_an_exploration_that_differs_changes_both_verdicts():
+    options = wf.ptx.LaunchOptions(explore=6)
+    run, _ = launch("atom.global.exch.b32 %r7, [%d0], %r3;", grid=4, checks="memory", options=options)
+    assert not run.exploration.agrees
+    assert run.verdict == "incomplete"
+    assert any(reason.startswith("explore: ") for reason in run.inexact)
+
+
+def test_a_skipped_store_is_a_reason():
+    kernel = wf.ptx.load(f"{HEAD}.visible .entry k(.param .u64 out) {{{DECLARED}{EXACT['stores']} ret; }}").assemble()[
+        "k"
+    ]
+    run = kernel.launch(1, 32, [np.zeros(31, np.uint32)], checks="memory")
+    assert any("an access was skipped" in reason for reason in run.inexact)
+
+
+def test_a_launch_that_is_too_long_is_not_judged(monkeypatch):
+    monkeypatch.setattr(judged_launch, "MAX_STEPS", 20)
+    run, out = launch(EXACT["a divergent loop"])
+    assert out[5] == 6
+    assert run.inexact == (judged_launch.NOT_JUDGED,)
