@@ -9,6 +9,7 @@ with an effect depends on it (`reaching`).
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -218,30 +219,25 @@ def observe(launch: Launch, options: LaunchOptions, known: SpellingTable) -> Spe
 
 
 MIN_SETS = 1024
-EFFECTS = {
-    "BRA", "BRX", "BSSY", "BSYNC", "BREAK", "BMOV", "CALL", "RET", "EXIT", "WARPSYNC", "ENDCOLLECTIVE", "NOP", "YIELD",
-    "BAR", "B2R", "DEPBAR", "LDGDEPBAR", "ARRIVES", "SYNCS", "MEMBAR", "FENCE", "ERRBAR", "CGAERRBAR", "CCTL", "LDC",
-    "ULDC", "LDG", "LDS", "LDL", "LD", "STG", "STS", "STL", "ST", "LDGSTS", "ATOM", "ATOMG", "ATOMS", "RED", "REDG",
-    "S2R", "S2UR", "CS2R", "MOV", "UMOV", "R2UR", "PLOP3", "UPLOP3", "P2R", "R2P", "UP2UR", "VOTE", "VOTEU", "ELECT",
-    "WARPGROUP", "UTMALDG", "UTMASTG", "UTMAREDG", "UTMACMDFLUSH", "UTMACCTL", "UTMAPF", "UBLKCP", "UBLKRED",
-    "UCGABAR_ARV", "UCGABAR_WAIT", "QSPC", "LDSM", "STSM", "HGMMA", "QGMMA", "IGMMA",
-}  # fmt: skip
-"""Opcodes that move data, access memory, or decide control flow: they compute nothing from wide operands."""
+ARITHMETIC = re.compile(
+    r"(F(?!LO|ENCE)|D(?!EPBAR)|H(?!GMMA)|MUFU|I2F|F2|I2I|IMAD(?!\.MOV|\.IADD|\.SHL)|IDP|IMMA|VABSDIFF|VHMNMX|BMMA).*"
+)
+"""Opcodes whose result depends on operand values in many cases: floating point, conversions, products."""
 
 
 def is_compared(spelling: str, count: SpellingCount) -> bool:
     """Return True if a spelling counts as compared.
 
-    It was executed by 1,024 lanes in runs whose bytes are equal. An opcode that computes something had 1,024 different
-    operand sets, with special values among them; one without wide operands (an immediate or a constant) has no others.
+    It had 1,024 operand sets, with special values among them if it reads registers; opcodes of `ARITHMETIC` had 1,024
+    different ones.
     """
     opcode, _, forms = spelling.partition(" ")
     if count.sets < MIN_SETS:
         return False
-    has_values = any(form.strip("-~|").startswith(("R", "UR")) for form in forms.split(",")[1:])
-    if opcode.split(".")[0] in EFFECTS or not has_values:
+    reads = any(re.match(r"[-~|]*U?R(?!Z)", form) for form in forms.split(",")[1:])
+    if not reads:
         return True
-    return len(count.values) >= MAX_DISTINCT and count.specials > 0
+    return count.specials > 0 and (len(count.values) >= MAX_DISTINCT or not ARITHMETIC.fullmatch(opcode))
 
 
 def table_text(table: SpellingTable) -> str:
@@ -259,7 +255,7 @@ def report(table: SpellingTable, ran: str) -> str:
     by_opcode: dict[str, list[str]] = defaultdict(list)
     for name in sorted(compared):
         by_opcode[name.partition(" ")[0].split(".")[0]].append(name)
-    seen = defaultdict(int)
+    seen: dict[str, int] = defaultdict(int)
     for name in table:
         seen[name.partition(" ")[0].split(".")[0]] += 1
     rows = [
@@ -274,10 +270,14 @@ PAGE = """# Machine code compared with an H200
 `python -m tools.sass evidence` writes this page and the table that `run.exact` reads (`warpfrag/sass`).
 
 A spelling is an opcode with its modifiers and the forms and modifiers of its operands, such as `FFMA.FTZ R,R,-c,R`. It
-counts as compared if an H200 left the same bytes in every kernel that was counted, its result can reach memory in those
-kernels (a backward slice from stores, addresses and branches), and at least 1,024 lanes executed it. An opcode that
-computes a value from registers must also have had 1,024 different operand sets, with special values among them: zero,
-one, the largest and smallest integers, infinities, NaNs.
+counts as compared if
+
+- it was executed in kernels whose bytes are all equal to those that an H200 left,
+- its result can reach memory in these kernels: a backward slice from stores, addresses and branches contains it,
+- it had at least 1,024 operand sets: executions by a lane, or by a warp if the opcode is uniform,
+- special values were among the register operands: zero, one, the largest or smallest integer, an infinity or a NaN,
+- and, for floating point, conversions and products, 1,024 operand sets were different. Other opcodes (integer, logic,
+  memory, control) often have operands with few values, such as addresses; the table keeps the number of different sets.
 
 {ran}
 

@@ -134,9 +134,19 @@ class SassInstruction:
     def spelling(self) -> str:
         """The opcode, its modifiers, and the form and modifiers of each operand, such as `FFMA.FTZ R,R,-c,|R|`.
 
-        Evidence is counted by spelling. Registers, immediates and offsets are values, and are left out.
+        Evidence is counted by spelling. Registers, immediates and offsets are values, and are left out; zero registers
+        are named if no other register is a source, because the operands are constants then.
         """
-        return " ".join((".".join((self.opcode, *self.modifiers)), ",".join(map(form_of, self.operands)))).rstrip()
+        forms = [form_of(operand) for operand in self.operands]
+        registers = [
+            number
+            for number, operand in enumerate(self.operands)
+            if number and isinstance(operand, RegisterOperand) and operand.file in {"R", "UR"}
+        ]
+        if all(getattr(self.operands[number], "is_constant", False) for number in registers):
+            for number in registers:
+                forms[number] = forms[number].replace("R", "RZ")
+        return " ".join((".".join((self.opcode, *self.modifiers)), ",".join(forms))).rstrip()
 
 
 def form_of(operand: Operand) -> str:

@@ -6,7 +6,7 @@ again without it, and says that its order was not judged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -58,7 +58,7 @@ def judge(
 
 
 def uncompared(
-    work: Work, compared: Set[str], arch: str, sources: Mapping[int, SourceLine]
+    work: Work, compared: frozenset[str], arch: str, sources: Mapping[int, SourceLine]
 ) -> tuple[str, ...]:  # fmt: skip
     """Return a reason for every executed spelling that was not compared with a GPU of an architecture."""
     if not compared:
@@ -67,7 +67,8 @@ def uncompared(
     for at in np.flatnonzero(work.tally.instructions).tolist():
         address = work.program.instructions[at].line
         spelling = work.program.spellings.get(address, "")
-        if spelling not in compared and spelling not in found:
+        is_known = spelling in compared or spelling.replace("RZ", "R") in compared  # RZ is a register that holds zero
+        if not is_known and spelling not in found:
             line = f" ({sources[address]})" if address in sources else ""
             found[spelling] = f"{address:#x}{line}: {spelling} was not compared with a GPU of {arch}"
     return tuple(found.values())

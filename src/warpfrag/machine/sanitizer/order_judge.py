@@ -1,9 +1,9 @@
-"""Judge machine code: can an order that the hardware leaves open, or a value that was never written, change memory?
+"""Judge whether an order that the hardware leaves open, or a value that was never written, can change memory.
 
 The race check compares accesses (`races`). Machine code has fewer synchronisation instructions than PTX, because lanes
 that run together need none: lanes of a warp are ordered here as long as they have taken the same branches since they
-last met (BSYNC, WARPSYNC). Atomics on one address are judged too: unordered ones must commute, and nobody may use the
-value that they return. Values that depend on time or place (`uncertain_values`) must not reach memory.
+last met (BSYNC, WARPSYNC). Atomics on one address are judged too: unordered ones must commute, and their old values
+must not be used. Values that depend on time or place (`uncertain_values`) must not reach memory.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.machine.interpreter.kernel_findings import Check
+from warpfrag.machine.interpreter.kernel_findings import Check, FindingCollector
 from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.interpreter.warp_state import LaunchPart
 from warpfrag.machine.ir import actions
-from warpfrag.machine.ir.program import DecodedInstruction, Discard, Program, Register, registers_of
+from warpfrag.machine.ir.program import DecodedInstruction, Discard, Program, PtxOperand, Register, registers_of
 from warpfrag.machine.ir.scalar_types import B32, B64, Codes
 from warpfrag.machine.sanitizer.checked_batch import CheckedWarpBatch, LaunchChecks
+from warpfrag.machine.sanitizer.conflicts import ShadowMemory
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
+from warpfrag.machine.sanitizer.ordering import LaunchOrder
 from warpfrag.machine.sanitizer.races import RaceCheck
 from warpfrag.machine.sanitizer.sync_tracking import NO_INIT_FENCE
 from warpfrag.machine.sanitizer.uncertain_values import uncertain_sources
@@ -46,9 +48,16 @@ MAX_LAYERS = 16  # of atomics on one word
 class JudgedOrder(RaceCheck):
     """The race check for machine code: lanes that have not diverged run in step."""
 
-    def __init__(self, *arguments: object) -> None:
+    def __init__(
+        self,
+        state: WarpBatch,
+        order: LaunchOrder,
+        shadows: dict[int, ShadowMemory],
+        numbers: list[int],
+        collector: FindingCollector,
+    ) -> None:
         """Start with the lanes of every warp in one class."""
-        super().__init__(*arguments)  # type: ignore[arg-type]
+        super().__init__(state, order, shadows, numbers, collector)
         self.classes = np.zeros((self.state.warps, LANES), np.int64)
         self.next_class = 1
         self.atomics: dict[tuple[int, int], list[AtomicLayer]] = {}  # by buffer and offset
@@ -181,17 +190,17 @@ def is_order_sensitive(inst: DecodedInstruction) -> bool:
 class JudgedValues(UnwrittenCheck):
     """The check of unwritten values for machine code, which reads registers that it ignores."""
 
-    def __init__(self, *arguments: object) -> None:
+    def __init__(self, state: WarpBatch, collector: FindingCollector, marked: dict[int, Bytes]) -> None:
         """Find the uniform registers, of which a warp has one."""
-        super().__init__(*arguments)  # type: ignore[arg-type]
+        super().__init__(state, collector, marked)
         self.uniform: set[int] = set()
         for inst in self.state.program.instructions:
             for operand in (*inst.results, *inst.sources):
                 self.uniform |= {item.index for item in registers_of(operand) if item.name.startswith("U")}
 
-    def put(self, group: LaneGroup, operand: object, mask: Codes) -> None:
+    def put(self, group: LaneGroup, operand: PtxOperand, mask: Codes) -> None:
         """Set the mask of a register; a uniform register is written for the whole warp."""
-        super().put(group, operand, mask)  # type: ignore[arg-type]
+        super().put(group, operand, mask)
         if isinstance(operand, Register) and operand.index in self.uniform:
             own = self.masks[operand.index]
             active = group.mask.any(axis=1)
@@ -200,9 +209,9 @@ class JudgedValues(UnwrittenCheck):
             own[rows] = value[:, None]
             self.is_marked[operand.index] = bool(own.any())
 
-    def put_clean(self, group: LaneGroup, operand: object) -> None:
+    def put_clean(self, group: LaneGroup, operand: PtxOperand) -> None:
         """Clear the marks of an operand's registers."""
-        for item in items_of(operand):  # type: ignore[arg-type]
+        for item in items_of(operand):
             if isinstance(item, Register) and item.index in self.uniform and self.is_marked[item.index]:
                 self.put(group, item, np.zeros(group.mask.shape, self.masks[item.index].dtype))
             else:
@@ -212,10 +221,8 @@ class JudgedValues(UnwrittenCheck):
         """Return the masks of the results; bitwise operations are computed with both values of each unwritten bit."""
         if inst.attributes.opcode not in BITWISE:
             return super().computed(inst, action, group)
-        values = [
-            operand.code(None) if kind is None else group.read(operand, kind)  # type: ignore[union-attr]
-            for operand, kind in zip(inst.sources, action.sources, strict=True)
-        ]
+        types = [kind or B32 for kind in action.sources]
+        values = [group.read(operand, kind) for operand, kind in zip(inst.sources, types, strict=True)]
         masks = [self.mask_of(operand)[group.warp_rows] for operand in inst.sources]
         marked = [at for at, mask in enumerate(masks) if ((mask != 0) & group.mask).any()]
         if 1 << len(marked) > MAX_VARIANTS and inst.attributes.opcode != "p2r":
@@ -230,7 +237,10 @@ class JudgedValues(UnwrittenCheck):
             for at in marked:
                 mask = masks[at].astype(values[at].dtype)
                 variant[at] = values[at] | mask if at in chosen else values[at] & ~mask
-            found = action.function(*variant)
+            constants = [
+                int(item.flat[0]) if kind is None else item for item, kind in zip(variant, action.sources, strict=True)
+            ]
+            found = action.function(*constants)
             results.append(found[0] if isinstance(found, tuple) else found)
         changed = np.zeros_like(results[0])
         for found in results[1:]:
@@ -252,10 +262,6 @@ class JudgedValues(UnwrittenCheck):
 class JudgedWarpBatch(CheckedWarpBatch):
     """A batch of blocks whose machine code is judged."""
 
-    def __init__(self, part: LaunchPart, checks: LaunchChecks) -> None:
-        """Use the checks for machine code."""
-        super().__init__(part, checks)
-
     def order_check(self, numbers: list[int]) -> RaceCheck:
         """Return the check that compares accesses."""
         checks = self.checks
@@ -275,7 +281,7 @@ class JudgedWarpBatch(CheckedWarpBatch):
 class LaunchJudge(LaunchChecks):
     """The judge of one launch."""
 
-    def batch(self, part: LaunchPart) -> WarpBatch:
+    def batch(self, part: LaunchPart) -> JudgedWarpBatch:
         """Return a batch of blocks that is judged."""
         return JudgedWarpBatch(part, self)
 

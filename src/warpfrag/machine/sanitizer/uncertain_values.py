@@ -1,4 +1,4 @@
-"""Values that depend on time or place, such as a clock or the result of a wait: do they reach memory?
+"""Find values that depend on time or place, such as a clock or the result of a wait, and reach memory.
 
 A forward analysis over all paths follows them through registers. A branch on such a value makes everything uncertain
 that is written before both paths meet again (its nearest post-dominator). A spin-wait, which only waits, is harmless.
@@ -7,6 +7,9 @@ that is written before both paths meet again (its nearest post-dominator). A spi
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
+from operator import and_
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from warpfrag.machine.interpreter.warp_state import INEXACT
@@ -18,6 +21,8 @@ CONTROL = actions.Branch | actions.Jump
 PURE = actions.LaneOp | actions.Move | actions.MemoryLoad | actions.WarpCollective | actions.MatrixOp
 HARMLESS = actions.NoOp | actions.Reconverge | actions.WarpWait | actions.LeaveBarrier
 WAITS = {"test_wait", "try_wait"}
+BOTH_WAYS = 2  # blocks that follow a branch
+MAX_BLOCKS = 4096  # beyond them, every source counts as reaching memory
 MAX_SOURCES = 32  # that are examined one by one
 
 
@@ -39,14 +44,30 @@ def uncertain_sources(program: Program) -> dict[int, str]:
     """Return the instructions whose uncertain result can reach memory, with the reason."""
     if program not in KNOWN:
         sources = {at: text for at in range(len(program.instructions)) if (text := source_of(program, at))}
-        found: dict[int, str] = {}
-        if sources:
+        found = sources if len(program.leaders) > MAX_BLOCKS else {}
+        if sources and not found:
             flow = ValueFlow(program)
             if flow.reaches_memory(sources):
                 is_few = len(sources) <= MAX_SOURCES
                 found = {at: text for at, text in sources.items() if not is_few or flow.reaches_memory([at])}
         KNOWN[program] = found
     return KNOWN[program]
+
+
+class Known(NamedTuple):
+    """Predicates that are true, and those that are false, on all paths; as bits."""
+
+    true: int = 0
+    false: int = 0
+
+    @property
+    def bits(self) -> int:
+        """The predicates whose value is known."""
+        return self.true | self.false
+
+    def without(self, registers: int) -> Known:
+        """Forget registers that are written."""
+        return Known(self.true & ~registers, self.false & ~registers)
 
 
 class ValueFlow:
@@ -67,6 +88,7 @@ class ValueFlow:
         self.reads = [sum(1 << index for index in registers_read(inst)) for inst in self.instructions]
         self.writes = [sum(1 << index for index in indices_of(inst.results)) for inst in self.instructions]
         self.after = self._post_dominators()
+        self.known = self._known_predicates()
 
     def _post_dominators(self) -> list[int]:
         """Return, for each block, the blocks on all paths from it to the end, as bits."""
@@ -99,30 +121,80 @@ class ValueFlow:
     def reaches_memory(self, sources: Iterable[int]) -> bool:
         """Return True if the results of some instructions can change memory."""
         chosen = frozenset(sources)
-        before = [0] * len(self.starts)
         decided: set[int] = set()  # blocks that an uncertain branch decides about
-        queue = list(range(len(self.starts)))
+        branches: set[int] = set()  # blocks that end with such a branch
+        count = -1
+        while count < len(branches):  # each round knows the branches of the rounds before
+            count = len(branches)
+            if self._follow(chosen, decided, branches):
+                return True
+        return False
+
+    def _follow(self, chosen: frozenset[int], decided: set[int], branches: set[int]) -> bool:
+        """Follow values along all paths once; return True if one reaches memory, and add uncertain branches."""
+        meetings = {other for block in decided | branches for other in self.following[block]} - decided
+        before = {0: 0}  # the registers with uncertain values at the start of each block that is reached
+        queue = [0]
         while queue:
             block = queue.pop(0)
-            state = before[block]
+            state, known = before[block], self.known[block]
             for at in range(self.starts[block], self.ends[block]):
-                action = self.instructions[at].action
-                if at not in chosen and block not in decided and not state & self.reads[at]:
-                    if self.instructions[at].guard is None:
-                        state &= ~self.writes[at]
-                    continue
+                action, writes = self.instructions[at].action, self.writes[at]
+                is_certain = block not in decided and not state & ~known.bits & self.reads[at]
                 is_wait = isinstance(action, actions.MemoryBarrier) and action.name in WAITS
-                if is_wait or at in chosen or (isinstance(action, PURE) and self.writes[at]):
-                    state |= self.writes[at]
-                elif isinstance(action, CONTROL):
-                    new = self.region(block) - decided if state & self.reads[at] or at in chosen else set()
-                    decided |= new
-                    queue += sorted(new - set(queue))
-                elif not isinstance(action, HARMLESS):
+                if at in chosen or (not is_certain and (is_wait or (isinstance(action, PURE) and writes))):
+                    state |= writes
+                elif is_certain and self.instructions[at].guard is None:
+                    state &= ~writes
+                elif not is_certain and isinstance(action, CONTROL):
+                    branches.add(block)
+                    decided |= self.region(block)
+                elif not is_certain and not isinstance(action, HARMLESS):
                     return True
+                known = known.without(writes)
             for other in self.following[block]:
-                if state & ~before[other]:
-                    before[other] |= state
+                shown = self.along(block, other, known)
+                reached = state & ~shown.bits
+                if other in meetings:  # an uncertain branch chose the path: what one path alone knows is uncertain
+                    reached |= shown.bits & ~self.known[other].bits
+                if other not in before or reached & ~before[other]:
+                    before[other] = before.get(other, 0) | reached
                     if other not in queue:
                         queue.append(other)
         return False
+
+    def _known_predicates(self) -> list[Known]:
+        """Return the predicates whose value is known at the start of each block."""
+        edges: dict[tuple[int, int], Known] = {}
+        found = [Known()] * len(self.starts)
+        queue = [0]
+        while queue:
+            block = queue.pop(0)
+            known = found[block]
+            for at in range(self.starts[block], self.ends[block]):
+                known = known.without(self.writes[at])
+            for other in self.following[block]:
+                shown = self.along(block, other, known)
+                if edges.get((block, other)) == shown:
+                    continue
+                edges[block, other] = shown
+                arriving = [item for (_, target), item in edges.items() if target == other]
+                if other == 0:
+                    arriving.append(Known())
+                found[other] = Known(
+                    reduce(and_, (item.true for item in arriving)), reduce(and_, (item.false for item in arriving))
+                )
+                if other not in queue:
+                    queue.append(other)
+        return found
+
+    def along(self, block: int, other: int, known: Known) -> Known:
+        """Return the known predicates on the way to a following block: a branch shows the value of its guard."""
+        last = self.instructions[self.ends[block] - 1]
+        guard = last.guard
+        if guard is None or not isinstance(last.action, actions.Branch) or len(self.following[block]) != BOTH_WAYS:
+            return known
+        bit = 1 << guard.index
+        is_true = (self.starts[other] in last.targets) != guard.negated
+        known = known.without(bit)
+        return Known(known.true | bit * is_true, known.false | bit * (not is_true))
