@@ -16,6 +16,7 @@ from warpfrag.machine.interpreter.kernel_findings import BATCH_THREADS
 from warpfrag.machine.interpreter.warp_state import LaunchConfig
 from warpfrag.machine.ir.program import Program, SourceLine
 from warpfrag.machine.launch.grid import Progress, Waves, Work
+from warpfrag.machine.launch.uncertain_values import uncertain_sources
 from warpfrag.machine.sanitizer.order_judge import JUDGED, LaunchJudge
 
 MAX_STEPS = 30_000
@@ -54,7 +55,12 @@ def judge(
         memory.tags.forget()
         return Judgement(None, (NOT_JUDGED,))
     work.checks = None  # its findings are reasons, not findings of a check
-    return Judgement(work, tuple(checks.reasons(set(np.flatnonzero(work.tally.instructions).tolist()), program)))
+    uncertain = [
+        f"{program.instructions[at].line:#x}: {text}"
+        for at, text in uncertain_sources(program).items()
+        if work.tally.instructions[at]
+    ]
+    return Judgement(work, (*checks.reasons, *uncertain))
 
 
 def uncompared(

@@ -3,7 +3,7 @@
 The race check compares accesses (`races`). Machine code has fewer synchronisation instructions than PTX, because lanes
 that run together need none: lanes of a warp are ordered here as long as they have taken the same branches since they
 last met (BSYNC, WARPSYNC). Atomics on one address are judged too: unordered ones must commute, and their old values
-must not be used. Values that depend on time or place (`uncertain_values`) must not reach memory.
+must not be used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.interpreter.warp_state import LaunchPart
 from warpfrag.machine.ir import actions
-from warpfrag.machine.ir.program import DecodedInstruction, Discard, Program, PtxOperand, Register, registers_of
+from warpfrag.machine.ir.program import DecodedInstruction, Discard, PtxOperand, Register, registers_of
 from warpfrag.machine.ir.scalar_types import B32, B64, Codes
 from warpfrag.machine.sanitizer.checked_batch import CheckedWarpBatch, LaunchChecks
 from warpfrag.machine.sanitizer.conflicts import ShadowMemory
@@ -27,7 +27,6 @@ from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
 from warpfrag.machine.sanitizer.ordering import LaunchOrder
 from warpfrag.machine.sanitizer.races import RaceCheck
 from warpfrag.machine.sanitizer.sync_tracking import NO_INIT_FENCE
-from warpfrag.machine.sanitizer.uncertain_values import uncertain_sources
 from warpfrag.machine.sanitizer.unwritten import UnwrittenCheck
 
 Bytes = NDArray[np.uint8]
@@ -285,10 +284,8 @@ class LaunchJudge(LaunchChecks):
         """Return a batch of blocks that is judged."""
         return JudgedWarpBatch(part, self)
 
-    def reasons(self, executed: set[int], program: Program) -> list[str]:
-        """Return why the result may depend on what the hardware leaves open; none if it cannot."""
+    @property
+    def reasons(self) -> list[str]:
+        """The reasons why the result may depend on what the hardware leaves open; none if it cannot."""
         found = [f"{item.line:#x}: {item.text}" for item in self.collector.findings]
-        found += [reason for reason in self.collector.unjudged if reason != NO_INIT_FENCE]
-        instructions = program.instructions
-        uncertain = uncertain_sources(program)
-        return found + [f"{instructions[at].line:#x}: {text}" for at, text in uncertain.items() if at in executed]
+        return found + [reason for reason in self.collector.unjudged if reason != NO_INIT_FENCE]
