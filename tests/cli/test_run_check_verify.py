@@ -143,7 +143,7 @@ def test_a_trace_shows_what_was_cut_off(tmp_path, capsys: pytest.CaptureFixture[
     assert (step["result"], step["exact_sum"], step["nearest"]) == (0, "1/67108864", 0x32800000)
     assert main(["execute", F16, *files, "--trace", "0", "0"]) == 0
     assert capsys.readouterr().out.endswith(
-        "cut toward zero to f32 -> f32 0x00000000 = 0\n"
+        "truncated to f32 -> f32 0x00000000 = 0\n"
         "exact sum 1.4901161193847656e-08; nearest f32 0x32800000: this is 1.4901161193847656e-08 below it\n"
     )
 

@@ -38,7 +38,7 @@ def test_slices_of_channels_and_columns_of_pixels():
 
 def test_colours_and_lines_are_chosen():
     tiles = wf.ptx.TensorMap(TILES, (32, 64), 128)
-    assert "Of 32 lines of memory the first 16 are shown: rows has others." in wf.draw(tiles).notes
+    assert "Only the first 16 of 32 lines of memory are shown; select others with rows." in wf.draw(tiles).notes
     drawn = wf.draw(tiles, rows=(30, 31), theme="dark", title="Two lines")
     assert (drawn.title, drawn.theme) == ("Two lines", "dark")
     assert "r31: c0-7" in drawn.text

@@ -52,7 +52,7 @@ def test_a_long_memory_is_cut_and_rows_show_the_rest():
 
     assert (memory.height, matrix.height) == (16, 16)
     assert matrix.title.endswith("(16 of 256 lines)")
-    assert picture.notes[-1] == "Of 256 lines of memory the first 16 are shown: rows has others."
+    assert picture.notes[-1] == "Only the first 16 of 256 lines of memory are shown; select others with rows."
     last = draw(wide, "b", descriptor=desc.word, rows=(248, 255)).scenes[1][0]
     assert last.rows[0].marks[-1].words == str(255 * 128)
     with pytest.raises(wf.errors.InvalidOperand, match=r"rows is .* <= 255, got"):

@@ -29,8 +29,8 @@ Codes = dict[str, "NDArray[Any]"]
 
 MAX_DIFFERENT = 16  # elements that are listed side by side
 ROUNDINGS = {
-    "RZ-FP32": "cut toward zero to f32",
-    "RZ-E8M13": "cut toward zero to 13 fraction bits",
+    "RZ-FP32": "truncated to f32",
+    "RZ-E8M13": "truncated to 13 fraction bits",
     "RNE-FP16": "rounded to nearest f16",
 }
 

@@ -142,7 +142,7 @@ def _check_options(instruction: Instruction, operand: str | None, options: dict[
     for option, roles in CHOSEN.items():
         if option in options and not {*roles} & drawn & {*instruction.operands}:
             subject = f"{operand} of {instruction}" if operand else f"{instruction}"
-            raise click.UsageError(f"{_spelled(option)} is not for {subject}: it chooses within {' and '.join(roles)}")
+            raise click.UsageError(f"{_spelled(option)} does not apply to {subject}, only to {' and '.join(roles)}")
 
 
 @verb

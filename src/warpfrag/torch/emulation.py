@@ -92,7 +92,7 @@ class _Computing(local):
 
 COMPUTING = _Computing()
 OPEN: list[Emulation] = []
-"""The emulations of all threads, the innermost of each last."""
+"""The active emulations of all threads; a thread's innermost emulation comes last."""
 HOOKS = ProductHooks()
 
 

@@ -151,7 +151,7 @@ def left_out(figure: UnitFigure, cut: Cut) -> list[str]:
     lines = len({unit.place // ACROSS for unit in figure.units()})
     if cut.rows is not None or lines <= MAX_LINES:
         return []
-    return [f"Of {lines} lines of memory the first {MAX_LINES} are shown: rows has others."]
+    return [f"Only the first {MAX_LINES} of {lines} lines of memory are shown; select others with rows."]
 
 
 def _grid(

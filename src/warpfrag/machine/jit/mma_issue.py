@@ -125,7 +125,7 @@ class Tiling:
 def tilings_of(
     parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str, *, is_chain: bool
 ) -> list[tuple[Tiling | None, list[DecodedInstruction]]]:
-    """Return one tiling of all parts if they are a chain, else a tiling (or None) and the instructions of each part."""
+    """Return one tiling for all parts if they form a chain, else a tiling or None, and the instructions, per part."""
     whole = Tiling.of(parts, layout, arch) if is_chain else None
     if whole is not None:
         return [(whole, [])]

@@ -265,9 +265,7 @@ class KernelLowering:
             return
         if function is None or function.body is None or rest:
             what = str(name) if name is not None else "nothing"
-            inst.action = Refused(
-                f"call of {what}: only functions with a body in this module, or in those linked to it, run"
-            )
+            inst.action = Refused(f"call of {what}: the function has no body in this module or in a linked one")
             return
         if len(results) != len(function.results) or len(arguments) != len(function.parameters):
             raise PtxError(statement.line, f"expected the parameters of {function.name}, got {statement}")

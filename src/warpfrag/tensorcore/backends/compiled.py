@@ -201,7 +201,7 @@ class GroupedKernel(BlockKernel):
         """Return doubled elements, and scales as integers."""
         a, b, c, _, scale_a, scale_b = operands
         if scale_a is None or scale_b is None:
-            raise TypeError("a grouped rule has scale factors")
+            raise TypeError("a grouped rule needs scale factors")
         out = np.empty(c.shape, np.uint32)
         elements = (self.doubled.take(a), self.doubled.take(b), _plain(c, np.uint32))
         scales = (self.scales.take(scale_a), self.scales.take(scale_b))

@@ -333,7 +333,7 @@ def _grouped(rule: Grouped, operands: ProductOperands) -> Codes:
         met = ((x != 0).astype(np.float64) @ (y != 0).astype(np.float64)).swapaxes(0, 1) > 0
         scale = _scales(rule, operands, index)
         if scale is None:
-            raise TypeError("a grouped rule has scale factors")
+            raise TypeError("a grouped rule needs scale factors")
         block = np.arange(total.shape[1]) * rule.group // (rule.k // rule.scales)
         scale = scale.at((slice(None), block))
         present = met & (scale.significand != 0)
