@@ -98,7 +98,7 @@ REFUSED = {
     "7 % (3 - 3)": "expected a divisor that is not 0",
     "0 ? 1/0 : 3": "expected a divisor that is not 0",
     "1 || 1/0": "expected a divisor that is not 0",
-    "(-9223372036854775807 - 1) / -1": "expected a quotient of 64 bits",
+    "(-9223372036854775807 - 1) / -1": "does not fit 64 bits",
     "1.0 / 0.0 == 1.0": "expected a divisor that is not 0",
     "1.5": "expected a value of .u64 'x' of the variable's own kind, got 0d3FF8000000000000",
     "1.5 < 2": "expected an integer in a constant expression, got the float",

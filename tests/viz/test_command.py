@@ -80,7 +80,7 @@ def test_scales_are_chosen_by_ids():
         (["--figure", "45"], "there is no figure '45'"),
         ([MMA, "a", "--rows", "one"], "expected first-last, such as 16-31, got 'one'"),
         ([MMA, "x"], "is one of a, b, c, d; got 'x'"),
-        ([MMA, "a", "--selector", "3"], "--selector is not for a of mma.sync"),
+        ([MMA, "a", "--selector", "3"], "--selector does not apply to a of mma.sync"),
         ([MMA, "--byte-id", "1"], "only to scale_a and scale_b"),
         ([MMA, "a", "-o", "a.bmp"], "cannot save a figure as 'a.bmp'"),
         ([MMA, "a", "-o", "no/such/folder/a.svg"], "cannot write 'no/such/folder/a.svg': No such file or directory"),

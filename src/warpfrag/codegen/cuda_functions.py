@@ -299,7 +299,7 @@ def matrix_move_functions(instruction: Instruction, _targets: Sequence[str]) -> 
         parameters.append(pointer if is_generic else "uint32_t address")
         all_lanes = per_lane.lanes == moved(instruction).spec.layout.lanes
         who = "Every lane gives" if all_lanes else f"Lanes 0 to {per_lane.lanes - 1} give"
-        rest = "" if all_lanes else "; the others give any valid one"
+        rest = "" if all_lanes else "; other lanes may pass any valid address"
         address_text = "generic address, in shared memory," if is_generic else "shared memory address"
         lines.append(f"// {who} the {address_text} of a {per_lane.dims[1]}, 16 bytes{rest}.")
     code.line(*instruction_assembly(instruction, outputs, inputs, address=address))

@@ -109,7 +109,7 @@ class VectorMaker:
         return self.random.choice(np.array(legal, np.uint8), (cases, *self.instruction.metadata.shape))
 
     def stored(self, codes: Codes) -> Codes:
-        """Add metadata codes, if the instruction reads any: then A is the stored half of a sparse matrix."""
+        """Add metadata codes if the instruction is sparse; A is then the stored half."""
         if "metadata" in self.instruction.operands:
             codes["metadata"] = self.fields(len(codes["b"]))
         return codes

@@ -68,7 +68,7 @@ def write_cute(layout: Layout, *, transposed: bool = False) -> str:
     dims = _order(layout.dims, transposed=transposed)
     if any(layout.start):
         raise InvalidOperand(
-            f"cute cannot express {layout}: it does not start at the first element, and a layout has no offset"
+            f"cute cannot express {layout}: it does not start at the first element, and CuTe layouts have no offset"
         )
     if not layout.is_additive:
         raise InvalidOperand(

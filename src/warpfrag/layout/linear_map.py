@@ -528,7 +528,7 @@ class LinearMap:
 
     @cached_property
     def _solved(self) -> tuple[list[int], list[int]]:
-        """Input masks that move one output digit each, and those that move nothing: elimination over bits."""
+        """Input masks that move exactly one output digit each, and those that move none, found by elimination."""
         rows = Echelon()
         # The least significant inputs come first. So of inputs that move the same the most significant are left over,
         # no solution uses them, and the place that it leads to is the least of all holders.

@@ -74,7 +74,7 @@ def source_place(plan: Relayout, *, lane: int, reg: int, slot: int) -> Place:
 
 
 def _from_source(plan: Relayout, cell: FigureCell) -> FigureCell:
-    """Return a target cell that names the source lane, if that is another one."""
+    """Return a target cell that names the source lane, if it is a different lane."""
     place = source_place(plan, lane=cell.y, reg=cell.reg, slot=int(cell.slot))
     name = element_name(plan.source, place)
     stays = place.lane == cell.y

@@ -74,5 +74,5 @@ EVERYBODY = -1
 """A read tag: the readers are threads of several blocks, or copies."""
 COPY_THREAD_BITS = 20
 GROUPS, GROUPS_DONE, DONE_INTERVAL, GROUPS_DONE_BEFORE = range(4)
-"""Words of each thread: groups closed, groups waited for, the interval of the last wait, and groups done before."""
+"""Words per thread: groups closed, groups waited for, the interval of the last wait, and groups completed before it."""
 COPY_WORDS = 4

@@ -115,7 +115,7 @@ def define_matrix_passes(module: ir.Module) -> None:
 
 
 def define_different(module: ir.Module) -> None:
-    """Define `different(mask, addresses, unit, slots)`: the most units in one slot; its upper half is their count."""
+    """Define `different(mask, addresses, unit, slots)`: the most units in a slot; the upper half is their total."""
     with define(module, "different", I64, I32, POINTER, I64, I64) as (b, mask, addresses, unit, slots):
         counts, known = (b.entry_alloca(ir.ArrayType(I64, LANES), 64) for _ in range(2))
         for table in (counts, known):

@@ -190,7 +190,7 @@ class JudgedValues(UnwrittenCheck):
     """The check of unwritten values for machine code, which reads registers that it ignores."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector, marked: dict[int, Bytes]) -> None:
-        """Find the uniform registers, of which a warp has one."""
+        """Find the uniform registers, which all lanes of a warp share."""
         super().__init__(state, collector, marked)
         self.uniform: set[int] = set()
         for inst in self.state.program.instructions:

@@ -125,7 +125,7 @@ def binary(sign: str, left: ConstantSyntax, right: ConstantSyntax, line: int) ->
         quotient = abs(a) // abs(_divisor(b, line))
         value = quotient if (a < 0) == (b < 0) else -quotient
         if not unsigned and value >> (BITS - 1) == 1:
-            raise PtxError(line, f"expected a quotient of 64 bits, got {a} / {b}")
+            raise PtxError(line, f"the quotient {a} / {b} does not fit 64 bits")
         return integer(value, is_unsigned=unsigned)
     return integer(INTEGERS[sign](a, b), is_unsigned=unsigned)
 

@@ -20,7 +20,7 @@ PREDICATES = 7
 
 
 def mov(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
-    """Copy 32 bits; a mask of bytes other than all is not modelled."""
+    """Copy 32 bits; a byte mask that does not select all bytes is not modelled."""
     if len(a) > 2 and a[2] != asm.ImmediateOperand(0xF):
         raise Unsupported("MOV with a mask")
     e.emit("mov.b32", [e.result(a[0])], [e.word(a[1])])
