@@ -9,6 +9,8 @@ import pytest
 
 from device.conditions import needs_stand_ins
 from device.driver_api import run
+from warpfrag.device.gpu_profile import read_profile
+from warpfrag.errors import InvalidOperand
 
 pytestmark = needs_stand_ins
 H200 = json.loads((Path(__file__).parents[1] / "data" / "h200_driver.json").read_bytes())
@@ -283,3 +285,33 @@ def test_entry_points_are_found_by_version(tmp_path):
     )
 
     assert lines_of(program) == ["True", "True", "True", "True", "(500, 1) (500, 2)"]
+
+
+def test_a_profile_is_read_from_a_gpu_and_used(tmp_path):
+    program = run(
+        """
+        import json
+        from dataclasses import asdict
+        from warpfrag.device.gpu_profile import measure_profile
+        profile = asdict(measure_profile())
+        json.dump(profile | {"name": "NVIDIA Tiny", "total_memory": 1 << 30}, open("tiny.json", "w"))
+        """,
+        tmp_path,
+    )
+    assert lines_of(program) == []
+    name = "start(); name = C.create_string_buffer(64); ok(cu.cuDeviceGetName(name, 64, 0)); print(name.value)"
+    again = run(name, tmp_path, profile=str(tmp_path / "tiny.json"))
+
+    assert lines_of(again) == ["b'NVIDIA Tiny'"]
+    measured, stored = read_profile(str(tmp_path / "tiny.json")), read_profile("H200")
+    assert measured.attributes == stored.attributes
+    assert measured.limits == stored.limits
+    assert measured.stream_priorities == stored.stream_priorities
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"name": "x"}'])
+def test_a_damaged_profile_is_rejected(content, tmp_path):
+    path = tmp_path / "gpu.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(InvalidOperand, match="is not a GPU profile"):
+        read_profile(str(path))

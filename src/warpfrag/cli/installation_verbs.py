@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -12,6 +14,7 @@ import click
 from warpfrag.cli.support.arguments import Count, File, InstructionName, Seed
 from warpfrag.cli.support.output import DONE, NO, ProgressLine, echo, print_notes, print_table
 from warpfrag.cli.support.verbs import Answer, Param, integer, verb
+from warpfrag.device.gpu_profile import measure_profile
 from warpfrag.disk_cache import DIGITS, cache_folders
 from warpfrag.errors import NoGpu, WarpfragError, quote
 from warpfrag.files import check_writable, write_atomically
@@ -229,6 +232,7 @@ def verify(
     seed: Seed = 0,
     device: Annotated[int, Param("N", integer(0, 1000))] = 0,
     capture: File | None = None,
+    attributes: File | None = None,
 ) -> Answer[Report]:
     """Run instructions on the GPU of this machine and compare every code with warpfrag's prediction.
 
@@ -239,6 +243,7 @@ def verify(
         cases: Cases for each instruction and selector; for wgmma, tiles of 16 x 8.
         device: The GPU.
         capture: Write operands and results, for `warpfrag check`.
+        attributes: Write the GPU's attributes, as a profile for `warpfrag gpu --profile FILE`.
 
     For example:
         warpfrag verify                                       # everything this GPU can run, 1000 cases each
@@ -250,6 +255,8 @@ def verify(
 
     if capture is not None:
         check_writable(capture)  # before the GPU has worked for it
+    if attributes is not None:
+        write_atomically(attributes, (json.dumps(asdict(measure_profile(device)), indent=1) + "\n").encode())
     try:
         with ProgressLine(lines=True) as line:
             verification = compare(

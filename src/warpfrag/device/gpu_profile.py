@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warpfrag.errors import InvalidOperand, quote
+from warpfrag.errors import InvalidOperand, NoGpu, quote
 
 FOLDER = Path(__file__).parent / "profiles"
 ATTRIBUTES, LIMITS = 256, 16  # as in stand_in.h
 NO_LIMIT = 2**64 - 1
+MAJOR = 75  # the attribute of the compute capability; the minor version follows
 UUID = b"warpfrag gpu 0\0\0"
 
 
@@ -47,10 +49,46 @@ def profile_names() -> list[str]:
 
 
 def read_profile(name: str) -> GpuProfile:
-    """Return a profile by name; InvalidOperand lists the names if there is none."""
+    """Return a profile by name, or from a file that `warpfrag verify --attributes` wrote."""
     names = {each.lower(): each for each in profile_names()}
-    if name.lower() not in names:
-        raise InvalidOperand(f"expected a GPU profile ({', '.join(names.values())}), got {quote(name)}")
-    row = json.loads((FOLDER / f"{names[name.lower()]}.json").read_bytes())
-    lists: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
-    return GpuProfile(**lists)
+    path = Path(name) if name.endswith(".json") else FOLDER / f"{names.get(name.lower(), name)}.json"
+    if not path.is_file():
+        raise InvalidOperand(f"expected a GPU profile ({', '.join(names.values())} or a file), got {quote(name)}")
+    try:
+        row = json.loads(path.read_bytes())
+        lists: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+        return GpuProfile(**lists)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise InvalidOperand(f"{quote(name)} is not a GPU profile: {error}") from None
+
+
+def measure_profile(device: int = 0) -> GpuProfile:
+    """Read the attributes of this machine's GPU through its driver; NoGpu if there is none."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise NoGpu(f"the CUDA driver cannot be loaded: {error}") from None
+
+    def call(function: str, *arguments: object) -> None:
+        if code := getattr(driver, function)(*arguments):
+            raise NoGpu(f"{function} returns error {code}")
+
+    call("cuInit", 0)
+    context, number, size = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_size_t()
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    call("cuCtxSetCurrent", context)
+    attributes = []
+    while not driver.cuDeviceGetAttribute(ctypes.byref(number), len(attributes) + 1, device):
+        attributes.append(number.value)
+    limits = [size.value if not driver.cuCtxGetLimit(ctypes.byref(size), limit) else None for limit in range(8)]
+    name, greatest = ctypes.create_string_buffer(256), ctypes.c_int()
+    call("cuDeviceGetName", name, 256, device)
+    call("cuCtxGetStreamPriorityRange", ctypes.byref(number), ctypes.byref(greatest))
+    priorities = number.value, greatest.value
+    call("cuDeviceTotalMem_v2", ctypes.byref(size), device)
+    call("cuDriverGetVersion", ctypes.byref(number))
+    arch = f"sm_{attributes[MAJOR - 1]}{attributes[MAJOR]}"
+    source = f"read from {name.value.decode()} with CUDA driver {number.value}"
+    return GpuProfile(
+        name.value.decode(), arch, source, number.value, size.value, tuple(limits), priorities, tuple(attributes)
+    )
