@@ -61,6 +61,7 @@ class LaunchSummary:
 SUMMARY = pytest.StashKey[LaunchSummary]()
 SESSION = pytest.StashKey["Session"]()
 REPORTED = pytest.StashKey[int]()
+GPU = pytest.StashKey["GpuSession"]()
 
 
 def read_checks(text: str) -> list[str]:
@@ -78,6 +79,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     checks = f"fail tests whose kernels have findings: {','.join(CHECKS)} or all"
     group.addoption("--check", action="append", default=[], metavar="CHECKS", help=checks)
     group.addoption("--triton-arch", default="sm_90a", metavar="ARCH", help="compile for this GPU [%(default)s]")
+    everything = "give the tests a virtual GPU: all CUDA code runs as it is, not only Triton kernels"
+    group.addoption("--virtual-gpu", action="store_true", help=everything)
     group.addoption(
         "--launch-seconds",
         type=float,
@@ -92,6 +95,11 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Start before conftest.py and test files are imported: they ask whether there is a GPU."""
     chosen = early_config.known_args_namespace
     checks = tuple(dict.fromkeys(name for text in chosen.check for name in read_checks(text)))
+    if chosen.virtual_gpu:
+        from warpfrag.device.virtual_gpu import gpu
+
+        early_config.stash[GPU] = gpu(checks=checks).__enter__()  # for the rest of the process
+        return
     options: SessionOptions = {"arch": chosen.triton_arch, "seconds": chosen.launch_seconds}
     options["checks"] = "all" if "all" in checks else checks  # type: ignore[typeddict-item] # read_checks knows them
     with suppress(ImportError):
@@ -115,6 +123,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Run a test, with its fixtures, in a session of its own."""
+    if GPU in item.config.stash:
+        item.stash[REPORTED] = len(item.config.stash[GPU].findings)
+        return (yield)
     from warpfrag.triton import emulate
 
     summary = item.config.stash[SUMMARY]
@@ -163,12 +174,15 @@ def _with_findings(item: pytest.Item, phase: str) -> Generator[None, None, None]
 
 def _new_findings(item: pytest.Item) -> str:
     """Return the findings since the last call, one in a line."""
-    launches = item.stash[SESSION].launches
-    found = [f"{launch.kernel}: {finding}" for launch in launches for finding in launch.run.findings]
+    if GPU in item.config.stash:
+        found = item.config.stash[GPU].findings
+    else:
+        launches = item.stash[SESSION].launches
+        found = [f"{launch.kernel}: {finding}" for launch in launches for finding in launch.run.findings]
     new, item.stash[REPORTED] = found[item.stash[REPORTED] :], len(found)
     return "\n".join(new)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print the number of launches, and of findings if anything was checked."""
-    terminalreporter.write_line(str(config.stash[SUMMARY]))
+    terminalreporter.write_line(str(config.stash[GPU] if GPU in config.stash else config.stash[SUMMARY]))

@@ -13,7 +13,7 @@ import pytest
 
 import warpfrag as wf
 from device.conditions import needs_nvcc, needs_nvdisasm, needs_stand_ins
-from device.driver_api import ADD, environment, run
+from device.driver_api import ADD, HEAD, environment, run
 from warpfrag.cuda_tools import find_tool
 from warpfrag.device.virtual_gpu import FOLDER
 
@@ -203,6 +203,35 @@ def test_the_context_manager_in_one_process(tmp_path):
 
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[('add', [1, 1, 1], 0)]\n"
+
+
+def test_tests_with_a_virtual_gpu(tmp_path):
+    definitions = HEAD + f"ADD = {ADD!r}.encode()\n"
+    (tmp_path / "test_add.py").write_text(
+        definitions
+        + textwrap.dedent(
+            """
+            def test_right():
+                start()
+                a = allocate(400)
+                ok(launch(function(load(ADD), "add"), (1,), (100,), a, a, a, C.c_int(100)))
+
+            def test_wrong():
+                a = allocate(400)
+                launch(function(load(ADD), "add"), (1,), (101,), a, a, a, C.c_int(101))
+            """
+        ),
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.pytest_plugin", "--virtual-gpu", "test_add.py"]
+    variables = {**environment(tmp_path), "LD_PRELOAD": ""}
+    done = subprocess.run(
+        command, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+
+    assert "1 failed, 1 passed" in done.stdout, done.stdout
+    assert "by thread (100, 0, 0) of block (0, 0, 0)" in done.stdout
+    assert "warpfrag gpu: 2 launches" in done.stdout
 
 
 def test_the_context_manager_names_a_library_that_came_first(monkeypatch):

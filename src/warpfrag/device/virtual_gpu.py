@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from warpfrag.device.gpu_profile import read_profile
-from warpfrag.device.launch_log import read_log
+from warpfrag.device.launch_log import read_log, summary_of
 from warpfrag.errors import InvalidOperand, MissingExtra, quote
 
 FOLDER = Path(__file__).parent
@@ -116,6 +116,19 @@ class GpuSession:
         """The launches so far, with grid, time, findings and errors."""
         found: list[dict[str, Any]] = read_log(self._log)["launches"]
         return found
+
+    @property
+    def findings(self) -> list[str]:
+        """The findings and the errors of all launches so far."""
+        return [
+            f"{launch['kernel']}: {text}"
+            for launch in self.launches
+            for text in (*launch["findings"], *([launch["message"]] if launch["error"] else []))
+        ]
+
+    def __str__(self) -> str:
+        """Return one line about all launches."""
+        return f"warpfrag gpu: {summary_of(read_log(self._log))}"
 
 
 _session: list[GpuSession] = []  # one per process, because libraries cannot be unloaded
