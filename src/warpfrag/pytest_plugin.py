@@ -22,6 +22,7 @@ import pytest
 from warpfrag.machine.interpreter.kernel_findings import CHECKS
 
 if TYPE_CHECKING:
+    from warpfrag.device.virtual_gpu import GpuSession
     from warpfrag.triton import Session
     from warpfrag.triton.triton_session import SessionOptions
 
@@ -123,8 +124,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Run a test, with its fixtures, in a session of its own."""
-    if GPU in item.config.stash:
-        item.stash[REPORTED] = len(item.config.stash[GPU].findings)
+    if device := _virtual_gpu(item.config):
+        item.stash[REPORTED] = len(device.findings)
         return (yield)
     from warpfrag.triton import emulate
 
@@ -134,6 +135,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         done = yield
     summary.add(session)
     return done
+
+
+def _virtual_gpu(config: pytest.Config) -> GpuSession | None:
+    """Return the virtual GPU of --virtual-gpu."""
+    return config.stash.get(GPU, None)
 
 
 @pytest.fixture
@@ -174,8 +180,8 @@ def _with_findings(item: pytest.Item, phase: str) -> Generator[None, None, None]
 
 def _new_findings(item: pytest.Item) -> str:
     """Return the findings since the last call, one in a line."""
-    if GPU in item.config.stash:
-        found = item.config.stash[GPU].findings
+    if device := _virtual_gpu(item.config):
+        found = device.findings
     else:
         launches = item.stash[SESSION].launches
         found = [f"{launch.kernel}: {finding}" for launch in launches for finding in launch.run.findings]
@@ -185,4 +191,4 @@ def _new_findings(item: pytest.Item) -> str:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print the number of launches, and of findings if anything was checked."""
-    terminalreporter.write_line(str(config.stash[GPU] if GPU in config.stash else config.stash[SUMMARY]))
+    terminalreporter.write_line(str(_virtual_gpu(config) or config.stash[SUMMARY]))

@@ -77,7 +77,7 @@ def measure_profile(device: int = 0) -> GpuProfile:
     context, number, size = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_size_t()
     call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     call("cuCtxSetCurrent", context)
-    attributes = []
+    attributes: list[int] = []
     while not driver.cuDeviceGetAttribute(ctypes.byref(number), len(attributes) + 1, device):
         attributes.append(number.value)
     limits = [size.value if not driver.cuCtxGetLimit(ctypes.byref(size), limit) else None for limit in range(8)]
