@@ -382,6 +382,37 @@ def test_sessions_nest_and_leave_nothing_behind():
     assert re.match("<Launcher of JITFunction", repr(warpfrag.triton.run(triton_kernels.add_kernel)))
 
 
+@pytest.mark.filterwarnings("ignore")  # of PyTorch's compiler about itself
+def test_compiled_functions_run_as_triton_kernels():
+    torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+    def softmax(x, y):
+        return torch.softmax(x * y + 1, -1).sum(0)
+
+    with warpfrag.triton.emulate("sm_90a", inductor=True) as session:
+        x = torch.randn(8, 16, device="cuda")
+        y = torch.randn_like(x)
+        out = torch.compile(softmax)(x, y)
+        assert out.is_cuda
+        assert torch.allclose(out, softmax(x, y), atol=1e-6)
+    assert [launch.kernel.startswith("triton_") for launch in session.launches] == [True] * len(session.launches)
+    assert session.launches
+    assert torch.compile.__module__ == "torch"
+
+
+def test_what_emulate_does_not_replace_is_named():
+    torch = pytest.importorskip("torch", reason="needs the extra torch")
+    with warpfrag.triton.emulate():
+        with pytest.raises(wf.errors.NotModelled, match=r"torch.cuda.CUDAGraph needs .*`warpfrag gpu -- python"):
+            torch.cuda.CUDAGraph()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            torch.cuda.current_stream().synchronize()
+        end.record()
+        assert start.elapsed_time(end) >= 0
+
+
 def test_tests_for_a_gpu_run_unchanged(tmp_path):
     pytest.importorskip("torch", reason="needs the extra torch")
     (tmp_path / "test_scale.py").write_text(PLUGIN_TEST, encoding="utf-8")

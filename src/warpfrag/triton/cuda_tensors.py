@@ -17,7 +17,13 @@ from typing import Any, Self
 import torch
 import triton
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.overrides import (
+    TorchFunctionMode,
+    _get_current_function_mode_stack,
+    _len_torch_function_stack,
+    _pop_mode,
+    _push_mode,
+)
 from torch.utils import _device as default_device
 
 from warpfrag.errors import NotModelled
@@ -229,13 +235,19 @@ class Event:
         """Return at once."""
 
 
-def _refuse(*_args: object, **_options: object) -> None:
-    """Reject what only CUDA's own run time can do."""
-    raise NotModelled(f"this call needs the CUDA run time, which warpfrag.triton.emulate does not replace; {HINT}")
+def _refusal(name: str) -> Callable[..., None]:
+    """Return a function that rejects what only CUDA's own run time can do."""
+
+    def refuse(*_args: object, **_options: object) -> None:
+        call = "this call" if name.startswith("_") else f"torch.cuda.{name}"
+        raise NotModelled(f"{call} needs the CUDA run time, which warpfrag.triton.emulate does not replace; {HINT}")
+
+    return refuse
 
 
-def _nothing(*_args: object, **_options: object) -> None:
-    """Do nothing."""
+def _no_effect() -> Callable[..., None]:
+    """Return a new function that does nothing: torch.compile has a rule for each function object."""
+    return lambda *_args, **_options: None
 
 
 def _answers(driver: MachineDriver) -> dict[str, object]:
@@ -279,15 +291,16 @@ def _answers(driver: MachineDriver) -> dict[str, object]:
             "current_stream": lambda _device=None: stream,
             "default_stream": lambda _device=None: stream,
             "is_current_stream_capturing": lambda: False,
-            "manual_seed": torch.default_generator.manual_seed,
-            "manual_seed_all": torch.default_generator.manual_seed,
+            "manual_seed": lambda seed: torch.default_generator.manual_seed(seed),  # noqa: PLW0108 (see _no_effect)
+            "manual_seed_all": lambda seed: torch.default_generator.manual_seed(seed),  # noqa: PLW0108
             "get_rng_state": lambda _device=None: torch.default_generator.get_state(),
             "set_rng_state": lambda state, _device=None: torch.default_generator.set_state(state),
-            "_lazy_init": _refuse,
-            "CUDAGraph": _refuse,
-            "graph": _refuse,
         }
-        | dict.fromkeys(("init", "set_device", "set_stream", "synchronize", "empty_cache", "ipc_collect"), _nothing)
+        | {name: _refusal(name) for name in ("_lazy_init", "CUDAGraph", "graph")}
+        | {
+            name: _no_effect()
+            for name in ("init", "set_device", "set_stream", "synchronize", "empty_cache", "ipc_collect")
+        }
     )
 
 
@@ -322,23 +335,26 @@ def _default_device(original: Callable[..., object]) -> Callable[..., object]:
 
 
 @contextmanager
-def tensors_on_host(driver: MachineDriver) -> Iterator[None]:
-    """Create tensors of device "cuda" in host memory, and answer questions to torch.cuda."""
+def tensors_on_host(driver: MachineDriver, *, inductor: bool) -> Iterator[None]:
+    """Create tensors of device "cuda" in host memory, and answer questions to torch.cuda.
+
+    With `inductor`, torch.accelerator is left alone: torch.compile asks it for a real stream.
+    """
     with ExitStack() as stack:
         for name, value in _answers(driver).items():
             set_until(stack, torch.cuda, name, value)
         for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
-            set_until(stack, torch.cuda.nvtx, name, _nothing)
+            set_until(stack, torch.cuda.nvtx, name, _no_effect())
         accelerator = getattr(torch, "accelerator", None)
         answers: dict[str, Callable[..., object]] = {
             "is_available": lambda: True,
             "current_accelerator": lambda *_args, **_options: torch.device("cuda"),
             "device_count": lambda: 1,
             "current_device_index": lambda: 0,
-            "synchronize": _nothing,
+            "synchronize": _no_effect(),
         }
         for name, answer in answers.items():
-            if hasattr(accelerator, name):
+            if hasattr(accelerator, name) and not inductor:
                 set_until(stack, accelerator, name, answer)
         set_until(stack, torch.version, "cuda", "13.0")
         set_until(stack, torch, "Generator", _generator(torch.Generator))
@@ -347,4 +363,88 @@ def tensors_on_host(driver: MachineDriver) -> Iterator[None]:
         if not any(isinstance(mode, HostTensors) for mode in _get_current_function_mode_stack()):
             MARKS.mark_existing()
             stack.enter_context(HostTensors())
+        yield
+
+
+class CompiledCall:
+    """A function or module that torch.compile made; calls see host tensors, and results have the arguments' device."""
+
+    def __init__(self, compiled: Callable[..., Any]) -> None:
+        """Keep what torch.compile returned."""
+        self._compiled = compiled
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 # an attribute of the compiled module
+        """Return an attribute of the function or module."""
+        return getattr(self._compiled, name)
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        """Call it without the mode that redirects devices, which torch.compile would trace."""
+        modes = [_pop_mode() for _ in range(_len_torch_function_stack())]
+        is_cuda = any(map(MARKS.is_cuda, _tensors((args, kwargs))))
+        try:
+            result = self._compiled(*args, **kwargs)
+        finally:
+            for mode in reversed(modes):
+                _push_mode(mode)
+        for tensor in _tensors(result):
+            MARKS.mark(tensor, is_cuda=is_cuda)
+        return result
+
+
+def _compile_on_host(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return torch.compile for host tensors that stand for CUDA tensors."""
+
+    def compile_function(model: Any = None, **options: object) -> Any:  # noqa: ANN401 # PyTorch's own signature
+        if model is None:
+            return lambda decorated: compile_function(decorated, **options)
+        return CompiledCall(original(model, **options))
+
+    return compile_function
+
+
+@contextmanager
+def inductor_kernels(driver: MachineDriver) -> Iterator[None]:
+    """Make torch.compile generate Triton kernels for host tensors, compiled for the session's GPU."""
+    from torch._dynamo import reset
+    from torch._dynamo.device_interface import CudaInterface
+    from torch._inductor import config
+    from torch._inductor.runtime import triton_helpers
+    from torch._inductor.runtime.hints import DeviceProperties
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    about = driver.utils.get_device_properties(None)
+    properties = DeviceProperties(
+        "cuda",
+        0,
+        about["multiprocessor_count"],
+        driver.capability,
+        driver.capability // 10,
+        about["max_num_regs"],
+        2048,
+    )
+    if "warp_size" in DeviceProperties._fields:
+        properties = properties._replace(warp_size=32)
+
+    def first_launcher(tuner: Any, *_args: object, **_options: object) -> dict[object, float]:  # noqa: ANN401
+        return {launcher: float(number) for number, launcher in enumerate(tuner.launchers)}
+
+    options = {
+        "cpu_backend": "triton",
+        "compile_threads": 1,
+        "force_disable_caches": True,
+        "use_static_cuda_launcher": False,
+    }
+    known = {name: value for name, value in options.items() if hasattr(config, name)}
+    with ExitStack() as stack:
+        stack.enter_context(config.patch(known))
+        set_until(stack, DeviceProperties, "create", lambda _device: properties)
+        for name in ("set_driver_to_gpu", "set_driver_to_cpu"):
+            set_until(stack, triton_helpers, name, _no_effect())
+        set_until(stack, CachingAutotuner, "benchmark_all_configs", first_launcher)
+        for name in ("exchange_device", "maybe_exchange_device", "current_device", "get_raw_stream"):
+            set_until(stack, CudaInterface, name, staticmethod(lambda *_args: 0))
+        set_until(stack, CudaInterface, "synchronize", staticmethod(_no_effect()))
+        set_until(stack, torch, "compile", _compile_on_host(torch.compile))
+        reset()
+        stack.callback(reset)
         yield

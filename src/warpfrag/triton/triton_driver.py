@@ -340,15 +340,15 @@ class MachineDriver(DriverBase):
 
     def _load(
         self, name: str, binary: bytes, _shared: int, _device: object
-    ) -> tuple[object, LoadedKernel, int, int, int]:
+    ) -> tuple[None, LoadedKernel, int, int, int]:
         """Return a kernel that Triton compiled, its registers, spilled bytes and greatest number of threads."""
         loaded = LoadedKernel(name, self.loading)
         if not self.session.executes_cubin:
-            return loaded, loaded, REGISTERS, 0, MAX_THREADS
+            return None, loaded, REGISTERS, 0, MAX_THREADS
         function = loaded.module.use_cubin(binary)[name]
         allocated = -(-max(function.registers, 1) // 8) * 8
         threads = min(MAX_THREADS, MULTIPROCESSOR_REGISTERS // (32 * allocated) * 32)
-        return loaded, loaded, function.registers, function.frame_bytes // 4, threads
+        return None, loaded, function.registers, function.frame_bytes // 4, threads
 
 
 class LoadedKernel:

@@ -139,7 +139,11 @@ class Session:
             if self.redirect:
                 from warpfrag.triton.cuda_tensors import tensors_on_host
 
-                stack.enter_context(tensors_on_host(self._driver))
+                stack.enter_context(tensors_on_host(self._driver, inductor=self._inductor))
+            if self._inductor:
+                from warpfrag.triton.cuda_tensors import inductor_kernels
+
+                stack.enter_context(inductor_kernels(self._driver))
             self._stack = stack.pop_all()
         return self
 
