@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from warpfrag.errors import NotModelled
 from warpfrag.machine.ir.actions import Action, LaneFunction, LaneOp, Refused
@@ -27,15 +28,46 @@ from warpfrag.machine.ir.program import (
     VectorOperand,
 )
 from warpfrag.machine.ir.scalar_types import Type
-from warpfrag.machine.ir.state_spaces import StateSpace
+from warpfrag.machine.ir.state_spaces import SHARED_START, StateSpace
 from warpfrag.machine.ops import table
 from warpfrag.sass import sass_instruction as asm
 
 ZERO, ONE = Immediate(0), Immediate(1)
 WORD = 0xFFFFFFFF
-KNOWN_WORDS = frozenset((*range(0, 0x30, 4), 0x44, 0x48, 0xD0, 0xD4, 0x18C, 0x198, 0x19C, 0x208, 0x20C))
-"""Words of bank 0 before the parameters: block, grid, local memory, %envreg1 and %envreg2, constants, the scope of
-fences, parameters."""
+
+
+class DriverWords(NamedTuple):
+    """The words of bank 0 before the parameters that the driver fills: their offsets, None if they are not known."""
+
+    block: int
+    grid: int
+    stack: int
+    local_window: int | None
+    constants: int | None
+    parameters: int | None
+    workspace: int | None
+    """The workspace of a cooperative grid: the upper half of its address comes first."""
+    hints: tuple[int, ...]
+    """Words whose value does not matter: memory descriptors, the scope of fences."""
+    shared_start: int
+    """The first address of shared memory."""
+
+    @property
+    def known(self) -> set[int]:
+        """The offsets of all words that are known."""
+        wide = [
+            start for start in (self.local_window, self.constants, self.parameters, self.workspace) if start is not None
+        ]
+        starts = {self.block, self.grid, *(axis + 4 * step for axis in (self.block, self.grid) for step in (1, 2))}
+        return starts | {self.stack, *self.hints} | {start + step for start in wide for step in (0, 4)}
+
+
+DRIVER_WORDS = {
+    0x160: DriverWords(0x0, 0xC, 0x28, 0x20, None, None, None, (0x118, 0x11C), 0),
+    0x210: DriverWords(0x0, 0xC, 0x28, 0x20, 0xD0, 0x198, 0x44, (0x18, 0x1C, 0x2C, 0x18C, 0x208, 0x20C), 1024),
+    0x380: DriverWords(0x360, 0x370, 0x37C, None, None, None, None, (0x358, 0x35C), 1024),
+}
+"""By the offset of the first parameter: sm_75 to sm_89, sm_90, sm_100 and sm_120."""
 FILES = {"R": 32, "UR": 32, "P": 1, "UP": 1, "B": 32}
 SASS_ROW = OpcodeRow("", (), {}, lambda _: Refused("bound by its own row"), "the table of machine opcodes")
 
@@ -53,6 +85,7 @@ class Emitter:
         With `has_groups`, lanes may run the same instruction in several groups (WARPSYNC.EXCLUSIVE).
         """
         self.banks, self.shared, self.parameters, self.has_groups = banks, shared, parameters, has_groups
+        self.driver_words = DRIVER_WORDS[parameters]
         self.instructions: list[DecodedInstruction] = []
         self.bits: list[int] = []  # of each register
         self.targets: list[tuple[DecodedInstruction, int]] = []  # branches with their target addresses
@@ -209,7 +242,11 @@ class Emitter:
         if operand.bank is None or operand.bank not in self.banks:
             raise Unsupported(f"the constant bank {operand.bank}, which the module does not have")
         offset = self.banks[operand.bank] + operand.offset + more
-        if operand.bank == 0 and operand.offset + more not in KNOWN_WORDS and operand.offset < self.parameters:
+        if (
+            operand.bank == 0
+            and operand.offset < self.parameters
+            and operand.offset + more not in self.driver_words.known
+        ):
             raise Unsupported(f"c[0x0][{operand.offset:#x}], a word of the driver that is not known")
         if operand.base is not None and not operand.base.is_constant:
             base = self.register(operand.base.file, operand.base.index)
@@ -328,6 +365,11 @@ class Emitter:
         if base is not None and not isinstance(base, Register | VectorOperand):
             raise Unsupported(f"the address {operand}")
         return MemoryOperand(base, operand.offset)
+
+    def shared_address(self, operand: asm.Operand) -> MemoryOperand:
+        """Return an address in shared memory, which starts at `SHARED_START` in the machine."""
+        address = self.address(operand, wide=False)
+        return replace(address, offset=address.offset + SHARED_START - self.driver_words.shared_start)
 
     def _term(self, register: asm.RegisterOperand, *, wide: bool, is_alone: bool) -> PtxOperand:
         """Return a register of an address: a pair if it has 64 bits, else extended with zeros."""

@@ -9,17 +9,17 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from warpfrag.errors import NotModelled
 from warpfrag.machine.ir.actions import Jump, Refused
 from warpfrag.machine.ir.program import ModuleVariable, Parameter, Program
 from warpfrag.machine.ir.state_spaces import GRID_WORKSPACE, SHARED_START, WINDOWS, StateSpace
 from warpfrag.sass.cubin import CubinSymbol, SassFunction
-from warpfrag.sass.emitter import Emitter
+from warpfrag.sass.emitter import DRIVER_WORDS, Emitter
 from warpfrag.sass.opcodes import opcode_table
 from warpfrag.sass.sass_instruction import INSTRUCTION_BYTES, CodeTarget, SassInstruction
 
 PARAMETERS = 0x210  # the first parameter in bank 0, on sm_90
 BANK_ALIGN = 64
-LOCAL_WINDOW, WORKSPACE, CONSTANT_ADDRESS, PARAMETER_ADDRESS = 0x20, 0x44, 0xD0, 0x198  # the driver's words of bank 0
 CONSTANT_BANK = 3  # the module's constant variables
 DEFAULT_STACK = 1024
 RECURSIVE_STACK = 1 << 14  # if recursion makes the size unknown
@@ -43,14 +43,21 @@ class SassProgram(Program):
             start = self.bank_starts[bank]
             buffer[start : start + len(data)] = data
         start = self.bank_starts[0]
-        struct.pack_into("<6I", buffer, start, *block, *grid)
-        struct.pack_into("<QI", buffer, start + LOCAL_WINDOW, WINDOWS["local"], self.local_bytes)
-        if is_cooperative:
-            struct.pack_into("<II", buffer, start + WORKSPACE, GRID_WORKSPACE >> 32, GRID_WORKSPACE & 0xFFFFFFFF)
-        struct.pack_into("<Q", buffer, start + PARAMETER_ADDRESS, WINDOWS["param"] + start + self.parameter_base)
+        words = DRIVER_WORDS[self.parameter_base]
+        struct.pack_into("<3I", buffer, start + words.block, *block)
+        struct.pack_into("<3I", buffer, start + words.grid, *grid)
+        struct.pack_into("<I", buffer, start + words.stack, self.local_bytes)
+        addresses = {
+            words.local_window: WINDOWS["local"],
+            words.parameters: WINDOWS["param"] + start + self.parameter_base,
+        }
+        if is_cooperative:  # the upper half comes first
+            addresses[words.workspace] = GRID_WORKSPACE >> 32 | (GRID_WORKSPACE & 0xFFFFFFFF) << 32
         if CONSTANT_BANK in self.bank_starts:
-            address = WINDOWS["param"] + self.bank_starts[CONSTANT_BANK]
-            struct.pack_into("<Q", buffer, start + CONSTANT_ADDRESS, address)
+            addresses[words.constants] = WINDOWS["param"] + self.bank_starts[CONSTANT_BANK]
+        for offset, address in addresses.items():
+            if offset is not None:
+                struct.pack_into("<Q", buffer, start + offset, address)
         first = start + self.parameter_base
         buffer[first : first + len(parameters)] = parameters
         return bytes(buffer)
@@ -63,8 +70,9 @@ def lower(
     variables: dict[str, ModuleVariable],
 ) -> SassProgram:
     """Return the program of a kernel; an instruction that is not modelled is an error only if it runs."""
+    base = _parameter_base(function)
     banks = {bank: section.relocated(address_of) for bank, section in function.constants.items()}
-    banks[0] = banks.get(0, b"").ljust(function.parameter_base + function.parameter_bytes, b"\0")
+    banks[0] = banks.get(0, b"").ljust(base + function.parameter_bytes, b"\0")
     starts, end = {}, 0
     for bank, data in sorted(banks.items()):
         starts[bank] = end
@@ -72,14 +80,14 @@ def lower(
         banks[bank] = data.ljust(end - starts[bank], b"\0")
     has_groups = any(inst.opcode == "WARPSYNC" and "EXCLUSIVE" in inst.modifiers for inst in code)
     space: StateSpace = "cluster" if function.cluster else "shared"
-    emitter = Emitter(starts, space, function.parameter_base, has_groups=has_groups)
+    emitter = Emitter(starts, space, base, has_groups=has_groups)
     firsts: dict[int, int] = {}
     for inst in code:
         firsts[inst.address] = len(emitter.instructions)
         opcode_table.emit(emitter, inst)
     frame = emitter.hidden("frame", 64)
     leaders = _connect(emitter, code, firsts, banks)
-    shared = max(0, function.shared_bytes - SHARED_START)
+    shared = max(0, function.shared_bytes - emitter.driver_words.shared_start)
     stack = max(RECURSIVE_STACK if function.stack_bytes is None else function.stack_bytes, function.frame_bytes)
     if stack or any(inst.opcode in {"LDL", "STL"} for inst in code):
         stack = max(stack, DEFAULT_STACK)
@@ -93,8 +101,17 @@ def lower(
         dynamic_start=SHARED_START + shared, has_dynamic=True, local_bytes=-(-stack // 16) * 16, frame=frame,
         frame_bytes=0, directives=directives, variables=variables, leaders=leaders, assigns_registers=False,
         has_absolute_ranks=True, spellings=spellings, banks=banks, bank_starts=starts,
-        parameter_base=function.parameter_base,
+        parameter_base=base,
     )  # fmt: skip
+
+
+def _parameter_base(function: SassFunction) -> int:
+    """Return the offset of the first parameter in bank 0; a kernel without parameters does not name it."""
+    number = int(function.arch.removeprefix("sm_").rstrip("af"))
+    base = function.parameter_base or (0x160 if number < 90 else PARAMETERS if number < 100 else 0x380)
+    if base not in DRIVER_WORDS:
+        raise NotModelled(f"{function.name}: expected parameters at {PARAMETERS:#x} of bank 0, got {base:#x}")
+    return base
 
 
 def _parameters(function: SassFunction) -> list[Parameter]:

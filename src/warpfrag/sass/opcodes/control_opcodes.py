@@ -209,7 +209,7 @@ def _barrier_numbers(e: Emitter, operands: list[asm.Operand]) -> list[PtxOperand
     packed = e.word(operands[0])
     number = e.compute("and.b32", packed, Immediate(0xF))
     count = e.compute("shr.u32", packed, Immediate(16))
-    start = e.banks[0]
+    start = e.banks[0] + e.driver_words.block
     area = e.compute("mul.lo.u32", BankOperand(start), BankOperand(start + 4))
     threads = e.compute("mad.lo.u32", area, BankOperand(start + 8), Immediate(LANES - 1))
     whole = e.compute("and.b32", threads, Immediate(-LANES & WORD))
@@ -250,7 +250,9 @@ SPECIAL = {
 FIXED = {"SRZ": 0, "SR_SWINHI": WINDOWS["shared"] >> 32, "SR_LMEMHIOFF": 0}
 
 
-def _special(name: str) -> PtxOperand:
+def _special(e: Emitter, name: str) -> PtxOperand:
+    if name == "SR_SWINHI" and not e.driver_words.shared_start:
+        raise Unsupported("a generic address of shared memory before sm_90")
     if name in FIXED:
         return Immediate(FIXED[name])
     if name in SPECIAL:
@@ -264,16 +266,16 @@ def s2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         raise Unsupported(f"the special register {a[1]}")
     name = a[1].name
     if words.opcode == "S2UR":
-        from_first_lane(e, e.result(a[0]), _special(name))
+        from_first_lane(e, e.result(a[0]), _special(e, name))
     elif words.opcode != "CS2R" or "32" in words:
-        e.emit("mov.b32", [e.result(a[0])], [_special(name)])
+        e.emit("mov.b32", [e.result(a[0])], [_special(e, name)])
     else:
         _wide_special(e, name, a[0])
 
 
 def _wide_special(e: Emitter, name: str, target: asm.Operand) -> None:
     wide = {"SR_CLOCKLO": SpecialRegister("%clock64"), "SR_GLOBALTIMERLO": SpecialRegister("%globaltimer")}.get(name)
-    e.emit("mov.b64", [e.results(target, 2)], [wide or _special(name)])
+    e.emit("mov.b64", [e.results(target, 2)], [wide or _special(e, name)])
 
 
 def r2ur(e: Emitter, words: Words, a: list[asm.Operand]) -> None:

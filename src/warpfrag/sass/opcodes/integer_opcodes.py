@@ -421,7 +421,7 @@ def idp(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 ROWS: list[SassRow] = [
     *row("MOV", "", mov),
     *row("IADD3", "X 64", iadd3),
-    *row("VIADD", "16x2", viadd),
+    *row("VIADD IADD", "16x2", viadd),
     *row("IMAD", "X WIDE U32 MOV IADD SHL HI", imad),
     *row("LEA", "HI X SX32", lea),
     *row("SHF", "L R W U32 S32 U64 S64 HI", shf),

@@ -98,13 +98,13 @@ def dmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 def matrix_load(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """LDSM: load 8x8 matrices of 16-bit elements."""
     count = MATRICES[words.first(("2", "4"))]
-    e.emit(_matrix_name(e, "ldmatrix", words, count), [e.results(a[0], count)], [e.address(a[1], wide=False)])
+    e.emit(_matrix_name(e, "ldmatrix", words, count), [e.results(a[0], count)], [e.shared_address(a[1])])
 
 
 def matrix_store(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """STSM: store 8x8 matrices of 16-bit elements."""
     count = MATRICES[words.first(("2", "4"))]
-    sources = [e.address(a[0], wide=False), e.words(a[1], count)]
+    sources = [e.shared_address(a[0]), e.words(a[1], count)]
     e.emit(_matrix_name(e, "stmatrix", words, count), [], sources)
 
 
@@ -235,9 +235,9 @@ def syncs(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """SYNCS: mbarrier operations."""
     space = "shared::cluster" if e.shared == "cluster" else "shared"
     if "CCTL" in words:
-        e.emit(f"mbarrier.inval.{space}.b64", [], [e.address(a[0], wide=False)])
+        e.emit(f"mbarrier.inval.{space}.b64", [], [e.shared_address(a[0])])
         return
-    address = e.address(a[1], wide=False)
+    address = e.shared_address(a[1])
     if "EXCH" in words:
         # The word of a new mbarrier has 2**20 minus the arrivals from bit 1 on.
         upper = e.compute("shr.u32", e.word(a[2]), ONE)

@@ -25,6 +25,10 @@ def _space(e: Emitter, words: Words, prefix: int) -> tuple[str, bool]:
     return (f".{space}" if space else ""), letter in {"G", ""}
 
 
+def _address(e: Emitter, words: Words, operand: asm.Operand, *, wide: bool) -> MemoryOperand:
+    return e.shared_address(operand) if words.opcode.endswith("S") else e.address(operand, wide=wide)
+
+
 def _width(words: Words) -> tuple[str, int]:
     return WIDTHS.get(words.first(tuple(WIDTHS)), ("b32", 1))
 
@@ -38,7 +42,7 @@ def load(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     ordering = ".relaxed.gpu" if "STRONG" in words and space != ".local" else ""
     vector = f".v{count}" if count > 1 else ""
     result = e.results(a[0], count) if count > 1 else e.result(a[0])
-    e.emit(f"ld{ordering}{space}{vector}.{kind}", [result], [e.address(a[1], wide=wide)])
+    e.emit(f"ld{ordering}{space}{vector}.{kind}", [result], [_address(e, words, a[1], wide=wide)])
 
 
 def store(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
@@ -48,7 +52,7 @@ def store(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     ordering = ".relaxed.gpu" if "STRONG" in words and space != ".local" else ""
     vector = f".v{count}" if count > 1 else ""
     value = e.words(a[1], count) if count > 1 else e.word(a[1])
-    e.emit(f"st{ordering}{space}{vector}.{kind}", [], [e.address(a[0], wide=wide), value])
+    e.emit(f"st{ordering}{space}{vector}.{kind}", [], [_address(e, words, a[0], wide=wide), value])
 
 
 def load_constant(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
@@ -101,7 +105,7 @@ def atomic(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     target = None
     if isinstance(a[0], asm.RegisterOperand):
         target, a = a[0], a[1:]
-    address = e.address(a[0], wide=not is_shared_space)
+    address = e.shared_address(a[0]) if is_shared_space else e.address(a[0], wide=True)
     kind = ATOMIC_TYPES.get(words.first(tuple(ATOMIC_TYPES)), "u32")
     guard = e.guard
     if done is not None and not is_true(done) and words.opcode == "ATOM":
@@ -185,7 +189,7 @@ def copy_async(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     if e.shared == "cluster":
         raise Unsupported("a copy in a cluster")
     size = 4 * count
-    sources: list[PtxOperand] = [e.address(a[0], wide=False), e.address(a[1], wide=True), Immediate(size)]
+    sources: list[PtxOperand] = [e.shared_address(a[0]), e.address(a[1], wide=True), Immediate(size)]
     if "ZFILL" in words:
         held = e.predicate(a[2]) if len(a) > 2 else ONE
         e.emit("cp.async.ca.shared.global", [], _partial_copy(e, sources, size, held))
@@ -212,7 +216,7 @@ def _partial_copy(e: Emitter, sources: list[PtxOperand], size: int, held: PtxOpe
 def arrive_after_copies(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """ARRIVES.LDGSTSBAR: arrive at an mbarrier when the thread's copies are done; .ARVCNT counts no new arrival."""
     name = f"cp.async.mbarrier.arrive{'.noinc' if 'ARVCNT' in words else ''}.shared.b64"
-    e.emit(name, [], [e.address(a[0], wide=False)])
+    e.emit(name, [], [e.shared_address(a[0])])
 
 
 def close_group(e: Emitter, _words: Words, _a: list[asm.Operand]) -> None:

@@ -25,7 +25,7 @@ UNIFORM = {
         "IADD3", "IMAD", "LEA", "LOP3", "SEL", "ISETP", "PRMT", "FLO", "BREV", "SHF", "SGXT", "POPC", "PLOP3", "MOV",
         "BMSK", "VIADD", "LDC", "IABS", "MNMX",
     )
-} | {"UP2UR": "P2R", "UR2UP": "R2P"}  # fmt: skip
+} | {"UP2UR": "P2R", "UR2UP": "R2P", "LDCU": "LDC"}  # fmt: skip
 """Uniform opcodes and the opcode that each is, once per warp."""
 
 
