@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from warpfrag import cuda_tools
 
 NAME = "mma.m16n8k16.f32.f16.f16.f32"
 TRANS = "blocks: B: each 8 x 8 block transposed: ldmatrix .trans missing, or not needed"
@@ -140,3 +141,39 @@ def test_nan_and_inf_are_counted(run, wrong):
     assert answer.code == 1
     assert "1 of 128 wrong elements are NaN" in answer.lines
     assert "1 of 128 wrong elements are infinite" in answer.lines
+
+
+KERNEL = """
+extern "C" __global__ void tile(const unsigned *A, const unsigned short *B, float *D) {
+    int lane = threadIdx.x, g = lane >> 2, t = lane & 3;
+    unsigned a[4] = {A[g * 8 + t], A[(g + 8) * 8 + t], A[g * 8 + t + 4], A[(g + 8) * 8 + t + 4]};
+    unsigned b[2];
+    for (int i = 0; i < 2; i++) b[i] = LOAD;
+    float d[4] = {0, 0, 0, 0};
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    D[g * 8 + t * 2] = d[0]; D[g * 8 + t * 2 + 1] = d[1];
+    D[(g + 8) * 8 + t * 2] = d[2]; D[(g + 8) * 8 + t * 2 + 1] = d[3];
+}
+"""
+WRONG_LOAD = "((const unsigned *)B)[(g + 8 * i) * 4 + t]"
+RIGHT_LOAD = "B[(2 * t + 8 * i) * 8 + g] | (unsigned)B[(2 * t + 1 + 8 * i) * 8 + g] << 16"
+
+
+def test_every_mma_of_a_kernel_is_diagnosed_with_its_line(run, refused, wrong, tmp_path):
+    if not cuda_tools.installed("nvcc"):
+        pytest.skip("needs nvcc: the extra assembler")
+    (tmp_path / "wrong.cu").write_text(KERNEL.replace("LOAD", WRONG_LOAD), encoding="utf-8")
+    (tmp_path / "right.cu").write_text(KERNEL.replace("LOAD", RIGHT_LOAD), encoding="utf-8")
+    answer = run("diagnose", "wrong.cu", "A.npy", "B.npy", "--entry", "tile")
+    right = run("diagnose", "right.cu", "A.npy", "B.npy", "--json")
+
+    assert answer.code == 1
+    assert answer.lines[0].startswith("wrong.cu:8: mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32, block (0, 0, 0)")
+    assert answer.lines[1] == "  A: correct: the tile of A at row 0, column 0"
+    assert answer.lines[2].startswith("  B: each 8 x 8 block transposed")
+    assert "     fix: add .trans to the ldmatrix of B, or remove it if it is there" in answer.lines
+    assert (right.code, right.json["correct"], right.json["executed"], right.json["mmas"]) == (0, True, 1, [])
+    assert "expected the intended A and B" in refused("diagnose", "wrong.cu", "A.npy")
+    assert "--shared are for a kernel" in refused("diagnose", NAME, "A.npy", "B.npy", "right.npy", "--entry", "k")

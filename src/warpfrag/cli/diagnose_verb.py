@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import click
 
 from warpfrag.cli.descriptor_verb import read_word
+from warpfrag.cli.ptx_verb import Extent, chosen_kernel, read_module
 from warpfrag.cli.support.arguments import File, InstructionName, NamedArch, RoundingName
+from warpfrag.cli.support.kernel_arguments import read_argument
 from warpfrag.cli.support.matrix_files import read_codes, read_operand, read_source
 from warpfrag.cli.support.output import DONE, NO, echo, wrapped
 from warpfrag.cli.support.register_dumps import read_registers
 from warpfrag.cli.support.result_files import Arrangement, read_result
 from warpfrag.cli.support.verbs import Answer, Param, facts_of, integer, verb
 from warpfrag.diagnosis.diagnose import Agreement, Diagnosis, Finding
+from warpfrag.diagnosis.kernel_operands import ExecutedMma
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.number_formats import Rounding
 from warpfrag.isa.immediates import SELECTED_BY
@@ -108,6 +111,39 @@ class IntendedImmediates(NamedTuple):
     thread_id: Pair = (0, 0)
 
 
+class KernelLaunch(NamedTuple):
+    """The launch of a kernel whose mma instructions are diagnosed.
+
+    Options:
+        entry (NAME): kernel: its name; needed only if the file has several.
+        grid: kernel: number of blocks; default: 1.
+        block: kernel: threads per block; default: .reqntid of the kernel, else 32.
+        arg (ARG): kernel: an argument, as for `warpfrag ptx run`; default: A, B and a D of zeros.
+        shared (BYTES): kernel: dynamic shared memory.
+    """
+
+    entry: str | None = None
+    grid: Extent | None = None
+    block: Extent | None = None
+    arg: tuple[str, ...] = ()
+    shared: Annotated[int, Param("BYTES", integer(0))] = 0
+
+
+class KernelDiagnosis(NamedTuple):
+    """The mma instructions that a kernel executes, compared with the intended A and B.
+
+    entry: the kernel
+    correct: true if every mma multiplies a tile of A with a tile of B of the same k
+    executed: number of executed mma instructions that were compared, by warp
+    mmas: those with a mistake; the first of each source line and mistake
+    """
+
+    entry: str
+    correct: bool
+    executed: int
+    mmas: list[ExecutedMma]
+
+
 @verb
 def diagnose(
     instruction: InstructionName,
@@ -121,8 +157,9 @@ def diagnose(
     warp: Annotated[int, Param("N", integer(0))] | None = None,
     as_: Arrangement | None = None,
     immediates: IntendedImmediates = IntendedImmediates(),  # noqa: B008 (immutable)
+    launch: KernelLaunch = KernelLaunch(),  # noqa: B008 (immutable)
     arch: NamedArch = "sm_90",
-) -> Answer[DiagnosisFacts]:
+) -> Answer[DiagnosisFacts] | Answer[KernelDiagnosis]:
     """Find the mistakes that explain a wrong result: those that reproduce it exactly are listed, the likeliest first.
 
     The last of FILES is the result: D's registers as printf or a debugger prints them (as for `warpfrag unpack`), or D
@@ -132,6 +169,9 @@ def diagnose(
     explains the result, the answer says which rows, columns, blocks, lanes and registers are right and what the wrong
     elements equal. With --tile, the files are the matrices of a whole kernel, as .npy. Exit status 1 if nothing is
     found.
+
+    If INSTRUCTION is a kernel, FILE.cu or FILE.ptx, it is compiled and run on A and B, and each mma is diagnosed with
+    its source line: exit status 1 if one has a mistake.
 
     Options:
         expect (OPERAND MATRIX): The result is the registers of this operand, which should hold the matrix in this file
@@ -146,6 +186,7 @@ def diagnose(
         warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 A.npy B.npy C.txt D.npy           # D as a matrix
         warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --expect a A.npy a.txt             # A's registers
         warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --tile 128x128x32 A.npy B.npy D.npy   # of a kernel
+        warpfrag diagnose kernel.cu A.npy B.npy --entry tile                              # each mma of a kernel
         warpfrag diagnose mma.sp.m16n8k32.f32.f16.f16.f32 --a full.txt --b wide.txt --metadata e.txt --selector 1
             dump.txt
         warpfrag diagnose mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0 --expect scale_a scales.txt
@@ -159,6 +200,10 @@ def diagnose(
     from warpfrag.isa.immediates import Immediates
     from warpfrag.tensorcore.registry import instruction_of
 
+    if instruction.endswith((".cu", ".ptx")):
+        return _diagnose_kernel(instruction, files, inputs, launch, arch)
+    if launch != KernelLaunch():
+        raise click.UsageError("--entry, --grid, --block, --arg and --shared are for a kernel: FILE.cu or FILE.ptx")
     resolved = get(instruction)
     if resolved.arch:  # wmma: the fragments of the GPU that runs it
         resolved = instruction_of(resolved.form, arithmetic_arch(resolved.form, arch))
@@ -204,6 +249,54 @@ def diagnose(
         notes=list(diagnosis.notes),
     )
     return Answer(facts, lambda: _print(diagnosis), DONE if diagnosis or diagnosis.correct else NO)
+
+
+def _diagnose_kernel(
+    file: str, files: tuple[str, ...], inputs: Inputs, launch: KernelLaunch, arch: str
+) -> Answer[KernelDiagnosis]:
+    """Run a kernel on A and B, and compare the operands of each mma with their tiles."""
+    import numpy as np
+
+    from warpfrag.diagnosis.kernel_operands import executed_mmas
+
+    paths = [path for path in (inputs.a, inputs.b) if path is not None] or list(files)
+    if len(paths) != 2 or (files and inputs.a is not None):
+        raise click.UsageError(f"expected the intended A and B: warpfrag diagnose {file} A.npy B.npy")
+    A, B = (_whole_matrix(role, path) for role, path in zip("ab", paths, strict=True))
+    if A.ndim != 2 or B.ndim != 2 or A.shape[1] != B.shape[0]:
+        raise InvalidOperand(f"expected A as M x K and B as K x N, got {A.shape} and {B.shape}")
+    kernel = chosen_kernel(read_module([file], arch, launch.entry), launch.entry)
+    arguments: list[object] = [read_argument(text, {}) for text in launch.arg]
+    if not arguments:
+        if len(kernel.parameters) != 3:
+            raise click.UsageError(
+                f"{kernel.readable_name} has {len(kernel.parameters)} parameters: pass each with --arg"
+            )
+        arguments = [A.copy(), B.copy(), np.zeros((len(A), B.shape[1]), np.float32)]
+    block = launch.block or tuple(kernel.program.directives.get("reqntid", (32,)))
+    with kernel.debug(launch.grid or (1,), block, arguments, shared=launch.shared, arch=arch) as debugger:
+        executed = [*executed_mmas(debugger, {"a": A, "b": B})]
+    wrong: dict[tuple[object, ...], ExecutedMma] = {}
+    for mma in executed:
+        if not mma.is_correct:
+            wrong.setdefault((mma.source, *(operand.findings[:1] for operand in mma.operands)), mma)
+    facts = KernelDiagnosis(kernel.name, not wrong, len(executed), [*wrong.values()])
+    return Answer(facts, lambda: _print_kernel(kernel.readable_name, facts), NO if wrong else DONE)
+
+
+def _print_kernel(name: str, facts: KernelDiagnosis) -> None:
+    if facts.correct:
+        echo(f"{name}: all {facts.executed} executed mma instructions multiply a tile of A with its tile of B")
+        echo("  if D is wrong, look at its accumulators and stores: diagnose D itself")
+    for mma in facts.mmas:
+        echo(wrapped(f"{mma.source}: {mma.instruction}, block {mma.block}, warp {mma.warp}", indent=2))
+        for operand in mma.operands:
+            echo(wrapped(f"  {operand}", indent=4))
+            if operand.findings and operand.findings[0].fix:
+                echo(wrapped(f"     fix: {operand.findings[0].fix}", indent=7))
+        a, b = mma.operands
+        if min(a.row, b.row) >= 0 and a.col != b.row:
+            echo(f"  k differs: A starts at column {a.col}, B at row {b.row}")
 
 
 class Dump(NamedTuple):
@@ -285,7 +378,7 @@ def _whole_matrix(role: str, path: str) -> NDArray[Any]:
     """Return a matrix of a kernel, of any extents."""
     source = read_source(path)
     if not source.is_array:
-        raise InvalidOperand(f"{path}: with --tile, {role.upper()} is a matrix of any extents: expected .npy")
+        raise InvalidOperand(f"{path}: {role.upper()} is a whole matrix of any extents: expected .npy")
     return source.array()
 
 

@@ -282,10 +282,10 @@ def ptx(
     line = 0
     if action == "explain":
         file, line = _file_and_line(file)
-    module = _module([file, *launch.link], launch.arch, launch.entry)
+    module = read_module([file, *launch.link], launch.arch, launch.entry)
     if action == "info":
         return _info(module, launch)
-    kernel = _kernel(module, launch.entry)
+    kernel = chosen_kernel(module, launch.entry)
     arrays: Arrays = {}
     variables = dict(read_symbol(text, module) for text in launch.symbol)
     settings = launch.settings(kernel, arrays)
@@ -325,7 +325,7 @@ def _run(kernel: Kernel, settings: dict[str, Any], checks: RunOptions) -> Run:
             raise
 
 
-def _module(files: list[str], arch: str | None, entry: str | None) -> Module:
+def read_module(files: list[str], arch: str | None, entry: str | None) -> Module:
     """Return the module of a file, or of several that are linked; CUDA C++ is compiled first."""
     from warpfrag.ptx import compile as compile_cuda
     from warpfrag.ptx import link, load
@@ -340,7 +340,7 @@ def _module(files: list[str], arch: str | None, entry: str | None) -> Module:
     return modules[0] if len(modules) == 1 else link(modules)
 
 
-def _kernel(module: Module, entry: str | None) -> Kernel:
+def chosen_kernel(module: Module, entry: str | None) -> Kernel:
     """Return the kernel of --entry, or the only one."""
     from warpfrag.machine.launch.names import readable
 
@@ -469,7 +469,7 @@ def _compare(
     if other.startswith("sm_"):
         settings["arch"] = [launch.arch or kernel.launch_arch, other]
     else:
-        kernels.append(_kernel(_module([other], launch.arch, launch.entry), launch.entry))
+        kernels.append(chosen_kernel(read_module([other], launch.arch, launch.entry), launch.entry))
     comparison = compare(kernels, **settings)
     facts = PtxView("compare", comparison=comparison)
     return Answer(facts, lambda: echo(str(comparison)), DONE if comparison.equal else NO)
