@@ -162,7 +162,7 @@ RIGHT_LOAD = "B[(2 * t + 8 * i) * 8 + g] | (unsigned)B[(2 * t + 1 + 8 * i) * 8 +
 
 
 def test_every_mma_of_a_kernel_is_diagnosed_with_its_line(run, refused, wrong, tmp_path):
-    if not cuda_tools.installed("nvcc"):
+    if next(cuda_tools.installed("nvcc"), None) is None:
         pytest.skip("needs nvcc: the extra assembler")
     (tmp_path / "wrong.cu").write_text(KERNEL.replace("LOAD", WRONG_LOAD), encoding="utf-8")
     (tmp_path / "right.cu").write_text(KERNEL.replace("LOAD", RIGHT_LOAD), encoding="utf-8")
