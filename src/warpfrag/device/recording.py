@@ -191,7 +191,9 @@ def _block(row: dict[str, Any]) -> MemoryBlock:
     address, size = int(row["address"]), int(row["size"])
     before, after = (tuple(map(str, row[name])) for name in ("before", "after"))
     if address < 0 or size < 1 or len(before) != -(-size // CHUNK) or len(after) not in {0, len(before)}:
-        raise ValueError(f"the memory at {address:#x} has {size} bytes in {len(before)} and {len(after)} chunks")
+        raise ValueError(
+            f"the {size} bytes at {address:#x} have {len(before)} chunks before and {len(after)} after the launch"
+        )
     return MemoryBlock(address, size, before, after, str(row["variable"]))
 
 

@@ -53,12 +53,12 @@ def quantize(
     scale_rounding: str = "floor",
     nonfinite: str = "refuse",
 ) -> tuple[Array, Array]:
-    """Return elements of a narrow format and their scale factors: A is about elements times scales.
+    """Quantize A: return elements of a narrow format and their scale factors, so that elements * scales approximates A.
 
-    A block is `block` neighbours along `axis`, which is k: the last axis of A, the one before of B. The last block
-    may be shorter. Without `block` there is one scale for all of A. Both arrays have the natural dtypes of their
-    formats, as `wf.gemm` takes them, or hold unsigned codes with `raw`. Zeros have the smallest scale of the format,
-    and of f32 the scale 1.
+    A block is `block` adjacent elements along `axis`, which is k: the last axis of A, or the second to last of B. The
+    last block may be shorter. Without `block` there is one scale for all of A. Both arrays have the natural dtypes of
+    their formats, as `wf.gemm` takes them, or hold unsigned codes with `raw`. Zeros have the smallest scale of the
+    format, and of f32 the scale 1.
 
     `scale_rounding` is for ue8m0: floor, ceil, even or rceil, as described in the module's docstring. Infinity
     and NaN are rejected; with nonfinite="nan" a block with one has the ue8m0 scale NaN, which makes all of it NaN,

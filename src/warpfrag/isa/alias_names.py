@@ -199,7 +199,7 @@ def _types(form: Form, role: str) -> str:
 
 
 def _llvm_type(form: Form, role: str) -> str:
-    """Return the type of one register: LLVM packs f16 in pairs, and everything narrow that is not f16 in an i32."""
+    """Return LLVM's type of one register: f16 is packed in pairs, other narrow types in an i32."""
     if not form.is_product and not form.is_wmma:
         return "i32"
     from warpfrag.formats.number_formats import FORMATS

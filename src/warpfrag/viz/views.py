@@ -242,7 +242,7 @@ def _warpgroup_notes(
     if len(operands) > 1:
         shared = [operand for operand in instruction.operands.values() if operand.storage == "shared"]
         held = " and ".join(operand.role.upper() for operand in shared)
-        sentences.append(f"{held} is in shared memory, at its descriptor. C has the layout of D.")
+        sentences.append(f"{held} is in shared memory, where its descriptor points. C has the layout of D.")
     return sentences
 
 

@@ -79,7 +79,7 @@ def findings_of(work: Work, sources: Mapping[int, SourceLine], checks: tuple[Che
         if KINDS.get(kind) not in checks or not isinstance(error, PtxError):
             raise located(error, sources)
         collector.add(KernelFinding(kind, error.line, error.reason))
-        collector.leave_out(f"what follows line {error.line}: the launch ended there")
+        collector.leave_out(f"the instructions after line {error.line}, where the launch ended")
     return collector
 
 
