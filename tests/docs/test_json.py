@@ -13,7 +13,7 @@ import warpfrag as wf
 from warpfrag.cli import VERBS, main
 from warpfrag.cli.support.output import INCOMPLETE, print_json
 from warpfrag.device import record
-from warpfrag.device.recording import Record, RecordedLaunch, RecordingWriter
+from warpfrag.device.recording import RecordedLaunch, RecordedSequence, RecordingWriter
 from warpfrag.hardware import cublas_survey
 from warpfrag.hardware.verification import KernelResult, Mismatch, Report
 
@@ -223,7 +223,7 @@ def test_a_survey_is_as_the_schema_says(capsys, monkeypatch, tmp_path):
 def test_a_recording_and_its_replay_are_as_the_schema_says(capsys, monkeypatch, tmp_path):
     """Without a GPU: a program that launched a kernel of a closed library."""
     launch = RecordedLaunch("k", 0, (1, 1, 1), (32, 1, 1), 0, None, False, b"", "", "libcublas.so.13", "no code")
-    recorded = Record("k", (launch,), ())
+    recorded = RecordedSequence("k", (launch,), ())
     with RecordingWriter(tmp_path, "NVIDIA H200", 13000) as writer:
         writer.records.append(recorded)
     monkeypatch.setattr(record, "record_program", lambda *_: record.RecordedProgram(5, "NVIDIA H200", (recorded,), ()))

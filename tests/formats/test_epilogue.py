@@ -127,5 +127,5 @@ def test_where_there_is_no_epilogue():
     A, B, *_ = operands()
     with pytest.raises(wf.errors.InvalidOperand, match="epilogue: expected a wf.Epilogue, got 2"):
         wf.gemm(A, B, instruction=F16, epilogue=2)
-    with pytest.raises(wf.errors.InvalidOperand, match="an epilogue takes sums in f32, and D is s32"):
+    with pytest.raises(wf.errors.InvalidOperand, match="an epilogue needs sums in f32, but D is s32"):
         wf.gemm(np.ones((2, 4)), np.ones((4, 2)), instruction="mma.m16n8k32.s32.s8.s8.s32", epilogue=wf.Epilogue())

@@ -45,13 +45,13 @@ def test_a_missing_table_is_an_error():
 
 def test_an_empty_table_is_an_error(tmp_path, monkeypatch):
     (tmp_path / "empty.toml").write_text("# nothing\n", encoding="utf-8")
-    monkeypatch.setattr("warpfrag.tables.__path__", [str(tmp_path)])
+    monkeypatch.setattr("warpfrag.tables.__file__", f"{tmp_path}.py")
     with pytest.raises(ValueError, match="table empty is empty"):
         read_table("empty")
 
 
 def test_a_table_is_parsed_again_only_when_it_has_changed(tmp_path, monkeypatch):
-    monkeypatch.setattr("warpfrag.tables.__path__", [str(tmp_path)])
+    monkeypatch.setattr("warpfrag.tables.__file__", f"{tmp_path}.py")
     monkeypatch.setattr("sys.dont_write_bytecode", False)
     monkeypatch.setattr("sys.pycache_prefix", None)
     (tmp_path / "some.toml").write_text("row = {bits = 4, kinds = ['s4']}\n", encoding="utf-8")

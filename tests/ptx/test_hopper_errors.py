@@ -133,7 +133,7 @@ A = np.zeros((32, 64), np.float16)
     ("options", "message"),
     [
         ({"box": (8, 63)}, "the innermost extent of a box is a multiple of 16 bytes, got 126"),
-        ({"box": (8, 64), "swizzle": 64}, "with swizzle 64 it is at most as many bytes, got 128"),
+        ({"box": (8, 64), "swizzle": 64}, "with swizzle 64 it is at most 64 bytes, got 128"),
         ({"box": (300, 64)}, "a box has 1 to 256 elements, got 300 along axis 0"),
         ({"box": (8, 64), "strides": (120, 2)}, "a stride is a multiple of 16 bytes below 2**40, got 120 along axis 0"),
         ({"box": (8, 64), "element_strides": (9, 1)}, "an element stride is 1 to 8, got 9 along axis 0"),

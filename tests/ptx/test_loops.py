@@ -266,7 +266,7 @@ def test_what_is_no_file_is_left_aside(folder):
     (folder / "a.o").mkdir()
     assert machine_code.CACHE.find("a.o") is None
     disk_cache.warn_uncached.cache_clear()
-    with pytest.warns(SlowArithmetic, match="no folder can be written"):
+    with pytest.warns(SlowArithmetic, match="no cache folder is writable"):
         machine_code.CACHE.keep("a.o", b"code")
     assert [path.name for path in folder.iterdir()] == ["a.o"]
 
@@ -286,7 +286,7 @@ def test_a_full_disk_leaves_no_temporary_file(folder, monkeypatch):
 
     monkeypatch.setattr(tempfile, "NamedTemporaryFile", full)
     disk_cache.warn_uncached.cache_clear()
-    with pytest.warns(SlowArithmetic, match="no folder can be written"):
+    with pytest.warns(SlowArithmetic, match="no cache folder is writable"):
         machine_code.CACHE.keep("a.o", b"code")
     machine_code.CACHE.keep("b.o", b"code")  # a second warning would be an error
     assert list(folder.iterdir()) == []

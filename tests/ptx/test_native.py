@@ -262,7 +262,7 @@ def test_code_that_cannot_be_kept_is_compiled_all_the_same(tmp_path, monkeypatch
     monkeypatch.setattr(machine_code, "LINKED", set())
     disk_cache.warn_uncached.cache_clear()
     kernel = wf.ptx.load(LOOP)["spread"]
-    with pytest.warns(SlowArithmetic, match="no folder can be written"):
+    with pytest.warns(SlowArithmetic, match="no cache folder is writable"):
         kernel.compiled.compile_all()
 
     assert kernel.compiled.segments
