@@ -59,6 +59,7 @@ def test_every_error_is_defined_here():
 def test_an_error_is_also_the_builtin_error_that_fits():
     builtin = {
         "CompilationFailed": [],
+        "CudaError": [],
         "FileError": [OSError],
         "IllegalInstruction": [ValueError],
         "InvalidOperand": [ValueError],

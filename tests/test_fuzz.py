@@ -289,6 +289,11 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "TensorMap encode": (
             wf.ptx.TensorMap(np.zeros((8, 64), np.float16), (8, 64), 128).encode, {"address": 4096},
         ),
+        "TensorMap from_bytes": (
+            wf.ptx.TensorMap.from_bytes,
+            {"data": bytes(wf.ptx.TensorMap(wf.ptx.DeviceArray(np.zeros((8, 64), np.float16)), (8, 64), 128))},
+        ),
+        "gpu": (wf.gpu, {"profile": "H200", "memory": 1 << 30, "checks": ("races",), "record_only": True}),
         "Surface": (wf.ptx.Surface, {"array": np.zeros((4, 4), np.float32), "channels": 1, "layered": False}),
         "way emit": (load.emit, {"lang": "ptx", "name": "f"}),
         "expression": (load.expression, {"access": load.accesses[0]}),

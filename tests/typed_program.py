@@ -374,6 +374,9 @@ def whole_kernels() -> None:
     columns = wf.ptx.TensorMap(np.zeros((2, 8, 8, 16), np.float16), pixels)
     print(tiles.problems(), tiles.box_bytes, tiles.memory(start=1024).swizzle, tiles.descriptor().word, columns)
     print(tiles.encode(4096), tiles.array is None, tiles.fields.rank, kernel.cluster, kernel.tensor_maps)
+    memory = wf.GlobalMemory({0x7F00_0000_0000: np.zeros(4, np.float32)})
+    session = wf.gpu(profile="H200", checks="races")
+    print(len(memory.arrays), len(memory.allocations), session is not None, wf.ptx.TensorMap.from_bytes is not None)
     hopper = wf.ptx.load(KERNEL.replace("sm_80", "sm_90"))["nothing"]
     print(hopper.launch(grid=2, block=32, options=wf.ptx.LaunchOptions(cluster=2)).exact)
     with kernel.debug(grid=1, block=32) as debugger:

@@ -146,6 +146,15 @@ class SassError(WarpfragError):
         return f"{', '.join(places)}: {self.reason}" if places else self.reason
 
 
+class CudaError(WarpfragError):
+    """A request fails with a CUDA error code."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        """Keep the code for the reply."""
+        super().__init__(reason)
+        self.code = code
+
+
 class CompilationFailed(WarpfragError):
     """A compiler, nvcc or ptxas, rejects `file`; `message` is its output, line by line."""
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from warpfrag.device.gpu_profile import read_profile
 from warpfrag.device.launch_log import LaunchLog, LaunchRecord
-from warpfrag.device.loaded_modules import CudaError, LoadedModule
-from warpfrag.errors import PtxError, WarpfragError
+from warpfrag.device.loaded_modules import LoadedModule
+from warpfrag.errors import CudaError, PtxError, WarpfragError
 from warpfrag.machine.launch.launch_arguments import GlobalMemory
 from warpfrag.machine.launch.names import readable
 from warpfrag.machine.launch.options import LaunchOptions, checks_of

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.cuda_tools import execution_level
-from warpfrag.errors import FileError, MissingExtra, WarpfragError
+from warpfrag.errors import CudaError, FileError, MissingExtra, WarpfragError
 from warpfrag.machine.launch.kernel import Kernel, KernelModule
 from warpfrag.machine.launch.names import readable
 from warpfrag.machine.launch.symbols import initial_bytes
@@ -37,15 +37,6 @@ NO_BINARY = 209
 INVALID_PTX = 218
 INVALID_IMAGE = 200
 NOT_SUPPORTED = 801
-
-
-class CudaError(WarpfragError):
-    """A request fails with a CUDA error code."""
-
-    def __init__(self, code: int, reason: str) -> None:
-        """Keep the code for the reply."""
-        super().__init__(reason)
-        self.code = code
 
 
 class PlacedModule(SassModule):

@@ -9,14 +9,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from warpfrag.device.gpu_profile import read_profile
 from warpfrag.device.launch_log import read_log, summary_of
-from warpfrag.errors import InvalidOperand, MissingExtra, quote
+from warpfrag.errors import InvalidOperand, MissingExtra, check_flag, quote
 
 FOLDER = Path(__file__).parent
 DRIVER, RUNTIMES = "libcuda.so.1", ("libcudart.so.13", "libcudart.so.12")
@@ -40,11 +40,15 @@ class GpuOptions:
 
     def __post_init__(self) -> None:
         """Reject unknown names and sizes."""
+        if not isinstance(self.profile, str):
+            raise InvalidOperand(f"profile: expected a name such as 'H200', got {quote(self.profile)}")
         read_profile(self.profile)
+        check_flag("record_only", self.record_only)
         unknown = [name for name in self.checks if name not in CHECK_NAMES]
         if unknown:
             raise InvalidOperand(f"expected checks among {', '.join(CHECK_NAMES)}, got {quote(unknown[0])}")
-        if self.memory is not None and not MIN_MEMORY <= self.memory <= MAX_MEMORY:
+        is_size = isinstance(self.memory, int) and MIN_MEMORY <= self.memory <= MAX_MEMORY
+        if self.memory is not None and not is_size:
             raise InvalidOperand(
                 f"expected device memory of 1 MiB to 4 TiB, got {quote(self.memory)} bytes; try --memory 16G"
             )
@@ -134,21 +138,27 @@ class GpuSession:
 _session: list[GpuSession] = []  # one per process, because libraries cannot be unloaded
 
 
-@contextmanager
 def gpu(
     profile: str = "H200",
     *,
     memory: int | None = None,
     checks: Sequence[str] | str = (),
     record_only: bool = False,
-) -> Iterator[GpuSession]:
+) -> AbstractContextManager[GpuSession]:
     """Give this process a virtual GPU for code that calls CUDA's driver or runtime API.
 
     It must be entered before the imports that load CUDA's libraries, such as `import torch`. `warpfrag gpu` runs a
     whole program instead. The libraries stay loaded after the block.
     """
+    if not isinstance(checks, str | list | tuple) or not all(isinstance(name, str) for name in checks):
+        raise InvalidOperand(f"checks: expected names of checks, got {quote(checks)}")
     names = (checks,) if isinstance(checks, str) else tuple(checks)
-    options = GpuOptions(profile, memory, names, record_only)
+    return _entered(GpuOptions(profile, memory, names, record_only))
+
+
+@contextmanager
+def _entered(options: GpuOptions) -> Iterator[GpuSession]:
+    """Load the stand-in libraries, once per process."""
     if not _session:
         paths = libraries()
         loaded = foreign_libraries()

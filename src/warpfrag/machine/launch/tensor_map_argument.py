@@ -104,9 +104,10 @@ class TensorMap:
         >>> TensorMap.from_bytes(data)
         TensorMap(float16[96, 128], box=(16, 64), swizzle=128)
         """
-        fields = TensorMapFields.decode(bytes(data)) if len(data) == MAP_BYTES else None
+        is_map = isinstance(data, bytes | bytearray | memoryview) and len(data) == MAP_BYTES
+        fields = TensorMapFields.decode(bytes(data)) if is_map else None
         if fields is None:
-            raise InvalidOperand(f"expected the {MAP_BYTES} bytes of a tensor map, got {quote(bytes(data))}")
+            raise InvalidOperand(f"expected the {MAP_BYTES} bytes of a tensor map, got {quote(data)}")
         result = cls.__new__(cls)
         result.array, result.fields = None, fields
         return result
