@@ -30,7 +30,8 @@ class NativeBuildHook(BuildHookInterface[Any]):
 
     def dependencies(self) -> list[str]:
         """Return the compiler, unless the library is there from an earlier build, or another compiler is named."""
-        if WANTED == "portable" or build_library.is_current(*target()) or os.environ.get("WARPFRAG_CC"):
+        is_built = build_library.is_current(*target()) and build_library.has_stand_ins(*target())
+        if WANTED == "portable" or is_built or os.environ.get("WARPFRAG_CC"):
             return []
         return [ZIG] if target()[0] in levels.LEVELS else []
 

@@ -95,15 +95,28 @@ STAND_IN_OPTIONS: Final = (
 )  # fmt: skip
 
 
+def stand_in_folder(machine: str, system: str) -> Path:
+    """Return the folder in which a target's stand-ins are built."""
+    return BUILD / "stand_ins" / target_of(machine, system)
+
+
+def stand_in_manifest(machine: str, system: str) -> str:
+    """Return the manifest of stand-ins that were built from these C files."""
+    return json.dumps({"source": levels.stand_in_digest(), "target": target_of(machine, system)}) + "\n"
+
+
+def has_stand_ins(machine: str, system: str) -> bool:
+    """Return True if the stand-ins need not be built: they are there, or the target is not Linux."""
+    path = stand_in_folder(machine, system) / levels.STAND_IN_MANIFEST
+    is_current = path.exists() and path.read_text(encoding="ascii") == stand_in_manifest(machine, system)
+    return system != "linux" or is_current
+
+
 def build_stand_ins(machine: str, system: str) -> Path | None:
     """Compile the stand-ins of the virtual GPU, unless an earlier build has; return their folder, None if not Linux."""
-    folder = BUILD / "stand_ins" / target_of(machine, system)
-    manifest = folder / levels.STAND_IN_MANIFEST
-    expected = json.dumps({"source": levels.stand_in_digest(), "target": target_of(machine, system)}) + "\n"
-    if system != "linux":
-        return None
-    if manifest.exists() and manifest.read_text(encoding="ascii") == expected:
-        return folder
+    folder = stand_in_folder(machine, system)
+    if has_stand_ins(machine, system):
+        return folder if system == "linux" else None
     compiler = compiler_for(machine, system)
     options = levels.LEVELS[machine][0].zig_options if "ziglang" in compiler else levels.LEVELS[machine][0].options
     shutil.rmtree(folder, ignore_errors=True)
@@ -113,7 +126,8 @@ def build_stand_ins(machine: str, system: str) -> Path | None:
         needs = [folder / each for each in row.needs]
         libraries = (f"-Wl,-soname,{name}", "-lpthread", "-ldl")
         run(compiler, *STAND_IN_OPTIONS, *options, *row.options, *sources, *needs, *libraries, "-o", folder / name)
-    manifest.write_text(expected, encoding="ascii")
+    manifest = folder / levels.STAND_IN_MANIFEST
+    manifest.write_text(stand_in_manifest(machine, system), encoding="ascii")
     return folder
 
 
