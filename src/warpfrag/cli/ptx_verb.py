@@ -416,16 +416,8 @@ def _print_run(kernel: Kernel, run: Run) -> None:
     if run.printed:
         echo(run.printed.removesuffix("\n"))
     counts = run.counts
-    echo(f"{kernel.readable_name}: {counts.instructions} warp instructions, PTX semantics for {run.arch}")
-    by_count = sorted(counts.opcodes.items(), key=lambda pair: -pair[1])
-    print_table(["opcode", "times", "known"], [[name, count, run.evidence[name].level] for name, count in by_count])
-    touched = [name for name in SPACES if counts.read.get(name) or counts.written.get(name)]
-    if touched:
-        echo()
-        tables = (counts.read, 0), (counts.written, 0), (counts.wavefronts, "")
-        rows = [[name, *(table.get(name, empty) for table, empty in tables)] for name in touched]
-        print_table(["memory", "bytes read", "written", "wavefronts"], rows)
-    print_notes(f"{name}: {entry.detail}" for name, entry in run.evidence.items() if entry.level == "approximate")
+    code = "PTX semantics" if run.basis == "ptx" else "machine code"
+    echo(f"{kernel.readable_name}: {counts.instructions} warp instructions, {code} for {run.arch}")
     for inexact in run.inexact_lines:
         echo(f"uncertain, line {inexact.line}: {inexact.reason}")
     for finding in run.findings:
@@ -437,6 +429,16 @@ def _print_run(kernel: Kernel, run: Run) -> None:
         echo(f"verdict of {', '.join(run.checks)}: {run.verdict}")
     if run.exploration is not None:
         echo(str(run.exploration))
+    echo()
+    by_count = sorted(counts.opcodes.items(), key=lambda pair: -pair[1])
+    print_table(["opcode", "times", "known"], [[name, count, run.evidence[name].level] for name, count in by_count])
+    touched = [name for name in SPACES if counts.read.get(name) or counts.written.get(name)]
+    if touched:
+        echo()
+        tables = (counts.read, 0), (counts.written, 0), (counts.wavefronts, "")
+        rows = [[name, *(table.get(name, empty) for table, empty in tables)] for name in touched]
+        print_table(["memory", "bytes read", "written", "wavefronts"], rows)
+    print_notes(f"{name}: {entry.detail}" for name, entry in run.evidence.items() if entry.level == "approximate")
 
 
 def _profile(run: Run, by: str | None, output: str | None) -> Answer[PtxView]:
