@@ -180,8 +180,8 @@ def judge(case: Case) -> str:
     if _findings(answer) & _findings(exact):
         is_first = answer[0] in exact[:]
         return "found" if is_first or any("to tell" in note for note in answer.notes) else "misdiagnosed"
-    if answer.correct or not answer:
-        return "missed"
+    if answer.correct or not answer or any("for a certain answer" in note for note in answer.notes):
+        return "missed"  # or the answer says that the digits are too few
     return "misdiagnosed"
 
 

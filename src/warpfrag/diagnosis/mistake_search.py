@@ -113,7 +113,10 @@ class Search:
             everything,
             partial,
             fix=partial_of(fix, self.case.instruction.operands),
-            notes=(*notes, *self._tell_apart(explanations)),
+            notes=(
+                *notes,
+                *(() if any("certain answer" in note for note in notes) else self._tell_apart(explanations)),
+            ),
         )
 
     def _on_other_hardware(self) -> Diagnosis | None:
