@@ -56,6 +56,8 @@ NOT_RUN = {
     r"git\b": "it changes the checkout",
     r"pre-commit\b": "it needs a git checkout",
     r"warpfrag verify\b": "it needs a GPU",
+    r"warpfrag gpu (?!--list)": "it needs a CUDA program",
+    r"warpfrag (record|replay)\b": "it needs a GPU, or what was recorded there",
     r"python (docs|examples|benchmarks)/": "it needs the checkout; the tests of that folder run it",
     r"python -m tools\.": "it needs the checkout, and writes into it",
     r"python -m warpfrag\.tensorcore\.kernels": "it compiles every kernel, which takes a minute",
