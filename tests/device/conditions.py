@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from warpfrag.cuda_tools import find_tool
-from warpfrag.device.virtual_gpu import FOLDER
+from warpfrag.device.virtual_gpu import DRIVER, FOLDER, RUNTIMES
 from warpfrag.errors import MissingExtra
 
 
@@ -22,7 +22,9 @@ def is_found(tool: str) -> bool:
 
 needs_stand_ins = [
     pytest.mark.skipif(sys.platform != "linux", reason="the virtual GPU needs Linux"),
-    pytest.mark.skipif(not (FOLDER / "libcuda.so.1").exists(), reason="the stand-ins were not compiled"),
+    pytest.mark.skipif(
+        not all((FOLDER / name).exists() for name in (DRIVER, *RUNTIMES)), reason="the stand-ins were not compiled"
+    ),
 ]
 needs_nvcc = pytest.mark.skipif(not is_found("nvcc"), reason="needs nvcc, of the extra assembler")
 needs_nvdisasm = pytest.mark.skipif(not is_found("nvdisasm"), reason="needs nvdisasm, of the extra assembler")

@@ -123,7 +123,7 @@ EXPORT CUresult warpfrag_request(uint32_t type, const void *payload, size_t size
 
 CUresult not_supported(const char *function) {
     LOCKED;
-    say("%s is not supported, and returns CUDA_ERROR_NOT_SUPPORTED", function);
+    say("%s is not supported, and returns an error that says so", function);
     if (channel >= 0) send_request(REQUEST_NOTE, function, strlen(function));
     return NOT_SUPPORTED;
 }

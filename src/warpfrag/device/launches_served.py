@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from warpfrag.machine.interpreter.kernel_findings import KernelFinding
     from warpfrag.machine.launch.run import Run
 
-ALLOCATE, FREE, LOAD, PLACE, UNLOAD, FUNCTION, VARIABLE, KERNELS, LAUNCH, LINK, NOTE, TENSOR_MAP = range(1, 13)
+ALLOCATE, FREE, LOAD, PLACE, UNLOAD, FUNCTION, VARIABLE, KERNELS, LAUNCH, LINK, NOTE, TENSOR_MAP, GEMM = range(1, 14)
 SILENT = {ALLOCATE, FREE, UNLOAD, NOTE}  # have no reply
 LAUNCH_FIELDS = struct.Struct("<13I")  # struct launch of stand_in.h
 INVALID_VALUE, INVALID_HANDLE, NOT_FOUND, UNKNOWN, NOT_SUPPORTED = 1, 400, 500, 999, 801
@@ -83,6 +83,7 @@ class LaunchServer:
             PLACE: self.place, UNLOAD: self.unload, FUNCTION: self.function,
             VARIABLE: self.variable, KERNELS: self.kernels, LAUNCH: self.launch,
             LINK: self.link, NOTE: self.note, TENSOR_MAP: self.tensor_map,
+            GEMM: self.gemm,
         }  # fmt: skip
 
     def answer(self, category: int, payload: bytes) -> tuple[int, bytes | None]:
@@ -225,6 +226,34 @@ class LaunchServer:
         return fields.encode()
 
     # Launches
+
+    def gemm(self, payload: bytes) -> bytes:
+        """Compute a gemm of cuBLAS; CudaError has the code for one that fails."""
+        from warpfrag.device.gemms_served import ServedGemm, read_gemm_call
+
+        call = read_gemm_call(payload)
+        record = LaunchRecord(call.title, (), ())
+        start = time.perf_counter()
+        try:
+            if self.is_recording:
+                record.reasons = ["not executed: --record-only"]
+            else:
+                ServedGemm(call, self.memory_at).run(record)
+        except WarpfragError as error:
+            record.error = error.code if isinstance(error, CudaError) else NOT_SUPPORTED
+            record.message = str(error)
+            raise CudaError(record.error, f"{call.title}: {error}") from None
+        finally:
+            record.seconds = time.perf_counter() - start
+            self.log.launch(record)
+        return b""
+
+    def memory_at(self, address: int, size: int) -> NDArray[np.uint8]:
+        """Return the bytes of an allocation; CudaError if they are not in one."""
+        for start, (length, _) in self.allocations.items():
+            if start <= address and address + size <= start + length:
+                return self.mapping.view(address, size)
+        raise CudaError(ILLEGAL_ADDRESS, f"{size} bytes at {address:#x} are outside every allocation")
 
     def launch(self, payload: bytes) -> bytes:
         """Execute a launch; CudaError has the code that a GPU returns for a failed one."""

@@ -19,7 +19,8 @@ from warpfrag.device.launch_log import read_log, summary_of
 from warpfrag.errors import InvalidOperand, MissingExtra, check_flag, quote
 
 FOLDER = Path(__file__).parent
-DRIVER, RUNTIMES = "libcuda.so.1", ("libcudart.so.13", "libcudart.so.12")
+DRIVER = "libcuda.so.1"
+RUNTIMES = tuple(f"lib{name}.so.{major}" for name in ("cudart", "cublasLt", "cublas") for major in (13, 12))
 PREFIX = "WARPFRAG_GPU_"
 MAX_MEMORY = 1 << 42
 MIN_MEMORY = 1 << 20
@@ -181,5 +182,5 @@ def foreign_libraries() -> list[str]:
     """Return the CUDA libraries in this process that are not stand-ins."""
     lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     paths = {Path(line.split(maxsplit=5)[5]) for line in lines if line.count("/")}
-    known = ("libcuda.so", "libcudart.so")
+    known = ("libcuda.so", "libcudart.so", "libcublas.so", "libcublasLt.so")
     return sorted(str(path) for path in paths if path.name.startswith(known) and path.parent != FOLDER)

@@ -86,6 +86,19 @@ STAND_INS: Final = {
         )
         for major in (12, 13)
     },
+    **{
+        f"lib{name}.so.{major}": StandIn(
+            (source, "cublas_stubs.c"),
+            (
+                f"-DCUDA_MAJOR={major}",
+                f"-DIS_LT={int(name == 'cublasLt')}",
+                f"-Wl,--version-script={DEVICE}/{name.lower()}{major}.map",
+            ),
+            ("libcuda.so.1",),
+        )
+        for name, source in (("cublas", "cublas.c"), ("cublasLt", "cublas_lt.c"))
+        for major in (12, 13)
+    },
 }
 """The stand-ins for CUDA's libraries, for Linux."""
 

@@ -1,0 +1,277 @@
+"""The gemms that a program asks cuBLAS for, computed as `wf.predict` does, with the reasons why bits may differ.
+
+cuBLAS is column-major: its D is our D transposed, its A is our B, and its m is our n.
+"""
+
+from __future__ import annotations
+
+import struct
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from warpfrag.blas.cublas.predict import ARCH
+from warpfrag.blas.cublas.predict_order import (
+    GPU,
+    RESULTS,
+    PredictedOrder,
+    find_product_order,
+    library_instruction,
+    product_kind,
+)
+from warpfrag.blas.gemm import GemmOptions, run_gemm
+from warpfrag.device.loaded_modules import CudaError
+from warpfrag.formats.codes import natural_dtype
+from warpfrag.formats.epilogue import Epilogue
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.tensorcore.array_types import read_matrices
+from warpfrag.tensorcore.resolved import resolve_chain
+
+if TYPE_CHECKING:
+    from warpfrag.device.launch_log import LaunchRecord
+
+INVALID_VALUE, NOT_SUPPORTED = 1, 801
+CUDA_TYPES: dict[int, str] = {0: "f32", 1: "f64", 2: "f16", 3: "s8", 10: "s32", 14: "bf16", 28: "e4m3"}
+DTYPES: dict[str, Any] = {
+    "f32": np.float32, "f64": np.float64, "f16": np.float16, "s8": np.int8, "s32": np.int32,
+    "bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn,
+}  # fmt: skip
+COMPUTE_F32, COMPUTE_TF32, COMPUTE_S32 = 68, 77, 72
+TF32_MATH, MATH_MASK, NO_REDUCED_PRECISION = 3, 15, 16
+PLAIN, RELU, BIAS, GELU = 1, 2, 4, 32
+EPILOGUES = {PLAIN: "", RELU: "relu", RELU | BIAS: "relu", BIAS: "", GELU: "gelu", GELU | BIAS: "gelu"}
+FIELDS = struct.Struct("<9Q11q2d16i40s")
+Matrix = NDArray[Any]
+
+
+class GemmCall(NamedTuple):
+    """A gemm as cuBLAS receives it: struct gemm of cublas_stand_in.h."""
+
+    a: int
+    b: int
+    c: int
+    d: int
+    bias: int
+    alpha_address: int
+    beta_address: int
+    scale_a: int
+    scale_b: int
+    m: int
+    n: int
+    k: int
+    lda: int
+    ldb: int
+    ldc: int
+    ldd: int
+    stride_a: int
+    stride_b: int
+    stride_c: int
+    stride_d: int
+    alpha: float
+    beta: float
+    batch: int
+    type_a: int
+    type_b: int
+    type_c: int
+    type_d: int
+    bias_type: int
+    transpose_a: int
+    transpose_b: int
+    compute: int
+    math: int
+    epilogue: int
+    fast: int
+    scale_type: int
+    is_batched: int
+    has_pointers: int
+    unused: int
+    function: bytes
+
+    @property
+    def title(self) -> str:
+        """The function, the types and the shape, for messages."""
+        name = self.function.rstrip(b"\0").decode()
+        types = " ".join(CUDA_TYPES.get(each, f"type {each}") for each in (self.type_a, self.type_b, self.type_d))
+        count = f"{self.batch} x " * bool(self.is_batched)
+        layout = "nt"[self.transpose_a > 0] + "nt"[self.transpose_b > 0]
+        return f"{name} {types} {layout} {count}m {self.m} n {self.n} k {self.k}"
+
+
+def read_gemm_call(payload: bytes) -> GemmCall:
+    """Return the gemm of a request."""
+    return GemmCall(*FIELDS.unpack(payload))
+
+
+class ServedGemm:
+    """One gemm: its matrices in device memory, and the result with the reasons why a GPU's bits may differ."""
+
+    def __init__(self, call: GemmCall, memory: Callable[[int, int], NDArray[np.uint8]]) -> None:
+        """Reject types and extents that cuBLAS or this stand-in does not accept."""
+        self.call, self.memory = call, memory
+        self.reasons: list[str] = []
+        unknown = [each for each in (call.type_a, call.type_b, call.type_c, call.type_d) if each not in CUDA_TYPES]
+        if unknown or call.epilogue not in EPILOGUES:
+            found = f"data type {unknown[0]}" if unknown else f"epilogue {call.epilogue}"
+            raise CudaError(NOT_SUPPORTED, f"{found} is not supported")
+        rows_a = call.k if call.transpose_a else call.m
+        rows_b = call.n if call.transpose_b else call.k
+        pairs = (call.lda, rows_a), (call.ldb, rows_b), (call.ldc, call.m), (call.ldd, call.m)
+        if min(call.m, call.n, call.k, call.batch) < 0 or any(ld < max(1, rows) for ld, rows in pairs):
+            raise CudaError(
+                INVALID_VALUE, "expected extents of at least 0, and leading dimensions of at least the rows"
+            )
+
+    def run(self, record: LaunchRecord) -> None:
+        """Compute D and write it; the record gets the basis and the reasons."""
+        call = self.call
+        if 0 in {call.m, call.n, call.batch}:
+            record.exact = True
+            return
+        a = self.matrices(call.b, call.stride_b, (call.type_b, call.ldb, call.k, call.n, call.transpose_b))
+        b = self.matrices(call.a, call.stride_a, (call.type_a, call.lda, call.m, call.k, call.transpose_a))
+        alpha, beta = self.factor(call.alpha, call.alpha_address), self.factor(call.beta, call.beta_address)
+        for address in filter(None, (call.scale_a, call.scale_b)):
+            alpha *= float(self.memory(address, 4).view(np.float32)[0])
+        layout_c = call.type_c, call.ldc, call.m, call.n, 0
+        c = self.matrices(call.c, call.stride_c, layout_c) if beta else None
+        bias = None
+        if call.epilogue & BIAS:
+            dtype = np.dtype(DTYPES[CUDA_TYPES[call.bias_type]])
+            bias = self.memory(call.bias, call.m * dtype.itemsize).view(dtype)
+        name = self.predicted_type()
+        if name is None or not call.k:
+            result = self.in_float64(a, b, c, Epilogue(alpha, beta, bias))
+        else:
+            result = self.predicted(name, a, b, c, Epilogue(alpha, beta, bias, "f32"))
+        layout_d = call.type_d, call.ldd, call.m, call.n, 0
+        for target, values in zip(self.views(call.d, call.stride_d, layout_d), result, strict=True):
+            target[...] = values
+        record.exact, record.reasons, record.basis = not self.reasons, self.reasons, self.basis
+
+    basis = ""
+
+    # Operands
+
+    def addresses(self, start: int, stride: int, size: int) -> list[int]:
+        """Return the addresses of the matrices of a batch."""
+        count = self.call.batch if self.call.is_batched else 1
+        if self.call.has_pointers:
+            return [int(each) for each in self.memory(start, 8 * count).view(np.uint64)]
+        return [start + index * stride * size for index in range(count)]
+
+    def views(self, start: int, stride: int, layout: tuple[int, int, int, int, int]) -> list[Matrix]:
+        """Return the matrices of an operand as row-major views of its transpose."""
+        number, ld, rows, columns, is_transposed = layout
+        if is_transposed:
+            rows, columns = columns, rows
+        dtype = np.dtype(DTYPES[CUDA_TYPES[number]])
+        size = dtype.itemsize
+        found = []
+        for address in self.addresses(start, stride, size):
+            data = self.memory(address, ((columns - 1) * ld + rows) * size if rows and columns else 0)
+            view = as_strided(data.view(dtype), (columns, rows), (ld * size, size))
+            found.append(view.T if is_transposed else view)
+        return found
+
+    def matrices(self, start: int, stride: int, layout: tuple[int, int, int, int, int]) -> Matrix:
+        """Return an operand as one array with an axis for the batch."""
+        return np.stack(self.views(start, stride, layout))
+
+    def factor(self, value: float, address: int) -> float:
+        """Return alpha or beta, from device memory if it is there."""
+        if not address:
+            return value
+        dtype = np.dtype(DTYPES[CUDA_TYPES[self.call.scale_type]])
+        return float(self.memory(address, dtype.itemsize).view(dtype)[0])
+
+    # Results
+
+    def predicted_type(self) -> str | None:
+        """Return the operand format if the order of additions can be predicted, else None."""
+        call = self.call
+        name = CUDA_TYPES[call.type_a] if call.type_a == call.type_b else ""
+        if name in {"f16", "bf16", "e4m3"} and call.compute == COMPUTE_F32:
+            return name
+        if name == "s8" and call.compute == COMPUTE_S32:
+            return name
+        is_tf32 = call.compute == COMPUTE_TF32 or (call.compute == COMPUTE_F32 and call.math & MATH_MASK == TF32_MATH)
+        return "tf32" if name == "f32" and is_tf32 else None
+
+    def in_float64(self, a: Matrix, b: Matrix, c: Matrix | None, epilogue: Epilogue) -> Matrix:
+        """Return D computed in float64 and rounded once, for gemms whose order is not known."""
+        call = self.call
+        if "e4m3" in {CUDA_TYPES[call.type_a], CUDA_TYPES[call.type_b]} or CUDA_TYPES[call.type_d] in {"s8", "s32"}:
+            raise CudaError(NOT_SUPPORTED, f"compute type {call.compute} is not supported for these data types")
+        self.reasons.append("computed in float64 and rounded once: the order of the GPU's additions is not known")
+        with np.errstate(all="ignore"):
+            total = epilogue.alpha * (a.astype(np.float64) @ b.astype(np.float64))
+            if c is not None:
+                total += epilogue.beta * c.astype(np.float64)
+            if epilogue.bias is not None:
+                total += np.asarray(epilogue.bias).astype(np.float64)
+            return self.activated(total).astype(DTYPES[CUDA_TYPES[call.type_d]])
+
+    def predicted(self, name: str, a: Matrix, b: Matrix, c: Matrix | None, epilogue: Epilogue) -> Matrix:
+        """Return D in the predicted order of additions."""
+        call, reasons = self.call, self.reasons
+        known = self.order(name, has_bias=epilogue.bias is not None)
+        self.basis = known.text
+        result, expected = CUDA_TYPES[call.type_d], "s32" if name == "s8" else RESULTS[name]
+        if known.is_guess:
+            reasons.append(known.text)
+        if result != expected:
+            reasons.append(f"the order of additions was measured with a result of {expected}, not of {result}")
+        if (epilogue.alpha, epilogue.beta) != (1, 0):
+            reasons.append("the order of additions was measured with alpha 1 and beta 0")
+        is_split = known.order.split_k > 1 or known.order.segment_k is not None
+        if name in {"f16", "bf16"} and is_split and not call.math & NO_REDUCED_PRECISION:
+            reasons.append("the program permits sums of parts in reduced precision, and none are assumed")
+        kept = call.k - known.omitted_k
+        if known.omitted_k:
+            reasons.append(f"the library leaves out the last {known.omitted_k} terms along k")
+        if not call.is_batched:
+            a, b, c = a[0], b[0], None if c is None else c[0]
+        used = read_matrices(a[..., :kept], b[..., :kept, :], c)
+        chain = resolve_chain(library_instruction(name, ARCH), ARCH)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if name == "s8":
+                if (epilogue.alpha, epilogue.beta) != (1, 0) or call.epilogue != PLAIN or result != "s32":
+                    raise CudaError(NOT_SUPPORTED, "int8 needs alpha 1, beta 0, an int32 result and no epilogue")
+                D = run_gemm(chain, *used, GemmOptions(known.order))
+            else:
+                is_direct = not EPILOGUES[call.epilogue] and result in {"f16", "bf16", "f32"}
+                own = Epilogue(epilogue.alpha, epilogue.beta, epilogue.bias, result if is_direct else "f32")
+                D = run_gemm(chain, *used, GemmOptions(known.order, own, rounding="rne" if name == "tf32" else None))
+        values = np.asarray(D)
+        if EPILOGUES[call.epilogue]:
+            with np.errstate(all="ignore"):
+                values = self.activated(values.astype(np.float64)).astype(np.float32)
+        values = values.astype(natural_dtype(FORMATS[result])) if result in FORMATS else values
+        return values if call.is_batched else values[None]
+
+    def order(self, name: str, *, has_bias: bool) -> PredictedOrder:
+        """Return the predicted order of additions."""
+        call = self.call
+        layout = "nt"[call.transpose_b > 0] + "nt"[call.transpose_a > 0]
+        batch = call.batch if call.is_batched else None
+        if has_bias and layout != "nt":
+            self.reasons.append(f"a bias was measured with layout nt, not with {layout}")
+        kind = product_kind(name, layout, bias=has_bias, fast_accumulation=bool(call.fast), batch=batch)
+        return find_product_order(kind, (call.n, call.m, call.k), query_cublas=False, choices=GPU)
+
+    def activated(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Apply the activation of the epilogue."""
+        activation = EPILOGUES[self.call.epilogue]
+        if not activation:
+            return values
+        self.reasons.append(f"the arithmetic of the {activation} epilogue is not measured")
+        if activation == "relu":
+            return np.maximum(values, 0.0)
+        gelu: NDArray[np.float64] = 0.5 * values * (1 + np.tanh(np.sqrt(2 / np.pi) * (values + 0.044715 * values**3)))
+        return gelu
