@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
 import warpfrag as wf
 from oracle import toolkit
+from warpfrag.machine.interpreter.device_memory import DeviceMemory
+from warpfrag.machine.interpreter.warp_state import WarpState
 from warpfrag.machine.launch import judged_launch
 from warpfrag.sass.sass_module import SassModule
 
@@ -164,3 +168,67 @@ def test_a_launch_that_is_too_long_is_not_judged(monkeypatch):
     run, out = launch(EXACT["a divergent loop"])
     assert out[5] == 6
     assert run.inexact == (judged_launch.NOT_JUDGED,)
+
+
+# Random sequences of accesses: a run that is called exact leaves the same memory whatever the hardware leaves open.
+
+PIECES = (
+    "st.shared.u32 [%r6], %r3;", "st.shared.u32 [%r6], %r8;", "bar.sync 0;", "bar.warp.sync 0xffffffff;",
+    "xor.b32 %r7, %r5, 4; add.u32 %r7, %r7, %r4; ld.shared.u32 %r9, [%r7]; add.u32 %r8, %r8, %r9;",
+    "xor.b32 %r7, %r5, 128; add.u32 %r7, %r7, %r4; ld.shared.u32 %r9, [%r7]; xor.b32 %r8, %r8, %r9;",
+    "red.shared.add.u32 [%r4+512], %r0;", "red.shared.max.u32 [%r4+516], %r0;",
+    "ld.shared.u32 %r9, [%r4+512]; add.u32 %r8, %r8, %r9;",
+    "mov.u32 %r9, %clock;", "mov.u32 %r9, %clock; add.u32 %r8, %r8, %r9;", "red.global.add.u32 [%d0+3072], %r8;",
+    "red.global.add.f32 [%d0+3076], %f0;", "atom.global.add.u32 %r9, [%d0+3080], 1;",
+    "atom.global.add.u32 %r9, [%d0+3084], 1; add.u32 %r8, %r8, %r9;",
+    "setp.eq.u32 %p0, %r0, 0; @%p0 st.shared.u32 [%r4+512], %r3; @%p0 st.shared.u32 [%r4+516], %r3;",
+    "setp.lt.u32 %p0, %r0, 32; @%p0 st.shared.u32 [%r6], %r1;", "ld.global.u32 %r9, [%d0+3072]; add.u32 %r8, %r8, %r9;",
+)  # fmt: skip
+
+
+def fill_unwritten(monkeypatch, seed):
+    """Give registers, shared and local memory other values before anything is written."""
+    start, begin = DeviceMemory.start_blocks, WarpState.__init__
+    rng = np.random.default_rng(seed)
+
+    def start_blocks(memory, *arguments):
+        start(memory, *arguments)
+        for data in (memory.shared, memory.local):
+            data[...] = rng.integers(0, 256, data.shape, np.uint8)
+
+    def initialise(state, part):
+        begin(state, part)
+        for index, codes in enumerate(state.registers):
+            if index != part.program.frame.index:
+                state.registers[index] = (
+                    rng.integers(0, 256, codes.nbytes, np.uint8)
+                    .view(np.uint8)
+                    .reshape(*codes.shape, -1)
+                    .view(codes.dtype)[..., 0]
+                    if codes.dtype != np.bool_
+                    else rng.integers(0, 2, codes.shape).astype(bool)
+                )
+
+    monkeypatch.setattr(DeviceMemory, "start_blocks", start_blocks)
+    monkeypatch.setattr(WarpState, "__init__", initialise)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 25))])
+def test_what_is_called_exact_does_not_depend_on_schedules_or_unwritten_values(seed, monkeypatch):
+    """Twenty kernels for each seed."""
+    generator = random.Random(seed)
+    verdicts = []
+    for _ in range(20):
+        body = "mov.u32 %r8, %r3;\n" + "\n".join(generator.choices(PIECES, k=generator.randint(1, 6)))
+        run, out = launch(f"{body}\nst.global.u32 [%d2], %r8;", options=wf.ptx.LaunchOptions(explore=2))
+        verdicts.append(run.exact)
+        if run.exact:
+            with monkeypatch.context() as patch:
+                fill_unwritten(patch, seed)
+                again, others = launch(f"{body}\nst.global.u32 [%d2], %r8;", seed=seed + 1)
+            assert others.tolist() == out.tolist(), body
+            assert run.exploration.agrees
+            assert again.exact
+    assert True in verdicts
+    assert False in verdicts
