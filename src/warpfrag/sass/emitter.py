@@ -312,6 +312,9 @@ class Emitter:
         return self._signed(operand, value, 0x80008000)
 
     def _signed(self, operand: asm.Operand, value: PtxOperand, signs: int) -> PtxOperand:
+        if isinstance(value, Immediate) and isinstance(value.value, int):
+            kept = signs ^ WORD if getattr(operand, "absolute", False) else WORD
+            return Immediate(value.value & kept ^ (signs if getattr(operand, "negate", False) else 0))
         if getattr(operand, "absolute", False):
             value = self.compute("and.b32", value, Immediate(signs ^ WORD))
         return self.compute("xor.b32", value, Immediate(signs)) if getattr(operand, "negate", False) else value

@@ -38,6 +38,7 @@ from warpfrag.machine.jit.mma_issue import (
     Tiling,
     WgmmaPlans,
     WgmmaProducts,
+    grouped,
     is_joinable,
     is_matrix_store,
     mma_chains,
@@ -67,7 +68,7 @@ class CompiledProgram:
 
     def __init__(self, program: Program) -> None:
         """Lay out the registers, without compiling anything."""
-        self.program = program
+        self.program = program = grouped(program)
         self.layout = RegisterLayout.of(program)
         self.segments: dict[int, Segment] = {}  # by first instruction
         self.addresses: dict[int, int] = {}  # of the code of each segment

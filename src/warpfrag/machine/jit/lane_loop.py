@@ -54,10 +54,10 @@ class LaneLoop:
         )
         return self.ir.icmp("ne", value, 0) if bits == 1 else value
 
-    def active(self) -> Value:
-        """Return the active lanes of the group as a predicate."""
+    def active(self, mask: Value | None = None) -> Value:
+        """Return the lanes of a mask, by default the active lanes, in this group as a predicate."""
         ir = self.ir
-        bits = ir.broadcast(ir.lshr(self.mask, ir.resize(self.first, 32)), GROUP)
+        bits = ir.broadcast(ir.lshr(self.mask if mask is None else mask, ir.resize(self.first, 32)), GROUP)
         return ir.icmp("ne", ir.and_(bits, integers((1 << lane for lane in range(GROUP)), 32)), 0)
 
     def collect(self, predicate: Value) -> Value:

@@ -192,6 +192,22 @@ def low_bits(ir: IRBuilder, count: Value, bits: int) -> Value:
     return ir.sub(shift_left(ir, splat(1, bits), count), 1)
 
 
+def lower_extend(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
+    """Lower szext of unsigned words: the low bits."""
+    count = ir.and_(operands[1], 31) if "wrap" in attributes.name else operands[1]
+    return (ir.and_(operands[0], low_bits(ir, count, 32)),) if attributes.types[0].kind == "u" else None
+
+
+def lower_predicate_bits(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -> Results:
+    """Lower p2r: predicates as the bits of a word at a shift, in the bits of a mask."""
+    *predicates, c, mask, shift = operands
+    bits = splat(0, 32)
+    for index, predicate in enumerate(predicates):
+        bits = ir.or_(bits, ir.shl(ir.resize(predicate, 32), index))
+    mask = ir.shl(ir.and_(mask, 0x7F), shift)
+    return (ir.or_(ir.and_(ir.shl(bits, shift), mask), ir.and_(c, ir.not_(mask))),)
+
+
 def lower_extract(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
     """Lower bfe: bits beyond the field or the word are zeros or the field's sign."""
     a = operands[0]
@@ -550,8 +566,7 @@ def float_to_integer(ir: IRBuilder, attributes: Attributes, a: Value, target: Ty
 
 def lower_generic_address(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
     """Lower cvta: add the window of a state space, or subtract it with .to."""
-    window = WINDOWS[attributes.space]
-    return ((ir.sub if attributes.to_space else ir.add)(operands[0], window),)
+    return ((ir.sub if attributes.to_space else ir.add)(operands[0], WINDOWS[attributes.space]),)
 
 
 Lowering = Callable[[IRBuilder, "Attributes", Lanes], Results | None]
@@ -579,7 +594,7 @@ LOWERINGS: dict[str, Lowering] = {
     "shl": lower_shift, "shr": lower_shift, "shf": lower_funnel_shift,
     "popc": lower_bit_count, "clz": lower_bit_count, "brev": lower_bit_reverse,
     "bfe": lower_extract, "bfi": lower_insert, "prmt": lower_permute_bytes,
-    "addc": lower_carry, "iadd3": lower_add3,
+    "addc": lower_carry, "iadd3": lower_add3, "szext": lower_extend, "p2r": lower_predicate_bits,
     "setp": lower_compare, "selp": lower_select, "cvt": lower_convert, "cvta": lower_generic_address,
 }  # fmt: skip
 """Lowerings by opcode. lop3 is separate (`lower_lop3`): one of its operands is an immediate."""

@@ -7,7 +7,7 @@ accumulators are one product with a longer K. Registers are compared to find the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from typing import Any, TypeAlias
@@ -21,7 +21,7 @@ from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.machine.interpreter.matrix_instructions import matrix_name, words_of
 from warpfrag.machine.interpreter.warp_state import WarpState
-from warpfrag.machine.ir.actions import Action, MatrixOp
+from warpfrag.machine.ir.actions import Action, AsyncCopy, LaneOp, MatrixOp, MemoryLoad, MemoryStore, Move, NoOp
 from warpfrag.machine.ir.program import (
     DecodedInstruction,
     Immediate,
@@ -388,6 +388,39 @@ def _is_plain_product(action: Action) -> bool:
     if not isinstance(action, MatrixOp) or action.operation != "mma":
         return False
     return action.form.shape[:2] == (16, 8)
+
+
+PASSED = (AsyncCopy, LaneOp, MemoryLoad, MemoryStore, Move, NoOp)
+"""Actions that an mma may be moved past: all lanes that reach them continue together."""
+
+
+def grouped(program: Program) -> Program:
+    """Return a program in which each mma follows the mma before it if the instructions between are independent of it.
+
+    ptxas puts loads and integer arithmetic between mma; together they are the tiles of one product.
+    """
+    instructions = list(program.instructions)
+    last: int | None = None  # the last mma of the block
+    between: set[int] = set()  # registers that the instructions after it write
+    used: set[int] = set()  # and those that they use
+    for at, inst in enumerate(program.instructions):
+        action = inst.action
+        if _is_plain_product(action) and inst.guard is None:
+            results = indices_of(inst.results)
+            is_free = not (results & used or (indices_of(inst.sources) | results) & between)
+            if last is not None and is_free:
+                last += 1
+                instructions.insert(last, instructions.pop(at))
+            else:
+                last, between, used = at, set(), set()
+        elif isinstance(action, PASSED) or (isinstance(action, MatrixOp) and action.operation == "ldmatrix"):
+            between |= indices_of(inst.results)
+            used |= indices_of(inst.operands_read)
+        else:
+            last = None
+        if program.ends[at] == at + 1:
+            last = None
+    return replace(program, instructions=instructions)
 
 
 def mma_runs(program: Program) -> dict[int, tuple[int, ...]]:

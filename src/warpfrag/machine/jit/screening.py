@@ -134,7 +134,7 @@ class ProgramScreen:
     @cached_property
     def group_instructions(self) -> set[int]:
         """The instructions that close cp.async groups or wait for them."""
-        from warpfrag.machine.jit.warp_code import copy_groups  # imports llvmlite
+        from warpfrag.machine.jit.warp_ops import copy_groups  # imports llvmlite
 
         return {at for at, inst in enumerate(self.instructions) if copy_groups(inst)}
 

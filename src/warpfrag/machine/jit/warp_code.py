@@ -43,7 +43,14 @@ from warpfrag.machine.jit.lane_ops import LOWERINGS, choose_nan, is_nan, lower_c
 from warpfrag.machine.jit.memory_access import Helper, helper_name
 from warpfrag.machine.jit.register_flow import REGISTER_ALIGN, LiveSet, RegisterLayout
 from warpfrag.machine.jit.register_marks import RegisterMarks
-from warpfrag.machine.jit.warp_ops import WARP_LOWERINGS, is_masked, vote_of_active
+from warpfrag.machine.jit.warp_ops import (
+    WARP_LOWERINGS,
+    copy_groups,
+    fragment_elements,
+    is_masked,
+    row_elements,
+    vote_of_active,
+)
 from warpfrag.machine.ops.cooperating import shuffle
 
 COMPILED = (
@@ -276,8 +283,10 @@ class WarpCode:
                 immediates.append(operand.code(None))
             else:
                 raise UnsupportedInstruction
-        results = None
-        if action.fused is not None:
+        results = self.folded(inst, action)
+        if results is not None:
+            pass
+        elif action.fused is not None:
             if action.fused.opcode == "mul":
                 results = lower_contracted(self.ir, attributes, operands, action.fused[1:])
         elif attributes.opcode == "lop3":
@@ -293,6 +302,19 @@ class WarpCode:
             results = (chosen,)
         for target, value, kind in zip(inst.results, results, action.results, strict=False):
             self.write(target, value, active, kind if action.extends else None)
+
+    def folded(self, inst: DecodedInstruction, action: actions.LaneOp) -> tuple[Value, ...] | None:
+        """Return the results of an instruction with constant operands; ptxas loads constants by arithmetic."""
+        if action.nan_order or not all(isinstance(operand, Immediate) for operand in inst.sources):
+            return None
+        operands = [
+            operand.code(None) if kind is None else np.full((1, 1), operand.code(kind), kind.dtype)
+            for operand, kind in zip(inst.sources, action.sources, strict=True)
+            if isinstance(operand, Immediate)
+        ]
+        values = action.function(*operands)
+        codes = values if isinstance(values, tuple) else (values,)
+        return tuple(splat(int(code.item()), kind.bits) for code, kind in zip(codes, action.results, strict=False))
 
     def choose_nan(
         self,
@@ -515,6 +537,10 @@ class WarpCode:
         elif operands:
             bits = self.lanes.collect(operands[0])
         mask = self.collect_mask(inst)
+        if opcode == "first_lane" and bits is not None:
+            held = ir.and_(bits, mask)
+            self.write(inst.results[0], self.lanes.active(ir.and_(held, ir.neg(held))), self.guard(inst))
+            return
         if opcode != "first_value" or bits is None:
             result = ir.broadcast(vote_of_active(ir, inst.attributes, mask if bits is None else bits, mask), GROUP)
             self.write(inst.results[0], result, self.guard(inst))
@@ -566,34 +592,4 @@ class WarpCode:
         ir.ret_void()
 
 
-def copy_groups(inst: DecodedInstruction) -> list[int | None]:
-    """Return the effects on cp.async groups: None closes one, a number waits until at most that many are pending."""
-    words = inst.name.split(".")
-    if words[:2] != ["cp", "async"] or "bulk" in words or "mbarrier" in words:
-        return []
-    operand = inst.sources[0] if inst.sources else None
-    left = operand.code(None) if isinstance(operand, Immediate) else 0
-    groups: dict[str, list[int | None]] = {"commit_group": [None], "wait_all": [None, 0], "wait_group": [left]}
-    return groups.get(words[2], [])
-
-
 PLAIN_MATRICES = ((8, 8), "b16", "", "shared")
-
-
-def row_elements(half: int, *, trans: bool) -> list[int]:
-    """Return the fragment elements in a half of eight rows, row by row."""
-    if not trans:  # words: word w of row r is in lane 4 r + w
-        return [4 * row + 2 * half + word for row in range(8) for word in range(2)]
-    columns = [4 * half + column for column in range(4)]
-    return [2 * (4 * column + row // 2) + row % 2 for row in range(8) for column in columns]
-
-
-def fragment_elements(matrix: int, *, trans: bool) -> list[int]:
-    """Return the indices of a fragment's elements in the first halves of all rows, followed by the second halves."""
-    if not trans:  # words: lane l has word l % 4 of row l / 4
-        return [64 * (lane % 4 // 2) + 2 * (8 * matrix + lane // 4) + lane % 2 for lane in range(LANES)]
-    places: list[int] = []
-    for lane in range(LANES):  # elements: lane l has column l / 4 of rows 2 (l % 4) and the next
-        first = 128 * (lane // 16) + 4 * (8 * matrix + 2 * (lane % 4)) + lane // 4 % 4
-        places += [first, first + 4]
-    return places

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.attributes import Attributes
-from warpfrag.machine.ir.program import DecodedInstruction
+from warpfrag.machine.ir.program import DecodedInstruction, Immediate
 from warpfrag.machine.jit.ir_builder import IRBuilder, Value, integers, splat
 
 Results = tuple[Value, ...]
@@ -76,7 +76,7 @@ WARP_LOWERINGS: dict[str, Callable[[IRBuilder, Attributes, list[Value]], Results
 """Lowerings by opcode; shuffles are in `WarpCode.shuffle`."""
 
 
-MASKED = {"activemask", "vote", "first_value"}
+MASKED = {"activemask", "first_lane", "first_value", "vote"}
 
 
 def is_masked(inst: DecodedInstruction) -> bool:
@@ -94,3 +94,33 @@ def vote_of_active(ir: IRBuilder, attributes: Attributes, bits: Value, mask: Val
         return bits
     every, none = ir.icmp("eq", bits, mask), ir.icmp("eq", bits, 0)
     return {"all": every, "any": ir.not_(none), "uni": ir.or_(every, none)}[attributes.operation or ""]
+
+
+def row_elements(half: int, *, trans: bool) -> list[int]:
+    """Return the fragment elements in a half of eight rows, row by row."""
+    if not trans:  # words: word w of row r is in lane 4 r + w
+        return [4 * row + 2 * half + word for row in range(8) for word in range(2)]
+    columns = [4 * half + column for column in range(4)]
+    return [2 * (4 * column + row // 2) + row % 2 for row in range(8) for column in columns]
+
+
+def fragment_elements(matrix: int, *, trans: bool) -> list[int]:
+    """Return the indices of a fragment's elements in the first halves of all rows, followed by the second halves."""
+    if not trans:  # words: lane l has word l % 4 of row l / 4
+        return [64 * (lane % 4 // 2) + 2 * (8 * matrix + lane // 4) + lane % 2 for lane in range(LANES)]
+    places: list[int] = []
+    for lane in range(LANES):  # elements: lane l has column l / 4 of rows 2 (l % 4) and the next
+        first = 128 * (lane // 16) + 4 * (8 * matrix + 2 * (lane % 4)) + lane // 4 % 4
+        places += [first, first + 4]
+    return places
+
+
+def copy_groups(inst: DecodedInstruction) -> list[int | None]:
+    """Return the effects on cp.async groups: None closes one, a number waits until at most that many are pending."""
+    words = inst.name.split(".")
+    if words[:2] != ["cp", "async"] or "bulk" in words or "mbarrier" in words:
+        return []
+    operand = inst.sources[0] if inst.sources else None
+    left = operand.code(None) if isinstance(operand, Immediate) else 0
+    groups: dict[str, list[int | None]] = {"commit_group": [None], "wait_all": [None, 0], "wait_group": [left]}
+    return groups.get(words[2], [])

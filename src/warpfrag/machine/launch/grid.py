@@ -119,7 +119,8 @@ class Work:
         batch_of: Callable[[LaunchPart], WarpBatch] | None = None,
     ) -> None:
         """Start with nothing done; `checks`, a `screen` or a function replace the engine's own batch class."""
-        self.program, self.config, self.memory, self.compiled = program, config, memory, compiled
+        self.program = program if compiled is None else compiled.program
+        self.config, self.memory, self.compiled = config, memory, compiled
         self.checks, self.screen = checks, screen
         chosen = screen or checks
         self.batch_of = chosen.batch if chosen is not None else batch_of

@@ -325,11 +325,11 @@ def _unary(name: str, e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
 
 def p2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """d = the predicates as bits where the mask is set, else the bits of c; .B1 to .B3: in another byte."""
-    shift = np.uint32(8 * int(words.first(("B1", "B2", "B3"), "B0")[1:]))
+    byte = 8 * int(words.first(("B1", "B2", "B3"), "B0")[1:])
     file = "UP" if getattr(a[1], "file", "") == "UPR" else "P"
 
     def run(*codes: Codes) -> Codes:
-        *predicates, c, mask = codes
+        *predicates, c, mask, shift = codes
         bits = np.zeros_like(c)
         for index, held in enumerate(predicates):
             bits |= held.astype(np.uint32) << np.uint32(index)
@@ -337,7 +337,8 @@ def p2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         return bits << shift & mask | c & ~mask
 
     sources = [e.register(file, index) for index in range(PREDICATES)]
-    e.call("p2r", ((B32,), (*(PRED,) * PREDICATES, B32, B32)), run, [e.result(a[0])], [*sources, *map(e.word, a[2:4])])
+    types = (*(PRED,) * PREDICATES, B32, B32, B32)
+    e.call("p2r", ((B32,), types), run, [e.result(a[0])], [*sources, *map(e.word, a[2:4]), Immediate(byte)])
 
 
 def r2p(e: Emitter, words: Words, a: list[asm.Operand]) -> None:

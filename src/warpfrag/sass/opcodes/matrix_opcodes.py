@@ -243,7 +243,10 @@ def syncs(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         upper = e.compute("shr.u32", e.word(a[2]), ONE)
         field = e.compute("and.b32", upper, Immediate(INIT_ARRIVALS - 1))
         count = e.compute("sub.u32", Immediate(INIT_ARRIVALS), field)
-        e.emit(f"mbarrier.init.{space}.b64", [], [address, count])
+        if getattr(a[0], "file", "") == "UR":
+            _once(e, f"mbarrier.init.{space}.b64", [address, count])
+        else:
+            e.emit(f"mbarrier.init.{space}.b64", [], [address, count])
     elif "PHASECHK" in words:
         parity = e.compute("shr.u32", e.word(a[2]), Immediate(31))
         name = "try_wait" if "TRYWAIT" in words else "test_wait"
@@ -377,7 +380,7 @@ def _reduction(rest: list[str]) -> str:
 
 
 def _once(e: Emitter, name: str, sources: list[PtxOperand]) -> None:
-    """Emit a copy that the warp issues once: in its first active lane."""
+    """Emit an operation that the warp issues once: in its first active lane."""
     guard, e.guard = e.guard, None
     first = e.temporary(1)
     action = WarpCollective((PRED,), (PRED,), _first_lane, synced=False)
