@@ -141,6 +141,12 @@ class FindingCollector:
             known = replace(finding, source=source, other=other)
         self.places[key] = replace(known, count=count)
 
+    def drop(self, kind: str) -> bool:
+        """Remove the findings of a kind; return True if there were any."""
+        kept = {key: finding for key, finding in self.places.items() if finding.kind != kind}
+        has_dropped, self.places = len(kept) < len(self.places), kept
+        return has_dropped
+
     def leave_out(self, reason: str) -> None:
         """Record why something could not be checked."""
         self.unjudged.setdefault(reason)

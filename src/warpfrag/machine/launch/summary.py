@@ -10,6 +10,7 @@ import numpy as np
 from warpfrag.errors import PtxError, WarpfragError
 from warpfrag.machine.interpreter.kernel_findings import KINDS, Check, FindingCollector, KernelFinding
 from warpfrag.machine.interpreter.warp_state import LaunchTally
+from warpfrag.machine.ir.actions import MemoryLoad
 from warpfrag.machine.ir.program import REASONS, Program, SourceLine
 from warpfrag.machine.jit.register_flow import dropped_special_registers
 from warpfrag.machine.launch.grid import Work
@@ -80,7 +81,23 @@ def findings_of(work: Work, sources: Mapping[int, SourceLine], checks: tuple[Che
             raise located(error, sources)
         collector.add(KernelFinding(kind, error.line, error.reason))
         collector.leave_out(f"the instructions after line {error.line}, where the launch ended")
+    if work.program.is_machine_code and "races" in checks:
+        leave_out_order(work, collector)
     return collector
+
+
+WARP_ORDER = "the order of threads in a warp, which communicate through memory: machine code has no __syncwarp; check PTX"
+MEMORY_ORDER = "the order that fences and flags in memory give: machine code does not keep acquire and release; check PTX"
+
+
+def leave_out_order(work: Work, collector: FindingCollector) -> None:
+    """Leave out the order that machine code does not preserve: neither findings nor a clean verdict may rely on it."""
+    if collector.drop("lockstep"):
+        collector.leave_out(WARP_ORDER)
+    for inst, count in zip(work.program.instructions, work.tally.instructions.tolist(), strict=True):
+        is_fence = inst.attributes.opcode == "membar" and inst.name != "membar.cta"
+        if count and (is_fence or (isinstance(inst.action, MemoryLoad) and inst.action.polls)):
+            collector.leave_out(MEMORY_ORDER)
 
 
 def located(error: WarpfragError, sources: Mapping[int, SourceLine]) -> WarpfragError:

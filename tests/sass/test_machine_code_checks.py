@@ -1,0 +1,83 @@
+"""Checks, profile and debugger on machine code, without its PTX: planted mistakes are found, and nothing is claimed."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+from oracle import toolkit
+from ptx import planted_mistakes
+
+pytestmark = pytest.mark.one_engine
+NOP = struct.pack("<QQ", 0x7918, 0x000FC00000000000)
+GRIDS = dict.fromkeys(("blocks", "counter", "neighbours", "sum of the last block"), 2)
+ASYNCHRONOUS = [
+    row[:3]
+    for row in planted_mistakes.PLANTED
+    if row[3] in {"async", "race", "fence"} and row[0] not in {"blocks", "sum of the last block"} and "wgmma" not in row[0]
+]
+"""Mistakes that ptxas keeps: it inserts the waits of wgmma."""
+
+
+def module_of(name, *mistake):
+    toolkit.find_ptxas("sm_90a")
+    toolkit.programs("nvdisasm") or toolkit.absent("no nvdisasm: install nvidia-cuda-nvdisasm>=13.4")
+    return wf.ptx.load(planted_mistakes.text_of(name, *mistake)).assemble(arch="sm_90a")
+
+
+def arguments_of(name):
+    out, data = np.zeros(256, np.uint32), np.zeros(256, np.uint32)
+    return {"grid": GRIDS.get(name, 1), "block": 128 if name.startswith("wgmma") else 64, "args": [out, data]}
+
+
+@pytest.mark.parametrize("name", planted_mistakes.KERNELS)
+def test_a_correct_kernel_has_no_finding(name):
+    run = module_of(name)["k"].launch(**arguments_of(name), checks="all")
+    assert run.findings == []
+    assert run.verdict in {"clean", "incomplete"}
+
+
+@pytest.mark.parametrize(("name", "mark", "instead"), ASYNCHRONOUS)
+def test_a_mistake_is_found_in_machine_code(name, mark, instead):
+    run = module_of(name, mark, instead)["k"].launch(**arguments_of(name), checks="all")
+    assert run.verdict == "findings"
+    assert {finding.check for finding in run.findings} <= {"races", "async"}
+
+
+@pytest.mark.parametrize("mark", [(), ("warp", "")], ids=["correct", "mistake"])
+def test_the_order_within_a_warp_is_not_judged(mark):
+    run = module_of("lanes", *mark)["k"].launch(**arguments_of("lanes"), checks="races")
+    assert (run.verdict, run.findings) == ("incomplete", [])
+    assert "machine code has no __syncwarp" in run.unjudged[0]
+
+
+@pytest.mark.parametrize("mark", [(), ("release", ""), ("acquire", "")], ids=["correct", "release", "acquire"])
+def test_acquire_and_release_are_not_judged(mark):
+    run = module_of("blocks", *mark)["k"].launch(**arguments_of("blocks"), checks="races")
+    assert (run.verdict, run.findings) == ("incomplete", [])
+    assert "acquire and release" in run.unjudged[0]
+
+
+def test_a_wgmma_without_its_wait_is_found():
+    """ptxas always inserts the wait, so it is overwritten in the cubin."""
+    module = module_of("wgmma")
+    code = module.cubin["k"].code.relocated(module.address_of)
+    start, data = module.cubin.data.index(code), bytearray(module.cubin.data)
+    waits = [inst.line for inst in module["k"].program.instructions if inst.text.startswith("WARPGROUP.DEPBAR")]
+    assert waits
+    for address in waits:
+        data[start + address : start + address + len(NOP)] = NOP
+    run = wf.sass.load(bytes(data))["k"].launch(**arguments_of("wgmma"), checks="all")
+    assert [finding.kind for finding in run.findings] == ["async"]
+    assert "has not been waited for" in run.findings[0].text
+
+
+def test_machine_code_is_profiled_and_debugged():
+    kernel = module_of("wgmma")["k"]
+    profile = kernel.launch(**arguments_of("wgmma")).profile
+    assert any("HGMMA" in line.text and line.tensor_operations for line in profile.lines)
+    debugger = kernel.debug(**arguments_of("wgmma"))
+    assert "line 0" in str(debugger.step())
