@@ -17,7 +17,9 @@ GRIDS = dict.fromkeys(("blocks", "counter", "neighbours", "sum of the last block
 ASYNCHRONOUS = [
     row[:3]
     for row in planted_mistakes.PLANTED
-    if row[3] in {"async", "race", "fence"} and row[0] not in {"blocks", "sum of the last block"} and "wgmma" not in row[0]
+    if row[3] in {"async", "race", "fence"}
+    and row[0] not in {"blocks", "sum of the last block"}
+    and "wgmma" not in row[0]
 ]
 """Mistakes that ptxas keeps: it inserts the waits of wgmma."""
 

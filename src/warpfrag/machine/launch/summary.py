@@ -86,8 +86,12 @@ def findings_of(work: Work, sources: Mapping[int, SourceLine], checks: tuple[Che
     return collector
 
 
-WARP_ORDER = "the order of threads in a warp, which communicate through memory: machine code has no __syncwarp; check PTX"
-MEMORY_ORDER = "the order that fences and flags in memory give: machine code does not keep acquire and release; check PTX"
+WARP_ORDER = (
+    "the order of threads in a warp, which communicate through memory: machine code has no __syncwarp; check PTX"
+)
+MEMORY_ORDER = (
+    "the order that fences and flags in memory give: machine code does not keep acquire and release; check PTX"
+)
 
 
 def leave_out_order(work: Work, collector: FindingCollector) -> None:
