@@ -25,7 +25,7 @@ from warpfrag.blas.cublas.predict_order import (
     product_kind,
 )
 from warpfrag.blas.gemm import GemmOptions, run_gemm
-from warpfrag.device.loaded_modules import CudaError
+from warpfrag.errors import CudaError
 from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.epilogue import Epilogue
 from warpfrag.formats.number_formats import FORMATS
