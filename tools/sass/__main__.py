@@ -1,6 +1,6 @@
 """Machine code: what a GPU left in memory against what the machine computes.
 
-    python -m tools.sass compare FOLDER    captured launches: equal, differ or refused
+    python -m tools.sass compare FOLDER    captured launches: equal, differ or refused, and which are called exact
     python -m tools.sass compare FOLDER --evidence counts.json    and the spellings of the equal ones
     python -m tools.sass evidence counts*.json    write the table of compared spellings and docs/evidence/h200_sass.md
 
@@ -87,7 +87,11 @@ def main() -> int:
             continue
         start = time.perf_counter()
         if arguments.evidence is None:
-            verdict, reason = outcome(case, in_engine(arguments.engine))
+            reasons: list[str] = []
+            verdict, reason = outcome(case, in_engine(arguments.engine, reasons))
+            if verdict in {"equal", "differ"}:
+                counts[f"exact and {verdict}"] += not reasons
+                reason = reason or "; ".join(reasons) or "exact"
         else:
             verdict, reason = observed_outcome(case, table)
         counts[verdict] += 1
@@ -97,7 +101,7 @@ def main() -> int:
     if arguments.evidence is not None:
         table.write(arguments.evidence)
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
-    return int(bool(set(counts) - {"equal"}))
+    return int(bool(set(+counts) - {"equal", "exact and equal"}))
 
 
 if __name__ == "__main__":

@@ -95,12 +95,13 @@ def other_cases(folder: Path) -> Iterator[Case]:
         yield from reproducers(folder)
 
 
-def in_engine(engine: Engine) -> Runner:
-    """Return a runner that launches kernels in an engine."""
+def in_engine(engine: Engine, reasons: list[str]) -> Runner:
+    """Return a runner that launches kernels in an engine, and collects the reasons why a launch is not exact."""
 
     def run(launch: Launch, options: LaunchOptions) -> None:
         kernel, grid, block, args, shared = launch
-        kernel.launch(grid, block, **args, shared=shared, engine=engine, options=options)
+        launched = kernel.launch(grid, block, **args, shared=shared, engine=engine, options=options)
+        reasons.extend(launched.inexact)
 
     return run
 
