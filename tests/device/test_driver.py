@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from device.driver_api import run
 from warpfrag.device.gpu_profile import read_profile
 from warpfrag.errors import InvalidOperand
 
+TENSOR_MAPS = Path(__file__).parent.parent / "data" / "tensor_maps_h200.json.gz"
 pytestmark = needs_stand_ins
 H200 = json.loads((Path(__file__).parents[1] / "data" / "h200_driver.json").read_bytes())
 
@@ -315,3 +317,23 @@ def test_a_damaged_profile_is_rejected(content, tmp_path):
     path.write_text(content, encoding="utf-8")
     with pytest.raises(InvalidOperand, match="is not a GPU profile"):
         read_profile(str(path))
+
+
+def test_a_tensor_map_has_the_bytes_of_the_driver(tmp_path):
+    calls = json.loads(gzip.decompress(TENSOR_MAPS.read_bytes()))
+    accepted = [call for call in calls if not call[-2]]
+    assert len({call[0] for call in accepted}) == 13, "every data type"
+    program = run(
+        f"""
+        start()
+        for call in {accepted!r}:
+            dtype, rank, address, dims, strides, box, steps, *choices, _, data = call
+            target = (C.c_uint64 * 16)()
+            wide, narrow = C.c_uint64 * 5, C.c_uint32 * 5
+            arrays = wide(*dims), wide(*strides), narrow(*box), narrow(*steps)
+            ok(cu.cuTensorMapEncodeTiled(target, dtype, rank, C.c_void_p(address), *arrays, *choices))
+            print(bytes(target).hex() == data)
+        """,
+        tmp_path,
+    )
+    assert program.stdout.split() == ["True"] * len(accepted), program.stderr

@@ -7,6 +7,7 @@ cuTensorMapEncodeTiled or ...Im2col took it.
 import gzip
 import json
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from warpfrag.smem.tensor_map import (
 
 DATA = Path(__file__).parent.parent / "data" / "ptx" / "hopper"
 ENCODED = DATA.parent.parent / "tensor_maps_h200.json.gz"
+IM2COL = DATA.parent.parent / "tensor_maps_im2col_h200.json.gz"
 KINDS = DRIVER_TYPES
 CORNERS = (-128, -129, 127, 128, -16, -17, 15, 16, -32768, -32769, 32767, 32768)
 
@@ -114,7 +116,7 @@ def test_the_bytes_of_a_map_hold_all_that_it_says():
     assert len(good) > 1200
     for fields in good:
         assert TensorMapFields.decode(fields.encode()) == fields
-    box = (16, 8, 1, 1)
+    box = (1, 1, 1, 1)
     column = Im2col((-1, 3), (-128, 127), 64, 1024)
     images = TensorMapFields(
         ELEMENT_TYPES["float16"], 4096, (64, 9, 9, 2), (128, 2048, 4096), box, (1, 2, 2, 1), im2col=column
@@ -141,6 +143,38 @@ def test_a_map_has_the_bytes_of_the_driver():
             assert fields.encode() == data
             assert TensorMapFields.decode(data) == fields
             assert bytes(wf.ptx.TensorMap.from_bytes(data)) == data
+
+
+def test_an_im2col_map_has_the_bytes_of_the_driver():
+    calls = json.loads(gzip.decompress(IM2COL.read_bytes()))["im2col"]
+    accepted = 0
+    for dtype, rank, address, dims, strides, lower, upper, channels, pixels, steps, *choices, result, data in calls:
+        interleave, swizzle, promotion, fill = choices
+        fields = TensorMapFields(
+            ELEMENT_TYPES[DRIVER_TYPES[dtype]], address, tuple(dims), tuple(strides), (1,) * rank, tuple(steps),
+            SWIZZLE_NUMBERS[swizzle], FILLS[fill], INTERLEAVES[interleave],
+            Im2col(tuple(lower), tuple(upper), channels, pixels), L2_PROMOTIONS[promotion],
+        )  # fmt: skip
+        assert bool(fields.problems()) == bool(result), fields
+        if not result:
+            accepted += 1
+            assert fields.encode().hex() == data
+            assert TensorMapFields.decode(bytes.fromhex(data)) == fields
+    assert (len(calls), accepted) == (400, 217)
+
+
+def test_replace_writes_the_bytes_of_an_h200():
+    rows = json.loads(gzip.decompress(IM2COL.read_bytes()))["replace"]
+    filled = next(bytes.fromhex(data) for is_filled, name, data in rows if is_filled and name == "swizzle_mode 2")
+    numbers = {
+        "global_address": 0x7F1234567890, "box_dim": 77, "global_dim": 0x12345678, "global_stride": 0xABCDEF1230,
+        "element_stride": 6,
+    }  # fmt: skip
+    for is_filled, name, data in rows:
+        field, axis, number = re.fullmatch(r"(\w+)(?:\[(\d)\])?(?: (\d+))?", name).groups()
+        value = int(number) if number else numbers[field]
+        assert replace_field(filled if is_filled else bytes(128), field, value, int(axis or 0)).hex() == data, name
+    assert len(rows) == 72
 
 
 @pytest.mark.parametrize("data", [b"", bytes(127), b"\xff" * 128])

@@ -209,17 +209,25 @@ class LaunchServer:
 
     def tensor_map(self, payload: bytes) -> bytes:
         """Return the 128 bytes of a tensor map, or the error for a description that a driver rejects."""
-        from warpfrag.smem.tensor_map import FILLS, INTERLEAVES, SWIZZLE_NUMBERS, TYPES_BY_NUMBER, TensorMapFields
+        from warpfrag.smem.tensor_map import (
+            DRIVER_TYPES,
+            ELEMENT_TYPES,
+            FILLS,
+            INTERLEAVES,
+            L2_PROMOTIONS,
+            SWIZZLE_NUMBERS,
+            TensorMapFields,
+        )
 
         numbers = struct.unpack("<Q5Q5Q5I5I6i", payload)
         address, dims, strides, box, steps = numbers[0], numbers[1:6], numbers[6:11], numbers[11:16], numbers[16:21]
-        category, rank, interleave, swizzle, _, fill = numbers[21:]
-        known = category in TYPES_BY_NUMBER and interleave < len(INTERLEAVES) and swizzle < len(SWIZZLE_NUMBERS)
-        if not known or fill >= len(FILLS):
+        category, rank, interleave, swizzle, promotion, fill = numbers[21:]
+        known = 0 <= category < len(DRIVER_TYPES) and interleave < len(INTERLEAVES) and swizzle < len(SWIZZLE_NUMBERS)
+        if not known or fill >= len(FILLS) or promotion >= len(L2_PROMOTIONS):
             raise CudaError(INVALID_VALUE, "cuTensorMapEncodeTiled: unknown data type, interleave, swizzle or fill")
         fields = TensorMapFields(
-            TYPES_BY_NUMBER[category], address, dims[:rank], strides[: rank - 1], box[:rank], steps[:rank],
-            SWIZZLE_NUMBERS[swizzle], FILLS[fill], INTERLEAVES[interleave],
+            ELEMENT_TYPES[DRIVER_TYPES[category]], address, dims[:rank], strides[: rank - 1], box[:rank], steps[:rank],
+            SWIZZLE_NUMBERS[swizzle], FILLS[fill], INTERLEAVES[interleave], None, L2_PROMOTIONS[promotion],
         )  # fmt: skip
         if problems := fields.problems():
             raise CudaError(INVALID_VALUE, f"cuTensorMapEncodeTiled: {'; '.join(problems)}")

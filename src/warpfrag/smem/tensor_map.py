@@ -23,8 +23,9 @@ last; the innermost index counts units of 16 or 32 bytes, whatever the type, and
 im2col walks over the axes before the slices. (Measured on an H200.)
 
 **The 128 bytes** are opaque to programs. `FIELDS` has the bits that `cuTensorMapEncodeTiled` of driver 580 writes for
-an H200, derived from 708 of its maps. The fields of im2col were not measured: they are at positions of our own, which
-tiled maps leave 0. (PTX ISA, "Tensors" and "tensormap.replace"; CUDA Driver API, "Tensor Map Object Management".)
+an H200, derived from 708 of its maps, and those of `cuTensorMapEncodeIm2col`, from 763: the channels are the innermost
+extent of the box, and the corners share the bits of the others. (PTX ISA, "Tensors" and "tensormap.replace"; CUDA
+Driver API, "Tensor Map Object Management".)
 """
 
 from __future__ import annotations
@@ -228,7 +229,6 @@ class TensorMapFields:
 
     def encode(self) -> bytes:
         """Return the 128 bytes that the driver writes for the map."""
-        kind = self.im2col or Im2col((), (), 0, 0)
         swizzle = SWIZZLE_NUMBERS.index(self.swizzle)
         values = {
             "element": (self.element.map_code,),
@@ -239,16 +239,17 @@ class TensorMapFields:
             "fill": (FILLS.index(self.fill),),
             "l2_promotion": (L2_PROMOTIONS.index(self.l2_promotion),),
             "element_strides": tuple(step - 1 for step in self.element_strides),
-            "box": tuple(extent - 1 for extent in self.box),
+            "box": tuple(extent - 1 for extent in self.box) if self.im2col is None else (self.im2col.channels - 1,),
             "counted_bytes": (self.counted_bytes,),
             "dims": tuple(extent - 1 for extent in self.dims),
             "strides": tuple(stride // GRANULE for stride in self.strides),
             "address": (self.address,),
             "is_im2col": (int(self.im2col is not None),),
-            "lower": kind.lower,
-            "upper": kind.upper,
-            "column": (kind.channels, kind.pixels),
         }
+        if self.im2col is not None:
+            corners = self.im2col.lower, self.im2col.upper
+            values |= {f"{side}{self.rank}": tuple(row) for side, row in zip(("lower", "upper"), corners, strict=True)}
+            values["pixels"] = (self.im2col.pixels - 1,)
         word = 0
         for name, numbers in values.items():
             for axis, number in enumerate(numbers):
@@ -268,15 +269,19 @@ class TensorMapFields:
         steps, box, dims = (
             tuple(1 + number for number in numbers[name][:rank]) for name in ("element_strides", "box", "dims")
         )
-        lower, upper = (
-            tuple(number - (1 << 16) * (number >> 15) for number in numbers[name][: max(0, rank - 2)])
-            for name in ("lower", "upper")
-        )
+        column = None
+        if numbers["is_im2col"][0]:
+            if rank not in CORNERS:
+                return None
+            limit = CORNERS[rank]
+            corners = (numbers[f"{side}{rank}"] for side in ("lower", "upper"))
+            lower, upper = (tuple((number ^ limit) - limit for number in row) for row in corners)
+            column, box = Im2col(lower, upper, box[0], numbers["pixels"][0] + 1), (1,) * rank
         return TensorMapFields(
             TYPES_BY_CODE[element], numbers["address"][0], dims,
             tuple(GRANULE * stride for stride in numbers["strides"][: rank - 1]), box, steps,
             SWIZZLE_NUMBERS[numbers["swizzle"][0]], FILLS[numbers["fill"][0]], INTERLEAVES[interleave],
-            Im2col(lower, upper, *numbers["column"]) if numbers["is_im2col"][0] else None,
+            column,
             L2_PROMOTIONS[numbers["l2_promotion"][0]],
         )  # fmt: skip
 
@@ -403,11 +408,13 @@ FIELDS = {
     "box": MapField(5, (BitRange(440, 8),)),
     "counted_bytes": MapField(1, (BitRange(512, 32),)),
     "swizzle_bits": MapField(1, (BitRange(580, 7),)),
-    # our own positions, see above
-    "is_im2col": MapField(1, (BitRange(640, 1),)),
-    "lower": MapField(3, (BitRange(656, 16),)),
-    "upper": MapField(3, (BitRange(704, 16),)),
-    "column": MapField(2, (BitRange(752, 16),)),
+    "is_im2col": MapField(1, (BitRange(64, 1),)),
+    **{
+        f"{side}{rank}": MapField(rank - 2, (BitRange(first, bits),))
+        for side, first in (("lower", 448), ("upper", 464))
+        for rank, bits in ((3, 16), (4, 8), (5, 5))
+    },
+    "pixels": MapField(1, (BitRange(480, 16),)),
 }
 """The fields by name. `swizzle_bits` and `counted_bytes` repeat what others say; `decode` ignores them."""
 
