@@ -181,12 +181,13 @@ class RunFacts(NamedTuple):
     """A kernel launch.
 
     exact: true if a GPU would leave the same bytes
-    basis: the level that was executed: ptx
+    basis: what was executed: ptx, or sass with the architecture, the ptxas version and the cubin's digest
     inexact: reasons why the result may differ on a GPU
     instructions: warp instructions
     evidence: how well each opcode is known
     verdict: of the checks: clean, findings or incomplete; null without checks
     unjudged: reasons why something could not be judged
+    notes: unusual accesses that are no mistakes
     exploration: with --explore: the other interleavings
     inexact_lines: lines whose results may differ on a GPU
     printed: output of printf
@@ -204,6 +205,7 @@ class RunFacts(NamedTuple):
     verdict: str | None
     findings: list[KernelFinding]
     unjudged: list[str]
+    notes: tuple[str, ...]
     exploration: Exploration | None
     inexact_lines: list[InexactLine]
     printed: str
