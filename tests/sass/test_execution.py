@@ -290,6 +290,31 @@ def test_lanes_leave_a_region_without_break(tmp_path, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("modifier", "taken"), [("DIV", (0, 1)), ("CONV", (1, 0))])
+def test_a_branch_depends_on_the_lanes_that_are_here(tmp_path, engine, modifier, taken):
+    """R4 is 1 if the branch is taken: with the whole warp here, and with half of it."""
+    text = f"""
+        S2R R0, SR_LANEID
+        MOV R4, RZ
+        UMOV UR4, 0xffffffff
+        BRA.{modifier} UR4, 0x50
+        BRA 0x60
+        MOV R4, 0x1
+        ISETP.GE.U32.AND P3, PT, R0, 0x10, PT
+        MOV R5, RZ
+        BSSY B0, 0xd0
+        @P3 BRA 0xd0
+        BRA.{modifier} UR4, 0xc0
+        BRA 0xd0
+        MOV R5, 0x2
+        BSYNC B0
+        IADD3 R4, R4, R5, RZ"""
+    whole, half = taken
+    expected = [whole + 2 * half] * 16 + [whole] * 16
+    assert run_text(text, tmp_path, engine).tolist() == expected
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_lanes_meet_at_two_instructions_of_one_convergence_barrier(tmp_path, engine):
     text = """
         S2R R0, SR_LANEID

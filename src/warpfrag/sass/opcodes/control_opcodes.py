@@ -61,18 +61,16 @@ def _go(e: Emitter, target: asm.Operand) -> None:
 
 
 def bra(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """Branch; .U.ANY: all go if one does; .DIV: go if lanes of a mask are not here."""
+    """Branch; .U.ANY: all go if one does; .DIV: go if lanes of a mask are not here; .CONV: go if all are."""
     *conditions, target = a
-    if "DIV" in words:
+    if "DIV" in words or "CONV" in words:
         guard, e.guard = e.guard, None
         here = e.temporary()
         e.emit("vote.ballot.b32", [here], [ONE if guard is None else guard])
         missing = e.compute("lop3.b32", e.word(conditions[-1]), here, ZERO, Immediate(0x30))
-        e.guard = both(e, e.compute("setp.ne.u32", missing, ZERO, bits=1), guard)
+        e.guard = both(e, e.compute("setp.ne.u32" if "DIV" in words else "setp.eq.u32", missing, ZERO, bits=1), guard)
         _go(e, target)
         return
-    if "CONV" in words:
-        raise Unsupported("BRA.CONV")
     _all_hold(e, conditions)
     if "ANY" in words:
         held = ONE if e.guard is None else e.guard
