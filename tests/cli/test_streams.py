@@ -22,7 +22,7 @@ ANOTHER_PAGE = """
 import sys
 from warpfrag.viz import explorer
 from warpfrag.cli import main
-explorer.build_page = lambda: "x" * 9999
+explorer.build_page = lambda _url: "x" * 9999
 sys.exit(main())
 """
 needs_full = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /dev/full")

@@ -43,14 +43,14 @@ extern "C" __global__ void uninitialised(float *out, int n) {
     out[threadIdx.x] = tile[threadIdx.x];  // MISTAKE uninitialised
 }
 
-extern "C" __global__ void lockstep(float *out, int n) {
+extern "C" __global__ void overwritten(float *out, int n) {
     __shared__ float tile[64];
     int i = threadIdx.x;
     tile[i] = i;
     __syncthreads();
-    if (i < 16) tile[i] += tile[i + 16];
-    if (i < 8) tile[i] += tile[i + 8];  // MISTAKE lockstep
-    if (i == 0) out[0] = tile[0];
+    tile[i] = tile[63 - i] + 1;  // MISTAKE overwritten
+    __syncthreads();
+    out[i] = tile[i];
 }
 
 extern "C" __global__ void divergent_barrier(float *out, int n) {

@@ -28,7 +28,7 @@ EXPECTED = {  # the error of the launch, and the category of the finding or a pa
     "no_atomic": (0, "race"),
     "shared_outside": (700, "bounds"),
     "uninitialised": (0, "uninitialised"),
-    "lockstep": (0, "lockstep"),
+    "overwritten": (0, "race"),
     "divergent_barrier": (0, "barrier"),
 }
 

@@ -111,7 +111,7 @@ class IntendedImmediates(NamedTuple):
     thread_id: Pair = (0, 0)
 
 
-class KernelLaunch(NamedTuple):
+class DiagnosedLaunch(NamedTuple):
     """The launch of a kernel whose mma instructions are diagnosed.
 
     Options:
@@ -157,7 +157,7 @@ def diagnose(
     warp: Annotated[int, Param("N", integer(0))] | None = None,
     as_: Arrangement | None = None,
     immediates: IntendedImmediates = IntendedImmediates(),  # noqa: B008 (immutable)
-    launch: KernelLaunch = KernelLaunch(),  # noqa: B008 (immutable)
+    launch: DiagnosedLaunch = DiagnosedLaunch(),  # noqa: B008 (immutable)
     arch: NamedArch = "sm_90",
 ) -> Answer[DiagnosisFacts] | Answer[KernelDiagnosis]:
     """Find the mistakes that explain a wrong result: those that reproduce it exactly are listed, the likeliest first.
@@ -202,7 +202,7 @@ def diagnose(
 
     if instruction.endswith((".cu", ".ptx")):
         return _diagnose_kernel(instruction, files, inputs, launch, arch)
-    if launch != KernelLaunch():
+    if launch != DiagnosedLaunch():
         raise click.UsageError("--entry, --grid, --block, --arg and --shared are for a kernel: FILE.cu or FILE.ptx")
     resolved = get(instruction)
     if resolved.arch:  # wmma: the fragments of the GPU that runs it
@@ -252,7 +252,7 @@ def diagnose(
 
 
 def _diagnose_kernel(
-    file: str, files: tuple[str, ...], inputs: Inputs, launch: KernelLaunch, arch: str
+    file: str, files: tuple[str, ...], inputs: Inputs, launch: DiagnosedLaunch, arch: str
 ) -> Answer[KernelDiagnosis]:
     """Run a kernel on A and B, and compare the operands of each mma with their tiles."""
     import numpy as np

@@ -74,7 +74,7 @@ def build_library(folder: Path) -> Path:
         raise NoGpu(f"recording needs a C compiler: none of {', '.join(COMPILERS)} is on PATH")
     target = folder / "librecord.so"
     command = [compiler, "-O2", "-shared", "-fPIC", str(SOURCE), "-o", str(target), "-ldl", "-lpthread"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)  # noqa: S603
     if done.returncode:
         raise CompilationFailed(str(SOURCE), done.stderr)
     return target
