@@ -281,9 +281,16 @@ def dtype_text(dtype: object) -> str:
     >>> dtype_text(float)
     'float64'
     """
-    if dtype in (float, int):
+    if dtype is float or dtype is int:
         return "float64" if dtype is float else "int64"
-    name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
+    is_dtype = isinstance(dtype, type) or type(dtype).__name__.lower().endswith("dtype")
+    name = (
+        dtype
+        if isinstance(dtype, str)
+        else getattr(dtype, "__name__", None) or str(dtype)
+        if is_dtype
+        else quote(dtype)
+    )
     name = name.strip().removeprefix("torch.").removeprefix("np.").removeprefix("numpy.")
     return SPELLINGS.get(name.lower(), name)
 

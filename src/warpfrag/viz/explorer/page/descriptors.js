@@ -124,7 +124,7 @@ export function problems(operand, descriptor) {
       if (isUsed && number % period)
         sentences.push(
           `${name} ${number} is not a multiple of ${period}, after which a ${swizzle}-byte swizzle repeats: each atom is ` +
-            `read with another part of the pattern`,
+            `read with a different part of the pattern`,
         );
     }
     if (start % width && inner + (start % width) > width)
