@@ -69,7 +69,7 @@ def error_report(
     if instruction is None and (isinstance(A, Scaled) or isinstance(B, Scaled)):
         raise InvalidOperand("scaled operands do not choose an instruction: name one")
     dtypes = matrices[0].dtype, matrices[1].dtype
-    chosen = {str(name): instruction or choose_instruction(*dtypes, name) for name in archs}
+    chosen = {str(name): choose_instruction(*dtypes, name) if instruction is None else instruction for name in archs}
     taken = {
         name: prepare_gemm(resolve_chain(inst, name), *matrices, rounding=rounding, backend=backend)
         for name, inst in chosen.items()

@@ -51,8 +51,12 @@ def profile_names() -> list[str]:
 def read_profile(name: str) -> GpuProfile:
     """Return a profile by name, or from a file that `warpfrag verify --attributes` wrote."""
     names = {each.lower(): each for each in profile_names()}
-    path = Path(name) if name.endswith(".json") else FOLDER / f"{names.get(name.lower(), name)}.json"
-    if not path.is_file():
+    path = Path(name) if name.endswith(".json") else FOLDER / f"{names.get(name.lower(), '')}.json"
+    try:
+        exists = path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        exists = False
+    if not exists:
         raise InvalidOperand(f"expected a GPU profile ({', '.join(names.values())} or a file), got {quote(name)}")
     try:
         row = json.loads(path.read_bytes())
