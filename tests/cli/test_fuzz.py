@@ -251,6 +251,9 @@ def test_every_verb_ends_as_it_says(run, files, verb):
 
 
 ANSWERED = {  # a line of every verb that prints an answer
+    "gpu": ["--list"],
+    "record": ["-o", "launches", "--", "true"],
+    "replay": ["launches"],
     "get": NAMES[:1],
     "legal": NAMES[:1],
     "emit": NAMES[:1],
@@ -288,7 +291,7 @@ ANSWERED = {  # a line of every verb that prints an answer
     "explain": RIGHT["explain"],
     "survey": RIGHT["survey"],
 }
-NEEDS_GPU = {"verify", "survey"}
+NEEDS_GPU = {"verify", "survey", "record", "replay"}
 CHEAP = {"at", "legal", "pack", "unpack", "samples", "descriptor", "emit", "survey"}  # one of each way to print
 FULL, BROKEN, CLOSED, WRONG_WAY = "full", "broken", "closed", "wrong way"
 FAILING = [CLOSED, BROKEN, WRONG_WAY] + [FULL] * (sys.platform == "linux")  # only Linux has /dev/full
