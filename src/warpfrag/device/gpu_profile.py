@@ -20,7 +20,7 @@ UUID = b"warpfrag gpu 0\0\0"
 
 @dataclass(frozen=True)
 class GpuProfile:
-    """What a driver says about a GPU: its name, memory, limits, and attributes 1 and up by number."""
+    """The driver's description of a GPU: its name, memory, limits, and attributes 1 and up by number."""
 
     name: str
     arch: str

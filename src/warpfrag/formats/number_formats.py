@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FormatKind = Literal["float", "integer", "bits"]
 NanRule = Literal["ieee", "ones", "none"]
 Rounding = Literal["rne"] | None
-"""How to encode a value that no code represents: "rne" takes the nearest, ties to even; None raises an error."""
+"""The rounding of a value that no code represents: "rne" takes the nearest, ties to even; None raises an error."""
 
 
 def check_rounding(rounding: object) -> None:

@@ -187,7 +187,7 @@ Level = Literal["specified", "published", "hardware"]
 
 @dataclass(frozen=True)
 class ArithmeticUnit:
-    """How one machine instruction adds: a row of `tables/arithmetic.toml`, which explains the fields."""
+    """The arithmetic of one machine instruction: a row of `tables/arithmetic.toml`, which explains the fields."""
 
     unit: str
     arch: tuple[str, ...]
