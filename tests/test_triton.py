@@ -500,7 +500,8 @@ def test_a_kernel_fails_its_own_test(tmp_path):
     assert "the launch is still running at its time limit: it may never end" in done.stdout
     assert "missing_name is not defined" in done.stdout
     assert "No module named 'no_such_module'" in done.stdout
-    assert done.stdout.count("past_the_end: bounds, test_spin.py:24") == 2
+    findings, _summary = done.stdout.split("short test summary info")
+    assert findings.count("past_the_end: bounds, test_spin.py:24") == 2
 
 
 def test_bad_options_of_the_plugin_are_refused(tmp_path):
