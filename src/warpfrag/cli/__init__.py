@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 VERB_GROUPS = {  # by heading: verb, module, help
     "Instructions and layouts": {
-        "find": ("instruction_verbs", "List instructions by architecture, type and shape."),
+        "find": ("name_verbs", "List instructions by architecture, type and shape."),
         "get": ("instruction_verbs", "Show everything about one instruction."),
         "aliases": ("name_verbs", "Translate between PTX, SASS, CuTe, LLVM and MLIR names."),
         "legal": ("name_verbs", "Check whether an architecture accepts an instruction."),

@@ -1,20 +1,18 @@
-"""`warpfrag find` and `get`: which instructions exist, and facts about one."""
+"""`warpfrag get`: facts about an instruction."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from itertools import zip_longest
 from typing import NamedTuple
 
-from warpfrag.cli.support.arguments import Arch, ElementType, InstructionName, NotationName
+from warpfrag.cli.support.arguments import Arch, InstructionName, NotationName
 from warpfrag.cli.support.operand_view import OperandView
 from warpfrag.cli.support.output import (
-    NO,
     TIMES,
     WIDTH,
     echo,
-    echo_error,
+    grouped,
     print_heading,
     print_notes,
     print_table,
@@ -23,8 +21,7 @@ from warpfrag.cli.support.output import (
     wrapped,
 )
 from warpfrag.cli.support.verbs import Answer, verb
-from warpfrag.errors import WarpfragError, quote
-from warpfrag.isa.legality import able_architectures, advice, companions, first_version
+from warpfrag.isa.legality import able_architectures, advice, companions, first_versions
 from warpfrag.tensorcore.evidence import Evidence
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import OperandBase
@@ -35,126 +32,6 @@ EQUATIONS = {  # by operation and scope
     ("multiply", "warpgroup"): "D = {term} + C{saturated}, where C is the old D, or zero if scale-d is false",
     ("multiply", "block"): "D = {term} + C{saturated}, where C is the old D, or zero if enable-input-d is false",
 }
-
-
-class FoundInstruction(NamedTuple):
-    """One instruction of `find`; its element types are empty if it has no such operand.
-
-    name: canonical name
-    op: operation, such as mma.sp
-    shape: such as m16n8k16
-    kind: the qualifier after kind::, or an empty string
-    sparse: true if A is sparse
-    archs: architectures that accept it
-    """
-
-    name: str
-    op: str
-    shape: str
-    kind: str
-    a: str
-    b: str
-    c: str
-    d: str
-    sparse: bool
-    archs: tuple[str, ...]
-
-
-class FoundInstructions(NamedTuple):
-    """The instructions that match all filters, in the order of the tables."""
-
-    count: int  # type: ignore[assignment] # not the method of tuple
-    instructions: list[FoundInstruction]
-
-
-@verb
-def find(
-    *,
-    arch: Arch | None = None,
-    type_: ElementType | None = None,
-    a: ElementType | None = None,
-    b: ElementType | None = None,
-    c: ElementType | None = None,
-    d: ElementType | None = None,
-    shape: str | None = None,
-    kind: str | None = None,
-    op: str | None = None,
-    sparse: bool = False,
-    dense: bool = False,
-    long: bool = False,
-) -> Answer[FoundInstructions]:
-    """List instructions, one name per line; options filter them.
-
-    tcgen05 has fifteen thousand instructions: they are listed only with a filter, such as --op tcgen05.
-
-    The exit status is 1 if no instruction matches.
-
-    Options:
-        arch: Only instructions that this architecture accepts.
-        type_: Element type of any operand; nicknames such as fp8 and nvfp4 are accepted.
-        a: Element type of A.
-        b: Element type of B.
-        c: Element type of C.
-        d: Element type of D.
-        shape (SHAPE): Such as m16n8k16.
-        kind (KIND): The qualifier after kind::, such as mxf4.
-        op (OP): The operation, such as mma.sp; wmma and tcgen05 match all their operations.
-        sparse: Only with a sparse A.
-        dense: Only with a dense A.
-        long: Show the architectures that accept each.
-
-    For example:
-        warpfrag find --arch sm_90a -a e4m3
-        warpfrag find --op wmma --type bf16 --long      # with the architectures that accept each
-        warpfrag find --sparse --shape m16n8k64 --json
-        warpfrag find -a fp8 --arch 'RTX 4090'           # nicknames of types, names of GPUs
-    """
-    from warpfrag.tensorcore import registry
-
-    filters = {"shape": shape, "kind": kind, "op": None if op == "wmma" else op, "a": a, "b": b, "c": c, "d": d}
-    words = {name: word.lower() for name, word in filters.items() if word is not None}
-    found = registry.find(arch=arch, sparse=sparse if sparse or dense else None, **words)
-    if type_ is not None:
-        if not words and arch is None and not (sparse or dense):
-            found += registry.find(op="tcgen05")
-        found = _with_type(type_, found)
-    if op == "wmma":
-        found = [each for each in found if each.form.op.startswith("wmma.")]
-    rows = [_found(each) for each in found]
-
-    def show() -> None:
-        if long and rows:
-            print_table(["instruction", "architectures"], [[row.name, " ".join(row.archs)] for row in rows])
-        else:
-            for row in rows:
-                echo(row.name)
-        if not rows:
-            echo_error("warpfrag: no instruction matches all of these filters")
-
-    return Answer(FoundInstructions(len(rows), rows), show, 0 if rows else NO)
-
-
-def _with_type(name: str, found: list[Instruction]) -> list[Instruction]:
-    """Return the instructions with an operand of this type; reject a type that none has."""
-    from warpfrag.isa.rows import ROLES, nickname
-
-    called = nickname(name)
-    types = {id(each): {getattr(each.form, role) for role in (*ROLES, "memory")} for each in found}
-    chosen = [
-        each
-        for each in found
-        if name.lower() in types[id(each)] or (called and any(called.fits(each.form, role) for role in ROLES))
-    ]
-    if not chosen:
-        known = sorted(set().union(*types.values()) - {""})
-        raise WarpfragError(f"no instruction has the type {quote(name)}: these have {', '.join(known)}")
-    return chosen
-
-
-def _found(instruction: Instruction) -> FoundInstruction:
-    form, is_sparse = instruction.form, instruction.pattern is not None
-    facts = form.op, str(form.shape), form.kind, form.a, form.b, form.c, form.d
-    return FoundInstruction(instruction.name, *facts, is_sparse, instruction.targets)
 
 
 class LayoutFacts(NamedTuple):
@@ -341,7 +218,7 @@ def _facts(instruction: Instruction, views: list[OperandView], notation: str | N
         operands={role: _operand_facts(each, layouts.get(role)) for role, each in instruction.operands.items()},
         addresses=layouts.get("addresses"),
         archs=instruction.targets,
-        ptx_versions=ptx_versions(instruction),
+        ptx_versions=first_versions(form, instruction.targets),
         advice=advice(form) or None,
         companions=[Companion(*companion) for companion in companions(form)],
         selectors=instruction.selectors,
@@ -370,12 +247,6 @@ def _layout_facts(view: OperandView) -> LayoutFacts:
     return LayoutFacts(layout.dims, layout.shape, bases, layout.copies, _element_number(view), forth, back)
 
 
-def ptx_versions(instruction: Instruction) -> dict[str, str]:
-    """Return the lowest PTX version by architecture."""
-    versions = {arch: first_version(instruction.form, arch) for arch in instruction.targets}
-    return {arch: f"{major}.{minor}" for arch, (major, minor) in versions.items()}
-
-
 def _print_texts(views: list[OperandView], notation: str, texts: dict[str, str]) -> None:
     """Print the layout of each operand in another notation; operands with the same one share a line."""
     from warpfrag.cli.support.operand_view import numbering_notes
@@ -386,14 +257,6 @@ def _print_texts(views: list[OperandView], notation: str, texts: dict[str, str])
         for number, line in enumerate(text.splitlines()):
             echo(f"{'' if number else ', '.join(names):<{width}}  {line}")
     print_notes(numbering_notes(views, notation))
-
-
-def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Group the second entries of pairs by the first."""
-    groups: dict[str, list[str]] = {}
-    for key, entry in pairs:
-        groups.setdefault(key, []).append(entry)
-    return groups
 
 
 def _equation(instruction: Instruction) -> str:

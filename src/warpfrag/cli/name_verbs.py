@@ -1,27 +1,149 @@
-"""`warpfrag aliases` and `legal`: the meaning of a name, and the targets where it is legal."""
+"""`warpfrag find`, `aliases` and `legal`: names of instructions, their meaning, and the targets that accept them."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from warpfrag.cli.instruction_verbs import grouped, ptx_versions
-from warpfrag.cli.support.arguments import Arch, InstructionName
+from warpfrag.cli.support.arguments import Arch, ElementType, InstructionName
 from warpfrag.cli.support.output import (
     NO,
     echo,
+    echo_error,
+    grouped,
     print_heading,
     print_table,
     wrapped,
 )
 from warpfrag.cli.support.verbs import Answer, verb
-from warpfrag.errors import IllegalInstruction
+from warpfrag.errors import IllegalInstruction, WarpfragError, quote
 from warpfrag.isa.aliases import Meaning
-from warpfrag.isa.legality import advice
+from warpfrag.isa.legality import advice, first_versions
 from warpfrag.isa.qualifiers import Form
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.registry import get as get_instruction
 
 MAX_DETAILED = 4  # instructions whose names are shown, as fit on a screen
 MAX_LISTED = 12  # instructions in a text list; --json has all
+
+
+class FoundInstruction(NamedTuple):
+    """One instruction of `find`; its element types are empty if it has no such operand.
+
+    name: canonical name
+    op: operation, such as mma.sp
+    shape: such as m16n8k16
+    kind: the qualifier after kind::, or an empty string
+    sparse: true if A is sparse
+    archs: architectures that accept it
+    """
+
+    name: str
+    op: str
+    shape: str
+    kind: str
+    a: str
+    b: str
+    c: str
+    d: str
+    sparse: bool
+    archs: tuple[str, ...]
+
+
+class FoundInstructions(NamedTuple):
+    """The instructions that match all filters, in the order of the tables."""
+
+    count: int  # type: ignore[assignment] # not the method of tuple
+    instructions: list[FoundInstruction]
+
+
+@verb
+def find(
+    *,
+    arch: Arch | None = None,
+    type_: ElementType | None = None,
+    a: ElementType | None = None,
+    b: ElementType | None = None,
+    c: ElementType | None = None,
+    d: ElementType | None = None,
+    shape: str | None = None,
+    kind: str | None = None,
+    op: str | None = None,
+    sparse: bool = False,
+    dense: bool = False,
+    long: bool = False,
+) -> Answer[FoundInstructions]:
+    """List instructions, one name per line; options filter them.
+
+    tcgen05 has fifteen thousand instructions: they are listed only with a filter, such as --op tcgen05.
+
+    The exit status is 1 if no instruction matches.
+
+    Options:
+        arch: Only instructions that this architecture accepts.
+        type_: Element type of any operand; nicknames such as fp8 and nvfp4 are accepted.
+        a: Element type of A.
+        b: Element type of B.
+        c: Element type of C.
+        d: Element type of D.
+        shape (SHAPE): Such as m16n8k16.
+        kind (KIND): The qualifier after kind::, such as mxf4.
+        op (OP): The operation, such as mma.sp; wmma and tcgen05 match all their operations.
+        sparse: Only with a sparse A.
+        dense: Only with a dense A.
+        long: Show the architectures that accept each.
+
+    For example:
+        warpfrag find --arch sm_90a -a e4m3
+        warpfrag find --op wmma --type bf16 --long      # with the architectures that accept each
+        warpfrag find --sparse --shape m16n8k64 --json
+        warpfrag find -a fp8 --arch 'RTX 4090'           # nicknames of types, names of GPUs
+    """
+    from warpfrag.tensorcore import registry
+
+    filters = {"shape": shape, "kind": kind, "op": None if op == "wmma" else op, "a": a, "b": b, "c": c, "d": d}
+    words = {name: word.lower() for name, word in filters.items() if word is not None}
+    found = registry.find(arch=arch, sparse=sparse if sparse or dense else None, **words)
+    if type_ is not None:
+        if not words and arch is None and not (sparse or dense):
+            found += registry.find(op="tcgen05")
+        found = _with_type(type_, found)
+    if op == "wmma":
+        found = [each for each in found if each.form.op.startswith("wmma.")]
+    rows = [_found(each) for each in found]
+
+    def show() -> None:
+        if long and rows:
+            print_table(["instruction", "architectures"], [[row.name, " ".join(row.archs)] for row in rows])
+        else:
+            for row in rows:
+                echo(row.name)
+        if not rows:
+            echo_error("warpfrag: no instruction matches all of these filters")
+
+    return Answer(FoundInstructions(len(rows), rows), show, 0 if rows else NO)
+
+
+def _with_type(name: str, found: list[Instruction]) -> list[Instruction]:
+    """Return the instructions with an operand of this type; reject a type that none has."""
+    from warpfrag.isa.rows import ROLES, nickname
+
+    called = nickname(name)
+    types = {id(each): {getattr(each.form, role) for role in (*ROLES, "memory")} for each in found}
+    chosen = [
+        each
+        for each in found
+        if name.lower() in types[id(each)] or (called and any(called.fits(each.form, role) for role in ROLES))
+    ]
+    if not chosen:
+        known = sorted(set().union(*types.values()) - {""})
+        raise WarpfragError(f"no instruction has the type {quote(name)}: these have {', '.join(known)}")
+    return chosen
+
+
+def _found(instruction: Instruction) -> FoundInstruction:
+    form, is_sparse = instruction.form, instruction.pattern is not None
+    facts = form.op, str(form.shape), form.kind, form.a, form.b, form.c, form.d
+    return FoundInstruction(instruction.name, *facts, is_sparse, instruction.targets)
 
 
 class InstructionNames(NamedTuple):
@@ -230,7 +352,7 @@ def legal(instruction: InstructionName, *, arch: Arch | None = None, selector: i
     except IllegalInstruction as error:
         refusal = Legality(instruction, arch, selector, legal=False, reason=error.reason, nearest=error.nearest)
         return Answer(refusal, lambda: _print_illegal(refusal), NO)
-    versions, advised = ptx_versions(resolved), advice(resolved.form) or None
+    versions, advised = first_versions(resolved.form, resolved.targets), advice(resolved.form) or None
     names = resolved.name, left_out(instruction), resolved.targets
     facts = Legality(instruction, arch, selector, True, *names, versions, advised)  # noqa: FBT003
     return Answer(facts, lambda: _print_legal(facts, versions))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, lru_cache, partial
@@ -13,7 +13,6 @@ from typing import cast
 
 from warpfrag.errors import IllegalInstruction, ParseError, quote
 from warpfrag.isa.alias_names import is_plain, names_in
-from warpfrag.isa.aliases import meaning, near
 from warpfrag.isa.immediates import Immediates, check_ids
 from warpfrag.isa.instruction_names import LONGEST, ParsedName, head, read, spell, tokens
 from warpfrag.isa.ops import OPS
@@ -107,6 +106,8 @@ def _statement(text: str) -> str:
 
 def _form_by_alias(text: str, problem: str) -> Form:
     """Return the one form that has this alias; IllegalInstruction, with the problem of reading it as PTX, if none."""
+    from warpfrag.isa.aliases import meaning, near
+
     elsewhere = forms_named(text)
     if elsewhere:
         if len(elsewhere) > 1:
@@ -264,6 +265,12 @@ def first_version(form: Form, target: str) -> Version:
         return max(_version(table["target"][target]), _version(form.spelling.version))
     versions = [table["target"][target], *(row["version"] for row in table["needs"] if fits(row, form))]
     return max(_version(text) for text in versions)
+
+
+def first_versions(form: Form, archs: Iterable[str]) -> dict[str, str]:
+    """Return the first PTX version that supports a form on each architecture, as text."""
+    versions = {arch: first_version(form, arch) for arch in archs}
+    return {arch: f"{major}.{minor}" for arch, (major, minor) in versions.items()}
 
 
 def _version(text: str) -> Version:

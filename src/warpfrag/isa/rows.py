@@ -10,13 +10,13 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from itertools import product
 from typing import Any
 
 from warpfrag.isa.ops import OPS
 from warpfrag.isa.qualifiers import QUALIFIERS, Form
-from warpfrag.isa.targets import Target, targets
+from warpfrag.isa.targets import targets
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.tables import read_table
 
@@ -48,11 +48,14 @@ class Family:
             shapes = " ".join(map(str, self.qualifiers["shape"]))
             raise ValueError(f"family {self.ops[0]} {shapes}: give either since or needs")
 
-    def accepted_by(self, target: Target) -> bool:
-        """Return True if an assembler accepts this family for a target."""
-        if self.needs:
-            return self.needs in target.features
-        return target.generation >= self.since
+    @cached_property
+    def targets(self) -> tuple[str, ...]:
+        """The targets whose assembler accepts this family."""
+        return tuple(
+            name
+            for name, target in targets().items()
+            if (self.needs in target.features if self.needs else target.generation >= self.since)
+        )
 
     def choices(self, qualifier: str) -> tuple[Any, ...]:
         """Return the choices of a qualifier."""
@@ -162,8 +165,7 @@ def forms(first: str = "") -> dict[Form, tuple[Family, ...]]:
 @cache
 def forms_on(target: str) -> dict[Form, None]:
     """Return the forms that the assembler of a target accepts, in the order of the table, as keys for look-ups."""
-    accepting = targets()[target]
-    accepted = [(number, family) for number, family in enumerate(families()) if family.accepted_by(accepting)]
+    accepted = [(number, family) for number, family in enumerate(families()) if target in family.targets]
     return dict.fromkeys(form for number, family in accepted for op in family.ops for form in _forms_in(number, op))
 
 
@@ -191,7 +193,9 @@ def legal_targets(form: Form) -> tuple[str, ...]:
     if isinstance(form, TensorForm):
         return form.targets
     rows = families_of(form)
-    return tuple(name for name, target in targets().items() if any(row.accepted_by(target) for row in rows))
+    if len(rows) == 1:
+        return rows[0].targets
+    return tuple(name for name in targets() if any(name in row.targets for row in rows))
 
 
 def is_legal(form: Form, target: str) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from warpfrag.errors import IllegalInstruction, NotModelled
 from warpfrag.formats.number_formats import FORMATS
@@ -20,8 +20,9 @@ from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import forms_of
 from warpfrag.isa.tcgen05_forms import PUBLISHED_ARCH, TensorForm, published_form, unpublished
 from warpfrag.tables import read_table
-from warpfrag.tensorcore import rules
-from warpfrag.tensorcore.rules import BitOperation, Direction, Rule, StepRounding
+
+if TYPE_CHECKING:
+    from warpfrag.tensorcore.rules import BitOperation, Direction, Rule, StepRounding
 
 MAX_PLANS = 4096
 """A limit above the number of (instruction, architecture) pairs that a process is likely to use."""
@@ -231,6 +232,8 @@ DIRECTIONS: dict[str, Direction] = {"": "rn", "rz": "rz", "rm": "rm", "rp": "rp"
 
 def make_rule(instruction: Form, multiplicands: tuple[str, str], unit: ArithmeticUnit | None, written: Steps) -> Rule:
     """Return the rule. `multiplicands` are the formats of A and B when they are multiplied; `unit` has the numbers."""
+    from warpfrag.tensorcore import rules  # look-ups need none
+
     steps = {step["do"]: step for step in written}
     words = _words(instruction)
     if unit is None:
@@ -264,6 +267,8 @@ def _words(instruction: Form) -> dict[str, Any]:
 
 def _exact_rule(instruction: Form, steps: dict[str, Any], words: dict[str, Any]) -> Rule:
     """Return a rule without a table row: integers, bits, and chains of ordinary float operations."""
+    from warpfrag.tensorcore import rules
+
     if "integer" in steps:
         return rules.IntegerSum(**words, clamps=instruction.satfinite)
     if "popcount" in steps:

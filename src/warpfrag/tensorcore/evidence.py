@@ -18,8 +18,6 @@ from warpfrag.isa.ops import Does
 from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import families_of
 from warpfrag.isa.targets import read_target
-from warpfrag.tensorcore.arithmetic_plan import plan
-from warpfrag.tensorcore.captures.capture_index import evidence_rows
 
 Level = Literal["specified", "hardware", "published", "approximate", "not modelled"]
 Authority = Literal["specified", "published", "measured", "not modelled"]
@@ -61,6 +59,9 @@ def evidence(form: Form, arch: str) -> Evidence:
 
 def _product_evidence(form: Form, arch: str) -> Evidence:
     """Return the evidence for the arithmetic of an mma: its plan, and any comparison with a GPU."""
+    from warpfrag.tensorcore.arithmetic_plan import plan
+    from warpfrag.tensorcore.captures.capture_index import evidence_rows
+
     try:
         steps = plan(form, arch)
     except NotModelled as error:

@@ -10,11 +10,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.errors import FileError, WarpfragError, quote
 from warpfrag.files import read_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 HERE = os.path.dirname(__file__)  # noqa: PTH120 (importing pathlib takes longer than reading the index)
 VARIABLE = "WARPFRAG_CAPTURED"
