@@ -123,7 +123,7 @@ def seconds_of(branches: int) -> float:
     text = module("\n".join(f"L{at}: bra L{at * 7919 % branches};" for at in range(branches)))
     start = time.process_time()
     kernel = wf.ptx.load(text)["k"]
-    with pytest.raises(wf.errors.PtxError, match="the launch has run 50 warp instructions"):
+    with pytest.raises(wf.errors.PtxError, match="the launch reached its limit of 50 warp instructions"):
         kernel.launch(1, 32, [np.zeros(16, np.uint32)], options=wf.ptx.LaunchOptions(limit=50))
     return time.process_time() - start
 

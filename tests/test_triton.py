@@ -497,7 +497,7 @@ def test_a_kernel_fails_its_own_test(tmp_path):
 
     assert "3 failed, 2 errors" in done.stdout, done.stdout + done.stderr
     assert "test_spin.py:13 (line " in done.stdout
-    assert "the launch is still running at its time limit: it may never end" in done.stdout
+    assert "the launch reached its time limit: it may never end" in done.stdout
     assert "missing_name is not defined" in done.stdout
     assert "No module named 'no_such_module'" in done.stdout
     findings, _summary = done.stdout.split("short test summary info")

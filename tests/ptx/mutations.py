@@ -196,9 +196,9 @@ def outcome(text: str, engine: str, checks: tuple[str, ...], limit: int) -> dict
         except wf.WarpfragError as error:
             text = str(error)
             ends[name] = re.sub(
-                r"^line \d+: (?=the launch has run)", "", text
+                r"^line \d+: (?=the launch reached)", "", text
             )  # which line is the last is not promised
-            if "the launch has run" in text or (checks and "memory" in checks):
+            if "the launch reached" in text or (checks and "memory" in checks):
                 continue
             facts = []
         else:

@@ -236,9 +236,9 @@ FREE = "{ .param .b64 q; st.param.b64 [q], %rd5; call.uni free, (q); }\n"
     [
         ("", None),
         ("mov.u64 %rd5, 0;\n" + FREE, None),  # free(NULL)
-        ("ld.u32 %r5, [%rd5+36];\n", "lies in memory that was freed"),
-        ("st.u32 [%rd5], %r1;\n", "lies in memory that was freed"),
-        (FREE, "was freed before"),
+        ("ld.u32 %r5, [%rd5+36];\n", "is in memory that was freed"),
+        ("st.u32 [%rd5], %r1;\n", "is in memory that was freed"),
+        (FREE, "has already been freed"),
         ("add.u64 %rd5, %rd3, 0;\n" + FREE, "is not an address that malloc returned"),
     ],
 )

@@ -36,14 +36,14 @@ def kernel(body, parameters="", directives=""):
                 "  mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar], 1048575;\n"
                 "  mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar], 16;"
             ),
-            "1048591 bytes are owed: expected -1048575 to 1048575",
+            "1048591 bytes are pending: expected -1048575 to 1048575",
         ),
         (
             "mov.u32 %r1, bar; mapa.shared::cluster.u32 %r2, %r1, 5; ld.shared::cluster.u32 %r3, [%r2];",
             "names block 5 of a cluster of 2",
         ),
-        ("barrier.cluster.wait;", "waits without an arrival"),
-        ("barrier.cluster.arrive; barrier.cluster.arrive;", "arrives twice, without a wait between"),
+        ("barrier.cluster.wait;", "waits without having arrived"),
+        ("barrier.cluster.arrive; barrier.cluster.arrive;", "arrives twice without waiting in between"),
         ("multimem.ld_reduce.weak.global.add.u32 %r1, [%rd1];", "multimem needs a multicast object"),
     ],
 )

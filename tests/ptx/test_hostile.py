@@ -221,7 +221,7 @@ MEASURE = """
             try:
                 module[entry].launch(grid, 32, options=wf.ptx.LaunchOptions(limit=1000), engine=sys.argv[1], **options)
             except wf.WarpfragError as error:
-                assert "the launch has run 1000 warp instructions" in str(error)
+                assert "the launch reached its limit of 1000 warp instructions" in str(error)
                 assert grid != 1 or entry == "k"
             else:
                 assert grid == 1

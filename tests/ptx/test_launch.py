@@ -100,7 +100,7 @@ def read_only():
     ("entry", "options", "message"),
     [
         ("k", {"args": [None]}, r"k takes 4 arguments \(out .u64, blob .b8, scale .f32, small .u16\), got 1"),
-        ("k", {"args": [None, BLOB, 1.0, 1]}, "outside every allocation: there is none"),
+        ("k", {"args": [None, BLOB, 1.0, 1]}, "outside every allocation: there are no allocations"),
         ("k", {"args": [read_only(), BLOB, 1.0, 1]}, "a store to argument 0 .out. at .* which is read-only"),
         ("k", {"args": [np.zeros((4, 4), np.uint32)[:, 1], BLOB, 1.0, 1]}, "expected a contiguous array"),
         ("k", {"args": [np.zeros(3, object), BLOB, 1.0, 1]}, "expected an array of numbers"),

@@ -103,7 +103,7 @@ def test_an_interrupt_ends_a_launch_and_says_how_far_it_came(threads):
 
 @pytest.mark.slow
 def test_a_limit_ends_a_runaway():
-    with pytest.raises(wf.WarpfragError, match="the launch has run 3000000 warp instructions, its limit"):
+    with pytest.raises(wf.WarpfragError, match="the launch reached its limit of 3000000 warp instructions"):
         module("", ENDLESS).launch(100, 128, [], options=wf.ptx.LaunchOptions(limit=3_000_000))
 
 

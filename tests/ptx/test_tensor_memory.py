@@ -240,23 +240,23 @@ WRONG = [
         "",
         r"columns 60..67 \(cells\) are not allocated: block .* has 0..63",
     ),
-    ("tcgen05.shift.cta_group::1.down [%r8+1048576];", "", "lane of its address is a multiple of 32, got 16"),
-    ("", "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%v0}, [%r8+2097152];", r"reaches lanes 0..31, got lane 32"),
-    ("", "add.u32 %r7, %r6, %r1; tcgen05.ld.sync.aligned.32x32b.x1.b32 {%v0}, [%r7];", "the same in all threads"),
+    ("tcgen05.shift.cta_group::1.down [%r8+1048576];", "", "lane in the address must be a multiple of 32, got 16"),
+    ("", "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%v0}, [%r8+2097152];", r"can access lanes 0..31, got lane 32"),
+    ("", "add.u32 %r7, %r6, %r1; tcgen05.ld.sync.aligned.32x32b.x1.b32 {%v0}, [%r7];", "the same address in all threads"),
     (
         "mov.b32 %r9, 0x8400490; tcgen05.mma.cta_group::1.kind::f16 [%r8], %rd5, %rd5, %r9, %p4;",
         "",
         "are not allocated",
     ),
-    ("mov.b32 %r9, 0x490; tcgen05.mma.cta_group::1.kind::f16 [%r8], %rd5, %rd5, %r9, %p4;", "", "of no product: m=0"),
-    ("mov.b32 %r9, 0x494; tcgen05.mma.cta_group::1.kind::f16 [%r8], %rd5, %rd5, %r9, %p4;", "", "says sparse"),
+    ("mov.b32 %r9, 0x490; tcgen05.mma.cta_group::1.kind::f16 [%r8], %rd5, %rd5, %r9, %p4;", "", "not describe an mma: m=0"),
+    ("mov.b32 %r9, 0x494; tcgen05.mma.cta_group::1.kind::f16 [%r8], %rd5, %rd5, %r9, %p4;", "", "is sparse, but"),
     ("tcgen05.mma.cta_group::1.kind::ti16 [%r8], %rd5, %rd5, %r9, %p4;", "", "ti16"),
-    ("tcgen05.mma.cta_group::2.kind::f16 [%r8], %rd5, %rd5, %r9, %p4;", "", "of no product"),
+    ("tcgen05.mma.cta_group::2.kind::f16 [%r8], %rd5, %rd5, %r9, %p4;", "", "not describe an mma"),
     ("@%p2 tcgen05.wait::ld.sync.aligned;", "@%p3 tcgen05.wait::ld.sync.aligned;", "needs all 32 lanes"),
     (
         "",
         f"@%p2 bra OVER; {RELINQUISH} tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [allocated], 32; OVER:",
-        r"may not allocate any more: its permit was given up at line \d+",
+        r"must not allocate any more: it relinquished its permit at line \d+",
     ),
     (
         "",
@@ -309,9 +309,9 @@ def test_what_is_allocated_must_be_freed():
     assert info.value.line == 7
     grown = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [place], 64;"
     with pytest.raises(
-        wf.errors.PtxError, match="64 columns are more than the 32 of the allocation before: they must not"
+        wf.errors.PtxError, match="64 columns are more than the 32 of the previous allocation: allocations must not"
     ):
         ptx.load(UNFREED.replace("BODY", grown))["k"].launch(1, 32, [])
     many = 17 * "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [place], 32;\n"
-    with pytest.raises(wf.errors.PtxError, match="32 columns are not free: the block holds 32 from line 7"):
+    with pytest.raises(wf.errors.PtxError, match="32 columns are not free: the block has 32 from line 7"):
         ptx.load(UNFREED.replace("BODY", many))["k"].launch(1, 32, [])

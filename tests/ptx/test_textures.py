@@ -104,7 +104,7 @@ def test_outside_of_a_surface():
     assert np.array_equal(out, [*range(1, 9), *[0] * 24])
     run(LOAD.replace("MODE", "clamp"), wf.ptx.Surface(values), out)
     assert np.array_equal(out, np.minimum(np.arange(1, 33), 8))
-    with pytest.raises(wf.ptx.PtxError, match=r"thread \(8, 0, 0\).*coordinates \(32\) are outside of <Surface 1d"):
+    with pytest.raises(wf.ptx.PtxError, match=r"thread \(8, 0, 0\).*coordinates \(32\) are outside <Surface 1d"):
         run(LOAD.replace("MODE", "trap"), wf.ptx.Surface(values), out)
     found = run(LOAD.replace("MODE", "trap"), wf.ptx.Surface(values), out, checks=("memory",))
     assert [item.check for item in found.findings] == ["memory"]
@@ -131,7 +131,7 @@ VALUES = np.zeros((4, 4), np.float32)
 REFUSED = {
     "a geometry": ("tex.1d.v4.f32.f32 {%f4, %f5, %f6, %f7}, [%d1, {%f0}];", "a resource of geometry 1d, got <T"),
     "no handle": ("tex.2d.v4.f32.f32 {%f4, %f5, %f6, %f7}, [%d2, {%f0, %f0}];", "handle of a Texture.*got 0x0"),
-    "a texture as a surface": ("suld.b.2d.b32.zero {%r1}, [%d1, {%r0, %r0}];", "handle of a Surface.*got that of <T"),
+    "a texture as a surface": ("suld.b.2d.b32.zero {%r1}, [%d1, {%r0, %r0}];", "a Surface.*got the handle of <T"),
     "coordinates": ("tex.2d.v4.f32.f32 {%f4, %f5, %f6, %f7}, [%d1, {%f0}];", "expected 2 coordinates"),
     "registers": ("tex.2d.v4.f32.f32 {%f4, %f5}, [%d1, {%f0, %f0}];", "expected 4 registers"),
     "a cube": ("tex.cube.v4.f32.f32 {%f4, %f5, %f6, %f7}, [%d1, {%f0, %f0, %f0, %f0}];", "not known with .cube"),

@@ -1,6 +1,6 @@
 """Barriers of a block (bar, barrier) and of a cluster (barrier.cluster); barriers in memory are in `mbarriers`.
 
-`LivelockDetector` finds deadlocks of lanes that read memory in a loop: spin locks, flags, and the grid barrier
+`LivelockDetector` finds deadlocks of lanes that poll memory: spin locks, flags, and the grid barrier
 (`launch.options`). No lane sleeps there, so such a launch would end only at its instruction limit. It is in a livelock
 if every lane that can run returns to an earlier state, with the same program counter, registers and local memory, and
 no lane has changed other memory in between: it can only repeat. Lanes at barriers wait for these lanes.
@@ -31,20 +31,20 @@ class LivelockDetector:
     """Tracks lanes that read memory in a loop."""
 
     def __init__(self, state: WarpState) -> None:
-        """Start with no lane in a loop."""
+        """Create a detector for a batch; no lane has polled yet."""
         self.state = state
         x, y, z = state.launch.grid
         self.is_judged = len(state.blocks) == x * y * z and bool(state.program.polling)
         self.polled = np.full(
             state.waiting.shape, NOWHERE, np.int64
         )  # the block of instructions in which a lane last read memory
-        self.level = 0  # the quanta of time slices that all lanes had at the last check
-        self.progress, self.looks = 0, 0  # checks since the last change of memory
-        self.seen = b""  # the state at the last earlier check whose number was a power of two
+        self.level = 0  # the number of time-slice quanta that all lanes had at the last check
+        self.progress, self.looks = 0, 0  # checks since memory last changed
+        self.seen = b""  # the state at the most recent check whose number is a power of two
         self.slices = state.slices.copy()  # each lane's slices at that check
 
     def note(self, start: int, group: LaneGroup) -> None:
-        """Record that lanes run a block of instructions that reads memory that other lanes may change."""
+        """Record that lanes run a block that reads memory other lanes may change."""
         if self.is_judged:
             group.put(self.polled, start)
 
@@ -69,7 +69,7 @@ class LivelockDetector:
         return False
 
     def deadlock(self) -> tuple[int, str] | None:
-        """Return the line and message of a deadlock: the polling lanes and the exited blocks; None if no lane polls."""
+        """Return the line and message of a deadlock, with polling lanes and exited blocks, or None if no lane polls."""
         state = self.state
         reading = state.alive & ~state.waiting & (self.polled != NOWHERE)
         texts, lines = [], []
@@ -81,7 +81,8 @@ class LivelockDetector:
             count = int(lanes.sum())
             others = f" and {count - 1} more" if count > 1 else ""
             texts.append(
-                f"{inst.name} at line {inst.line} of {state.thread_name(warp, lane)}{others} reads the same again"
+                f"{inst.name} at line {inst.line} of {state.thread_name(warp, lane)}{others} "
+                "keeps reading the same value"
             )
             lines.append(inst.line)
         if not texts:
@@ -100,7 +101,7 @@ U32, PRED = TYPES["u32"], TYPES["pred"]
 
 @dataclass
 class BarrierState:
-    """One barrier of one block: the lanes that wait at it, and the number of arrivals without a wait.
+    """One barrier of one block: the lanes that wait at it, and the number of bar.arrive arrivals.
 
     `partial` has the lanes that an aligned instruction still lacks, by line and warp. Other lanes of the warp came
     earlier because the scheduler let them pass; that matters only if these lanes never come.
@@ -116,22 +117,22 @@ class BarrierState:
 
 
 class BlockBarriers:
-    """The barriers of all blocks of a batch; `states` has those that lanes have reached, by block and number."""
+    """The barriers of a batch's blocks; `states` has the barriers in use, by block and number."""
 
     def __init__(self, state: WarpState) -> None:
-        """Start without waiting lanes; `divergent` collects findings at barriers that only part of a warp reaches."""
+        """Create the barriers of a batch; `divergent` collects barriers that only part of a warp reaches."""
         self.state = state
         self.per_block = state.launch.warps
         self.states: dict[tuple[int, int], BarrierState] = {}
         self.divergent: dict[int, str] = {}  # line -> description
 
     def arrive(self, inst: DecodedInstruction, action: Barrier, group: LaneGroup) -> None:
-        """Let lanes arrive at a barrier, and wait there unless it is bar.arrive."""
+        """Run bar or barrier: lanes arrive and, unless it is bar.arrive, wait."""
         state = self.state
         operands = list(inst.sources)
         vote = operands.pop() if action.reduction else None
         if not operands:
-            raise PtxError(inst.line, f"expected the number of a barrier, got {inst.text}")
+            raise PtxError(inst.line, f"expected a barrier number, got {inst.text}")
         numbers = group.read(operands[0], U32)
         expected = group.read(operands[1], U32) if len(operands) > 1 else None
         votes = group.read(vote, PRED) if vote is not None else None
@@ -177,12 +178,12 @@ class BlockBarriers:
         for (line, warp), (name, missing) in barrier.partial.items():
             if missing.any() and line not in self.divergent:
                 who = self.state.thread_name(warp, int(missing.argmax()))
-                self.divergent[line] = f"{name} is reached by a part of a warp: not by {who}"
+                self.divergent[line] = f"{name} is reached by only part of a warp: not by {who}"
 
     def check(self, block: int, number: int, *, is_stalled: bool = False) -> None:
         """Release the lanes of a barrier when all expected threads have arrived.
 
-        A warp counts once all its lanes are here; in machine code that stalls, once some are, as on an H200.
+        A warp counts when all of its lanes have arrived. If machine code stalls, some lanes are enough, as on an H200.
         """
         barrier = self.states.get((block, number))
         if barrier is None or not barrier.here.any():
@@ -209,7 +210,7 @@ class BlockBarriers:
             self._write_votes(barrier)
 
     def _write_votes(self, barrier: BarrierState) -> None:
-        """Write the result of bar.red for every lane that waited."""
+        """Write the bar.red result of every lane that waited."""
         votes = barrier.votes[barrier.here] if barrier.votes is not None else np.zeros(0, np.bool_)
         for action, inst, warp, lanes in barrier.waiters:
             group = LaneGroup(self.state, np.array([warp]), lanes[None, :])
@@ -220,7 +221,7 @@ class BlockBarriers:
                 group.write(inst.results[0], np.full((1, LANES), held, np.bool_))
 
     def check_all(self) -> None:
-        """Check every barrier again, because exited threads are not waited for."""
+        """Check every barrier again after threads have exited."""
         for key in list(self.states):
             self.check(*key)
 
@@ -234,7 +235,7 @@ class BlockBarriers:
         return int(self.state.waiting.sum()) < before
 
     def deadlock(self) -> tuple[int, str] | None:
-        """Return a deadlock's line and message, which names the barriers and the missing threads, or None."""
+        """Return the line and message of a deadlock, with barriers and missing threads, or None."""
         state = self.state
         for barrier in self.states.values():
             self._note_divergence(barrier)
@@ -268,14 +269,14 @@ class ClusterBarriers:
     """
 
     def __init__(self, state: WarpState) -> None:
-        """Start without arrivals."""
+        """Create the barriers of a batch, without arrivals."""
         self.state = state
         self.size = state.launch.warps * state.launch.cluster_blocks  # warps in a cluster
         self.phases = np.zeros(-(-state.warps // self.size), np.int64)
         self.awaited = np.zeros((state.warps, LANES), np.int64)
         self.has_arrived = np.zeros((state.warps, LANES), np.bool_)
         self.waiting = np.zeros((state.warps, LANES), np.bool_)
-        self.must_wait = np.zeros((state.warps, LANES), np.bool_)  # before it arrives again
+        self.must_wait = np.zeros((state.warps, LANES), np.bool_)  # lanes that must wait before they arrive again
         self.lines = np.zeros(state.warps, np.int64)
 
     @property
@@ -292,7 +293,7 @@ class ClusterBarriers:
             awaited = group.of(self.awaited)
             early = group.mask & ~group.of(self.must_wait)
             if early.any():
-                raise self._error(inst, group, early, "waits without an arrival")
+                raise self._error(inst, group, early, "waits without having arrived")
             group.put(self.must_wait, values=False)
             waits = group.mask & (awaited > phases)
             group.put(self.waiting, waits | group.of(self.waiting))
@@ -300,7 +301,7 @@ class ClusterBarriers:
             return
         twice = group.mask & group.of(self.must_wait)
         if twice.any():
-            raise self._error(inst, group, twice, "arrives twice, without a wait between")
+            raise self._error(inst, group, twice, "arrives twice without waiting in between")
         group.put(self.must_wait, values=True)
         group.put(self.has_arrived, values=True)
         group.put(self.awaited, np.broadcast_to(phases + 1, group.mask.shape))
@@ -312,7 +313,7 @@ class ClusterBarriers:
         return PtxError(inst.line, f"{inst.name}: {self.state.thread_name(int(group.warp_rows[warp]), lane)} {text}")
 
     def check(self, cluster: int) -> bool:
-        """Complete a cluster's phase when all its live threads have arrived; return True if it was completed."""
+        """Complete a cluster's phase if all live threads have arrived; return True if it was completed."""
         rows = slice(cluster * self.size, (cluster + 1) * self.size)
         state = self.state
         if not self.has_arrived[rows].any() or (state.alive[rows] & ~self.has_arrived[rows]).any():
@@ -330,12 +331,12 @@ class ClusterBarriers:
         return True
 
     def check_all(self) -> bool:
-        """Check every cluster again; return True if a phase was completed."""
+        """Check every cluster; return True if a phase was completed."""
         completed = [self.check(cluster) for cluster in range(len(self.phases))]
         return any(completed)
 
     def deadlock(self) -> tuple[int, str] | None:
-        """Return a deadlock's line and message, which names the threads that a cluster barrier waits for, or None."""
+        """Return the line and message of a deadlock at a cluster barrier, with the missing thread, or None."""
         if not self.waiting.any():
             return None
         warp, lane = (int(v) for v in np.argwhere(self.waiting)[0])

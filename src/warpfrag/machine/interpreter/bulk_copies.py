@@ -39,29 +39,29 @@ REDUCED_TYPES = {
     "inc": {"u32"}, "dec": {"u32"},
     "and": {"u32", "s32", "u64"}, "or": {"u32", "s32", "u64"}, "xor": {"u32", "s32", "u64"},
 }  # fmt: skip
-"""The tensor-map types that each reduction supports; an H200 reports any other as an illegal instruction."""
+"""The tensor-map types that each reduction supports; for any other, an H200 reports an illegal instruction."""
 
 
 class LaneCopies:
-    """The lanes of one copy, each with the memory that it reads and writes and the mbarriers that it signals."""
+    """The lanes that run a copy instruction, with access to their memory and mbarriers."""
 
     def __init__(self, state: WarpState, mbarriers: Mbarriers, group: LaneGroup) -> None:
-        """Keep the lanes and their owners."""
+        """Create the copies of a group of lanes."""
         self.state, self.mbarriers, self.memory, self.group = state, mbarriers, state.memory, group
         self.owners = group.owners
         self.count = len(self.owners.blocks)
 
     def numbers(self, operand: PtxOperand) -> list[int]:
-        """Return an operand's 32-bit number in each lane."""
+        """Return an operand's 32-bit value in each lane."""
         return self.group.values(operand, U32).tolist()
 
     def owner(self, lane: int) -> Owners:
-        """Return the owner of a lane's memory; no wavefronts are counted."""
+        """Return the owner of a lane's memory, for accesses without wavefront counts."""
         which = slice(lane, lane + 1)
         return Owners(self.owners.blocks[which], self.owners.threads[which], None)
 
     def span(self, space: str, address: int, size: int, lane: int, *, writes: bool) -> tuple[Bytes, int]:
-        """Return the buffer and the offset of contiguous bytes; raise MemoryFault unless they are in one allocation."""
+        """Return the buffer and offset of contiguous bytes; raise MemoryFault unless they are in one allocation."""
         if not size:
             return np.zeros(0, np.uint8), 0
         memory, owner = self.memory, self.owner(lane)
@@ -83,7 +83,7 @@ class LaneCopies:
         return buffer, int(first[0])
 
     def span_at(self, space: str, address: int, lane: int, *, writes: bool = True) -> tuple[Bytes, int]:
-        """Return the buffer and the offset of a tensor map at an address of a state space, generic or not."""
+        """Return the buffer and offset of a tensor map at an address in a state space, which may be generic."""
         if space == "generic":
             space, address = self.memory.space_of(address)
         return self.span(space, address, MAP_BYTES, lane, writes=writes)
@@ -91,7 +91,7 @@ class LaneCopies:
     def tell_read(
         self, buffer: Bytes, offsets: NDArray[np.int64], size: int, lane: int, cells: Sequence[int] = ()
     ) -> None:
-        """Report the reads of a lane's copy to the checks, with the mbarriers that track its completion."""
+        """Report what a lane's copy reads to the checks, with the mbarriers that it signals."""
         if self.memory.observer is not None:
             self.memory.observer.copy_read(buffer, offsets, size, int(self.owners.threads[lane]), list(cells))
 
@@ -105,7 +105,7 @@ class LaneCopies:
         *,
         reduces: bool = False,
     ) -> None:
-        """Report the writes of a lane's copy to the checks, with the mbarrier that tracks its completion."""
+        """Report what a lane's copy writes to the checks, with the mbarrier that it signals."""
         if self.memory.observer is not None:
             thread = int(self.owners.threads[lane])
             self.memory.observer.copy_write(buffer, offsets, size, thread, cell, reduces=reduces)
@@ -120,7 +120,7 @@ class LaneCopies:
         self.memory.tags.store(self.memory.inst, buffer, offsets, codes, threads, cause)
 
     def blocks_of(self, lane: int, mask: int | None) -> list[int]:
-        """Return the destination blocks of a lane's copy: its own block, or those in a cluster mask."""
+        """Return the destination blocks of a lane's copy: its own block, or the blocks in a cluster mask."""
         own = int(self.owners.blocks[lane])
         if mask is None:
             return [own]
@@ -147,7 +147,7 @@ class LaneCopies:
     def deliver(
         self, buffer: Bytes, offsets: NDArray[np.int64], data: Bytes, lane: int, cell: int | None, mask: int | None
     ) -> None:
-        """Store 16-byte units in a lane's block, or in those of a mask, and report the bytes to their mbarriers."""
+        """Store 16-byte units in a lane's block or in the blocks of a mask, and report the bytes to their mbarriers."""
         own = int(self.owners.blocks[lane])
         for block in self.blocks_of(lane, mask):
             shift = (block - own) * self.memory.shared_stride if mask is not None else 0
@@ -163,7 +163,7 @@ class LaneCopies:
         return [self.moved(cell, block) for block in self.blocks_of(lane, mask)]
 
     def moved(self, cell: int, block: int) -> int:
-        """Return the index of the same shared-memory address in another block."""
+        """Return the index of an mbarrier at the same shared-memory address in another block."""
         words = self.memory.shared_stride // 8
         return cell % words + block * words
 
@@ -250,7 +250,7 @@ def read_map(copies: LaneCopies, address: int, lane: int) -> TensorMapFields:
         buffer, first = copies.span_at("generic", address, lane, writes=False)
         data = buffer[first : first + MAP_BYTES].tobytes()
     except MemoryFault as fault:
-        raise MemoryFault(lane, f"no tensor map lies at {address:#x}: {fault.reason}", kind="descriptor") from None
+        raise MemoryFault(lane, f"there is no tensor map at {address:#x}: {fault.reason}", kind="descriptor") from None
     fields = TensorMapFields.decode(data)
     if fields is None:
         raise MemoryFault(lane, f"the {MAP_BYTES} bytes at {address:#x} are not a tensor map", kind="descriptor")
@@ -260,20 +260,20 @@ def read_map(copies: LaneCopies, address: int, lane: int) -> TensorMapFields:
 def check_copy(
     fields: TensorMapFields, action: actions.TensorCopy, start: tuple[int, ...], box: int, lane: int
 ) -> None:
-    """Raise a MemoryFault for a copy that also ends a launch on a GPU, as measured on an H200."""
+    """Raise a MemoryFault for a copy that ends a launch on an H200 (measured)."""
     problem = _map_problem(fields, action)
     if problem:
         raise MemoryFault(lane, problem, kind="descriptor")
     _check(lane, box & 0xFFFFFF, SHARED_ALIGN, "an address in shared memory")
     problem = _start_problem(fields, action, start)
     if problem:
-        raise MemoryFault(lane, f"{problem}: an H200 ends with an illegal instruction", kind="descriptor")
+        raise MemoryFault(lane, f"{problem}; an H200 reports an illegal instruction", kind="descriptor")
 
 
 def _map_problem(fields: TensorMapFields, action: actions.TensorCopy) -> str:
-    """Return the reason why a copy cannot use a tensor map; an empty string if it can."""
+    """Return the reason why a copy cannot use a tensor map, or an empty string."""
     if fields.rank != action.rank:
-        return f"expected a tensor map of {action.rank} axes, got one of {fields.rank}"
+        return f"expected a tensor map with {action.rank} axes, got one with {fields.rank}"
     if (fields.im2col is not None) != (action.mode != "tile"):
         mode = "tile" if fields.im2col is None else "im2col"
         return f"expected a tensor map for .{action.mode}, got one for .{mode}"
@@ -286,7 +286,7 @@ def _map_problem(fields: TensorMapFields, action: actions.TensorCopy) -> str:
 
 
 def _start_problem(fields: TensorMapFields, action: actions.TensorCopy, start: tuple[int, ...]) -> str:
-    """Return the reason why a copy cannot begin at some coordinates; an empty string if it can."""
+    """Return the reason why a copy cannot start at the given coordinates, or an empty string."""
     if start[0] * fields.pitches[0] % GRANULE:
         text = f"expected an innermost coordinate at a multiple of {GRANULE} bytes, got {start[0]} elements of"
         return f"{text} {fields.element.bytes}"
@@ -303,7 +303,7 @@ def _start_problem(fields: TensorMapFields, action: actions.TensorCopy, start: t
 def _tensor_bytes(
     copies: LaneCopies, fields: TensorMapFields, inside: NDArray[np.int64], lane: int, *, writes: bool
 ) -> tuple[Bytes, int]:
-    """Return the buffer that holds the elements inside the tensor, and the offset of the tensor's address in it."""
+    """Return the buffer that contains the tensor, and the offset of the tensor's address in it."""
     low, high = int(inside.min()), int(inside.max()) + fields.element.bytes
     buffer, first = copies.span("global", fields.address + low, high - low, lane, writes=writes)
     return buffer, first - low
@@ -317,7 +317,7 @@ def box_data(
     lane: int,
     cells: Sequence[int] = (),
 ) -> Bytes:
-    """Return the bytes of a box as in shared memory before the swizzle; elements outside the tensor are filled."""
+    """Return a box's bytes in shared-memory order, not swizzled; elements outside the tensor get the fill value."""
     places, inside = fields.elements(start, offsets)
     dtype = np.dtype(f"u{fields.element.bytes}")
     if inside.all():
@@ -338,7 +338,7 @@ def box_data(
 
 
 def loaded(fields: TensorMapFields, codes: Codes) -> Codes:
-    """Return elements as loaded: tf32 is rounded, and its NaNs become one NaN (measured on an H200)."""
+    """Return elements as a load delivers them: tf32 is rounded, with one canonical NaN (measured on an H200)."""
     if fields.element.format != "tf32":
         return codes
     even = (codes >> np.uint32(13)) & np.uint32(1)
@@ -349,7 +349,7 @@ def loaded(fields: TensorMapFields, codes: Codes) -> Codes:
 def put_box(
     copies: LaneCopies, fields: TensorMapFields, action: actions.TensorCopy, start: tuple[int, ...], box: int, lane: int
 ) -> None:
-    """Store a box, or reduce it into the tensor: only the part inside, in whole units along the innermost axis.
+    """Store a box, or reduce it into the tensor; only the part inside the tensor is written, in whole units.
 
     A box that is entirely outside is not even read (measured on an H200).
     """
@@ -382,7 +382,7 @@ def put_box(
 
 
 def reduce_cells(function: actions.CodeFunction, cells: Codes, places: NDArray[np.int64], codes: Codes) -> int:
-    """Reduce codes into cells, one after the other if they collide; return the number of rounds.
+    """Reduce codes into cells, sequentially if they collide; return the number of rounds.
 
     Elements of a box collide if a stride of the map is shorter than the extent of the inner axes.
     """
@@ -396,7 +396,7 @@ def reduce_cells(function: actions.CodeFunction, cells: Codes, places: NDArray[n
 
 
 def tensor_reduction(fields: TensorMapFields, name: str) -> actions.CodeFunction:
-    """Return the result of a reduction.
+    """Return the result of an element-wise reduction.
 
     It equals `red`, but f32 sums flush subnormals only if the map says so (H200).
     """
@@ -410,7 +410,7 @@ def tensor_reduction(fields: TensorMapFields, name: str) -> actions.CodeFunction
 def run_async_store(
     state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, action: actions.AsyncStore, group: LaneGroup
 ) -> None:
-    """Run st.async and red.async lane by lane; each lane signals its mbarrier."""
+    """Run st.async or red.async lane by lane; each lane signals its mbarrier."""
     copies = LaneCopies(state, mbarriers, group)
     place, value, barrier = inst.sources
     kind = action.type
@@ -435,7 +435,7 @@ def run_async_store(
 def run_map_replace(
     state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, action: actions.TensorMapReplace, group: LaneGroup
 ) -> None:
-    """Run tensormap.replace: change a field of the 128 bytes, lane by lane."""
+    """Run tensormap.replace: change one field of the 128 bytes, lane by lane."""
     copies = LaneCopies(state, mbarriers, group)
     place, *numbers = inst.sources
     axes = copies.numbers(numbers[0]) if action.has_axis else [0] * copies.count
@@ -476,4 +476,4 @@ COPIES: dict[type[actions.Action], Callable[..., None]] = {
     actions.TensorMapReplace: run_map_replace,
     actions.TensorMapCopy: run_map_copy,
 }
-"""The function that runs each type of copy, called with state, mbarriers, instruction, action and lanes."""
+"""Functions by action type, called with state, mbarriers, instruction, action and lanes."""

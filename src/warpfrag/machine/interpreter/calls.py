@@ -31,14 +31,14 @@ class CallStacks:
     """The call stacks of all lanes: `depth`, return addresses (`callers`) and the registers that callers `saved`."""
 
     def __init__(self, state: WarpState) -> None:
-        """Start with every lane in the entry function, at depth 0."""
+        """Create the call stacks of a batch; every lane is in the entry function, at depth 0."""
         self.state = state
         self.depth = np.zeros((state.warps, LANES), np.int64)
         self.callers = np.zeros((state.warps, LANES, 0), np.int64)
         self.saved: dict[tuple[int, int], Codes] = {}  # by depth and register
 
     def call(self, at: int, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Copy the arguments, and push the return address."""
+        """Copy the arguments and push the return address."""
         depth = group.of(self.depth)
         deepest = int(depth[group.mask].max())
         if deepest + 1 >= self.callers.shape[2]:
@@ -59,7 +59,7 @@ class CallStacks:
         self.depth[warps, lanes] += 1
 
     def return_(self, group: LaneGroup) -> None:
-        """Pop each lane's return address, and copy the results."""
+        """Pop each lane's return address and copy the results."""
         state = self.state
         warps, lanes = self._places(group)
         self.depth[warps, lanes] -= 1
@@ -103,7 +103,7 @@ class CallStacks:
 
 
 def bytes_of(group: LaneGroup, source: PtxOperand, size: int) -> NDArray[np.uint8]:
-    """Return the bytes of an argument in some lanes, [lanes, size]."""
+    """Return an argument's bytes in the given lanes, [lanes, size]."""
     if isinstance(source, MemoryOperand):
         memory = group.state.memory
         return memory.local[_local_bytes(group, source, size)]
@@ -115,7 +115,7 @@ def bytes_of(group: LaneGroup, source: PtxOperand, size: int) -> NDArray[np.uint
 
 
 def put_bytes(group: LaneGroup, target: PtxOperand, data: NDArray[np.uint8]) -> None:
-    """Write the bytes of an argument or a result, [lanes, size]."""
+    """Write the bytes [lanes, size] of an argument or a result."""
     if isinstance(target, MemoryOperand):
         group.state.memory.local[_local_bytes(group, target, data.shape[1])] = data
     elif isinstance(target, VectorOperand):
@@ -127,7 +127,7 @@ def put_bytes(group: LaneGroup, target: PtxOperand, data: NDArray[np.uint8]) -> 
 
 
 def _local_bytes(group: LaneGroup, place: MemoryOperand, size: int) -> NDArray[np.int64]:
-    """Return the offsets of a parameter's bytes in the local memory of all lanes, [lanes, size]."""
+    """Return the offsets [lanes, size] of a parameter's bytes in the lanes' local memory."""
     stride = group.state.memory.local_stride
     offsets = group.addresses(place).astype(np.int64)
     wrong = (offsets < 0) | (offsets > stride - size)
@@ -137,10 +137,10 @@ def _local_bytes(group: LaneGroup, place: MemoryOperand, size: int) -> NDArray[n
     return starts[:, None] + np.arange(size)
 
 
-MAX_TEXT = 4096  # maximum characters of a string
+MAX_TEXT = 4096  # maximum length of a string
 MAX_WIDTH = 4096  # maximum width and precision of a field
 MAX_DIGITS = 11  # maximum digits of a width
-MAX_PRINTED = 1 << 26  # maximum characters of a launch
+MAX_PRINTED = 1 << 26  # maximum output of a launch in characters
 FIELD = re.compile(
     r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?P<precision>\.(?:\*|\d*))?(?P<length>hh|h|ll|l|j|z|t|L)?(?P<kind>.)",
     re.ASCII | re.DOTALL,
@@ -174,7 +174,7 @@ def run_system(state: WarpState, inst: DecodedInstruction, group: LaneGroup, nam
 
 
 def _print(state: WarpState, line: int, thread: ThreadReader, form: int, arguments: int) -> None:
-    """Keep a thread's output, up to a limit."""
+    """Append a thread's output, up to a limit."""
     try:
         text = thread.formatted(form, arguments)
     except ValueError as error:
@@ -187,18 +187,18 @@ def _print(state: WarpState, line: int, thread: ThreadReader, form: int, argumen
 
 
 class ThreadReader:
-    """Reads memory as a thread sees it; reads by the driver are not counted."""
+    """Reads memory as a thread sees it, without counting the reads."""
 
     def __init__(self, state: WarpState, owners: Owners) -> None:
-        """Keep the memory of a batch, and the owner of its shared and local memory."""
+        """Create a reader of a batch's memory for the owner of its shared and local parts."""
         self.state, self.owners = state, owners
 
     def read(self, address: int, size: int) -> bytes:
-        """Return some bytes at a generic address."""
+        """Return `size` bytes at a generic address."""
         return self.state.memory.peek(address, size, self.owners)[:size].tobytes()
 
     def text(self, address: int) -> str:
-        """Return the characters up to a zero byte; "?" if they cannot be read."""
+        """Return a null-terminated string, or "?" if it cannot be read."""
         try:
             data = self.state.memory.peek(address, 1, self.owners)[:MAX_TEXT].tobytes()
         except MemoryFault:
@@ -206,7 +206,7 @@ class ThreadReader:
         return data.partition(b"\0")[0].decode("utf-8", "replace")
 
     def formatted(self, form: int, arguments: int) -> str:
-        """Return the text of a printf: arguments are consecutive, each aligned to its size."""
+        """Return the output of a printf; its arguments are consecutive, each aligned to its size."""
         at = arguments
 
         def next_argument(size: int) -> bytes:
@@ -228,7 +228,7 @@ class ThreadReader:
             flags, width = match["flags"], number(match["width"])
             precision = None if match["precision"] is None else number(match["precision"][1:])
             if precision is not None and precision.startswith("-"):
-                precision = None  # as if there were none
+                precision = None  # printf ignores a negative precision
             start = f"%{flags}{width}" + ("" if precision is None else f".{precision}")
             if kind in "fFeEgG":
                 (value,) = struct.unpack("<d", next_argument(8))

@@ -1,8 +1,8 @@
-"""The memory of a launch, and its heap: malloc allocates pieces in sequence, and free marks a piece as freed.
+"""The memory of a launch, and its heap.
 
-A piece is never reused, so a freed address stays invalid. On a GPU an access to it goes unnoticed; when accesses are
-checked it is a MemoryFault of kind "freed". So is a free of an address that malloc did not return, or that was freed
-before.
+malloc allocates pieces in sequence, and free marks a piece as freed. A piece is never reused, so a freed address stays
+invalid. On a GPU an access to it goes unnoticed; when accesses are checked it is a MemoryFault of kind "freed". So is
+a second free, or a free of an address that malloc did not return.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ UNIT = 16
 
 
 class Heap:
-    """The allocated pieces, and the freed ones."""
+    """The heap: live pieces by address, and a map of freed units."""
 
     def __init__(self) -> None:
-        """Start with no piece allocated."""
+        """Create an empty heap."""
         self.used = 0
         self.pieces: dict[int, int] = {}  # sizes of live pieces, by address
-        self.is_freed = np.zeros(0, np.bool_)  # by unit, once a piece is freed
+        self.is_freed = np.zeros(0, np.bool_)  # per unit; allocated at the first free
 
     def copy(self) -> Heap:
         """Return an independent copy."""
@@ -47,7 +47,7 @@ class Heap:
         return other
 
     def allocate(self, size: int) -> int:
-        """Return the address of a new piece, or 0 if not enough memory is left."""
+        """Allocate a piece and return its address, or 0 if the heap is full."""
         piece = -(-max(size, 1) // UNIT) * UNIT
         if self.used + piece > state_spaces.HEAP_BYTES:
             return 0
@@ -57,13 +57,13 @@ class Heap:
         return address
 
     def free(self, address: int, index: int) -> None:
-        """Free a piece; do nothing for a null pointer. `index` is the lane's, for the MemoryFault."""
+        """Free a piece; a null pointer is ignored. `index` is the lane to name in a MemoryFault."""
         if not address:
             return
         if address not in self.pieces:
             unit = (address - state_spaces.HEAP) // UNIT
             again = 0 <= unit < len(self.is_freed) and bool(self.is_freed[unit])
-            why = "was freed before" if again else "is not an address that malloc returned"
+            why = "has already been freed" if again else "is not an address that malloc returned"
             raise MemoryFault(index, f"free of {address:#x}, which {why}", kind="freed")
         if not len(self.is_freed):
             self.is_freed = np.zeros(state_spaces.HEAP_BYTES // UNIT, np.bool_)
@@ -71,18 +71,18 @@ class Heap:
         self.is_freed[first : first + self.pieces.pop(address) // UNIT] = True
 
     def check(self, offsets: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
-        """Raise a MemoryFault for the first access to freed memory, given offsets in the heap."""
+        """Raise a MemoryFault for the first heap offset that is in freed memory."""
         if not len(self.is_freed):
             return
         wrong = self.is_freed[offsets // UNIT]
         if wrong.any():
             at = int(wrong.argmax())
             address = state_spaces.HEAP + int(offsets[at])
-            raise MemoryFault(int(lanes[at]), f"{address:#x} lies in memory that was freed", kind="freed")
+            raise MemoryFault(int(lanes[at]), f"{address:#x} is in memory that was freed", kind="freed")
 
 
 SECTOR = 32
-"""Bytes of global memory that are transferred together."""
+"""The size of a global-memory sector in bytes."""
 MAX_ACCESS = 16
 """Maximum number of bytes that a lane can access with one instruction."""
 ALL_BANKS = BANKS * BANK_BYTES
@@ -97,7 +97,7 @@ class Allocation:
     data: Bytes
     name: str
     writable: bool = True
-    is_unwritten: bool = False  # the caller declares its contents uninitialised
+    is_unwritten: bool = False  # True if the caller declares the contents uninitialised
 
     @property
     def end(self) -> int:
@@ -106,7 +106,7 @@ class Allocation:
 
 
 class MemoryAccess(NamedTuple):
-    """An access by threads of the batch: `size` bytes each, at their offsets in a buffer."""
+    """An access of `size` bytes per thread, at their offsets in a buffer."""
 
     buffer: Bytes
     offsets: NDArray[np.int64]
@@ -116,17 +116,17 @@ class MemoryAccess(NamedTuple):
 
 
 class DeviceMemory:
-    """The memory that the lanes of some blocks can access, and counts of their accesses."""
+    """The memory that a batch of blocks can access, and counts of its accesses."""
 
     def __init__(self, parameters: bytes, instructions: int) -> None:
-        """Start with only parameters; bytes and wavefronts are counted for each instruction."""
+        """Create memory with only parameters; bytes and wavefronts are counted per instruction."""
         self.allocations: list[Allocation] = []
         self.starts: list[int] = []
         self.parameters = np.frombuffer(parameters, np.uint8)
         self.shared: Bytes = np.zeros(0, np.uint8)
-        self.shared_end = 0  # of one block
-        self.has_absolute_ranks = False  # of blocks in shared addresses
-        self.cluster_blocks = 1  # consecutive blocks of the batch that can access each other's shared memory
+        self.shared_end = 0  # bytes per block
+        self.has_absolute_ranks = False  # distance between blocks in shared addresses
+        self.cluster_blocks = 1  # number of consecutive blocks that can access each other's shared memory
         self.shared_stride = 1
         self.local: Bytes = np.zeros(0, np.uint8)
         self.local_stride = 0
@@ -138,17 +138,17 @@ class DeviceMemory:
         self.inst_read = np.zeros(instructions, np.int64)  # bytes
         self.inst_written = np.zeros(instructions, np.int64)
         self.inst = 0  # the index of the running instruction
-        self.lock = Lock()  # held by atomics
+        self.lock = Lock()  # atomics hold this lock
         self.tags = StoreTags()
-        self.is_checked = False  # bad accesses are collected
-        self.observer: Observer | None = None  # set if checks follow every access
+        self.is_checked = False  # True if bad accesses are collected instead of raised
+        self.observer: Observer | None = None  # set if checks observe every access
         self.heap = Heap()
-        self.accesses: list[MemoryAccess] | None = None  # accesses of the running instruction, if a debugger needs them
+        self.accesses: list[MemoryAccess] | None = None  # accesses of the running instruction, for the debugger
         self.resources: dict[int, Texture | Surface] = {}  # by handle
-        self.are_linear: dict[int, bool] = {}  # 1D textures by handle: True in linear memory, False in an array
+        self.are_linear: dict[int, bool] = {}  # 1D textures by handle: False if in a CUDA array
 
     def add(self, allocation: Allocation) -> None:
-        """Make an allocation accessible; raise InvalidOperand if it overlaps one."""
+        """Add an allocation; raise InvalidOperand if it overlaps another."""
         at = bisect_right(self.starts, allocation.start)
         for near in self.allocations[max(at - 1, 0) : at + 1]:
             if near.start < allocation.end and allocation.start < near.end:
@@ -161,7 +161,7 @@ class DeviceMemory:
             self.tags.add(allocation.data)
 
     def fork(self) -> DeviceMemory:
-        """Return the same global memory for other blocks, with separate shared memory and counts."""
+        """Return a view for other blocks: the same global memory, with separate shared memory and counts."""
         other = DeviceMemory(b"", len(self.inst_wavefronts))
         other.parameters, other.allocations, other.starts = self.parameters, self.allocations, self.starts
         other.lock, other.tags.of_global = self.lock, self.tags.of_global
@@ -174,12 +174,12 @@ class DeviceMemory:
         return state_spaces.HEAP in self.starts
 
     def writable_buffers(self) -> list[NDArray[Any]]:
-        """Return all memory through which blocks can affect others: writable allocations and surfaces."""
+        """Return the memory that blocks can modify: writable allocations and surfaces."""
         surfaces = [item.array for item in self.resources.values() if isinstance(item, Surface)]
         return [*(item.data for item in self.allocations if item.writable), *surfaces]
 
     def join(self, other: DeviceMemory) -> None:
-        """Add the reads and writes of other blocks."""
+        """Add the counts of other blocks."""
         for own, more in (
             (self.read_bytes, other.read_bytes), (self.written_bytes, other.written_bytes),
             (self.wavefronts, other.wavefronts),
@@ -192,7 +192,7 @@ class DeviceMemory:
         self.inst_written += other.inst_written
 
     def start_blocks(self, blocks: int, shared: int, threads: int, local: int) -> None:
-        """Allocate fresh shared and local memory for some blocks."""
+        """Allocate shared and local memory for new blocks."""
         self.shared_end = state_spaces.SHARED_START + shared
         self.shared_stride = -(-self.shared_end // 1024) * 1024
         self.shared = np.zeros(blocks * self.shared_stride, np.uint8)
@@ -200,7 +200,7 @@ class DeviceMemory:
         self.local = np.zeros(threads * self.local_stride, np.uint8)
 
     def constant(self, offset: int, size: int) -> int:
-        """Return a number in the constant buffer; bytes after its end are zero."""
+        """Return an integer in the constant buffer; bytes after its end are zero."""
         return int.from_bytes(self.parameters[offset : offset + size].tobytes(), "little")
 
     # --- address resolution
@@ -208,7 +208,7 @@ class DeviceMemory:
     def reach(
         self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
     ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
-        """Return the buffers that an access of `size` bytes touches: (lanes, buffer, offsets in it).
+        """Return the buffers that an access touches, each as (lanes, buffer, offsets).
 
         Its bytes and wavefronts are counted. An access that is misaligned or outside its space is a MemoryFault.
         """
@@ -251,7 +251,7 @@ class DeviceMemory:
             ]
 
     def window_space(self, number: int) -> str:
-        """Return the state space of a window of generic addresses."""
+        """Return the state space of a generic-address window."""
         shared = "shared" if self.cluster_blocks == 1 else "cluster"
         return {1: shared, 2: "local", 3: "param"}.get(number, "global")
 
@@ -283,14 +283,14 @@ class DeviceMemory:
     def reach_space(
         self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
     ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
-        """Return the buffers that an access to one state space touches; nothing is counted."""
+        """Return the buffers that an access to one state space touches, without counting."""
         self.check_alignment(addresses, size)
         return self.find(space, addresses, size, owners, writes=writes)
 
     def find(
         self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
     ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
-        """Return the buffers of an access to one state space, aligned or not."""
+        """Return the buffers of an access to one state space, without an alignment check."""
         everyone = np.arange(len(addresses))
         if space in {"global", "const"}:
             return self._reach_global(addresses, size, writes=writes)
@@ -305,7 +305,7 @@ class DeviceMemory:
         if writes and space == "param":
             raise MemoryFault(0, "parameters cannot be written", kind="readonly")
         wrong = np.ones(len(addresses), np.bool_)
-        if start + size <= end:  # a negative address is one near 2**64: nothing may be added to it
+        if start + size <= end:  # unsigned: adding to an address near 2**64 would wrap
             wrong = (addresses < np.uint64(start)) | (addresses > np.uint64(end - size))
         if wrong.any():
             index = int(wrong.argmax())
@@ -314,7 +314,7 @@ class DeviceMemory:
         return [(everyone, buffer, addresses.astype(np.int64) + owner * stride)]
 
     def _in_cluster(self, addresses: Addresses, owners: Owners) -> tuple[Addresses, Owners]:
-        """Convert addresses in a cluster's shared memory to addresses in the target blocks' shared memory."""
+        """Split cluster addresses into target blocks and addresses in their shared memory."""
         ranks = (addresses >> np.uint64(state_spaces.RANK_SHIFT)).astype(np.int64)
         if not self.has_absolute_ranks:
             if not ranks.any():
@@ -353,10 +353,10 @@ class DeviceMemory:
         return reached
 
     def _nearest(self, address: int, size: int) -> str:
-        """Describe the problem with an address, and the allocations near it."""
+        """Describe an address outside every allocation, and the nearest allocation."""
         text = f"{size} bytes at {address:#x} are outside every allocation"
         if not self.allocations:
-            return f"{text}: there is none"
+            return f"{text}: there are no allocations"
 
         def distance(allocation: Allocation) -> int:
             before = allocation.start - address
@@ -380,7 +380,7 @@ class DeviceMemory:
     # --- accesses
 
     def load(self, space: str, addresses: Addresses, dtype: np.dtype[Any], count: int, owners: Owners) -> NDArray[Any]:
-        """Load codes [lanes, count] from some addresses."""
+        """Load codes [lanes, count] from the lanes' addresses."""
         size = dtype.itemsize
         result = np.empty((len(addresses), count), dtype)
         for which, buffer, offsets in self.reach(space, addresses, size * count, owners, writes=False):
@@ -416,7 +416,7 @@ class DeviceMemory:
 def count_wavefronts(
     addresses: Addresses, size: int, requests: NDArray[np.int64], unit: int, slots: int
 ) -> tuple[int, int]:
-    """Count the wavefronts of some requests: for each, the largest number of different units in one slot.
+    """Count the wavefronts of requests: for each, the largest number of different units in one slot.
 
     Also count bank conflicts: the wavefronts that the units would not need if spread evenly over the slots.
 
@@ -429,7 +429,7 @@ def count_wavefronts(
         spans = [first + np.uint64(more) for more in range(int((last - first).max()) + 1)]
         requests = np.concatenate([requests[span <= last] for span in spans])
         first = np.concatenate([span[span <= last] for span in spans])
-    pairs = np.sort(requests.astype(np.uint64) << np.uint64(UNIT_BITS) | first)  # both in one integer, for fast sorting
+    pairs = np.sort(requests.astype(np.uint64) << np.uint64(UNIT_BITS) | first)  # one integer sorts faster
     pairs = pairs[np.concatenate([[True], pairs[1:] != pairs[:-1]])]
     if slots == 1:
         return len(pairs), 0
@@ -445,7 +445,7 @@ def count_wavefronts(
 
 @dataclass(frozen=True)
 class Owners:
-    """The owners of lanes' shared and local memory: their block and their thread in the batch, and their request.
+    """Each lane's block and thread in the batch, which own its shared and local memory, and its request.
 
     The lanes of a request are served together: those of a warp, or of one ldmatrix matrix. If it is None, no wavefronts
     are counted.
@@ -456,5 +456,5 @@ class Owners:
     requests: NDArray[np.int64] | None
 
     def at(self, which: NDArray[Any]) -> Owners:
-        """Return the owners of some of the lanes."""
+        """Return the owners of the selected lanes."""
         return Owners(self.blocks[which], self.threads[which], None if self.requests is None else self.requests[which])

@@ -1,4 +1,4 @@
-"""A finding: one mistake of a kernel at one location, with both accesses if there are two, and the occurrence count.
+"""Kernel findings: one mistake at one location, with one or two accesses and an occurrence count.
 
 A location is the kind, the source line, and the source line of the other access, so copies that a compiler unrolled are
 one finding; without source lines it is the PTX lines. The first occurrence is described, the others are counted. A
@@ -15,16 +15,16 @@ from warpfrag.machine.ir.program import SourceLine
 
 Verdict = Literal["clean", "findings", "incomplete"]
 Check = Literal["memory", "races", "uninitialised", "barriers", "async"]
-BATCH_THREADS = 2048  # threads that run at once if their order is tracked
+BATCH_THREADS = 2048  # the maximum number of concurrent threads whose order is tracked
 
 
 class KernelCheck(NamedTuple):
-    """A check: the kinds that it finds, the observers of a batch that detect them, and whether it can be screened."""
+    """A check: the categories that it finds, its observers, and the condition for screening it."""
 
     kinds: tuple[str, ...]
     observers: Callable[[Any], list[Any]]  # takes a CheckedWarpBatch
     can_screen: Callable[[Any], bool]  # takes a ProgramScreen
-    follows_order: bool = False  # accesses are compared with the events that order them
+    follows_order: bool = False  # True if accesses are compared with the events that order them
 
 
 CHECK_TABLE: dict[Check, KernelCheck] = {
@@ -71,7 +71,7 @@ class KernelAccess:
 
 @dataclass(frozen=True)
 class KernelFinding:
-    """A mistake of a kernel: its kind, the access that shows it, and the access that it conflicts with (`other`).
+    """A mistake in a kernel: its kind, the access that shows it, and the conflicting access (`other`), if any.
 
     `space` and `address` locate it in memory; `array` and `element` name the caller's array and the element.
     """
@@ -97,7 +97,7 @@ class KernelFinding:
         return KINDS[self.kind]
 
     def __str__(self) -> str:
-        """Return the kind, the location and the description."""
+        """Format the kind, the location and the description."""
         where = f"{self.source} (line {self.line} of the PTX)" if self.source else f"line {self.line}"
         more = f"; {self.count - 1} more here" if self.count > 1 else ""
         fix = f"; fix: {self.fix}" if self.fix else ""
@@ -113,17 +113,17 @@ class KernelFinding:
 
 
 class FindingCollector:
-    """The findings of a launch by location, and the reasons why something could not be checked."""
+    """The findings of a launch by location, and the reasons why checks are incomplete."""
 
     def __init__(self, sources: Mapping[int, SourceLine], checks: tuple[Check, ...]) -> None:
-        """Start with no findings; kinds of other checks are ignored."""
+        """Create an empty collector for the given checks; other findings are ignored."""
         self.sources, self.checks = sources, checks
         self.places: dict[tuple[object, ...], KernelFinding] = {}
         self.unjudged: dict[str, None] = {}
         self.notes: dict[str, None] = {}
 
     def add(self, finding: KernelFinding, count: int = 1) -> None:
-        """Report a finding, or count it if its location is known."""
+        """Add a finding, or count it if its location already has one."""
         if finding.check not in self.checks:
             return
         source, other, other_source = self.sources.get(finding.line), finding.other, None

@@ -1,4 +1,4 @@
-"""A lane group: lanes that are at one instruction of the program, with their reads, writes and addresses.
+"""Lane groups: the lanes that run one instruction, with access to their operands and addresses.
 
 An instruction sees the state of the machine only through its group. Nothing is written in place: a result is a new
 array, so that copies cost nothing.
@@ -29,12 +29,12 @@ Mask = NDArray[np.bool_]
 
 
 class LaneGroup:
-    """Some lanes of some warps: `rows` are the warps (None for all of the batch), `mask` the lanes of each."""
+    """A set of lanes: `rows` are their warps (None for the whole batch), `mask` the lanes of each warp."""
 
     __slots__ = ("_places", "is_whole", "mask", "rows", "state")
 
     def __init__(self, state: WarpState, rows: NDArray[np.int64] | None, mask: Mask) -> None:
-        """Record whether all lanes of the warps are included, as in most groups."""
+        """Create a group; most groups contain whole warps, which is recorded."""
         self.state, self.rows, self.mask = state, rows, mask
         self.is_whole = bool(mask.all())
         self._places: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
@@ -50,7 +50,7 @@ class LaneGroup:
         return self.rows if self.rows is not None else np.arange(self.state.warps)
 
     def part(self, mask: Mask) -> LaneGroup:
-        """Return a group of the same warps with fewer lanes."""
+        """Return a group with the same warps and a subset of the lanes."""
         return LaneGroup(self.state, self.rows, mask)
 
     @property
@@ -59,11 +59,11 @@ class LaneGroup:
         return self.warp_rows[self.mask.any(axis=1)]
 
     def of(self, everyone: Codes) -> Codes:
-        """Return the rows of these warps from an array over all warps."""
+        """Return the group's rows of an array over all warps."""
         return everyone if self.rows is None else everyone[self.rows]
 
     def pick(self, everyone: Codes) -> Codes:
-        """Return the values of these lanes, as a flat array, from an array over all warps."""
+        """Return the group's lanes of an array over all warps, as a flat array."""
         if self.is_whole:
             return self.of(everyone).flatten()
         if self._places is None:
@@ -72,7 +72,7 @@ class LaneGroup:
         return everyone[self._places]
 
     def put(self, everyone: Codes, values: Codes | int) -> None:
-        """Set these lanes of an array over all warps, in place."""
+        """Assign to the group's lanes of an array over all warps, in place."""
         if self.rows is None:
             everyone[self.mask] = values[self.mask] if isinstance(values, np.ndarray) else values
         else:
@@ -105,7 +105,7 @@ class LaneGroup:
         raise PtxError(self.state.line, msg)
 
     def _read_words(self, operand: VectorOperand, kind: Type) -> Codes:
-        """Return several 32-bit registers as one number."""
+        """Return several 32-bit registers as one integer, low word first."""
         words = [self.read(item, B32) for item in operand.items]
         codes = words[0].astype(kind.dtype)
         for index, word in enumerate(words[1 : kind.bits // 32], 1):
@@ -113,13 +113,13 @@ class LaneGroup:
         return codes
 
     def values(self, operand: PtxOperand, kind: Type) -> Codes:
-        """Return the codes of an operand in these lanes, as a flat array."""
+        """Return the operand's codes in the group's lanes, as a flat array."""
         if type(operand) is Register and not operand.negated:
             return self.pick(self.state.registers[operand.index]).astype(kind.dtype, copy=False)
         return self.read(operand, kind)[self.mask]
 
     def write(self, operand: PtxOperand, codes: Codes, kind: Type | None = None) -> None:
-        """Write new codes to a register in these lanes; `kind` extends them to its width."""
+        """Write codes to a register in the group's lanes, extended to its width according to `kind`."""
         if type(operand) is VectorOperand:
             for item, word in zip(operand.items, split(codes, len(operand.items), 32), strict=True):
                 self.write(item, word)
@@ -142,7 +142,7 @@ class LaneGroup:
         registers[operand.index] = whole
 
     def addresses(self, place: PtxOperand) -> Codes:
-        """Return the addresses of these lanes, as a flat array."""
+        """Return the operand's addresses in the group's lanes, as a flat array."""
         if not isinstance(place, MemoryOperand):
             raise PtxError(self.state.line, f"expected an address, got {place}")
         offset = np.uint64(place.offset & ((1 << 64) - 1))
@@ -157,18 +157,18 @@ class LaneGroup:
 
     @property
     def owners(self) -> Owners:
-        """The owners of these lanes' shared and local memory."""
+        """The owners of the lanes' shared and local memory."""
         state = self.state
         threads = self.pick(state.lane_number)
         return Owners(self.pick(state.lane_block), threads, threads // LANES)
 
     def scatter(self, values: Codes) -> Codes:
-        """Spread values of these lanes over an array of all lanes of the warps, with zeros elsewhere."""
+        """Expand a flat array over the group's lanes to [warps, lanes], with zeros elsewhere."""
         full = np.zeros(self.mask.shape, values.dtype)
         full[self.mask] = values
         return full
 
 
 def items_of(operand: PtxOperand) -> tuple[PtxOperand, ...]:
-    """Return the items of a vector, or the operand itself as the only item."""
+    """Return the elements of a vector operand, or the operand itself as the only element."""
     return operand.items if isinstance(operand, VectorOperand) else (operand,)

@@ -1,4 +1,4 @@
-"""Instructions of single lanes and of the lanes of a warp: arithmetic, moves, exchanges, memory accesses and trap."""
+"""Per-lane and warp-wide instructions: arithmetic, moves, collectives, memory accesses and traps."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write_results(
     values: Codes | tuple[Codes, ...],
     action: actions.LaneOp | actions.WarpCollective,
 ) -> None:
-    """Write the results, as far as the instruction has destination operands."""
+    """Write results to the destination operands that exist."""
     extends = isinstance(action, actions.LaneOp) and action.extends
     results = values if isinstance(values, tuple) else (values,)
     for operand, codes, kind in zip(inst.results, results, action.results, strict=False):
@@ -55,7 +55,7 @@ def write_results(
 
 
 def run_move(_state: WarpState, inst: DecodedInstruction, action: actions.Move, group: LaneGroup) -> None:
-    """Run mov: a copy, several registers packed into one, or one unpacked."""
+    """Run mov: copy, pack or unpack registers."""
     kind = action.type
     target, source = inst.results[0], inst.sources[0]
     if isinstance(source, VectorOperand):
@@ -85,7 +85,7 @@ def run_warp_collective(
     members = args[-1]
     named = ((members >> LANE_INDEX) & np.uint32(1)) != 0
     left = group.mask
-    while left.any():  # lanes that name the same members form one set; a warp may have several
+    while left.any():  # lanes with the same member mask form one set; a warp may have several
         first = np.take_along_axis(members, left.argmax(axis=1)[:, None], axis=1)
         chosen = left & (members == first)
         write_results(inst, group.part(chosen), action.function(chosen & named, *args), action)
@@ -105,7 +105,7 @@ def run_trap(state: WarpState, inst: DecodedInstruction, _action: actions.Trap, 
 
 
 def lacks_grid_workspace(state: WarpState) -> bool:
-    """Return True if the kernel asks for the workspace that only a cooperative launch has."""
+    """Return True if the kernel needs the workspace of a cooperative launch."""
     asked = {
         source.name for inst in state.program.instructions for source in inst.sources if type(source) is SpecialRegister
     }
@@ -116,7 +116,7 @@ U32, B64, PRED = TYPES["u32"], TYPES["b64"], TYPES["pred"]
 
 
 def run_load(state: WarpState, inst: DecodedInstruction, action: actions.MemoryLoad, group: LaneGroup) -> None:
-    """Run ld: each lane reads one or more elements, extended to the width of its registers."""
+    """Run ld: each lane loads one or more elements, extended to the register width."""
     kind, addresses = action.type, group.addresses(inst.sources[0])
     codes = state.memory.load(action.space, addresses, kind.dtype, action.count, group.owners)
     for index, item in enumerate(items_of(inst.results[0])):
@@ -126,7 +126,7 @@ def run_load(state: WarpState, inst: DecodedInstruction, action: actions.MemoryL
 
 
 def run_store(state: WarpState, inst: DecodedInstruction, action: actions.MemoryStore, group: LaneGroup) -> None:
-    """Run st: each lane writes one or more elements."""
+    """Run st: each lane stores one or more elements."""
     items = items_of(inst.sources[1])
     codes = np.stack([group.values(item, action.type) for item in items], axis=1)
     state.progress += state.memory.store(action.space, group.addresses(inst.sources[0]), codes, group.owners)
@@ -150,7 +150,7 @@ def run_atomic(state: WarpState, inst: DecodedInstruction, action: actions.Atomi
 
 
 def run_allocate(state: WarpState, inst: DecodedInstruction, _action: actions.Allocate, group: LaneGroup) -> None:
-    """Run alloca: write the address of the new part of the stack, and the stack size in use."""
+    """Run alloca: extend the stack, and write the address of the new part and the stack size."""
     size, align, used, start = (group.read(source, B64) for source in inst.sources)
     offset = (used + align - np.uint64(1)) // align * align
     capacity = np.uint64(state.program.local_bytes) - start
@@ -167,7 +167,7 @@ def run_allocate(state: WarpState, inst: DecodedInstruction, _action: actions.Al
 def exchange(
     state: WarpState, action: actions.Atomic, addresses: Codes, owners: Owners, operands: list[Codes]
 ) -> Codes:
-    """Write the new values, and return the old ones."""
+    """Apply an atomic operation lane by lane; return the old values."""
     kind = action.type
     old = np.empty((len(addresses), action.count), kind.dtype)
     size = kind.dtype.itemsize
@@ -194,7 +194,7 @@ def exchange(
 
 
 def note_nan_sums(state: WarpState, cells: Codes, index: Codes, operands: Codes) -> None:
-    """Record f64 sums by a cas loop that combine different NaNs, since their operand order is unknown."""
+    """Record f64 sums in a cas loop that combine different NaNs: the hardware's operand order is unknown."""
     nan = is_nan(operands, "f64")
     if nan.any() and (nan & is_nan(cells[index], "f64") & ((operands | QUIET) != (cells[index] | QUIET))).any():
         state.tally.causes[state.memory.inst] |= InexactCause.NAN_OPERANDS

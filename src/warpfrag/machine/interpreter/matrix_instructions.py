@@ -44,7 +44,7 @@ U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 
 
 def matrix_name(inst: DecodedInstruction) -> str:
-    """Return the name of an instruction's matrix instruction, as `execute` takes it."""
+    """Return the name that `execute` expects for an instruction."""
     return inst.action.name if isinstance(inst.action, MatrixOp) else inst.name
 
 
@@ -56,18 +56,19 @@ def architecture_of(form: Form, arch: str) -> str:
     target = read_target(arch, spell(form))
     able = able_architectures(form)
     if target.arch not in able:
-        raise IllegalInstruction(spell(form), f"{target.name} lacks it; {', '.join(able)} have it")
+        raise IllegalInstruction(spell(form), f"{target.name} does not support it; {', '.join(able)} do")
     return target.arch
 
 
 def run_matrix(state: WarpState, inst: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
-    """Run a matrix instruction for the warps whose lanes are all here."""
+    """Run a matrix instruction; all lanes of each warp must be active."""
     form = action.form
     architecture_of(form, state.launch.arch)
     warps = group.mask.any(axis=1)
     here = LaneGroup(state, group.warp_rows[warps], group.mask[warps])
     if not here.is_whole:
-        raise PtxError(inst.line, f"{inst.name} needs all 32 lanes of a warp, but some have left or are predicated off")
+        text = f"{inst.name} needs all 32 lanes of a warp, but some have exited or are predicated off"
+        raise PtxError(inst.line, text)
     RUNNERS[form.op](state, inst, action, here)
 
 
@@ -78,7 +79,7 @@ def words_of(group: LaneGroup, operand: PtxOperand) -> NDArray[np.uint32]:
 
 
 def join_words(columns: Iterable[Codes]) -> NDArray[np.uint32]:
-    """Return the codes of several registers as 32-bit words, two for each 64-bit register."""
+    """Return register codes as 32-bit words, two for each 64-bit register."""
     words: list[NDArray[Any]] = []
     for codes in columns:
         words.append(codes.astype(np.uint32, copy=False))
@@ -94,7 +95,7 @@ def put_words(group: LaneGroup, operand: PtxOperand, words: NDArray[Any]) -> Non
 
 
 def split_words(operand: PtxOperand, words: NDArray[Any]) -> Iterator[tuple[PtxOperand, Codes]]:
-    """Return each register of an operand with its codes, which are two words for a 64-bit register."""
+    """Split words into codes for each register of an operand; a 64-bit register takes two words."""
     columns = iter(np.moveaxis(words, -1, 0))
     for item, low in zip(items_of(operand), columns, strict=False):
         is_wide = isinstance(item, Register) and item.bits == 64
@@ -139,7 +140,7 @@ def _sparsity_options(
 
 
 def multiply_many(state: WarpState, instructions: list[DecodedInstruction], group: LaneGroup) -> None:
-    """Run several independent mma of whole warps as one mma of proportionally more warps."""
+    """Run several independent whole-warp mma as one mma over more warps."""
     action = instructions[0].action
     if not isinstance(action, MatrixOp):
         return
@@ -152,7 +153,7 @@ def multiply_many(state: WarpState, instructions: list[DecodedInstruction], grou
 
 
 def _multiply_warpgroups(state: WarpState, inst: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
-    """Run wgmma, which completes at issue, one warpgroup at a time; D is also C."""
+    """Run wgmma one warpgroup at a time; it completes at issue, and D is also C."""
     a, b, *rest = inst.sources
     form = action.form
     options = _sparsity_options(inst, group, form, rest)
@@ -163,7 +164,7 @@ def _multiply_warpgroups(state: WarpState, inst: DecodedInstruction, action: Mat
     if len(numbers) >= 2:  # 1 or -1
         immediates = replace(immediates, negate=(numbers[0] != 1, numbers[1] != 1))
     if len(numbers) > 2:
-        *turned_a, turned_b = (bool(number) for number in numbers[2:])  # if A is in registers, only B has one
+        *turned_a, turned_b = (bool(number) for number in numbers[2:])  # only B has a descriptor if A is in registers
         immediates = replace(immediates, trans=(any(turned_a), turned_b))
     c_words = words_of(group, inst.results[0])
     result = np.empty_like(c_words)
@@ -212,7 +213,7 @@ def _multiply_warpgroups(state: WarpState, inst: DecodedInstruction, action: Mat
 def _tell_reads(
     state: WarpState, group: LaneGroup, form: Form, role: str, descriptors: Codes, *, is_transposed: bool
 ) -> None:
-    """Report to the checks the shared-memory elements that warpgroups' descriptors address."""
+    """Report the shared-memory elements that wgmma descriptors address to the checks."""
     memory = state.memory
     for first in range(0, group.warps, 4):
         if memory.observer is None:
@@ -229,7 +230,7 @@ def _tell_reads(
 
 
 def _immediate(inst: DecodedInstruction, operand: PtxOperand) -> int:
-    """Return the value of an operand that must be a constant."""
+    """Return the value of an operand that must be an immediate."""
     if not isinstance(operand, Immediate):
         raise PtxError(inst.line, f"expected a constant in {inst.text}")
     return operand.code(None)
@@ -268,7 +269,7 @@ def _load_matrices(state: WarpState, inst: DecodedInstruction, action: MatrixOp,
 
 
 def _store_matrices(state: WarpState, inst: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
-    """Run stmatrix: a 16-byte store by every lane that supplies an address, eight lanes at a time."""
+    """Run stmatrix: every lane that supplies an address stores 16 bytes, eight lanes at a time."""
     form = action.form
     places = _places(state, inst, group, form, writes=True)
     lines = matrix_moves.lines_by_lane(form, words_of(group, inst.sources[1]))
@@ -285,12 +286,12 @@ def _store_matrices(state: WarpState, inst: DecodedInstruction, action: MatrixOp
 
 
 def _fragment_operands(state: WarpState, form: Form) -> dict[str, OperandSpec]:
-    """Return the operands of wmma; an unknown layout is replaced by another, and the run is uncertain."""
+    """Return wmma operands; an unknown layout is replaced by a known one, and the run is marked uncertain."""
     return operands(form, architecture_of(form, state.launch.arch))
 
 
 def _fragment_operand(state: WarpState, form: Form) -> OperandSpec:
-    """Return the only operand of a wmma load or store."""
+    """Return the operand of a wmma load or store."""
     (operand,) = _fragment_operands(state, form).values()
     return operand
 
@@ -312,7 +313,7 @@ def _elements(
 
 
 def _owners(group: LaneGroup, count: int) -> Owners:
-    """Return the owners of a fragment's elements, without requests, since how a warp requests them is not specified."""
+    """Return the owners of a fragment's elements, without requests, because PTX does not specify the requests."""
     owners = group.owners
     firsts = [np.repeat(owner.reshape(group.warps, LANES)[:, 0], count) for owner in (owners.blocks, owners.threads)]
     return Owners(firsts[0], firsts[1], None)

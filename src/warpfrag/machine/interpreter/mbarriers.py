@@ -1,4 +1,4 @@
-"""Barriers in shared memory (mbarrier): arrivals, pending bytes of copies, and lanes that sleep until a phase ends.
+"""Barriers in shared memory (mbarrier): arrivals, pending bytes, and lanes that sleep until a phase ends.
 
 An mbarrier is an opaque 64-bit object. This implementation stores, from the low end: arrivals pending in this phase (20
 bits), arrivals expected in every phase (20), the transaction count in bytes (23, signed), and the parity of the phase.
@@ -31,7 +31,7 @@ COUNT = (1 << 20) - 1
 TX_BITS, TX_SHIFT = 23, 40
 MAX_TX = (1 << 20) - 1  # maximum pending bytes (PTX ISA, "Tracking asynchronous operations")
 COUNT_SHIFT, PARITY_SHIFT = np.uint64(20), np.uint64(63)
-MAX_EXPIRIES = 10_000  # with no change of memory in between, for lanes that only count their waits
+MAX_EXPIRIES = 10_000  # expiries without a change of memory; lanes may only be counting their waits
 NOT_ASLEEP = -1
 U32, B64, PRED = TYPES["u32"], TYPES["b64"], TYPES["pred"]
 
@@ -47,7 +47,7 @@ class MbarrierState:
 
     @staticmethod
     def of(word: int) -> MbarrierState:
-        """Unpack the 64 bits."""
+        """Unpack a 64-bit mbarrier object."""
         tx = word >> 40 & ((1 << TX_BITS) - 1)
         return MbarrierState(word & COUNT, word >> 20 & COUNT, tx - (1 << TX_BITS) * (tx >> (TX_BITS - 1)), word >> 63)
 
@@ -57,41 +57,41 @@ class MbarrierState:
         return self.pending | self.count << 20 | (self.bytes & ((1 << TX_BITS) - 1)) << 40 | self.parity << 63
 
     def complete(self) -> None:
-        """Start the next phase if no arrival and no byte is pending."""
+        """Start the next phase if no arrivals and no bytes are pending."""
         if self.pending == 0 and self.bytes == 0:
             self.parity ^= 1
             self.pending = self.count
 
     def owe(self, count: int) -> None:
-        """Expect more bytes, or fewer if the count is negative."""
+        """Add `count` pending bytes; a negative count subtracts."""
         self.bytes += count
         if abs(self.bytes) > MAX_TX:
-            raise ValueError(f"{self.bytes} bytes are owed: expected -{MAX_TX} to {MAX_TX}")
+            raise ValueError(f"{self.bytes} bytes are pending: expected -{MAX_TX} to {MAX_TX}")
 
     @property
     def description(self) -> str:
-        """A description of the arrivals and bytes that the phase waits for."""
+        """A description of the phase and its pending arrivals and bytes."""
         return f"phase of parity {self.parity} awaits {self.pending} of {self.count} arrivals and {self.bytes} bytes"
 
 
 class Mbarriers:
-    """The mbarriers of a batch, by index among all 64-bit words of shared memory, and the lanes that wait for them."""
+    """The mbarriers of a batch, by 64-bit word index in shared memory, and the lanes that wait for them."""
 
     def __init__(self, state: WarpState) -> None:
-        """Start with no mbarriers."""
+        """Create the state of a batch without mbarriers."""
         self.state = state
-        self.live: dict[int, int] = {}  # the line at which each was initialised
+        self.live: dict[int, int] = {}  # the line that initialised each mbarrier
         self.written = np.zeros(len(state.memory.shared) // 8, np.uint64)  # the word last written to each
-        self.awaited = np.full(state.waiting.shape, NOT_ASLEEP, np.int64)  # the mbarrier for which a lane sleeps
+        self.awaited = np.full(state.waiting.shape, NOT_ASLEEP, np.int64)  # the mbarrier that each lane sleeps for
         self.expired = np.zeros_like(state.waiting)
         self.polled = np.full(state.waiting.shape, -1, np.int64)  # the progress at each lane's last failed test
         self.polled_at = np.full(state.waiting.shape, -1, np.int64)  # the instruction of that test
         self.expiries = 0  # expiries since the last progress
         self.last_progress = 0
-        self.seen = b""  # the state at the last earlier expiry whose number was a power of two
+        self.seen = b""  # the state at the most recent expiry whose number is a power of two
 
     def run(self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> None:
-        """Run an mbarrier instruction that does not suspend, lane by lane."""
+        """Run an mbarrier instruction that does not wait, lane by lane."""
         state = self.state
         if action.name == "pending_count":
             tokens = group.read(inst.sources[0], B64)
@@ -114,7 +114,7 @@ class Mbarriers:
     def change_all(
         self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes, line: int
     ) -> NDArray[np.uint64]:
-        """Change mbarriers lane by lane, and return the state that each lane found."""
+        """Update mbarriers lane by lane; return the previous state that each lane sees."""
         pairs = enumerate(zip(cells.tolist(), numbers.tolist(), strict=True))
         return np.array([self.change(cell, action, number, lane, line) for lane, (cell, number) in pairs], np.uint64)
 
@@ -128,18 +128,18 @@ class Mbarriers:
         return cells
 
     def cells_at(self, space: str, addresses: Codes, owners: Owners) -> NDArray[np.int64]:
-        """Return the indices of mbarriers among the words of shared memory."""
+        """Return the word indices of mbarriers in shared memory."""
         cells = np.zeros(len(addresses), np.int64)
         for which, buffer, offsets in self.state.memory.reach(space, addresses, 8, owners, writes=True):
             if buffer is not self.state.memory.shared:
                 raise MemoryFault(
-                    int(which[0]), f"an mbarrier lies in shared memory, got {int(addresses[which[0]]):#x}"
+                    int(which[0]), f"expected an mbarrier in shared memory, got address {int(addresses[which[0]]):#x}"
                 )
             cells[which] = offsets // 8
         return cells
 
     def check_live(self, cell: int, address: int, lane: int) -> None:
-        """Raise a MemoryFault if no mbarrier is initialised there."""
+        """Raise a MemoryFault if there is no initialised mbarrier at the index."""
         if cell not in self.live:
             raise MemoryFault(lane, f"no mbarrier is initialised at {address:#x}", kind="barrier")
 
@@ -149,12 +149,12 @@ class Mbarriers:
         return self.state.memory.shared.view(np.uint64)
 
     def is_over(self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes) -> NDArray[np.bool_]:
-        """Return True for lanes whose phase is over: the parity has changed."""
+        """Return True for lanes whose phase has ended, that is, whose parity has changed."""
         waited = numbers & np.uint64(1) if action.parity else numbers >> PARITY_SHIFT
         return (self.words[cells] >> PARITY_SHIFT) != waited
 
     def change(self, cell: int, action: MemoryBarrier, number: int, lane: int, line: int) -> int:
-        """Apply an instruction to an mbarrier, and return its earlier state."""
+        """Apply an instruction to an mbarrier; return its previous state."""
         word = int(self.words[cell])
         barrier = MbarrierState.of(word)
         use = self.use_of(cell) if action.name == "init" else ""
@@ -177,14 +177,14 @@ class Mbarriers:
         self.live[cell] = line
 
     def remove(self, cell: int) -> None:
-        """Record that an mbarrier no longer exists."""
+        """Forget an mbarrier."""
         self.live.pop(cell, None)
 
     def use_of(self, cell: int) -> str:
-        """Describe the use of an mbarrier; empty if none is valid, or its phase has just begun."""
+        """Describe how an mbarrier is in use; empty if it is invalid or its phase has just begun."""
         word = int(self.words[cell])
         if cell not in self.live or self.written[cell] != word:
-            return ""  # none, or its memory has been reused
+            return ""  # not an mbarrier, or its memory has been reused
         barrier = MbarrierState.of(word)
         waiters = int((self.awaited == cell).sum())
         if not waiters and barrier.pending == barrier.count and not barrier.bytes:
@@ -193,7 +193,7 @@ class Mbarriers:
         return f"{text}: its {barrier.description}, and {waiters} threads wait for it"
 
     def _put(self, cell: int, barrier: MbarrierState) -> None:
-        """Write a barrier back, and wake the lanes that wait for the ended phase."""
+        """Write an mbarrier back; if its phase ended, wake the lanes that wait for it."""
         ended = barrier.parity != int(self.words[cell]) >> 63
         self.words[cell] = self.written[cell] = np.uint64(barrier.word)
         if ended and self.state.memory.observer is not None:
@@ -215,7 +215,7 @@ class Mbarriers:
     # --- waiting
 
     def wait(self, at: int, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> bool:
-        """Wait for phases to end; return False if lanes sleep and the others have moved to the next instruction."""
+        """Wait for phases to end; return False if lanes sleep and the others have moved on."""
         state = self.state
         cells, done = self.ended_phases(inst, action, group)
         self._tell_waited(cells, done, group)
@@ -239,19 +239,19 @@ class Mbarriers:
     def ended_phases(
         self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the mbarriers that lanes wait for, and flags for the phases that are over."""
+        """Return the mbarriers that lanes wait for, and whether each phase has ended."""
         cells = self.reach(inst, action, group)
         return cells, self.is_over(cells, action, number_of(group, inst.sources[1:], action))
 
     def _polls(self, at: int, group: LaneGroup) -> NDArray[np.bool_]:
-        """Record that lanes test here; return True for lanes that did so before, with no store in between."""
+        """Record failed tests; return True for lanes that poll: they tested here before, with no store in between."""
         polls = (group.of(self.polled) == self.state.progress) & (group.of(self.polled_at) == at)
         group.put(self.polled, self.state.progress)
         group.put(self.polled_at, at)
         return polls[group.mask]
 
     def _tell_waited(self, cells: NDArray[np.int64], done: NDArray[np.bool_], group: LaneGroup) -> None:
-        """Report the lanes that have seen the end of a phase to the checks."""
+        """Report lanes that have seen the end of a phase to the checks."""
         if self.state.memory.observer is not None and done.any():
             self.state.memory.observer.mbarrier_waited(cells[done], group.owners.threads[done])
 
@@ -269,7 +269,7 @@ class Mbarriers:
         return bool((self.awaited != NOT_ASLEEP).any())
 
     def expire(self) -> bool:
-        """End all waits by their time limit, when no lane can run; return False if that cannot lead to progress."""
+        """Let all waits time out when no lane can run; return False if that cannot lead to progress."""
         state = self.state
         if self.last_progress != state.progress:
             self.last_progress, self.expiries, self.seen = state.progress, 0, b""
@@ -285,13 +285,13 @@ class Mbarriers:
         return True
 
     def place_name(self, cell: int) -> str:
-        """Return an mbarrier's name in messages: its address, and its block if there are several."""
+        """Return an mbarrier's address, with its block if there are several, for messages."""
         block, offset = divmod(8 * cell, self.state.memory.shared_stride)
         name = ", ".join(map(str, self.state.blocks[block]))
         return f"{offset:#x} of block ({name})"
 
     def deadlock(self) -> tuple[int, str] | None:
-        """Return a deadlock's line and message, which names the awaited barriers and the lanes that wait, or None."""
+        """Return the line and message of a deadlock, with mbarriers and waiting lanes, or None."""
         texts, lines = [], []
         for cell in np.unique(self.awaited[self.awaited != NOT_ASLEEP]).tolist():
             lanes = self.awaited == cell
@@ -310,7 +310,7 @@ class Mbarriers:
 
 
 def number_of(group: LaneGroup, operands: tuple[PtxOperand, ...], action: MemoryBarrier) -> Codes:
-    """Return the operand after the address: a count, bytes, a state or a parity."""
+    """Return the operand after the address: an arrival count, a byte count, a state or a parity."""
     if not operands:
         return np.ones(int(group.mask.sum()), np.uint64)
     wide = action.name in {"test_wait", "try_wait"} and not action.parity
@@ -320,7 +320,7 @@ def number_of(group: LaneGroup, operands: tuple[PtxOperand, ...], action: Memory
 
 
 def _advance(barrier: MbarrierState, action: MemoryBarrier, number: int) -> int:
-    """Apply an instruction to an mbarrier, and return its earlier state."""
+    """Apply an instruction to an unpacked mbarrier; return its previous state."""
     before = barrier.word
     if action.name == "init":
         if not 1 <= number <= COUNT:
@@ -333,7 +333,7 @@ def _advance(barrier: MbarrierState, action: MemoryBarrier, number: int) -> int:
         barrier.owe(number if action.name == "expect_tx" else -number)
         barrier.complete()
     elif action.name == "copies":
-        if action.counts:  # .noinc: this arrival was counted by init
+        if action.counts:  # with .noinc, init has counted this arrival
             barrier.pending -= 1
         barrier.complete() if action.counts else None
     else:

@@ -1,4 +1,4 @@
-"""The events that a running batch reports: memory accesses, the events that order them, and instructions.
+"""Events that a running batch reports: memory accesses and the events that order them.
 
 The interpreter calls the methods of an `Observer` while it runs an instruction; these do nothing. `machine.sanitizer`
 derives observers from it. Buffers and offsets are those of `device_memory.DeviceMemory.reach`, threads are numbers in
@@ -23,24 +23,24 @@ class TensorAccess(NamedTuple):
     """An access to tensor memory: the thread that issued it, and the accessed part of a block's memory."""
 
     inst: DecodedInstruction
-    thread: int  # number in the batch; the first lane if a warp issued it
-    operand: str  # d, a, metadata, scale_a, scale_b; registers of ld and st; cells of cp and shift
+    thread: int  # thread number in the batch; the first lane if a warp issued the access
+    operand: str  # d, a, metadata, scale_a, scale_b; registers (ld, st); cells (cp, shift)
     block: int
     column: int
     columns: int
     writes: bool
     reads: bool = False
-    quarters: tuple[int, ...] = (0, 1, 2, 3)  # the groups of 32 lanes
+    quarters: tuple[int, ...] = (0, 1, 2, 3)  # groups of 32 lanes
 
     def overlaps(self, other: TensorAccess) -> bool:
-        """Return True if both access a column of the same lanes."""
+        """Return True if two accesses share a column and lanes."""
         if self.block != other.block or not set(self.quarters) & set(other.quarters):
             return False
         return self.column < other.column + other.columns and other.column < self.column + self.columns
 
 
 class Observer:
-    """Receives memory accesses before they happen, and ordering events when they happen."""
+    """Receives memory accesses before they execute, and ordering events as they happen."""
 
     # --- thread accesses
 
@@ -53,21 +53,21 @@ class Observer:
     def update(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
         """Handle atomics on `size` bytes by each thread."""
 
-    # --- accesses of copies that a thread issued
+    # --- accesses of asynchronous copies
 
     def copy_read(self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cells: list[int]) -> None:
-        """Handle a thread's copy that reads `size` bytes at each offset, and signals mbarriers or its bulk group."""
+        """Handle a copy that reads `size` bytes at each offset; it signals mbarriers or its bulk group."""
 
     def copy_write(
         self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False
     ) -> None:
-        """Handle a thread's copy that writes `size` bytes at each offset, and signals an mbarrier or its bulk group."""
+        """Handle a copy that writes `size` bytes at each offset; it signals an mbarrier or its bulk group."""
 
     def product_read(self, offsets: Numbers, size: int, warp: int) -> None:
-        """Handle a wgmma, of the warpgroup that starts at a warp, that reads elements of shared memory."""
+        """Handle the shared-memory reads of a wgmma; `warp` is the first of its warpgroup."""
 
     def product_descriptor(self, form: Form, role: str, word: int, warp: int, *, is_transposed: bool) -> None:
-        """Handle the A or B descriptor of a wgmma, of the warpgroup that starts at a warp."""
+        """Handle the A or B descriptor of a wgmma; `warp` is the first of its warpgroup."""
 
     # --- tensor memory
 
@@ -81,18 +81,18 @@ class Observer:
         """Handle a block's release of columns."""
 
     def tensor_committed(self, cells: list[int], thread: int) -> None:
-        """Handle a commit: mbarriers track the work that a thread has issued."""
+        """Handle a commit: mbarriers will track the work that a thread has issued."""
 
     # --- events that order accesses
 
     def barrier_arrived(self, block: int, number: int, warp: int, lanes: NDArray[np.bool_]) -> None:
-        """Handle lanes that arrive at a barrier of their block."""
+        """Handle lanes that arrive at a block barrier."""
 
     def barrier_released(self, block: int, number: int, here: NDArray[np.bool_]) -> None:
-        """Handle a completed barrier; `here` are the lanes of the block that waited."""
+        """Handle a completed barrier; `here` has the lanes of the block that waited."""
 
     def cluster_completed(self, cluster: int) -> None:
-        """Handle the arrival of all threads of a cluster."""
+        """Handle a completed cluster barrier."""
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
         """Handle a thread that initialises an mbarrier."""
@@ -107,4 +107,4 @@ class Observer:
         """Handle the end of an mbarrier's phase."""
 
     def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:
-        """Handle threads that have seen the end of the phases for which they wait."""
+        """Handle threads that have seen the end of the phases that they wait for."""

@@ -29,7 +29,7 @@ from warpfrag.machine.ir.program import InexactCause
 Bytes = NDArray[np.uint8]
 Tags = NDArray[np.uint64]
 
-SERVED_BYTES = 128  # of lanes that are served together
+SERVED_BYTES = 128  # bytes of lanes that are served together
 WORD = 4  # bytes covered by a tag
 WORD_BYTES = 15  # the tag bits for the bytes that were stored
 WARP_SHIFT, INTERVAL_SHIFT, BLOCK_SHIFT, HAS_WAITED_SHIFT = 4, 9, 36, 63
@@ -40,13 +40,13 @@ SPREAD = np.array([sum(0xFF << 8 * byte for byte in range(4) if bits >> byte & 1
 
 
 def first_tags(block_numbers: NDArray[np.int64], warps: NDArray[np.int64]) -> Tags:
-    """Return the tags of warps before their first barrier."""
+    """Return the initial tags of warps."""
     blocks = (block_numbers.astype(np.uint64) + np.uint64(1)) << np.uint64(BLOCK_SHIFT) & np.uint64(BLOCK_FIELD)
     return blocks | warps.astype(np.uint64) << np.uint64(WARP_SHIFT)
 
 
 def next_interval(writers: Tags, rows: NDArray[np.bool_], *, across_blocks: bool = False) -> None:
-    """Order later stores of some warps after all earlier stores of their block, or of any block."""
+    """Order the warps' later stores after all earlier stores of their block, or of any block."""
     writers[rows] += np.uint64(1 << INTERVAL_SHIFT)
     if across_blocks:
         writers[rows] |= np.uint64(1 << HAS_WAITED_SHIFT)
@@ -61,8 +61,8 @@ class StoreTags:
     """
 
     def __init__(self) -> None:
-        """Start without memory to track."""
-        self.of_global: dict[int, Tags] = {}  # by the identity of the bytes
+        """Create tags that track no memory yet."""
+        self.of_global: dict[int, Tags] = {}  # by id() of the bytes
         self.of_shared: Tags = np.zeros(0, np.uint64)
         self.shared: Bytes = np.zeros(0, np.uint8)
         self.writers: Tags = np.zeros(0, np.uint64)
@@ -73,12 +73,12 @@ class StoreTags:
         self.of_global[id(data)] = np.zeros(-(-len(data) // WORD), np.uint64)
 
     def address_of(self, data: Bytes) -> int:
-        """Return the address of a global-memory buffer's tags, for compiled code; 0 if it has none."""
+        """Return the address of a global buffer's tags for compiled code, or 0 if it has none."""
         tags = self.of_global.get(id(data))
         return 0 if tags is None else tags.ctypes.data
 
     def begin(self, shared: Bytes, writers: Tags, causes: NDArray[np.uint8]) -> None:
-        """Continue with other blocks: their shared memory, their warps, and the array that records causes."""
+        """Start a new batch: its shared memory, its warps, and the array that records causes."""
         self.shared, self.writers, self.causes = shared, writers, causes
         words = -(-len(shared) // WORD)
         if len(self.of_shared) < words:
@@ -98,7 +98,7 @@ class StoreTags:
         threads: NDArray[np.int64],
         cause: InexactCause,
     ) -> None:
-        """Store codes [lanes, count] at some offsets of a buffer, for threads of the batch, and tag them.
+        """Store codes [lanes, count] at offsets in a buffer, and tag them.
 
         `cause` is recorded if lanes of one instruction store different bytes to one address.
         """
@@ -122,7 +122,7 @@ class StoreTags:
 
 
 class TaggedStore:
-    """The stores of one instruction: their offsets, and the tags of the words there."""
+    """The stores of one instruction: their offsets, and the tags of the affected words."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class TaggedStore:
         *,
         is_shared: bool,
     ) -> None:
-        """Find the words that each lane stores to, and the bytes of each: all of them, except for narrow stores."""
+        """Find the words that each lane stores to, and the stored bytes of each word."""
         self.tags, self.buffer, self.offsets, self.codes = tags, buffer, offsets, codes
         self.threads, self.mine, self.is_shared = threads, mine, is_shared
         self.cells, self.at = elements(buffer, codes.dtype), places_of(offsets, codes)
@@ -147,12 +147,12 @@ class TaggedStore:
             self.masks = (np.uint64((1 << size) - 1) << (offsets & (WORD - 1)).astype(np.uint64))[:, None]
 
     def part(self, which: slice | NDArray[np.bool_]) -> TaggedStore:
-        """Return the stores of some lanes."""
+        """Return the stores of the selected lanes."""
         codes, threads, mine = self.codes[which], self.threads[which], self.mine[which]
         return TaggedStore(self.tags, self.buffer, self.offsets[which], codes, threads, mine, is_shared=self.is_shared)
 
     def foreign(self, before: Tags) -> NDArray[np.bool_]:
-        """Return True for words with bytes tagged by another store that nothing orders."""
+        """Return True for words with bytes from another warp's unordered store."""
         differences = before ^ self.mine
         foreign = (differences < (1 << INTERVAL_SHIFT)) & ((differences & np.uint64(WARP_FIELD)) != 0)
         if not self.is_shared:
@@ -161,7 +161,7 @@ class TaggedStore:
         return foreign & ((before & self.masks) != 0)
 
     def claim(self) -> bool:
-        """Tag all words; return False and tag none if other warps own some, or two warps overlap."""
+        """Tag all words; return False, with none tagged, if another warp owns a word or two warps overlap."""
         before = self.tags[self.words]
         if self.foreign(before).any():
             return False
@@ -172,7 +172,7 @@ class TaggedStore:
         return True
 
     def tag(self, before: Tags, which: slice | NDArray[np.bool_]) -> None:
-        """Tag some of the words; bytes that the same warp has stored since the last barrier remain tagged."""
+        """Tag the selected words, keeping the tags of bytes that the same warp stored since the last barrier."""
         mine, masks = (np.broadcast_to(item, before.shape)[which] for item in (self.mine, self.masks))
         words, before = self.words[which], before[which]
         if self.is_narrow:
@@ -183,17 +183,17 @@ class TaggedStore:
             self.tags[words] = mine | masks
 
     def put(self) -> bool:
-        """Store the codes; return True if lanes of one instruction stored different bytes to one address."""
+        """Store the codes; return True if lanes stored different bytes to one address."""
         self.cells[self.at] = self.codes
         if not (self.cells[self.at] != self.codes).any():
             return False
         together = min(LANES, SERVED_BYTES // self.size)
-        order = np.argsort(self.threads ^ (together - 1), kind="stable")  # puts the first lane of each group last
+        order = np.argsort(self.threads ^ (together - 1), kind="stable")  # the first lane of each group stores last
         self.cells[self.at[order]] = self.codes[order]
         return True
 
     def replace_tags(self) -> bool:
-        """Tag the words of a warp; return True if they change bytes of another store that nothing orders."""
+        """Tag the words of a warp; return True if they overwrite different bytes of an unordered store."""
         before = self.tags[self.words]
         foreign, overlap = self.foreign(before), before & self.masks
         changed = np.ascontiguousarray(self.cells[self.at] ^ self.codes)
@@ -212,13 +212,13 @@ class TaggedStore:
 
 
 def elements(buffer: Bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return a buffer as elements of another size, without the remainder at the end."""
+    """View a buffer as elements of another size, without the remainder at the end."""
     if dtype.itemsize == 1:
         return buffer
     return buffer[: len(buffer) // dtype.itemsize * dtype.itemsize].view(dtype)
 
 
 def places_of(offsets: NDArray[np.int64], codes: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the element indices in a buffer for codes [lanes, count] at some offsets."""
+    """Return the element indices in a buffer of codes [lanes, count] at byte offsets."""
     places: NDArray[np.int64] = offsets[:, None] // codes.dtype.itemsize + np.arange(codes.shape[1])
     return places

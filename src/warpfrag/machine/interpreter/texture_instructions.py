@@ -1,4 +1,4 @@
-"""Texture and surface instructions: pass lanes' coordinates to the texture unit, or to the texels of a surface."""
+"""Texture and surface instructions."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ MAX_COORDINATES = 4
 def _resources(
     state: WarpState, inst: DecodedInstruction, group: LaneGroup, kind: type[Texture | Surface]
 ) -> Iterator[tuple[NDArray[np.int64], Any]]:
-    """Yield the textures or surfaces that lanes name, each with its lane numbers."""
+    """Yield each texture or surface with the numbers of the lanes that use it."""
     handles = group.addresses(inst.sources[0])
     for handle in np.unique(handles):
         which = np.nonzero(handles == handle)[0]
         resource = state.memory.resources.get(int(handle))
         if not isinstance(resource, kind):
-            what = f"a {kind.__name__} among the arguments"
-            got = f"that of {resource}" if resource is not None else f"{int(handle):#x}"
-            raise MemoryFault(int(which[0]), f"expected the handle of {what}, got {got}", ends_launch=True)
+            given = f"the handle of {resource}" if resource is not None else f"{int(handle):#x}"
+            text = f"expected the handle of a {kind.__name__} argument, got {given}"
+            raise MemoryFault(int(which[0]), text, ends_launch=True)
         yield which, resource
 
 
 def _coordinates(inst: DecodedInstruction, group: LaneGroup, geometry: Geometry) -> tuple[Codes, list[Codes]]:
-    """Return the layers and the coordinates (x, y, z) of lanes, as codes; without the vector's padding."""
+    """Return the lanes' layers and coordinates (x, y, z) as codes, without the vector's padding."""
     items = list(items_of(inst.sources[1])) if len(inst.sources) > 1 else []
     count = AXES[geometry] + geometry.startswith("a")
     if not count <= len(items) <= MAX_COORDINATES:
@@ -55,11 +55,11 @@ def _check_geometry(resource: Texture | Surface, geometry: Geometry, lane: int) 
 
 
 def _check_memory(state: WarpState, inst: DecodedInstruction, action: TextureFetch, handle: int) -> None:
-    """Reject a 1D texture read at both integer and float coordinates: it is in linear memory or in a CUDA array."""
+    """Reject a 1D texture that is read at both integer (linear memory) and float (CUDA array) coordinates."""
     is_linear = not action.coordinates.is_float
     if action.geometry == "1d" and state.memory.are_linear.setdefault(handle, is_linear) != is_linear:
-        msg = f"{inst.name}: expected either integer or float coordinates for a texture of one axis, got both"
-        raise PtxError(inst.line, f"{msg}; on a GPU one of them gives zeros")
+        msg = f"{inst.name}: expected either integer or float coordinates for a 1D texture, got both"
+        raise PtxError(inst.line, f"{msg}; on a GPU, one of them returns zeros")
 
 
 def run_fetch(state: WarpState, inst: DecodedInstruction, action: TextureFetch, group: LaneGroup) -> None:
@@ -84,7 +84,7 @@ def run_fetch(state: WarpState, inst: DecodedInstruction, action: TextureFetch, 
 
 
 def _items(inst: DecodedInstruction, operands: tuple[PtxOperand, ...], count: int) -> tuple[PtxOperand, ...]:
-    """Return the registers of the single operand, after checking that there are `count` of them."""
+    """Return the registers of the only operand; there must be `count`."""
     items = items_of(operands[0]) if len(operands) == 1 else ()
     if len(items) != count:
         raise PtxError(inst.line, f"expected {count} registers in {inst.text}")
@@ -101,7 +101,7 @@ def _places(
     action: SurfaceLoad | SurfaceStore | SurfaceReduction,
     size: int,
 ) -> Iterator[tuple[NDArray[np.int64], Surface, NDArray[np.int64], NDArray[np.bool_]]]:
-    """Yield, for each surface, its lanes, their byte offsets, and which of them are inside."""
+    """Yield each surface with its lanes, their byte offsets, and whether each is inside."""
     layers, axes = _coordinates(inst, group, action.geometry)
     for which, surface in _resources(state, inst, group, Surface):
         _check_geometry(surface, action.geometry, int(which[0]))
@@ -114,14 +114,14 @@ def _places(
         if action.boundary == "trap" and not inside.all():
             at = int((~inside).argmax())
             got = ", ".join(str(int(values[at])) for values in numbers)
-            raise MemoryFault(int(which[at]), f"the coordinates ({got}) are outside of {surface}")
+            raise MemoryFault(int(which[at]), f"the coordinates ({got}) are outside {surface}")
         yield which, surface, places, inside if action.boundary != "clamp" else np.ones_like(inside)
 
 
 def _byte_places(
     surface: Surface, layers: NDArray[np.int64], axes: list[NDArray[np.int64]], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the byte offsets of coordinates, clamped to the surface, and which were inside; x counts bytes."""
+    """Return byte offsets, clamped to the surface, and whether each coordinate was inside; x is in bytes."""
     count, depth, height, width, _ = surface.texels.shape
     row = width * surface.channels * surface.texels.dtype.itemsize
     extents = [(row, 1, size), (height, row, 1), (depth, row * height, 1)][: len(axes)]
@@ -135,7 +135,7 @@ def _byte_places(
 
 
 def _elements(surface: Surface, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the memory of a surface as elements of another size."""
+    """View a surface's memory as elements of another size."""
     flat = surface.array.reshape(-1).view(np.uint8)
     return flat[: len(flat) // dtype.itemsize * dtype.itemsize].view(dtype)
 
@@ -168,7 +168,7 @@ def run_surface_store(state: WarpState, inst: DecodedInstruction, action: Surfac
 
 
 def _overlap(places: NDArray[np.int64], codes: Codes) -> bool:
-    """Return True if two threads store different values to one element: the final value is not specified."""
+    """Return True if two threads store different values to one element."""
     order = np.argsort(places, kind="stable")
     is_same = places[order][1:] == places[order][:-1]
     return bool((codes[order][1:][is_same] != codes[order][:-1][is_same]).any())
@@ -177,7 +177,7 @@ def _overlap(places: NDArray[np.int64], codes: Codes) -> bool:
 def run_surface_reduction(
     state: WarpState, inst: DecodedInstruction, action: SurfaceReduction, group: LaneGroup
 ) -> None:
-    """Run sured: lane by lane, in the order of warps and lanes; the order does not affect the result."""
+    """Run sured lane by lane; the order does not affect the result."""
     dtype, size = action.type.dtype, action.type.dtype.itemsize
     codes = group.values(_items(inst, inst.sources[2:], 1)[0], action.type)
     for which, surface, places, inside in _places(state, inst, group, action, size):

@@ -1,4 +1,4 @@
-"""Tensor memory of the blocks that run at once, and the tcgen05 instructions that allocate, move and multiply it.
+"""The tensor memory of a batch of blocks, and the tcgen05 instructions that use it.
 
 Everything is done at issue, one thread or warp at a time. The ISA lets mma, cp, shift, ld and st complete later, in an
 order that commits, waits and fences determine: a kernel that has those gets the same results in any order. A kernel
@@ -40,13 +40,13 @@ from warpfrag.tensorcore.rules import Rule
 
 U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 QUARTER = 32  # lanes of tensor memory that a warp can access
-SCALE_ID_BITS = 0xC0000000  # in the address of scale factors: kernels put the byte id there too
+SCALE_ID_BITS = 0xC0000000  # kernels also put the byte id into the address of scale factors
 MAX_ISSUES = 4096
 ARRIVE = MemoryBarrier("arrive")
 
 
 class TensorAllocation(NamedTuple):
-    """Columns that a block has allocated, and the line of the allocation."""
+    """Columns that a block has allocated, with the line of the allocation."""
 
     column: int
     columns: int
@@ -54,10 +54,10 @@ class TensorAllocation(NamedTuple):
 
 
 class TensorMemories:
-    """The tensor memories of a batch of blocks: cells, allocations, and the blocks that may still allocate."""
+    """The tensor memories of a batch: cells, allocations and allocation permits."""
 
     def __init__(self, state: WarpState, mbarriers: Mbarriers) -> None:
-        """Start with nothing allocated; cells are created on a block's first use."""
+        """Create the memories of a batch; cells are created when a block first uses them."""
         self.state, self.mbarriers = state, mbarriers
         self.live: dict[int, list[TensorAllocation]] = {}
         self._pairs: dict[int, Words] = {}
@@ -65,23 +65,23 @@ class TensorMemories:
         self._relinquished: dict[int, int] = {}
 
     def pair(self, block: int) -> Words:
-        """Return the cells of both blocks of a block's pair, uint32[2, 128, 512]."""
+        """Return the cells of a block's pair, uint32[2, 128, 512]."""
         number = block // 2
         if number not in self._pairs:
             self._pairs[number] = np.zeros((2, TENSOR_LANES, TENSOR_COLUMNS), np.uint32)
         return self._pairs[number]
 
     def cells(self, block: int, blocks: int = 1) -> Words:
-        """Return the cells that a block's instruction sees: its own, or those of the pair."""
+        """Return the cells that a block's instruction accesses: its own, or its pair's."""
         return self.pair(block) if blocks == 2 else cast("Words", self.pair(block)[block % 2])
 
     def members(self, block: int, blocks: int) -> tuple[int, ...]:
-        """Return the blocks of the batch that a block's instruction works on, the even rank first."""
+        """Return the blocks that a block's instruction affects, the even rank first."""
         if blocks == 1:
             return (block,)
         size = self.state.launch.cluster_blocks
         if size % 2:
-            text = f"cta_group::2 needs clusters of an even number of blocks, got {size}"
+            text = f"cta_group::2 needs clusters with an even number of blocks, got {size}"
             raise MemoryFault(0, text)
         return block // 2 * 2, block // 2 * 2 + 1
 
@@ -92,13 +92,13 @@ class TensorMemories:
         check_columns(columns, is_exclusive=is_exclusive)
         live = self.live.setdefault(block, [])
         if block in self._relinquished:
-            text = f"its permit was given up at line {self._relinquished[block]}"
-            raise MemoryFault(0, f"the block may not allocate any more: {text}")
+            text = f"it relinquished its permit at line {self._relinquished[block]}"
+            raise MemoryFault(0, f"the block must not allocate any more: {text}")
         if is_exclusive and live:
-            raise MemoryFault(0, f"the block holds {live[0].columns} columns already")
+            raise MemoryFault(0, f"the block already has {live[0].columns} columns")
         if columns > self._smallest.get(block, TENSOR_COLUMNS):
-            text = f"{columns} columns are more than the {self._smallest[block]} of the allocation before"
-            raise MemoryFault(0, f"{text}: they must not grow")
+            text = f"{columns} columns are more than the {self._smallest[block]} of the previous allocation"
+            raise MemoryFault(0, f"{text}: allocations must not grow")
         used = np.zeros(TENSOR_COLUMNS, np.bool_)
         for item in live:
             used[item.column : item.column + item.columns] = True
@@ -108,11 +108,11 @@ class TensorMemories:
                 self._smallest[block] = columns
                 return first
         held = ", ".join(f"{item.columns} from line {item.line}" for item in live)
-        text = f"{columns} columns are not free: the block holds {held}"
-        raise MemoryFault(0, f"{text}; on a GPU it waits until they are freed")
+        text = f"{columns} columns are not free: the block has {held}"
+        raise MemoryFault(0, f"{text}; on a GPU, the instruction waits until they are freed")
 
     def free(self, block: int, address: int, columns: int) -> None:
-        """Free one of a block's allocations as a whole."""
+        """Free one of a block's allocations."""
         for item in self.live.get(block, []):
             if (item.column, item.columns) == (address, columns):
                 self.live[block].remove(item)
@@ -122,19 +122,19 @@ class TensorMemories:
         raise MemoryFault(0, text)
 
     def relinquish(self, block: int, line: int) -> None:
-        """Prevent a block from allocating more."""
+        """Record that a block gave up its permit to allocate."""
         self._relinquished[block] = line
 
     def check_freed(self) -> None:
-        """Raise a PtxError for the first allocation that is live when all threads have exited."""
+        """Raise a PtxError for the first allocation that was not freed when all threads have exited."""
         for block, live in sorted(self.live.items()):
             for item in live:
                 name = ", ".join(map(str, self.state.blocks[block]))
-                text = f"block ({name}) ends with {item.columns} columns of tensor memory that it allocated here"
-                raise PtxError(item.line, f"{text} and did not free: they stay taken on a GPU")
+                text = f"block ({name}) ends with {item.columns} columns of tensor memory that were allocated here"
+                raise PtxError(item.line, f"{text} and never freed; on a GPU, they remain allocated")
 
     def check_access(self, access: TensorAccess) -> None:
-        """Raise a MemoryFault for columns that are not allocated, and report the access to the checks."""
+        """Raise a MemoryFault if columns are not allocated; report the access to the checks."""
         first, end = access.column, access.column + access.columns
         live = self.live.get(access.block, [])
         if not any(item.column <= first and end <= item.column + item.columns for item in _joined(live)):
@@ -147,12 +147,12 @@ class TensorMemories:
 
     @property
     def observer(self) -> Observer | None:
-        """The observer of accesses; None without checks."""
+        """The observer of accesses, or None without checks."""
         return self.state.memory.observer
 
 
 def _joined(live: list[TensorAllocation]) -> list[TensorAllocation]:
-    """Return allocations with adjacent ones merged: kernels may use them together."""
+    """Merge adjacent allocations, which kernels may use together."""
     result: list[TensorAllocation] = []
     for item in sorted(live):
         if result and result[-1].column + result[-1].columns == item.column:
@@ -169,7 +169,8 @@ def run_tensor(memories: TensorMemories, inst: DecodedInstruction, action: Tenso
     if refusal:
         raise PtxError(inst.line, f"{inst.name}: {refusal}")
     if action.is_collective and not group.mask[group.mask.any(axis=1)].all():
-        raise PtxError(inst.line, f"{inst.name} needs all 32 lanes of a warp, but some have left or are predicated off")
+        text = f"{inst.name} needs all 32 lanes of a warp, but some have exited or are predicated off"
+        raise PtxError(inst.line, text)
     for index, place in enumerate(_warps(group) if action.is_collective else _threads(group)):
         try:
             RUNNERS[spelling.op](memories, inst, spelling, place)
@@ -183,12 +184,12 @@ def run_tensor(memories: TensorMemories, inst: DecodedInstruction, action: Tenso
 
 @lru_cache(MAX_ISSUES)
 def _refusal(spelling: TensorSpelling, target: str) -> str:
-    """Return why a module for a target cannot have an instruction; empty if it can."""
+    """Return the reason why a target does not support an instruction, or an empty string."""
     return spelling.refusal(target)
 
 
 def _threads(group: LaneGroup) -> Iterator[LaneGroup]:
-    """Yield every thread of a group as a separate group."""
+    """Yield each thread of a group as a separate group."""
     for row, lanes in zip(group.warp_rows, group.mask, strict=True):
         for lane in np.nonzero(lanes)[0]:
             mask = np.zeros((1, LANES), np.bool_)
@@ -197,7 +198,7 @@ def _threads(group: LaneGroup) -> Iterator[LaneGroup]:
 
 
 def _warps(group: LaneGroup) -> Iterator[LaneGroup]:
-    """Yield every warp of a group as a separate group."""
+    """Yield each warp of a group as a separate group."""
     for row, lanes in zip(group.warp_rows, group.mask, strict=True):
         if lanes.any():
             yield LaneGroup(group.state, np.array([row]), lanes[None])
@@ -219,8 +220,8 @@ def _uniform(group: LaneGroup, operand: PtxOperand) -> int:
     addresses = group.addresses(operand) if isinstance(operand, MemoryOperand) else group.values(operand, U32)
     if (addresses != addresses[0]).any():
         lane = int((addresses != addresses[0]).argmax())
-        text = f"expected the same in all threads of a warp, got {int(addresses[0]):#x} and {int(addresses[lane]):#x}"
-        raise MemoryFault(lane, text)
+        given = f"{int(addresses[0]):#x} and {int(addresses[lane]):#x}"
+        raise MemoryFault(lane, f"expected the same address in all threads of a warp, got {given}")
     return int(addresses[0])
 
 
@@ -255,11 +256,11 @@ def _relinquish(
 
 
 def _order(_memories: TensorMemories, _inst: DecodedInstruction, _spelling: TensorSpelling, _group: LaneGroup) -> None:
-    """Run a wait or a fence: nothing is in flight."""
+    """Run a wait or a fence, which do nothing because all work completes at issue."""
 
 
 def _commit(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
-    """Signal an mbarrier, or those of several blocks at one address, at once: all earlier work is complete."""
+    """Run commit: signal the mbarriers at once, because all earlier work is complete."""
     copies = LaneCopies(memories.state, memories.mbarriers, group)
     address = group.addresses(inst.sources[0])
     space = "cluster" if spelling.qualifier("shared_cluster") else "generic"
@@ -279,7 +280,7 @@ def _commit(memories: TensorMemories, inst: DecodedInstruction, spelling: Tensor
 def _reach(
     memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup, *, writes: bool
 ) -> tuple[Words, NDArray[np.intp], NDArray[np.intp]]:
-    """Return the cells of a warp's load or store, and the lane and column of every (lane, reg, slot)."""
+    """Return the cells of a warp's load or store, and the row and column of every (lane, reg, slot)."""
     at = 0
     address = _uniform(group, inst.sources[at])
     halves = inst.sources[at + 1] if spelling.qualifier("lanes") == "16x32bx2" else None
@@ -289,17 +290,17 @@ def _reach(
     quarter = int(memories.state.warp_index[row]) % (TENSOR_LANES // QUARTER)
     if lane // QUARTER not in (0, quarter):
         first = QUARTER * quarter
-        text = f"a warp whose number is {quarter} modulo 4 reaches lanes {first}..{first + QUARTER - 1}"
+        text = f"a warp whose number is {quarter} modulo 4 can access lanes {first}..{first + QUARTER - 1}"
         raise MemoryFault(0, f"{text}, got lane {lane}")
     base = lane % QUARTER
     if base not in ((0,) if spelling.qualifier("lanes") == "32x32b" else (0, 16)):
         expected = "a multiple of 32" if spelling.qualifier("lanes") == "32x32b" else "a multiple of 16"
-        raise MemoryFault(0, f"the lane of its address is {expected}, got {lane}")
+        raise MemoryFault(0, f"the lane in the address must be {expected}, got {lane}")
     lanes, columns = tcgen05.registers_reach(spelling, base, split)
     lanes, columns = lanes[quarter], columns[0] + column
     block = _block(group)
     thread = int(group.owners.threads[0])
-    parts = (slice(0, 16), slice(16, 32)) if split is not None else (slice(None),)  # the halves of 16x32bx2 are apart
+    parts = (slice(0, 16), slice(16, 32)) if split is not None else (slice(None),)  # 16x32bx2 has two halves
     for part in parts:
         low, high = int(columns[part].min()), int(columns[part].max())
         reached = TensorAccess(
@@ -323,7 +324,7 @@ def _store(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorS
 
 
 def _shared(memories: TensorMemories, members: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Return the shared memory of a block, or [2, bytes] of a pair."""
+    """Return a block's shared memory, or a pair's as [2, bytes]."""
     memory = memories.state.memory
     blocks = memory.shared.reshape(-1, memory.shared_stride)
     return blocks[members[0]] if len(members) == 1 else blocks[members[0] : members[1] + 1]
@@ -343,7 +344,7 @@ def _copy(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSp
 def _shift(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
     lane, column = tcgen05.split_address(_number(group, inst.sources[0]), "the address")
     if lane % QUARTER:
-        raise MemoryFault(0, f"the lane of its address is a multiple of {QUARTER}, got {lane}")
+        raise MemoryFault(0, f"the lane in the address must be a multiple of {QUARTER}, got {lane}")
     thread = int(group.owners.threads[0])
     for block in memories.members(_block(group), spelling.blocks):
         access = TensorAccess(inst, thread, "cells", block, column, tcgen05.SHIFTED_COLUMNS, writes=True, reads=True)
@@ -359,10 +360,10 @@ def _form_of(spelling: TensorSpelling, word: int, target: str) -> tuple[TensorFo
     """Return the mma that an instruction descriptor specifies; raise IllegalInstruction if there is none."""
     descriptor = InstructionDescriptor.decode(word, kind=spelling.kind)
     if descriptor.sparse != spelling.is_sparse:
-        text = f"says {'sparse' if descriptor.sparse else 'dense'}, and the instruction is not"
+        text = f"is {'sparse' if descriptor.sparse else 'dense'}, but the instruction is not"
         raise IllegalInstruction(spelling.name, f"the instruction descriptor {word:#x} {text}")
     if descriptor.wide_k or descriptor.k_128:
-        raise IllegalInstruction(spelling.name, f"the instruction descriptor {word:#x} asks for a k of sm_107 alone")
+        raise IllegalInstruction(spelling.name, f"the instruction descriptor {word:#x} selects a k of sm_107 only")
     wanted = {name: getattr(descriptor, name) for name in ("m", "n", "a", "b", "d")}
     if spelling.qualifier("block_scale"):
         wanted["scale_type"] = descriptor.scale_type or "ue8m0"
@@ -371,10 +372,10 @@ def _form_of(spelling: TensorSpelling, word: int, target: str) -> tuple[TensorFo
     try:
         form = choose(spelling, spelling.name, **wanted)
     except IllegalInstruction as error:
-        text = f"the instruction descriptor {word:#x} is of no product: {error.reason}"
+        text = f"the instruction descriptor {word:#x} does not describe an mma: {error.reason}"
         raise IllegalInstruction(spelling.name, text) from None
     if target not in form.targets:
-        text = f"the instruction descriptor {word:#x} is of {form.shape}, which {target} has not"
+        text = f"the instruction descriptor {word:#x} describes {form.shape}, which {target} does not support"
         raise IllegalInstruction(spelling.name, text)
     return form, descriptor
 
@@ -383,7 +384,7 @@ def _form_of(spelling: TensorSpelling, word: int, target: str) -> tuple[TensorFo
 def _issue(
     spelling: TensorSpelling, word: int, target: str, arch: str, address: int, at: tuple[tuple[str, int], ...]
 ) -> tcgen05.TensorProduct:
-    """Return an mma with its operands resolved; cached, because kernels issue few distinct ones many times."""
+    """Return an mma with resolved operands; cached, because kernels repeat a few distinct ones."""
     form, descriptor = _form_of(spelling, word, target)
     product = tcgen05.TensorProduct(form, arch, address, dict(at), descriptor)
     lane, _ = product.base
@@ -406,11 +407,11 @@ class MmaOperands(NamedTuple):
     scale_a: PtxOperand | None
     scale_b: PtxOperand | None
     masks: PtxOperand | None
-    last: PtxOperand | None  # the factor of the old D, or the zero-column mask of mma.ws
+    last: PtxOperand | None  # the scale of the input D, or the zero-column mask of mma.ws
 
 
 def mma_operands(spelling: TensorSpelling, sources: tuple[PtxOperand, ...]) -> MmaOperands:
-    """Return the operands of a tcgen05.mma statement by name."""
+    """Parse the operands of a tcgen05.mma statement."""
     rest = list(sources)
     d, a, b = rest.pop(0), rest.pop(0), rest.pop(0)
     metadata = rest.pop(0) if spelling.is_sparse else None
@@ -458,7 +459,7 @@ def _multiply(memories: TensorMemories, inst: DecodedInstruction, spelling: Tens
     if not plan.rule.is_sparse:
         taken = [_expanded(part) for part in taken]
     if reason:
-        state.tally.note_uncertain(state.memory.inst, f"{reason}; computed as the nearest published product")
+        state.tally.note_uncertain(state.memory.inst, f"{reason}; computed with the nearest published rule")
     if all(
         np.array_equal(part[role], taken[0][role]) for part in taken[1:] for role in ("a", "columns") if role in part
     ):
@@ -471,7 +472,7 @@ def _multiply(memories: TensorMemories, inst: DecodedInstruction, spelling: Tens
 
 
 def _expanded(taken: dict[str, Array]) -> dict[str, Array]:
-    """Return operands with all elements of a sparse A, with zeros for those that are not stored."""
+    """Return the operands with a sparse A expanded to a dense A."""
     if "columns" not in taken:
         return taken
     stored = taken["a"]
@@ -490,7 +491,7 @@ def _check_places(
     *,
     accumulates: bool,
 ) -> None:
-    """Raise a MemoryFault for operands in columns that are not allocated."""
+    """Raise a MemoryFault if an operand is in columns that are not allocated."""
     places = {role: place & 0xFFFF for role, place in product.at.items()} | {"d": product.base[1]}
     for block in members:
         for role, column in places.items():
@@ -501,7 +502,7 @@ def _check_places(
 
 
 def _by_parts(product: tcgen05.TensorProduct, rule: Rule, taken: list[dict[str, Array]]) -> Array:
-    """Return D if the copies of A differ: each part of D's columns uses the copy of A in its lanes."""
+    """Compute D if the copies of A differ: each part of D's columns uses the copy of A in its lanes."""
     width = taken[0]["b"].shape[-1] // len(taken)
     parts = []
     for number, part in enumerate(taken):
@@ -514,19 +515,19 @@ def _by_parts(product: tcgen05.TensorProduct, rule: Rule, taken: list[dict[str, 
 def _halved(
     taken: list[dict[str, Array]], product: tcgen05.TensorProduct, power: int
 ) -> tuple[list[dict[str, Array]], str]:
-    """Return operands with the old D times 2^-power, and the reason why the result is uncertain if it was rounded."""
+    """Scale the input D by 2^-power; also return the reason for uncertainty if that rounds."""
     dtype = np.dtype(np.float32 if product.form.d == "f32" else np.float16)
     old = taken[0]["c"].view(dtype)
     new = np.ldexp(old, -power).astype(dtype)
     rounds = (np.ldexp(new.astype(np.float64), power) != old.astype(np.float64)) & ~np.isnan(old)
-    reason = "the rounding of a scaled D that is subnormal is not published" if rounds.any() else ""
+    reason = "the rounding of a scaled subnormal D is not published" if rounds.any() else ""
     return [part | {"c": new.view(part["c"].dtype)} for part in taken], reason
 
 
 def _without_columns(
     taken: list[dict[str, Array]], product: tcgen05.TensorProduct, word: int, b: int, shared: NDArray[np.uint8]
 ) -> list[dict[str, Array]]:
-    """Return the operands with the columns of B that a zero-column mask selects."""
+    """Apply a zero-column mask to the columns of B."""
     mask = ZeroColumnMask.decode(word)
     if not mask.active:
         return taken
@@ -543,7 +544,7 @@ def _without_columns(
 
 
 def _kept_lanes(group: LaneGroup, masks: PtxOperand | None, blocks: int) -> NDArray[np.bool_] | None:
-    """Return the lanes of D that an mma does not write, [128] or [2, 128]; None if it writes all."""
+    """Return the lanes of D that an mma does not write, [128] or [2, 128], or None if it writes all."""
     if masks is None:
         return None
     words = np.array([_number(group, item) for item in items_of(masks)], np.uint32)
@@ -568,4 +569,4 @@ RUNNERS: dict[str, Callable[[TensorMemories, DecodedInstruction, TensorSpelling,
     "mma": _multiply,
     "mma.ws": _multiply,
 }
-"""The function that runs each tcgen05 operation, for a thread or a warp."""
+"""Functions by tcgen05 operation, called for a thread or a warp."""

@@ -1,4 +1,4 @@
-"""The interpreter: runs several blocks at once, with every register a numpy array over all their lanes.
+"""The interpreter: runs a batch of blocks; every register is a NumPy array over all of their lanes.
 
 Each lane has its own program counter. The scheduler takes the lanes that are furthest behind (the lowest program
 counter), in all warps, and runs them to the end of their block of instructions: lanes that diverged reconverge at the
@@ -46,11 +46,11 @@ from warpfrag.machine.ir.program import DecodedInstruction
 from warpfrag.machine.ir.scalar_types import TYPES, container
 from warpfrag.machine.ops.cooperating import ballot
 
-NOT_RUNNABLE = np.int64(1) << np.int64(62)  # a priority after that of every lane that can run
+NOT_RUNNABLE = np.int64(1) << np.int64(62)  # a lower priority than that of any runnable lane
 PRIORITY_UNIT = np.int64(1) << np.int64(32)  # larger than any program counter
 QUANTUM = np.int64(4096)  # time slices after which lanes in a loop let others run
-MAX_RANDOM_INSTRUCTIONS = 12  # of a warp, before another warp is chosen at random
-POLLING_SLICES = 64  # the weight of a block that reads memory which others may change
+MAX_RANDOM_INSTRUCTIONS = 12  # instructions that a warp runs before another warp is chosen at random
+POLLING_SLICES = 64  # the weight of a block that reads memory other lanes may change
 U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 LANE_INDEX = np.arange(LANES, dtype=np.uint32)
 LANE_BY_LANE = (
@@ -62,14 +62,14 @@ LANE_BY_LANE = (
     | actions.SurfaceStore
     | actions.SurfaceReduction
 )
-"""Actions that can skip a lane whose access fails."""
+"""Actions that can continue without a lane whose access fails."""
 
 
 class WarpBatch(WarpState):
-    """Blocks that run at once, and the scheduler of their warps."""
+    """A batch of blocks that run together, and the scheduler of their warps."""
 
     def __init__(self, part: LaunchPart) -> None:
-        """Put every lane at the entry, with no lane waiting and no call made."""
+        """Create a batch with every lane at the entry."""
         super().__init__(part)
         self.barriers = BlockBarriers(self)
         self.cluster_barriers = ClusterBarriers(self)
@@ -77,14 +77,14 @@ class WarpBatch(WarpState):
         self.tensor_memories: TensorMemories | None = None  # created at the first tcgen05 instruction
         self.calls = CallStacks(self)
         self.livelock = LivelockDetector(self)
-        self.random: np.random.Generator | None = None  # chooses the next warp if there is a seed
+        self.random: np.random.Generator | None = None  # chooses the next warp if a seed is given
         if part.launch.interleaving is not None:
             self.random = np.random.default_rng([part.launch.interleaving, *part.blocks[0]])
 
     # --- scheduling
 
     def _new_mbarriers(self) -> Mbarriers:
-        """Return the mbarriers of the batch; a faster engine overrides this."""
+        """Create the mbarriers of the batch; a faster engine overrides this method."""
         return Mbarriers(self)
 
     def run(self) -> None:
@@ -93,7 +93,7 @@ class WarpBatch(WarpState):
             pass
 
     def schedule_next(self) -> bool:
-        """Give a time slice to the lanes with the lowest program counter; return False when all have exited."""
+        """Give a time slice to the lanes with the lowest program counter; return False if all have exited."""
         runnable = self.alive & ~self.waiting
         if not runnable.any():
             if not self.alive.any():
@@ -120,7 +120,7 @@ class WarpBatch(WarpState):
     def schedule_at_random(
         self, random: np.random.Generator, runnable: NDArray[np.bool_], by_warp: NDArray[np.int64]
     ) -> None:
-        """Let one warp run a few instructions, or a warpgroup its wgmma."""
+        """Run a few instructions of a randomly chosen warp, or a wgmma of its warpgroup."""
         warp = int(random.choice(np.nonzero(by_warp != NOT_RUNNABLE)[0]))
         start = int(by_warp[warp] % PRIORITY_UNIT)
         action = self.program.instructions[start].action
@@ -144,7 +144,7 @@ class WarpBatch(WarpState):
             self.end_in_deadlock()
 
     def release_waiting(self) -> None:
-        """When no lane can run, complete barriers, then let waits time out; otherwise raise a deadlock error."""
+        """Make lanes runnable when none is: complete barriers, then let waits time out, else raise a deadlock error."""
         if self.leave_convergence_barriers():
             return
         if self.barriers.release_completed() or self.cluster_barriers.check_all() or self.mbarriers.expire():
@@ -159,7 +159,7 @@ class WarpBatch(WarpState):
         raise PtxError(present[0][0], "; ".join(texts), kind="deadlock")
 
     def run_block(self, start: int, group: LaneGroup) -> None:
-        """Run lanes for one time slice: from one instruction to the end of its block."""
+        """Run lanes for one time slice: from an instruction to the end of its block."""
         instructions, end = self.program.instructions, self.program.ends[start]
         self.begin_slice(start, group)
         for at in range(start, end):
@@ -177,7 +177,7 @@ class WarpBatch(WarpState):
         group.put(self.slices, group.of(self.slices) + weight)
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
-        """Run an instruction; return False if it did not run because lanes wait for others of their warp."""
+        """Run an instruction; return False if its lanes wait for other lanes of their warp instead."""
         inst = self.program.instructions[at]
         self.line, self.memory.inst = inst.line, at
         action = inst.action
@@ -201,25 +201,25 @@ class WarpBatch(WarpState):
         return group.part(group.mask & (~guard if inst.guard.negated else guard))
 
     def count(self, start: int, end: int, warps: int) -> None:
-        """Count the instructions that a number of warps run; raise PtxError beyond the launch limit."""
+        """Count instructions run by a number of warps; raise PtxError beyond the launch limit."""
         self.tally.instructions[start:end] += warps
         self.tally.total += (end - start) * warps
         if self.tally.total > self.launch.limit:
-            msg = f"the launch has run {self.launch.limit} warp instructions, its limit: it may never end"
+            msg = f"the launch reached its limit of {self.launch.limit} warp instructions: it may never end"
             raise PtxError(self.program.instructions[start].line, msg)
 
     def check_interrupt(self) -> None:
-        """Raise PtxError if the launch was interrupted, or has run for longer than its time limit."""
+        """Raise PtxError if the launch was interrupted or exceeded its time limit."""
         if self.tally.is_stopped:
             raise PtxError(self.line, "the launch was interrupted")
         if self.launch.is_late:
             running, slices = self.pc[self.alive], self.slices[self.alive]
             busiest = int(running[slices.argmax()]) if running.size else 0
             line = self.program.instructions[busiest].line
-            raise PtxError(line, "the launch is still running at its time limit: it may never end")
+            raise PtxError(line, "the launch reached its time limit: it may never end")
 
     def execute(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Run an instruction that falls through; if faults are collected, skip the lanes that fault."""
+        """Run an instruction that falls through; if faults are collected, continue without the lanes that fault."""
         is_lane_by_lane = isinstance(inst.action, LANE_BY_LANE)
         while True:
             try:
@@ -234,11 +234,11 @@ class WarpBatch(WarpState):
             return
 
     def note(self, inst: DecodedInstruction, group: LaneGroup, fault: MemoryFault) -> None:
-        """Called for a failed access that is skipped; a checked batch collects it."""
+        """Handle a failed access that is skipped; a checked batch collects it."""
 
     @staticmethod
     def without_faulty(inst: DecodedInstruction, group: LaneGroup, index: int) -> LaneGroup:
-        """Return a group without the lane whose access failed, after setting that lane's results to 0."""
+        """Set the results of the lane whose access failed to 0, and return the group without it."""
         warps, lanes = np.nonzero(group.mask)
         faulty = np.zeros_like(group.mask)
         faulty[warps[index], lanes[index]] = True
@@ -247,7 +247,7 @@ class WarpBatch(WarpState):
         return group.part(group.mask & ~faulty)
 
     def first_fault(self, inst: DecodedInstruction, group: LaneGroup, fault: MemoryFault) -> PtxError:
-        """Return the fault that ends a launch: that of the first warp, since compiled code runs one warp at a time."""
+        """Return the fault that ends a launch: the first warp's, because compiled code runs one warp at a time."""
         if group.warps > 1 and not self.memory.is_checked:
             for row, lanes in zip(group.warp_rows, group.mask, strict=True):
                 warp = LaneGroup(self, np.array([row]), lanes[None, :])
@@ -259,7 +259,7 @@ class WarpBatch(WarpState):
         return self.fault(inst, group, fault)
 
     def fault(self, inst: DecodedInstruction, group: LaneGroup, fault: MemoryFault) -> PtxError:
-        """Return the error of a failed access, with its line and thread."""
+        """Return the error for a failed access, with its line and thread."""
         warps, lanes = np.nonzero(group.mask)
         who = self.thread_name(int(group.warp_rows[warps[fault.index]]), int(lanes[fault.index]))
         return PtxError(inst.line, f"{inst.name} by {who}: {fault.reason}", kind=fault.kind)
@@ -267,7 +267,7 @@ class WarpBatch(WarpState):
     # --- convergence
 
     def all_arrived(self, at: int, inst: DecodedInstruction, group: LaneGroup, active: LaneGroup) -> bool:
-        """Return True if all lanes that a collective instruction needs are here; otherwise let those here wait."""
+        """Return True if all lanes that a collective needs have arrived; otherwise the present ones wait."""
         if active is not group and not active.mask.any():
             return True
         alive = group.of(self.alive)
@@ -305,7 +305,7 @@ class WarpBatch(WarpState):
         return False
 
     def warpgroups_arrived(self, at: int, group: LaneGroup) -> bool:
-        """Return True if all four warps of every warpgroup are here; otherwise let the present warps wait."""
+        """Return True if all four warps of every warpgroup have arrived; otherwise the present ones wait."""
         rows = group.warp_rows
         warpgroups = self.warp_block * self.launch.warps + self.warp_index // 4
         here = warpgroups[rows]
@@ -376,12 +376,12 @@ class WarpBatch(WarpState):
         """Call a function that the driver provides."""
         run_system(self, inst, group, action.name)
 
-    # --- control: `group` has the lanes that reach the instruction, `active` those of them whose guard holds
+    # --- control: `group` has the lanes that reach the instruction, `active` the lanes whose guard holds
 
     def branch(
         self, at: int, inst: DecodedInstruction, action: actions.Branch, group: LaneGroup, active: LaneGroup
     ) -> None:
-        """Run bra or brx.idx: active lanes go to the target, the others continue."""
+        """Run bra or brx.idx: active lanes jump to the target, the others continue."""
         group.put(self.pc, at + 1)
         if not active.mask.any():
             return
@@ -390,13 +390,13 @@ class WarpBatch(WarpState):
             return
         index = active.read(inst.sources[0], U32)
         if (index[active.mask] >= len(inst.targets)).any():
-            raise PtxError(inst.line, f"expected an index below {len(inst.targets)} for {inst.name}, got more")
+            raise PtxError(inst.line, f"expected an index below {len(inst.targets)} for {inst.name}, got a larger one")
         active.put(self.pc, np.array(inst.targets, np.int64)[np.where(active.mask, index, 0)])
 
     def call(
         self, at: int, inst: DecodedInstruction, _action: actions.DirectCall, group: LaneGroup, active: LaneGroup
     ) -> None:
-        """Run call: active lanes go to the function's first instruction."""
+        """Run call: active lanes jump to the function's first instruction."""
         group.put(self.pc, at + 1)
         if not active.mask.any():
             return
@@ -409,7 +409,7 @@ class WarpBatch(WarpState):
     def indirect_call(
         self, at: int, inst: DecodedInstruction, action: actions.IndirectCall, group: LaneGroup, active: LaneGroup
     ) -> None:
-        """Run call by address: send each lane to the direct call of its function."""
+        """Run an indirect call: send each lane to the direct call of its function."""
         group.put(self.pc, at + 1)
         functions = active.read(inst.sources[0], B64)
         left = active.mask
@@ -427,7 +427,7 @@ class WarpBatch(WarpState):
     def return_(
         self, at: int, inst: DecodedInstruction, action: actions.Return, group: LaneGroup, active: LaneGroup
     ) -> None:
-        """Run ret, which returns to the caller or ends the thread, or exit, which ends it."""
+        """Run ret or exit: return to the caller, or end the thread."""
         del inst
         group.put(self.pc, at + 1)
         depth = active.of(self.calls.depth)
@@ -473,7 +473,7 @@ class WarpBatch(WarpState):
         ready.put(self.pc, at + 1)
 
     def leave_convergence_barriers(self) -> bool:
-        """Release lanes from a BSYNC whose missing lanes wait elsewhere; return True if there are any.
+        """Release lanes from a BSYNC whose missing lanes wait elsewhere; return True if any were released.
 
         They may wait at a WARPSYNC, because code that leaves a region without BREAK relies on it, or at another BSYNC
         of the same barrier. An H200 completes both.
@@ -504,7 +504,7 @@ class WarpBatch(WarpState):
         return released
 
     def leave_barrier(self, inst: DecodedInstruction, _action: actions.LeaveBarrier, group: LaneGroup) -> None:
-        """Run BREAK: all lanes of the warp see that the active lanes are no longer in the barrier."""
+        """Run BREAK: remove the active lanes from the barrier, in all lanes of the warp."""
         everyone = group.part(np.ones_like(group.mask))
         everyone.write(inst.results[0], everyone.read(inst.sources[0], B32) & ~ballot(group.mask))
         self.release_waiting_in_warp(group.warp_rows)
@@ -512,7 +512,7 @@ class WarpBatch(WarpState):
     def jump(
         self, at: int, inst: DecodedInstruction, action: actions.Jump, group: LaneGroup, active: LaneGroup
     ) -> None:
-        """Run BRX or RET: each active lane goes to the instruction at its address."""
+        """Run BRX or RET: each active lane jumps to the instruction at its address."""
         group.put(self.pc, at + 1)
         addresses = active.read(inst.sources[0], B64)
         for address in np.unique(addresses[active.mask]).tolist():
@@ -523,7 +523,7 @@ class WarpBatch(WarpState):
     def refuse(
         self, at: int, inst: DecodedInstruction, action: actions.Refused, group: LaneGroup, active: LaneGroup
     ) -> None:
-        """Raise an error for an instruction that is not modelled, but only if a lane would run it."""
+        """Raise an error for an instruction that is not modelled if any lane runs it."""
         if active.mask.any():
             raise PtxError(inst.line, action.reason)
         group.put(self.pc, at + 1)
@@ -553,7 +553,7 @@ HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.Trap: run_trap,
     actions.LeaveBarrier: WarpBatch.leave_barrier,
 }
-"""Handlers of actions that fall through, called with the instruction, its action and its lanes."""
+"""Handlers of actions that fall through, called with the instruction, the action and the lanes."""
 CONTROL_HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.Branch: WarpBatch.branch,
     actions.DirectCall: WarpBatch.call,
@@ -565,4 +565,4 @@ CONTROL_HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.Jump: WarpBatch.jump,
     actions.Refused: WarpBatch.refuse,
 }
-"""Handlers of actions that end a block, called also with the instruction's index and all lanes that reach it."""
+"""Handlers of actions that end a block, called also with the instruction index and all lanes that reach it."""

@@ -1,4 +1,4 @@
-"""The state of warps: registers, program counters and memory of every lane of the blocks that run at once.
+"""The state of warps: registers, program counters and memory of every lane of a batch.
 
 The scheduler in `warp_batch` decides which lanes run next. The effects of instructions on this state are in
 `matrix_instructions`, `block_barriers`, `calls` and `lane_group`.
@@ -44,15 +44,15 @@ RESERVED = {
     "%reserved_smem_offset_1": 0,
 }
 GRID_REGISTERS = {"%envreg1": GRID_WORKSPACE >> 32, "%envreg2": GRID_WORKSPACE & 0xFFFFFFFF}
-"""The registers in which cooperative groups find the grid's workspace; 0 in a launch that is not cooperative."""
+"""The registers with the address of the grid workspace for cooperative groups; 0 in other launches."""
 DRIVER_REGISTERS = {f"%envreg{number}" for number in range(32)} - set(GRID_REGISTERS)
-"""Registers that the driver fills with unknown values; on an H200 numbers 0, 6 and 10 are not zero."""
+"""Registers that the driver fills with unspecified values; on an H200, envreg 0, 6 and 10 are not zero."""
 INEXACT = frozenset((*TIMERS, *RESERVED, *DRIVER_REGISTERS, "%smid", "%nsmid", "%warpid", "%nwarpid", "%gridid"))
 """Registers that have other values on a GPU; a result that depends on them is not exact."""
 
 
 class RegisterFile(Protocol):
-    """The registers of a batch by index: each has the codes of one register in every lane, [warps, lanes]."""
+    """The registers of a batch by index, each as codes [warps, lanes]."""
 
     def __len__(self) -> int:
         """Return the number of registers."""
@@ -66,18 +66,18 @@ class RegisterFile(Protocol):
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """The configuration of a launch: its extents, dynamic shared memory, architecture and warp instruction limit."""
+    """The configuration of a launch: extents, dynamic shared memory, architecture and limits."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared: int
     arch: str
     limit: int
-    is_cooperative: bool = False  # all blocks run at once, and may wait for each other
-    cluster: tuple[int, int, int] = (1, 1, 1)  # blocks that run together and see each other's shared memory
+    is_cooperative: bool = False  # True if all blocks run at the same time and may wait for each other
+    cluster: tuple[int, int, int] = (1, 1, 1)  # blocks that can access each other's shared memory
     is_explicit_cluster: bool = False
-    interleaving: int | None = None  # the seed for the order in which the interpreter runs warps
-    deadline: float = math.inf  # of time.monotonic(): a launch that still runs then is stopped
+    interleaving: int | None = None  # the seed of the interpreter's warp order
+    deadline: float = math.inf  # the value of time.monotonic() at which a launch is stopped
 
     @property
     def is_late(self) -> bool:
@@ -96,25 +96,25 @@ class LaunchConfig:
 
     @property
     def warps(self) -> int:
-        """The number of warps in a block; the last may be partly empty."""
+        """The number of warps in a block, including a partial one."""
         return -(-self.threads // LANES)
 
 
 @dataclass
 class LaunchTally:
-    """Counts of a launch: runs of each instruction, and the causes of an inexact result."""
+    """Counts of a launch: executions of each instruction, and the causes of inexact results."""
 
     instructions: NDArray[np.int64]
     causes: NDArray[np.uint8]  # bits of InexactCause, by instruction
     inexact: set[str] = field(default_factory=set)
     total: int = 0
-    is_stopped: bool = False  # set by an interrupt, from another thread
+    is_stopped: bool = False  # set from another thread to interrupt the launch
     printed: list[str] = field(default_factory=list)
     printed_characters: int = 0
-    uncertain: dict[int, dict[str, None]] = field(default_factory=dict)  # reasons that depend on values, by instruction
+    uncertain: dict[int, dict[str, None]] = field(default_factory=dict)  # value-dependent reasons, by instruction
 
     def note_uncertain(self, inst: int, reason: str) -> None:
-        """Record why the result of an instruction may differ from a GPU's."""
+        """Record a reason why an instruction's result may differ from a GPU's."""
         self.uncertain.setdefault(inst, {})[reason] = None
 
     def join(self, other: LaunchTally) -> None:
@@ -130,7 +130,7 @@ class LaunchTally:
 
 
 class LaunchPart(NamedTuple):
-    """The blocks of a launch that run at once: their program, launch configuration, memory and counts."""
+    """A batch of a launch's blocks, with their program, configuration, memory and counts."""
 
     program: Program
     launch: LaunchConfig
@@ -140,7 +140,7 @@ class LaunchPart(NamedTuple):
 
 
 class WarpState:
-    """The warps of blocks that run at once; arrays are [warps] or [warps, lanes].
+    """The warps of a batch; arrays are [warps] or [warps, lanes].
 
     `alive` lanes have not exited. `waiting` lanes cannot run: they wait at a barrier, or, if `waiting_in_warp`, for
     other lanes of their warp or warpgroup. `pc` is a lane's next instruction, `slices` its number of time slices so
@@ -148,7 +148,7 @@ class WarpState:
     """
 
     def __init__(self, part: LaunchPart) -> None:
-        """Put every lane at the entry."""
+        """Create the state with every lane at the entry."""
         program, launch, memory, blocks, tally = part
         self.program, self.launch, self.memory, self.tally = program, launch, memory, tally
         self.blocks = blocks
@@ -179,7 +179,7 @@ class WarpState:
         zeros = {bits: np.zeros((self.warps, LANES), container(bits)) for bits in set(program.registers)}
         self.registers: RegisterFile = [zeros[bits] for bits in program.registers]
         self.line = 0
-        self.progress = 0  # grows with every change that lanes may wait for, but not with changes of local memory
+        self.progress = 0  # grows with every change that lanes may wait for; changes of local memory do not count
         self._constants: dict[tuple[int, str, int], Codes] = {}
         self._special: dict[str, Codes] = {}
 
@@ -189,11 +189,11 @@ class WarpState:
         return np.array([b[0] + x * (b[1] + y * b[2]) for b in self.blocks], np.int64)[self.warp_block]
 
     def order_stores(self, blocks: Iterable[int], *, across_blocks: bool = False) -> None:
-        """Order later stores of some blocks after all their earlier stores, or after those of any block."""
+        """Order the blocks' later stores after their earlier stores, or after those of any block."""
         next_interval(self.writers, np.isin(self.warp_block, list(blocks)), across_blocks=across_blocks)
 
     def end_wait(self, rows: NDArray[np.int64], *, across_blocks: bool) -> None:
-        """Order later stores of some warps' blocks, because the warps have seen changes by others."""
+        """Order the later stores of these warps' blocks, because the warps have seen other threads' changes."""
         self.order_stores(np.unique(self.warp_block[rows]).tolist(), across_blocks=across_blocks)
 
     @property
@@ -203,15 +203,15 @@ class WarpState:
 
     @property
     def executed_instructions(self) -> int:
-        """Instructions executed so far, which the clock registers return."""
+        """The number of executed instructions, which the clock registers return."""
         return self.tally.total
 
     def full(self, value: int) -> Codes:
-        """Return a 32-bit number in every lane."""
+        """Return a 32-bit value in every lane."""
         return self.constant(value, np.dtype(np.uint32), self.warps)
 
     def constant(self, code: int, dtype: np.dtype[Any], warps: int) -> Codes:
-        """Return a code in every lane of some warps."""
+        """Return a code in every lane of the given warps."""
         key = (int(code), dtype.str, warps)
         codes = self._constants.get(key)
         if codes is None:
@@ -247,16 +247,16 @@ class WarpState:
         return f"thread {thread} of block {block}"
 
     def wake(self, rows: NDArray[np.int64]) -> None:
-        """Record that lanes of some warps no longer wait."""
+        """Record that lanes of these warps no longer wait."""
 
     def release_waiting_in_warp(self, rows: NDArray[np.int64]) -> None:
-        """Let lanes that wait for others of their warp check again whether all have arrived."""
+        """Release lanes that wait for other lanes of their warp, so that they check again."""
         self.waiting[rows] &= ~self.waiting_in_warp[rows]
         self.waiting_in_warp[rows] = False
 
 
 def block_rank(blocks: list[NDArray[Any]], cluster: tuple[int, int, int]) -> NDArray[Any]:
-    """Return the rank of blocks in their cluster, x fastest."""
+    """Return the ranks of blocks in their cluster, with x varying fastest."""
     x, y, z = (index % np.uint32(extent) for index, extent in zip(blocks, cluster, strict=True))
     return x + np.uint32(cluster[0]) * (y + np.uint32(cluster[1]) * z)
 

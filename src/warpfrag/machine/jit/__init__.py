@@ -1,4 +1,4 @@
-"""The compiler: turns runs of instructions into machine code over vectors of 32 lanes; the interpreter runs the rest.
+"""The compiled engine: runs of instructions become machine code over 32-lane vectors; the interpreter runs the rest.
 
 Compilation: `segments` cuts a program into runs of instructions that can be compiled, with the help of `register_flow`;
 `warp_code` builds the LLVM code of a run for one warp with `ir_builder`, using `lane_ops` and `sfu_code` for lane

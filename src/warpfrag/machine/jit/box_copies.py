@@ -50,7 +50,7 @@ class BatchedMbarriers(Mbarriers):
     def change_all(
         self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes, line: int
     ) -> NDArray[np.uint64]:
-        """Apply arrivals, pending bytes, initialisation or invalidation; the interpreter reports errors."""
+        """Initialise, invalidate or update mbarriers; the interpreter reports errors."""
         if action.name == "init" and self.can_initialise(cells, numbers):
             before = self.words[cells]
             self.words[cells] = self.written[cells] = numbers | numbers << COUNT_SHIFT
@@ -86,7 +86,7 @@ class BatchedMbarriers(Mbarriers):
     def advance(
         self, cells: NDArray[np.int64], arrivals: NDArray[np.int64], owed: NDArray[np.int64], *, drops: bool = False
     ) -> tuple[NDArray[np.uint64], int]:
-        """Change mbarriers in order; return the earlier words and the number that could be changed."""
+        """Update mbarriers in order; return their previous words and the number of successful updates."""
         before, has_ended = np.empty(len(cells), np.uint64), np.zeros(len(cells), np.bool_)
         done = np.zeros(1, np.int64)
         loops.advance_mbarriers.run(self.words, self.written, cells, arrivals, owed, drops, before, has_ended, done)
@@ -97,13 +97,13 @@ class BatchedMbarriers(Mbarriers):
     def ended_phases(
         self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the mbarriers that lanes wait for and whether their phases ended: once per warp if its lanes agree."""
+        """Return the mbarriers that lanes wait for, and whether their phases ended; test uniform warps only once."""
         if action.space == "shared" and self.state.memory.accesses is None and self.agree(inst, group):
             first = np.zeros_like(group.mask)
             first[:, 0] = True
             try:
                 cells, done = super().ended_phases(inst, action, group.part(first))
-            except MemoryFault:  # names the lane among all lanes
+            except MemoryFault:  # the error must number the lane among all lanes
                 return super().ended_phases(inst, action, group)
             others = (LANES - 1) * len(cells) * OBJECT_BYTES
             self.state.memory.count_bytes("shared", others, writes=True)
@@ -112,7 +112,7 @@ class BatchedMbarriers(Mbarriers):
 
     @staticmethod
     def agree(inst: DecodedInstruction, group: LaneGroup) -> bool:
-        """Return True if all lanes of each warp are here, with one address and one phase."""
+        """Return True if the group has whole warps, each with a uniform address and phase."""
         return group.is_whole and all(is_uniform(operand, group) for operand in inst.sources[:2])
 
 
@@ -132,20 +132,20 @@ Index = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
 SWIZZLE_PERIOD = 1024  # bytes after which every swizzle pattern repeats
-GRANULE_WORDS = GRANULE // 8  # 64-bit words, in which plans count
+GRANULE_WORDS = GRANULE // 8  # in 64-bit words, the unit of plans
 S32 = TYPES["s32"]
 FIRST = np.zeros(1, np.int64)  # the index of the first lane
 
 
 class UnitPlan(NamedTuple):
-    """The units of a box as offsets from its start, in 64-bit words, and the runs of words that they fill."""
+    """The 16-byte units of a box and the runs of words that they fill, as offsets in 64-bit words."""
 
     units: Index
     runs: Index  # [runs, 2]: the first word of each run and its word count
 
     @staticmethod
     def of(units: Index) -> UnitPlan:
-        """Return the plan of 16-byte units; `units` are offsets in units."""
+        """Build a plan from unit offsets, which count 16-byte units."""
         ordered = np.sort(units)
         first = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 2) != 1)
         counts = np.diff(first, append=len(ordered))
@@ -154,7 +154,7 @@ class UnitPlan(NamedTuple):
 
 @dataclass
 class BoxPlan:
-    """A map and the units of its box: in global memory, and in shared memory by position in the swizzle pattern."""
+    """A tensor map, and the units of its box in global memory and, by swizzle position, in shared memory."""
 
     fields: TensorMapFields
     in_global: UnitPlan
@@ -162,7 +162,7 @@ class BoxPlan:
     by_place: dict[int, UnitPlan] = field(default_factory=dict)
 
     @staticmethod
-    @lru_cache(256)  # kernels are often launched again with the same maps
+    @lru_cache(256)  # kernels are often relaunched with the same maps
     def of(data: bytes) -> BoxPlan | None:
         """Return the plan of a 128-byte map; None if the interpreter must handle it."""
         fields = TensorMapFields.decode(data)
@@ -174,7 +174,7 @@ class BoxPlan:
 
     @cached_property
     def global_bytes(self) -> int:
-        """The bytes from the start of a box to its end, gaps included."""
+        """The bytes that a box spans in global memory, gaps included."""
         return int(self.in_global.units[-1]) * 8 + GRANULE
 
     @cached_property
@@ -212,7 +212,7 @@ class BoxPlan:
 
 
 class BoxJob(NamedTuple):
-    """The copies of lanes that name one map: the start of each box in both memories, as byte offsets into a buffer."""
+    """The copies that use one tensor map: the byte offset of each box in global and in shared memory."""
 
     plan: BoxPlan
     lanes: Index
@@ -224,7 +224,7 @@ class BoxJob(NamedTuple):
 
 
 class BoxTargets(NamedTuple):
-    """The copies that lanes make, one for each destination block: lane, block and the mbarrier to signal."""
+    """One copy per lane and destination block: its lane, its block and the mbarrier to signal."""
 
     lanes: Index
     blocks: Index
@@ -232,7 +232,7 @@ class BoxTargets(NamedTuple):
     lane_count: int
 
     def of(self, lanes: Index) -> BoxTargets:
-        """Return the copies of some lanes."""
+        """Select copies by index."""
         if len(lanes) == self.lane_count:
             return self
         own = np.isin(self.lanes, lanes)
@@ -241,14 +241,14 @@ class BoxTargets(NamedTuple):
 
 
 class BoxCopies:
-    """The box copies of a batch's lanes."""
+    """Executes the box copies of a batch."""
 
     def __init__(self, batch: WarpState, mbarriers: BatchedMbarriers) -> None:
-        """Take the batch and its mbarriers."""
+        """Create the copier of a batch."""
         self.batch, self.memory, self.mbarriers = batch, batch.memory, mbarriers
 
     def run(self, inst: DecodedInstruction, action: TensorCopy, group: LaneGroup) -> bool:
-        """Copy the boxes of all lanes; return False and do nothing if the interpreter must do it."""
+        """Copy the boxes of all lanes; return False, with nothing copied, if the interpreter must do it."""
         if action.mode != "tile" or action.reduction:
             return False
         rest = list(inst.sources)
@@ -280,7 +280,7 @@ class BoxCopies:
     def job(
         self, address: int, lanes: Index, action: TensorCopy, starts: Index, boxes: Codes, owners: Owners
     ) -> BoxJob | None:
-        """Return the copies of lanes that name one map; None, or a MemoryFault, if the interpreter must make them."""
+        """Return the copies that use one map; return None or raise MemoryFault if the interpreter must make them."""
         space, inner = self.memory.space_of(address)
         if address % MAP_ALIGN or space not in {"global", "const", "param"}:
             return None
@@ -307,10 +307,10 @@ class BoxCopies:
         return buffer[first : first + MAP_BYTES].tobytes()
 
     def reach(self, space: str, firsts: Codes, size: int, owners: Owners, *, writes: bool) -> tuple[Bytes, Index]:
-        """Return the buffer that holds all lanes' bytes, and their offsets; raise MemoryFault if there are several."""
+        """Return the buffer that contains all boxes, and their offsets; raise MemoryFault if there are several."""
         reached = self.memory.find(space, firsts, size, owners, writes=writes)
         if len(reached) > 1:
-            raise MemoryFault(0, "boxes lie in several allocations")
+            raise MemoryFault(0, "the boxes are in several allocations")
         _, buffer, begins = reached[0]
         return buffer, begins
 
@@ -334,7 +334,7 @@ class BoxCopies:
         return BoxTargets(np.repeat(lanes, counts), every, np.array(moved, np.int64), copies.count)
 
     def can_tell(self, job: BoxJob, targets: BoxTargets) -> bool:
-        """Return True if the mbarriers of a job are initialised, and no byte count is too large."""
+        """Return True if a job's mbarriers are initialised and can count its bytes."""
         told = targets.of(job.lanes).cells
         if told is None:
             return True
@@ -346,7 +346,7 @@ class BoxCopies:
         return not (abs(owed) > MAX_TX).any()
 
     def copy(self, job: BoxJob, copies: LaneCopies, targets: BoxTargets) -> list[int]:
-        """Copy the boxes of a job and signal the mbarriers; return the lanes that the interpreter must run."""
+        """Copy a job's boxes and signal its mbarriers; return the lanes that are left to the interpreter."""
         plan, memory, lanes = job.plan, self.memory, job.lanes.tolist()
         copy_lanes, blocks, cells, _ = targets.of(job.lanes)
         is_load = cells is not None
@@ -380,7 +380,7 @@ class BoxCopies:
 
 
 def joined(plans: list[UnitPlan]) -> tuple[Index, Index]:
-    """Return the units and runs of some plans, [plans, units] and [plans, runs, 2]; empty runs pad shorter lists."""
+    """Stack plans into [plans, units] and [plans, runs, 2]; empty runs pad the shorter lists."""
     if len(plans) == 1:
         return plans[0].units[None], plans[0].runs[None]
     longest = max(len(plan.runs) for plan in plans)

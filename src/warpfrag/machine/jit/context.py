@@ -9,21 +9,21 @@ from warpfrag.machine.ir.state_spaces import SPACES
 REGISTERS, WARP_BYTES, PARAMETERS, PARAMETER_BYTES, SHARED, SHARED_END, SHARED_STRIDE = range(7)
 LOCAL, LOCAL_STRIDE, ALLOCATIONS, ALLOCATION_COUNT, WARP_BLOCK = range(7, 12)
 FAULT_INST, FAULT_WARP, FAULT_MASK, INST_WAVEFRONTS, FAULT_ADDRESSES = range(12, 17)
-READ_BYTES = 48  # by state space, after the addresses of 32 lanes
+READ_BYTES = 48  # per state space; it follows the addresses of 32 lanes
 WRITTEN_BYTES = READ_BYTES + len(SPACES)
 WAVEFRONTS = WRITTEN_BYTES + len(SPACES)
 INST_CAUSES = WAVEFRONTS + len(SPACES)  # the address of `LaunchTally.causes`
 SHARED_TAGS, WRITERS, BLOCK_WARPS = range(INST_CAUSES + 1, INST_CAUSES + 4)  # `interpreter.store_tags`
-INST_READ, INST_WRITTEN, INST_CONFLICTS = range(BLOCK_WARPS + 1, BLOCK_WARPS + 4)  # addresses of counts by instruction
+INST_READ, INST_WRITTEN, INST_CONFLICTS = range(BLOCK_WARPS + 1, BLOCK_WARPS + 4)  # addresses of counts per instruction
 SCREEN, SCREEN_STATE, SUSPICIONS = range(INST_CONFLICTS + 1, INST_CONFLICTS + 4)
-"""The function that every access is reported to, 0 for none; its state (`access_screen`); uncertain lanes."""
+"""The function that accesses are reported to (0 for none), its state (`access_screen`), and an uncertainty flag."""
 CLUSTER_WARPS = SUSPICIONS + 1
 CONTEXT_WORDS = CLUSTER_WARPS + 1
 ALLOCATION_WORDS = 5  # start, end, data, writable, tags
 NO_FAULT = (1 << 62) - 1
 """The value of FAULT_INST while no access has faulted."""
 SHARED_BUFFER, LOCAL_BUFFER, COPY_GROUPS = 1, 2, 3
-"""The buffers of reported accesses that are not rows of the allocation table."""
+"""Numbers of the buffers that are not rows of the allocation table."""
 
 
 # Columns of the instruction table, which has a row for each instruction:
@@ -36,42 +36,43 @@ COLUMNS = 10
 # Kinds: interpreted; compiled, for any lanes or only for whole warps; run by the scheduler itself.
 INTERPRETED, SEGMENT, WHOLE_WARP_SEGMENT, BRANCH, BARRIER, EXIT, WARP_WAIT, RECONVERGE = range(8)
 
-# Words of the state. The lanes that have the time slice: whether there are any, their instruction, the end of its
-# block, the number of their warps, whether they are all live lanes (converged), and the slices that are not
-# yet counted lane by lane. The launch: warp instructions so far, their limit, the number of them after which
-# control returns to Python, stores so far, barriers in use, whether Python has changed program counters, the
-# number of pending products (`pending_mma`), and whether a block reached a barrier after some of its threads exited.
+# Words of the state. STATUS is the reason for the return to Python. The next six describe the lanes that have the
+# time slice: whether there are any, their instruction, the end of its block, the number of their warps, whether all
+# live lanes are among them (converged), and the slices not yet counted per lane. The others describe the launch: warp
+# instructions executed, their limit, the count at which control returns to Python, stores executed, barriers in use,
+# whether Python has changed program counters, the number of pending products (`pending_mma`), and whether a block
+# reached a barrier after some of its threads exited.
 STATUS, IS_SCHEDULED, PC, SLICE_END, WARP_COUNT, IS_CONVERGED, PENDING_SLICES = range(7)
 TOTAL, LIMIT, BUDGET, PROGRESS, BARRIERS_IN_USE, IS_STALE, PENDING_PRODUCTS, IS_LATE = range(7, 15)
 STATE_WORDS = 15
-# Statuses: the reason why the scheduler returned to Python; the last means that it need not return.
+# Statuses: the reason why the scheduler returned to Python. NEEDS_NOTHING is internal: it means "continue".
 NEEDS_INTERPRETER, NONE_RUNNABLE, FAULT, OUT_OF_BUDGET, NEEDS_FLUSH, NEEDS_NOTHING = range(6)
 ALL_LANES = np.uint32(0xFFFFFFFF)
 """The mask of a whole warp."""
 
 
 SHARED_MARKS, LOCAL_MARKS, GLOBAL_MARKS = range(3)
-"""Addresses of the marks of shared memory, of local memory, and of a table of marks by allocation."""
+"""Addresses of the shared-memory marks, the local-memory marks, and a table of marks by allocation."""
 SHARED_ACCESSES, GLOBAL_ACCESSES, CELL_SHIFT = range(3, 6)
-"""Addresses of the access tags of shared memory and of a table by allocation; the number of offset bits in a cell."""
+"""Addresses of the shared-memory access tags and of a table by allocation, and the number of offset bits in a cell."""
 COPIES, COPY_INSTRUCTIONS = range(6, 8)
-"""Addresses of each thread's cp.async group counts, and of a byte for each instruction, 1 for cp.async."""
+"""Addresses of the cp.async group counts per thread, and of one byte per instruction, which is 1 for cp.async."""
 SCREEN_WORDS = 8
 PADDING = 8
-"""Bytes after the marks of a buffer, because marks are read word by word."""
+"""Padding bytes after a buffer's marks, which are read in whole words."""
 WRITTEN = 0xFF
 """The mark of a written byte."""
 CELL_BYTES = 16
-"""The bytes of a cell's tags."""
+"""The size of a cell's tags in bytes."""
 INTERVAL_BIT, BLOCK_BIT = 10, 37
 """The first bit of each field of a tag."""
 MAX_BLOCKS = (1 << 25) - 2
 SEVERAL = 1 << 62
-"""A tag bit: other threads of the block have read the cell in the same interval, or have written the same to it."""
+"""The tag bit of a cell that several threads of the block read, or wrote with the same bytes, in one interval."""
 BY_COPY = -(1 << 63)
-"""The bit of a cp.async write tag, which has the copy's group above the number of its thread in the batch."""
+"""The bit that marks a cp.async write tag, which contains the copy's group and, in its low bits, its thread number."""
 EVERYBODY = -1
-"""A read tag: the readers are threads of several blocks, or copies."""
+"""The read tag of a cell that threads of several blocks, or copies, have read."""
 COPY_THREAD_BITS = 20
 GROUPS, GROUPS_DONE, DONE_INTERVAL, GROUPS_DONE_BEFORE = range(4)
 """Words per thread: groups closed, groups waited for, the interval of the last wait, and groups completed before it."""

@@ -51,37 +51,37 @@ from warpfrag.machine.jit.register_flow import RegisterLayout
 if TYPE_CHECKING:
     from warpfrag.machine.jit.segments import Segment  # imports llvmlite
 
-PATIENCE = 30  # interpreted instructions that cost as much as compiling one: 70 us and 2 ms were measured
-MIN_INSTRUCTIONS = 2000  # instructions that are interpreted before any program is compiled
-HOT = 200_000  # warps that run an instruction of a chunk, on average, before it is compiled again: 10 ns and 2 ms
-CHUNK = 64  # instructions of a chunk, at least
+PATIENCE = 30  # interpreting 30 instructions (70 us each) costs as much as compiling one (2 ms)
+MIN_INSTRUCTIONS = 2000  # instructions to interpret before compiling anything
+HOT = 200_000  # average executions per instruction (10 ns each) that justify recompiling a chunk (2 ms each)
+CHUNK = 64  # minimum instructions per chunk
 BUDGET = 1_000_000  # warp instructions after which the scheduler lets Python check for an interrupt
-POLLING_BUDGET = 64  # the initial budget per warp, if lanes may wait for memory that no lane changes
+POLLING_BUDGET = 64  # the initial budget per warp if lanes may poll memory that never changes
 WATCHED_LEVELS = 4  # quanta of time slices in which the interpreter checks for a livelock
 LANE_BITS = np.uint32(1) << np.arange(LANES, dtype=np.uint32)
 BUFFER_ALIGN = 64
-MATRIX_ROW_BYTES = 16  # a matrix row of ldmatrix and stmatrix
+MATRIX_ROW_BYTES = 16  # one ldmatrix or stmatrix row
 
 
 class CompiledProgram:
-    """The machine code of a program: compiled on first use, or after enough instructions were interpreted."""
+    """A program's machine code, compiled chunk by chunk on first use or after enough interpreted instructions."""
 
     def __init__(self, program: Program) -> None:
         """Lay out the registers, without compiling anything."""
         self.program = program = grouped(program)
         self.layout = RegisterLayout.of(program)
         self.segments: dict[int, Segment] = {}  # by first instruction
-        self.addresses: dict[int, int] = {}  # of the code of each segment
+        self.addresses: dict[int, int] = {}  # of each segment's code, by first instruction
         self.covered: set[int] = set()  # instructions that have machine code
-        self.opcodes: set[str] = set()  # the opcodes of these instructions
+        self.opcodes: set[str] = set()  # opcodes that have machine code
         self.products = mma_runs(program)
         runs = {start: program.instructions[start : ends[-1]] for start, ends in self.products.items()}
         runs |= {at: [inst] for at, inst in enumerate(program.instructions) if is_joinable(inst)}
         self.mma_instructions = MmaInstructions(program, runs)
         self.wgmma_plans: WgmmaPlans = {}
         self.tilings: dict[tuple[int, str], list[tuple[Tiling | None, list[DecodedInstruction]]]] = {}
-        self.is_ready = False  # machine code is used
-        self.is_eager = False  # a chunk is compiled before it is interpreted
+        self.is_ready = False  # True once machine code is used
+        self.is_eager = False  # True if chunks are compiled before they run
         self.interpreted_instructions = 0
         self.patience = PATIENCE * len(program.instructions) + MIN_INSTRUCTIONS
         self.chunks = chunks_of(program)
@@ -96,11 +96,11 @@ class CompiledProgram:
         self._engines: list[object] = []
 
     def is_worthwhile_after(self, instructions: int) -> bool:
-        """Return True if interpreting `instructions` more, which are not counted yet, costs as much as compiling."""
+        """Return True if interpreting `instructions` more costs as much as compiling."""
         return self.interpreted_instructions + instructions >= self.patience
 
     def interpret(self, at: int, instructions: int) -> bool:
-        """Count instructions that are interpreted from an address on; return True if their chunk should be compiled."""
+        """Count instructions interpreted from index `at` on; return True if their chunk should be compiled."""
         self.interpreted_instructions += instructions
         chunk = self.chunk[at]
         self.interpreted[chunk] += instructions
@@ -108,7 +108,7 @@ class CompiledProgram:
         return not self.compiled[chunk] and self.interpreted[chunk] > PATIENCE * (end - start)
 
     def prepare(self) -> None:
-        """Use machine code from now on: every chunk is compiled, or loaded from the cache, before it runs."""
+        """Switch to machine code: compile each chunk, or load it from the cache, before it runs."""
         self.is_ready = self.is_eager = True
 
     def compile_all(self) -> None:
@@ -117,7 +117,7 @@ class CompiledProgram:
             self.compile(start)
 
     def optimize(self, executed: NDArray[np.int64]) -> bool:
-        """Compile the chunks that have run often again; return True if there are any."""
+        """Recompile hot chunks with more optimization; return True if there are any."""
         hot = [
             start
             for chunk, (start, end) in enumerate(self.chunks)
@@ -128,7 +128,7 @@ class CompiledProgram:
         return bool(hot)
 
     def compile(self, at: int, *, is_hot: bool = False) -> None:
-        """Compile the chunk of an instruction, or load it from the cache; slower code is compiled faster."""
+        """Compile the chunk that contains an instruction, or load it from the cache."""
         from warpfrag.machine.jit import machine_code
         from warpfrag.machine.jit.machine_code import LOCK, addresses_of
         from warpfrag.machine.jit.segments import generate  # imports llvmlite
@@ -153,7 +153,7 @@ class CompiledProgram:
             self.compiled[chunk], self.optimized[chunk] = True, is_hot
 
     def table(self, arch: str) -> NDArray[np.int64]:
-        """Return the scheduler's table of instructions (`context`) for an architecture; another after compiling."""
+        """Return the scheduler's instruction table (`context`) for an architecture; compiling invalidates it."""
         from warpfrag.machine.jit.machine_code import LOCK
 
         with LOCK:
@@ -162,7 +162,7 @@ class CompiledProgram:
             return self.tables[arch]
 
     def with_segments(self, table: NDArray[np.int64], segments: list[Segment], arch: str) -> NDArray[np.int64]:
-        """Return a table with the rows of segments, unless an architecture does not have an instruction of theirs."""
+        """Add rows for the segments whose instructions all exist on an architecture."""
         for segment in segments:
             row = table[segment.start]
             row[ctx.NEEDS_PRODUCTS] = self.mma_instructions.needs_products[segment.start : segment.end].any()
@@ -173,7 +173,7 @@ class CompiledProgram:
         return table
 
     def _table(self) -> NDArray[np.int64]:
-        """Return a table without machine code."""
+        """Return an instruction table without machine code."""
         program = self.program
         has_calls = any(isinstance(inst.action, actions.DirectCall) for inst in program.instructions)
         table = np.zeros((len(program.instructions), ctx.COLUMNS), np.int64)
@@ -200,12 +200,12 @@ class CompiledProgram:
 
     @cached_property
     def chains(self) -> set[int]:
-        """The runs of mma that may form one product along K."""
+        """The mma runs that may be merged along K into one product."""
         return mma_chains(self.program, self.products)
 
 
 def chunks_of(program: Program) -> list[tuple[int, int]]:
-    """Return the parts of a program that are compiled together: consecutive blocks, the start and the end of each."""
+    """Split a program into chunks of consecutive blocks, and return the start and end of each."""
     starts = [0] if program.instructions else []
     for at, end in enumerate(program.ends):
         if end == at + 1 and end - starts[-1] >= CHUNK:
@@ -218,7 +218,7 @@ def has_instruction(action: actions.Action, arch: str) -> bool:
     """Return True if an architecture has an action's instruction."""
     try:
         return not isinstance(action, actions.MatrixOp) or bool(architecture_of(action.form, arch))
-    except WarpfragError:  # the interpreter raises it when the instruction runs
+    except WarpfragError:  # the interpreter raises this error when the instruction runs
         return False
 
 
@@ -236,10 +236,10 @@ def is_plain_barrier(inst: DecodedInstruction) -> bool:
 
 
 class BufferRegisters:
-    """The registers of a batch as views of one buffer, created on first use; assignment copies into the buffer."""
+    """A batch's registers as lazily created views of one buffer; assignment copies into the buffer."""
 
     def __init__(self, buffer: NDArray[np.uint8], offsets: Sequence[int], bits: Sequence[int]) -> None:
-        """Take the buffer, [warps, bytes], and the offset and width of each register."""
+        """Wrap a buffer [warps, bytes], given the offset and width of each register."""
         self.buffer, self.offsets, self.bits = buffer, offsets, bits
         self.views: dict[int, Codes] = {}
 
@@ -255,20 +255,20 @@ class BufferRegisters:
         return view
 
     def __setitem__(self, index: int, codes: Codes) -> None:
-        """Copy new codes into a register."""
+        """Copy codes into a register."""
         self[index][...] = codes
 
 
 def view_of(buffer: NDArray[np.uint8], offset: int, dtype: np.dtype[Any]) -> Codes:
-    """Return the elements of all lanes at an offset in every warp's bytes, [warps, lanes]."""
+    """Return a view [warps, lanes] of the elements at a byte offset in every warp."""
     return buffer[:, offset : offset + LANES * dtype.itemsize].view(dtype)
 
 
 class CompiledWarpBatch(WarpBatch):
-    """Blocks that run at once, in machine code where it exists."""
+    """Blocks that run at the same time, in machine code if it exists."""
 
     def __init__(self, part: LaunchPart, compiled: CompiledProgram) -> None:
-        """Put every lane at the entry, and the registers in one buffer."""
+        """Start every lane at the entry, with all registers in one buffer."""
         super().__init__(part)
         self.compiled, program = compiled, part.program
         layout = compiled.layout
@@ -300,7 +300,7 @@ class CompiledWarpBatch(WarpBatch):
         return self.batched_mbarriers
 
     def _context(self) -> NDArray[np.int64]:
-        """Return the words that compiled code reads (see `context`)."""
+        """Build the context that compiled code reads (see `context`)."""
         memory = self.memory
         words = np.zeros(ctx.CONTEXT_WORDS, np.int64)
         self.table = np.array(
@@ -338,7 +338,7 @@ class CompiledWarpBatch(WarpBatch):
     # --- scheduling
 
     def run(self) -> None:
-        """Run until every lane has exited; interpret until there is machine code."""
+        """Run until every lane has exited; interpret until machine code is available."""
         compiled = self.compiled
         while not compiled.is_ready:
             if not self.schedule_next():
@@ -351,13 +351,13 @@ class CompiledWarpBatch(WarpBatch):
             compiled.executed += self.instructions_by_segment()
 
     def instructions_by_segment(self) -> NDArray[np.int64]:
-        """Return the warp instructions that compiled code ran, by the start of their segment."""
+        """Return the number of warp instructions that compiled code ran, indexed by segment start."""
         ends = self.compiled.table(self.launch.arch)[:, ctx.END]
         executed: NDArray[np.int64] = self.runs * (ends - np.arange(len(ends)))
         return executed
 
     def run_block(self, start: int, group: LaneGroup) -> None:
-        """Interpret a block of instructions before there is machine code."""
+        """Interpret a block of instructions."""
         compiled = self.compiled
         is_hot = compiled.interpret(start, self.program.ends[start] - start)
         super().run_block(start, group)
@@ -365,14 +365,14 @@ class CompiledWarpBatch(WarpBatch):
             compiled.compile(start)
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
-        """Run an instruction after the pending products whose results it needs."""
+        """Compute the pending products that an instruction needs, then run it."""
         compiled = self.compiled
         if self.products.pending and (compiled.mma_instructions.needs_products[at] or at in compiled.products):
             self.products.flush()
         return super().run_inst(at, group)
 
     def run_compiled(self) -> None:
-        """Run the compiled scheduler, and handle each status that it returns."""
+        """Run the compiled scheduler and handle the statuses that it returns."""
         compiled, schedule, table = self.compiled, self.schedule, self.compiled.table(self.launch.arch)
         lanes = (self.context, self.buffer, self.flags, self.numbers, self.lists)
         args = (*lanes, self.block_numbers, self.runs, self.writers, self.exited)
@@ -415,7 +415,7 @@ class CompiledWarpBatch(WarpBatch):
                 schedule[ctx.BUDGET], last_progress = self.tally.total + budget, self.progress
 
     def watch_livelock(self) -> None:
-        """Interpret a few time slices after a while without stores, so that the interpreter can detect a livelock."""
+        """Interpret a few time slices so that the interpreter can detect a livelock."""
         progress = self.progress
         is_running = self.schedule_next()
         last_level = self.livelock.level + WATCHED_LEVELS
@@ -441,7 +441,7 @@ class CompiledWarpBatch(WarpBatch):
             self.schedule[ctx.IS_STALE] = 1
 
     def wake(self, rows: NDArray[np.int64]) -> None:
-        """Tell the scheduler that lanes no longer wait: update the priorities of their warps."""
+        """Update the priorities of warps whose lanes no longer wait."""
         priorities = np.where(
             self.alive[rows] & ~self.waiting[rows],
             (self.slices[rows] // QUANTUM) * PRIORITY_UNIT + self.pc[rows],
@@ -459,7 +459,7 @@ class CompiledWarpBatch(WarpBatch):
         return LaneGroup(self, None if count == self.warps else self.lists[1, :count].copy(), lanes)
 
     def count_runs(self) -> None:
-        """Add the instructions that compiled code ran to the counts of the launch."""
+        """Add the instructions that compiled code ran to the launch's counts."""
         table = self.compiled.table(self.launch.arch)
         for at in np.nonzero(self.runs)[0]:
             self.tally.instructions[at : table[at, ctx.END]] += self.runs[at]
@@ -477,7 +477,7 @@ class CompiledWarpBatch(WarpBatch):
                     counts[space] += int(self.context[start + index])
 
     def multiply(self, start: int, ends: tuple[int, ...], group: LaneGroup) -> None:
-        """Run several mma of whole warps on codes in the buffer, as one product if they are its tiles."""
+        """Run several whole-warp mma, as one product if they are its tiles."""
         instructions, compiled = self.program.instructions, self.compiled
         if self.products.pending and compiled.mma_instructions.needs_products[start]:
             self.products.flush()
@@ -498,7 +498,7 @@ class CompiledWarpBatch(WarpBatch):
                 tiling.issue(self.products, rows, compiled.mma_instructions.accumulators[start])
 
     def execute(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Run an instruction that falls through: for many lanes at once if possible, else as the interpreter does."""
+        """Run an instruction that falls through: batched if possible, else as the interpreter does."""
         action, at = inst.action, self.memory.inst
         is_done = False
         if isinstance(action, actions.MatrixOp) and action.operation == "wgmma":
@@ -509,11 +509,11 @@ class CompiledWarpBatch(WarpBatch):
             super().execute(inst, group)
 
     def is_within_limit(self, instructions: int, group: LaneGroup) -> bool:
-        """Return True if these instructions stay within the launch limit; beyond it they run one by one."""
+        """Return True if these instructions stay within the launch limit."""
         return self.tally.total + instructions * group.warps <= self.launch.limit
 
     def all_arrived(self, at: int, inst: DecodedInstruction, group: LaneGroup, active: LaneGroup) -> bool:
-        """Return True if all lanes that an instruction needs are here; whole warps and warpgroups take a fast path."""
+        """Return True if all lanes that an instruction needs have arrived, with a fast path for whole warpgroups."""
         action = inst.action
         if not isinstance(action, actions.MatrixOp):
             return active is self.every_lane or super().all_arrived(at, inst, group, active)
@@ -521,7 +521,7 @@ class CompiledWarpBatch(WarpBatch):
         return here or super().all_arrived(at, inst, group, active)
 
     def are_warpgroups(self, group: LaneGroup) -> bool:
-        """Return True if every four warps form a warpgroup."""
+        """Return True if the warps form whole warpgroups."""
         rows = group.warp_rows
         if len(rows) % WARPS:
             return False
@@ -531,7 +531,7 @@ class CompiledWarpBatch(WarpBatch):
         return bool((is_first & is_same & (fours[:, -1] - fours[:, 0] == WARPS - 1)).all())
 
     def compiled_fault(self) -> PtxError:
-        """Return the error of an access that compiled code rejected, as the interpreter reports it."""
+        """Return the interpreter's error for an access that compiled code rejected."""
         at, warp = int(self.context[ctx.FAULT_INST]), int(self.context[ctx.FAULT_WARP])
         mask = (np.uint32(self.context[ctx.FAULT_MASK]) & LANE_BITS) != 0
         inst = self.program.instructions[at]
@@ -551,4 +551,4 @@ class CompiledWarpBatch(WarpBatch):
                 self.memory.reach("shared", addresses, MATRIX_ROW_BYTES, owners, writes=writes)
         except MemoryFault as fault:
             return self.fault(inst, group, fault)
-        return PtxError(inst.line, f"{inst.name}: compiled code refused a valid address: please report it")
+        return PtxError(inst.line, f"{inst.name}: compiled code rejected a valid address; please report this as a bug")

@@ -23,33 +23,33 @@ GROUP = 16 if binding.get_host_cpu_features().get("avx512f") else 8
 I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 POINTER, VOID = ir.PointerType(), ir.VoidType()
 Value = ir.Value
-"""A scalar, or a vector with an element for every lane."""
+"""A scalar, or a vector with one element per lane."""
 FLOATS = {16: ir.HalfType(), 32: ir.FloatType(), 64: ir.DoubleType()}
 
 
 @cache
 def vector(bits: int, count: int = LANES) -> ir.VectorType:
-    """Return the type of `count` integers."""
+    """Return the vector type of `count` integers."""
     return ir.VectorType(ir.IntType(bits), count)
 
 
 @cache
 def float_vector(bits: int, count: int = GROUP) -> ir.VectorType:
-    """Return the type of `count` floats."""
+    """Return the vector type of `count` floats."""
     return ir.VectorType(FLOATS[bits], count)
 
 
 def width(value: ir.Value) -> int:
-    """Return the width in bits of an integer, or of each element of a vector."""
+    """Return the width in bits of an integer or of a vector element."""
     bits: int = getattr(value.type, "element", value.type).width
     return bits
 
 
 class SplatConstant(ir.Constant):  # type: ignore[misc] # llvmlite has no types
-    """One constant in every element, in LLVM's short syntax."""
+    """A vector constant with equal elements, in LLVM's short syntax."""
 
     def __init__(self, kind: ir.VectorType, element: ir.Constant) -> None:
-        """Keep the text."""
+        """Create the constant from the text of one element."""
         self.type, self.constant = kind, f"splat ({element})"
 
     def _get_reference(self) -> str:
@@ -57,7 +57,7 @@ class SplatConstant(ir.Constant):  # type: ignore[misc] # llvmlite has no types
 
 
 def constant(kind: ir.Type, number: float) -> ir.Constant:
-    """Return a constant of a type, in every element if it is a vector; integers wrap."""
+    """Return a constant of a type, or a splat if it is a vector type; integers wrap."""
     if isinstance(kind, ir.VectorType):
         return SplatConstant(kind, constant(kind.element, number))
     return ir.Constant(kind, int(number) & ((1 << kind.width) - 1) if isinstance(kind, ir.IntType) else number)
@@ -65,13 +65,13 @@ def constant(kind: ir.Type, number: float) -> ir.Constant:
 
 @cache
 def splat(code: int, bits: int, count: int = GROUP) -> ir.Constant:
-    """Return a vector with one integer in every lane."""
+    """Return a vector with the same integer in every lane."""
     return constant(vector(bits, count), code)
 
 
 @cache
 def float_splat(number: float, bits: int = 64) -> ir.Constant:
-    """Return a vector with one float in every lane of a group."""
+    """Return a vector with the same float in every lane of a group."""
     return constant(float_vector(bits), number)
 
 
@@ -85,12 +85,12 @@ LANE_NUMBERS = integers(range(LANES))
 
 
 def operand(kind: ir.Type, value: ir.Value | float) -> ir.Value:
-    """Return a value, converting a number to a constant of the type."""
+    """Return a value unchanged, or a number as a constant of the type."""
     return constant(kind, value) if isinstance(value, int | float) else value
 
 
 def with_constants(name: str) -> Callable[..., Any]:
-    """Make a binary instruction of llvmlite's builder accept a number as its second operand."""
+    """Wrap a binary method of llvmlite's builder to accept a number as second operand."""
     emit = getattr(ir.IRBuilder, name)
 
     def method(builder: IRBuilder, a: ir.Value, b: ir.Value | float) -> ir.Value:
@@ -100,20 +100,20 @@ def with_constants(name: str) -> Callable[..., Any]:
 
 
 class Variable:
-    """A scalar on a function's stack, which LLVM turns into a register."""
+    """A stack variable, which LLVM promotes to a register."""
 
     def __init__(self, ir: IRBuilder, initial: ir.Value) -> None:
-        """Allocate it in the entry block, and assign its first value at the current position."""
+        """Allocate the variable in the entry block and initialise it at the current position."""
         self.ir, self.type = ir, initial.type
         self.address = ir.entry_alloca(initial.type)
         self.set(initial)
 
     def get(self) -> ir.Value:
-        """Read it."""
+        """Load the variable."""
         return self.ir.load(self.address, typ=self.type)
 
     def set(self, value: ir.Value | int) -> None:
-        """Assign to it."""
+        """Store to the variable."""
         self.ir.store(operand(self.type, value), self.address)
 
 
@@ -151,7 +151,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
         return self.select(self.icmp(predicate, a, code), operand(otherwise.type, then), otherwise)
 
     def resize(self, a: ir.Value, bits: int, *, signed: bool = False) -> ir.Value:
-        """Truncate integers, or extend them with zeros or the sign; do nothing if they have the width."""
+        """Truncate, zero-extend or sign-extend integers to a width."""
         kind = vector(bits, a.type.count) if isinstance(a.type, ir.VectorType) else ir.IntType(bits)
         if width(a) >= bits:
             return self.trunc(a, kind)
@@ -160,7 +160,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
     def intrinsic(
         self, name: str, *operands: ir.Value, result: ir.Type | None = None, flag: bool | None = None
     ) -> ir.Value:
-        """Call an LLVM intrinsic that is overloaded on its first operand; `flag` is a last operand of one bit."""
+        """Call an LLVM intrinsic that is overloaded on its first operand; `flag` is an optional trailing i1 operand."""
         kind = operands[0].type
         element = getattr(kind, "element", kind)
         suffix = f"i{element.width}" if isinstance(element, ir.IntType) else element.intrinsic_name
@@ -173,7 +173,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
         return self.intrinsic(f"vector.reduce.{name}", a, result=a.type.element)
 
     def call_named(self, name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
-        """Call a function of another module, and declare it in this one."""
+        """Declare a function of another module and call it."""
         function = self.module.globals.get(name)
         if function is None:
             function = ir.Function(self.module, ir.FunctionType(result, [item.type for item in arguments]), name)
@@ -187,7 +187,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
         """Return the larger integer."""
         return self.intrinsic("smax" if signed else "umax", a, operand(a.type, b))
 
-    # --- floats: registers hold codes, which are bitcast to floats for one operation
+    # --- floats: registers contain codes, which are bitcast to floats for each operation
 
     def as_float(self, a: ir.Value) -> ir.Value:
         """Bitcast codes to floats of the same width."""
@@ -217,7 +217,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
     # --- memory
 
     def entry_alloca(self, kind: ir.Type, align: int | None = None) -> ir.Value:
-        """Reserve stack space, once per call of the function."""
+        """Allocate stack space in the entry block."""
         here, entry = self.block, self.function.entry_basic_block
         self.position_at_start(entry)
         space = self.alloca(kind)
@@ -234,12 +234,12 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
         return self.load(self.at(pointer, index, kind), typ=kind, align=1 if kind is I8 else None)
 
     def add_to(self, pointer: ir.Value, index: ir.Value | int, more: ir.Value) -> None:
-        """Add to an element of an array of 64-bit integers."""
+        """Add to an element of a 64-bit integer array."""
         place = self.at(pointer, index)
         self.store(self.add(self.load(place, typ=I64), more), place)
 
     def gather(self, table: str, kind: ir.Type, numbers: Sequence[float], index: ir.Value) -> ir.Value:
-        """Load an entry of a constant table for each lane; the module gets the table under this name."""
+        """Load one entry of a constant table per lane; the table is a global with the given name."""
         array = self.module.globals.get(table)
         if array is None:
             array = ir.GlobalVariable(self.module, ir.ArrayType(kind, len(numbers)), table)
@@ -258,11 +258,11 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
     # --- lanes
 
     def lane_mask(self, predicate: ir.Value) -> ir.Value:
-        """Return one bit per lane as a 32-bit scalar."""
+        """Convert a predicate to a 32-bit lane mask."""
         return self.bitcast(predicate, ir.IntType(predicate.type.count))
 
     def predicate_of(self, mask: ir.Value) -> ir.Value:
-        """Return a 32-bit scalar as one bit per lane."""
+        """Convert a 32-bit lane mask to a predicate."""
         return self.bitcast(mask, vector(1))
 
     def any(self, predicate: ir.Value) -> ir.Value:
@@ -275,7 +275,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
         return self.permute(self.insert_element(nothing, scalar, ir.Constant(I32, 0)), [0] * count)
 
     def permute(self, value: ir.Value, lanes: Iterable[int], other: ir.Value | None = None) -> ir.Value:
-        """Return elements of one or two vectors in a constant order."""
+        """Shuffle the elements of one or two vectors in a constant order."""
         rest = ir.Constant(value.type, ir.Undefined) if other is None else other
         return self.shuffle_vector(value, rest, integers(lanes, 32))
 
@@ -283,7 +283,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
 
     @contextmanager
     def while_(self, condition: Callable[[], ir.Value]) -> Iterator[None]:
-        """Repeat a block while a condition holds; the condition is computed before each iteration."""
+        """Emit a loop that runs while a condition holds; the condition is evaluated before each iteration."""
         head, body, after = (self.append_basic_block(name) for name in ("while", "do", "done"))
         self.branch(head)
         self.position_at_end(head)
@@ -295,7 +295,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
 
     @contextmanager
     def each_bit(self, mask: ir.Value) -> Iterator[ir.Value]:
-        """Repeat a block for each bit of a mask, from the low end; yield the bit number."""
+        """Emit a loop over the set bits of a mask, lowest first; yield the bit number."""
         left = Variable(self, mask)
         with self.while_(lambda: self.icmp("ne", left.get(), 0)):
             before = left.get()
@@ -304,7 +304,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
 
     @contextmanager
     def count_to(self, end: ir.Value | int, first: ir.Value | int = 0) -> Iterator[ir.Value]:
-        """Repeat a block for each 64-bit integer below an end."""
+        """Emit a loop over the 64-bit integers below an end; yield the integer."""
         index = Variable(self, operand(I64, first))
         with self.while_(lambda: self.icmp("ult", index.get(), end)):
             yield index.get()
@@ -313,7 +313,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
 
 @contextmanager
 def define(module: ir.Module, name: str, result: ir.Type, *parameters: ir.Type, attribute: str = "") -> Iterator[Any]:
-    """Define a function, internal if it has an attribute; yield a builder at its entry, and its parameters."""
+    """Define a function, internal if an attribute is given; yield a builder at its entry, and its parameters."""
     function = ir.Function(module, ir.FunctionType(result, parameters), name)
     if attribute:
         function.linkage = "internal"

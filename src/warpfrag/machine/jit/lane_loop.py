@@ -1,4 +1,4 @@
-"""A loop over the lanes of one warp, a group at a time, with registers loaded at their first read.
+"""A loop over the lanes of one warp, one group at a time; registers are loaded at their first read.
 
     loop = LaneLoop(ir, warp, mask)          opens the loop: code is appended to its body
     loop.leave()                             continues after the loop
@@ -23,10 +23,10 @@ SIZES = (1, 2, 4, 8)  # bytes of an element
 
 
 class LaneLoop:
-    """A loop over groups of lanes: `current` has the present values of registers; `changed` must be written back."""
+    """A loop over groups of lanes; `current` has the register values, `changed` the registers to write back."""
 
     def __init__(self, ir: IRBuilder, warp: Value, mask: Value) -> None:
-        """Open the loop; `mask` has the warp's active lanes."""
+        """Open the loop; `mask` is the warp's active lanes."""
         self.ir, self.mask, head = ir, mask, ir.block
         self.body = ir.append_basic_block("lanes")
         ir.branch(self.body)
@@ -41,11 +41,11 @@ class LaneLoop:
         self.collected: list[tuple[llvm.PhiInstr, Value]] = []
 
     def place(self, array: Value, size: int) -> Value:
-        """Return the address of a group's elements in an array with an element of `size` bytes for each lane."""
+        """Return the address of the group's elements in an array with `size` bytes per lane."""
         return self.ir.at(array, self.ir.mul(self.first, size) if size > 1 else self.first, I8)
 
     def load(self, offset: int, bits: int) -> Value:
-        """Load the lanes at an offset of the warp's registers; a predicate is stored as a byte."""
+        """Load the group's values of the register at an offset; a predicate is stored as a byte."""
         size = max(8, bits) // 8
         value = self.ir.load(
             self.ir.at(self.bases[size], offset, I8),
@@ -55,13 +55,13 @@ class LaneLoop:
         return self.ir.icmp("ne", value, 0) if bits == 1 else value
 
     def active(self, mask: Value | None = None) -> Value:
-        """Return the lanes of a mask, by default the active lanes, in this group as a predicate."""
+        """Return this group's part of a lane mask (default: the active lanes) as a predicate."""
         ir = self.ir
         bits = ir.broadcast(ir.lshr(self.mask if mask is None else mask, ir.resize(self.first, 32)), GROUP)
         return ir.icmp("ne", ir.and_(bits, integers((1 << lane for lane in range(GROUP)), 32)), 0)
 
     def collect(self, predicate: Value) -> Value:
-        """Return a predicate of all lanes as 32 bits, to be used after the loop."""
+        """Collect a predicate over all groups into a 32-bit mask, valid after the loop."""
         ir = self.ir
         here = ir.block
         ir.position_at_start(self.body)
@@ -80,7 +80,7 @@ class LaneLoop:
         self.ir.position_at_end(self.after)
 
     def finish(self, stored: Iterable[Register], offsets: tuple[int, ...]) -> None:
-        """Write registers back in the active lanes, and close the loop."""
+        """Write registers back in the active lanes and close the loop."""
         ir = self.ir
         ir.position_at_end(self.last)
         active = None

@@ -55,7 +55,7 @@ def lower_integer(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Res
 
 
 def lower_carry(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """Lower add and addc with a carry out or in."""
+    """Lower add and addc with carry in or carry out."""
     if attributes.opcode not in {"add", "addc"}:
         return None
     total = ir.add(operands[0], operands[1])
@@ -83,7 +83,7 @@ INTEGER_INSTRUCTIONS: dict[str, Callable[[IRBuilder, Value, Value], Value]] = {
 
 
 def product(ir: IRBuilder, attributes: Attributes, a: Value, b: Value) -> Value:
-    """Return the low half, the high half or all of a product."""
+    """Return the low half, the high half or the full width of a product."""
     kind, half = attributes.types[0], attributes.half
     signed = kind.kind == "s"
     if half == "lo":
@@ -95,7 +95,7 @@ def product(ir: IRBuilder, attributes: Attributes, a: Value, b: Value) -> Value:
 
 
 def lower_multiply(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """Lower integer mul and mad: one half of the product, or all of it."""
+    """Lower integer mul and mad: .lo, .hi or .wide."""
     if attributes.sat or attributes.carry_out or (attributes.half == "hi" and attributes.types[0].bits == 64):
         return None
     result = product(ir, attributes, operands[0], operands[1])
@@ -108,7 +108,7 @@ def lower_divide(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Resu
     bits, signed = width(a), attributes.types[0].kind == "s"
     by_zero = ir.icmp("eq", b, 0)
     divisor = ir.select(by_zero, splat(1, bits), b)
-    if signed:  # the smallest integer by -1 wraps: its remainder is 0
+    if signed:  # INT_MIN / -1 wraps, and the remainder is 0
         smallest = ir.icmp("eq", a, 1 << (bits - 1))
         overflow = ir.and_(smallest, ir.icmp("eq", b, -1))
         divisor = ir.select(overflow, splat(1, bits), divisor)
@@ -159,7 +159,7 @@ def lower_funnel_shift(ir: IRBuilder, attributes: Attributes, operands: Lanes) -
 
 
 def lower_lop3(ir: IRBuilder, attributes: Attributes, operands: Lanes, table: int) -> Results | None:
-    """Lower lop3: any function of three bits, as the sum of products that its table selects."""
+    """Lower lop3: any function of three bits, as the OR of the minterms that its table selects."""
     if attributes.combine is not None:
         return None
     total = splat(0, 32)
@@ -171,7 +171,7 @@ def lower_lop3(ir: IRBuilder, attributes: Attributes, operands: Lanes, table: in
 
 
 def lower_bit_count(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
-    """Lower popc and clz; the result has 32 bits for every operand type."""
+    """Lower popc and clz; the result always has 32 bits."""
     (a,) = operands
     count = ir.intrinsic("ctpop", a) if attributes.opcode == "popc" else ir.intrinsic("ctlz", a, flag=False)
     return (ir.resize(count, 32),)
@@ -183,23 +183,23 @@ def lower_bit_reverse(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -
 
 
 def _field_count(ir: IRBuilder, count: Value, bits: int) -> Value:
-    """Return a position or length of bfe and bfi: its low byte for 32 bits; all of it, at most 255, for 64."""
+    """Return a bfe or bfi position or length: the low byte for 32-bit operands, clamped to 255 for 64-bit ones."""
     return ir.and_(count, 0xFF) if bits == 32 else ir.minimum(count, 255, signed=False)
 
 
 def low_bits(ir: IRBuilder, count: Value, bits: int) -> Value:
-    """Return a mask of `count` low bits; all bits if the count is the width or more, when the shift leaves 0 - 1."""
+    """Return a mask of the `count` low bits, or of all bits if the count is at least the width."""
     return ir.sub(shift_left(ir, splat(1, bits), count), 1)
 
 
 def lower_extend(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """Lower szext of unsigned words: the low bits."""
+    """Lower unsigned szext: keep the low bits."""
     count = ir.and_(operands[1], 31) if "wrap" in attributes.name else operands[1]
     return (ir.and_(operands[0], low_bits(ir, count, 32)),) if attributes.types[0].kind == "u" else None
 
 
 def lower_predicate_bits(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -> Results:
-    """Lower p2r: predicates as the bits of a word at a shift, in the bits of a mask."""
+    """Lower p2r: insert shifted predicate bits into a word under a mask."""
     *predicates, c, mask, shift = operands
     bits = splat(0, 32)
     for index, predicate in enumerate(predicates):
@@ -257,7 +257,7 @@ def lower_permute_bytes(ir: IRBuilder, attributes: Attributes, operands: Lanes) 
 
 
 def magnitude(ir: IRBuilder, a: Value) -> Value:
-    """Return codes without their sign."""
+    """Return codes with their sign bits cleared."""
     return ir.and_(a, (1 << (width(a) - 1)) - 1)
 
 
@@ -286,7 +286,7 @@ def flush(ir: IRBuilder, a: Value) -> Value:
 
 
 def canonical(ir: IRBuilder, result: Value, operands: Lanes) -> Value:
-    """Replace NaN results: by the canonical NaN, or for f64 by the operand's; `choose_nan` handles several operands."""
+    """Replace NaN results by the canonical NaN, or in f64 by the operand's NaN (`choose_nan` if there are several)."""
     nan = splat(NAN[width(result)], width(result))
     if width(result) == 64:
         if len(operands) > 1:
@@ -296,7 +296,7 @@ def canonical(ir: IRBuilder, result: Value, operands: Lanes) -> Value:
 
 
 def choose_nan(ir: IRBuilder, result: Value, operands: Lanes, order: Sequence[int]) -> tuple[Value, Value]:
-    """Return an f64 result with the NaN of its first NaN operand in `order`, and the lanes in which others differ."""
+    """Return an f64 result with the first operand NaN in `order`, and the lanes in which other NaNs differ."""
     nan, differs, is_chosen = splat(NAN[64], 64), splat(0, 1), splat(0, 1)
     for index in order[::-1]:
         here, quieted = is_nan(ir, operands[index]), ir.or_(operands[index], QUIET_F64)
@@ -392,7 +392,7 @@ FLOAT_INSTRUCTIONS = {"add": IRBuilder.fadd, "sub": IRBuilder.fadd, "mul": IRBui
 def lower_contracted(
     ir: IRBuilder, attributes: Attributes, operands: Lanes, signs: tuple[bool, bool]
 ) -> Results | None:
-    """Lower a sum fused with its product, as the assembler contracts it; `signs` negate the product or the addend."""
+    """Lower a multiply and add that the assembler contracts; `signs` negate the product or the addend."""
     if attributes.types[-1].name not in IEEE_TYPES:
         return None
     a, b, c = operands
@@ -404,7 +404,7 @@ def lower_contracted(
 
 
 def lower_sign(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """Lower abs and neg of floats."""
+    """Lower float abs and neg."""
     if attributes.types[0].name not in IEEE_TYPES:
         return None
     a = flush(ir, operands[0]) if attributes.ftz else operands[0]
@@ -420,7 +420,7 @@ def in_order(ir: IRBuilder, a: Value) -> Value:
 
 
 def lower_float_extreme(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """Lower min and max of two f32: a number wins over a NaN unless .NaN is given."""
+    """Lower f32 min and max: a number is preferred to a NaN unless .NaN is given."""
     if attributes.types[0].name != "f32" or len(operands) != 2 or attributes.xorsign or attributes.abs:
         return None
     a, b = (flush(ir, operand) for operand in operands) if attributes.ftz else operands
@@ -442,7 +442,7 @@ UNSIGNED_PREDICATES = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge", "eq":
 
 
 def comparison(ir: IRBuilder, attributes: Attributes, kind: Type, a: Value, b: Value) -> Value | None:
-    """Return the lanes in which a setp comparison holds; None for float comparisons that LLVM lacks."""
+    """Return the result of a setp comparison as a predicate, or None for float comparisons that LLVM lacks."""
     order = attributes.comparison or ""
     if kind.is_float:
         if kind.name not in IEEE_TYPES:
@@ -477,7 +477,7 @@ def lower_select(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -> Res
 
 
 def lower_convert(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """Lower cvt between integers, between floats, from f32 and f64 to integers, and from up to 32 bits to these."""
+    """Lower cvt between integers, between floats, from f32 and f64 to integers, and from integers of up to 32 bits."""
     if len(attributes.types) != 2 or attributes.packs:
         return None
     target, source = attributes.types
@@ -494,7 +494,7 @@ def lower_convert(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Res
 
 
 def float_to_float(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """Lower cvt of f16, bf16, f32 and f64 to nearest even, and of two f32 to the halves of a word."""
+    """Lower cvt.rn between f16, bf16, f32 and f64, and of two f32 to a packed pair."""
     target, source = attributes.types
     is_plain = not (attributes.ftz or attributes.sat or attributes.satfinite or attributes.relu or attributes.integral)
     rounding = attributes.rounding or "unwritten" if is_plain else None
@@ -532,7 +532,7 @@ def f32_to_f16(ir: IRBuilder, a: Value) -> Value:
 
 
 def f32_to_bf16(ir: IRBuilder, a: Value) -> Value:
-    """Convert f32 to bf16: add just under half a bf16 ulp, plus 1 if the last bit is odd, and take the upper half."""
+    """Convert f32 to bf16: add 0x7FFF plus the lowest kept bit, and take the upper half."""
     last_place = ir.and_(ir.lshr(a, 16), 1)
     raised = ir.add(ir.add(a, 0x7FFF), last_place)
     rounded = ir.resize(ir.lshr(raised, 16), 16)
@@ -544,7 +544,7 @@ INTEGRAL_ROUNDING = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil
 
 
 def float_to_integer(ir: IRBuilder, attributes: Attributes, a: Value, target: Type) -> Value:
-    """Round a float to an integer and clamp it; NaN gives 0, or only the top bit set if 64 bits are involved."""
+    """Round a float to an integer and clamp it; NaN gives 0, or the top bit alone if either type has 64 bits."""
     source_bits = width(a)
     if attributes.ftz and width(a) == 32:
         a = flush(ir, a)
@@ -573,7 +573,7 @@ Lowering = Callable[[IRBuilder, "Attributes", Lanes], Results | None]
 
 
 def by_type(floats: Lowering, integers: Lowering) -> Lowering:
-    """Return a lowering for an opcode that exists for floats and integers."""
+    """Return a lowering that selects by type between integers and floats."""
 
     def lower(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
         return (floats if attributes.types[-1].is_float else integers)(ir, attributes, operands)

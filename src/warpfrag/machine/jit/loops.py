@@ -1,4 +1,4 @@
-"""The C functions of the compiled engine, as Python calls them, and the reasons why they may not be available.
+"""Python declarations of the compiled engine's C functions, and checks that they are available.
 
 `scheduler.c` selects the lanes that run next and calls their machine code; `operand_tiles.c` copies the operands of
 matrix instructions; `bulk_copies.c` copies boxes and updates mbarriers; `access_screen.c` checks the accesses of a
@@ -18,7 +18,7 @@ from warpfrag.tensorcore.native.library import NativeFunction, library
 
 
 def _of_widths(name: str, types: str, *widths: int) -> dict[int, NativeFunction]:
-    """Declare a function for elements of some widths; in `types`, {0} is the width of elements, {1} that of codes."""
+    """Declare one function per element width; in `types`, {0} is the element width and {1} the code width."""
     return {width: NativeFunction(f"{name}_{width}", types.format(width, max(width, 4))) for width in widths}
 
 
@@ -38,20 +38,20 @@ def screen_address() -> int:
     """Return the address of `screen_access`, which machine code calls."""
     loaded = library()
     if loaded is None:
-        raise RuntimeError("a launch is screened, but there is no compiled library")
+        raise RuntimeError("a launch is screened, but the compiled library is not available")
     function: Any = loaded.function("screen_access")
     return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
 
 
 @cache
 def is_available() -> bool:
-    """Return True if kernels can be compiled: the library fits this machine, and llvmlite is installed."""
+    """Return True if kernels can be compiled: the C library works on this machine and llvmlite is installed."""
     return library() is not None and find_spec("llvmlite") is not None
 
 
 @cache
 def warn_interpreted() -> None:
-    """Warn, once, that a kernel was interpreted for long; a library that does not fit has had its own warning."""
+    """Warn once that kernels are interpreted because llvmlite is missing."""
     if library() is not None:
         warnings.warn(
             f"kernels are interpreted, because llvmlite is not installed: {install_command('jit')}. "

@@ -36,7 +36,7 @@ HELPER_SOURCES = [
 
 
 def target_machine(level: int = 2) -> llvm.TargetMachine:
-    """Return the host processor, with all its features, as an LLVM target."""
+    """Return an LLVM target machine for the host processor and all of its features."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple()
@@ -45,7 +45,7 @@ def target_machine(level: int = 2) -> llvm.TargetMachine:
 
 
 def name_of(key: str, level: tuple[int, int]) -> str:
-    """Return the file name of a module, derived from LLVM, the processor, the optimization level and the text's key."""
+    """Return a module's cache file name, derived from the LLVM version, processor, optimization level and key."""
     host = (llvmlite_version, llvm.llvm_version_info, llvm.get_default_triple(), llvm.get_host_cpu_name())
     dependencies = f"{host} {llvm.get_host_cpu_features().flatten()} {level} {key}"
     return f"{hashlib.sha256(dependencies.encode()).hexdigest()[:DIGITS]}{CACHE.suffix}"
@@ -64,7 +64,7 @@ def compile_text(text: str, level: tuple[int, int]) -> bytes:
 
 
 def object_of(key: str, level: tuple[int, int], make_text: Callable[[], str] | None = None) -> bytes:
-    """Return the object file of a module, by its text or another key, from the cache or newly compiled."""
+    """Return a module's object file from the cache, compiling it if necessary; the key defaults to the text."""
     name = name_of(key, level)
     data = CACHE.find(name)
     if data is None:
@@ -87,15 +87,15 @@ KEPT: list[llvm.ExecutionEngine] = []
 
 
 def linked(data: bytes) -> llvm.ExecutionEngine:
-    """Load an object file into this process."""
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())  # takes ownership of both
+    """Link an object file into this process and return its engine."""
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())  # owns both arguments
     engine.add_object_file(llvm.ObjectFileRef.from_data(data))
     engine.finalize_object()
     return engine
 
 
 def link_helpers(helpers: set[Helper]) -> None:
-    """Compile or load helpers with optimization, callees first, and make their functions known to the linker."""
+    """Compile or load helpers, callees first, and register their functions with the linker."""
     for helper in with_callees(helpers):
         if helper not in LINKED:
             data = object_of(f"{helper_digest()} {helper}", HELPER, partial(helper_text, *helper))
@@ -109,7 +109,7 @@ def link_helpers(helpers: set[Helper]) -> None:
 def addresses_of(
     text: str, helpers: set[Helper], names: list[str], level: tuple[int, int]
 ) -> tuple[llvm.ExecutionEngine, dict[str, int]]:
-    """Compile or load a module; return its owner, and the addresses of its functions by name."""
+    """Compile or load a module; return its engine and the addresses of its functions by name."""
     with LOCK:
         link_helpers(helpers)
         engine = linked(object_of(text, level))

@@ -57,7 +57,7 @@ LOW_HALF = (1 << 32) - 1
 
 
 def lane_count(builder: IRBuilder, mask: ir.Value) -> ir.Value:
-    """Return the number of lanes in a mask, as 64 bits."""
+    """Return the number of lanes in a mask as a 64-bit integer."""
     return builder.zext(builder.intrinsic("ctpop", mask), I64)
 
 
@@ -115,7 +115,7 @@ def define_matrix_passes(module: ir.Module) -> None:
 
 
 def define_different(module: ir.Module) -> None:
-    """Define `different(mask, addresses, unit, slots)`: the most units in a slot; the upper half is their total."""
+    """Define `different(mask, addresses, unit, slots)`: the maximum units per slot, and in the upper half the total."""
     with define(module, "different", I64, I32, POINTER, I64, I64) as (b, mask, addresses, unit, slots):
         counts, known = (b.entry_alloca(ir.ArrayType(I64, LANES), 64) for _ in range(2))
         for table in (counts, known):
@@ -186,7 +186,7 @@ COMMON_FUNCTIONS = ("different", "sectors", "passes", "matrix_passes", "end_wait
 
 
 def functions_of(helper: Helper) -> tuple[str, ...]:
-    """Return the names of the functions that a helper's module defines for others."""
+    """Return the names of the functions that a helper's module exports."""
     access, _, _, count = helper
     return {"common": COMMON_FUNCTIONS, "copy": (f"copy_{count}",)}.get(access, (helper_name(*helper),))
 
@@ -215,13 +215,13 @@ def helper_text(access: str, space: str, bits: int, count: int) -> str:
 
 
 def fail_if(b: IRBuilder, condition: ir.Value) -> None:
-    """Make a helper return that an access faults."""
+    """Emit a return of 1, the fault status, if a condition holds."""
     with b.if_then(condition, likely=False):
         b.ret(constant(I32, 1))
 
 
 def define_generic(module: ir.Module, access: str, bits: int, count: int) -> None:
-    """Define a helper for generic addresses, which calls the helper of each window for the lanes in that window."""
+    """Define a helper for generic addresses: it calls each window's helper with the lanes in that window."""
     with define(module, helper_name(access, "generic", bits, count), I32, *HELPER_TYPES) as (b, *arguments):
         call = AccessCall(*arguments)
         every = b.load(call.addresses, typ=vector(64), align=8)
@@ -239,7 +239,7 @@ def define_generic(module: ir.Module, access: str, bits: int, count: int) -> Non
 
 
 def define_plain(module: ir.Module, access: str, space: str, bits: int, count: int) -> None:
-    """Define a helper for one state space: check the alignment, count, then find the lanes' memory."""
+    """Define a helper for one state space, which checks alignment, counts wavefronts and moves the data."""
     with define(module, helper_name(access, space, bits, count), I32, *HELPER_TYPES) as (b, *arguments):
         call = AccessCall(*arguments)
         is_store, size = access == "store", bits // 8 * count
@@ -267,7 +267,7 @@ def define_plain(module: ir.Module, access: str, space: str, bits: int, count: i
 
 
 def is_misaligned(b: IRBuilder, call: AccessCall, size: int) -> ir.Value:
-    """Return True if the address of a live lane is not a multiple of a power of two."""
+    """Return True if an active lane's address is not a multiple of a power of two."""
     every = b.load(call.addresses, typ=vector(64), align=8)
     live = b.select(b.predicate_of(call.mask), every, constant(vector(64), 0))
     return b.icmp("ne", b.and_(b.reduce("or", live), size - 1), 0)
@@ -277,14 +277,14 @@ def is_misaligned(b: IRBuilder, call: AccessCall, size: int) -> ir.Value:
 
 
 def count_bytes(b: IRBuilder, call: AccessCall, space: str, more: ir.Value, *, is_store: bool) -> None:
-    """Count bytes that an instruction reads or writes."""
+    """Emit code that counts the bytes an instruction reads or writes."""
     total, by_inst = (ctx.WRITTEN_BYTES, ctx.INST_WRITTEN) if is_store else (ctx.READ_BYTES, ctx.INST_READ)
     b.add_to(call.context, total + SPACES.index(space), more)
     b.add_to(b.element(call.context, by_inst, POINTER), call.inst, more)
 
 
 def count_wavefronts(b: IRBuilder, call: AccessCall, space: str, packed: ir.Value) -> None:
-    """Count wavefronts, with bank conflicts in the upper half."""
+    """Emit code that counts wavefronts, and the bank conflicts in their upper half."""
     more = b.and_(packed, LOW_HALF)
     b.add_to(b.element(call.context, ctx.INST_CONFLICTS, POINTER), call.inst, b.lshr(packed, 32))
     b.add_to(call.context, ctx.WAVEFRONTS + SPACES.index(space), more)
@@ -308,7 +308,7 @@ def wavefronts_of(b: IRBuilder, call: AccessCall, space: str, size: int) -> ir.V
 
 
 class Reached(NamedTuple):
-    """Lanes whose data is in one buffer, at `places` + `delta` in host memory, at `places` + `base` in the buffer."""
+    """Lanes whose data is in one buffer: at `places` + `delta` in host memory, and at offset `places` + `base`."""
 
     part: ir.Value
     places: ir.Value
@@ -320,7 +320,7 @@ class Reached(NamedTuple):
 
 @contextmanager
 def each_allocation(b: IRBuilder, call: AccessCall, _space: str, size: ir.Value, *, writes: bool) -> Iterator[Reached]:
-    """Repeat a block for each allocation of global memory that lanes access."""
+    """Emit a loop over the global allocations that lanes access."""
     every = b.load(call.addresses, typ=vector(64), align=8)
     left = Variable(b, call.mask)
     with b.while_(lambda: b.icmp("ne", left.get(), 0)):
@@ -344,7 +344,7 @@ def each_allocation(b: IRBuilder, call: AccessCall, _space: str, size: ir.Value,
 
 @contextmanager
 def in_buffer(b: IRBuilder, call: AccessCall, space: str, size: ir.Value, *, writes: bool) -> Iterator[Reached]:
-    """Run a block for the lanes of a space that is one buffer, with a part for every block or thread."""
+    """Emit code for a state space that is one buffer with a part for each block or thread."""
     del writes
     start = state_spaces.SHARED_START if space == "shared" else 0
     end_word, base_word, number = {
@@ -378,7 +378,7 @@ SCREEN_FUNCTION = ir.FunctionType(
 def tell(
     b: IRBuilder, call: AccessCall, target: Reached, size: ir.Value, unit: int, *, is_store: bool | ir.Value
 ) -> None:
-    """Report an access to the function that screens a launch, if there is one."""
+    """Emit code that reports an access to the screening function, if there is one."""
     function = b.element(call.context, ctx.SCREEN)
     with b.if_then(b.icmp("ne", function, 0), likely=False):
         stores = constant(I64, is_store) if isinstance(is_store, bool) else is_store
@@ -404,7 +404,7 @@ def define_tell_groups(module: ir.Module) -> None:
 
 
 def define_mover(module: ir.Module, access: str, bits: int, count: int) -> None:
-    """Define a function that moves data between `items` and lanes' addresses plus `delta`, at once if contiguous."""
+    """Define a function that moves data between `items` and the lanes' addresses, in one move if contiguous."""
     types, element = (I32, POINTER, I64, POINTER), ir.IntType(bits)
     name = f"{access}_{bits}_{count}"
     order = store_order(bits // 8 * count) if access == "store" else list(range(LANES))
@@ -436,7 +436,7 @@ def define_mover(module: ir.Module, access: str, bits: int, count: int) -> None:
 
 
 def in_order(b: IRBuilder, part: ir.Value, first: int) -> ir.Value:
-    """Return a lane mask reordered by position: position and lane differ by xor with the first lane."""
+    """Permute a lane mask: bit i of the result is bit i xor `first`."""
     if not first:
         return part
     turned = b.intrinsic("bitreverse", part)
@@ -446,7 +446,7 @@ def in_order(b: IRBuilder, part: ir.Value, first: int) -> ir.Value:
 
 
 def define_copy(module: ir.Module, count: int) -> None:
-    """Define the global side of cp.async, which copies the first `src_bytes` of each lane to `items`, then zeros.
+    """Define the global-memory side of cp.async, which copies `src_bytes` of each lane to `items` and pads with zeros.
 
     Lanes that copy the same number of bytes form one request, as in the interpreter.
     """

@@ -1,4 +1,4 @@
-"""Combine the mma of a warp into the tiles of one product, which many warps issue together.
+"""Combine a warp's mma instructions into the tiles of one product, which many warps issue together.
 
 Several mma are the tiles of one product if each A is multiplied with each B once; successive mma on the same
 accumulators are one product with a longer K. Registers are compared to find the warps that hold the same A or B.
@@ -48,26 +48,26 @@ from warpfrag.tensorcore.resolved import OperandCodec, ResolvedInstruction, reso
 
 Index = NDArray[np.int64]
 
-UNITS_OF_REGISTER = np.arange(0, LANES * 4 // 8, UNIT_WORDS)  # the first words of the units of a 32-bit register
+UNITS_OF_REGISTER = np.arange(0, LANES * 4 // 8, UNIT_WORDS)  # the first words of a 32-bit register's 16-byte units
 
 
 @dataclass(frozen=True)
 class RegisterTile:
-    """The offsets of an operand's codes in a warp's registers, [rows, cols]."""
+    """The offsets [rows, cols] of an operand's codes in a warp's registers."""
 
     dtype: np.dtype[Any]
     index: Index
     units: Index  # the first 64-bit words of its 16-byte units, [1, units]
 
     def read(self, buffer: NDArray[np.uint8], rows: Index) -> NDArray[Any]:
-        """Gather the codes of some warps, [warps, rows, cols]."""
+        """Gather the operand's codes in the given warps, [warps, rows, cols]."""
         out = np.empty((len(rows), *self.index.shape), np.uint32 if self.dtype.itemsize <= 4 else self.dtype)
         take = loops.take[self.dtype.itemsize]
         take.run(buffer.view(self.dtype), rows, self.index.reshape(-1), out.reshape(len(rows), -1))
         return out
 
     def units_of(self, buffer: NDArray[np.uint8], rows: Index) -> OperandUnits:
-        """Return the 16-byte units of the registers that hold the operand in some warps."""
+        """Return the 16-byte units of the registers that contain the operand in the given warps."""
         return OperandUnits(
             buffer.reshape(-1).view(np.uint64), rows * (buffer.shape[1] // 8), self.units, np.zeros(len(rows), np.int64)
         )
@@ -75,7 +75,7 @@ class RegisterTile:
 
 @dataclass(frozen=True)
 class Tiling:
-    """Several mma combined as the tiles of one product."""
+    """Several mma instructions combined as the tiles of one product."""
 
     runner: ResolvedInstruction
     a: RegisterTile
@@ -85,7 +85,7 @@ class Tiling:
 
     @staticmethod
     def of(parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str) -> Tiling | None:
-        """Return the product of some instructions, with parts along K; None if they are not its tiles."""
+        """Combine instructions, in parts along K, into one product; return None if they are not its tiles."""
         runner = resolve_form(form_of(matrix_name(parts[0][0])), arch)
         grids = [grid_of(instructions) for instructions in parts]
         along_a, along_b = [], []
@@ -103,7 +103,7 @@ class Tiling:
         a, b = join(along_a, 1), join(along_b, 0)
         c = tile_of(runner.c, operands_of(first, is_result=False), layout)
         d = tile_of(runner.d, operands_of(last, is_result=True), layout)
-        fills = runner.d.size * runner.d.container.itemsize == 4 * prod(runner.d.words)  # no code is stored twice
+        fills = runner.d.size * runner.d.container.itemsize == 4 * prod(runner.d.words)  # each code is stored once
         if a is None or b is None or c is None or d is None or not fills:
             return None
         of_c, of_d = TilePlaces(c.index, c.dtype), TilePlaces(d.index, d.dtype)
@@ -111,7 +111,7 @@ class Tiling:
         return Tiling(runner, a, b, of_c, of_c if is_in_place else of_d)
 
     def issue(self, products: PendingProducts, rows: Index, accumulators: frozenset[int]) -> None:
-        """Issue the product for some warps."""
+        """Issue the product for the given warps."""
         has_c = np.ones(len(rows), np.bool_)
         product = PendingProduct(self.runner.kernels, accumulators, rows, self.c, self.d, has_c)
         operands = []
@@ -125,7 +125,7 @@ class Tiling:
 def tilings_of(
     parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str, *, is_chain: bool
 ) -> list[tuple[Tiling | None, list[DecodedInstruction]]]:
-    """Return one tiling for all parts if they form a chain, else a tiling or None, and the instructions, per part."""
+    """Return one tiling for a chain of parts, else for each part its tiling or None, and its instructions."""
     whole = Tiling.of(parts, layout, arch) if is_chain else None
     if whole is not None:
         return [(whole, [])]
@@ -133,7 +133,7 @@ def tilings_of(
 
 
 def grid_of(instructions: list[DecodedInstruction]) -> list[list[DecodedInstruction]] | None:
-    """Return instructions by their A and B, [rows][columns]; None unless each A is multiplied with each B once."""
+    """Arrange instructions by A and B, [rows][columns]; return None unless each A meets each B exactly once."""
     all_a, all_b = (list(dict.fromkeys(inst.sources[place] for inst in instructions)) for place in (0, 1))
     tiles = {(all_a.index(inst.sources[0]), all_b.index(inst.sources[1])): inst for inst in instructions}
     if not len(tiles) == len(instructions) == len(all_a) * len(all_b):
@@ -142,7 +142,7 @@ def grid_of(instructions: list[DecodedInstruction]) -> list[list[DecodedInstruct
 
 
 def operands_of(grid: list[list[DecodedInstruction]], *, is_result: bool) -> list[list[PtxOperand]]:
-    """Return C or D of every tile."""
+    """Return every tile's D operand, or its C operand if `is_result` is False."""
     return [[inst.results[0] if is_result else inst.sources[2] for inst in line] for line in grid]
 
 
@@ -156,7 +156,7 @@ def join(parts: list[RegisterTile | None], axis: int) -> RegisterTile | None:
 
 
 def register_starts(port: OperandCodec, operand: PtxOperand, layout: RegisterLayout) -> Index | None:
-    """Return the offsets of a fragment's registers; None unless it fills registers of 32 bits."""
+    """Return the offsets of a fragment's registers, or None unless all are 32 bits wide."""
     items = items_of(operand)
     registers = [item for item in items if isinstance(item, Register) and item.bits == 32]
     if not port.fills_bytes or len(registers) != len(items) or len(items) != port.words[-1]:
@@ -165,7 +165,7 @@ def register_starts(port: OperandCodec, operand: PtxOperand, layout: RegisterLay
 
 
 def element_offsets(port: OperandCodec, starts: Index, row_bytes: int = 0) -> Index:
-    """Return the offsets of a fragment's codes, in elements from a warp's first register; a warpgroup has four rows."""
+    """Return the offsets of a fragment's codes, in elements from the first register of the warp or warpgroup."""
     size = port.container.itemsize
     thread, rest = np.divmod(np.asarray(port.first_places, np.int64), 4 // size * len(starts))
     word, part = np.divmod(rest, 4 // size)
@@ -174,7 +174,7 @@ def element_offsets(port: OperandCodec, starts: Index, row_bytes: int = 0) -> In
 
 
 def tile_of(port: OperandCodec, grid: list[list[PtxOperand]], layout: RegisterLayout) -> RegisterTile | None:
-    """Return the offsets of a grid of fragments; None if a fragment does not fill 32-bit registers."""
+    """Return the offsets of a grid of fragments, or None if a fragment does not fill 32-bit registers."""
     if len(port.shape) != 2:
         return None
     lines, used = [], []
@@ -191,7 +191,7 @@ def tile_of(port: OperandCodec, grid: list[list[PtxOperand]], layout: RegisterLa
     return RegisterTile(np.dtype(port.container), index, np.concatenate(used)[None])
 
 
-WARPS = 4  # in a warpgroup
+WARPS = 4  # warps in a warpgroup
 UNIT_BYTES = 8 * UNIT_WORDS
 SCALE_D = 2  # its index in the sources: A, B, scale_d, then signs and transpositions
 B64, PRED = TYPES["b64"], TYPES["pred"]
@@ -224,7 +224,7 @@ class GatherPlaces:
 
     @staticmethod
     def of(places: Index, which: Index, code_bytes: int) -> GatherPlaces | None:
-        """Group codes at offsets [descriptors, rows, columns] into 16-byte units; None if they are not contiguous."""
+        """Group codes at offsets [descriptors, rows, columns] into 16-byte units; return None if they are scattered."""
         count = UNIT_BYTES // code_bytes
         for is_transposed in (False, True):
             lines = places.swapaxes(1, 2) if is_transposed else places
@@ -237,11 +237,11 @@ class GatherPlaces:
         return None
 
 
-@lru_cache(1024)  # kernels use few descriptors, and use them often
+@lru_cache(1024)  # kernels reuse a few descriptors
 def gather_places(
     form: Form, arch: str, role: str, descriptors: bytes, size: int, *, is_transposed: bool
 ) -> GatherPlaces | None:
-    """Return the units that warpgroups' descriptors address; None if one is not below `size` bytes or is scattered."""
+    """Return the units that descriptors address, or None if one is beyond `size` bytes or not contiguous."""
     bits = getattr(resolve_form(form, arch).operands, role).format.bits
     unique, which = np.unique(np.frombuffer(descriptors, np.uint64), return_inverse=True)
     places = [element_places(form, arch, role, word, is_transposed) for word in unique.tolist()]
@@ -251,7 +251,7 @@ def gather_places(
 
 @dataclass(frozen=True)
 class WgmmaPlan:
-    """A program's wgmma on an architecture: the properties that are the same in every execution.
+    """The properties of a wgmma that do not change between executions on an architecture.
 
     `d` has the offsets of D's codes from the registers of a warpgroup's first warp.
     """
@@ -263,14 +263,14 @@ class WgmmaPlan:
 
     @staticmethod
     def of(inst: DecodedInstruction, arch: str, layout: RegisterLayout, row_bytes: int) -> WgmmaPlan | None:
-        """Return the plan of an instruction; None if it cannot be joined with others."""
+        """Return an instruction's plan, or None if it cannot be joined with others."""
         action = inst.action
         if not isinstance(action, MatrixOp):
             return None
         prepared = resolve_form(action.form, arch)
         numbers = [item.code(None) for item in inst.sources[SCALE_D + 1 :] if isinstance(item, Immediate)]
         negate = [number != 1 for number in numbers[:2]] or [False, False]
-        trans = [False, False, *map(bool, numbers[2:])][-2:]  # if A is in registers, only B has one
+        trans = [False, False, *map(bool, numbers[2:])][-2:]  # only B has a descriptor if A is in registers
         starts = register_starts(prepared.d, inst.results[0], layout)
         if starts is None or (any(negate) and not prepared.operands.a.format.is_float):
             return None
@@ -289,7 +289,7 @@ WgmmaPlans: TypeAlias = dict[tuple[int, str], WgmmaPlan | None]
 
 
 class WgmmaProducts:
-    """The wgmma of a batch; `plans` are kept with the program, by instruction and architecture."""
+    """Issues the wgmma of a batch; the program keeps the plans, by instruction and architecture."""
 
     def __init__(
         self,
@@ -299,7 +299,7 @@ class WgmmaProducts:
         instructions: MmaInstructions,
         plans: WgmmaPlans,
     ) -> None:
-        """Take the batch, its pending products and the layout of registers in the buffer."""
+        """Create the issuer of a batch, given its pending products and register layout."""
         self.batch, self.products, self.layout = batch, products, layout
         self.instructions, self.plans = instructions, plans
 
@@ -319,7 +319,7 @@ class WgmmaProducts:
         return True
 
     def plan(self, at: int, inst: DecodedInstruction) -> WgmmaPlan | None:
-        """Return the plan of an instruction, which is made once."""
+        """Return an instruction's plan, which is cached."""
         plans, arch = self.plans, self.batch.launch.arch
         if (at, arch) not in plans:
             plans[at, arch] = WgmmaPlan.of(inst, arch, self.layout, self.products.buffer.shape[1])
@@ -328,7 +328,7 @@ class WgmmaProducts:
     def operands(
         self, plan: WgmmaPlan, inst: DecodedInstruction, group: LaneGroup
     ) -> dict[str, tuple[OperandUnits, bool]] | None:
-        """Locate A [64, k] and B [k, n] of every warpgroup, transposed or not; None if one cannot be gathered.
+        """Locate A [64, k] and B [k, n] of every warpgroup, transposed or not; return None if one cannot be gathered.
 
         Operands outside the memory, and codes that are not whole bytes, cannot be gathered.
         """
@@ -350,7 +350,7 @@ class WgmmaProducts:
     def shared_units(
         self, plan: WgmmaPlan, role: str, operand: PtxOperand, group: LaneGroup
     ) -> tuple[OperandUnits, bool] | None:
-        """Return the units that descriptors address, each in its block's shared memory, and whether transposed."""
+        """Return the shared-memory units that descriptors address, and whether the operand is transposed."""
         batch, form = self.batch, plan.prepared.form
         stride = batch.memory.shared_stride
         descriptors = group.read(operand, B64)[::WARPS, 0].tobytes()
@@ -365,7 +365,7 @@ class WgmmaProducts:
     def different(
         self, plan: WgmmaPlan, accumulators: frozenset[int], role: str, operand: tuple[OperandUnits, bool]
     ) -> OperandCodes:
-        """Return the distinct codes of an operand, [tiles, rows, columns], and the tile index of each warpgroup."""
+        """Return an operand's distinct codes [tiles, rows, columns] and the tile index of each warpgroup."""
         units, is_transposed = operand
         sharing = self.products.find_different(accumulators, role, units)
         place = getattr(plan.prepared.operands, role)
@@ -391,18 +391,18 @@ def _is_plain_product(action: Action) -> bool:
 
 
 PASSED = (AsyncCopy, LaneOp, MemoryLoad, MemoryStore, Move, NoOp)
-"""Actions that an mma may be moved past: all lanes that reach them continue together."""
+"""Actions that an mma may be moved past, because they do not make lanes diverge."""
 
 
 def grouped(program: Program) -> Program:
-    """Return a program in which each mma follows the mma before it if the instructions between are independent of it.
+    """Return a program in which consecutive mma are adjacent if the instructions between them are independent.
 
     ptxas puts loads and integer arithmetic between mma; together they are the tiles of one product.
     """
     instructions = list(program.instructions)
     last: int | None = None  # the last mma of the block
-    between: set[int] = set()  # registers that the instructions after it write
-    used: set[int] = set()  # and those that they use
+    between: set[int] = set()  # registers that the instructions after the mma write
+    used: set[int] = set()  # registers that the instructions after the mma use
     for at, inst in enumerate(program.instructions):
         action = inst.action
         if _is_plain_product(action) and inst.guard is None:
@@ -456,7 +456,7 @@ def mma_runs(program: Program) -> dict[int, tuple[int, ...]]:
 
 
 def mma_chains(program: Program, runs: dict[int, tuple[int, ...]]) -> set[int]:
-    """Return the runs whose parts may form one product: each adds to earlier results, which are not read afterwards."""
+    """Return the runs whose parts may form one product: each adds to earlier results, which nothing else reads."""
     lasts = {ends[-1] - 1: (start, ends) for start, ends in runs.items() if len(ends) > 1}
     joinable: set[int] = set()
     for at, live in live_after(program) if lasts else ():

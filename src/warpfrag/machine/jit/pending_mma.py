@@ -26,45 +26,45 @@ from warpfrag.tensorcore.matmul import multiply
 
 Index = NDArray[np.int64]
 
-MAX_PENDING_BYTES = 1 << 26  # bytes of copied operands after which they are multiplied
+MAX_PENDING_BYTES = 1 << 26  # copied operand bytes that trigger a flush
 UNIT_WORDS = 2  # 64-bit words: operands are compared and copied in units of 16 bytes
 
 
 class MmaInstructions:
-    """The instructions that issue products, and those that need their results.
+    """The instructions that issue products, and the instructions that need the results.
 
     `accumulators` has the D registers by the instruction that issues a product; `needs_products` is True for
     instructions that read or write such a register, and for calls and returns, which save and restore registers.
     """
 
     def __init__(self, program: Program, runs: dict[int, list[DecodedInstruction]]) -> None:
-        """Take the instructions of every product, keyed by the first, which issues it."""
+        """Index a program's products, given the instructions of each by the first, which issues it."""
         self.accumulators = {
             at: frozenset(indices_of(operand for inst in instructions for operand in inst.results))
             for at, instructions in runs.items()
         }
         every = frozenset[int]().union(*self.accumulators.values())
         self.needs_products = np.array([needs_registers(inst, every) for inst in program.instructions], np.bool_)
-        for at, instructions in runs.items():  # its addend may be pending, its factors may not
+        for at, instructions in runs.items():  # C may be pending, but A and B may not
             self.needs_products[at] = any(indices_of(inst.sources[:2]) & every for inst in instructions)
 
 
 def needs_registers(inst: DecodedInstruction, registers: frozenset[int]) -> bool:
-    """Return True if an instruction reads or writes any of some registers, or uses all registers."""
+    """Return True if an instruction reads or writes any of the given registers, or uses all registers."""
     if isinstance(inst.action, DirectCall | IndirectCall | Return):
         return True
     return bool(indices_of((*inst.results, *inst.operands_read)) & registers)
 
 
 class OperandCodes(NamedTuple):
-    """An operand of one instruction in many warps: distinct codes [tiles, rows, columns], each warp's tile index."""
+    """An operand in many warps: its distinct codes [tiles, rows, columns], and each warp's tile index."""
 
     tiles: NDArray[Any]
     which: Index
 
 
 class OperandSharing(NamedTuple):
-    """The warps that share an operand: for each, the first with it, whether it is the first, and the first's number."""
+    """Warps that share an operand: the first warp with the same operand, whether each is first, and its tile index."""
 
     first: Index
     different: NDArray[np.bool_]
@@ -72,7 +72,7 @@ class OperandSharing(NamedTuple):
 
     @staticmethod
     def of(first: Index) -> OperandSharing:
-        """Return the sharing, given the first warp with the same operand for each warp."""
+        """Create the sharing from the first warp with the same operand, for each warp."""
         different = first == np.arange(len(first))
         return OperandSharing(first, different, (np.cumsum(different) - 1)[first])
 
@@ -90,14 +90,14 @@ class OperandUnits(NamedTuple):
 
     @staticmethod
     def of(codes: NDArray[Any]) -> OperandUnits:
-        """Return the units of an array whose rows are the operands."""
+        """Return the units of a contiguous array with one operand per row."""
         words = codes.reshape(-1).view(np.uint64)
         size = len(words) // len(codes)
         units = np.arange(0, size, UNIT_WORDS)[None]
         return OperandUnits(words, np.arange(0, len(words), size), units, np.zeros(len(codes), np.int64))
 
     def take(self, some: NDArray[np.bool_]) -> NDArray[np.uint64]:
-        """Copy the operands of some warps, [warps, words]."""
+        """Copy the operands of the selected warps, [warps, words]."""
         bases = self.bases[some]
         out = np.empty((len(bases), UNIT_WORDS * self.plans.shape[1]), np.uint64)
         loops.take_units.run(self.words, bases, self.plans, self.which[some], out)
@@ -113,11 +113,11 @@ class TilePlaces(NamedTuple):
 
 @dataclass
 class PendingProduct:
-    """The products issued for the same warps and accumulators: A and B of each instruction."""
+    """The products issued for the same warps and accumulators, with A and B of each instruction."""
 
     kernels: KernelSelector
     accumulators: frozenset[int]
-    rows: Index  # the warp, or the warpgroup's first warp, of every tile
+    rows: Index  # each tile's warp, or the first warp of its warpgroup
     c: TilePlaces
     d: TilePlaces
     has_c: NDArray[np.bool_]
@@ -135,7 +135,7 @@ class PendingProduct:
         )
 
     def conflicts(self, other: PendingProduct) -> bool:
-        """Return True if another product uses some of these registers in some of these warps."""
+        """Return True if another product uses any of these registers in any of these warps."""
         return bool(self.accumulators & other.accumulators) and bool(np.isin(other.rows, self.rows).any())
 
 
@@ -150,7 +150,7 @@ class PendingProducts:
         self.sharing: dict[tuple[frozenset[int], str, int], OperandSharing] = {}  # keyed by product, operand and warps
 
     def find_different(self, accumulators: frozenset[int], role: str, units: OperandUnits) -> OperandSharing:
-        """Find the warps that share an operand. The last answer is tried first, as it usually holds in loops.
+        """Find the warps that have the same operand. The last answer is tried first, as it usually holds in loops.
 
         Equal operands may then count as different, which costs time but changes no result.
         """
@@ -185,7 +185,7 @@ class PendingProducts:
             self.multiply(product)
 
     def multiply(self, product: PendingProduct) -> None:
-        """Multiply for all warps: as large products if they share operands, else one product for each."""
+        """Multiply for all warps: in large products if they share operands, else in one product per warp."""
         groups = group_by_operands(first_of_all(product.a).tobytes(), first_of_all(product.b).tobytes())
         if groups is None:
             everyone = np.arange(len(product.rows))
@@ -202,7 +202,7 @@ class PendingProducts:
     def multiply_tiles(
         self, product: PendingProduct, group: Index, a: list[NDArray[Any]], b: list[NDArray[Any]]
     ) -> None:
-        """Multiply for the warps group[i, j], whose accumulators are the tiles of the outputs."""
+        """Multiply for the warps group[i, j], whose accumulators are the tiles of the output."""
         rows, kernels, dtype = product.rows[group], product.kernels, code_type(product.c.dtype)
         height, width = product.c.places.shape
         tiles = np.zeros((group.shape[0], height, group.shape[1], width), dtype)
@@ -212,7 +212,7 @@ class PendingProducts:
             tiles.swapaxes(1, 2)[~product.has_c[group]] = 0
         codes: NDArray[Any] = c.reshape(a[0].shape[0], -1, c.shape[1])
         pairs = [(a, b)]
-        if kernels.rule.c != kernels.rule.d:  # D is not the C of a next instruction
+        if kernels.rule.c != kernels.rule.d:  # no later instruction uses D as its C
             pairs = [([part_a], [part_b]) for part_a, part_b in zip(a, b, strict=True)]
         for parts_a, parts_b in pairs:
             whole_a = np.concatenate(parts_a, axis=2, dtype=code_type(parts_a[0].dtype))
@@ -222,13 +222,13 @@ class PendingProducts:
         loops.put_tiles[product.d.dtype.itemsize].run(*self.cells(product.d, rows), product.d.places, matrix)
 
     def cells(self, tile: TilePlaces, rows: Index) -> tuple[NDArray[Any], Index]:
-        """Return all registers as elements of a tile's type, and the offset of each warp's first element."""
+        """Return the register buffer viewed as a tile's dtype, and the offset of each warp's first element."""
         bases = rows * (self.buffer.shape[1] // tile.dtype.itemsize)
         return self.buffer.reshape(-1).view(tile.dtype), np.ascontiguousarray(bases)
 
 
 def code_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type in which codes are multiplied, at least 32 bits wide."""
+    """Return the dtype in which codes are multiplied, at least 32 bits wide."""
     return dtype if dtype.itemsize > 4 else np.dtype(np.uint32)
 
 
@@ -251,7 +251,7 @@ MIN_WARPS = 4
 """The minimum average group size: smaller groups are slower than one product per warp."""
 
 
-@lru_cache(256)  # a loop asks for the same groups at every iteration
+@lru_cache(256)  # a loop requests the same groups in every iteration
 def group_by_operands(a: bytes, b: bytes) -> list[Index] | None:
     """Group warps as [rows, columns] with one A per row and one B per column; return None if groups are too small.
 

@@ -30,15 +30,15 @@ from warpfrag.machine.ir.program import (
 from warpfrag.machine.ir.scalar_types import container
 
 REGISTER_ALIGN = 64  # bytes: the size of an AVX-512 register
-MAX_BITS = 1 << 28  # blocks times registers that are read across them
+MAX_BITS = 1 << 28  # limit on blocks times registers that are live across blocks
 MAX_VISITS = 64  # average visits per block before the analysis gives up
 
 
 def indices_of(operands: Iterable[PtxOperand]) -> set[int]:
-    """Return the registers of operands, including those in addresses."""
+    """Return the register indices in operands, including those in addresses."""
     registers: set[int] = set()
     for operand in operands:
-        if isinstance(operand, Register):  # most are
+        if isinstance(operand, Register):  # the usual case
             registers.add(operand.index)
             continue
         registers.update(register.index for register in registers_of(operand))
@@ -48,7 +48,7 @@ def indices_of(operands: Iterable[PtxOperand]) -> set[int]:
 
 
 def is_written_whole(inst: DecodedInstruction) -> bool:
-    """Return True if an instruction is known to write its results in every lane that runs it."""
+    """Return True if an instruction writes its results in every lane that runs it."""
     action = inst.action
     if isinstance(action, MatrixOp):
         return inst.guard is None and action.operation in {"mma", "ldmatrix"}
@@ -66,18 +66,18 @@ def reads_of(inst: DecodedInstruction) -> set[int]:
 
 
 def effects_of(inst: DecodedInstruction) -> dict[int, bool]:
-    """Return the registers that an instruction names: True if it reads them, False if it writes them in every lane."""
+    """Map each register of an instruction to True if it is read, or False if it is written in every lane."""
     written = dict.fromkeys(indices_of(inst.results), False) if is_written_whole(inst) else {}
     return written | dict.fromkeys(reads_of(inst), True)
 
 
 class LiveSet:
-    """The registers that are live at an instruction during a backward walk through a block; test with `in`."""
+    """The registers that are live at an instruction during a backward walk through a block; use `register in live`."""
 
     def __init__(self, places: dict[int, int], bits: bytes) -> None:
-        """Start at the end of a block, with the registers live after it as bits; `places` has the bit of each."""
+        """Start at the end of a block; `bits` has the registers live after it, `places` the bit index of each."""
         self.places, self.bits = places, bits
-        self.inside: dict[int, bool] = {}  # registers that the rest of the block names, True if live
+        self.inside: dict[int, bool] = {}  # registers used in the rest of the block; True if live
 
     def __contains__(self, register: int) -> bool:
         """Return True if a register may still be read."""
@@ -86,11 +86,11 @@ class LiveSet:
         return self.inside.get(register, across)
 
     def step_back(self, effects: dict[int, bool]) -> None:
-        """Step from after an instruction to before it."""
+        """Move backwards over one instruction."""
         self.inside.update(effects)
 
     def changes(self) -> tuple[set[int], set[int]]:
-        """Return the registers that the instructions so far read before writing, and those that they write first."""
+        """Return the registers that the visited instructions read first, and those that they write first."""
         read = {register for register, is_live in self.inside.items() if is_live}
         return read, self.inside.keys() - read
 
@@ -99,7 +99,7 @@ class BlockLiveness:
     """The live registers between blocks: a backward dataflow analysis of the registers that some block reads first."""
 
     def __init__(self, program: Program, effects: Callable[[DecodedInstruction], dict[int, bool]] = effects_of) -> None:
-        """Find the registers that each block reads and writes, then those live before each, until nothing changes."""
+        """Run the analysis to a fixed point."""
         instructions = self.instructions = program.instructions
         self.effects = [effects(inst) for inst in instructions]
         self.starts = sorted({0, *program.ends} - {len(instructions)}) if instructions else []
@@ -115,7 +115,7 @@ class BlockLiveness:
         self.places = {register: place for place, register in enumerate(self.crossing)}
         self.everything = (1 << len(self.crossing)) - 1
         calls = [inst for inst in instructions if isinstance(inst.action, DirectCall)]
-        self.returned = self.bits_of(set().union(*map(reads_of, calls)))  # live after a function
+        self.returned = self.bits_of(set().union(*map(reads_of, calls)))  # registers that are live after a function
         self.before = [self.everything] * len(self.starts)
         self.is_exact = len(self.crossing) * len(self.starts) <= MAX_BITS
         if self.is_exact:
@@ -123,7 +123,7 @@ class BlockLiveness:
             self._propagate([(self.bits_of(read), ~self.bits_of(written)) for read, written in changes])
 
     def bits_of(self, registers: Iterable[int]) -> int:
-        """Return the registers that cross blocks as the bits of an integer; others are left out."""
+        """Encode a set of registers as the bits of an integer, without those that no block reads first."""
         code = bytearray(len(self.crossing) // 8 + 1)
         for register in registers:
             place = self.places.get(register)
@@ -132,7 +132,7 @@ class BlockLiveness:
         return int.from_bytes(code, "little")
 
     def after(self, number: int) -> int:
-        """Return the registers that are live after a block, as bits: those that are live before its successors."""
+        """Return the registers that are live after a block, as bits."""
         last = self.ends[number] - 1
         inst = self.instructions[last]
         passes = inst.guard is not None or not isinstance(inst.action, Branch | Return)
@@ -145,7 +145,7 @@ class BlockLiveness:
         return self.before[self.number[at]] if at in self.number else 0
 
     def _propagate(self, changes: list[tuple[int, int]]) -> None:
-        """Visit blocks whose successors have changed until none is left; after too many visits, everything is live."""
+        """Propagate liveness to a fixed point; after too many visits, treat every register as live."""
         predecessors: list[set[int]] = [set() for _ in self.starts]
         returns, behind_calls = [], set()
         for number, end in enumerate(self.ends):
@@ -185,7 +185,7 @@ LIVENESS: WeakKeyDictionary[Program, BlockLiveness] = WeakKeyDictionary()
 
 
 def liveness_of(program: Program) -> BlockLiveness:
-    """Return the live registers between the blocks of a program, computed once."""
+    """Return a program's liveness between blocks, computed once."""
     known = LIVENESS.get(program)
     if known is None:
         known = LIVENESS[program] = BlockLiveness(program)
@@ -193,7 +193,7 @@ def liveness_of(program: Program) -> BlockLiveness:
 
 
 def live_after(program: Program, start: int = 0, end: int = MAX_BITS) -> Iterator[tuple[int, LiveSet]]:
-    """Yield the instructions of some blocks from last to first, with the registers that may be read after each."""
+    """Yield the instructions of the given blocks from last to first, with the registers that are live after each."""
     blocks = liveness_of(program)
     size = len(blocks.crossing) // 8 + 1
     for number in range(len(blocks.starts) - 1, -1, -1):
@@ -206,7 +206,7 @@ def live_after(program: Program, start: int = 0, end: int = MAX_BITS) -> Iterato
 
 
 def outliving(program: Program) -> LiveSet:
-    """Return the registers that are live after some block."""
+    """Return the registers that are live after any block."""
     blocks = liveness_of(program)
     bits = 0
     for number in range(len(blocks.starts)):
@@ -215,13 +215,13 @@ def outliving(program: Program) -> LiveSet:
 
 
 def assignments_of(inst: DecodedInstruction) -> dict[int, bool]:
-    """Return the registers that an instruction names: True if it reads them, False if it certainly writes them."""
+    """Map each register of an instruction to True if it is read, or False if it is certainly written."""
     written = dict.fromkeys(indices_of(inst.results), False) if inst.guard is None else {}
     return written | dict.fromkeys(registers_read(inst), True)
 
 
 def maybe_unassigned(program: Program) -> set[int] | None:
-    """Return the registers that may be read before they are written (live at the entry); None if unknown."""
+    """Return the registers that may be read before they are written (live at the entry), or None if unknown."""
     blocks = BlockLiveness(program, assignments_of)
     if not blocks.is_exact:
         return None
@@ -230,7 +230,7 @@ def maybe_unassigned(program: Program) -> set[int] | None:
 
 
 def _unwritten(program: Program) -> set[int] | None:
-    """Return the registers that may be read unwritten; None if the program has calls or is too large."""
+    """Return the registers that may be read unwritten, or None if the program has calls or is too large."""
     calls = any(isinstance(inst.action, DirectCall | IndirectCall) for inst in program.instructions)
     return None if calls or not program.assigns_registers else maybe_unassigned(program)
 
@@ -241,12 +241,12 @@ def is_followed(program: Program) -> bool:
 
 
 def passes_marks(inst: DecodedInstruction) -> bool:
-    """Return True if the results of an instruction are marked in the lanes in which its operands are."""
+    """Return True if an instruction propagates the marks of its operands to its results."""
     return isinstance(inst.action, LaneOp | Move) or inst.attributes.opcode == "shfl"
 
 
 def marked_registers(program: Program) -> set[int]:
-    """Return the registers that may be read unwritten, and those computed from them; none if that is not tracked."""
+    """Return the registers that may be read unwritten and all registers computed from them; empty if not tracked."""
     marked = _unwritten(program) or set()
     results: dict[int, set[int]] = defaultdict(set)
     for inst in program.instructions if marked else ():
@@ -263,7 +263,7 @@ def marked_registers(program: Program) -> set[int]:
 
 @dataclass(frozen=True)
 class RegisterLayout:
-    """The offsets of a warp's registers in its part of the buffer: the first byte of each register's lanes.
+    """The byte offsets of a warp's registers in its part of the buffer.
 
     `special` has the offsets of the constant special registers by name, after the declared registers.
     """
@@ -271,12 +271,12 @@ class RegisterLayout:
     offsets: tuple[int, ...]
     special: dict[str, int]
     bytes: int
-    maps_addresses: bool = False  # generic addresses may be in the shared memory of another block
-    marks: dict[int, int] = field(default_factory=dict)  # offsets of marks, by register that may be read unwritten
+    maps_addresses: bool = False  # True if generic addresses may be in another block's shared memory
+    marks: dict[int, int] = field(default_factory=dict)  # offsets of the marks, by register
 
     @staticmethod
     def of(program: Program) -> RegisterLayout:
-        """Lay out a program's registers: those that outlive a block of instructions come first and are adjacent."""
+        """Lay out a program's registers; those that are live between blocks come first."""
         outlive = outliving(program)
         at, offsets = 0, [0] * len(program.registers)
         for index in sorted(range(len(offsets)), key=lambda index: index not in outlive):
@@ -297,7 +297,7 @@ class RegisterLayout:
 
 
 def dropped_special_registers(program: Program) -> set[str]:
-    """Return the special registers that are read, but whose values cannot reach memory or control flow."""
+    """Return the special registers whose values are read but cannot reach memory or control flow."""
     producers: dict[int, list[DecodedInstruction]] = defaultdict(list)
     queue = []
     for inst in program.instructions:
@@ -322,5 +322,5 @@ def special_registers_of(inst: DecodedInstruction) -> set[str]:
 
 
 def is_fixed(name: str) -> bool:
-    """Return True if a special register never changes, and has the same value as on a GPU."""
+    """Return True if a special register is constant and has the same value as on a GPU."""
     return name.split(".", maxsplit=1)[0] not in INEXACT

@@ -1,10 +1,10 @@
-"""Registers that may be read before they are written: compiled code tracks the lanes in which they are unwritten.
+"""Tracking of unwritten registers in compiled code: one mark per lane of each register that may be read unwritten.
 
 Compilers generate such programs: a masked load leaves a register unchanged in the lanes that are masked off, all lanes
 compute with it, and a masked store uses only the loaded values. So each register that may be read unwritten, or is
 computed from such a register, has a mark for every lane: 32 bits after the registers of the warp. Arithmetic results
 are marked if an operand is; a shuffle moves marks with the values. A mark that reaches anything else is a suspicion,
-which the context counts (`context.SUSPICIONS`), whether a launch is screened or not: few programs have marks at all.
+which the context records (`context.SUSPICIONS`), whether a launch is screened or not: few programs have marks at all.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from warpfrag.machine.jit.register_flow import indices_of, passes_marks, registe
 
 
 class RegisterMarks:
-    """The register marks in the code of one segment: `current` has 32-bit integers, a bit for each lane."""
+    """The register marks in one segment's code; `current` has a 32-bit lane mask per register."""
 
     def __init__(self, ir: IRBuilder, offsets: dict[int, int], warp: Value, context: Value) -> None:
-        """Take the offsets of marks in a warp's registers, without loading any."""
+        """Create the marks, given their offsets in a warp's registers; nothing is loaded yet."""
         self.ir, self.offsets, self.warp, self.context = ir, offsets, warp, context
         self.current: dict[int, Value] = {}
         self.changed: set[int] = set()
@@ -33,11 +33,11 @@ class RegisterMarks:
         return not self.offsets.keys().isdisjoint(registers_read(inst) | indices_of(inst.results))
 
     def is_choice(self, inst: DecodedInstruction) -> bool:
-        """Return True if an instruction selects one of two operands by a register."""
+        """Return True if an instruction is a selp with a register predicate."""
         return inst.attributes.opcode == "selp" and isinstance(inst.sources[2], Register)
 
     def of(self, registers: Iterable[int]) -> Value | None:
-        """Return the lanes in which any of some registers has a mark; None if none can have one."""
+        """Return the lanes in which any of the registers is marked, or None if none can be."""
         every = None
         for register in sorted(set(registers) & self.offsets.keys()):
             if register not in self.current:
@@ -55,7 +55,7 @@ class RegisterMarks:
         return None if b is None else self.ir.and_(a, b)
 
     def follow(self, inst: DecodedInstruction, mask: Value, moved: Sequence[int] | None, chosen: Value | None) -> None:
-        """Mark the results of an instruction that the lanes of a mask have run.
+        """Propagate marks to the results of an instruction that the lanes of `mask` have run.
 
         `moved` has the source lane of each lane for a shuffle; the bits of `chosen` are the lanes that select the first
         operand.
@@ -81,7 +81,7 @@ class RegisterMarks:
         self.put(indices_of(inst.results), marks, mask)
 
     def put(self, registers: set[int], marks: Value | None, mask: Value) -> None:
-        """Set the marks of registers in the lanes of a mask."""
+        """Set the marks of registers in the lanes of `mask`."""
         ir = self.ir
         for register in sorted(registers & self.offsets.keys()):
             others = self.both(ir.not_(mask), self.of([register]))
@@ -90,7 +90,7 @@ class RegisterMarks:
             self.changed.add(register)
 
     def suspect(self, marks: Value | None, mask: Value) -> None:
-        """Count the lanes of a mask that have a mark."""
+        """Record that lanes of `mask` use a marked value."""
         if marks is not None:
             ir = self.ir
             place = ir.at(self.context, ctx.SUSPICIONS)

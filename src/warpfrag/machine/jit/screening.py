@@ -1,4 +1,4 @@
-"""Screening: run a launch in compiled code, which may prove that no check would report anything.
+"""Screening: a launch in compiled code that may prove that no check would report anything.
 
 Compiled code reports its accesses to `access_screen`, and the interpreter reports its own to `ScreenObserver`. Both
 know less than the checks do: an uncertain launch may be correct, and is run again with the checks; otherwise there is
@@ -86,23 +86,23 @@ class ProgramScreen:
     """The checks that a program can be screened for."""
 
     def __init__(self, compiled: CompiledProgram) -> None:
-        """Take a program without analysing it; machine code may come later."""
+        """Create a screen without analysing the program."""
         self.compiled, self.instructions = compiled, compiled.program.instructions
 
     is_enabled: ClassVar[bool] = True
 
     def is_possible(self, config: LaunchConfig, memory: DeviceMemory, checks: Collection[Check]) -> bool:
-        """Return True if compiled code, once it exists, may decide some checks of a launch."""
+        """Return True if screening may decide some checks of a launch once the program is compiled."""
         is_plain = config.interleaving is None and not config.is_cooperative and not memory.has_heap
         is_plain &= config.cluster_blocks == 1 and math.prod(config.grid) < ctx.MAX_BLOCKS
         return self.is_enabled and is_plain and self.allows(checks)
 
     def is_decided(self, checks: Collection[Check]) -> bool:
-        """Return True if machine code tracks everything that these checks need."""
+        """Return True if compiled code tracks everything that these checks need."""
         return self.compiled.is_ready and ("uninitialised" not in checks or self.has_compiled_marks)
 
     def of_launch(self, memory: DeviceMemory, checks: Collection[Check]) -> LaunchScreen:
-        """Return the screen of a launch."""
+        """Create the screen of one launch."""
         return LaunchScreen(self, memory, checks)
 
     def allows(self, checks: Collection[Check]) -> bool:
@@ -111,7 +111,7 @@ class ProgramScreen:
 
     @cached_property
     def is_ordered(self) -> bool:
-        """True if all accesses are reported, and only barriers of the block order threads."""
+        """True if all accesses are reported and only block-wide barriers order threads."""
         return self.has_whole_barriers and all(map(is_ordered, self.instructions))
 
     @cached_property
@@ -127,7 +127,7 @@ class ProgramScreen:
 
     @cached_property
     def copy_instructions(self) -> Bytes:
-        """A byte for each instruction, 1 for cp.async."""
+        """One byte per instruction: 1 for cp.async."""
         flags = [isinstance(inst.action, actions.AsyncCopy) for inst in self.instructions]
         return np.array([*flags, *[False] * ctx.PADDING], np.uint8)
 
@@ -140,12 +140,12 @@ class ProgramScreen:
 
     @cached_property
     def is_repeatable(self) -> bool:
-        """True if the program can be run twice: it prints nothing, and allocates nothing."""
+        """True if the program can be run twice because it neither prints nor allocates."""
         return not any(isinstance(inst.action, actions.SystemCall) for inst in self.instructions)
 
     @cached_property
     def has_whole_barriers(self) -> bool:
-        """True if all barriers are for the whole block, and no thread waits for stores or arrivals of others."""
+        """True if all barriers are block-wide and no thread waits for another's stores or arrivals."""
         has_polling = bool(self.compiled.program.polling) or any(
             isinstance(inst.action, actions.MemoryBarrier) for inst in self.instructions
         )
@@ -155,17 +155,17 @@ class ProgramScreen:
 
     @cached_property
     def is_asynchronous(self) -> bool:
-        """True if accesses have to be waited for, or are not tracked."""
+        """True if some accesses are asynchronous or not tracked."""
         return any(is_asynchronous(inst) or isinstance(inst.action, SURFACES) for inst in self.instructions)
 
     @cached_property
     def has_marks(self) -> bool:
-        """True if all reads of memory are reported, and the registers that may be read unwritten are known."""
+        """True if all memory reads are reported and the registers that may be read unwritten are known."""
         return is_followed(self.compiled.program) and all(isinstance(inst.action, MARKED) for inst in self.instructions)
 
     @cached_property
     def has_compiled_marks(self) -> bool:
-        """True if all registers that may be read unwritten are read by compiled code."""
+        """True if only compiled code reads the registers that may be unwritten."""
         marks = self.compiled.layout.marks.keys()
         if marks:
             self.compiled.compile_all()
@@ -177,7 +177,7 @@ class LaunchScreen:
     """The screen of one launch: the state that its batches share."""
 
     def __init__(self, program: ProgramScreen, memory: DeviceMemory, checks: Collection[Check]) -> None:
-        """Start with nothing uncertain."""
+        """Create the screen of a launch that is not yet uncertain."""
         self.program, self.compiled = program, program.compiled
         self.is_uncertain = False
         self.follows_marks = "uninitialised" in checks
@@ -195,16 +195,16 @@ class LaunchScreen:
         }
 
     def no_accesses(self, size: int) -> Numbers:
-        """Return the tags of memory without accesses, two for each cell."""
+        """Return tags that record no access, two per cell."""
         return np.zeros(2 * ((size >> self.program.cell_shift) + 1), np.int64)
 
     def batch(self, part: LaunchPart) -> ScreenedWarpBatch:
-        """Return a batch of blocks that runs under the screen."""
+        """Create a batch of blocks that runs under the screen."""
         return ScreenedWarpBatch(part, self)
 
 
 def no_marks(size: int) -> Bytes:
-    """Return the marks of unwritten memory."""
+    """Return marks for `size` unwritten bytes."""
     return np.zeros(size + ctx.PADDING, np.uint8)
 
 
@@ -212,15 +212,15 @@ class ScreenObserver(Observer):
     """Reports the interpreter's accesses to the screen."""
 
     def __init__(self, batch: ScreenedWarpBatch) -> None:
-        """Take the batch that records uncertain accesses."""
+        """Create an observer that reports to a batch."""
         self.batch = batch
 
     def read(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
-        """Report loads of threads."""
+        """Report loads."""
         self.tell(buffer, offsets, size, threads, is_store=False)
 
     def write(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers) -> None:
-        """Report stores of threads."""
+        """Report stores."""
         self.tell(buffer, offsets, codes.dtype.itemsize * codes.shape[1], threads, is_store=True)
 
     def update(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
@@ -244,14 +244,14 @@ class ScreenObserver(Observer):
 
 
 class ScreenedProducts(WgmmaProducts):
-    """The wgmma of a batch, whose operands must have been written."""
+    """Issues a batch's wgmma, and checks that their operands have been written."""
 
     batch: ScreenedWarpBatch
 
     def shared_units(
         self, plan: WgmmaPlan, role: str, operand: PtxOperand, group: LaneGroup
     ) -> tuple[OperandUnits, bool] | None:
-        """Return the units that descriptors address; mark the launch uncertain if some are unwritten."""
+        """Return the units that descriptors address; mark the launch uncertain if any is unwritten."""
         reached = super().shared_units(plan, role, operand, group)
         if reached is not None and self.batch.screen.follows_marks:
             units, _ = reached
@@ -262,7 +262,7 @@ class ScreenedProducts(WgmmaProducts):
 
 
 class ScreenedWarpBatch(CompiledWarpBatch):
-    """Blocks that run at once in compiled code, under a screen."""
+    """Blocks that run together in compiled code, under a screen."""
 
     def __init__(self, part: LaunchPart, screen: LaunchScreen) -> None:
         """Mark the memory and the registers of these blocks as unwritten."""
@@ -270,7 +270,7 @@ class ScreenedWarpBatch(CompiledWarpBatch):
         self.screen = screen
         memory = self.memory
         layout, self.threads = screen.compiled.layout, self.alive.copy()
-        self.is_late = False  # threads exited before a barrier of their block
+        self.is_late = False  # threads that exited before a barrier of their block
         self.state = np.zeros(ctx.SCREEN_WORDS, np.int64)
         self.kept: list[NDArray[Any]] = []  # arrays whose addresses are in the state
         self.shared_marks = no_marks(len(memory.shared) if screen.follows_marks else 0)
@@ -307,7 +307,7 @@ class ScreenedWarpBatch(CompiledWarpBatch):
             self.put(word, np.array([0 if item is None else item.ctypes.data for item in rows], np.int64))
 
     def buffer_number(self, buffer: Bytes) -> int | None:
-        """Return the number that compiled code uses for a buffer; None for parameters, which are not tracked."""
+        """Return compiled code's number for a buffer, or None for parameters, which are not tracked."""
         if buffer is self.memory.shared:
             return SHARED_BUFFER
         if buffer is self.memory.local:
@@ -327,7 +327,7 @@ class ScreenedWarpBatch(CompiledWarpBatch):
         if self.screen.follows_marks and (is_partial(inst, group) or not self.is_unmarked(inst)):
             self.mark_uncertain()
         if self.screen.follows_order and at in self.screen.program.group_instructions:
-            self.mark_uncertain()  # compiled code did not report it
+            self.mark_uncertain()  # compiled code did not report this access
         if isinstance(action, actions.Barrier) and self.exited[self.warp_block[group.warp_rows]].any():
             self.is_late = True
         has_run = super().run_inst(at, group)
@@ -337,7 +337,7 @@ class ScreenedWarpBatch(CompiledWarpBatch):
         return has_run
 
     def is_unmarked(self, inst: DecodedInstruction) -> bool:
-        """Return True if an instruction reads no register that has marks in compiled code."""
+        """Return True if no register that an instruction reads has marks."""
         marks = self.compiled.layout.marks
         return not marks or marks.keys().isdisjoint(registers_read(inst))
 
@@ -350,6 +350,6 @@ class ScreenedWarpBatch(CompiledWarpBatch):
 
 
 def is_partial(inst: DecodedInstruction, group: LaneGroup) -> bool:
-    """Return True if only some lanes run an instruction that reads other lanes, which may have written nothing."""
+    """Return True if an instruction reads lanes that do not run it."""
     reads_others = isinstance(inst.action, actions.MatrixOp) or inst.attributes.opcode == "shfl"
     return reads_others and (inst.guard is not None or not group.is_whole)

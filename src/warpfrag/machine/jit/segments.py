@@ -1,4 +1,4 @@
-"""Segments: runs of instructions that are each compiled to one function, and the LLVM modules with them.
+"""Segments: instruction sequences that are compiled to one function each, and the LLVM modules that contain them.
 
 A program is compiled in chunks of a few blocks, when they are first needed: most of a large program never runs. A
 function runs its instructions for one warp at a time, with values in vector registers from one load to the next. Warps
@@ -20,12 +20,12 @@ from warpfrag.machine.jit.register_flow import RegisterLayout, live_after
 from warpfrag.machine.jit.warp_code import COMPILED, UnsupportedInstruction, WarpCode
 from warpfrag.machine.jit.warp_ops import is_masked
 
-MAX_INSTRUCTIONS = 256  # of a segment: LLVM's time grows faster than the length of a function
+MAX_INSTRUCTIONS = 256  # per segment, because LLVM's compile time is superlinear in the function length
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Instructions that run as one function; `stores` counts the stores, `is_whole` requires all lanes of each warp."""
+    """Instructions that run as one function; `stores` is their store count, `is_whole` requires whole warps."""
 
     start: int
     end: int
@@ -35,7 +35,7 @@ class Segment:
 
 
 class GeneratedModule(NamedTuple):
-    """Segments, the text of a module with a function for each, and the helpers that they call."""
+    """Segments, the text of an LLVM module with one function per segment, and the helpers that they call."""
 
     segments: list[Segment]
     text: str
@@ -45,7 +45,7 @@ class GeneratedModule(NamedTuple):
 def cut(
     program: Program, layout: RegisterLayout, module: ir.Module, first: int, last: int
 ) -> list[tuple[Segment, WarpCode]]:
-    """Cut some blocks into segments, each as long as possible within one block, and build their code."""
+    """Split blocks into segments, each as long as possible, and build their code."""
     pieces: list[tuple[Segment, WarpCode]] = []
     ends, instructions = program.ends, program.instructions
     start, stored, code = first, False, None
@@ -72,7 +72,7 @@ def cut(
         code = code or WarpCode(layout, module)
         try:
             code.inst(at, inst)
-        except UnsupportedInstruction:  # it has emitted part of its code
+        except UnsupportedInstruction:  # the failed instruction has emitted part of its code
             del module.globals[code.function.name]
             code = None
             if start < at:
@@ -89,7 +89,7 @@ def cut(
 
 
 def generate(program: Program, layout: RegisterLayout, first: int, last: int) -> GeneratedModule:
-    """Return the LLVM module of the segments of some blocks."""
+    """Generate the LLVM module of the given blocks."""
     module, helpers = ir.Module("segments"), set[Helper]()
     pieces = cut(program, layout, module, first, last)
     by_last = {segment.end - 1: code for segment, code in pieces}

@@ -1,4 +1,4 @@
-"""The special function unit in LLVM: compiled versions of `semantics.special_functions` and its `.approx` users.
+"""The special function unit in LLVM: compiled versions of `semantics.special_functions` and the `.approx` opcodes.
 
 The unit evaluates a parabola for each segment of a function. float64 computes it exactly, because all numbers are
 integers below 2**53. Every function is emitted once into the module of a kernel that calls it.
@@ -27,7 +27,7 @@ SIGN, NAN, INFINITY, CODE_OF_1 = 0x80000000, CANONICAL_NANS["f32"], 0x7F800000, 
 MAGNITUDE = 0x7FFFFFFF  # all bits except the sign
 FRACTION, MIN_NORMAL, TWO_TO_126 = 0x007FFFFF, 0x00800000, 0x7E800000
 TWO_TO_24, QUARTER = 0x4B800000, 0x3E800000
-# limits beyond which results do not change: ex2 is infinite or zero, and sin and cos get whole turns
+# beyond these limits, ex2 is infinite or zero, and sin and cos see whole turns
 BELOW_256, TWO_TO_28 = 0x437FFFFF, 0x4D800000
 
 
@@ -40,7 +40,7 @@ def scale(ir: IRBuilder, a: Value, factor: float) -> Value:
 
 
 def quiet(ir: IRBuilder, a: Value) -> Value:
-    """Replace every NaN by the canonical NaN."""
+    """Replace NaNs with the canonical NaN."""
     return ir.select_where("ugt", ir.and_(a, MAGNITUDE), INFINITY, NAN, a)
 
 
@@ -48,7 +48,7 @@ def parabola(ir: IRBuilder, function: str, digits: Value) -> Value:
     """Return the unit's result before truncation, as float64: c0 + c1 * x + c2 * square(x)."""
     segment, x = ir.lshr(digits, DIGITS), ir.and_(digits, (1 << DIGITS) - 1)
     square = splat(0, 32)
-    for place in range(COLUMN // 2 + 1, DIGITS):  # a digit's own square, and its products with lower digits
+    for place in range(COLUMN // 2 + 1, DIGITS):  # the digit's square and its products with lower digits
         low = ir.lshr(ir.and_(x, (1 << place) - 1), COLUMN - 1 - place)
         more = ir.add(square, ir.add(low, 1 << 2 * place - COLUMN))
         square = ir.select_where("ne", ir.and_(x, 1 << place), 0, more, square)
@@ -76,7 +76,7 @@ def fields(ir: IRBuilder, a: Value) -> tuple[Value, Value, Value, Value]:
 
 
 def absolute_double(ir: IRBuilder, a: Value, limit: int) -> Value:
-    """Return the magnitudes of f32 codes as float64, limited to that of the code `limit`."""
+    """Return the magnitudes of f32 codes as float64, clamped to the magnitude of `limit`."""
     magnitude = ir.minimum(ir.and_(a, MAGNITUDE), limit, signed=False)
     return ir.fpext(ir.as_float(magnitude), 64)
 
@@ -85,7 +85,7 @@ def absolute_double(ir: IRBuilder, a: Value, limit: int) -> Value:
 
 
 def rcp(ir: IRBuilder, a: Value) -> Value:
-    """Return the unit's 1 / x; results below the smallest normal number are zero."""
+    """Return the unit's 1 / x; subnormal results are flushed to zero."""
     sign, magnitude, exponent, fraction = fields(ir, a)
     exponent_code = ir.shl(ir.sub(exponent, 127), 23)
     result = truncate(ir, parabola(ir, "rcp", ir.shl(fraction, 1)))
@@ -97,9 +97,9 @@ def rcp(ir: IRBuilder, a: Value) -> Value:
 
 
 def _root(ir: IRBuilder, function: str, a: Value) -> tuple[Value, Value]:
-    """Return the root of the significand, and half the exponent for the caller to add or subtract."""
+    """Return the square root of the significand, and half the exponent for the caller to apply."""
     _, _, exponent, fraction = fields(ir, a)
-    parity = ir.and_(ir.add(exponent, 1), 1)  # of the unbiased exponent; the bias is odd
+    parity = ir.and_(ir.add(exponent, 1), 1)  # the parity of the unbiased exponent, because the bias is odd
     half = ir.ashr(ir.sub(ir.sub(exponent, 127), parity), 1)
     digits = ir.or_(fraction, ir.shl(parity, 23))
     result = truncate(ir, parabola(ir, function, digits))
@@ -156,7 +156,7 @@ def lg2(ir: IRBuilder, a: Value) -> Value:
 
 
 def _sine(ir: IRBuilder, a: Value, quarters: int, sign: Value) -> Value:
-    """Return the sine, shifted by a number of quarter turns; the number of turns is a product truncated to 24 bits."""
+    """Return the sine shifted by quarter turns; the angle in turns is a product truncated to 24 bits."""
     product = ir.as_int(ir.fmul(absolute_double(ir, a, TWO_TO_28), float_splat(TURNS)))
     kept = ir.as_float(ir.and_(product, -1 << 52 - 23))
     turns = ir.intrinsic("floor", ir.fmul(kept, float_splat(2.0**25)))
@@ -175,12 +175,12 @@ def sin(ir: IRBuilder, a: Value) -> Value:
 
 
 def cos(ir: IRBuilder, a: Value) -> Value:
-    """Return the unit's cosine of x: the sine a quarter turn further."""
+    """Return the unit's cosine of x: the sine shifted by a quarter turn."""
     return _sine(ir, a, 1, splat(0, 32))
 
 
 def tanh(ir: IRBuilder, a: Value) -> Value:
-    """Return the unit's hyperbolic tangent; nothing is flushed."""
+    """Return the unit's hyperbolic tangent; subnormals are kept."""
     sign, magnitude, exponent, fraction = fields(ir, a)
     first = min(TANH_DIGITS)
     binade = ir.maximum(ir.sub(exponent, first), 0, signed=True)
@@ -213,7 +213,7 @@ def rescaled(function: UnaryFunction, back: UnaryFunction) -> UnaryFunction:
 
 
 def plain_ex2(ir: IRBuilder, a: Value) -> Value:
-    """Return 2 to the power of a; a result that would be subnormal is the square of the result for a / 2."""
+    """Return 2 to the power of a; a subnormal result is computed as the square of the result for a / 2."""
     low = ir.fcmp("olt", ir.as_float(a), float_splat(-126.0, 32))
     result = ex2(ir, ir.select(low, scale(ir, a, 0.5), a))
     root = ir.as_float(result)
@@ -221,7 +221,7 @@ def plain_ex2(ir: IRBuilder, a: Value) -> Value:
 
 
 def plain_rcp(ir: IRBuilder, a: Value) -> Value:
-    """Return 1 / a; very small and very large inputs are scaled to the middle, and the result with them."""
+    """Return 1 / a; very small and very large inputs are scaled into range, and the result is scaled back."""
     magnitude = ir.and_(a, MAGNITUDE)
     factor_code = ir.select_where("ult", magnitude, MIN_NORMAL, TWO_TO_24, splat(CODE_OF_1, 32))
     large = is_large(ir, magnitude)
@@ -232,12 +232,12 @@ def plain_rcp(ir: IRBuilder, a: Value) -> Value:
 
 
 def is_large(ir: IRBuilder, magnitude: Value) -> Value:
-    """Return True if the reciprocal would be subnormal: above 2**126, infinity included."""
+    """Return True if a magnitude exceeds 2**126, so that its reciprocal is subnormal or zero."""
     return ir.and_(ir.icmp("ugt", magnitude, TWO_TO_126), ir.icmp("ule", magnitude, INFINITY))
 
 
 def minus_24(ir: IRBuilder, a: Value) -> Value:
-    """Return f32 codes minus 24, which removes the scaling by 2**24 from a logarithm."""
+    """Return f32 codes minus 24, which undoes the scaling by 2**24 in a logarithm."""
     return quiet(ir, ir.as_int(ir.fadd(ir.as_float(a), float_splat(-24.0, 32))))
 
 
@@ -257,7 +257,7 @@ WITHOUT_FTZ: dict[str, UnaryFunction] = {
 
 
 def call(ir: IRBuilder, name: str, function: UnaryFunction, a: Value) -> Value:
-    """Call one of these functions, which is added to the kernel's module once."""
+    """Call one of these functions, adding it to the kernel's module on first use."""
     if name not in ir.module.globals:
         with define(ir.module, name, a.type, a.type, attribute="noinline") as (body, argument):
             body.ret(function(body, argument))
@@ -273,12 +273,12 @@ def lower_approximate(ir: IRBuilder, attributes: Attributes, operands: Sequence[
 
 
 def quotient_factors(ir: IRBuilder, attributes: Attributes, a: Value, b: Value) -> list[Value]:
-    """Return the unit's 1 / b, and a; .full first scales a large b down, and without ftz a subnormal b is scaled up."""
+    """Return the unit's 1 / b, and a; both are scaled first if b is large (.full) or subnormal (without ftz)."""
     magnitude = ir.and_(b, MAGNITUDE)
     if attributes.accuracy == "full":
         large = is_large(ir, magnitude)
         lower = scale(ir, a, 0.25)
-        if attributes.ftz:  # a quarter of a number below 2**-124 is flushed
+        if attributes.ftz:  # a quarter of a number below 2**-124 is flushed to zero
             sign, size, _, _ = fields(ir, a)
             lower = ir.select_where("ult", size, MIN_NORMAL + (2 << 23), sign, lower)
         a, b = ir.select(large, lower, a), ir.select(large, scale(ir, b, 0.25), b)

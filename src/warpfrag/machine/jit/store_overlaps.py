@@ -1,4 +1,4 @@
-"""LLVM functions that tag stores, as `interpreter.store_tags` does, for one warp.
+"""LLVM functions that tag the stores of one warp, as `interpreter.store_tags` does.
 
 A helper that stores calls `tagged_B_C` instead of the mover `store_B_C` (B bits, C elements of a lane). It tags the
 words of all lanes, moves the data, and reads it again if two lanes may have stored to one address, that is, if a word
@@ -44,11 +44,11 @@ TAGGED_TYPES = (I32, POINTER, I64, POINTER, I64, I64, I64, POINTER)
 
 
 class Writer(NamedTuple):
-    """The storing warp: the address of address 0's tag, its own tag, the block field to compare, and its causes."""
+    """The storing warp: the address of address 0's tag, its own tag, the block bits to compare, and its causes."""
 
     shadow: ir.Value
     tag: ir.Value
-    across: ir.Value  # 0 if all stores of other blocks are ordered before
+    across: ir.Value  # 0 if all stores of other blocks are ordered before this one
     cause: ir.Value
 
     def tags_at(self, b: IRBuilder, address: ir.Value) -> ir.Value:
@@ -56,7 +56,7 @@ class Writer(NamedTuple):
         return b.inttoptr(b.add(self.shadow, b.shl(address, 1)), POINTER)
 
     def is_foreign(self, b: IRBuilder, tags: ir.Value, masks: ir.Value | int) -> ir.Value:
-        """Return True if bytes of `masks` have a tag of another warp that nothing orders."""
+        """Return True if bytes in `masks` were stored by another warp without any ordering."""
         mine, across = self.tag, self.across
         if isinstance(tags.type, ir.VectorType):
             mine, across = (b.broadcast(value, tags.type.count) for value in (mine, across))
@@ -66,13 +66,13 @@ class Writer(NamedTuple):
         return b.and_(b.or_(is_near, is_far), b.icmp("ne", b.and_(tags, masks), 0))
 
     def merged(self, b: IRBuilder, tag: ir.Value, mask: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Return the tag of a word after a store of some of its bytes, and the bytes that the warp stored before."""
+        """Return a word's tag after a store to some of its bytes, and the bytes that this warp had already stored."""
         is_own = b.icmp("ule", b.xor(tag, self.tag), WORD_BYTES)
         kept = b.select(is_own, tag, self.tag)
         return b.or_(kept, mask), b.and_(kept, mask)
 
     def note(self, b: IRBuilder, cause: InexactCause) -> None:
-        """Record why the result may differ from a GPU's."""
+        """Record a cause why the result may differ from a GPU's."""
         b.store(b.or_(b.load(self.cause, typ=I8), int(cause)), self.cause)
 
 
@@ -87,7 +87,7 @@ def writer_of(
 
 
 def define_end_wait(module: ir.Module) -> None:
-    """Define `end_wait(context, row, mask, across)`, which orders later stores of the warp's block after earlier ones.
+    """Define `end_wait(context, row, mask, across)`, which orders the block's later stores after earlier ones.
 
     The earlier stores are those of the block if `across` is 0, else those of all blocks.
     """
@@ -159,7 +159,7 @@ def define_tagged(module: ir.Module, bits: int, count: int, cause: InexactCause)
 
 
 def tag_line(b: IRBuilder, mover: list[ir.Value], writer: Writer, own: ir.Value, size: int, store: str) -> None:
-    """Tag and store lanes that fill one line, by vectors, and return from the function; continue if they do not."""
+    """Emit the fast path for lanes that fill one line: tag and store with vectors, and return from the function."""
     part, places, _, _ = mover
     every, begin = b.load(places, typ=vector(64), align=8), b.element(places, 0)
     distances, begins = integers(size * lane for lane in range(LANES)), b.broadcast(begin)
@@ -184,7 +184,7 @@ def tag_line(b: IRBuilder, mover: list[ir.Value], writer: Writer, own: ir.Value,
 
 
 def define_resolve(module: ir.Module, bits: int, count: int) -> None:
-    """Define `resolve_B_C`, which tags the words of one lane, and compares the bytes that others have stored."""
+    """Define `resolve_B_C`, which tags one lane's words and compares the bytes that other lanes stored."""
     unit = bits // 8
     size = unit * count
     types = (I32, I64, I64, POINTER, *TAGGED_TYPES[4:])

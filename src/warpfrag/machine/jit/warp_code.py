@@ -1,4 +1,4 @@
-"""The LLVM code of a run of instructions for one warp: loops over its lanes, and calls for all lanes between them."""
+"""LLVM code for a sequence of instructions of one warp: loops over its lanes, and whole-warp calls between them."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ COMPILED = (
     actions.MatrixOp,
     actions.WarpCollective,
 )
-"""Actions that can be compiled, at least in some forms."""
+"""Actions that have compiled forms."""
 WIDTHS = {1, 8, 16, 32, 64}
-MAX_ACCESS_BITS = 128  # of each lane
-COPY_SIZES = {4, 8, 16}  # bytes that cp.async copies
+MAX_ACCESS_BITS = 128  # per lane
+COPY_SIZES = {4, 8, 16}  # the cp.async sizes in bytes
 UNLIKELY = [1, 1000]  # branch weights
 SEGMENT_FUNCTION = llvm.FunctionType(VOID, [POINTER, POINTER, POINTER, I64])
-"""Its parameters: the context, the rows and the lane masks of some warps, and their number."""
+"""The type of a segment: (context, rows of the warps, lane masks of the warps, number of warps)."""
 
 
 class UnsupportedInstruction(Exception):
@@ -77,10 +77,10 @@ class UnsupportedInstruction(Exception):
 
 
 class WarpCode:
-    """The LLVM code of some instructions for one warp: `loops` over its lanes, of which the last may be open."""
+    """Builds the LLVM function of one segment; `loops` are its loops over lanes, and the last may be open."""
 
     def __init__(self, layout: RegisterLayout, module: llvm.Module) -> None:
-        """Start a function without instructions, which loops over warps."""
+        """Start an empty function that loops over warps."""
         self.layout, self.module = layout, module
         self.function = llvm.Function(module, SEGMENT_FUNCTION, module.get_unique_name("segment"))
         self.context, rows, masks, self.count = self.function.args
@@ -107,27 +107,27 @@ class WarpCode:
 
     @property
     def lanes(self) -> LaneLoop:
-        """The loop over lanes that code is appended to."""
+        """The open loop over lanes; opened if necessary."""
         if not self.is_in_loop:
             self.loops.append(LaneLoop(self.ir, self.warp, self.mask))
             self.is_in_loop = True
         return self.loops[-1]
 
     def leave(self) -> None:
-        """Continue with code for all lanes."""
+        """Leave the loop over lanes: later code is for the whole warp."""
         if self.is_in_loop:
             self.loops[-1].leave()
             self.is_in_loop = False
 
     def guard(self, inst: DecodedInstruction) -> Value | None:
-        """Return the lanes of a group in which an instruction's guard holds; None for all."""
+        """Return the group's lanes in which an instruction's guard holds, or None for all."""
         if inst.guard is None:
             return None
         active = self.register(inst.guard)
         return self.ir.not_(active) if inst.guard.negated else active
 
     def collect_mask(self, inst: DecodedInstruction) -> Value:
-        """Continue with code for all lanes; return the active lanes whose guard holds, as a 32-bit scalar."""
+        """Leave the loop over lanes; return the mask of active lanes whose guard holds."""
         active = self.guard(inst)
         bits = None if active is None else self.lanes.collect(active)
         self.leave()
@@ -136,7 +136,7 @@ class WarpCode:
     # --- operands
 
     def register(self, register: Register) -> Value:
-        """Return the current value of a register in a group of lanes, which is loaded at the first read."""
+        """Return a register's current value in the group of lanes, loading it at the first read."""
         if register.bits not in WIDTHS:
             raise UnsupportedInstruction
         lanes = self.lanes
@@ -169,7 +169,7 @@ class WarpCode:
         raise UnsupportedInstruction
 
     def read_words(self, operand: VectorOperand, kind: Type) -> Value:
-        """Return several 32-bit registers as one number, low word first."""
+        """Return several 32-bit registers as one integer, low word first."""
         ir = self.ir
         words = [ir.resize(self.read(item, TYPES["b32"]), kind.bits) for item in operand.items[: kind.bits // 32]]
         value = words[0]
@@ -178,13 +178,13 @@ class WarpCode:
         return value
 
     def constant(self, offset: int, bits: int) -> Value:
-        """Return a scalar of the constant buffer, which is as long as every offset in the program needs."""
+        """Load a scalar from the constant buffer, which covers every offset in the program."""
         ir = self.ir
         banks = ir.element(self.context, ctx.PARAMETERS, POINTER)
         return ir.load(ir.at(banks, offset, I8), typ=llvm.IntType(bits), align=min(4, bits // 8))
 
     def write(self, operand: PtxOperand, value: Value, active: Value | None, kind: Type | None = None) -> None:
-        """Write a register in the lanes whose guard holds; a signed `kind` is sign-extended."""
+        """Write a register in the lanes whose guard holds; sign-extend signed types."""
         if isinstance(operand, Discard):
             return
         if isinstance(operand, VectorOperand):
@@ -202,7 +202,7 @@ class WarpCode:
         self.lanes.changed[operand.index] = operand
 
     def whole(self, operand: PtxOperand, kind: Type) -> Value:
-        """Return an operand in all lanes; no instruction of this code may have written it."""
+        """Return an operand in all lanes; this segment must not have written it yet."""
         if isinstance(operand, Immediate):
             return splat(int(operand.code(kind)), kind.bits, LANES)
         is_fitting = (
@@ -271,7 +271,7 @@ class WarpCode:
             raise UnsupportedInstruction
 
     def pure(self, at: int, inst: DecodedInstruction, action: actions.LaneOp) -> None:
-        """Emit an instruction that each lane computes for itself."""
+        """Emit an instruction that each lane computes independently."""
         active = self.guard(inst)
         attributes = inst.attributes
         operands: list[Value] = []
@@ -304,7 +304,7 @@ class WarpCode:
             self.write(target, value, active, kind if action.extends else None)
 
     def folded(self, inst: DecodedInstruction, action: actions.LaneOp) -> tuple[Value, ...] | None:
-        """Return the results of an instruction with constant operands; ptxas loads constants by arithmetic."""
+        """Fold an instruction with constant operands; ptxas loads constants with arithmetic."""
         if action.nan_order or not all(isinstance(operand, Immediate) for operand in inst.sources):
             return None
         operands = [
@@ -326,7 +326,7 @@ class WarpCode:
         *,
         is_certain: bool,
     ) -> Value:
-        """Return an f64 result with an operand's NaN, if any lane has one; record if the GPU's NaN may differ."""
+        """Return an f64 result with the operands' NaNs, and record lanes in which the GPU's NaN may differ."""
         ir = self.ir
         before, after = ir.block, ir.append_basic_block("chosen")
         nan = ir.append_basic_block("nan")
@@ -368,10 +368,10 @@ class WarpCode:
             piece = self.ir.lshr(value, bits * index)
             self.write(item, self.ir.resize(piece, bits), active)
 
-    # --- memory: the data of all lanes passes through %items, their addresses through %addresses
+    # --- memory: all lanes' data is passed in %items, their addresses in %addresses
 
     def addresses_of(self, place: PtxOperand) -> Value:
-        """Return the addresses of an operand in all lanes."""
+        """Return a memory operand's address in each lane of the group."""
         if not isinstance(place, MemoryOperand):
             raise UnsupportedInstruction
         if place.base is None:
@@ -384,7 +384,7 @@ class WarpCode:
         return self.ir.resize(self.ir.add(base, place.offset), 64)
 
     def access(self, at: int, inst: DecodedInstruction, action: actions.MemoryLoad | actions.MemoryStore) -> None:
-        """Emit ld or st: a helper moves the data, or returns that an access faults."""
+        """Emit ld or st as a call of a helper, which moves the data or returns a fault."""
         kind, space = action.type, action.space
         if space == "cluster" or (space == "generic" and self.layout.maps_addresses):
             raise UnsupportedInstruction
@@ -414,18 +414,18 @@ class WarpCode:
             ir.call_named("end_wait", VOID, self.context, self.row, mask, constant(I64, across))
 
     def put_lanes(self, value: Value, array: Value) -> None:
-        """Store a group of lanes in an array."""
+        """Store the group's values to an array."""
         size = width(value) // 8
         self.ir.store(value, self.lanes.place(array, size), min(REGISTER_ALIGN, GROUP * size))
 
     def take_lanes(self, array: Value, bits: int) -> Value:
-        """Load a group of lanes from an array."""
+        """Load the group's values from an array."""
         size = bits // 8
         place = self.lanes.place(array, size)
         return self.ir.load(place, typ=vector(bits, GROUP), align=min(REGISTER_ALIGN, GROUP * size))
 
     def async_copy(self, at: int, inst: DecodedInstruction) -> None:
-        """Emit cp.async: copy the given number of source bytes, then zeros."""
+        """Emit cp.async: copy the source bytes and pad with zeros."""
         ir = self.ir
         target, source, size_operand, *rest = inst.sources
         size = size_operand.code(None) if isinstance(size_operand, Immediate) else 0
@@ -448,13 +448,13 @@ class WarpCode:
         self.move_data(at, ("store", "shared", 32, size // 4), mask)
 
     def move_data(self, at: int, helper: Helper, mask: Value) -> None:
-        """Call a helper that moves the data of some lanes."""
+        """Call a helper that moves the data of the given lanes."""
         self.helpers.add(helper)
         lanes = (self.context, self.row, mask, self.addresses, self.items)
         self.stop_on_fault(at, mask, self.ir.call_named(helper_name(*helper), I32, *lanes, constant(I64, at)))
 
     def stop_on_fault(self, at: int, mask: Value, fault: Value) -> None:
-        """Report a fault, and continue with the next warp."""
+        """If a helper returned a fault, record it and continue with the next warp."""
         ir = self.ir
         bad, good = (ir.append_basic_block(name) for name in ("bad", "good"))
         ir.cbranch(ir.icmp("ne", fault, 0), bad, good).set_weights(UNLIKELY)
@@ -466,7 +466,7 @@ class WarpCode:
     # --- whole warps
 
     def move_matrices(self, at: int, inst: DecodedInstruction, action: actions.MatrixOp) -> None:
-        """Emit ldmatrix or stmatrix of 16-bit elements: lanes address rows; a word has elements of one or two rows."""
+        """Emit ldmatrix or stmatrix with 16-bit elements."""
         form = action.form
         if (form.shape[:2], form.d, form.memory, action.space) != PLAIN_MATRICES or inst.guard is not None:
             raise UnsupportedInstruction
@@ -487,7 +487,7 @@ class WarpCode:
             self.take_fragments(items, trans=form.trans)
 
     def put_rows(self, matrix: int, words: Value, *, trans: bool) -> None:
-        """Move a matrix fragment into the rows that eight lanes store: their first halves, then their second halves."""
+        """Rearrange a fragment into the eight rows to store: all first halves, then all second halves."""
         ir, bits = self.ir, 16 if trans else 32
         elements = ir.bitcast(words, vector(bits, LANES * 32 // bits))
         for half in range(2):
@@ -495,7 +495,7 @@ class WarpCode:
             ir.store(ir.permute(elements, row_elements(half, trans=trans)), place, 32)
 
     def take_fragments(self, items: tuple[PtxOperand, ...], *, trans: bool) -> None:
-        """Move rows, given as first halves and then second halves, into the words of every lane."""
+        """Rearrange eight rows, stored as first halves and then second halves, into every lane's words."""
         ir, bits = self.ir, 16 if trans else 32
         kind = vector(bits, LANES * 64 // bits)
         places = (self.items, ir.at(self.items, LANES * 8, I8))
@@ -505,7 +505,7 @@ class WarpCode:
             self.write_whole(item, ir.bitcast(words, vector(32)))
 
     def collective(self, inst: DecodedInstruction, action: actions.WarpCollective) -> None:
-        """Emit shuffles, votes and reductions that all lanes of the warp run and name, or votes of the active lanes."""
+        """Emit a shuffle, vote or reduction of the whole warp, or a vote of the active lanes."""
         if is_masked(inst):
             self.masked(inst, action)
             return
@@ -527,7 +527,7 @@ class WarpCode:
             self.write_whole(target, value)
 
     def masked(self, inst: DecodedInstruction, action: actions.WarpCollective) -> None:
-        """Emit a vote of the active lanes, their mask, or the value of the first of them that holds a predicate."""
+        """Emit a vote of the active lanes, their mask, or the value of the first lane whose predicate holds."""
         ir, opcode = self.ir, inst.attributes.opcode
         operands = [self.read(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
         bits = None
@@ -562,7 +562,7 @@ class WarpCode:
 
     @staticmethod
     def shuffled_lanes(inst: DecodedInstruction) -> tuple[list[int], list[bool]]:
-        """Return the source lane of each lane in a constant shfl, and whether that lane is in range."""
+        """Return each lane's source lane in a constant shfl, and whether it is in range."""
         numbers = [operand.code(TYPES["u32"]) for operand in inst.sources[1:3] if isinstance(operand, Immediate)]
         if len(numbers) != 2:
             raise UnsupportedInstruction
@@ -571,7 +571,7 @@ class WarpCode:
         return lanes[0].tolist(), inside[0].tolist()
 
     def finish(self, live: LiveSet) -> None:
-        """Write back the changed registers that may still be read (`live`), in the active lanes."""
+        """Write back the changed registers that are `live`, in the active lanes."""
         ir = self.ir
         self.leave()
         self.marks.finish()

@@ -35,7 +35,7 @@ def vote(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Result
 
 
 def match(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Results:
-    """Lower match: the lanes with the same value, or, if all lanes have one value, all lanes and true."""
+    """Lower match.any and match.all: the lanes with the same value and, for match.all, whether all lanes match."""
     value = operands[0]
     if attributes.operation == "all":
         same = ir.lane_mask(ir.icmp("eq", value, ir.permute(value, [0] * LANES)))
@@ -49,7 +49,7 @@ def match(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Resul
 
 
 def reduce_lanes(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Results | None:
-    """Lower integer redux: one number for all lanes."""
+    """Lower integer redux: a reduction over all lanes."""
     name = REDUCTIONS.get((attributes.operation or "", attributes.types[0].kind))
     if name is None:
         return None
@@ -57,7 +57,7 @@ def reduce_lanes(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -
 
 
 def elect(_ir: IRBuilder, _attributes: Attributes, _operands: list[Value]) -> Results:
-    """Lower elect: the first lane, as a number and as a predicate."""
+    """Lower elect: the number of the first lane, and the predicate that selects it."""
     return splat(0, 32, LANES), integers((lane == 0 for lane in range(LANES)), 1)
 
 
@@ -80,7 +80,7 @@ MASKED = {"activemask", "first_lane", "first_value", "vote"}
 
 
 def is_masked(inst: DecodedInstruction) -> bool:
-    """Return True for an operation of the active lanes, however many, that is compiled for any mask."""
+    """Return True for an operation that is compiled for any mask of active lanes."""
     action = inst.action
     return isinstance(action, actions.WarpCollective) and not action.synced and inst.attributes.opcode in MASKED
 
@@ -97,7 +97,7 @@ def vote_of_active(ir: IRBuilder, attributes: Attributes, bits: Value, mask: Val
 
 
 def row_elements(half: int, *, trans: bool) -> list[int]:
-    """Return the fragment elements in a half of eight rows, row by row."""
+    """Return the indices of the fragment elements in one half of eight rows, row by row."""
     if not trans:  # words: word w of row r is in lane 4 r + w
         return [4 * row + 2 * half + word for row in range(8) for word in range(2)]
     columns = [4 * half + column for column in range(4)]
@@ -116,7 +116,7 @@ def fragment_elements(matrix: int, *, trans: bool) -> list[int]:
 
 
 def copy_groups(inst: DecodedInstruction) -> list[int | None]:
-    """Return the effects on cp.async groups: None closes one, a number waits until at most that many are pending."""
+    """Return an instruction's effects on cp.async groups: None closes a group, n waits until at most n are pending."""
     words = inst.name.split(".")
     if words[:2] != ["cp", "async"] or "bulk" in words or "mbarrier" in words:
         return []
