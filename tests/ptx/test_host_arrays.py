@@ -214,7 +214,7 @@ def test_addresses_of_32_bits():
         wf.errors.InvalidOperand, match="a DeviceArray has a 64-bit address, but this module has 32-bit addresses"
     ):
         module["k"].launch(1, 4, [wf.ptx.DeviceArray(out), bytes(8)])
-    with pytest.raises(wf.ptx.PtxError, match="generic addresses of 32 bits are modelled for .global and .const only"):
+    with pytest.raises(wf.ptx.PtxError, match="32-bit generic addresses are modelled for .global and .const only"):
         module["windows"].launch(1, 1)
 
 

@@ -136,7 +136,7 @@ REFUSED = [
      r"line 11: alloca.u64 by thread \(0, 0, 0\) .*: 1099511627776 bytes do not fit on the stack"),
     ("@%p1 alloca.u64 %d1, -16;", "", r"alloca.u64 by thread \(3, 0, 0\) .*: 18446744073709551600 bytes do not fit"),
     ("alloca.u64 %d1, 8, 3;", "", "line 11: expected an alignment that is a power of two"),
-    ("st.const.u32 [c], 1;", ".const .u32 c = 5;", "line 11: st.const.u32 is not modelled: st is not known with .const"),
+    ("st.const.u32 [c], 1;", ".const .u32 c = 5;", "line 11: st.const.u32 is not modelled: st does not take .const"),
     ("mov.u64 %d1, c; st.global.u32 [%d1], 1;", ".const .u32 c = 5;", "line 11: .* a store to c at .*, which is read-only"),
     ("cvta.const.u64 %d1, c; atom.add.u32 %r1, [%d1], 1;", ".const .u32 c = 5;", "line 11: .*which is read-only"),
     ("", ".entry k() { ret; }", "line 5: expected one body of 'k', got a second: the first is at line 4"),

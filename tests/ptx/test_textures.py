@@ -134,9 +134,9 @@ REFUSED = {
     "a texture as a surface": ("suld.b.2d.b32.zero {%r1}, [%d1, {%r0, %r0}];", "a Surface.*got the handle of <T"),
     "coordinates": ("tex.2d.v4.f32.f32 {%f4, %f5, %f6, %f7}, [%d1, {%f0}];", "expected 2 coordinates"),
     "registers": ("tex.2d.v4.f32.f32 {%f4, %f5}, [%d1, {%f0, %f0}];", "expected 4 registers"),
-    "a cube": ("tex.cube.v4.f32.f32 {%f4, %f5, %f6, %f7}, [%d1, {%f0, %f0, %f0, %f0}];", "not known with .cube"),
+    "a cube": ("tex.cube.v4.f32.f32 {%f4, %f5, %f6, %f7}, [%d1, {%f0, %f0, %f0, %f0}];", "does not take .cube"),
     "an offset": ("tex.2d.v4.f32.f32 {%f4, %f5, %f6, %f7}, [%d1, {%f0, %f0}], {%r1, %r1};", "an offset or a depth"),
-    "a query": ("txq.width.b32 %r1, [%d1];", "txq is not an opcode of the PTX machine; nearest: tex"),
+    "a query": ("txq.width.b32 %r1, [%d1];", "txq is not a known opcode; nearest: tex"),
     "a reference": ("tex.2d.v4.f32.f32 {%f4, %f5, %f6, %f7}, [name, {%f0, %f0}];", "of name: only handles"),
 }
 

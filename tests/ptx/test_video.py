@@ -71,9 +71,9 @@ def test_parts_and_second_operations(line):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("vadd.s32.s32.s32.sat.min %r20, %r0, %r1, %r2;", "gives other results than its manual says"),
-        ("vsub.u32.u32.u32.sat %r20.b0, %r0, %r1, %r2;", "gives other results than its manual says"),
-        ("vmad.s32.s32.s32.sat %r20, %r0, %r1, %r2;", "gives other results than its manual says"),
+        ("vadd.s32.s32.s32.sat.min %r20, %r0, %r1, %r2;", "differs from the PTX manual"),
+        ("vsub.u32.u32.u32.sat %r20.b0, %r0, %r1, %r2;", "differs from the PTX manual"),
+        ("vmad.s32.s32.s32.sat %r20, %r0, %r1, %r2;", "differs from the PTX manual"),
         ("vadd.u32.u32.u32 %r20, %r0;", "expected a result and 2 sources"),
         ("vmad.u32.u32.u32 %r20, -%r0, %r1, -%r2;", "expected a result and 3 sources"),
         ("vadd.u32.u32.u32 %r20, -%r0, %r1;", "-%r0"),

@@ -1,4 +1,4 @@
-"""The actions of decoded instructions, which both engines can run.
+"""The actions of decoded instructions, which both engines run.
 
 An opcode row turns the words of an instruction into one of these. `results` and `sources` are the types of its register
 operands in order; a `LaneOp` computes a function of arrays of codes, lane by lane.
@@ -27,11 +27,11 @@ class Action:
     """The base class of all actions."""
 
     ends_block: ClassVar[bool] = False
-    is_collective: ClassVar[bool] = False  # all lanes of a mask take part at once
+    is_collective: ClassVar[bool] = False  # True if all lanes of a mask take part together
 
 
 class FusedProduct(NamedTuple):
-    """The product that contraction fused into a sum: its opcode, and flags that negate it or the addend."""
+    """The multiply that contraction fused into an add: its opcode, and flags that negate the product or the addend."""
 
     opcode: str
     negates_product: bool
@@ -40,7 +40,7 @@ class FusedProduct(NamedTuple):
 
 @dataclass(frozen=True)
 class LaneOp(Action):
-    """An operation on registers, lane by lane. A source of None is an immediate, passed as an int.
+    """A per-lane operation on registers. A source of None is an immediate, passed as an int.
 
     `nan_order` lists the operand numbers of an f64 operation: the result is the first NaN in this order.
     """
@@ -48,15 +48,15 @@ class LaneOp(Action):
     results: tuple[Type, ...]
     sources: tuple[Type | None, ...]
     function: LaneFunction
-    extends: bool = False  # a result narrower than its register fills it, by its sign if it has one
+    extends: bool = False  # True if a result is extended to the width of its register
     fused: FusedProduct | None = None
     nan_order: tuple[int, ...] = ()
-    is_nan_order_certain: bool = False  # else a result that depends on it is recorded as uncertain
+    is_nan_order_certain: bool = False  # if False, results that depend on it are recorded as uncertain
 
 
 @dataclass(frozen=True)
 class Move(Action):
-    """mov: a copy, or packing a vector into one register, or unpacking one."""
+    """mov: copy a register, pack a vector into one register, or unpack a register into a vector."""
 
     type: Type
 
@@ -65,7 +65,7 @@ class Move(Action):
 class NoOp(Action):
     """An instruction without a visible effect: hints, fences, pauses."""
 
-    pauses: bool = False  # nanosleep: a waiting warp lets others run
+    pauses: bool = False  # True for nanosleep: the warp yields to others
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class MemoryLoad(Action):
     space: StateSpace
     type: Type
     count: int
-    polls: bool = False  # volatile, relaxed or acquire: a warp may wait for a change
+    polls: bool = False  # True for volatile, relaxed and acquire loads, which a warp may use to poll
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,12 @@ class MemoryStore(Action):
 
 @dataclass(frozen=True)
 class Allocate(Action):
-    """alloca: a part of the thread's stack, from its size, its alignment, the used size and the start of the stack."""
+    """alloca: allocate stack space; the sources are size, alignment, the size in use and the start of the stack."""
 
 
 @dataclass(frozen=True)
 class Atomic(Action):
-    """atom and red: `function(old, b, c)` is the new value; `returns` is true if the old one is used.
+    """atom and red: `function(old, b, c)` is the new value; `returns` is True if the old value is used.
 
     `in_window` replaces it if a generic address is in the window of shared or local memory; None means no difference.
     """
@@ -111,7 +111,7 @@ class Atomic(Action):
 
 @dataclass(frozen=True)
 class TextureFetch(Action):
-    """tex and tld4: four elements of a texture; tld4 gathers one channel of the four texels around a coordinate."""
+    """tex and tld4: read four elements; tld4 gathers one channel of the four texels around a coordinate."""
 
     geometry: Geometry
     coordinates: Type
@@ -121,7 +121,7 @@ class TextureFetch(Action):
 
 @dataclass(frozen=True)
 class SurfaceLoad(Action):
-    """suld.b: elements of a surface, x counted in bytes."""
+    """suld.b: load elements of a surface; x is in bytes."""
 
     geometry: Geometry
     type: Type
@@ -131,7 +131,7 @@ class SurfaceLoad(Action):
 
 @dataclass(frozen=True)
 class SurfaceStore(Action):
-    """sust.b: registers to a surface, x counted in bytes."""
+    """sust.b: store registers to a surface; x is in bytes."""
 
     geometry: Geometry
     type: Type
@@ -141,7 +141,7 @@ class SurfaceStore(Action):
 
 @dataclass(frozen=True)
 class SurfaceReduction(Action):
-    """sured.b: `function(old, b)` is the new element of a surface, x counted in bytes."""
+    """sured.b: `function(old, b)` is the new element of a surface; x is in bytes."""
 
     geometry: Geometry
     type: Type
@@ -151,7 +151,7 @@ class SurfaceReduction(Action):
 
 @dataclass(frozen=True)
 class AsyncCopy(Action):
-    """cp.async: global to shared memory, with zeros after the source bytes."""
+    """cp.async: copy global to shared memory, padded with zeros."""
 
     size: int
     operands: int
@@ -159,7 +159,7 @@ class AsyncCopy(Action):
 
 @dataclass(frozen=True)
 class BulkCopy(Action):
-    """cp.async.bulk and cp.reduce.async.bulk: consecutive bytes, lane by lane.
+    """cp.async.bulk and cp.reduce.async.bulk: copy or reduce consecutive bytes, lane by lane.
 
     It reports to an mbarrier, or to the thread's bulk group; `function(old, b)` reduces elements of `type`.
     """
@@ -174,7 +174,7 @@ class BulkCopy(Action):
 
 @dataclass(frozen=True)
 class TensorCopy(Action):
-    """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor: a box of a tensor map, lane by lane.
+    """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor: copy or reduce a tensor-map box, lane by lane.
 
     `reduction` names the operation; the type is the map's.
     """
@@ -187,23 +187,23 @@ class TensorCopy(Action):
 
     @property
     def tells_mbarrier(self) -> bool:
-        """True if it reports to an mbarrier, not to the bulk group."""
+        """True if the copy signals an mbarrier instead of the bulk group."""
         return self.direction == "load"
 
 
 @dataclass(frozen=True)
 class AsyncStore(Action):
-    """st.async and red.async: registers to the shared memory of a block of the cluster, reported to an mbarrier."""
+    """st.async and red.async: store registers to a cluster block's shared memory and signal an mbarrier."""
 
     type: Type
     count: int
     function: CodeFunction | None = None
-    is_ordered: bool = False  # the result depends on the order of the stores
+    is_ordered: bool = False  # True if the result depends on the order of the stores
 
 
 @dataclass(frozen=True)
 class TensorMapReplace(Action):
-    """tensormap.replace: a field of a tensor map in memory."""
+    """tensormap.replace: change a field of a tensor map in memory."""
 
     space: StateSpace
     field: str
@@ -212,14 +212,14 @@ class TensorMapReplace(Action):
 
 @dataclass(frozen=True)
 class TensorMapCopy(Action):
-    """tensormap.cp_fenceproxy: a tensor map from shared to global memory, by a whole warp."""
+    """tensormap.cp_fenceproxy: copy a tensor map from shared to global memory; a whole warp runs it."""
 
     is_collective: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
 class ClusterBarrier(Action):
-    """barrier.cluster: threads of all blocks of a cluster arrive, and wait for each other."""
+    """barrier.cluster: the threads of a cluster arrive at a barrier, or wait for it."""
 
     ends_block: ClassVar[bool] = True
     waits: bool
@@ -235,21 +235,21 @@ class Branch(Action):
 
 @dataclass(frozen=True)
 class DirectCall(Action):
-    """call of a function by name."""
+    """A call of a function by name."""
 
     ends_block: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
 class IndirectCall(Action):
-    """call by address, with the addresses of the possible functions; the instruction's targets call them directly."""
+    """A call by address, with the addresses of the possible functions; the instruction's targets are direct calls."""
 
     ends_block: ClassVar[bool] = True
     addresses: tuple[int, ...]
 
 
 class SystemFunction(NamedTuple):
-    """The argument and result sizes in bytes of a function that the driver provides."""
+    """The signature of a function that the driver provides: argument and result sizes in bytes."""
 
     arguments: tuple[int, ...]
     results: tuple[int, ...] = ()
@@ -265,7 +265,7 @@ SYSTEM_FUNCTIONS = {
 
 @dataclass(frozen=True)
 class SystemCall(Action):
-    """call of a function that the driver provides."""
+    """A call of a function that the driver provides."""
 
     name: str
 
@@ -280,12 +280,12 @@ class Return(Action):
 
 @dataclass(frozen=True)
 class Trap(Action):
-    """trap and brkpt: the launch ends."""
+    """trap and brkpt: end the launch with an error."""
 
 
 @dataclass(frozen=True)
 class Barrier(Action):
-    """bar and barrier: wait for the block, or for some of its threads."""
+    """bar and barrier: wait for all or some threads of the block."""
 
     ends_block: ClassVar[bool] = True
     waits: bool = True
@@ -302,7 +302,7 @@ class WarpWait(Action):
 
 @dataclass(frozen=True)
 class Reconverge(Action):
-    """BSYNC: wait for the lanes in a convergence barrier, except those that have exited."""
+    """BSYNC: wait for the live lanes in a convergence barrier."""
 
     ends_block: ClassVar[bool] = True
 
@@ -314,7 +314,7 @@ class LeaveBarrier(Action):
 
 @dataclass(frozen=True)
 class Jump(Action):
-    """BRX and RET: go to the instruction at an address; `starts` has the index of each address that is allowed."""
+    """BRX and RET: jump to the instruction at an address; `starts` maps the valid addresses to indices."""
 
     ends_block: ClassVar[bool] = True
     starts: Mapping[int, int]
@@ -338,7 +338,7 @@ class WarpCollective(Action):
 
 @dataclass(frozen=True)
 class MemoryBarrier(Action):
-    """mbarrier: an object of 64 bits in shared memory."""
+    """mbarrier: an operation on a 64-bit object in shared memory."""
 
     name: str
     space: StateSpace = "shared"
@@ -352,12 +352,12 @@ class MemoryBarrier(Action):
 
 @dataclass(frozen=True)
 class MatrixOp(Action):
-    """mma, wmma, ldmatrix, stmatrix, movmatrix: the warpfrag instruction of this name."""
+    """mma, wmma, ldmatrix, stmatrix and movmatrix: the warpfrag instruction with this name."""
 
     is_collective: ClassVar[bool] = True
     name: str
     operation: str
-    form: Form = field(compare=False)  # the typed words of the name
+    form: Form = field(compare=False)  # the parsed qualifiers of the name
     space: StateSpace = "generic"
 
 
@@ -377,12 +377,12 @@ class TensorWarpOp(TensorThreadOp):
 
 @dataclass(frozen=True)
 class Unbound(Action):
-    """An instruction whose opcode is not bound yet; no engine sees one."""
+    """The placeholder action of an instruction whose opcode is not bound yet."""
 
 
 @dataclass(frozen=True)
 class Refused(Action):
-    """An instruction that cannot be run, and the reason; it is an error only if it would run."""
+    """An unsupported instruction, and the reason; running it is an error."""
 
     ends_block: ClassVar[bool] = True
     reason: str

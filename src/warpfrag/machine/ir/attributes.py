@@ -37,65 +37,63 @@ class Attributes:
     types: tuple[Type, ...] = ()
     operand_count: int = 0
 
-    # how numbers are rounded and clamped
+    # rounding and clamping
     rounding: Rounding | None = None
-    integral: IntegralRounding | None = None  # to an integer
-    accuracy: Literal["approx", "full"] | None = None  # None: to the last bit
-    ftz: bool = False  # subnormals are zero
-    sat: bool = False  # clamped: to the range of integers, or to 0..1
-    satfinite: bool = False  # larger values become the largest finite number
+    integral: IntegralRounding | None = None  # rounding to an integer
+    accuracy: Literal["approx", "full"] | None = None  # None: exact to the last bit
+    ftz: bool = False  # subnormals are flushed to zero
+    sat: bool = False  # clamp to the range of integers, or to 0..1
+    satfinite: bool = False  # clamp overflow to the largest finite number
     relu: bool = False
-    nan: bool = False  # min and max give NaN if an operand is NaN
+    nan: bool = False  # min and max return NaN if an operand is NaN
     xorsign: bool = False
-    oob: bool = False  # fma: 0 if a factor is the NaN that tensor copies fill with
+    oob: bool = False  # fma: 0 if a factor is the NaN that tensor copies use as fill value
     abs: bool = False
 
     # integers and bits
-    half: Half | None = None  # of a product; of dp2a's second operand
+    half: Half | None = None  # the half of a product, or of dp2a's second operand
     carry_in: bool = False
     carry_out: bool = False
-    direction: Literal["l", "r"] | None = None  # of a funnel shift
-    wraps: bool = False  # shift amounts beyond the width: modulo it, else clamped
-    shift_amount: bool = False  # bfind: how far to shift left, not the position
+    direction: Literal["l", "r"] | None = None  # the direction of a funnel shift
+    wraps: bool = False  # shift amounts are taken modulo the width, not clamped
+    shift_amount: bool = False  # bfind: return the left-shift amount instead of the position
     permute: PermuteMode | None = None
-    accumulate: bool = False  # video instructions: the sum of the parts, added to c
-    increment: bool = False  # vmad.po: plus 1
-    shift_right: Literal["shr7", "shr15"] | None = None  # vmad: before the result is clamped
+    accumulate: bool = False  # video instructions: add the sum of the parts to c
+    increment: bool = False  # vmad.po: add 1
+    shift_right: Literal["shr7", "shr15"] | None = None  # vmad: applied before the result is clamped
 
     # comparisons and conversions
     comparison: Comparison | None = None
-    combine: BooleanOp | None = None  # with a predicate
+    combine: BooleanOp | None = None  # how setp combines the comparison with a predicate
     float_class: FloatClass | None = None  # testp
     packs: bool = False  # cvt.pack
     narrow: tuple[Literal["u", "s"], int] | None = None  # the target of cvt.pack: signedness and bits
-    to_space: bool = False  # cvta.to: from a generic address
+    to_space: bool = False  # cvta.to: convert from a generic address
 
     # memory
     space: StateSpace = "generic"
     vector: int = 1
     ordering: MemoryOrder | None = None
-    parity: bool = False  # mbarrier: the phase by its parity, not by a state
+    parity: bool = False  # mbarrier: the phase is given by its parity, not by a state
     arrival: Literal["expect_tx", "noComplete"] | None = None
     noinc: bool = False
 
     # bulk copies and tensor maps
     destination: StateSpace | None = None
     origin: StateSpace | None = None
-    axes: int = 0  # of a tensor map
+    axes: int = 0  # the rank of a tensor map
     load_mode: Literal["tile", "im2col", "im2col_no_offs"] | None = None
-    multicast: bool = False  # to several blocks of a cluster
-    map_field: str | None = None  # which tensormap.replace changes
+    multicast: bool = False  # copy to several blocks of a cluster
+    map_field: str | None = None  # the field that tensormap.replace changes
 
     # textures and surfaces
     geometry: Geometry = "1d"  # a1d and a2d are arrays of layers
-    boundary: Boundary = "trap"  # how a surface handles coordinates outside
-    lod: Lod | None = None  # how the level of a mipmap is chosen
-    channel: Literal["r", "g", "b", "a"] | None = None  # which tld4 gathers
+    boundary: Boundary = "trap"  # handling of coordinates outside a surface
+    lod: Lod | None = None  # selection of the mipmap level
+    channel: Literal["r", "g", "b", "a"] | None = None  # the channel that tld4 gathers
 
-    # operations of several lanes
-    operation: str | None = (
-        None  # which of an opcode's operations: atom.add, redux.min, shfl.up, mbarrier.init, bar.red
-    )
-    reduction: Literal["popc", "and", "or"] | None = None  # of a barrier
+    # operations across lanes
+    operation: str | None = None  # as in atom.add, redux.min, shfl.up, mbarrier.init, bar.red
+    reduction: Literal["popc", "and", "or"] | None = None  # the reduction of bar.red
     sync: bool = False
     aligned: bool = False

@@ -22,15 +22,15 @@ Binder: TypeAlias = "Callable[[Attributes], Action]"
 Types: TypeAlias = tuple[Type, ...]
 
 HINTS = frozenset((
-    "scope", "cache", "level1", "level2", "prefetch", "cache_hint", "coherent", "unified",  # where data is cached
-    "uniform", "cta", "warp", "indexed", "event_mask",  # parts of a name that has one meaning
+    "scope", "cache", "level1", "level2", "prefetch", "cache_hint", "coherent", "unified",  # cache hints
+    "uniform", "cta", "warp", "indexed", "event_mask",  # qualifiers without alternatives
     "asynchronous", "to", "source", "group", "mbarrier", "arrive", "b64", "noftz", "unformatted", "memory_mapped",
     "bulk", "reduces", "completion", "prefetches", "reads", "tensor", "cluster", "map_bits", "value_bits",
 ))  # fmt: skip
 
 
 class Modifier(NamedTuple):
-    """The alternatives of a modifier, at most one per instruction; a required modifier must be present."""
+    """The alternatives of a modifier; an instruction has at most one, or exactly one if it is required."""
 
     words: tuple[str, ...]
     is_required: bool
@@ -38,7 +38,7 @@ class Modifier(NamedTuple):
 
 @dataclass(frozen=True)
 class OpcodeRow:
-    """One opcode, or one family of its types."""
+    """One opcode, or one of its type families."""
 
     opcode: str
     types: tuple[Types, ...]  # the types allowed at each position
@@ -46,11 +46,11 @@ class OpcodeRow:
     bind: Binder
     source: str
     level: Level = "specified"
-    has_result: bool = True  # the first operand is written
-    may_contract: bool = False  # ptxas may fuse it with another if it has no rounding mode
-    any_words: bool = False  # hints, fences and matrix instructions take words that are not listed here
-    cases: int = 0  # inputs that were compared with a GPU
-    implies: Mapping[str, object] = field(default_factory=dict)  # attributes that the opcode itself has
+    has_result: bool = True  # True if the first operand is written
+    may_contract: bool = False  # True if ptxas may contract it when it has no rounding mode
+    any_words: bool = False  # True if other qualifiers are accepted: hints, fences, matrix instructions
+    cases: int = 0  # the number of inputs that were compared with a GPU
+    implies: Mapping[str, object] = field(default_factory=dict)  # attributes that the opcode implies
 
     def __post_init__(self) -> None:
         """Reject a modifier that sets no attribute."""
@@ -68,9 +68,9 @@ class DecodedOpcode:
 
     row: OpcodeRow | None
     attributes: Attributes
-    refusal: str = ""  # why no row fits
+    refusal: str = ""  # the reason why no row matches
 
     @cached_property
     def action(self) -> Action:
-        """Return the action of an instruction with these attributes."""
+        """Return the action for the opcode's attributes."""
         return Refused(self.refusal) if self.row is None else self.row.bind(self.attributes)

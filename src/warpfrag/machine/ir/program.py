@@ -22,11 +22,11 @@ from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.opcode import DecodedOpcode, OpcodeRow
 from warpfrag.machine.ir.scalar_types import Type
 
-LIBRARY_FILE = re.compile(r"[/\\](include|triton[/\\]language)[/\\]")  # CUDA headers, Triton's own functions
+LIBRARY_FILE = re.compile(r"[/\\](include|triton[/\\]language)[/\\]")  # CUDA headers and Triton's library functions
 
 
 class SourceLine(NamedTuple):
-    """A line of the file that a kernel was compiled from, and the line where it was inlined, if it was.
+    """A line of a kernel's source file, and the line that it was inlined at, if any.
 
     >>> str(SourceLine("softmax.py", 7, SourceLine("model.py", 30)))
     'softmax.py:7, inlined at model.py:30'
@@ -39,7 +39,7 @@ class SourceLine(NamedTuple):
     inlined_at: SourceLine | None = None
 
     def __str__(self) -> str:
-        """Return the line in a compiler's style, without the folder; a user's line precedes lines of libraries."""
+        """Format the line as compilers do, without the folder; a user's line precedes library lines."""
         line = f"{file_name(self.file)}:{self.line}"
         if self.inlined_at is None:
             return line
@@ -49,7 +49,7 @@ class SourceLine(NamedTuple):
 
     @property
     def outermost(self) -> SourceLine:
-        """The line of the entry itself: that of the outermost inlined call."""
+        """The line in the entry function: the line of the outermost inlined call."""
         return self.inlined_at.outermost if self.inlined_at else self
 
 
@@ -60,14 +60,14 @@ def file_name(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FloatLiteral:
-    """A float constant: its bits as f64, or as f32 if it is written 0f..."""
+    """A float constant: its bits as f64, or as f32 if it is spelled 0f..."""
 
     code: int
     bits: int
 
     @property
     def number(self) -> float:
-        """The number that the bits represent."""
+        """The value of the constant."""
         value: float = struct.unpack("<f" if self.bits == 32 else "<d", self.code.to_bytes(self.bits // 8, "little"))[0]
         return value
 
@@ -88,19 +88,19 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class BankOperand:
-    """A number in the constant banks of the launch, which form one buffer; the type it is read as sets its width."""
+    """An operand in the launch's constant banks, which form one buffer; the type it is read as sets its width."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Immediate:
-    """A number; its code depends on the type it is read as."""
+    """A constant operand; its code depends on the type it is read as."""
 
     value: int | FloatLiteral
 
     def code(self, ptx_type: Type | None) -> int:
-        """Return the code of this number in a type."""
+        """Return the constant's code in a type."""
         if isinstance(self.value, int):
             return (
                 self.value & ((1 << (ptx_type.bits if ptx_type else 64)) - 1)
@@ -121,21 +121,21 @@ class Immediate:
 
 @dataclass(frozen=True, slots=True)
 class SpecialRegister:
-    """A register that the machine fills, such as %tid.x."""
+    """A predefined register, such as %tid.x."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class VectorOperand:
-    """A vector of operands; 32-bit registers that are read or written as one wider number, low word first."""
+    """A vector of operands, or 32-bit registers that form one wider integer, low word first."""
 
     items: tuple[PtxOperand, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryOperand:
-    """An address: a register or a pair, or none, plus a constant; `space` is set if it names a variable."""
+    """An address: an optional register or register pair plus a constant; `space` is set for a variable."""
 
     base: Register | VectorOperand | None
     offset: int
@@ -145,16 +145,16 @@ class MemoryOperand:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """A discarded result: _."""
+    """The operand `_`, which discards a result."""
 
 
 SELECTORS = ("", "b0", "b1", "b2", "b3", "h0", "h1")
-"""Register parts that an operand of a scalar video instruction may name, numbered by their index here."""
+"""Selectors of register parts in scalar video instructions; their index here is their number."""
 PtxOperand = Register | Immediate | BankOperand | SpecialRegister | VectorOperand | MemoryOperand | Discard
 
 
 class Copy(NamedTuple):
-    """An argument that is copied into a function, or a result that is copied back."""
+    """The copy of an argument into a function, or of a result to the caller."""
 
     source: PtxOperand
     target: PtxOperand
@@ -164,26 +164,26 @@ class Copy(NamedTuple):
 UNBOUND = Unbound()
 
 
-@dataclass(slots=True, eq=False)  # compared by identity: two equal lines are different instructions
+@dataclass(slots=True, eq=False)  # compared by identity: equal instructions on two lines are distinct
 class DecodedInstruction:
     """One instruction: its opcode with typed attributes, its action and its operands."""
 
     line: int
     opcode: DecodedOpcode
-    action: Action = UNBOUND  # until its opcode is bound
+    action: Action = UNBOUND  # replaced when its opcode is bound
     guard: Register | None = None
     results: tuple[PtxOperand, ...] = ()
     sources: tuple[PtxOperand, ...] = ()
-    targets: tuple[int, ...] = ()  # instruction indices: of a branch, or of the called function
+    targets: tuple[int, ...] = ()  # instruction indices of branch targets, or of the called function
     arguments: tuple[Copy, ...] = ()  # arguments of a call
     returns: tuple[Copy, ...] = ()
     saved_registers: tuple[Register, ...] = ()  # restored when a call returns
-    pushes_frame: bool = False  # a call that may recurse: it gets its own local memory
+    pushes_frame: bool = False  # True for a call that may recurse, which gets its own local memory
     text: str = ""
 
     @property
     def name(self) -> str:
-        """The whole opcode as written."""
+        """The opcode with its qualifiers, as written."""
         return self.opcode.attributes.name
 
     @property
@@ -193,12 +193,12 @@ class DecodedInstruction:
 
     @property
     def row(self) -> OpcodeRow | None:
-        """The row of the opcode table; None if there is none."""
+        """The row of the opcode table, or None."""
         return self.opcode.row
 
     @property
     def operands_read(self) -> tuple[PtxOperand, ...]:
-        """The operands that are read: sources, the registers of addresses, the operands of calls, and the guard."""
+        """All operands that are read, including address registers, call arguments and the guard."""
         bases = [
             operand.base
             for operand in (*self.sources, *self.results)
@@ -210,7 +210,7 @@ class DecodedInstruction:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of an entry: its offset and size in the parameter bytes."""
+    """An entry parameter: its offset and size in the parameter bytes."""
 
     name: str
     type: str
@@ -222,13 +222,13 @@ class Parameter:
 
 @dataclass(frozen=True)
 class ModuleVariable:
-    """A variable in global or constant memory: its address, its declaration, and its initial bytes."""
+    """A variable in global or constant memory: its address, declaration and initial bytes."""
 
     address: int
     size: int
     space: str
     type: str
-    shape: tuple[int, ...]  # empty for a scalar; a vector is the last axis
+    shape: tuple[int, ...]  # () for a scalar; the last axis of a vector type is the vector
     initial: bytes = b""  # missing bytes are zero
 
 
@@ -239,21 +239,21 @@ class Program:
     name: str
     target: str
     instructions: list[DecodedInstruction]
-    registers: list[int]  # the bits of each
+    registers: list[int]  # the width of each in bits
     parameters: list[Parameter]
     parameter_bytes: int
-    shared_bytes: int  # static ones
+    shared_bytes: int  # static shared memory
     dynamic_start: int
     has_dynamic: bool
     local_bytes: int
-    frame: Register  # start of the local memory of a recursive function
+    frame: Register  # the start of a recursive function's local memory
     frame_bytes: int
     directives: dict[str, tuple[int, ...]]
     variables: dict[str, ModuleVariable] = field(default_factory=dict)
     leaders: set[int] = field(default_factory=set)
-    assigns_registers: bool = True  # before it reads them; machine code may read any, and ignore what it reads
-    has_absolute_ranks: bool = False  # shared addresses name a block by its rank, not by its distance from the own
-    spellings: dict[int, str] = field(default_factory=dict)  # of machine code, by address; evidence is counted by them
+    assigns_registers: bool = True  # False for machine code, which may read unassigned registers without using them
+    has_absolute_ranks: bool = False  # True if shared addresses contain the block's rank instead of a distance
+    spellings: dict[int, str] = field(default_factory=dict)  # spellings of machine code by address, for evidence
 
     @property
     def is_machine_code(self) -> bool:
@@ -262,19 +262,19 @@ class Program:
 
     @cached_property
     def ends(self) -> list[int]:
-        """The index of the block end for every instruction."""
+        """For each instruction, the index after its basic block."""
         return block_ends(self.instructions, self.leaders)
 
     def constant_banks(
         self, grid: tuple[int, ...], block: tuple[int, ...], parameters: bytes, *, is_cooperative: bool
     ) -> bytes:
-        """Return the constant buffer of a launch; PTX reads nothing but its parameters there."""
+        """Return the constant buffer of a launch; for PTX it contains only parameters."""
         del grid, block, is_cooperative
         return parameters
 
     @cached_property
     def polling(self) -> frozenset[int]:
-        """The starts of blocks that read memory that others may change, or that pause."""
+        """The starts of basic blocks that poll: they read memory that other threads may change, or pause."""
         return frozenset(
             start
             for start in self.leaders
@@ -284,7 +284,7 @@ class Program:
 
 
 def block_ends(instructions: Sequence[DecodedInstruction], leaders: set[int]) -> list[int]:
-    """Return the index of the block end for every instruction."""
+    """Return, for each instruction, the index after its basic block."""
     ends, end = [0] * len(instructions), len(instructions)
     for at in range(len(instructions) - 1, -1, -1):
         if at + 1 in leaders or instructions[at].action.ends_block:
@@ -294,7 +294,7 @@ def block_ends(instructions: Sequence[DecodedInstruction], leaders: set[int]) ->
 
 
 def polls(action: Action) -> bool:
-    """Return True if an instruction reads memory that others may change, or pauses until they do."""
+    """Return True if an instruction reads memory that other threads may change, or pauses."""
     if isinstance(action, NoOp):
         return action.pauses
     if isinstance(action, MemoryLoad):
@@ -305,7 +305,7 @@ def polls(action: Action) -> bool:
 
 
 def registers_of(operand: PtxOperand) -> Iterator[Register]:
-    """Return every register of an operand."""
+    """Return all registers in an operand."""
     if isinstance(operand, Register):
         yield operand
     elif isinstance(operand, VectorOperand):
@@ -314,7 +314,7 @@ def registers_of(operand: PtxOperand) -> Iterator[Register]:
 
 
 class InexactCause(IntFlag):
-    """Causes of inexact results that depend on values, as bits; compiled code stores them in a byte per instruction."""
+    """Value-dependent causes of inexact results, as bits of one byte per instruction."""
 
     NAN_OPERANDS = 1
     OVERLAPPING_STORES = 2
@@ -323,14 +323,14 @@ class InexactCause(IntFlag):
 
 
 REASONS = {
-    InexactCause.NAN_OPERANDS: "different NaNs are operands of one f64 operation: which of them stays depends on the"
-    " order of operands that ptxas chose",
+    InexactCause.NAN_OPERANDS: "different NaNs are operands of one f64 operation: the result depends on the operand"
+    " order that ptxas chose",
     InexactCause.OVERLAPPING_STORES: "several threads store different bytes to one address without a barrier between"
-    " them: which stays depends on timing",
-    InexactCause.STMATRIX_ROWS: "several lanes give stmatrix one address and different bytes: which stays is not"
-    " specified, and computed as an H200 does it",
+    " them: the result depends on timing",
+    InexactCause.STMATRIX_ROWS: "several lanes give stmatrix one address and different bytes: the result is not"
+    " specified, and computed as on an H200",
     InexactCause.LANES_AT_SAME_ADDRESS: "several lanes of a warp store different bytes to one address at once: computed"
-    " as an H200 does it",
+    " as on an H200",
 }
 """The reason that `Run.inexact_lines` gives for each cause."""
 MEASURED_ON = {InexactCause.LANES_AT_SAME_ADDRESS: "sm_90"}

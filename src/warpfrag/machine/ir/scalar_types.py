@@ -1,4 +1,4 @@
-"""The PTX types: their bits, their meaning, and the numpy array that holds the codes of 32 lanes."""
+"""PTX scalar types: their widths, their formats, and the NumPy dtypes of their codes."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ class Type:
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """The numpy dtype of its codes: unsigned integers, low 64 bits first for 128."""
+        """The NumPy dtype of the type's codes; 128 bits are two uint64, low half first."""
         return container(self.bits)
 
     @property
     def part_bits(self) -> int:
-        """The width of one part."""
+        """The width of one part in bits."""
         return self.bits // self.parts
 
     @property
     def is_float(self) -> bool:
-        """True if its parts have exponents."""
+        """True for floating-point types."""
         return self.kind == "f"
 
 
 def container(bits: int) -> np.dtype[Any]:
-    """Return the dtype of a register of `bits` bits; a predicate has one bit."""
+    """Return the dtype of a register with `bits` bits; a predicate has one bit."""
     if bits == 1:
         return np.dtype(np.bool_)
     return np.dtype(f"u{min(8, max(1, -(-bits // 8)))}")
@@ -71,7 +71,7 @@ TYPES = _rows()
 
 
 def types_of(names: str) -> tuple[Type, ...]:
-    """Return the types with some names, separated by spaces.
+    """Return the types with the given names, which are separated by spaces.
 
     >>> [each.bits for each in types_of("u16 f32x2")]
     [16, 64]
@@ -89,13 +89,13 @@ E2M1X2, UE8M0X2 = (TYPES[name] for name in ("e2m1x2", "ue8m0x2"))
 
 
 def split(codes: NDArray[Any], parts: int, bits: int) -> list[NDArray[Any]]:
-    """Return the parts of packed codes, low bits first."""
+    """Split packed codes into parts, low bits first."""
     mask = codes.dtype.type((1 << bits) - 1)
     return [((codes >> codes.dtype.type(bits * part)) & mask).astype(container(bits)) for part in range(parts)]
 
 
 def join(parts: list[NDArray[Any]], bits: int) -> NDArray[Any]:
-    """Return packed codes from their parts."""
+    """Pack parts into codes, low bits first."""
     dtype = container(bits * len(parts))
     total = parts[0].astype(dtype)
     for index, part in enumerate(parts[1:], 1):
@@ -109,5 +109,5 @@ def signed(codes: NDArray[Any]) -> NDArray[Any]:
 
 
 def unsigned(values: NDArray[Any], bits: int) -> NDArray[Any]:
-    """Return the codes of integers, cut to `bits` bits."""
+    """Return integers as codes, truncated to `bits` bits."""
     return values.astype(container(bits)) if values.dtype.itemsize * 8 != bits else values.view(container(bits))

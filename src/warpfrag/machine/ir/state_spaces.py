@@ -1,4 +1,4 @@
-"""State spaces and generic addresses: each space but global has a window of the 64-bit addresses.
+"""State spaces and generic addresses: each space except global has a window in the 64-bit address space.
 
 The window addresses are chosen here: a real GPU chooses its own, and no program may depend on them.
 """
@@ -13,7 +13,7 @@ SPACES: tuple[StateSpace, ...] = ("global", "shared", "local", "param", "const")
 WINDOW_SIZE = 1 << 32
 WINDOWS = {
     "global": 0,
-    "const": 0,  # constants are read at global addresses, in a range of their own
+    "const": 0,  # constants have global addresses in a separate range
     "shared": 0x0001_0000_0000_0000,
     "cluster": 0x0001_0000_0000_0000,
     "local": 0x0002_0000_0000_0000,
@@ -27,26 +27,26 @@ block here, and addresses of the own block are the same in every block. `lowerin
 clears a bit.
 """
 RANK_BITS = 0xFF << RANK_SHIFT
-WINDOW_SHIFT = 48  # from an address to the number of its window
+WINDOW_SHIFT = 48  # address >> WINDOW_SHIFT is the window number
 CODE = 0x0004_0000_0000_0000
 HANDLES = 0x0005_0000_0000_0000
-"""The first handle of a texture or surface; the others follow, 64 apart."""
+"""The handle of the first texture or surface; handles are 64 apart."""
 HEAP = 0x7D00_0000_0000
 HEAP_BYTES = 8 << 20
-"""The size of the malloc heap of a kernel, CUDA's default."""
+"""The size of the malloc heap in bytes: CUDA's default."""
 GRID_WORKSPACE = 0x7C00_0000_0000
-"""The address in %envreg1 (high half) and %envreg2 of a cooperative launch: the barrier of grid.sync()."""
+"""The address of the grid.sync() barrier, which cooperative launches put in %envreg1 (high half) and %envreg2."""
 GRID_WORKSPACE_BYTES = 256
 DEVICE_ARRAYS = 0x1000_0000_0000
-"""The first address of arrays that keep their address between launches."""
+"""The first address of device arrays, which keep their address between launches."""
 CONSTANTS = 0x7B00_0000_0000
-CONSTANTS_BYTES = 1 << 28  # of addresses: the variables are far apart
+CONSTANTS_BYTES = 1 << 28  # address alignment that keeps variables far apart
 VARIABLES = 0x7E00_0000_0000
 ARRAYS = 0x7F00_0000_0000
 
 
 class GlobalMemoryMap(NamedTuple):
-    """The start of each part of global memory; with 32 bits, the arrays of a launch end where constants begin."""
+    """The start of each part of global memory; with 32-bit addresses, constants follow the arrays of a launch."""
 
     arrays: int
     constants: int
@@ -55,7 +55,7 @@ class GlobalMemoryMap(NamedTuple):
     code: int
 
     def end(self, region: Literal["constants", "variables"]) -> int:
-        """Return the end of the addresses of constants or of other variables."""
+        """Return the end address of constants or of other variables."""
         return self.constants + CONSTANTS_BYTES if region == "constants" else self.variables_end
 
 
@@ -83,5 +83,5 @@ NAMES = re.compile(
 
 
 def is_special(name: str) -> bool:
-    """Return True if the machine fills a register of this name."""
+    """Return True if a name is a special register."""
     return NAMES.fullmatch(name) is not None

@@ -1,1 +1,1 @@
-"""The opcode table: each row has the types and modifiers of an opcode, its action and the evidence for it."""
+"""The opcode table: each row has an opcode's types, modifiers, action and evidence."""

@@ -34,15 +34,15 @@ from warpfrag.machine.ops.moving import CACHE_HINT, update_of
 from warpfrag.machine.ops.opcode_rows import optional, required, row
 from warpfrag.smem.tensor_map import REPLACED
 
-BULK = "PTX ISA, cp.async.bulk and cp.reduce.async.bulk: done when it is issued"
-TENSOR = "PTX ISA, cp.async.bulk.tensor; what bad coordinates do: measured on an H200"
+BULK = "PTX ISA, cp.async.bulk and cp.reduce.async.bulk: completes when it is issued"
+TENSOR = "PTX ISA, cp.async.bulk.tensor; results for invalid coordinates were measured on an H200"
 MAPS = "PTX ISA, tensormap.replace and tensormap.cp_fenceproxy"
 CLUSTERS = "PTX ISA, mapa, getctarank and barrier.cluster"
-MULTIMEM = "multimem needs a multicast object, which several GPUs map: one GPU is modelled"
+MULTIMEM = "multimem needs a multicast object of several GPUs, and only one GPU is modelled"
 
 
 def reduction(name: str, ptx_type: Type, space: StateSpace) -> CodeFunction:
-    """Return the function that a bulk copy reduces with, from an old and a new element, that of `red`."""
+    """Return the element-wise function of a bulk reduction, which is that of `red`."""
     return update_of(Attributes(name, "red", (ptx_type,), operation=name, space=space))
 
 
@@ -75,7 +75,7 @@ def _replace(attributes: Attributes) -> TensorMapReplace:
 
 
 def _map_address(attributes: Attributes) -> LaneOp:
-    """mapa: return the address with the rank of a block, relative to the own block."""
+    """mapa: return the address in another block, with the block's rank relative to the own block."""
     ptx_type = attributes.types[0]
 
     def run(a: Codes, rank: Codes, own: Codes) -> Codes:
@@ -86,7 +86,7 @@ def _map_address(attributes: Attributes) -> LaneOp:
 
 
 def _block_rank(attributes: Attributes) -> LaneOp:
-    """getctarank: return the rank in an address, or that of the own block."""
+    """getctarank: return the block rank in an address."""
     ptx_type = attributes.types[0]
 
     def run(a: Codes, own: Codes) -> Codes:
@@ -213,14 +213,14 @@ ROWS: list[OpcodeRow] = [
 
 TENSOR_MEMORY = "PTX ISA, TensorCore 5th Generation Family Instructions"
 UNMODELLED = {
-    "decompress": "how a look-up table expands B is not published",
-    "selection": "which elements it keeps in which register is not published",
+    "decompress": "the expansion of B by a look-up table is not published",
+    "selection": "its register layout is not published",
 }
-"""Qualifiers with which an instruction is not modelled, and the reason."""
+"""Qualifiers that are not modelled, and the reason for each."""
 
 
 def _tensor_op(attributes: Attributes) -> Action:
-    """Return the action of a spelling: for one thread, or for a warp if it has .sync."""
+    """Return the action of a tcgen05 spelling; .sync makes it a warp instruction."""
     try:
         spelling = read_qualifiers(attributes.name.split(".")[1:])
     except ParseError as error:
@@ -231,7 +231,7 @@ def _tensor_op(attributes: Attributes) -> Action:
         if spelling.qualifier(group):
             return Refused(f"{attributes.name} is not modelled: {reason}")
     if spelling.kind == "ti16":
-        return Refused(f"{attributes.name} is not modelled: what kind::ti16 multiplies is not published")
+        return Refused(f"{attributes.name} is not modelled: the operands of kind::ti16 are not published")
     return TensorWarpOp(spelling) if spelling.qualifier("sync") else TensorThreadOp(spelling)
 
 

@@ -1,4 +1,4 @@
-"""Rows of cvt, cvt.pack, cvta and isspacep, and of mov."""
+"""Opcode rows for cvt, cvt.pack, cvta, isspacep and mov."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _tf32(attributes: Attributes) -> LaneOp:
 
 
 def _pack_pair(attributes: Attributes) -> LaneOp:
-    """Convert two f32 to a pair; the first is the upper part."""
+    """Convert two f32 to a packed pair; the first is the upper half."""
     target, source = attributes.types
     style, satfinite = style_of(attributes), attributes.satfinite
 
@@ -106,7 +106,7 @@ def _pack_pair(attributes: Attributes) -> LaneOp:
 
 
 def _repack(attributes: Attributes) -> LaneOp:
-    """Convert a pair to a pair of another format."""
+    """Convert a packed pair to another format."""
     target, source = attributes.types
     style, satfinite = style_of(attributes), attributes.satfinite
 
@@ -124,7 +124,7 @@ def _join(pieces: list[Codes], target: Type) -> Codes:
 
 
 def _saturate_pack(attributes: Attributes) -> LaneOp:
-    """cvt.pack: clamp two integers and join them, with c above them."""
+    """cvt.pack: clamp two integers and pack them below c."""
     kind, bits = attributes.narrow or ("u", 16)
     low, high = to.limits(kind, bits)
 
@@ -143,19 +143,19 @@ def _saturate_pack(attributes: Attributes) -> LaneOp:
 def _to_generic(attributes: Attributes) -> LaneOp | Refused:
     window = np.uint64(WINDOWS[attributes.space])
     if window and attributes.types[0].bits == 32:
-        return Refused(f"{attributes.name}: generic addresses of 32 bits are modelled for .global and .const only")
+        return Refused(f"{attributes.name}: 32-bit generic addresses are modelled for .global and .const only")
     shift: Callable[[Codes], Codes] = (lambda a: a - window) if attributes.to_space else (lambda a: a + window)
     return LaneOp((attributes.types[0],), (attributes.types[0],), shift)
 
 
 def _is_in_space(attributes: Attributes) -> LaneOp:
-    """Return True if an address is in a space; as on an H200, entry parameters are also global, constants are not."""
+    """Return True if an address is in a space; on an H200, entry parameters are also global but constants are not."""
 
     def is_in(a: Codes, ranges: list[tuple[int, int]]) -> Codes:
         return np.logical_or.reduce([(a >= np.uint64(start)) & (a < np.uint64(start + size)) for start, size in ranges])
 
     windows = {space: [(start, WINDOW_SIZE)] for space, start in WINDOWS.items() if start}
-    windows["shared"] = [(WINDOWS["shared"], 1 << RANK_SHIFT)]  # of the own block
+    windows["shared"] = [(WINDOWS["shared"], 1 << RANK_SHIFT)]  # in the own block
     windows["const"] = [(memory_map.constants, CONSTANTS_BYTES) for memory_map in GLOBAL_MEMORY_MAPS.values()]
     if attributes.space == "global":
         others = windows["shared"] + windows["local"] + windows["const"]

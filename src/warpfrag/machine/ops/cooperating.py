@@ -1,4 +1,4 @@
-"""Rows of instructions that lanes, warps or blocks run together: control flow, barriers, shuffles, votes, matrices."""
+"""Opcode rows for control flow, barriers, shuffles, votes and matrix instructions."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ LANE_NUMBERS = np.arange(LANES, dtype=np.uint32)
 BIT = np.uint32(1) << LANE_NUMBERS
 FLOW = "PTX ISA, Control Flow Instructions"
 ISA = "PTX ISA, Parallel Synchronization and Communication Instructions"
-MATRIX = "warpfrag's own rows: see `warpfrag get`"
+MATRIX = "warpfrag's instruction tables: see `warpfrag get`"
 
 
 def ballot(mask: Mask) -> Codes:
-    """Return the lanes of a mask as bits, the same in every lane."""
+    """Return a lane mask as bits, in every lane."""
     bits = np.bitwise_or.reduce(np.where(mask, BIT, np.uint32(0)), axis=1)
     return np.repeat(bits[:, None], 32, axis=1)
 
 
 def shuffle(mask: Mask | None, a: Codes, b: Codes, c: Codes, *_members: Codes, mode: str) -> tuple[Codes, Codes]:
-    """shfl: the value of another lane, and True if that lane is in range. As on sm_90 an exited lane gives 0."""
+    """shfl: return another lane's value, and True if that lane is in range; an exited lane gives 0, as on sm_90."""
     offset, bound, segment = (v.astype(np.int64) for v in (b & 31, c & 31, (c >> np.uint32(8)) & 31))
     lane = LANE_NUMBERS.astype(np.int64)
     top, bottom = (lane & segment) | (bound & ~segment), lane & segment
@@ -61,7 +61,7 @@ def shuffle(mask: Mask | None, a: Codes, b: Codes, c: Codes, *_members: Codes, m
 
 
 def vote(mask: Mask, a: Codes, *_members: Codes, mode: str) -> Codes:
-    """vote: all, any, uni, or the predicates as bits."""
+    """vote: return all, any or uni, or the predicates as bits."""
     if mode == "ballot":
         return ballot(mask & a)
     every, some = np.all(a | ~mask, axis=1, keepdims=True), np.any(a & mask, axis=1, keepdims=True)
@@ -70,13 +70,13 @@ def vote(mask: Mask, a: Codes, *_members: Codes, mode: str) -> Codes:
 
 
 def match_any(mask: Mask, a: Codes, _members: Codes) -> Codes:
-    """match.any: the lanes with the same value."""
+    """match.any: return the lanes with the same value."""
     same = (a[:, :, None] == a[:, None, :]) & mask[:, None, :]
     return np.bitwise_or.reduce(np.where(same, BIT, np.uint32(0)), axis=2)
 
 
 def match_all(mask: Mask, a: Codes, _members: Codes) -> tuple[Codes, Codes]:
-    """match.all: all lanes and True if they have one value, else zero and False."""
+    """match.all: return all lanes and True if their values are equal, else zero and False."""
     first = np.take_along_axis(a, mask.argmax(axis=1)[:, None], axis=1)
     same = ((a == first) | ~mask).all(axis=1)[:, None]
     return np.where(same, ballot(mask), np.uint32(0)), np.repeat(same, 32, axis=1)
@@ -85,7 +85,7 @@ def match_all(mask: Mask, a: Codes, _members: Codes) -> tuple[Codes, Codes]:
 def reduce_lanes(
     mask: Mask, a: Codes, _members: Codes, *, name: str, ptx_type: Type, style: floats.FloatModifiers
 ) -> Codes:
-    """redux: reduce all lanes to one number."""
+    """redux: reduce all lanes to one value."""
     if ptx_type.is_float:
         total = np.full((len(a), 1), CANONICAL_NANS["f32"], np.uint32)
         started = np.zeros((len(a), 1), np.bool_)
@@ -109,7 +109,7 @@ def reduce_lanes(
 
 
 def elect(mask: Mask, _members: Codes) -> tuple[Codes, Codes]:
-    """elect: the first lane, as a number and as a predicate."""
+    """elect: return the first lane's number, and the predicate that is True in it."""
     first = mask.argmax(axis=1).astype(np.uint32)[:, None]
     return np.repeat(first, 32, axis=1), first == LANE_NUMBERS
 
@@ -148,7 +148,7 @@ def _barrier(attributes: Attributes) -> Action:
 
 
 def _matrix(attributes: Attributes) -> Action:
-    """Return the instruction of `isa` with this name."""
+    """Return the action for the `isa` instruction with this name."""
     try:
         form = resolve(attributes.name)
     except WarpfragError as error:

@@ -1,4 +1,4 @@
-"""Rows of the float instructions: rounded and bitwise ones, and the approximate functions."""
+"""Opcode rows for float instructions: rounded, bitwise and approximate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from warpfrag.machine.semantics.floats import FloatModifiers
 
 ISA = "PTX ISA, Floating Point Instructions; IEEE 754"
 HALF = "PTX ISA, Half Precision Floating Point Instructions; IEEE 754"
-UNIT = "the special function unit of an H200; sequences as ptxas makes them for sm_90"
+UNIT = "the special function unit of an H200; instruction sequences of ptxas for sm_90"
 EVERY = 1 << 32
 F16S, BF16S = types_of("f16 f16x2"), types_of("bf16 bf16x2")
 HALVES = (*F16S, *BF16S)
@@ -28,7 +28,7 @@ APPROX = required("approx")
 
 
 def style_of(attributes: Attributes) -> FloatModifiers:
-    """Return the rounding and clamping of a float instruction."""
+    """Return the rounding and clamping modifiers of a float instruction."""
     return FloatModifiers(
         attributes.rounding or "rn",
         ftz=attributes.ftz,
@@ -41,18 +41,18 @@ def style_of(attributes: Attributes) -> FloatModifiers:
 
 
 NAN_ORDERS = {"div": (0, 1), "fma": (1, 2, 0), "mad": (1, 2, 0)}
-"""The operands whose NaN an f64 operation returns, first choice first; (1, 0) for all other operations."""
+"""The operand order in which an f64 operation looks for a NaN to return; (1, 0) for other operations."""
 
 
 def nan_order(attributes: Attributes) -> tuple[int, ...]:
-    """Return the operand numbers by which an f64 operation chooses among NaNs; empty for other types."""
+    """Return the operand order in which an f64 operation looks for a NaN; empty for other types."""
     if attributes.types != (F64,) or attributes.opcode in {"rcp", "sqrt"}:
         return ()
     return NAN_ORDERS.get(attributes.opcode, (1, 0))
 
 
 def rounded(count: int, function: CodeFunction) -> Binder:
-    """Return a binder for an operation on `count` sources of one type; each packed part is rounded separately."""
+    """Return a binder for an operation on `count` sources of one type; packed parts are rounded separately."""
 
     def make(attributes: Attributes) -> LaneOp:
         ptx_type = attributes.types[-1]
@@ -63,7 +63,7 @@ def rounded(count: int, function: CodeFunction) -> Binder:
 
 
 def _mixed(count: int, function: CodeFunction) -> Binder:
-    """Return a binder for add, sub and fma of f32 whose first sources are f16 or bf16."""
+    """Return a binder for f32 add, sub and fma whose first sources are f16 or bf16."""
 
     def make(attributes: Attributes) -> LaneOp:
         wide, narrow = attributes.types
@@ -78,7 +78,7 @@ def _mixed(count: int, function: CodeFunction) -> Binder:
 
 
 def _sign(attributes: Attributes) -> LaneOp:
-    """abs and neg: arithmetic operations, so a NaN does not keep its bits."""
+    """abs and neg: arithmetic operations, which do not preserve NaN bits."""
     ptx_type = attributes.types[0]
 
     def run(a: Codes) -> Codes:
@@ -110,13 +110,13 @@ def _test(attributes: Attributes) -> LaneOp:
 
 
 def _unit(attributes: Attributes) -> LaneOp:
-    """ex2.approx and similar functions of f32."""
+    """ex2.approx and similar f32 functions."""
     function = getattr(approximate_functions, attributes.opcode)
     return LaneOp((F32,), (F32,), partial(function, ftz=attributes.ftz))
 
 
 def _narrow_unit(attributes: Attributes) -> LaneOp:
-    """ex2 and tanh of f16 and bf16."""
+    """ex2 and tanh for f16 and bf16."""
     ptx_type = attributes.types[0]
     return LaneOp(
         (ptx_type,),
@@ -129,7 +129,7 @@ def _narrow_unit(attributes: Attributes) -> LaneOp:
 
 
 def _unit_f64(attributes: Attributes) -> LaneOp:
-    """rcp and rsqrt of f64."""
+    """rcp and rsqrt for f64."""
     if attributes.opcode == "rcp":
         return LaneOp((F64,), (F64,), partial(approximate_functions.upper, special_functions.rcp))
     return LaneOp((F64,), (F64,), partial(approximate_functions.rsqrt64, ftz=attributes.ftz))
@@ -151,7 +151,7 @@ ARITHMETIC: tuple[tuple[Types, str, Modifier, dict[str, Modifier]], ...] = (
 
 
 def _contractible(opcode: str, function: CodeFunction) -> list[OpcodeRow]:
-    """add, sub or mul of every float type: without a rounding mode it rounds to nearest even, and may be fused."""
+    """Rows for add, sub or mul; without a rounding mode, they round to nearest even and may be contracted."""
     bind = rounded(2, function)
     rows: list[OpcodeRow] = []
     for types, source, rounding, others in ARITHMETIC:
@@ -163,7 +163,7 @@ def _contractible(opcode: str, function: CodeFunction) -> list[OpcodeRow]:
 
 
 def _out_of_bounds(attributes: Attributes) -> LaneOp:
-    """fma.oob: zero if a factor is the NaN that tensor copies fill with, whatever its sign."""
+    """fma.oob: return zero if a factor is the NaN that tensor copies use as fill value, of either sign."""
     ptx_type, style = attributes.types[0], style_of(attributes)
 
     def part(a: Codes, b: Codes, c: Codes) -> Codes:
@@ -173,7 +173,7 @@ def _out_of_bounds(attributes: Attributes) -> LaneOp:
     return LaneOp((ptx_type,), (ptx_type,) * 3, by_parts(ptx_type, part))
 
 
-OUTSIDE = 0x7FF7  # the code of that NaN, of f16 as of bf16
+OUTSIDE = 0x7FF7  # the NaN's code in both f16 and bf16
 FMA = rounded(3, floats.fma)
 RELU = required("relu")
 FLOAT_CLASSES = required("finite", "infinite", "number", "notanumber", "normal", "subnormal")
@@ -189,7 +189,7 @@ ROWS: list[OpcodeRow] = [
     row("fma", [F16S], FMA, HALF, rounding=NEAREST, ftz=FTZ, relu=RELU),
     row("fma", [BF16S], FMA, HALF, rounding=NEAREST, relu=RELU),
     row(
-        "fma", [(*F16S, *BF16S)], _out_of_bounds, f"{HALF}; the NaN is that of an H200", level="measured",
+        "fma", [(*F16S, *BF16S)], _out_of_bounds, f"{HALF}; NaN results as on an H200", level="measured",
         cases=1 << 11, rounding=NEAREST, oob=required("oob"), relu=optional("relu"),
     ),
     row("mad", ["f32"], FMA, ISA, rounding=ROUNDED, ftz=FTZ, sat=SAT),

@@ -1,4 +1,4 @@
-"""Rows of the integer and bit instructions."""
+"""Opcode rows for integer and bit instructions."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from warpfrag.machine.semantics import integers as on
 
 ALL = types_of("u16 u32 u64 s16 s32 s64")
 PAIRS = types_of("u16x2 s16x2")
-WORDS = types_of("u32 s32 u64 s64")  # that have a carry
-NARROW = types_of("u16 s16 u32 s32")  # that have a product of twice their width
+WORDS = types_of("u32 s32 u64 s64")  # types with a carry
+NARROW = types_of("u16 s16 u32 s32")  # types with a wide product
 EITHER = types_of("u32 s32")
 BITS = types_of("b16 b32 b64")
 SAT = required("sat")
@@ -42,7 +42,7 @@ def same(count: int, function: Callable[[Attributes], CodeFunction]) -> Binder:
 
 
 def by_parts(ptx_type: Type, function: CodeFunction) -> CodeFunction:
-    """Return a function of packed codes that applies a function to each part."""
+    """Return a function that applies `function` to each part of packed codes."""
     if ptx_type.parts == 1:
         return function
 
@@ -62,7 +62,7 @@ def _subtract(attributes: Attributes) -> CodeFunction:
 
 
 def product(attributes: Attributes) -> tuple[Type, CodeFunction]:
-    """Return the type of a product and how it is computed: its low half, its high half or the whole."""
+    """Return the type of a product and its function: the low half, the high half or the full width."""
     ptx_type = attributes.types[0]
     half = attributes.half
     if half == "wide":
@@ -216,7 +216,7 @@ def _dot(attributes: Attributes) -> LaneOp:
 
 
 def _extend(attributes: Attributes) -> LaneOp:
-    """szext: extend with the sign or zeros from a position upwards."""
+    """szext: sign-extend or zero-extend from a bit position."""
     ptx_type = attributes.types[0]
     return LaneOp((ptx_type,), (ptx_type, U32), partial(on.extend, kind=ptx_type.kind, wrap=attributes.wraps))
 
@@ -231,7 +231,7 @@ def _permute(attributes: Attributes) -> LaneOp:
 
 CARRY_IN = {"carry_in": True}
 PRMT = "PTX ISA, Data Movement and Conversion Instructions: prmt"
-DIVISION = f"{ISA}; a division by zero as measured"
+DIVISION = f"{ISA}; division by zero was measured"
 ROWS: list[OpcodeRow] = [
     row("add", [(*ALL, *PAIRS)], same(2, _add), ISA),
     row("add", ["s32"], same(2, _add), ISA, sat=SAT),

@@ -1,4 +1,4 @@
-"""Rows of the memory instructions: loads, stores, atomics, asynchronous copies, mbarriers, prefetches."""
+"""Opcode rows for memory instructions: loads, stores, atomics, asynchronous copies, mbarriers, prefetches."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from warpfrag.machine.semantics.floats import FloatModifiers
 
 ISA = "PTX ISA, Data Movement and Conversion Instructions"
 ATOMS = "PTX ISA, Parallel Synchronization and Communication Instructions: atom, red"
-ASYNC = "PTX ISA, cp.async: done when it is issued"
+ASYNC = "PTX ISA, cp.async: completes when it is issued"
 BARRIERS = "PTX ISA, mbarrier"
 
 
 def _wide(attributes: Attributes) -> tuple[Type, int]:
-    """Return the type and number of the elements that are moved: 128 bits are two halves."""
+    """Return the type and number of moved elements; a 128-bit element counts as two."""
     ptx_type, count = attributes.types[0], attributes.vector
     return (B64, 2 * count) if ptx_type.bits == 128 else (ptx_type, count)
 
@@ -47,7 +47,7 @@ def _store(attributes: Attributes) -> MemoryStore:
 
 
 def _global_sum(ptx_type: Type) -> CodeFunction:
-    """Sums in global memory, by the unit in L2: f32 flushes subnormals; an f64 NaN is kept, the operand's first.
+    """Add in global memory, by the L2 unit: f32 flushes subnormals; an f64 NaN is kept, the operand's first.
 
     (Measured on an H200.)
     """
@@ -63,7 +63,7 @@ def _global_sum(ptx_type: Type) -> CodeFunction:
 
 
 def _loop_sum(ptx_type: Type) -> CodeFunction:
-    """Sums in shared and local memory: a loop around cas, with memory as the second operand of an ordinary add."""
+    """Add in shared and local memory: a cas loop, with memory as the second operand of an ordinary add."""
     return by_parts(ptx_type, lambda a, b: floats.add(ptx_type.element, FloatModifiers(), b, a))
 
 
@@ -76,7 +76,7 @@ def _decrement(a: Codes, b: Codes) -> Codes:
 
 
 def _compare_and_swap(a: Codes, b: Codes, c: Codes) -> Codes:
-    return np.where((a == b).all(axis=-1, keepdims=True), c, a)  # all of 128 bits at once
+    return np.where((a == b).all(axis=-1, keepdims=True), c, a)  # all 128 bits at once
 
 
 def update_of(attributes: Attributes) -> CodeFunction:
@@ -114,7 +114,7 @@ def _atomic(attributes: Attributes) -> Atomic:
 
 
 def _atomics(opcode: str, updates: Sequence[tuple[tuple[str, ...], Types]], *, has_result: bool) -> list[OpcodeRow]:
-    """Return the rows of atom or red, by the operations that each type has."""
+    """Return the rows of atom or red, given the operations of each type."""
     return [
         row(opcode, [types], _atomic, ATOMS, has_result=has_result, operation=required(*names), like=ATOMIC)
         for names, types in updates
@@ -239,12 +239,12 @@ ROWS: list[OpcodeRow] = [
         parity=optional("parity"), like=ARRIVAL,
     ),
     row("mbarrier", [], _barrier, BARRIERS, operation=required("pending_count"), b64=required("b64")),
-    row("alloca", ["u64"], _allocate, f"{ISA}: the places of the stack are our own"),
+    row("alloca", ["u64"], _allocate, f"{ISA}: stack addresses are this implementation's"),
     row("stacksave", ["u64"], _copy_word, ISA),
     row("stackrestore", ["u64"], _copy_word, ISA),
     row("prefetch", [], _nothing, ISA, has_result=False, any_words=True),
     row("prefetchu", [], _nothing, ISA, has_result=False, any_words=True),
     row("applypriority", [], _nothing, ISA, has_result=False, any_words=True),
     row("discard", [], _nothing, ISA, has_result=False, any_words=True),
-    row("createpolicy", [], _policy, f"{ISA}: a policy changes no value", any_words=True),
+    row("createpolicy", [], _policy, f"{ISA}: cache policies do not change values", any_words=True),
 ]  # fmt: skip

@@ -17,12 +17,12 @@ FLAGS = {item.name for item in fields(Attributes) if item.type == "bool"}
 
 
 def optional(*words: str) -> Modifier:
-    """Return a modifier that may be left out."""
+    """Return an optional modifier."""
     return Modifier(words, is_required=False)
 
 
 def required(*words: str) -> Modifier:
-    """Return a modifier that is required."""
+    """Return a required modifier."""
     return Modifier(words, is_required=True)
 
 
@@ -42,7 +42,7 @@ def row(
     like: Mapping[str, Modifier] | None = None,
     **modifiers: Modifier,
 ) -> OpcodeRow:
-    """Return a table row; modifiers are by name, in the order that an assembler takes, followed by those of `like`.
+    """Return a table row; modifiers are given by name in assembler order, followed by those of `like`.
 
     The types at a position are a tuple, or their names, separated by spaces.
     """
@@ -54,7 +54,7 @@ def row(
 
 
 def attribute(name: str, word: str) -> object:
-    """Return the typed value that a word gives an attribute.
+    """Return the attribute value that a qualifier stands for.
 
     >>> attribute("ftz", "ftz"), attribute("vector", "v4"), attribute("space", "shared::cta"), attribute("half", "hi")
     (True, 4, 'shared', 'hi')

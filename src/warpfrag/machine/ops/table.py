@@ -35,7 +35,7 @@ for _module in _MODULES:
 
 
 def find(name: str, operand_count: int) -> DecodedOpcode:
-    """Decode an opcode: the first row that takes all its words; if there is none, the reason names the mismatch."""
+    """Decode an opcode with the first row that accepts all of its qualifiers; otherwise give the reason."""
     return _decode(name, operand_count) if len(name) > MAX_KEPT else _find_kept(name, operand_count)
 
 
@@ -47,28 +47,28 @@ def _decode(name: str, operand_count: int) -> DecodedOpcode:
 
         near = get_close_matches(opcode[:20], ROWS, n=1)
         nearest = f"; nearest: {near[0]}" if near else ""
-        reason = f"{name} is not modelled: {opcode} is not an opcode of the PTX machine{nearest}"
+        reason = f"{name} is not modelled: {opcode} is not a known opcode{nearest}"
         return DecodedOpcode(None, attributes, reason)
     misfit = ""
     for candidate in ROWS[opcode]:
         matched = match(candidate, name, operand_count)
         if isinstance(matched, Attributes):
             return DecodedOpcode(candidate, matched)
-        misfit = matched  # the row that matched furthest has the best message
-    return DecodedOpcode(None, attributes, f"{name} is not modelled: {opcode} is not known with {misfit}")
+        misfit = matched  # the row that matched most qualifiers has the best message
+    return DecodedOpcode(None, attributes, f"{name} is not modelled: {opcode} does not take {misfit}")
 
 
 _find_kept = lru_cache(4096)(_decode)
 
 
 def rebind(opcode: DecodedOpcode, space: StateSpace) -> DecodedOpcode:
-    """Return the same opcode for an address in a different state space than the one written."""
+    """Return the same opcode with another state space than the one written."""
     return _find_in_space(opcode.attributes.name, opcode.attributes.operand_count, space)
 
 
 @lru_cache(4096)
 def _find_in_space(name: str, operand_count: int, space: StateSpace) -> DecodedOpcode:
-    """Cache the result, like `find`: a kernel has thousands of instructions, but tens of opcodes."""
+    """Decode an opcode in a state space; cached, because kernels have few distinct opcodes."""
     opcode = find(name, operand_count)
     return replace(opcode, attributes=replace(opcode.attributes, space=space))
 
@@ -78,7 +78,7 @@ TABLE = Path(__file__).parent / "compared.txt.gz"
 
 @dataclass(frozen=True)
 class Compared:
-    """Spellings that were compared with a GPU, with equal results throughout."""
+    """Spellings that were compared with a GPU, always with equal results."""
 
     gpu: str
     driver: str
@@ -89,13 +89,13 @@ class Compared:
 
 @lru_cache(1)
 def compared() -> Compared:
-    """Return the list, read once."""
+    """Return the compared spellings, read once."""
     head, *names = gzip.decompress(TABLE.read_bytes()).decode("ascii").splitlines()
     gpu, driver, arch, threads = head.split(",")
     return Compared(gpu, driver, arch, int(threads), frozenset(names))
 
 
 def packed(table: Compared) -> bytes:
-    """Return the list in its file format."""
+    """Return the compared spellings in their file format."""
     head = f"{table.gpu},{table.driver},{table.arch},{table.threads}"
     return gzip.compress("\n".join([head, *sorted(table.spellings), ""]).encode("ascii"), 9, mtime=0)

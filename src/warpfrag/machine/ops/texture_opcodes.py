@@ -1,4 +1,4 @@
-"""Rows of textures and surfaces, by the handles that CUDA calls cudaTextureObject_t and cudaSurfaceObject_t.
+"""Opcode rows for textures and surfaces, whose handles are cudaTextureObject_t and cudaSurfaceObject_t in CUDA.
 
 PTX does not specify the texture unit to the last bit: `semantics.textures` reproduces an H200. The result type only
 says how a program uses the value: the unit does no conversion for it.
@@ -24,11 +24,11 @@ from warpfrag.machine.semantics.integers import values_of
 
 UNIT = "the texture unit of an H200, compared with `tools.textures`"
 SURFACES = "PTX ISA, Surface Instructions"
-SAMPLED, GATHERED = 358_912, 27_648  # threads of tex and of tld4 with the same results as on an H200
+SAMPLED, GATHERED = 358_912, 27_648  # the number of tex and tld4 threads compared with an H200
 RESULTS = types_of("f32 s32 u32")
 STORED = types_of("b8 b16 b32 b64")
 GEOMETRY = required("1d", "2d", "3d", "a1d", "a2d")
-OPERANDS = {None: 2, "base": 2, "level": 3, "grad": 4}  # without offsets and depths to compare with
+OPERANDS = {None: 2, "base": 2, "level": 3, "grad": 4}  # without offsets and depth comparisons
 ACCESS: dict[str, Modifier] = {
     "unformatted": required("b"),
     "geometry": GEOMETRY,
@@ -43,9 +43,9 @@ UPDATES: dict[str, CodeFunction] = {
 
 def _fetch(attributes: Attributes) -> TextureFetch | Refused:
     if attributes.operand_count != OPERANDS[attributes.lod]:
-        return Refused(f"{attributes.name} is not modelled with an offset or a depth to compare with")
+        return Refused(f"{attributes.name} is not modelled with an offset or a depth comparison")
     if attributes.lod is not None and attributes.types[1] == S32:
-        return Refused(f"{attributes.name} is not modelled: a level at integer coordinates")
+        return Refused(f"{attributes.name} is not modelled: a mipmap level with integer coordinates")
     return TextureFetch(attributes.geometry, attributes.types[1], attributes.lod, attributes.channel)
 
 

@@ -1,4 +1,4 @@
-"""Rows of the video instructions.
+"""Opcode rows for video instructions.
 
 The SIMD ones compute two halves or four bytes of a register at once (such as CUDA's __vabsdiffu4). The scalar ones take
 one byte, one half or all of each source, `%r1.b2`, and then apply a second operation with c, or put their result into a
@@ -21,8 +21,8 @@ from warpfrag.machine.ops.opcode_rows import optional, required, row
 from warpfrag.machine.semantics.integers import COMPARE
 
 ISA = "PTX ISA, Video Instructions"
-SEQUENCE = f"{ISA}: what ptxas 13.0 makes of it for sm_90"
-CASES = 128  # threads of each spelling on an H200
+SEQUENCE = f"{ISA}: the sequence that ptxas 13.0 emits for sm_90"
+CASES = 128  # the number of threads per spelling compared with an H200
 EITHER = (U32, S32)
 OPERATIONS: dict[str, Callable[[Codes, Codes], Codes]] = {
     "vadd": np.add,
@@ -35,7 +35,7 @@ OPERATIONS: dict[str, Callable[[Codes, Codes], Codes]] = {
 
 
 def _parts(codes: Codes, count: int, ptx_type: Type) -> list[Codes]:
-    """Return the parts of registers as numbers, low bits first."""
+    """Return the parts of registers as integers, low bits first."""
     bits = 32 // count
     parts = [codes.astype(np.int64) >> bits * part & ((1 << bits) - 1) for part in range(count)]
     return [part - ((part >> (bits - 1)) << bits) for part in parts] if ptx_type.kind == "s" else parts
@@ -46,7 +46,7 @@ def _limits(ptx_type: Type, bits: int) -> tuple[int, int]:
 
 
 def _by_parts(attributes: Attributes) -> LaneOp:
-    """Compute the parts of a and b separately and join them; with .add return their sum plus c."""
+    """Apply an operation to each part of a and b; with .add, return the sum of the parts plus c."""
     count = int(attributes.opcode[-1])
     bits = 32 // count
     comparison = attributes.comparison
@@ -68,11 +68,11 @@ def _by_parts(attributes: Attributes) -> LaneOp:
     return LaneOp((B32,), (B32, B32, B32), run)
 
 
-# --- scalar ones: the selectors of d, a and b and the signs that are changed follow the registers as constants
+# --- scalar instructions: selectors of d, a and b and changed signs follow the registers as constants
 
 
 def _selected(codes: Codes, selector: int, ptx_type: Type) -> Codes:
-    """Return the part of each register that a selector names, as a number."""
+    """Return the selected part of each register, as an integer."""
     start, bits = SELECTORS[selector]
     part = codes.astype(np.int64) >> start & ((1 << bits) - 1)
     return part - ((part >> (bits - 1)) << bits) if ptx_type.kind == "s" else part
@@ -92,7 +92,7 @@ def _scalar_operation(attributes: Attributes) -> Callable[[Codes, Codes], Codes]
 
 
 def _departs(attributes: Attributes) -> bool:
-    """Return True if an H200 differs from the manual in a way that follows no known rule."""
+    """Return True if an H200 differs from the manual without a known rule."""
     is_merged = attributes.operand_count == MERGED_OPERANDS or attributes.operation is not None
     if attributes.operation in {"min", "max"}:
         return attributes.comparison is None
@@ -100,7 +100,7 @@ def _departs(attributes: Attributes) -> bool:
 
 
 WRAP_ABOVE = {("vadd", "u32", "s32", "u32"), ("vadd", "u32", "u32", "s32"), ("vsub", "u32", "u32", "s32")}
-"""Sums of different signs whose .sat on an H200 clamps only at 0: above the range they wrap."""
+"""Mixed-sign sums whose .sat on an H200 clamps only at 0 and wraps above the range."""
 
 
 def _scalar(attributes: Attributes) -> LaneOp | Refused:
@@ -109,8 +109,8 @@ def _scalar(attributes: Attributes) -> LaneOp | Refused:
         return Refused(f"{attributes.name} is not modelled: {DEPARTURE}")
     second, operation = attributes.operation, _scalar_operation(attributes)
     kinds = attributes.types[-2:]
-    ptx_type = attributes.types[0]  # of vset: that of a, which its second operation goes by
-    wraps = attributes.opcode == "vadd" and set(attributes.types) == {U32}  # its .sat does nothing on an H200
+    ptx_type = attributes.types[0]  # vset: the signedness of a, which its second operation uses
+    wraps = attributes.opcode == "vadd" and set(attributes.types) == {U32}  # .sat has no effect on an H200
     wraps_above = (attributes.opcode, *(item.name for item in attributes.types)) in WRAP_ABOVE
 
     def run(a: Codes, b: Codes, c: Codes, into: int, select_a: int, select_b: int, _signs: int) -> Codes:
@@ -130,7 +130,7 @@ def _scalar(attributes: Attributes) -> LaneOp | Refused:
 
 
 def _multiply_add(attributes: Attributes) -> LaneOp | Refused:
-    """vmad: the low word of the product of two parts, plus c."""
+    """vmad: return the low word of the product of two parts, plus c."""
     if attributes.sat or attributes.shift_right:
         return Refused(f"{attributes.name} is not modelled: {DEPARTURE}")
     kinds = attributes.types[1:]
@@ -144,11 +144,11 @@ def _multiply_add(attributes: Attributes) -> LaneOp | Refused:
     return LaneOp((B32,), SCALAR_SOURCES, run)
 
 
-DEPARTURE = "what ptxas makes of it gives other results than its manual says"
+DEPARTURE = "the code that ptxas emits differs from the PTX manual"
 MERGED_OPERANDS = 4
 SELECTORS = ((0, 32), (0, 8), (8, 8), (16, 8), (24, 8), (0, 16), (16, 16))
 """The first bit and the width of each part in `program.program.SELECTORS`."""
-HIGH_HALF = 6  # of d: ptxas puts the high half of the result there, where its manual has the low one
+HIGH_HALF = 6  # ptxas inserts the high half of the result into d; the manual specifies the low half
 SCALAR_SOURCES = (B32, B32, B32, None, None, None, None)
 SCALAR_OPERATIONS = {name: OPERATIONS[name] for name in ("vadd", "vsub", "vabsdiff", "vmin", "vmax")}
 SECOND_OPERATIONS: dict[str, Callable[[Codes, Codes], Codes]] = {
