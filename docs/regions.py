@@ -53,7 +53,7 @@ def code(words: Iterable[str], joint: str = " ") -> str:
 
 def facts_table() -> str:
     """Counts of instructions, formats and targets."""
-    return markdown_table(["what", "how many"], facts().items())
+    return markdown_table(["", "count"], facts().items())
 
 
 def captured_table() -> str:
@@ -106,7 +106,7 @@ def mistakes_line() -> str:
     random = np.random.default_rng(0)
     A, B = (random.integers(-9, 10, operand.shape).astype(float) for operand in (mma.a, mma.b))
     tried = diagnose(mma, random.integers(0, 2**31, (32, 4), dtype=np.uint32), A, B)
-    return f"For `{mma.name}` these are {sum(tried.tried.values()):,} mistakes."
+    return f"{sum(tried.tried.values()):,} mistakes are tried for `{mma.name}`."
 
 
 def units_table() -> str:
@@ -234,14 +234,15 @@ def motion_table() -> str:
         crossing = next((kind for kind in ("shfl", "movmatrix") if plan.counts[kind]), "within a lane")
         counted.setdefault(formats, Counter())["free" if plan.is_free else crossing] += 1
         most[formats] = max(most.get(formats, 0), plan.counts["shfl"])
-    kinds = ("free", "within a lane", "movmatrix", "shfl")
-    rows = [
-        [f"`{source}`", f"`{target}`", counts.total(), *(counts[kind] for kind in kinds), most[source, target]]
-        for (source, target), counts in sorted(counted.items())
-    ]
+    kinds = ("free", "movmatrix", "shfl")
+    alike: dict[tuple[int, ...], list[str]] = {}
+    for (source, target), counts in sorted(counted.items()):
+        numbers = counts.total(), *(counts[kind] for kind in kinds), most[source, target]
+        alike.setdefault(numbers, []).append(source if source == target else f"{source} to {target}")
+    rows = [[", ".join(f"`{formats}`" for formats in found), *numbers] for numbers, found in alike.items()]
     everything = sum(counted.values(), Counter[str]())
-    rows.append(["all", "", everything.total(), *(everything[kind] for kind in kinds), max(most.values())])
-    header = ["from", "to", "pairs", "free", "within a lane", "by movmatrix", "by shuffles", "most shuffles"]
+    rows.append(["all", everything.total(), *(everything[kind] for kind in kinds), max(most.values())])
+    header = ["formats", "pairs", "free", "by movmatrix", "by shuffles", "most shuffles"]
     return markdown_table(header, rows)
 
 

@@ -35,7 +35,7 @@ def test_a_wrong_number_is_out_of_date_and_written_anew():
     page = "before\n<!-- generated: facts -->\n| instructions | 1 |\n<!-- end of facts -->\nafter\n"
     filled = regions.fill(page)
 
-    assert filled.startswith("before\n<!-- generated: facts -->\n| what | how many |\n")
+    assert filled.startswith("before\n<!-- generated: facts -->\n|  | count |\n")
     assert f"| instructions | {len(wf.find())} |" in filled
     assert filled.endswith("<!-- end of facts -->\nafter\n")
     assert regions.fill(filled) == filled
