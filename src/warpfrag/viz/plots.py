@@ -59,10 +59,10 @@ def error_plot(report: ErrorReport) -> Plot:
         body.append(svg.text(words, x=MARGIN + 20, y=y))
         y += LINE_HEIGHT
     width = 2 * (LEFT + PLOT_WIDTH + MARGIN) + MARGIN
-    return _plot(title, body, width, y + MARGIN - LINE_HEIGHT + 4, str(report))
+    return framed_plot(title, body, width, y + MARGIN - LINE_HEIGHT + 4, str(report))
 
 
-def _plot(title: str, body: Sequence[str], width: int, height: int, text: str) -> Plot:
+def framed_plot(title: str, body: Sequence[str], width: int, height: int, text: str) -> Plot:
     """Return a figure with paper, heading and style around its body."""
     paper = svg.rect(x=0, y=0, width=width, height=height, classes="paper")
     heading = svg.text(title, x=MARGIN, y=MARGIN + 14, classes="heading")
@@ -177,7 +177,7 @@ def invariance_plot(invariance: Invariance) -> Plot:
         edges = [(run, across(run.first), across(run.last + 1)) for run in layer.ranges]
         body += _layer(layer, edges, MARGIN + 34 + index * ROW, colours)
     title = f"Order of additions by m: {invariance.type} {invariance.layout}"
-    return _plot(title, body, INVARIANCE_WIDTH, height, str(invariance))
+    return framed_plot(title, body, INVARIANCE_WIDTH, height, str(invariance))
 
 
 def _layer(

@@ -21,7 +21,7 @@ INTERRUPTED = 130  # as a shell reports it: 128 + SIGINT
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 STATUSES = {
     DONE: "Success, or the answer is yes.",
-    NO: "The answer is no: not legal, nothing found, a difference, a mistake not caught.",
+    NO: "The answer is no: not legal, nothing found, a difference, a finding.",
     ERROR: "Invalid command or input; one sentence on stderr.",
     FAULT: "Checks found nothing but could not judge everything; or internal error (WARPFRAG_TRACEBACK=1 shows it).",
     INTERRUPTED: "Interrupted.",
