@@ -162,7 +162,7 @@ def test_a_texture_and_a_surface_of_one_array_are_refused():
 WRONG = {
     "dtype": ({"array": VALUES.astype(np.float64)}, "float64"),
     "byte order": ({"array": VALUES.astype(">f4")}, ">f4"),
-    "masked": ({"array": np.ma.masked_all((4, 4), np.float32)}, "plain numpy array"),
+    "masked": ({"array": np.ma.masked_all((4, 4), np.float32)}, "as a NumPy array"),
     "strides": ({"array": VALUES[:, ::2]}, "contiguous"),
     "axes": ({"array": np.zeros((2, 2, 2, 2), np.float32)}, r"as \[z, y, x\]"),
     "channels": ({"array": VALUES, "channels": 2}, "2 channels"),
@@ -186,5 +186,5 @@ def test_no_such_texture(what):
 def test_a_surface_is_written():
     values = VALUES.copy()
     values.flags.writeable = False
-    with pytest.raises(wf.WarpfragError, match="can be written"):
+    with pytest.raises(wf.WarpfragError, match="a writable array"):
         wf.ptx.Surface(values)

@@ -1,4 +1,4 @@
-"""The operands of the matrix instruction at which a warp has stopped: the registers of each, and their matrices.
+"""Views of the operands of an instruction in a stopped warp, as matrices or per lane.
 
 mma names its operands in order; wgmma has A in registers or both in shared memory, by descriptors, and D is also C;
 ldmatrix, stmatrix, movmatrix and wmma's loads and stores move one fragment. The layouts are those of the instruction,
@@ -39,7 +39,7 @@ from warpfrag.smem.shared_memory import Memory
 from warpfrag.tensorcore.operand import AnyOperand, Metadata, Operand, Operands, Scale, operands_of
 from warpfrag.tensorcore.shared_operand import Shared
 
-WARPGROUP = 4  # warps
+WARPGROUP = 4  # warps in a warpgroup
 B64 = TYPES["b64"]
 
 
@@ -53,13 +53,13 @@ def matrix_action(inst: DecodedInstruction) -> MatrixOp:
 
 
 def operands_at(inst: DecodedInstruction, arch: str) -> Operands:
-    """Return the operands of a matrix instruction, with the fragments of an architecture."""
+    """Return the operands of a matrix instruction on an architecture."""
     form = matrix_action(inst).form
     return operands_of(form, architecture_of(form, arch) if form.is_wmma else "")
 
 
 def ptx_operands(inst: DecodedInstruction) -> dict[str, PtxOperand]:
-    """Return the operand that an instruction names for each role, in the order of its text."""
+    """Return an instruction's operands by role, in the order of its text."""
     action = matrix_action(inst)
     form, sources = action.form, inst.sources
     if action.operation == "wgmma":
@@ -81,7 +81,7 @@ def ptx_operands(inst: DecodedInstruction) -> dict[str, PtxOperand]:
 def operand_matrix(
     state: WarpState, inst: DecodedInstruction, row: int, role: str, *, raw: bool = False
 ) -> NDArray[Any]:
-    """Return the current matrix of an operand of a matrix instruction, in a warp or in its warpgroup."""
+    """Return an operand's current matrix in a warp or its warpgroup."""
     action, named = matrix_action(inst), ptx_operands(inst)
     operands = operands_at(inst, state.launch.arch)
     wanted = role.lower() if isinstance(role, str) else role
@@ -102,7 +102,7 @@ def operand_matrix(
 
 
 def _group(state: WarpState, row: int, warps: int) -> LaneGroup:
-    """Return a warp, or its warpgroup, with all lanes."""
+    """Return a lane group with a whole warp or its whole warpgroup."""
     first = row - int(state.warp_index[row]) % warps
     rows = np.arange(first, min(first + warps, state.warps))
     return LaneGroup(state, rows, np.ones((len(rows), 32), np.bool_))
@@ -111,7 +111,7 @@ def _group(state: WarpState, row: int, warps: int) -> LaneGroup:
 def _staged(
     state: WarpState, inst: DecodedInstruction, group: LaneGroup, operand: Operand, source: PtxOperand, *, raw: bool
 ) -> NDArray[Any]:
-    """Return an operand in shared memory, through the descriptor in a register."""
+    """Return an operand in shared memory, which the descriptor in a register locates."""
     word = int(group.read(source, B64)[0, 0])
     block, stride = int(state.warp_block[group.warp_rows[0]]), state.memory.shared_stride
     memory = state.memory.shared[block * stride : (block + 1) * stride]
@@ -120,7 +120,7 @@ def _staged(
 
 
 def _is_turned(inst: DecodedInstruction, role: str) -> bool:
-    """Return True if the immediates of a wgmma make an operand MN-major."""
+    """Return True if the immediates of a wgmma select an MN-major operand."""
     numbers = [operand.code(None) for operand in inst.sources if isinstance(operand, Immediate)]
     flags = numbers[3 if matrix_action(inst).form.operation.sparsity else 2 :]
     if not flags:
@@ -148,12 +148,12 @@ def _scales(inst: DecodedInstruction, operand: Scale, words: NDArray[np.uint32],
 
 
 class SharedView:
-    """The shared memory of one block: a view that changes as the kernel runs."""
+    """A live view of one block's shared memory."""
 
     start = SHARED_START
 
     def __init__(self, memory: NDArray[np.uint8], end: int) -> None:
-        """Keep the memory of one block, starting at address 0; the kernel's own part ends at `end`."""
+        """Create a view of one block's memory from address 0; the kernel's part ends at `end`."""
         self._memory, self.end = memory, end
 
     def __repr__(self) -> str:
@@ -162,7 +162,7 @@ class SharedView:
 
     @property
     def bytes(self) -> NDArray[np.uint8]:
-        """Return the kernel's bytes, from `start` on; they are read-only."""
+        """Return the kernel's bytes from `start` on, read-only."""
         own = self._memory[self.start : self.end]
         own.flags.writeable = False
         return own
@@ -180,7 +180,7 @@ class SharedView:
     ) -> NDArray[Any]:
         """Return a matrix in shared memory in its natural dtype, or as unsigned codes with `raw=True`.
 
-        Through a `Memory`, with the shape and the number format of the matrix; its own `start` counts from address 0,
+        A `Memory` needs the shape and the number format of the matrix; its own `start` counts from address 0,
         unless `start` is given. Through a `Descriptor`, with the operand of a wgmma that it is for. `TensorMap.memory`
         returns the `Memory` of a box.
         """
@@ -211,23 +211,23 @@ FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
 
 @dataclass(frozen=True)
 class OperandValues:
-    """One operand: as a matrix with its role and format, or as the values of 32 lanes."""
+    """One operand: a matrix with its role and format, or the values of 32 lanes."""
 
     name: str
     format: str
     values: NDArray[Any]
     is_result: bool
-    in_shared_memory: bool = False  # through a descriptor
+    in_shared_memory: bool = False  # True if a descriptor locates the operand
 
     @property
     def is_matrix(self) -> bool:
-        """True if it is an operand of a matrix instruction."""
+        """True for an operand of a matrix instruction."""
         return self.values.ndim > 1
 
 
 @dataclass(frozen=True)
 class InstructionView:
-    """An instruction in one warp: its position, its active lanes and its operands; `instruction` is its name."""
+    """An instruction in one warp: its name, position, active lanes and operands."""
 
     stop: Stop
     instruction: str
@@ -240,7 +240,7 @@ class InstructionView:
 
     @property
     def is_matrix(self) -> bool:
-        """True if it is a matrix instruction."""
+        """True for a matrix instruction."""
         return any(item.is_matrix for item in self.operands)
 
 
@@ -287,7 +287,7 @@ def _matrix(batch: SteppedBatch, inst: DecodedInstruction, row: int, role: str, 
 
 
 def _dtypes(inst: DecodedInstruction, *, is_result: bool) -> dict[int, Type]:
-    """Return the types of an instruction's operands, by operand number."""
+    """Return the types of an instruction's operands by operand number."""
     action = inst.action
     if isinstance(action, LaneOp | WarpCollective):
         dtypes = action.results if is_result else action.sources
@@ -300,7 +300,7 @@ def _dtypes(inst: DecodedInstruction, *, is_result: bool) -> dict[int, Type]:
 def _lanes(
     batch: SteppedBatch, row: int, operand: PtxOperand, dtype: Type | None, *, is_result: bool
 ) -> OperandValues | None:
-    """Return the values of an operand in the lanes of a warp; None if it has none."""
+    """Return an operand's values in the lanes of a warp, or None if it has no values."""
     group = LaneGroup(batch, np.array([row]), np.ones((1, 32), np.bool_))
     if isinstance(operand, MemoryOperand):
         base = operand.name if operand.base is None else next(registers_of(operand.base)).name

@@ -67,8 +67,8 @@ class Debugger:
             np.zeros(len(program.instructions), np.int64), np.zeros(len(program.instructions), np.uint8)
         )
         self._batch: SteppedBatch | None = None
-        self._row = 0  # the warp that has the focus
-        self._is_at_stop = False  # breakpoints of the position have stopped it already
+        self._row = 0  # the (block, warp) in focus
+        self._is_at_stop = False  # True if the breakpoints at the position have already been reported
         self._visits: Counter[int] = Counter()
         self._names: dict[str, Register] = {}
         for inst in program.instructions:
@@ -76,11 +76,11 @@ class Debugger:
                 self._names |= {item.name: item for item in registers_of(operand) if item.name not in self._names}
 
     def __enter__(self) -> Self:
-        """Return the debugger itself."""
+        """Return the debugger."""
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End the launch: arrays keep what was stored so far, and the rest does not run."""
+        """End the launch; arrays keep the values that were stored, and the remaining instructions do not run."""
         self.is_finished = True
 
     def __repr__(self) -> str:
@@ -88,7 +88,7 @@ class Debugger:
         state = "finished" if self.is_finished else "not started" if self.stop is None else str(self.stop)
         return f"<Debugger of {self.program.name}: {state}>"
 
-    # --- where to stop
+    # --- breakpoints and watchpoints
 
     def break_at(
         self,
@@ -100,7 +100,7 @@ class Debugger:
         block: int | Sequence[int] | None = None,
         warp: int | None = None,
     ) -> Breakpoint:
-        """Stop before the instruction of a line, before those with an opcode ("mma", "ld.global"), or before all.
+        """Add a breakpoint on a line, on an opcode ("mma", "ld.global"), or on every instruction.
 
         `source` is a line of the kernel's own source, known from .loc: 12, or "softmax.py:12". `condition(debugger)` is
         called with the focus on each warp at the instruction. `block` and `warp` restrict it to those.
@@ -111,7 +111,7 @@ class Debugger:
                 raise InvalidOperand(f"expected {name} as a number, got {quote(number)}")
         if opcode is not None and not isinstance(opcode, str):
             raise InvalidOperand(
-                f"expected an opcode, or its first words, such as 'mma' or 'ld.global'; got {quote(opcode)}"
+                f"expected an opcode or its first qualifiers, such as 'mma' or 'ld.global'; got {quote(opcode)}"
             )
         if condition is not None and not callable(condition):
             raise InvalidOperand(f"expected condition as a function of the debugger, got {quote(condition)}")
@@ -143,7 +143,7 @@ class Debugger:
         block: int | Sequence[int] = 0,
         access: WatchAccess = "write",
     ) -> Watchpoint:
-        """Stop after every instruction that writes an element of an argument, all of it, or bytes in shared memory.
+        """Add a watchpoint on an array argument, one of its elements, or bytes in shared memory.
 
         `shared` is an address as the kernel uses it, in the memory of `block`. `access` may be "read" or "any".
         """
@@ -173,7 +173,7 @@ class Debugger:
             self.watchpoints.remove(point)
 
     def _element(self, array: object, index: int | tuple[int, ...] | None) -> tuple[int, int]:
-        """Return the address and the size of an element of an argument, or of all of it."""
+        """Return the address and size of an array argument or of one of its elements."""
         values = getattr(array, "array", array)
         values = values if isinstance(values, np.ndarray) else np.asarray(values)
         key: Any = (...,) if index is None else (*index, ...) if isinstance(index, tuple) else (index, ...)
@@ -190,7 +190,7 @@ class Debugger:
                 return allocation.start + place - first, int(span.nbytes)
         raise InvalidOperand(f"expected an array among the arguments of this launch, got {quote(array)}")
 
-    # --- going on
+    # --- execution
 
     @exact_floats
     def run(self) -> Stop | None:
@@ -199,7 +199,7 @@ class Debugger:
 
     @exact_floats
     def step(self, count: int = 1) -> Stop | None:
-        """Run `count` instructions of the warp that has the focus; other warps run as the scheduler decides.
+        """Run `count` instructions of the warp in focus; other warps run as the scheduler decides.
 
         A breakpoint or a watchpoint on the way also stops it. Return None when the kernel has ended.
         """
@@ -213,7 +213,7 @@ class Debugger:
         return stop
 
     def _go(self, stepped: int | None) -> Stop | None:
-        """Run until the next stop; `stepped` is the warp that runs one instruction."""
+        """Run until the next stop; `stepped` is the warp that is single-stepped."""
         if self.is_finished:
             raise InvalidOperand("the kernel has ended: start another debugger")
         is_moved = not self._is_at_stop and stepped is not None and self.stop is None
@@ -236,7 +236,7 @@ class Debugger:
         return None
 
     def _position(self) -> Position | None:
-        """Return the next position, in this wave of blocks or in the next."""
+        """Return the next position in this wave of blocks or the next wave."""
         while True:
             if self._batch is not None:
                 position = self._batch.next_position()
@@ -249,7 +249,7 @@ class Debugger:
             self._batch = SteppedBatch(LaunchPart(self.program, self.config, self.memory, blocks, self._tally))
 
     def _hit(self, position: Position) -> Stop | None:
-        """Return the stop of the first breakpoint that applies to warps at a position."""
+        """Return the stop of the first breakpoint that applies at a position."""
         batch = self.batch
         inst = batch.inst_at(position)
         for point in self.breakpoints:
@@ -275,7 +275,7 @@ class Debugger:
             self._row = before
 
     def _rows(self, position: Position) -> list[int]:
-        """Return the warps that run the instruction at a position: those with a lane whose guard holds."""
+        """Return the warps at a position that have a lane whose guard holds."""
         group = self.batch.active_part(self.batch.inst_at(position), position.group)
         return [int(row) for row in group.active_rows]
 
@@ -283,13 +283,13 @@ class Debugger:
         return row is not None and bool(position.group.mask[position.group.warp_rows == row].any())
 
     def _has_focus(self, position: Position, row: int) -> bool:
-        """Return True if a warp has finished its single step: it is at its next instruction, or it has ended."""
+        """Return True if a warp has finished its single step: it is at its next instruction or has exited."""
         return self._has_row(position, row) or not bool(self.batch.alive[row].any())
 
     def _stopped(
         self, reason: StopReason, position: Position, rows: list[int], point: Breakpoint | None = None
     ) -> Stop:
-        """Stop before an instruction, with the focus on the first of some warps."""
+        """Stop before an instruction, with the focus on the first of the given warps."""
         inst = self.batch.inst_at(position)
         present = [row for row in rows if self._has_row(position, row)] or self._rows(position) or rows
         self._row, self._is_at_stop = present[0], True
@@ -319,7 +319,7 @@ class Debugger:
         return None
 
     def _watched(self, position: Position, point: Watchpoint, old: bytes, numbers: list[int]) -> Stop:
-        """Stop after an instruction that accessed watched bytes, with the focus on the first warp that did."""
+        """Stop after an instruction that accessed watched bytes, with the focus on the first accessing warp."""
         point.hits += 1
         inst = self.batch.inst_at(position)
         threads = [ThreadAt(*self._place(number // LANES), number % LANES) for number in sorted(numbers)]
@@ -333,7 +333,7 @@ class Debugger:
         return self.stop
 
     def _span(self, point: Watchpoint) -> tuple[NDArray[np.uint8], int] | None:
-        """Return the buffer of watched bytes and their offset in it; None while their block is not running."""
+        """Return the buffer and offset of watched bytes, or None while their block is not running."""
         if point.space == "global":
             for allocation in self.memory.allocations:
                 if allocation.start <= point.address < allocation.end:
@@ -356,11 +356,11 @@ class Debugger:
         touches = (access.offsets < first + point.size) & (access.offsets + access.size > first)
         return [int(number) for number in np.asarray(access.threads)[touches]]
 
-    # --- looking
+    # --- inspection
 
     @property
     def batch(self) -> SteppedBatch:
-        """The blocks that are running."""
+        """The batch of blocks that is running."""
         if self._batch is None:
             raise InvalidOperand("nothing has run yet: call run() or step() first")
         return self._batch
@@ -372,7 +372,7 @@ class Debugger:
 
     @property
     def instruction(self) -> DecodedInstruction:
-        """The next instruction of the warp that has the focus."""
+        """The next instruction of the warp in focus."""
         row, batch = self._row, self.batch
         position = batch.position
         if position is not None and self._has_row(position, row):
@@ -382,24 +382,24 @@ class Debugger:
 
     @property
     def visit(self) -> int:
-        """The number of earlier runs of the next instruction, by any warps."""
+        """The number of times that any warps have run the next instruction."""
         position = self.batch.position
         return 0 if position is None else self._visits[position.at]
 
     def focus(self, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> tuple[Block, int]:
-        """Set the focus to a warp, if one is given, and return the block and warp that have it."""
+        """Set the focus if a block or warp is given; return the block and warp in focus."""
         if block is not None or warp is not None:
             self._row = self._row_of(block, warp)
         return self._place(self._row)
 
     def registers(self, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> dict[str, Array]:
-        """Return all registers of a warp by name: the codes of its 32 lanes, as unsigned integers."""
+        """Return all registers of a warp by name, each as the unsigned codes of 32 lanes."""
         row = self._row_of(block, warp)
         registers = self.batch.registers
         return {name: registers[item.index][row].copy() for name, item in self._names.items()}
 
     def register(self, name: str, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> Array:
-        """Return a register of a warp: the codes of its 32 lanes."""
+        """Return a register's codes in the 32 lanes of a warp."""
         if not isinstance(name, str) or name not in self._names:
             raise InvalidOperand(
                 f"expected a register of {self.program.name}, got {quote(name)}; it has {len(self._names)}"
@@ -416,7 +416,7 @@ class Debugger:
         warp: int | None = None,
         raw: bool = False,
     ) -> NDArray[Any]:
-        """Return an operand of a matrix instruction as a matrix: "a", "b", "c", "d", "metadata", ...
+        """Return an operand ("a", "b", "c", "d", "metadata", ...) of a matrix instruction as a matrix.
 
         The instruction is the next one, or the one at `line`. For wgmma it is the matrix of the warpgroup; operands in
         shared memory are read there. D has its new values after the instruction has run: step, then pass its line.
@@ -424,7 +424,7 @@ class Debugger:
         return operand_matrix(self.batch, self._matrix_inst(line), self._row_of(block, warp), role, raw=raw)
 
     def explain(self) -> InstructionView:
-        """Run the next instruction of the warp that has the focus; return its operands before and its results after.
+        """Run the next instruction of the warp in focus; return its operands before and its results after.
 
         The debugger then stops at the warp's next instruction, or at a breakpoint.
         """
@@ -454,7 +454,7 @@ class Debugger:
 
     @property
     def shared(self) -> SharedView:
-        """The shared memory of the block that has the focus."""
+        """The shared memory of the block in focus."""
         number = int(self.batch.warp_block[self._row])
         stride = self.memory.shared_stride
         return SharedView(self.memory.shared[number * stride : (number + 1) * stride], self.memory.shared_end)
@@ -464,14 +464,14 @@ class Debugger:
         return batch.blocks[int(batch.warp_block[row])], int(batch.warp_index[row])
 
     def _row_of(self, block: int | Sequence[int] | None, warp: int | None) -> int:
-        """Return the row of a warp among those that are running; omitted arguments are those of the focus."""
+        """Return the row of a running warp; block and warp default to the focus."""
         batch = self.batch
         own, mine = self._place(self._row)
         wanted = own if block is None else _index(block)
         number = mine if warp is None else warp
         if wanted not in batch.blocks:
             running = f"{batch.blocks[0]} to {batch.blocks[-1]}"
-            raise InvalidOperand(f"expected a block that runs now, {running}; got {wanted}")
+            raise InvalidOperand(f"expected a running block, {running}; got {wanted}")
         if not is_whole(number) or not 0 <= number < self.config.warps:
             raise InvalidOperand(f"expected a warp below {self.config.warps}, got {quote(number)}")
         return batch.blocks.index(wanted) * self.config.warps + int(number)
@@ -481,7 +481,7 @@ KINDS = {True: "write", False: "read"}
 
 
 def _source_line(source: int | str | None) -> tuple[str, int | None]:
-    """Return the file and the line of a source line such as 12 or "softmax.py:12"."""
+    """Parse a source line such as 12 or "softmax.py:12" into file and line."""
     if not isinstance(source, str):
         return "", source
     file, _, digits = source.rpartition(":")

@@ -27,23 +27,23 @@ Bytes = NDArray[np.uint8]
 Indices = tuple[int | None, int | None]
 
 CALLS = actions.DirectCall | actions.IndirectCall | actions.Return
-MIN_LIKENESS = 0.5  # minimum similarity of two programs whose instructions are paired
+MIN_LIKENESS = 0.5  # minimum similarity of two programs for pairing their instructions
 
 
 class Origin(NamedTuple):
-    """An instruction on both sides (None if only one ran), the first lane that differs, and both results."""
+    """The instruction on each side (None if only one ran), the first lane that differs, and both results."""
 
-    time: int  # the number of instructions that ran before
+    time: int  # the number of earlier instructions
     indices: Indices
     row: int
     lane: int
     visit: int
-    name: str  # of the register, or of the memory
+    name: str  # the name of the register or memory
     codes: tuple[int, int]
 
 
 class Pairing(NamedTuple):
-    """The corresponding instructions and registers of two programs, and how similar the programs are."""
+    """The corresponding instructions and registers of two programs, and the programs' similarity."""
 
     instructions: dict[int, int]
     registers: dict[int, int]
@@ -66,7 +66,7 @@ class Pairing(NamedTuple):
 
 
 def _registers(program: Program) -> dict[tuple[str, int], int]:
-    """Map register names, numbered among equal names, to indices: each function has its own registers."""
+    """Map (register name, occurrence) to indices; each function has its own registers."""
     seen: dict[tuple[str, int], int] = {}
     known: set[int] = set()
     counts: Counter[str] = Counter()
@@ -81,7 +81,7 @@ def _registers(program: Program) -> dict[tuple[str, int], int]:
 
 
 class Divergence(NamedTuple):
-    """The next lines of two runs that take different paths; 0 if one has ended."""
+    """The next lines of two runs that take different paths; 0 for a run that has ended."""
 
     left: int
     right: int
@@ -91,20 +91,20 @@ class Lockstep:
     """Two batches of the same blocks, and the origins of the differences between them."""
 
     def __init__(self, left: SteppedBatch, right: SteppedBatch, pairing: Pairing) -> None:
-        """Start both at the entry, with equal memory."""
+        """Create both batches at the entry, with equal memory."""
         self.left, self.right, self.pairing = left, right, pairing
         self.unpaired_right = set(range(len(right.program.instructions))) - set(pairing.instructions.values())
         self.backward = {other: index for index, other in pairing.registers.items()}
-        self.registers: dict[int, Origin] = {}  # by the left's index
-        self.memories: dict[int, Origin] = {}  # by the identity of either side's buffer
+        self.registers: dict[int, Origin] = {}  # by register index on the left side
+        self.memories: dict[int, Origin] = {}  # by id() of either side's buffer
         self.buffers = self._paired_buffers()
         self.visits: Counter[int] = Counter()
         self.time = 0
-        self.origin: Origin | None = None  # of the first output, the failure or the divergence
+        self.origin: Origin | None = None  # origins of the first output, the failure or the divergence
         self.divergence: Divergence | None = None
 
     def _paired_buffers(self) -> dict[int, tuple[Bytes, Bytes, str]]:
-        """Return the buffers of both sides and the name of their memory, by the identity of either."""
+        """Return both sides' buffers and the name of their memory, by id() of either buffer."""
         mine, yours = self.left.memory, self.right.memory
         pairs = [(mine.shared, yours.shared, "shared memory"), (mine.local, yours.local, "local memory")]
         others = {item.start: item.data for item in yours.allocations}
@@ -171,16 +171,16 @@ class Lockstep:
             self._compare_bytes(access, cause)
 
     def _own_index(self, batch: SteppedBatch, index: int) -> int | None:
-        """Return the left side's index of a register of either side."""
+        """Return the left side's index for a register of either side."""
         return index if batch is self.left else self.backward.get(index)
 
     def _origins_read(self, batch: SteppedBatch, position: Position) -> list[Origin]:
-        """Return the origins of registers that an instruction reads, if they differ in a lane that runs it."""
+        """Return the origins of the registers that an instruction reads and that differ in an active lane."""
         inst, group = batch.inst_at(position), position.group
         operands = list(inst.operands_read)
         is_wgmma = isinstance(inst.action, actions.MatrixOp) and inst.action.operation == "wgmma"
         origins: list[Origin] = []
-        if is_wgmma:  # it reads D as C, and shared memory by descriptors
+        if is_wgmma:  # wgmma reads D as C, and shared memory through descriptors
             operands += inst.results
             origins += [self.memories[key] for key in (id(batch.memory.shared),) if key in self.memories]
         for index in {self._own_index(batch, item.index) for operand in operands for item in registers_of(operand)}:
@@ -190,7 +190,7 @@ class Lockstep:
         return origins
 
     def _registers_written(self, batch: SteppedBatch, inst: DecodedInstruction) -> list[tuple[int, str]]:
-        """Return the registers that an instruction may have changed, by the left side's index, with their names."""
+        """Return the names of the registers that an instruction may have changed, by the left side's index."""
         if isinstance(inst.action, CALLS):
             return [(index, f"register {index}") for index in self.pairing.registers if index not in self.registers]
         items = [item for result in inst.results for item in items_of(result) if isinstance(item, Register)]
@@ -201,7 +201,7 @@ class Lockstep:
         return self.left.registers[index], self.right.registers[self.pairing.registers[index]]
 
     def _compare_register(self, index: int, name: str, cause: Origin) -> None:
-        """Record the origin of a register that now differs, or that it no longer differs."""
+        """Record or clear the origin of a register, depending on whether it now differs."""
         mine, yours = self._codes(index)
         differs = mine != yours if mine.dtype == yours.dtype else np.zeros(mine.shape, np.bool_)
         if not differs.any():

@@ -1,4 +1,4 @@
-"""Breakpoints on instructions, watchpoints on memory, and the stops of a debugger."""
+"""Breakpoints, watchpoints and the stops of a debugger."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WatchAccess = Literal["write", "read", "any"]
 
 @dataclass(eq=False)
 class Breakpoint:
-    """Stops before an instruction, in every warp or in some; `Debugger.break_at` creates it.
+    """A stop before an instruction, in every warp or in selected ones; `Debugger.break_at` creates it.
 
     `hits` counts the visits of warps that satisfy the condition.
     """
@@ -32,7 +32,7 @@ class Breakpoint:
     hits: int = 0
 
     def names(self, inst: DecodedInstruction, source: SourceLine | None) -> bool:
-        """Return True if it stops at an instruction; an opcode may be a prefix, word by word."""
+        """Return True if the breakpoint is on an instruction; its opcode matches by leading qualifiers."""
         if self.line is not None and inst.line != self.line:
             return False
         if self.source is not None and (source is None or self.source not in _lines_of(source, self.file)):
@@ -41,7 +41,7 @@ class Breakpoint:
 
 
 def _lines_of(source: SourceLine | None, file: str) -> set[int]:
-    """Return the line itself and the lines of the calls that it was inlined through, in one file if it is named."""
+    """Return a line and the lines that it was inlined at, restricted to a file if one is given."""
     lines = set()
     while source is not None:
         if not file or file_name(source.file) == file_name(file):
@@ -52,13 +52,13 @@ def _lines_of(source: SourceLine | None, file: str) -> set[int]:
 
 @dataclass(eq=False)
 class Watchpoint:
-    """Stops after an instruction that accesses some bytes; `Debugger.watch` creates it."""
+    """A stop after an instruction that accesses watched bytes; `Debugger.watch` creates it."""
 
     space: Literal["global", "shared"]
     address: int
     size: int
     access: WatchAccess = "write"
-    block: tuple[int, int, int] | None = None  # of shared memory
+    block: tuple[int, int, int] | None = None  # the block, for shared memory
     enabled: bool = True
     hits: int = 0
 
@@ -71,7 +71,7 @@ class ThreadAt(NamedTuple):
     lane: int
 
     def __str__(self) -> str:
-        """Return the thread as messages name it."""
+        """Format the thread for messages."""
         return f"block {self.block}, warp {self.warp}, lane {self.lane}"
 
 
@@ -97,22 +97,22 @@ class Stop:
 
     @property
     def block(self) -> tuple[int, int, int]:
-        """The block that has the focus."""
+        """The block in focus."""
         return self.warps[0][0]
 
     @property
     def warp(self) -> int:
-        """The warp of the block that has the focus."""
+        """The warp in focus, numbered in its block."""
         return self.warps[0][1]
 
     def __str__(self) -> str:
-        """Return one line, in a debugger's style."""
+        """Format the stop on one line, as debuggers do."""
         where = f" ({self.source})" if self.source is not None else ""
         return f"{self.reason} at line {self.line}{where}, block {self.block}, warp {self.warp}: {self.text}"
 
 
 class Position(NamedTuple):
-    """The next instruction, the end of its basic block, and the lanes that are at it."""
+    """The next instruction, the end of its basic block, and the lanes at the instruction."""
 
     at: int
     end: int
@@ -125,12 +125,12 @@ class SteppedBatch(WarpBatch):
     position: Position | None = None
 
     def run_block(self, start: int, group: LaneGroup) -> None:
-        """Begin a time slice; its instructions wait for `advance`."""
+        """Start a time slice; `advance` runs its instructions."""
         self.begin_slice(start, group)
         self.position = Position(start, self.program.ends[start], group)
 
     def next_position(self) -> Position | None:
-        """Return the next position; None when all lanes have exited."""
+        """Return the next position, or None when all lanes have exited."""
         while True:
             if self.position is None and not self.schedule_next():
                 return None
@@ -138,7 +138,7 @@ class SteppedBatch(WarpBatch):
                 return self.position
 
     def _is_complete(self, position: Position) -> bool:
-        """Return True if all lanes that the instruction needs are here; otherwise make these lanes wait."""
+        """Return True if all lanes that the instruction needs have arrived; otherwise the present ones wait."""
         inst = self.inst_at(position)
         self.line = inst.line
         if not inst.action.is_collective:

@@ -1,1 +1,1 @@
-"""The functions that lanes compute, on arrays of codes. `floats` rounds once and exactly; `integers` wraps."""
+"""Per-lane functions of instructions, on arrays of codes. `floats` rounds exact results once; `integers` wraps."""

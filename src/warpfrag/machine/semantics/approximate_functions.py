@@ -1,4 +1,4 @@
-"""The functions that hardware approximates: ex2, rcp, rsqrt, sqrt, lg2, sin, cos, tanh, and division by rcp.
+"""Functions that the hardware approximates: ex2, rcp, rsqrt, sqrt, lg2, sin, cos, tanh, and division by rcp.
 
 The special function unit computes each with a small error, and flushes subnormal inputs and results to zero
 (`special_functions`). Instructions without .ftz are short sequences around it, read from the code that ptxas generates
@@ -26,13 +26,13 @@ INFINITY, NAN_OF_NEGATIVE = np.uint64(0x7FF0000000000000), np.uint64(CANONICAL_N
 
 
 def constant(like: Codes, value: float) -> Codes:
-    """Return a constant float in every lane, with the width of the given codes."""
+    """Return a float constant in every lane, with the width of `codes`."""
     kind = np.float32 if like.dtype == np.uint32 else np.float64
     return np.full(like.shape, kind(value).view(like.dtype), like.dtype)
 
 
 def rescaled(function: Callable[[Codes], Codes], a: Codes, back: Callable[[Codes], Codes]) -> Codes:
-    """Apply the unit to a subnormal input scaled up by 2**24, and scale its result `back`."""
+    """Scale subnormal inputs up by 2**24, apply the unit, and scale the results `back`."""
     tiny = magnitude_of(a) < SMALLEST_NORMAL
     normal: Codes = np.where(tiny, multiply("f32", PLAIN, a, constant(a, 2.0**24)), a)
     result = function(normal)
@@ -40,7 +40,7 @@ def rescaled(function: Callable[[Codes], Codes], a: Codes, back: Callable[[Codes
 
 
 def ex2(a: Codes, *, ftz: bool) -> Codes:
-    """2 to the power of a; without ftz, a result that would be subnormal is the square of the one for a / 2."""
+    """Return 2 to the power of a; without ftz, a subnormal result is the square of the result for a / 2."""
     if ftz:
         return special_functions.ex2(a)
     values = a.view(np.float32)
@@ -50,7 +50,7 @@ def ex2(a: Codes, *, ftz: bool) -> Codes:
 
 
 def rcp(a: Codes, *, ftz: bool) -> Codes:
-    """1 / a; without ftz, very large and very small inputs are scaled, and their results with them."""
+    """Return 1 / a; without ftz, very large and very small inputs are scaled, and the results are scaled back."""
     if ftz:
         return special_functions.rcp(a)
     size = magnitude_of(a)
@@ -60,46 +60,46 @@ def rcp(a: Codes, *, ftz: bool) -> Codes:
 
 
 def rsqrt(a: Codes, *, ftz: bool) -> Codes:
-    """1 / sqrt(a); without ftz, a subnormal input is scaled up, and its result down."""
+    """Return 1 / sqrt(a); without ftz, a subnormal input is scaled up and the result is scaled back."""
     if ftz:
         return special_functions.rsqrt(a)
     return rescaled(special_functions.rsqrt, a, lambda d: multiply("f32", PLAIN, d, constant(d, 4096.0)))
 
 
 def sqrt(a: Codes, *, ftz: bool) -> Codes:
-    """The square root of a; without ftz, a subnormal input is scaled up, and its result down."""
+    """Return the square root of a; without ftz, a subnormal input is scaled up and the result is scaled back."""
     if ftz:
         return special_functions.sqrt(a)
     return rescaled(special_functions.sqrt, a, lambda d: multiply("f32", PLAIN, d, constant(d, 2.0**-12)))
 
 
 def lg2(a: Codes, *, ftz: bool) -> Codes:
-    """The base-2 logarithm of a; without ftz, that of a subnormal input times 2**24, minus 24."""
+    """Return the base-2 logarithm of a; without ftz, a subnormal input is scaled by 2**24, and 24 is subtracted."""
     if ftz:
         return special_functions.lg2(a)
     return rescaled(special_functions.lg2, a, lambda d: add("f32", PLAIN, d, constant(d, -24.0)))
 
 
 def sin(a: Codes, *, ftz: bool) -> Codes:
-    """The sine of a. The unit expects fractions of a turn, too coarse for subnormal inputs, so ftz has no effect."""
+    """Return the sine of a; ftz has no effect, because the unit's fixed-point angle is zero for subnormal inputs."""
     del ftz
     return special_functions.sin(multiply("f32", TRUNCATED, a, constant(a, special_functions.TURNS)))
 
 
 def cos(a: Codes, *, ftz: bool) -> Codes:
-    """The cosine of a; ftz is ignored, as in `sin`."""
+    """Return the cosine of a; ftz has no effect, as in `sin`."""
     del ftz
     return special_functions.cos(multiply("f32", TRUNCATED, a, constant(a, special_functions.TURNS)))
 
 
 def tanh(a: Codes, *, ftz: bool) -> Codes:
-    """The hyperbolic tangent of a; nothing is flushed."""
+    """Return the hyperbolic tangent of a; subnormals are kept."""
     del ftz
     return special_functions.tanh(a)
 
 
 def narrow(function: Callable[[Codes], Codes], name: str, a: Codes) -> Codes:
-    """Apply the unit to f16 or bf16: the f32 result, truncated; numbers beyond the range become infinite."""
+    """Apply the unit to f16 or bf16: truncate the f32 result; values beyond the range become infinite."""
     result = function(float_to_float(a, name, "f32", PLAIN))
     codes = float_to_float(result, "f32", name, TRUNCATED)
     beyond = decode(result, "f32") >= 2.0 ** (FORMATS[name].bias + 1)
@@ -112,7 +112,7 @@ def upper(function: Callable[[Codes, special_functions.FloatEncoding], Codes], a
 
 
 def rsqrt64(a: Codes, *, ftz: bool) -> Codes:
-    """1 / sqrt(a) for f64; without ftz, an estimate is refined, and a subnormal input is scaled by 2**54."""
+    """Return 1 / sqrt(a) for f64; without ftz, an estimate is refined, and a subnormal input is scaled by 2**54."""
     if ftz:
         return upper(special_functions.rsqrt, a)
     zero, negative = magnitude_of(a) == 0, sign_of(a) != 0
@@ -136,7 +136,7 @@ def divide(a: Codes, b: Codes, *, full: bool, ftz: bool) -> Codes:
 
 
 def quotient_factors(a: Codes, b: Codes, *, full: bool, ftz: bool) -> tuple[Codes, Codes]:
-    """Return the unit's 1 / b, and a; .full scales a large b down first, and without ftz a subnormal b is scaled up."""
+    """Return the unit's 1 / b, and a; both are scaled first if b is large (.full) or subnormal (without ftz)."""
     style = FTZ if ftz else PLAIN
     size = magnitude_of(b)
     if full:

@@ -23,12 +23,12 @@ INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
 def limits(kind: str, bits: int) -> tuple[int, int]:
-    """Return the smallest and the largest integer of a type."""
+    """Return the smallest and largest integers of a type."""
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind == "s" else (0, (1 << bits) - 1)
 
 
 def integer_to_integer(a: Codes, source: Type, target: Type, *, sat: bool) -> Codes:
-    """Truncate or extend integers; with .sat clamp them to the target's range."""
+    """Truncate or extend integers; with .sat, clamp them to the target's range."""
     values = signed(a) if source.kind == "s" else a
     if sat:
         low, high = limits(target.kind, target.bits)
@@ -39,7 +39,7 @@ def integer_to_integer(a: Codes, source: Type, target: Type, *, sat: bool) -> Co
 
 
 def integer_to_float(a: Codes, source: Type, name: str, mode: str) -> Codes:
-    """Round integers to floats once; a 64-bit integer has more bits than some formats keep."""
+    """Convert integers to floats, rounding once."""
     values = signed(a).astype(np.int64) if source.kind == "s" else a.astype(np.uint64)
     negative = values < 0 if source.kind == "s" else np.zeros(values.shape, np.bool_)
     size = np.where(negative, (-values.view(np.int64)).view(np.uint64), values.view(np.uint64))
@@ -61,7 +61,7 @@ def bit_length(values: Codes) -> Codes:
 
 
 def float_to_integer(a: Codes, name: str, target: Type, mode: str, *, ftz: bool) -> Codes:
-    """Round floats to integers and clamp them; a NaN becomes 0, or only the top bit if 64 bits are involved."""
+    """Round floats to integers and clamp them; NaN becomes 0, or the top bit alone if either type has 64 bits."""
     values = decode(flush(a, name) if ftz and name == "f32" else a, name)
     with np.errstate(invalid="ignore"):
         whole = INTEGRAL[mode](values)
@@ -77,7 +77,7 @@ def float_to_integer(a: Codes, name: str, target: Type, mode: str, *, ftz: bool)
 
 
 def float_to_float(a: Codes, source: str, target: str, modifiers: FloatModifiers, *, satfinite: bool = False) -> Codes:
-    """Widen or narrow floats, or round them to integral numbers if both formats are the same."""
+    """Widen or narrow floats, or round them to integral values if both formats are the same."""
     flushes = modifiers.ftz and source == "f32" and target in {"f32", "f64", "bf16"}
     if flushes:
         a = quiet(flush(a, source), source)
@@ -106,7 +106,7 @@ def float_to_float(a: Codes, source: str, target: str, modifiers: FloatModifiers
 
 
 def nan_payload(a: Codes, source: str, target: str) -> Codes:
-    """Return a NaN in another width: its sign and upper payload bits, quieted except from bf16 to f32."""
+    """Convert a NaN's sign and upper payload bits to another width; it becomes quiet except from bf16 to f32."""
     old, new = FORMATS[source], FORMATS[target]
     wide = a.astype(np.uint64)
     payload = wide & np.uint64((1 << old.fraction) - 1)
@@ -119,7 +119,7 @@ def nan_payload(a: Codes, source: str, target: str) -> Codes:
 
 
 def relu_small(codes: Codes, name: str) -> Codes:
-    """Replace negative numbers by zero, for the formats below 16 bits and tf32."""
+    """Replace negative numbers with zero, for tf32 and formats narrower than 16 bits."""
     sign = codes.dtype.type(FORMATS[name].sign_bit)
     nan = np.isnan(decode(codes, name))
     return np.where(((codes & sign) != 0) & ~nan, codes.dtype.type(0), codes)
@@ -138,7 +138,7 @@ def to_tf32(a: Codes, mode: str, *, satfinite: bool, relu: bool) -> Codes:
     codes = rounded & ~drop
     if mode != "rna":
         codes = np.where(is_nan(a, "f32"), np.uint32(0x7FFFE000), codes)
-    if satfinite:  # one step back, NaNs too: as measured
+    if satfinite:  # one ulp back, for NaNs too (measured)
         codes = np.where(magnitude_of(codes) >= exponent_ones, codes - np.uint32(0x2000), codes)
     if relu:
         codes = np.where((sign_of(codes) != 0) & ~is_nan(codes, "f32"), np.uint32(0), codes)

@@ -30,23 +30,23 @@ from warpfrag.machine.semantics.ptx_rounding import (
 )
 
 SMALLEST_NORMAL = {"f32": 0x00800000, "f64": 0x0010000000000000, "f16": 0x0400, "bf16": 0x0080}
-FAR_FROM_TINY = 2.0**10  # scales numbers near the smallest normal one to where every format is normal
+FAR_FROM_TINY = 2.0**10  # scales numbers near the smallest normal number into every format's normal range
 CODE_OF_1 = {"f32": 0x3F800000, "f64": 0x3FF0000000000000, "f16": 0x3C00, "bf16": 0x3F80}
 QUIET = np.uint64(1 << 51)
-SAFE = 2.0**-400, 2.0**400  # factors and sums within: nothing that fma64 splits can overflow or vanish
+SAFE = 2.0**-400, 2.0**400  # fma64 neither overflows nor underflows if factors and sums are in this range
 
 
 @dataclass(frozen=True)
 class FloatModifiers:
-    """The modifiers of an instruction that change its result, as PTX spells them."""
+    """The PTX modifiers that change an instruction's result."""
 
     rounding: str = "rn"
-    ftz: bool = False  # subnormal operands and results are zeros
-    sat: bool = False  # the result is clamped to 0..1
-    relu: bool = False  # a negative result is 0
-    nan: bool = False  # of min and max: a NaN beats a number
-    xorsign_abs: bool = False  # of min and max: magnitudes, with the exclusive or of both signs
-    abs: bool = False  # of min and max: magnitudes
+    ftz: bool = False  # flush subnormal operands and results to zero
+    sat: bool = False  # clamp the result to 0..1
+    relu: bool = False  # replace a negative result with 0
+    nan: bool = False  # min and max: NaN takes precedence over a number
+    xorsign_abs: bool = False  # min and max: compare magnitudes; the sign is the exclusive or of both
+    abs: bool = False  # min and max: compare magnitudes
 
 
 def sign_of(codes: Codes) -> Codes:
@@ -56,28 +56,28 @@ def sign_of(codes: Codes) -> Codes:
 
 
 def magnitude_of(codes: Codes) -> Codes:
-    """Return codes without their sign."""
+    """Return codes with their sign bits cleared."""
     return codes & codes.dtype.type((1 << (codes.dtype.itemsize * 8 - 1)) - 1)
 
 
 def is_nan(codes: Codes, name: str) -> Codes:
-    """Return True if codes of f16, bf16, f32 or f64 are NaNs."""
+    """Return True for NaN codes of f16, bf16, f32 or f64."""
     fmt = FORMATS[name]
     return magnitude_of(codes) > codes.dtype.type(((1 << fmt.exponent) - 1) << fmt.fraction)
 
 
 def flush(codes: Codes, name: str) -> Codes:
-    """Replace subnormals by zeros of the same sign."""
+    """Replace subnormals with zeros of the same sign."""
     return np.where(magnitude_of(codes) < codes.dtype.type(SMALLEST_NORMAL[name]), sign_of(codes), codes)
 
 
 def quiet(codes: Codes, name: str) -> Codes:
-    """Replace every NaN by the canonical one of arithmetic."""
+    """Replace NaNs with the canonical NaN."""
     return np.where(is_nan(codes, name), codes.dtype.type(canonical_nan(FORMATS[name])), codes)
 
 
 def finish(codes: Codes, name: str, modifiers: FloatModifiers) -> Codes:
-    """Return codes after the modifiers that follow rounding: ftz, sat, relu."""
+    """Apply the modifiers that follow rounding: ftz, sat, relu."""
     if modifiers.ftz:
         codes = flush(codes, name)
     zero, code_of_1 = codes.dtype.type(0), codes.dtype.type(CODE_OF_1.get(name, 0))
@@ -91,7 +91,7 @@ def finish(codes: Codes, name: str, modifiers: FloatModifiers) -> Codes:
 
 
 def operation(function: Callable[..., Codes]) -> Callable[..., Codes]:
-    """Wrap a rounded operation: flush its operands before it; NaNs, ftz, sat and relu after it."""
+    """Wrap a rounded operation: flush its operands; apply the NaN rules, ftz, sat and relu to its result."""
 
     def run(name: str, modifiers: FloatModifiers, *codes: Codes) -> Codes:
         operands = [flush(code, name) for code in codes] if modifiers.ftz else codes
@@ -107,7 +107,7 @@ def operation(function: Callable[..., Codes]) -> Callable[..., Codes]:
 
 
 def _f64_nan(*codes: Codes) -> Codes:
-    """Return the NaN of an f64 operation: that of b, else c, else a, quieted; otherwise the canonical one."""
+    """Return the NaN result of an f64 operation: the quieted NaN of b, else c, else a, else the canonical NaN."""
     nan: Codes = np.full(codes[0].shape, canonical_nan(FORMATS["f64"]), np.uint64)
     for code in (codes[0], *codes[:0:-1]):  # a, c, b: the last wins
         nan = np.where(is_nan(code, "f64"), code | QUIET, nan)
@@ -115,7 +115,7 @@ def _f64_nan(*codes: Codes) -> Codes:
 
 
 def choose_nan(result: Codes, operands: Sequence[Codes], order: Sequence[int]) -> tuple[Codes, Codes | None]:
-    """Replace NaN results with the first NaN operand in `order`, quieted; also return where NaN operands differ."""
+    """Replace NaN results with the first operand NaN in `order`, quieted; also return where the NaNs differ."""
     nan = is_nan(result, "f64")
     if not nan.any():
         return result, None
@@ -131,7 +131,7 @@ def choose_nan(result: Codes, operands: Sequence[Codes], order: Sequence[int]) -
 
 
 def flush_tiny(codes: Codes, high: Codes, low: Codes | None, name: str, modifiers: FloatModifiers) -> Codes:
-    """With ftz, flush results that are subnormal after rounding to the format's precision with an unbounded exponent.
+    """Apply ftz: flush results that are subnormal when rounded with an unbounded exponent.
 
     So 2**-126 * (1 - 2**-24), which f32 cannot represent, is zero although it would round to a normal number, and a
     result that reaches 2**-126 by that rounding is kept. (Measured on an H200.)
@@ -148,7 +148,7 @@ def flush_tiny(codes: Codes, high: Codes, low: Codes | None, name: str, modifier
 
 
 def _zero_sign(high: Codes, x: Codes, y: Codes, mode: str) -> Codes:
-    """Return the sum with the sign of an exact zero set: opposite numbers give -0 when rounding down."""
+    """Set the sign of exact zero sums: opposite numbers give -0 when rounding down."""
     if mode != "rm":
         return high
     return np.where((high == 0) & (np.signbit(x) | np.signbit(y)), -0.0, high)
@@ -156,7 +156,7 @@ def _zero_sign(high: Codes, x: Codes, y: Codes, mode: str) -> Codes:
 
 @operation
 def add(name: str, modifiers: FloatModifiers, a: Codes, b: Codes) -> Codes:
-    """a + b, rounded once."""
+    """Return a + b, rounded once."""
     mode = modifiers.rounding
     if name == "f64":
         return _f64(mode, a, np.full_like(a, CODE_OF_1["f64"]), b)
@@ -168,18 +168,18 @@ def add(name: str, modifiers: FloatModifiers, a: Codes, b: Codes) -> Codes:
 
 
 def negate(codes: Codes) -> Codes:
-    """Invert the sign bit, also of NaNs."""
+    """Invert the sign bit, including that of NaNs."""
     return codes ^ codes.dtype.type(1 << (codes.dtype.itemsize * 8 - 1))
 
 
 def subtract(name: str, modifiers: FloatModifiers, a: Codes, b: Codes) -> Codes:
-    """a - b, rounded once; a NaN in b keeps its sign."""
+    """Return a - b, rounded once; a NaN in b keeps its sign."""
     return add(name, modifiers, a, np.where(is_nan(b, name), b, negate(b)))
 
 
 @operation
 def multiply(name: str, modifiers: FloatModifiers, a: Codes, b: Codes) -> Codes:
-    """a * b, rounded once."""
+    """Return a * b, rounded once."""
     mode = modifiers.rounding
     if name == "f64":
         sign = sign_of(a) ^ sign_of(b)
@@ -192,7 +192,7 @@ def multiply(name: str, modifiers: FloatModifiers, a: Codes, b: Codes) -> Codes:
 
 @operation
 def fma(name: str, modifiers: FloatModifiers, a: Codes, b: Codes, c: Codes) -> Codes:
-    """a * b + c, rounded once."""
+    """Return a * b + c, rounded once."""
     mode = modifiers.rounding
     if name == "f64":
         return _f64(mode, a, b, c)
@@ -207,7 +207,7 @@ def fma(name: str, modifiers: FloatModifiers, a: Codes, b: Codes, c: Codes) -> C
 
 @operation
 def divide(name: str, modifiers: FloatModifiers, a: Codes, b: Codes) -> Codes:
-    """a / b, rounded once."""
+    """Return a / b, rounded once."""
     mode = modifiers.rounding
     if name == "f64":
         if mode == "rn":
@@ -218,7 +218,7 @@ def divide(name: str, modifiers: FloatModifiers, a: Codes, b: Codes) -> Codes:
     x, y = decode(a, name), decode(b, name)
     quotient = x / y
     back, lost = two_product(quotient, y)
-    rest = (x - back) - lost  # its sign is that of the quotient's error, times y's
+    rest = (x - back) - lost  # its sign is the sign of the quotient's error times the sign of y
     low = np.where(np.isfinite(quotient) & (y != 0), rest * np.copysign(1.0, y), 0.0)
     low = np.where(np.isfinite(low), low, 0.0)
     return flush_tiny(round_sum(quotient, low, FORMATS[name], mode), quotient, low, name, modifiers)
@@ -226,7 +226,7 @@ def divide(name: str, modifiers: FloatModifiers, a: Codes, b: Codes) -> Codes:
 
 @operation
 def square_root(name: str, modifiers: FloatModifiers, a: Codes) -> Codes:
-    """The square root of a, rounded once."""
+    """Return the square root of a, rounded once."""
     mode = modifiers.rounding
     if name == "f64":
         if mode == "rn":
@@ -242,15 +242,15 @@ def square_root(name: str, modifiers: FloatModifiers, a: Codes) -> Codes:
 
 
 def reciprocal(name: str, modifiers: FloatModifiers, a: Codes) -> Codes:
-    """1 / a, rounded once."""
+    """Return 1 / a, rounded once."""
     return divide(name, modifiers, np.full_like(a, CODE_OF_1[name]), a)
 
 
 def _f64(mode: str, a: Codes, b: Codes, c: Codes, *, product_only: bool = False) -> Codes:
-    """fma of f64 in any mode; sums and products are an fma with a one or a zero."""
+    """Return an f64 fma in any rounding mode; sums and products are special cases."""
     x, y, z = a.view(np.float64), b.view(np.float64), c.view(np.float64)
     plain = x * y if product_only else x * y + z
-    if not product_only:  # a product of finite numbers is finite, whatever float64 makes of it
+    if not product_only:  # the exact product of finite numbers is finite even if float64 overflows
         plain = np.where(np.isinf(z) & np.isfinite(x) & np.isfinite(y), z, plain)
     if mode == "rn" and (product_only or not np.any(b != np.uint64(CODE_OF_1["f64"]))):
         return plain.view(np.uint64)
@@ -280,7 +280,7 @@ def _whole(
     codes: tuple[Codes, ...],
     plain: Codes,
 ) -> Codes:
-    """An f64 operation in Python integers; `plain`, numpy's result, supplies infinities, NaNs and signs of zeros."""
+    """Compute an f64 operation in Python integers; NumPy's result, `plain`, supplies infinities, NaNs and zeros."""
     shape = plain.shape
     flat = [code.reshape(-1) for code in codes]
     special = ~np.isfinite(plain.reshape(-1))
@@ -318,19 +318,19 @@ def _whole(
 
 
 def _is_plain(function: Callable[..., Any], flat: list[Codes], index: int) -> bool:
-    """Return True if integers can compute it: the root of a zero is that zero."""
+    """Return False for the square root of zero, which `exact_root` cannot compute."""
     return function is not exact_root or int(flat[0][index]) << 1 & ((1 << 64) - 1) != 0
 
 
 def ordered(codes: Codes) -> Codes:
-    """Return signed integers in the order of the numbers, -0 before +0."""
+    """Map codes to signed integers in numeric order, -0 before +0."""
     bits = codes.dtype.itemsize * 8
     values = codes.view(f"i{bits // 8}")
     return np.where(values < 0, values ^ values.dtype.type((1 << (bits - 1)) - 1), values)
 
 
 def extreme(name: str, modifiers: FloatModifiers, a: Codes, b: Codes, *, largest: bool) -> Codes:
-    """min and max: a number wins over a NaN unless .NaN is set; -0 is less than +0."""
+    """Return min or max; a number is preferred to a NaN unless .NaN is set, and -0 is less than +0."""
     if modifiers.ftz:
         a, b = flush(a, name), flush(b, name)
     sign = sign_of(a) ^ sign_of(b)
@@ -352,7 +352,7 @@ def extreme(name: str, modifiers: FloatModifiers, a: Codes, b: Codes, *, largest
 
 
 def compare(name: str, word: str, a: Codes, b: Codes, *, ftz: bool = False) -> Codes:
-    """Apply a setp comparison to floats; those that end in u are true for NaNs."""
+    """Apply a setp comparison to floats; comparisons that end in u are true for NaNs."""
     if ftz:
         a, b = flush(a, name), flush(b, name)
     x, y = decode(a, name), decode(b, name)
@@ -371,7 +371,7 @@ def compare(name: str, word: str, a: Codes, b: Codes, *, ftz: bool = False) -> C
 
 
 def test_property(name: str, word: str, a: Codes) -> Codes:
-    """testp: return True for numbers that have a property, such as being finite."""
+    """testp: return True for floats of a class, such as finite."""
     size, nan = magnitude_of(a), is_nan(a, name)
     top = a.dtype.type(((1 << FORMATS[name].exponent) - 1) << FORMATS[name].fraction)
     subnormal = (size < a.dtype.type(SMALLEST_NORMAL[name])) & (size != 0)
@@ -380,6 +380,6 @@ def test_property(name: str, word: str, a: Codes) -> Codes:
         "infinite": size == top,
         "number": ~nan,
         "notanumber": nan,
-        "normal": (size < top) & ~subnormal,  # a zero too
+        "normal": (size < top) & ~subnormal,  # zero counts as normal
         "subnormal": subnormal,
     }[word]

@@ -14,7 +14,7 @@ from warpfrag.machine.semantics.conversions import bit_length, limits
 
 
 def values_of(a: Codes, kind: str) -> Codes:
-    """Return codes as the integers they represent, signed or not."""
+    """Return the integers that codes represent, signed or unsigned."""
     return signed(a) if kind == "s" else a
 
 
@@ -24,18 +24,18 @@ def width(a: Codes) -> int:
 
 
 def saturate(values: Codes, bits: int) -> Codes:
-    """Clamp int64 to signed integers of `bits` bits."""
+    """Clamp int64 values to the range of a signed `bits`-bit integer."""
     low, high = limits("s", bits)
     return np.clip(values, low, high).astype(f"i{bits // 8}").view(f"u{bits // 8}")
 
 
 def add_saturated(a: Codes, b: Codes) -> Codes:
-    """add.sat.s32: the sum, clamped."""
+    """add.sat.s32: return the clamped sum."""
     return saturate(signed(a).astype(np.int64) + signed(b), 32)
 
 
 def subtract_saturated(a: Codes, b: Codes) -> Codes:
-    """sub.sat.s32: the difference, clamped."""
+    """sub.sat.s32: return the clamped difference."""
     return saturate(signed(a).astype(np.int64) - signed(b), 32)
 
 
@@ -74,14 +74,14 @@ def multiply_high(a: Codes, b: Codes, kind: str) -> Codes:
 
 
 def multiply_wide(a: Codes, b: Codes, kind: str) -> Codes:
-    """Return the whole product, in twice the bits."""
+    """Return the full product, with twice the width."""
     bits = width(a) * 2
     wide = f"{'i' if kind == 's' else 'u'}{bits // 8}"
     return (values_of(a, kind).astype(wide) * values_of(b, kind).astype(wide)).view(f"u{bits // 8}")
 
 
 def multiply_24(a: Codes, b: Codes, kind: str, *, high: bool) -> Codes:
-    """Return the product of the low 24 bits: the low or the high 32 of its 48 bits."""
+    """Return the low or high 32 bits of the 48-bit product of the low 24 bits."""
     shift = np.int64(40)
     if kind == "s":
         x, y = ((signed(v).astype(np.int64) << shift) >> shift for v in (a, b))
@@ -92,7 +92,7 @@ def multiply_24(a: Codes, b: Codes, kind: str, *, high: bool) -> Codes:
 
 
 def divide(a: Codes, b: Codes, kind: str, *, remainder: bool) -> Codes:
-    """Return the quotient or remainder, rounded towards zero; for a zero divisor both are all ones."""
+    """Return the quotient, rounded towards zero, or the remainder; division by zero gives all ones."""
     zero = b == 0
     x, y = values_of(a, kind), np.where(zero, b.dtype.type(1), b)
     y = values_of(y, kind)
@@ -109,14 +109,14 @@ def divide(a: Codes, b: Codes, kind: str, *, remainder: bool) -> Codes:
 
 
 def shift_left(a: Codes, count: Codes) -> Codes:
-    """Shift left; counts beyond the width give zero."""
+    """Shift left; counts of at least the width give zero."""
     bits = width(a)
     shifted = a << np.minimum(count, np.uint32(bits - 1)).astype(a.dtype)
     return np.where(count >= bits, a.dtype.type(0), shifted)
 
 
 def shift_right(a: Codes, count: Codes, kind: str) -> Codes:
-    """Shift right; counts beyond the width give zero, or the sign."""
+    """Shift right; counts of at least the width give zeros or sign bits."""
     bits = width(a)
     clamped = np.minimum(count, np.uint32(bits - 1)).astype(a.dtype)
     if kind == "s":
@@ -125,7 +125,7 @@ def shift_right(a: Codes, count: Codes, kind: str) -> Codes:
 
 
 def funnel(a: Codes, b: Codes, c: Codes, *, left: bool, wrap: bool) -> Codes:
-    """shf: 32 bits out of b:a."""
+    """shf: return 32 bits of b:a."""
     count = (c & np.uint32(31)) if wrap else np.minimum(c, np.uint32(32))
     pair = b.astype(np.uint64) << np.uint64(32) | a
     n = count.astype(np.uint64)
@@ -134,7 +134,7 @@ def funnel(a: Codes, b: Codes, c: Codes, *, left: bool, wrap: bool) -> Codes:
 
 
 def logic(a: Codes, b: Codes, c: Codes, table: int) -> Codes:
-    """lop3: any function of three bits, given as a byte with its truth table."""
+    """lop3: apply a function of three bits, given by its 8-bit truth table."""
     result = np.zeros_like(a)
     for index in range(8):
         if table >> index & 1:
@@ -144,17 +144,17 @@ def logic(a: Codes, b: Codes, c: Codes, table: int) -> Codes:
 
 
 def population(a: Codes) -> Codes:
-    """popc: the number of set bits."""
+    """popc: return the number of set bits."""
     return np.bitwise_count(a).astype(np.uint32)
 
 
 def leading_zeros(a: Codes) -> Codes:
-    """clz: the number of zeros above the highest set bit."""
+    """clz: return the number of leading zeros."""
     return (np.uint64(width(a)) - bit_length(a.astype(np.uint64))).astype(np.uint32)
 
 
 def find_leading(a: Codes, kind: str, *, shift_amount: bool) -> Codes:
-    """bfind: the position of the leading bit that is not a sign bit; all ones if there is none."""
+    """bfind: return the position of the leading non-sign bit, or all ones if there is none."""
     values = np.where(signed(a) < 0, ~a, a) if kind == "s" else a
     length = bit_length(values.astype(np.uint64)).astype(np.int64)
     position = width(a) - length if shift_amount else length - 1
@@ -162,7 +162,7 @@ def find_leading(a: Codes, kind: str, *, shift_amount: bool) -> Codes:
 
 
 def reverse_bits(a: Codes) -> Codes:
-    """brev: the bits in reverse order."""
+    """brev: return the bits in reverse order."""
     bits = width(a)
     result = np.zeros_like(a)
     for place in range(bits):
@@ -171,12 +171,12 @@ def reverse_bits(a: Codes) -> Codes:
 
 
 def _field_of(count: Codes, bits: int) -> Codes:
-    """Return a position or length: its low byte for 32 bits; all of it for 64, which ptxas expands to a sequence."""
+    """Return a position or length: the low byte for 32 bits; the full value for 64, which ptxas expands."""
     return count & np.uint32(0xFF) if bits == 32 else np.minimum(count, np.uint32(255))
 
 
 def extract_field(a: Codes, start: Codes, length: Codes, kind: str) -> Codes:
-    """bfe: bits from `start`, extended by the sign or by zeros; the sign bit is at most the top one."""
+    """bfe: return the bits from `start`, sign-extended or zero-extended."""
     bits = width(a)
     position, count = _field_of(start, bits), _field_of(length, bits)
     low = shift_right(a, position, "u")
@@ -193,7 +193,7 @@ def extract_field(a: Codes, start: Codes, length: Codes, kind: str) -> Codes:
 
 
 def insert_field(a: Codes, b: Codes, start: Codes, length: Codes) -> Codes:
-    """bfi: b with a's low bits inserted at `start`."""
+    """bfi: return b with a's low bits inserted at `start`."""
     bits = width(a)
     position, count = _field_of(start, bits), _field_of(length, bits)
     ones = shift_left(np.ones_like(a), count) - a.dtype.type(1)
@@ -203,7 +203,7 @@ def insert_field(a: Codes, b: Codes, start: Codes, length: Codes) -> Codes:
 
 
 def bit_mask(a: Codes, b: Codes, *, wrap: bool) -> Codes:
-    """bmsk: b ones, starting at bit a."""
+    """bmsk: return b ones, starting at bit a."""
     start, count = (a & np.uint32(31), b & np.uint32(31)) if wrap else (a, b)
     ones = shift_left(np.ones_like(a), count) - np.uint32(1)
     ones = np.where(count >= 32, np.uint32(0xFFFFFFFF), ones)
@@ -211,7 +211,7 @@ def bit_mask(a: Codes, b: Codes, *, wrap: bool) -> Codes:
 
 
 def extend(a: Codes, b: Codes, kind: str, *, wrap: bool) -> Codes:
-    """szext: the low b bits of a, extended to 32."""
+    """szext: return the low b bits of a, extended to 32 bits."""
     count = (b & np.uint32(31)) if wrap else np.minimum(b, np.uint32(32))
     kept = np.where(count >= 32, a, a & (shift_left(np.ones_like(a), count) - np.uint32(1)))
     if kind == "u":
@@ -222,12 +222,12 @@ def extend(a: Codes, b: Codes, kind: str, *, wrap: bool) -> Codes:
 
 
 def find_nth(mask: Codes, base: Codes, offset: Codes) -> Codes:
-    """fns: the n-th set bit from a base, upwards or downwards; all ones if there is none."""
+    """fns: return the position of the n-th set bit from a base, up or down, or all ones if there is none."""
 
     def find(bits: int, start: int, count: int) -> int:
         count = count - (1 << 32) if count >> 31 else count
         if count == -(1 << 31):
-            return 0  # as measured
+            return 0  # measured
         if count == 0:
             return start if start < 32 and bits >> start & 1 else 0xFFFFFFFF
         step, left = (1, count) if count > 0 else (-1, -count)
@@ -244,7 +244,7 @@ def find_nth(mask: Codes, base: Codes, offset: Codes) -> Codes:
 
 
 def permute_bytes(a: Codes, b: Codes, c: Codes, mode: str) -> Codes:
-    """prmt: four bytes of b:a, chosen by selectors; in the default mode, bit 3 of a selector replicates the sign."""
+    """prmt: return four selected bytes of b:a; in the default mode, bit 3 of a selector replicates the sign."""
     pair = (b.astype(np.uint64) << np.uint64(32)) | a
     result = np.zeros_like(a)
     for index in range(4):
@@ -273,7 +273,7 @@ PERMUTE_MODES: dict[str, Callable[[Codes, int], Codes]] = {
 
 
 def dot_bytes(a: Codes, b: Codes, c: Codes, kinds: tuple[str, str]) -> Codes:
-    """dp4a: four products of bytes, added to c."""
+    """dp4a: return c plus the sum of four byte products."""
     total = c.astype(np.int64)
     for index in range(4):
         x, y = (_field(v, 8, index, kind) for v, kind in ((a, kinds[0]), (b, kinds[1])))
@@ -282,7 +282,7 @@ def dot_bytes(a: Codes, b: Codes, c: Codes, kinds: tuple[str, str]) -> Codes:
 
 
 def dot_halves(a: Codes, b: Codes, c: Codes, kinds: tuple[str, str], *, high: bool) -> Codes:
-    """dp2a: two products of 16 by 8 bits, added to c."""
+    """dp2a: return c plus the sum of two 16-bit by 8-bit products."""
     total = c.astype(np.int64)
     for index in range(2):
         total = total + _field(a, 16, index, kinds[0]) * _field(b, 8, index + 2 * high, kinds[1])

@@ -1,4 +1,4 @@
-"""Correct rounding: convert an exact number to the code of a format, rounded once, in any rounding mode of PTX.
+"""Correct rounding: convert exact numbers to codes of a format, rounded once, in any PTX rounding mode.
 
 The exact number is a sign, a significand of 64 bits whose top bit is set, and the exponent of that bit. Bits below
 the 64 are folded into the last one ("sticky"): no format keeps more than 53, so the last bit never decides alone.
@@ -31,7 +31,7 @@ class ExactNumbers:
 
 
 def infinity(fmt: Format) -> int:
-    """Return the code of infinity, or the first code above all finite ones."""
+    """Return the code of infinity, or the first code above all finite codes if the format has none."""
     top = 1 << (fmt.exponent + fmt.fraction)
     if fmt.nan == "ieee":
         return top - (1 << fmt.fraction)
@@ -48,7 +48,7 @@ def canonical_nan(fmt: Format) -> int:
 
 
 def decode(codes: Codes, name: str) -> Codes:
-    """Return the values of a format's codes; all are exact in float64."""
+    """Return the values of codes as float64, which is exact."""
     if name == "f64":
         return codes.view(np.float64)
     if name in {"f32", "tf32"}:
@@ -57,11 +57,11 @@ def decode(codes: Codes, name: str) -> Codes:
         return _widened((codes.astype(np.uint32) << np.uint32(16)).view(np.float32))
     if name == "f16":
         return _widened(codes.view(np.float16))
-    return _small_values(name)[codes & codes.dtype.type(FORMATS[name].codes - 1)]  # a byte may have more bits
+    return _small_values(name)[codes & codes.dtype.type(FORMATS[name].codes - 1)]  # the byte may be wider
 
 
 def _widened(values: Codes) -> Codes:
-    """Return values as float64; signalling NaNs become quiet, since numpy would warn about them."""
+    """Convert values to float64; signalling NaNs are made quiet first, because NumPy warns about them."""
     with np.errstate(invalid="ignore"):
         return values.astype(np.float64)
 
@@ -78,7 +78,7 @@ def _small_values(name: str) -> Codes:
 
 
 def exact_of(high: Codes, low: Codes | None = None) -> ExactNumbers:
-    """Return the exact numbers high + low; `low` is less than half an ulp of `high`. Zeros are not represented."""
+    """Return high + low as exact numbers; `low` is less than half an ulp of `high`, and zeros are excluded."""
     bits = high.view(np.uint64)
     exponent = ((bits >> np.uint64(52)) & np.uint64(0x7FF)).astype(np.int64) - 1023
     significand = ((bits & FRACTION) | HIDDEN) << np.uint64(11)
@@ -97,7 +97,7 @@ def encode(number: ExactNumbers, fmt: Format, mode: str, *, satfinite: bool = Fa
     """Return the codes of nonzero exact numbers."""
     emin = 1 - fmt.bias
     drop = 63 - fmt.fraction + np.maximum(0, emin - number.exponent)
-    gone = drop > 64  # less than half the smallest number: it only acts as a sticky bit
+    gone = drop > 64  # below half the smallest number, only the sticky bit matters
     significand = np.where(gone, U1, number.significand)
     drop = np.clip(drop, 1, 64).astype(np.uint64)
     kept = np.where(drop == U64, np.uint64(0), significand >> np.minimum(drop, U63))
@@ -109,10 +109,10 @@ def encode(number: ExactNumbers, fmt: Format, mode: str, *, satfinite: bool = Fa
     magnitude = kept.astype(np.int64) + up + ((biased - 1) << fmt.fraction)
     limit = infinity(fmt)
     largest = limit - 1
-    # an exponent beyond all: adding to its code could go past 63 bits
+    # the exponent is out of range: adding to its code could exceed 63 bits
     beyond = number.exponent + fmt.bias >= (1 << fmt.exponent) - (fmt.nan == "ieee")
     magnitude = np.where(beyond, limit, magnitude)
-    if fmt.fraction == 0:  # ue8m0 has no hidden bit to add: its codes are exponents
+    if fmt.fraction == 0:  # ue8m0 codes are exponents, without a hidden bit to add
         magnitude = number.exponent + fmt.bias + up
         magnitude = np.maximum(magnitude, 0)
         limit, largest = 255, 254
@@ -133,7 +133,7 @@ def encode(number: ExactNumbers, fmt: Format, mode: str, *, satfinite: bool = Fa
 
 
 def _rounds_up(mode: str, negative: Codes, kept: Codes, rest: Codes, half: Codes) -> Codes:
-    """Return True if rounding adds one to the magnitude: `rest` is the dropped part, `half` is half its range."""
+    """Return True if rounding increments the magnitude; `rest` is the dropped part, `half` is half its range."""
     if mode == "rn":
         return (rest > half) | ((rest == half) & ((kept & U1) == U1))
     if mode == "rna":
@@ -158,7 +158,7 @@ def round_sum(high: Codes, low: Codes | None, fmt: Format, mode: str, *, satfini
 
 
 def two_sum(x: Codes, y: Codes) -> tuple[Codes, Codes]:
-    """Return the float64 sum and its error: exact unless it overflows."""
+    """Return the float64 sum and its error, which are exact unless the sum overflows."""
     high = x + y
     part = high - x
     low = (x - (high - part)) + (y - part)
@@ -166,7 +166,7 @@ def two_sum(x: Codes, y: Codes) -> tuple[Codes, Codes]:
 
 
 def sticky_round(high: Codes, low: Codes) -> Codes:
-    """Round high + low to odd: one float64 that every narrower format rounds like the exact number.
+    """Round high + low to odd: a float64 that rounds to every narrower format like the exact number.
 
     If bits are lost, the last bit is set: it is sticky, as in hardware adders (Boldo and Melquiond).
     """
@@ -177,7 +177,7 @@ def sticky_round(high: Codes, low: Codes) -> Codes:
 
 
 def two_product(x: Codes, y: Codes) -> tuple[Codes, Codes]:
-    """Return the float64 product and its error: exact without overflow and underflow (Veltkamp, Dekker)."""
+    """Return the float64 product and its error, exact without overflow or underflow (Veltkamp, Dekker)."""
     high = x * y
     x1, x2 = _halves(x)
     y1, y2 = _halves(y)
@@ -191,11 +191,11 @@ def _halves(x: Codes) -> tuple[Codes, Codes]:
     return upper, x - upper
 
 
-# --- integers of Python: slow, and exact for f64 in every mode
+# --- Python integers: slow, but exact for f64 in every mode
 
 
 def parts(code: int) -> tuple[bool, int, int]:
-    """Return the parts of a finite f64: negative, significand, and the exponent of its last bit."""
+    """Return the sign, the significand and the exponent of the last bit of a finite f64."""
     exponent, fraction = code >> 52 & 0x7FF, code & ((1 << 52) - 1)
     return bool(code >> 63), fraction | (1 << 52 if exponent else 0), max(exponent, 1) - 1075
 
@@ -210,7 +210,7 @@ def scaled(numerator: int, exponent: int, *, inexact: bool = False) -> tuple[int
 
 
 def exact_fma(a: int, b: int, c: int) -> tuple[bool, int, int]:
-    """Return a * b + c for finite f64 codes: negative, significand (0 for zero), exponent."""
+    """Return a * b + c for finite f64 codes as sign, significand and exponent."""
     (sa, ma, ea), (sb, mb, eb), (sc, mc, ec) = parts(a), parts(b), parts(c)
     product, low = (-1) ** (sa ^ sb) * ma * mb, ea + eb
     addend = -mc if sc else mc
@@ -223,7 +223,7 @@ def exact_fma(a: int, b: int, c: int) -> tuple[bool, int, int]:
 
 
 def exact_quotient(a: int, b: int) -> tuple[bool, int, int]:
-    """Return a / b for finite codes, b not zero."""
+    """Return a / b for finite codes; b must not be zero."""
     (sa, ma, ea), (sb, mb, eb) = parts(a), parts(b)
     if ma == 0:
         return sa ^ sb, 0, 0

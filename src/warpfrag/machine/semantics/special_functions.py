@@ -25,13 +25,14 @@ from warpfrag.machine.ir.scalar_types import Codes
 
 SIGN = np.int64(0x80000000)
 NAN = np.int64(CANONICAL_NANS["f32"])
-MAGNITUDE = np.int64(0x7FFFFFFF)  # all bits but the sign
-DIGITS = 17  # of x
-COLUMN = 19  # the squarer's last
+MAGNITUDE = np.int64(0x7FFFFFFF)  # all bits except the sign
+DIGITS = 17  # the number of bits of x
+COLUMN = 19  # the squarer's lowest column
 PLACES = 40  # fraction bits of a coefficient
-DROPPED = 4  # the last places of lg2, before it is negated
-TURNS = 0.15915493667125702  # 1 / (2 pi) as float32 has it
-TANH_DIGITS = {119: 0, 120: 0, 121: 0, 122: 1, 123: 1, 124: 2, 125: 2, 126: 2, 127: 3, 128: 4, 129: 3}  # of a segment
+DROPPED = 4  # the low bits of lg2 that are cleared before negation
+TURNS = 0.15915493667125702  # 1 / (2 pi) in float32
+TANH_DIGITS = {119: 0, 120: 0, 121: 0, 122: 1, 123: 1, 124: 2, 125: 2, 126: 2, 127: 3, 128: 4, 129: 3}
+"""The number of bits that select a segment, by exponent field."""
 
 
 @dataclass(frozen=True)
@@ -43,25 +44,25 @@ class FloatEncoding:
 
     @property
     def infinity(self) -> int:
-        """The code of infinity."""
+        """The code for infinity."""
         return 2 * self.bias + 1 << self.fraction
 
     def parts(self, codes: Codes) -> tuple[Codes, Codes, Codes]:
-        """Return sign, exponent field and fraction; a subnormal counts as zero."""
+        """Return the sign, exponent field and fraction; subnormals are flushed to zero."""
         wide = codes.astype(np.int64)
         exponent = (wide & MAGNITUDE) >> self.fraction
         return wide & SIGN, exponent, np.where(exponent == 0, 0, wide & ((1 << self.fraction) - 1))
 
     def truncate(self, units: Codes) -> Codes:
-        """Return the codes of a non-negative number in units of 2**-40: its leading bits, the others dropped."""
+        """Truncate non-negative numbers in units of 2**-40 to codes."""
         codes = units.astype(np.float64).view(np.int64) >> (52 - self.fraction)
         return np.where(units == 0, 0, codes - (1023 - self.bias + PLACES << self.fraction))
 
 
 SINGLE = FloatEncoding(23, 127)
-"""A float32."""
+"""The encoding of float32."""
 UPPER = FloatEncoding(20, 1023)
-"""The upper word of a float64."""
+"""The encoding of the upper word of float64."""
 FRACTION = np.int64((1 << SINGLE.fraction) - 1)
 CODE_OF_1 = np.int64(SINGLE.bias << SINGLE.fraction)
 
@@ -81,27 +82,27 @@ def squares() -> NDArray[np.int64]:
     """Return the squarer's result for each x, in units of its last column."""
     x = np.arange(1 << DIGITS, dtype=np.int64)
     total = np.zeros(1 << DIGITS, np.int64)
-    for place in range(COLUMN // 2 + 1, DIGITS):  # a digit's own square, and its products with those below it
+    for place in range(COLUMN // 2 + 1, DIGITS):  # the digit's square and its products with lower digits
         low = (x & ((1 << place) - 1)) >> (COLUMN - 1 - place)
         total += (x >> place & 1) * (low + (1 << 2 * place - COLUMN))
     return total
 
 
 def parabola(function: str, digits: Codes) -> Codes:
-    """Return the unit's result before truncation; `digits` has the bits of the segment and of x in one number."""
+    """Return the unit's result before truncation; `digits` has the segment's bits followed by those of x."""
     c0, c1, c2 = coefficients()[function][:, digits >> DIGITS]
     x = digits & ((1 << DIGITS) - 1)
     return c0 + c1 * x + c2 * squares()[x]
 
 
 def fixed_point(codes: Codes, places: int, limit: float) -> Codes:
-    """Return magnitudes, at most `limit`, truncated to a number of fraction bits."""
+    """Return magnitudes in fixed point, clamped to `limit` and truncated."""
     size = np.minimum(codes & np.uint32(MAGNITUDE), np.float32(limit).view(np.uint32)).view(np.float32)
     return (size.astype(np.float64) * 2.0**places).astype(np.int64)
 
 
 def rcp(codes: Codes, encoding: FloatEncoding = SINGLE) -> Codes:
-    """1 / x; results below the smallest normal number are zero."""
+    """Return 1 / x; subnormal results are flushed to zero."""
     sign, exponent, fraction = encoding.parts(codes)
     last = 2 * encoding.bias + 1
     result = encoding.truncate(parabola("rcp", fraction << (24 - encoding.fraction))) - (
@@ -113,7 +114,7 @@ def rcp(codes: Codes, encoding: FloatEncoding = SINGLE) -> Codes:
 
 
 def _root(function: str, codes: Codes, encoding: FloatEncoding, power: int) -> tuple[Codes, Codes, Codes]:
-    """Return the root (NaN if negative), the sign and the exponent; `power` is 1 for sqrt, -1 for rsqrt."""
+    """Return the root (NaN for negative numbers), the sign and the exponent; `power` is 1 for sqrt, -1 for rsqrt."""
     sign, exponent, fraction = encoding.parts(codes)
     parity = (exponent - encoding.bias) & 1
     half = (exponent - encoding.bias - parity) >> 1
@@ -126,21 +127,21 @@ def _root(function: str, codes: Codes, encoding: FloatEncoding, power: int) -> t
 
 
 def rsqrt(codes: Codes, encoding: FloatEncoding = SINGLE) -> Codes:
-    """1 / sqrt(x): NaN for negative numbers, infinity for zeros."""
+    """Return 1 / sqrt(x): NaN for negative numbers, infinity for zeros."""
     result, sign, exponent = _root("rsqrt", codes, encoding, -1)
     result = np.where(codes == encoding.infinity, 0, result)
     return np.where(exponent == 0, encoding.infinity | sign, result).astype(np.uint32)
 
 
 def sqrt(codes: Codes) -> Codes:
-    """The square root of x: NaN for negative numbers."""
+    """Return the square root of x, or NaN for negative numbers."""
     result, sign, exponent = _root("sqrt", codes, SINGLE, 1)
     result = np.where(codes == SINGLE.infinity, SINGLE.infinity, result)
     return np.where(exponent == 0, sign, result).astype(np.uint32)
 
 
 def ex2(codes: Codes) -> Codes:
-    """2 to the power of x: the fraction bits determine the fraction, the integer bits the exponent.
+    """Return 2 to the power of x: fraction bits determine the fraction, integer bits the exponent.
 
     A negative number is complemented bit by bit, so its last bit counts for one less, unless all fraction bits are
     zero.
@@ -154,7 +155,7 @@ def ex2(codes: Codes) -> Codes:
 
 
 def lg2(codes: Codes) -> Codes:
-    """The base-2 logarithm of x: that of its fraction, plus its exponent."""
+    """Return the base-2 logarithm of x: the logarithm of its significand plus its exponent."""
     sign, exponent, fraction = SINGLE.parts(codes)
     total = (parabola("lg2", fraction) + ((exponent - SINGLE.bias) << PLACES)) >> DROPPED
     result = np.where(total < 0, SIGN, 0) | SINGLE.truncate(np.where(total < 0, ~total, total) << DROPPED)
@@ -164,7 +165,7 @@ def lg2(codes: Codes) -> Codes:
 
 
 def _sine(codes: Codes, quarters: int, sign: Codes | int) -> Codes:
-    """The sine of 2 pi x, shifted by a number of quarter periods; every second quarter is mirrored."""
+    """Return the sine of 2 pi x, shifted by quarter periods; every second quarter is mirrored."""
     turns = fixed_point(codes, 25, 2.0**30) + (quarters << 23)
     digits = np.where((turns >> 23) & 1, ~turns, turns) & FRACTION
     result = SINGLE.truncate(parabola("sin", digits)) | (turns << 7 & SIGN) ^ sign
@@ -172,17 +173,17 @@ def _sine(codes: Codes, quarters: int, sign: Codes | int) -> Codes:
 
 
 def sin(codes: Codes) -> Codes:
-    """The sine of 2 pi x."""
+    """Return the sine of 2 pi x."""
     return _sine(codes, 0, codes & SIGN)
 
 
 def cos(codes: Codes) -> Codes:
-    """The cosine of 2 pi x."""
+    """Return the cosine of 2 pi x."""
     return _sine(codes, 1, 0)
 
 
 def tanh(codes: Codes) -> Codes:
-    """The hyperbolic tangent: x itself below 2**-8, 1 from 8 on; nothing is flushed."""
+    """Return the hyperbolic tangent: x below 2**-8, 1 from 8 on; subnormals are kept."""
     size = codes.astype(np.int64) & MAGNITUDE
     lengths = np.array([*TANH_DIGITS.values()], np.int64)
     before = np.cumsum(1 << lengths) - (1 << lengths)

@@ -1,4 +1,4 @@
-"""Texture sampling as on an H200: a texel, or a weighted mean of the texels around a coordinate.
+"""Texture sampling as on an H200: one texel, or a weighted mean of the texels around a coordinate.
 
 Coordinates become integers first. One that is not normalized is rounded down, to texels for point sampling, and to the
 nearest 256th of a texel for linear filtering. A normalized one is rounded down to 21 fraction bits, or 22 for wide
@@ -28,10 +28,10 @@ FRACTION = 8
 TEXEL = 1 << FRACTION
 COORDINATE_BITS = ((8192, 21), (65536, 22), (1 << 31, 23))
 """Fraction bits of normalized coordinates, by the largest extent of a texture."""
-LONG_Z = 2049  # beyond which all axes have 22 bits; measured from 3,000 on
+LONG_Z = 2049  # larger extents give all axes 22 bits; measured from 3,000 on
 SMALLEST_NORMAL = 2.0**-126
 MAX_AXES = 3
-GUARD = 4  # bits that floats keep below their last one when they are aligned
+GUARD = 4  # extra low bits that floats keep when they are aligned
 
 
 class AxisPlace(NamedTuple):
@@ -62,14 +62,14 @@ def _coordinate_bits(texture: Texture, axis: int) -> int:
 
 
 def _positions(texture: Texture, codes: Codes, axis: int, mode: AddressMode, *, fraction: int) -> Integers:
-    """Return coordinates in texels with some fraction bits: rounded down without any, else to the nearest."""
+    """Return coordinates in texels: rounded down without fraction bits, else to the nearest."""
     values, extent = _values(codes), texture.texels.shape[3 - axis]
     if not texture.normalized:
         values = np.clip(values, -2.0 * extent - 2, 3.0 * extent + 2)
         return np.floor(values * 2.0**fraction + (0.5 if fraction else 0.0)).astype(np.int64)
     bits = _coordinate_bits(texture, axis)
     whole = np.floor(values * 2.0**bits)
-    if mode in {"wrap", "mirror"}:  # both repeat after two extents
+    if mode in {"wrap", "mirror"}:  # both modes repeat after two extents
         whole = np.mod(np.where(np.isinf(whole), 0.0, whole), 2.0 ** (bits + 1))
     fixed = np.clip(whole, -(2.0 ** (bits + 1)), 3 * 2.0**bits).astype(np.int64)
     return (fixed * (extent << fraction) + ((1 << bits >> 1) if fraction else 0)) >> bits
@@ -97,7 +97,7 @@ def _axes(texture: Texture) -> list[tuple[int, AddressMode]]:
 _UNNORMALIZED: dict[AddressMode, AddressMode] = {
     "clamp": "clamp", "wrap": "clamp", "mirror": "clamp", "border": "border",
 }  # fmt: skip
-"""The address mode that replaces another when coordinates are not normalized: CUDA's rule."""
+"""CUDA's replacement for address modes that need normalized coordinates."""
 
 
 def _nearest(texture: Texture, axes: list[Codes]) -> list[Integers]:
@@ -109,7 +109,7 @@ def _nearest(texture: Texture, axes: list[Codes]) -> list[Integers]:
 
 
 def _around(texture: Texture, axes: list[Codes], *, gathers: bool = False) -> list[AxisPlace]:
-    """Return the texels around coordinates; beyond a clamped end, only a gather has a next one."""
+    """Return the texels around coordinates; at a clamped edge, only a gather reads a second one."""
     places = []
     for axis, (codes, (extent, mode)) in enumerate(zip(axes, _axes(texture), strict=True)):
         position = _positions(texture, codes, axis, mode, fraction=FRACTION) - TEXEL // 2
@@ -124,12 +124,12 @@ def _around(texture: Texture, axes: list[Codes], *, gathers: bool = False) -> li
 
 
 def _layer(texture: Texture, layers: Codes) -> Integers:
-    """Return layer indices, clamped to the last layer; negative numbers are unsigned here, so they clamp too."""
+    """Return layer indices, clamped to the last layer; negative ones, as unsigned numbers, clamp too."""
     return np.minimum(layers.astype(np.int64), texture.texels.shape[0] - 1)
 
 
 def _texels(texture: Texture, layer: Integers, index: list[Integers]) -> NDArray[Any]:
-    """Return texels, [lanes, channels]; indices outside give the border colour."""
+    """Return texels [lanes, channels]; indices outside the texture give the border colour."""
     x, y, z = (*index, *[np.zeros_like(layer)] * 2)[:3]
     values = texture.texels[layer, z, y, x]
     outside = (x < 0) | (y < 0) | (z < 0)
@@ -137,14 +137,14 @@ def _texels(texture: Texture, layer: Integers, index: list[Integers]) -> NDArray
 
 
 def _results(codes: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return four channels; those that the texture lacks are 0."""
+    """Return four channels; missing channels are 0."""
     result = np.zeros((len(codes), 4), np.uint32)
     result[:, : codes.shape[1]] = codes
     return result
 
 
 def _converted(texture: Texture, values: NDArray[Any]) -> NDArray[np.uint32]:
-    """Return texels as 32-bit codes: floats widened, integers extended, or normalized to floats."""
+    """Convert texels to 32-bit codes: widen floats, extend integers, or normalize them to floats."""
     if values.dtype.kind == "f":
         return _widened(values)
     if texture.read == "element":
@@ -153,7 +153,7 @@ def _converted(texture: Texture, values: NDArray[Any]) -> NDArray[np.uint32]:
 
 
 def _widened(values: NDArray[Any]) -> NDArray[np.uint32]:
-    """Return f32 codes; a signalling NaN stays one, which numpy's cast keeps on some processors only."""
+    """Convert f16 to f32 codes, keeping signalling NaNs, which NumPy's cast does on some processors only."""
     if values.dtype == np.float32:
         return values.view(np.uint32)
     codes = values.view(np.uint16).astype(np.uint32)
@@ -167,11 +167,11 @@ def _quotient(values: NDArray[Any], largest: int) -> NDArray[np.uint32]:
     return np.maximum(values / float(largest), -1.0).astype(np.float32).view(np.uint32)
 
 
-# --- what the instructions give
+# --- instructions
 
 
 def sample(texture: Texture, layers: Codes, axes: list[Codes]) -> NDArray[np.uint32]:
-    """tex at float coordinates, [lanes, 4]."""
+    """tex at float coordinates: return texels [lanes, 4]."""
     layer = _layer(texture, layers)
     if texture.filter == "linear":
         return _results(_filtered(texture, layer, _around(texture, axes)))
@@ -179,19 +179,19 @@ def sample(texture: Texture, layers: Codes, axes: list[Codes]) -> NDArray[np.uin
 
 
 def fetch(texture: Texture, layers: Codes, axes: list[Codes]) -> NDArray[np.uint32]:
-    """tex at integer coordinates, [lanes, 4]: the exact texel, and zeros outside, whatever the address mode."""
+    """tex at integer coordinates: return texels [lanes, 4], with zeros outside in every address mode."""
     count, depth, height, width, _ = texture.texels.shape
     inside = layers < count
     index = []
     for codes, extent in zip(axes, (width, height, depth), strict=False):
-        inside &= codes < extent  # as unsigned ones: negative coordinates are large
+        inside &= codes < extent  # unsigned: negative coordinates become large
         index.append(np.minimum(codes.astype(np.int64), extent - 1))
     texels = _texels(texture, _layer(texture, layers), index)
     return np.where(inside[:, None], _results(_converted(texture, texels)), np.uint32(0))
 
 
 def gather(texture: Texture, layers: Codes, axes: list[Codes], channel: int) -> NDArray[np.uint32]:
-    """tld4: one channel of the four texels that linear filtering would weigh, [lanes, 4].
+    """tld4: return one channel of the four texels that linear filtering would weigh, [lanes, 4].
 
     They are in OpenGL's order: counter-clockwise from the upper left, y upwards.
     """
@@ -203,7 +203,7 @@ def gather(texture: Texture, layers: Codes, axes: list[Codes], channel: int) -> 
     texels = np.stack([_texels(texture, layer, list(corner))[:, channel] for corner in corners], axis=1)
     if texels.dtype.kind != "f" and texture.read == "element":
         return _converted(texture, texels)
-    whole = np.full((len(layer), 1), TEXEL, np.int64)  # each is rounded like a mean of one texel
+    whole = np.full((len(layer), 1), TEXEL, np.int64)  # each texel is rounded like a mean
     return _mean([[Corner(whole, whole > 0, texels)]])
 
 
@@ -211,7 +211,7 @@ def gather(texture: Texture, layers: Codes, axes: list[Codes], channel: int) -> 
 
 
 class Corner(NamedTuple):
-    """One of the texels around a coordinate: its weight, a flag that it is read at all, and the texel."""
+    """One of the texels around a coordinate: its weight, a flag for texels that are read, and the texel."""
 
     weight: Integers  # [lanes, 1]
     is_read: NDArray[np.bool_]  # a weight may be rounded to 0
@@ -224,7 +224,7 @@ def _filtered(texture: Texture, layer: Integers, places: list[AxisPlace]) -> NDA
 
 
 def _mean(slices: list[list[Corner]]) -> NDArray[np.uint32]:
-    """Return the mean of weighted texels, as f32 codes."""
+    """Return the mean of weighted texels as f32 codes."""
     dtype = slices[0][0].texel.dtype
     if dtype.kind == "f":
         return _float_mean(slices, dtype)
@@ -263,14 +263,14 @@ def _corners(texture: Texture, layer: Integers, places: list[AxisPlace]) -> list
 
 
 class SliceSum(NamedTuple):
-    """A sum of weighted texels: integers times 2 to the exponent, with 12 bits below the last one of a texel."""
+    """A sum of weighted texels: integers times 2 to the exponent, with 12 extra low bits."""
 
     total: Integers
     exponent: Integers
 
 
 def _slice_sum(corners: list[Corner], dropped: int) -> SliceSum:
-    """Return the sum of a slice: texels are aligned to the largest exponent among those with a weight."""
+    """Return the sum of a slice, with texels aligned to the largest exponent that has a nonzero weight."""
     codes = [corner.texel.astype(np.float32).view(np.uint32).astype(np.int64) for corner in corners]
     exponents = [code >> 23 & 0xFF for code in codes]
     largest = np.zeros_like(codes[0])
@@ -285,7 +285,7 @@ def _slice_sum(corners: list[Corner], dropped: int) -> SliceSum:
 
 
 def _float_mean(slices: list[list[Corner]], dtype: np.dtype[Any]) -> NDArray[np.uint32]:
-    """Return the mean of floats, as f32 codes."""
+    """Return the mean of floats as f32 codes."""
     bits = 23 if dtype == np.float32 else 10
     sums = [_slice_sum(corners, 23 - bits) for corners in slices]
     exponent = np.maximum(sums[0].exponent, sums[-1].exponent)
@@ -303,7 +303,7 @@ def _float_mean(slices: list[list[Corner]], dtype: np.dtype[Any]) -> NDArray[np.
 
 
 def _not_finite(corners: list[Corner]) -> tuple[NDArray[np.bool_], Integers]:
-    """Return True if a mean is NaN, and the sign of an infinite mean, or 0."""
+    """Return whether a mean is NaN, and the sign of an infinite mean or 0."""
     is_nan, plus, minus = (np.zeros(corners[0].texel.shape, np.bool_) for _ in range(3))
     for corner in corners:
         is_nan |= corner.is_read & np.isnan(corner.texel)
@@ -313,10 +313,10 @@ def _not_finite(corners: list[Corner]) -> tuple[NDArray[np.bool_], Integers]:
 
 
 def _rounded(total: Integers, exponent: Integers, bits: int) -> NDArray[np.uint32]:
-    """Return |total| times 2 to the exponent, rounded to f16, or to f32 without subnormals; halves away from zero."""
+    """Return |total| * 2**exponent rounded to f16, or to f32 without subnormals; ties round away from zero."""
     magnitude = np.abs(total)
-    length = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)  # below 2^53: exact
-    smallest = -14 - bits if bits == 10 else -200  # the last bit of a subnormal
+    length = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)  # exact below 2^53
+    smallest = -14 - bits if bits == 10 else -200  # the lowest bit of a subnormal
     dropped = np.clip(np.maximum(length - 1 - bits, smallest - exponent), 0, 62)
     rounded = (magnitude + ((1 << dropped) >> 1)) >> dropped
     values = np.ldexp(rounded.astype(np.float64), (exponent + dropped).astype(np.int32))

@@ -24,21 +24,21 @@ Filter = Literal["point", "linear"]
 AddressMode = Literal["clamp", "wrap", "mirror", "border"]
 ReadMode = Literal["element", "normalized"]
 FORMATS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "float32")
-NORMALIZED_FORMATS = FORMATS[:4]  # their texels can be read as floats from 0 or -1 to 1
+NORMALIZED_FORMATS = FORMATS[:4]  # formats whose texels can be read as floats in [0, 1] or [-1, 1]
 CHANNELS = (1, 2, 4)
 FLAG = (False, True)
-UNMEASURED_DEPTHS = range(2050, 3000)  # extents of z for which the bits of normalized coordinates are a guess
+UNMEASURED_DEPTHS = range(2050, 3000)  # z extents whose coordinate rounding was not measured
 MAX_AXES = 3
 
 
 def _choice(name: str, value: object, known: tuple[object, ...]) -> None:
-    """Reject a value that is not among the known ones."""
+    """Raise an error for an unknown value."""
     if type(value) is not type(known[0]) or value not in known:
-        raise InvalidOperand(f"expected {name} as one of {', '.join(map(str, known))}, got {quote(value)}")
+        raise InvalidOperand(f"expected {name} to be one of {', '.join(map(str, known))}, got {quote(value)}")
 
 
 def _address_modes(address: object, axes: int) -> tuple[AddressMode, ...]:
-    """Return the mode of each axis, from one for all, one for each, or three."""
+    """Return the address mode of each axis, given one for all axes, one per axis, or three."""
     modes = (address,) * MAX_AXES if isinstance(address, str) else address
     if not isinstance(modes, list | tuple) or len(modes) not in {axes, MAX_AXES}:
         raise InvalidOperand(f"expected an address mode, or one for each of {axes} axes, got {quote(address)}")
@@ -48,23 +48,21 @@ def _address_modes(address: object, axes: int) -> tuple[AddressMode, ...]:
 
 
 def _border(border: object, dtype: np.dtype[Any]) -> NDArray[np.float32]:
-    """Return the four channels outside of a texture."""
+    """Return the four channels outside a texture."""
     channels = list(border) if isinstance(border, list | tuple) else []
     if len(channels) != 4 or not all(isinstance(item, int | float | np.floating | np.integer) for item in channels):
         raise InvalidOperand(f"expected a border of four numbers, got {quote(border)}")
     with np.errstate(over="ignore"):
         values = np.array([float(item) for item in channels], np.float32)
     if values.any() and dtype != np.float32:
-        raise NotModelled(
-            f"a border that is not 0 is not modelled for texels of {dtype}: the unit converts it by a rule of its own"
-        )
+        raise NotModelled(f"a border other than 0 is not modelled for texels of {dtype}: its conversion is unknown")
     return values
 
 
 def _texels(array: object, channels: int, *, layered: bool, what: str) -> NDArray[Any]:
-    """Return the texels as [layer, z, y, x, channel], a view of the array."""
+    """Return a view of the array as [layer, z, y, x, channel]."""
     if not isinstance(array, np.ndarray) or is_masked_array(array):
-        raise InvalidOperand(f"expected the texels of a {what} as a plain numpy array, got {quote(array)}")
+        raise InvalidOperand(f"expected the texels of a {what} as a NumPy array, got {quote(array)}")
     if str(array.dtype) not in FORMATS:
         raise InvalidOperand(f"expected texels of {', '.join(FORMATS)}, got {array.dtype}")
     if not array.flags.c_contiguous:
@@ -109,7 +107,7 @@ class Texture:
         layered: bool = False,
         border: Sequence[float] = (0, 0, 0, 0),
     ) -> None:
-        """Check that CUDA supports such a texture, and that its results are known."""
+        """Create a texture; raise an error if CUDA does not support it or its results are unknown."""
         self.array = array
         self.texels = _texels(array, channels, layered=layered, what="texture")
         self.channels, self.layered = channels, layered
@@ -130,16 +128,16 @@ class Texture:
 
     @property
     def border_texel(self) -> NDArray[Any]:
-        """The texel outside of the array for the address mode "border"."""
+        """The texel outside the array for the address mode "border"."""
         return self.border[: self.channels].astype(self.array.dtype)
 
     @property
     def is_guess(self) -> bool:
-        """True if the coordinate rounding of such a texture was not measured."""
+        """True if the texture's coordinate rounding was not measured."""
         return self.normalized and self.texels.shape[1] in UNMEASURED_DEPTHS
 
     def copy(self) -> Texture:
-        """Return the same texture with its own copy of the texels."""
+        """Return a texture with a copy of the texels."""
         other = copy(self)
         other.array = self.array.copy()
         other.texels = other.array.reshape(self.texels.shape)
@@ -160,10 +158,10 @@ class Surface:
     """
 
     def __init__(self, array: NDArray[Any], *, channels: Literal[1, 2, 4] = 1, layered: bool = False) -> None:
-        """Check that CUDA supports such a surface."""
+        """Create a surface; raise an error if CUDA does not support it."""
         if isinstance(array, np.ndarray) and not array.flags.writeable:
             raise InvalidOperand(
-                f"expected an array that can be written for a surface, got a read-only one of shape {array.shape}"
+                f"expected a writable array for a surface, got a read-only array of shape {array.shape}"
             )
         self.array = array
         self.texels = _texels(array, channels, layered=layered, what="surface")
