@@ -1,6 +1,6 @@
 """Speed of whole kernels: `python benchmarks/ptx.py`, or `python benchmarks/ptx.py 1 7` for some of it.
 
-The last section needs the source of an older version: `python benchmarks/ptx.py 9 OLD/src`.
+The last two sections need the source of an older version: `python benchmarks/ptx.py 9 10 OLD/src`.
 
 1. Plain code in warp instructions a second, on one core.
 2. Cost by blocks: the time of each, for few and many.
@@ -11,6 +11,7 @@ The last section needs the source of an older version: `python benchmarks/ptx.py
 7. The cost of each check as a factor of the run without checks, compiled and interpreted.
 8. A whole process with a small launch: the first, and later ones, which find everything compiled.
 9. Reading PTX, in CPU time and relative to an older version: loading it, and loading it and reading every statement.
+10. Every captured kernel, in CPU time and relative to an older version.
 
 Every figure is the least of some rounds; those of checks are seconds of the processor.
 """
@@ -19,19 +20,20 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import zipfile
 from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from run import HERE, Side, medians, say
+from worker import ptx_case
 
 import warpfrag as wf
 from warpfrag.blas.gemm_backend import Cpu
@@ -252,23 +254,8 @@ CHECKED = ("histogram", "t_layernorm_90", "t_mm_f16acc_80", "wgmma_bf16")
 
 def checking() -> None:
     """Measure the slowdown of nvcc and Triton kernels with each check."""
-    cases = json.loads((PTX / "kernels.json").read_text(encoding="utf-8"))
-    sys.path.append(str(HERE.parent / "tests"))
-    seeded = import_module("seeded").seeded
     for name in CHECKED:
-        case = cases[name]
-        with zipfile.ZipFile(PTX / "kernels.zip") as kernels:
-            kernel = wf.ptx.load(kernels.read(f"{case['file']}.ptx").decode())[case["entry"]]
-        args = [
-            item
-            and (
-                seeded(item["kind"], item["shape"], item.get("seed"))
-                if "kind" in item
-                else np.dtype(item["dtype"]).type(item["scalar"])
-            )
-            for item in case["args"]
-        ]
-        launch = partial(kernel.launch, case["grid"], case["block"], args, shared=case["shared"], options=ONE_THREAD)
+        launch = ptx_case(name, threads=1)
         compiled, interpreted = (
             best_of(partial(launch, engine=engine), time.process_time) for engine in ("compiled", "reference")
         )
@@ -333,7 +320,27 @@ def reading() -> None:
         say(f"  {words}: {loaded * 1e3:.0f} ms: {ratios}")
 
 
-SECTIONS = (plain, by_blocks, many_cores, matmul, tensor_copies, compiling, checking, starting, reading)
+def kernels() -> None:
+    """Compare the time of every captured kernel, from PTX, with an older version; both take turns."""
+    older = [word for word in sys.argv[1:] if not word.isdigit()]
+    if not older:
+        say("  no older version is named: kernels are compared with none")
+        return
+    os.environ["WARPFRAG_LEVEL"] = "ptx"  # as the older version executes them
+    sides = [Side(sys.executable, str(source), threads=1) for source in (Path(older[0]).resolve(), HERE.parent / "src")]
+    names = json.loads((PTX / "kernels.json").read_text(encoding="utf-8"))
+    for engine, kind, count in (("compiled", "ptx launch", 3), ("interpreted", "ptx interpret", 1)):
+        ratios = {}
+        for name in names if engine == "compiled" else CHECKED:
+            before, now = medians([(side, (kind, name, count)) for side in sides], 5, "cpu")
+            ratios[name] = now / before
+            times = f"{before * 1e3 / count:.1f} ms before, {now * 1e3 / count:.1f} ms now"
+            say(f"  {name} {engine}: {times}, {ratios[name]:.2f}")
+        mean, slowest = statistics.geometric_mean(ratios.values()), max(ratios, key=ratios.__getitem__)
+        say(f"  {len(ratios)} kernels {engine}: {mean:.2f} times before in the mean, {slowest} {ratios[slowest]:.2f}")
+
+
+SECTIONS = (plain, by_blocks, many_cores, matmul, tensor_copies, compiling, checking, starting, reading, kernels)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Reads one JSON job per line and answers with the seconds it took, so that two si
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -177,13 +178,13 @@ def ptx_library(size: int, *, renumbered: bool) -> str:
     parts = [f".version 8.7\n.target sm_90a\n.address_size 64\n{shared}"]
     with zipfile.ZipFile(PTX) as archive:
         kernels = [archive.read(f"{name}.ptx").decode() for name in LIBRARY]
-    for copy in count():
+    for repeat in count():
         for number, text in enumerate(kernels):
             entries = text[text.index(".visible .entry") :].partition(".section")[0]
-            entries = re.sub(r"(\.entry\s+\w+)", rf"\1_{copy}_{number}", entries)
-            entries = re.sub(r"(\w+)_param_", rf"\1_{copy}_{number}_param_", entries)
+            entries = re.sub(r"(\.entry\s+\w+)", rf"\1_{repeat}_{number}", entries)
+            entries = re.sub(r"(\w+)_param_", rf"\1_{repeat}_{number}_param_", entries)
             if renumbered:
-                later = copy * 7919
+                later = repeat * 7919
                 entries = re.sub(r"%(r|rd|f|p|rs|fd)(\d+)", lambda name: f"%{name[1]}{int(name[2]) + later}", entries)  # noqa: B023 (used at once)
             parts.append(entries + "\n")
             if sum(map(len, parts)) >= size:
@@ -217,6 +218,40 @@ def ptx_read(name: str, n: int) -> Job:
         return [function.body and function.body.items for module in load() for function in module.source.functions]
 
     return read
+
+
+def ptx_case(name: str, threads: int = THREADS) -> Job:
+    """Return the launch of a captured kernel of nvcc or Triton."""
+    import numpy as np
+
+    import warpfrag as wf
+
+    case = json.loads(PTX.with_suffix(".json").read_text(encoding="utf-8"))[name]
+    sys.path.append(str(PTX.parents[2]))
+    seeded = import_module("seeded").seeded
+    with zipfile.ZipFile(PTX) as kernels:
+        kernel = wf.ptx.load(kernels.read(f"{case['file']}.ptx").decode())[case["entry"]]
+
+    def argument(item: dict[str, Any] | None) -> object:
+        if item is None or "kind" in item:
+            return item and seeded(item["kind"], item["shape"], item.get("seed"))
+        return bytes.fromhex(item["bytes"]) if "bytes" in item else np.dtype(item["dtype"]).type(item["scalar"])
+
+    args = [argument(item) for item in case["args"]]
+    has_options = hasattr(wf.ptx, "LaunchOptions")  # not in 0.3
+    limit = {"options": wf.ptx.LaunchOptions(threads=threads)} if has_options else {"threads": threads}
+
+    def launch(**options: object) -> object:
+        fresh = [copy.copy(item) for item in args]  # a kernel may write what it reads
+        return kernel.launch(case["grid"], case["block"], fresh, shared=case["shared"], **limit, **options)
+
+    return launch
+
+
+def ptx_launch(name: str, n: int, engine: str = "compiled") -> Job:
+    """Launch a kernel n times."""
+    launch = partial(ptx_case(name), engine=engine)
+    return lambda: [launch() for _ in range(n)]
 
 
 def numpy_matmul(name: str, n: int) -> Job:  # noqa: ARG001
@@ -259,6 +294,8 @@ KINDS = {
     "numpy gather": numpy_gather,
     "ptx load": ptx_load,
     "ptx read": ptx_read,
+    "ptx launch": ptx_launch,
+    "ptx interpret": partial(ptx_launch, engine="reference"),
 }
 
 

@@ -123,8 +123,10 @@ class Mbarriers:
         addresses = group.addresses(inst.sources[0])
         cells = self.cells_at(action.space, addresses, group.owners)
         if action.name not in {"init", "inval"}:
-            for lane in np.sort(np.unique(cells, return_index=True)[1]).tolist():
-                self.check_live(int(cells[lane]), int(addresses[lane]), lane)
+            numbers = cells.tolist()
+            for cell in dict.fromkeys(numbers):
+                lane = numbers.index(cell)
+                self.check_live(cell, int(addresses[lane]), lane)
         return cells
 
     def cells_at(self, space: str, addresses: Codes, owners: Owners) -> NDArray[np.int64]:
@@ -194,8 +196,9 @@ class Mbarriers:
 
     def _put(self, cell: int, barrier: MbarrierState) -> None:
         """Write an mbarrier back; if its phase ended, wake the lanes that wait for it."""
-        ended = barrier.parity != int(self.words[cell]) >> 63
-        self.words[cell] = self.written[cell] = np.uint64(barrier.word)
+        words = self.words
+        ended = barrier.parity != int(words[cell]) >> 63
+        words[cell] = self.written[cell] = barrier.word
         if ended and self.state.memory.observer is not None:
             self.state.memory.observer.mbarrier_completed(cell)
         if ended:

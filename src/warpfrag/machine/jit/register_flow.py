@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 from warpfrag.layout.coordinates import LANES
@@ -296,6 +297,7 @@ class RegisterLayout:
         return RegisterLayout(tuple(offsets), special, size, maps, marks)
 
 
+@lru_cache(maxsize=64)
 def dropped_special_registers(program: Program) -> set[str]:
     """Return the special registers whose values are read but cannot reach memory or control flow."""
     producers: dict[int, list[DecodedInstruction]] = defaultdict(list)
