@@ -134,7 +134,7 @@ def test_more_threads_at_a_barrier_than_it_waits_for_are_found(name):
             continue
         (finding,) = run.findings
         assert (finding.kind, text.splitlines()[finding.line - 1]) == ("barrier", "bar.sync 1, 64;")
-        assert "barrier 1 waits for 64 threads, and 96 arrive: 32 are left over" in finding.text
+        assert "barrier 1 waits for 64 threads, but 96 arrive: 32 are left over" in finding.text
 
 
 INIT, INVAL = "mbarrier.init.shared.b64 [%r20], 1;", "mbarrier.inval.shared.b64 [%r20];"
@@ -144,7 +144,7 @@ REUSES = {  # statements of the first thread behind the last wait, and what is s
     "by an atomic": (["atom.shared.exch.b32 %r12, [%r20], 1;"], "is overwritten: expected mbarrier.inval before"),
     "by a copy": (["cp.async.ca.shared.global [%r20], [%rd2], 4;", "cp.async.wait_all;"], "is overwritten"),
     "in use": (["mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r20], 16;", INIT], "is in use: its phase of parity"),
-    "invalid twice": ([INVAL, INVAL], "expected one that mbarrier.init made"),
+    "invalid twice": ([INVAL, INVAL], "expected an initialised mbarrier"),
     "waited for": ([INVAL, "mbarrier.arrive.shared.b64 _, [%r20];"], "no mbarrier is initialised at"),
     "initialised anew": ([INVAL, INIT], ""),
     "stored anew": ([INVAL, "st.shared.u32 [%r20+4], 0;"], ""),

@@ -121,7 +121,7 @@ def test_the_origin_of_different_paths_is_found():
     out = np.zeros(32, np.uint32)
     result = wf.ptx.compare(versions("%r2, 20", "%r2, 21"), [out], grid=1, block=32)
 
-    assert result.note == "the runs take different paths: line 14 is reached by other lanes"
+    assert result.note == "the runs take different paths: line 14 is reached by different lanes"
     assert result.origin.line == 12
     assert (result.origin.name, result.origin.codes) == ("%p1", (0, 1))
     assert result.origin.thread == ((0, 0, 0), 0, 20 ^ 5)

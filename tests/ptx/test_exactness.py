@@ -57,7 +57,7 @@ def test_a_module_that_no_such_gpu_runs_is_not_modelled(target, arch):
     assert out.tolist() == list(range(64))
     assert launched.uncertain
     assert launched.inexact_opcodes == [f".target {target}"]
-    assert launched.evidence[f".target {target}"].detail == f"no GPU runs a module for it as {arch}"
+    assert launched.evidence[f".target {target}"].detail == f"{arch} cannot run a module for this target"
 
 
 @pytest.mark.one_engine

@@ -98,7 +98,7 @@ def test_an_interrupt_ends_a_launch_and_says_how_far_it_came(threads):
     with pytest.raises(KeyboardInterrupt) as caught:
         module("", ENDLESS).launch(100, 128, [], options=wf.ptx.LaunchOptions(threads=threads))
 
-    assert caught.value.__notes__ == ["interrupted after 0 of 100 blocks; arrays hold what was stored until then"]
+    assert caught.value.__notes__ == ["interrupted after 0 of 100 blocks; arrays keep the values stored before"]
 
 
 @pytest.mark.slow

@@ -24,13 +24,13 @@ from warpfrag.machine.launch.symbols import Symbols
 
 Buffers = Sequence[NDArray[Any]]
 Execute = Callable[[tuple[Check, ...], LaunchOptions], Run]
-"""Runs a launch at one level with checks and options."""
+"""Type of a function that runs a launch at one level, with checks and options."""
 STOPPING = {"bounds", "misaligned", "readonly", "freed", "deadlock"}
-"""Findings that make the PTX launch differ from a GPU's."""
+"""Findings after which the PTX launch may differ from a GPU's."""
 
 
 def ptx_reason(program: Program, symbols: Symbols, config: LaunchConfig, options: LaunchOptions, level: str) -> str:
-    """Return the reason to execute PTX without assembling it; "" if there is none."""
+    """Return the reason to execute PTX without assembling it, or ""."""
     if level == "ptx":
         return "the level is ptx"
     calls = {inst.action.name for inst in program.instructions if isinstance(inst.action, SystemCall)}
@@ -55,7 +55,7 @@ def run_both_levels(
         checked = ptx(checks, replace(options, explore=0))
         found = sorted({finding.kind for finding in checked.findings} & STOPPING)
         if found:
-            return replace(checked, ptx_reason=f"a check found {', '.join(found)}: what a GPU does then is not known")
+            return replace(checked, ptx_reason=f"a check found {', '.join(found)}: a GPU's behaviour is then unknown")
         after = [buffer.copy() for buffer in buffers]
         _restore(buffers, before)
     try:

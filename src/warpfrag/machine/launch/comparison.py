@@ -33,7 +33,7 @@ from warpfrag.machine.semantics.textures import Surface
 
 @dataclass(frozen=True)
 class OutputDifference:
-    """An argument that differs after the two runs: the number of elements, and the first with both values."""
+    """An argument that differs after the two runs: the number of differing elements, and the first one's values."""
 
     argument: int
     name: str
@@ -42,7 +42,7 @@ class OutputDifference:
     values: tuple[object, object]
 
     def __str__(self) -> str:
-        """Return the line of the report."""
+        """Format the difference as one line."""
         place = ", ".join(map(str, self.index))
         text = f"argument {self.argument} ({self.name}): {self.count} elements differ, the first at [{place}]"
         return f"{text}: {self.values[0]} and {self.values[1]}"
@@ -66,7 +66,7 @@ class InstructionDifference:
     other: str = ""
 
     def __str__(self) -> str:
-        """Return the line of the report."""
+        """Format the difference as one line."""
         where = f" ({self.source})" if self.source is not None else ""
         changed = f"; the other side has {self.other}" if self.other else ""
         values = f"{self.name} is {self.codes[0]:#x} and {self.codes[1]:#x}"
@@ -75,7 +75,7 @@ class InstructionDifference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of a comparison: the outputs that differ, and the origin of the first of them.
+    """The result of a comparison: the outputs that differ, and the origin of the first difference.
 
     The origin is the first instruction with different results although it read equal values; None if it was not found.
     """
@@ -91,14 +91,14 @@ class Comparison:
         return not self.outputs and not self.note
 
     def __repr__(self) -> str:
-        """Return the verdict in one line."""
+        """Summarise the comparison in one line."""
         if self.equal:
             return f"<Comparison of {self.sides[0]} and {self.sides[1]}: equal>"
         where = f", from line {self.origin.line} on" if self.origin is not None else ""
         return f"<Comparison of {self.sides[0]} and {self.sides[1]}: {len(self.outputs)} arguments differ{where}>"
 
     def __str__(self) -> str:
-        """Return a report of several lines."""
+        """Format the comparison as a report."""
         lines = [f"{self.sides[0]} and {self.sides[1]}: {'equal' if self.equal else 'different'}"]
         lines += [str(output) for output in self.outputs]
         lines += [f"origin: {self.origin}"] if self.origin is not None else []
@@ -111,7 +111,7 @@ class Comparison:
         return card(*(f"<p>{escape(line)}</p>" for line in str(self).splitlines()))
 
     def to_dict(self) -> dict[str, object]:
-        """Return everything as plain numbers and texts."""
+        """Return all fields as JSON-compatible values."""
         origin = self.origin
         thread = None if origin is None else origin.thread._asdict()
         source = None if origin is None or origin.source is None else str(origin.source)
@@ -141,7 +141,7 @@ class Side:
 
     @property
     def program(self) -> Program:
-        """The program of this side."""
+        """The side's program."""
         return self.kernel.program
 
     def run(self, wave: Blocks) -> WarpfragError | None:
@@ -151,14 +151,14 @@ class Side:
         return None if work.failure is None else work.failure[1]
 
     def stepped(self, wave: Blocks, memory: DeviceMemory) -> SteppedBatch:
-        """Return a batch of the same blocks that runs one instruction at a time on a memory."""
+        """Return a batch of a wave's blocks that runs one instruction at a time on `memory`."""
         instructions = len(self.program.instructions)
         tally = LaunchTally(np.zeros(instructions, np.int64), np.zeros(instructions, np.uint8))
         return SteppedBatch(LaunchPart(self.program, self.config, memory, wave, tally))
 
 
 def detached(memory: DeviceMemory, instructions: int) -> DeviceMemory:
-    """Return a memory with the same contents that shares nothing with the caller's arrays."""
+    """Return a deep copy of a memory."""
     own = DeviceMemory(memory.parameters.tobytes(), instructions)
     for item in memory.allocations:
         own.add(Allocation(item.start, item.data.copy(), item.name, item.writable))
@@ -187,7 +187,7 @@ def compare(
     seed: int | None = None,
     options: LaunchOptions = DEFAULT_OPTIONS,
 ) -> Comparison:
-    """Run a kernel on two architectures, or two kernels, and find where the runs first differ.
+    """Compare a kernel on two architectures, or two kernels, and find where the runs first differ.
 
     Arguments are those of `Kernel.launch`; arrays are not changed. Two kernels must be the same except for a few
     instructions, such as one kernel before and after a change. The origin of the first output that differs is the
@@ -250,7 +250,7 @@ def differing(left: DeviceMemory, right: DeviceMemory) -> bool:
 def _origin(
     sides: tuple[Side, Side], wave: Blocks, before: list[DeviceMemory]
 ) -> tuple[InstructionDifference | None, str]:
-    """Return the origin of the first output that differs, and a note about it."""
+    """Return the origin of the first differing output, and a note about it."""
     pairing = Pairing.of(sides[0].program, sides[1].program)
     if pairing.likeness < MIN_LIKENESS:
         alike = f"{pairing.likeness:.0%}"
@@ -272,13 +272,13 @@ def _origin(
 
 def _diverged(divergence: Divergence) -> str:
     if divergence.left == divergence.right:
-        return f"the runs take different paths: line {divergence.left} is reached by other lanes"
+        return f"the runs take different paths: line {divergence.left} is reached by different lanes"
     texts = [f"line {line}" if line else "its end" for line in divergence]
-    return f"the runs take different paths: the first goes on at {texts[0]}, the second at {texts[1]}"
+    return f"the runs take different paths: the first continues at {texts[0]}, the second at {texts[1]}"
 
 
 def _inst(sides: tuple[Side, Side], batch: SteppedBatch, origin: Origin) -> InstructionDifference:
-    """Return an origin with the names that users know."""
+    """Convert an origin to the names that users know."""
     ran = [
         (side, side.program.instructions[at]) for side, at in zip(sides, origin.indices, strict=True) if at is not None
     ]
@@ -312,7 +312,7 @@ def _outputs(args: Sequence[object], sides: tuple[Side, Side]) -> tuple[OutputDi
 
 
 def _left_in(side: Side, host: NDArray[Any]) -> NDArray[Any] | None:
-    """Return the copy of an array that a run wrote, found by the array's host address."""
+    """Return a run's copy of an array, found by the array's host address."""
     place = host.__array_interface__["data"][0]
     for original, own in zip(side.originals, side.memory.allocations, strict=True):
         if original == (place, host.nbytes):
@@ -321,5 +321,5 @@ def _left_in(side: Side, host: NDArray[Any]) -> NDArray[Any] | None:
 
 
 def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return the bytes of each element."""
+    """View an array as the bytes of its elements."""
     return np.ascontiguousarray(array).view(np.uint8).reshape(*array.shape, array.dtype.itemsize)

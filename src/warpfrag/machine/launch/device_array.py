@@ -1,4 +1,4 @@
-"""Arrays with an address of their own, for tables of pointers and structures in memory that point to others.
+"""Arrays with fixed addresses, for pointer tables and structures in memory that contain pointers.
 
 An array argument gets its address when the kernel is launched, and callers need not see it. If memory itself holds
 pointers (the tables of a batched gemm, lists, a `__device__` pointer), the address must be known before: a
@@ -38,7 +38,7 @@ class DeviceArray:
 
     def __init__(self, source: object) -> None:
         """Register an array, or a list of arrays, tables and None."""
-        self._items: tuple[DeviceArray, ...] = ()  # arrays that must live as long
+        self._items: tuple[DeviceArray, ...] = ()  # arrays to keep alive
         if isinstance(source, list | tuple):
             source = self._table(source)
         array = as_host_array(source, "DeviceArray")
@@ -61,27 +61,27 @@ class DeviceArray:
         return np.array([0 if item is None else next(addresses).address for item in items], np.uint64)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Raise an error: its address is meaningless in another process."""
-        raise TypeError("a DeviceArray cannot be pickled or copied: its address is one of this process")
+        """Raise an error, because the address is meaningless in another process."""
+        raise TypeError("a DeviceArray cannot be pickled or copied: its address is valid in this process only")
 
     def __repr__(self) -> str:
-        """Return the type, the shape and the address."""
+        """Format the type, the shape and the address."""
         return f"<DeviceArray {self.array.dtype}{list(self.array.shape)} at {self.address:#x}>"
 
 
 class AddressSpace:
-    """The arrays that have an address, by device address and by host address."""
+    """The arrays with fixed addresses, by device address and by host address."""
 
     def __init__(self) -> None:
-        """Start with no arrays."""
+        """Create an empty address space."""
         self.lock = Lock()
         self.arrays: WeakValueDictionary[int, DeviceArray] = WeakValueDictionary()
         self.end = state_spaces.DEVICE_ARRAYS
-        self.places: list[tuple[int, int]] = []  # host and device address of each; some may be gone
+        self.places: list[tuple[int, int]] = []  # host and device addresses; some arrays may no longer exist
         self.longest = 0  # bytes
 
     def place(self, array: DeviceArray) -> int:
-        """Return a new address; addresses are never reused, so a stale one never refers to another array."""
+        """Return a new address; addresses are never reused, so a stale address refers to no array."""
         with self.lock:
             address, size = self.end, len(array.data)
             self.end += -(-(max(1, size) + state_spaces.ALIGNMENT) // state_spaces.ALIGNMENT) * state_spaces.ALIGNMENT
@@ -91,12 +91,12 @@ class AddressSpace:
         return address
 
     def alive(self) -> list[DeviceArray]:
-        """Return every array that has a fixed address."""
+        """Return all arrays that still exist."""
         with self.lock:
             return list(self.arrays.values())
 
     def owner(self, start: int, size: int) -> DeviceArray | None:
-        """Return the array that contains some host bytes; entries of arrays that are gone are removed."""
+        """Return the array that contains the given host bytes; drop entries of arrays that no longer exist."""
         with self.lock:
             at = bisect_right(self.places, (start, state_spaces.WINDOWS["shared"]))
             while size and at and self.places[at - 1][0] >= start + size - self.longest:

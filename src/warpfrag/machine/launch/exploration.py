@@ -1,4 +1,4 @@
-"""Run many interleavings of one launch, and compare the memory that they leave.
+"""Run many interleavings of one launch and compare the final memory.
 
 Each run starts from the same memory. Its seed permutes the blocks and chooses, every few instructions, the warp that
 continues. A different result shows that the order matters: a race, or a float sum by atomics. Equal results prove
@@ -19,11 +19,11 @@ from warpfrag.machine.interpreter.device_memory import DeviceMemory
 
 @dataclass(frozen=True)
 class Exploration:
-    """The result of other interleavings: the number of runs, and the seeds and arrays that differ."""
+    """The results of other interleavings: the number of runs, and the seeds and arrays that differ."""
 
     runs: int
     seeds: tuple[int, ...] = ()
-    """Seeds that leave different memory than the launch itself."""
+    """Seeds whose final memory differs from the launch's."""
     arrays: tuple[str, ...] = ()
     """The arrays that differ."""
     errors: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Exploration:
         return not self.seeds and not self.errors
 
     def __str__(self) -> str:
-        """Return the result in a sentence."""
+        """Describe the result in one sentence."""
         if self.agrees:
             return f"all {self.runs} interleavings leave the same memory"
         parts = []
@@ -49,9 +49,9 @@ class Exploration:
 
 
 def explore(memory: DeviceMemory, before: list[NDArray[Any]], runs: int, run: Callable[[int], str]) -> Exploration:
-    """Run a launch with `runs` seeds from the memory before it, then restore the memory after it.
+    """Run a launch with `runs` seeds from its initial memory, then restore its final memory.
 
-    `run(seed)` runs it on the memory and returns the error that ended it, or None.
+    `run(seed)` runs the launch on the memory and returns the error that ended it, or None.
     """
     buffers = memory.writable_buffers()
     names = [item.name for item in memory.allocations if item.writable]

@@ -31,14 +31,14 @@ from warpfrag.tensorcore.schedule import SMALL, count_threads
 Blocks: TypeAlias = list[tuple[int, int, int]]
 Progress: TypeAlias = "Callable[[int, int], object]"
 """Called with the number of finished blocks and the number of all blocks."""
-MAX_WARPS = 128  # that run at once
-WARPS_OF_WGMMA = 512, 1024  # of a kernel with wgmma: they share an instruction's overhead
-MAX_REGISTER_BYTES = 1 << 26  # of warps that run at once, beyond that minimum
-GLANCE = 0.1  # seconds between two polls of other threads
+MAX_WARPS = 128  # warps that run together
+WARPS_OF_WGMMA = 512, 1024  # for a kernel with wgmma, where more warps share an instruction's overhead
+MAX_REGISTER_BYTES = 1 << 26  # register bytes of concurrent warps beyond that minimum
+GLANCE = 0.1  # seconds between polls of other threads
 
 
 def permutation(count: int, seed: int) -> tuple[int, int]:
-    """Return a factor without a common divisor with `count`, and a shift, both chosen by a seed."""
+    """Return a factor that is coprime to `count`, and a shift, both chosen by a seed."""
     generator = random.Random(seed)  # noqa: S311 (nothing secret)
     factor = generator.randrange(1, count + 1)
     while gcd(factor, count) > 1:
@@ -47,7 +47,7 @@ def permutation(count: int, seed: int) -> tuple[int, int]:
 
 
 class Waves:
-    """The blocks that have not begun, in the order in which they run; safe for several threads."""
+    """A thread-safe queue of the blocks that have not started, in execution order."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Waves:
         seed: int | None,
         cluster: tuple[int, int, int] = (1, 1, 1),
     ) -> None:
-        """Start with no wave taken; a wave is `at_once` blocks, or the clusters that fit into that number."""
+        """Create the queue; a wave has up to `at_once` blocks, in whole clusters."""
         self.grid, self.seed, self.cluster = grid, seed, cluster
         self.total = grid[0] * grid[1] * grid[2]
         self.per_cluster = cluster[0] * cluster[1] * cluster[2]
@@ -71,7 +71,7 @@ class Waves:
         return -(-self.clusters // self.at_once) - self.taken
 
     def take(self) -> tuple[int, Blocks] | None:
-        """Return the number of the next wave and its blocks; None if none is left."""
+        """Return the number and the blocks of the next wave, or None if none is left."""
         with self._lock:
             if not self:
                 return None
@@ -96,11 +96,11 @@ class Waves:
         return [(corner[0] + rank % i, corner[1] + rank // i % j, corner[2] + rank // (i * j)) for rank in ranks]
 
     def again(self) -> Waves:
-        """Return the same waves, with none taken."""
+        """Return a new queue of the same waves."""
         return Waves(self.grid, self.at_once * self.per_cluster, self.seed, self.cluster)
 
     def clear(self) -> None:
-        """Discard the waves that have not begun."""
+        """Discard the waves that have not started."""
         with self._lock:
             self.taken = -(-self.clusters // self.at_once)
 
@@ -118,7 +118,7 @@ class Work:
         screen: LaunchScreen | None = None,
         batch_of: Callable[[LaunchPart], WarpBatch] | None = None,
     ) -> None:
-        """Start with nothing done; `checks`, a `screen` or a function replace the engine's own batch class."""
+        """Prepare the work; `checks`, a `screen` or a function replace the engine's batch class."""
         self.program = program if compiled is None else compiled.program
         self.config, self.memory, self.compiled = config, memory, compiled
         self.checks, self.screen = checks, screen
@@ -129,7 +129,7 @@ class Work:
         )
         self.divergent: dict[int, str] = {}  # divergent barriers, by line
         self.done = 0  # blocks
-        self.failure: tuple[int, WarpfragError] | None = None  # and the number of its wave
+        self.failure: tuple[int, WarpfragError] | None = None  # the number of the failed wave
 
     @exact_floats
     def run(self, waves: Waves, progress: Progress | None = None, *, until_compiled: bool = False) -> Work:
@@ -147,7 +147,7 @@ class Work:
         return self
 
     def run_wave(self, number: int, blocks: Blocks) -> None:
-        """Run the blocks of a wave; an error becomes the failure of this work."""
+        """Run the blocks of a wave; record an error as `failure`."""
         part = LaunchPart(self.program, self.config, self.memory, blocks, self.tally)
         batch: WarpBatch
         if self.batch_of is not None:
@@ -177,7 +177,7 @@ class Work:
             if self.failure is None:
                 self.run(waves, progress)
             return
-        from concurrent.futures import ThreadPoolExecutor, wait  # these import many more modules
+        from concurrent.futures import ThreadPoolExecutor, wait  # slow to import
 
         parts = [Work(self.program, self.config, self.memory.fork(), self.compiled) for _ in range(threads)]
         before = self.done
@@ -193,7 +193,7 @@ class Work:
                             progress(before + sum(part.done for part in parts), waves.total)
                 except BaseException:
                     waves.clear()
-                    for part in parts:  # an interrupt ends the work of the others too, at their next pause
+                    for part in parts:  # an interrupt also stops the other threads, at their next pause
                         part.tally.is_stopped = True
                     raise
         finally:
@@ -206,11 +206,11 @@ class Work:
         self.failure = min(failed, key=itemgetter(0), default=None)
 
     def run_waves(self, waves: Waves, threads: int | None, progress: Progress | None) -> Work:
-        """Run all waves; an interrupt reports the progress."""
+        """Run all waves; an interrupt raises an error with the progress."""
         try:
             self.run_all(waves, threads, progress)
         except KeyboardInterrupt as error:
-            left = "arrays hold what was stored until then"
+            left = "arrays keep the values stored before"
             error.add_note(f"interrupted after {self.done} of {waves.total} blocks; {left}")
             raise
         return self
@@ -220,7 +220,7 @@ def is_ordered(inst: DecodedInstruction) -> bool:
     """Return True if an instruction makes block order visible: float atomics, or atomics whose old value is used."""
     action = inst.action
     if isinstance(action, TensorCopy):
-        return action.reduction == "add"  # of floats, perhaps: the map says it
+        return action.reduction == "add"  # perhaps of floats, depending on the tensor map
     if isinstance(action, BulkCopy):
         return action.target == "global" and action.type is not None and action.type.is_float
     if not isinstance(action, Atomic) or action.space in {"shared", "cluster"}:
@@ -229,7 +229,7 @@ def is_ordered(inst: DecodedInstruction) -> bool:
 
 
 def is_alone(inst: DecodedInstruction) -> bool:
-    """Return True if an instruction keeps blocks on one core: it prints, or waits for stores of other blocks."""
+    """Return True if an instruction requires one core: it prints, or waits for other blocks' stores."""
     action = inst.action
     return isinstance(action, SystemCall) or (
         isinstance(action, MemoryLoad) and action.polls and action.space in {"global", "generic"}
@@ -237,7 +237,7 @@ def is_alone(inst: DecodedInstruction) -> bool:
 
 
 def warps_at_once(program: Program) -> int:
-    """Return the number of warps that run at once; with wgmma it is larger if they have few registers."""
+    """Return the number of concurrent warps, which is larger for wgmma kernels with few registers."""
     if not any(inst.attributes.opcode == "wgmma" for inst in program.instructions):
         return MAX_WARPS
     minimum, maximum = WARPS_OF_WGMMA

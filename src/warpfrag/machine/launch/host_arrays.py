@@ -1,4 +1,4 @@
-"""Arrays of any library as launch memory: numpy arrays, and others that share their memory, without a copy.
+"""Arrays of any library as launch memory, without a copy.
 
 No library is imported for this: a caller that passes a tensor has PyTorch. Kernels see bytes, so a dtype that numpy
 lacks (PyTorch's bfloat16) works too; an array that numpy cannot represent is passed as bytes.
@@ -16,15 +16,18 @@ from warpfrag.errors import InvalidOperand
 from warpfrag.formats.arrays import is_masked_array
 from warpfrag.tensorcore.array_types import kind_of
 
-HOST_DEVICES = {1, 3}  # of DLPack: the memory of the host, pinned or not
+HOST_DEVICES = {1, 3}  # DLPack device types of host memory: plain and pinned
 
 
 def as_host_array(value: object, what: str) -> NDArray[Any] | None:
-    """Return a numpy array over the same memory; None if it is not an array. Dtypes that no GPU reads are rejected."""
+    """Return a NumPy array over the same memory, or None for a value that is not an array.
+
+    Raise InvalidOperand for dtypes that no GPU reads.
+    """
     if is_masked_array(value):
         raise InvalidOperand(f"{what}: expected a plain array, got a masked one: .filled() gives one")
     array = value if isinstance(value, np.ndarray) else _foreign(value, what)
-    numbers = value if isinstance(value, np.generic) else array  # a scalar may be a record
+    numbers = value if isinstance(value, np.generic) else array  # a NumPy scalar may be a record
     if numbers is not None and numbers.dtype.hasobject:
         raise InvalidOperand(f"{what}: expected an array of numbers, got {numbers.dtype}")
     if numbers is not None and not numbers.dtype.isnative:
@@ -35,7 +38,7 @@ def as_host_array(value: object, what: str) -> NDArray[Any] | None:
 
 
 def as_bytes(value: object, what: str) -> NDArray[np.uint8] | None:
-    """Return the memory of an array as bytes; None if it is not an array."""
+    """Return an array's memory as bytes, or None for a value that is not an array."""
     array = as_host_array(value, what)
     if array is None:
         return None
@@ -47,22 +50,18 @@ def as_bytes(value: object, what: str) -> NDArray[np.uint8] | None:
 
 
 def _foreign(value: object, what: str) -> NDArray[Any] | None:
-    """Return an array of another library over the same memory; None if it is not an array."""
+    """Return a NumPy array over another library's array, or None for a value that is not an array."""
     kind = kind_of(value)
     if kind.library == "torch":
         return _tensor(value, kind.device, what)
     if kind.on_gpu or hasattr(value, "__cuda_array_interface__"):
-        raise InvalidOperand(
-            f"{what}: expected an array in the memory of the host, got one in that of a GPU: copy it first"
-        )
+        raise InvalidOperand(f"{what}: expected an array in host memory, got one in GPU memory: copy it first")
     if isinstance(value, np.generic):
         return None
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
         device = value.__dlpack_device__()[0]
         if device not in HOST_DEVICES:
-            raise InvalidOperand(
-                f"{what}: expected an array in the memory of the host, got one on DLPack's device {int(device)}"
-            )
+            raise InvalidOperand(f"{what}: expected an array in host memory, got one on DLPack device {int(device)}")
         try:
             return cast("NDArray[Any]", np.from_dlpack(value))
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -75,13 +74,9 @@ def _foreign(value: object, what: str) -> NDArray[Any] | None:
 def _tensor(tensor: Any, device: str, what: str) -> NDArray[Any]:  # noqa: ANN401 # PyTorch's, if it is installed
     """Return the bytes of a PyTorch tensor of any dtype."""
     if device != "cpu":
-        raise InvalidOperand(
-            f"{what}: expected a tensor in the memory of the host, got one on {device}: .cpu() copies it"
-        )
+        raise InvalidOperand(f"{what}: expected a tensor in host memory, got one on {device}: .cpu() copies it")
     if str(tensor.layout) != "torch.strided" or tensor.is_conj() or tensor.is_neg():
-        raise InvalidOperand(
-            f"{what}: expected a tensor whose memory holds its numbers, got a sparse or conjugated one"
-        )
+        raise InvalidOperand(f"{what}: expected a dense tensor, got a sparse or conjugated one")
     if not tensor.is_contiguous():
         strides, shape = tuple(tensor.stride()), tuple(tensor.shape)
         raise InvalidOperand(

@@ -1,4 +1,4 @@
-"""A launch with checks: in compiled code if that proves it clean, else in the interpreter.
+"""A launch with checks, in compiled code if that proves it clean, else in the interpreter.
 
 A kernel without machine code is interpreted until that has taken as long as compiling it. Each run begins with the
 memory before the launch.
@@ -18,7 +18,7 @@ from warpfrag.machine.sanitizer.checked_batch import LaunchChecks
 
 
 class InstrumentedLaunch:
-    """A launch under checks; `screen` has the checks that compiled code can decide, None if it is not used.
+    """A launch with checks; `screen` decides them in compiled code, and is None if it cannot.
 
     The check "memory" alone needs no screen: compiled code that ends without an error made no bad access.
     """
@@ -63,7 +63,7 @@ class InstrumentedLaunch:
         return self.interpret(waves, progress)
 
     def interpret(self, waves: Waves, progress: Progress | None, until_compiled: ProgramScreen | None = None) -> Work:
-        """Run waves with the checks, at most until the kernel is worth compiling."""
+        """Run waves with the checks until the kernel is worth compiling."""
         checks = LaunchChecks(self.checks, self.sources)
         if until_compiled is not None:
             checks.stops = until_compiled.compiled.is_worthwhile_after

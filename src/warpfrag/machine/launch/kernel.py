@@ -1,4 +1,4 @@
-"""Kernels and the modules that contain them: select an entry, launch it on numpy arrays."""
+"""Kernels and the modules that contain them: select an entry and launch it on NumPy arrays."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class KernelModule(Mapping[str, "Kernel"], ABC):
     """
 
     def __init__(self, *, keep_state: bool, read_sources: Callable[[], dict[int, SourceLine]]) -> None:
-        """Start with no kernel; source lines and variables are read on first use."""
+        """Create a module; kernels, source lines and variables are created on first use."""
         self._read_sources = read_sources
         self.symbols = Symbols(self.variables, keep=keep_state)
         self._kernels: dict[str, Kernel] = {}
@@ -68,23 +68,23 @@ class KernelModule(Mapping[str, "Kernel"], ABC):
     @property
     @abstractmethod
     def address_size(self) -> int:
-        """The bits of an address."""
+        """The width of an address in bits."""
 
     @property
     @abstractmethod
     def basis(self) -> str:
-        """The code that a launch executes, as `Run.basis` names it."""
+        """The default `Run.basis` of the module's launches."""
 
     @abstractmethod
     def program(self, entry: str) -> Program:
         """Return the program of an entry."""
 
     def machine_kernel(self, entry: str, arch: str) -> Kernel:
-        """Return an entry as machine code for an architecture; a front end that has an assembler overrides this."""
+        """Return an entry as machine code for an architecture; front ends with an assembler override this method."""
         raise InvalidOperand(f"{readable(entry)} cannot be assembled for {arch}")
 
     def compared_spellings(self) -> frozenset[str]:
-        """Return the spellings of machine code that were compared with a GPU of the module's architecture."""
+        """Return the machine-code spellings that were compared with a GPU of the module's architecture."""
         return frozenset()
 
     @abstractmethod
@@ -92,7 +92,7 @@ class KernelModule(Mapping[str, "Kernel"], ABC):
         """Return the variables in global and constant memory, by name."""
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the state without the kernels, which are created again."""
+        """Return the state to pickle, without the kernels, which are recreated."""
         return {**self.__dict__, "_kernels": {}}
 
     @cached_property
@@ -106,11 +106,11 @@ class KernelModule(Mapping[str, "Kernel"], ABC):
         return self.symbols.keep
 
     def reset(self) -> None:
-        """Reset all variables to their initial values, in place."""
+        """Reset all variables to their initial values in place."""
         self.symbols.reset()
 
     def __getitem__(self, name: str) -> Kernel:
-        """Return a kernel; PtxError lists the entries if none or several have this name."""
+        """Return a kernel by name; raise PtxError with the entries if no name or several names match."""
         entry = resolve(name, list(self), "entries")
         if entry not in self._kernels:
             self._kernels[entry] = self.kernel(entry)
@@ -133,7 +133,7 @@ class Kernel:
     """An entry of a module, ready to launch."""
 
     def __init__(self, program: Program, module: KernelModule) -> None:
-        """Store the program; machine code is generated once the kernel has run long enough."""
+        """Create a kernel; machine code is generated after it has run long enough."""
         self.program, self.module = program, module
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -141,7 +141,7 @@ class Kernel:
         return KernelModule.__getitem__, (self.module, self.name)
 
     def __repr__(self) -> str:
-        """Return the name and the parameters."""
+        """Format the name and the parameters."""
         if self.readable_name != self.name:
             return f"<kernel {self.readable_name}>"
         return f"<kernel {self.name}({', '.join(parameter.type for parameter in self.parameters)})>"
@@ -153,7 +153,7 @@ class Kernel:
 
     @property
     def readable_name(self) -> str:
-        """The entry's C++ name with its parameters; `name` if it is not mangled."""
+        """The entry's C++ name with its parameters, or `name` if it is not mangled."""
         return readable(self.name)
 
     @property
@@ -173,34 +173,34 @@ class Kernel:
 
     @property
     def cluster(self) -> tuple[int, int, int] | None:
-        """The cluster shape that the PTX requires; None if it gives none."""
+        """The cluster shape that the PTX requires, or None."""
         return declared_shape(self.program)
 
     @property
     def launch_arch(self) -> str:
-        """The architecture of a launch that names none."""
+        """The default architecture of a launch."""
         return launch_arch(self.program.target, None)
 
     @property
     def tensor_maps(self) -> list[str]:
-        """The parameters that take a tensor map by value, if the kernel copies by tensor maps."""
+        """The parameters that take a tensor map by value; empty if the kernel uses no tensor maps."""
         if not any(isinstance(inst.action, TensorCopy) for inst in self.program.instructions):
             return []
         return [item.name for item in self.parameters if item.size == MAP_BYTES and item.align >= MAP_ALIGN]
 
     @cached_property
     def opcodes(self) -> dict[str, Evidence]:
-        """Every opcode of the program and its evidence, on the architecture of the module's target."""
+        """The evidence for every opcode of the program, on the architecture of the module's target."""
         return opcode_evidence(self.program, self.program.target)
 
     @cached_property
     def compiled(self) -> CompiledProgram:
-        """The kernel for the compiled engine."""
+        """The program of the compiled engine."""
         return CompiledProgram(self.program)
 
     @cached_property
     def _screen(self) -> ProgramScreen:
-        """The checks that can be decided in compiled code."""
+        """The screen, which decides checks in compiled code."""
         return ProgramScreen(self.compiled)
 
     @cached_property
@@ -217,7 +217,7 @@ class Kernel:
 
     @cached_property
     def is_shared_out(self) -> bool:
-        """True if blocks may run on several cores: their order is not visible, and none waits for stores of others."""
+        """True if blocks may run on several cores: their order is not visible, and none waits for others' stores."""
         return not self.order_matters and not any(map(is_alone, self.program.instructions))
 
     @exact_floats
@@ -297,7 +297,7 @@ class Kernel:
         seed: int | None,
         options: LaunchOptions,
     ) -> Run:
-        """Run this program on a memory."""
+        """Run the kernel's program on a memory."""
         threads = options.threads
         compiled = self.compiled if engine_name != "reference" and loops.is_available() else None
         if engine_name == "compiled" and compiled is not None:
@@ -339,7 +339,7 @@ class Kernel:
     def _explored(
         self, memory: DeviceMemory, before: list[np.ndarray[Any, Any]], config: LaunchConfig, runs: int
     ) -> Exploration:
-        """Run other interleavings, starting from the memory before the launch."""
+        """Run other interleavings from the launch's initial memory."""
 
         def run(seed: int) -> str:
             memory.tags.forget()
@@ -372,7 +372,7 @@ class Kernel:
         return Debugger(self.program, config, memory, (blocks for _, blocks in iter(waves.take, None)), self.sources)
 
     def take_arguments(self, args: Sequence[object], raw: RawArguments | None = None) -> KernelArguments:
-        """Return the parameter bytes and the memory that arguments stand for."""
+        """Convert the arguments to parameter bytes and memory."""
         arguments = Arguments(self.name, self.parameters, self.module.address_size)
         parameters = arguments.take(args, self.program.parameter_bytes, raw or {})
         return KernelArguments(parameters, tuple(arguments.allocations), arguments.own_resources())
@@ -380,11 +380,11 @@ class Kernel:
     def device_memory(
         self, args: Sequence[object], config: LaunchConfig, raw: RawArguments | None = None
     ) -> DeviceMemory:
-        """Return a memory with the arrays, the module's variables, and the workspace of a cooperative grid."""
+        """Create the memory of a launch: arrays, module variables, and the workspace of a cooperative grid."""
         return self.memory_of(self.take_arguments(args, raw), config)
 
     def memory_of(self, given: KernelArguments, config: LaunchConfig) -> DeviceMemory:
-        """Return a memory with the arrays of arguments, as `device_memory` does."""
+        """Create the memory for converted arguments, as `device_memory` does."""
         banks = self.program.constant_banks(
             config.grid, config.block, given.parameters, is_cooperative=config.is_cooperative
         )
@@ -406,12 +406,12 @@ class Kernel:
         return memory
 
     def waves(self, config: LaunchConfig, seed: int | None, *, follow_order: bool = False) -> Waves:
-        """Return the blocks of the grid in waves that fit and cannot observe each other's order."""
+        """Divide the grid into waves of blocks that run together."""
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
             raise InvalidOperand(f"expected seed as an integer of at least 0, got {quote(seed)}")
         at_once = 1 if self.order_matters else max(1, warps_at_once(self.program) // config.warps)
         if follow_order:
             at_once = min(at_once, max(1, BATCH_THREADS // (config.warps * LANES)))
-        if config.is_cooperative:  # all blocks, which wait for each other
+        if config.is_cooperative:  # all blocks run together, because they may wait for each other
             at_once = config.grid[0] * config.grid[1] * config.grid[2]
         return Waves(config.grid, at_once, seed, config.cluster)

@@ -21,9 +21,9 @@ from warpfrag.machine.launch.tensor_map_argument import TensorMap
 from warpfrag.machine.semantics.textures import Surface, Texture
 from warpfrag.smem.tensor_map import MAP_ALIGN
 
-HANDLE_STEP = 64  # between the handles of two textures
+HANDLE_STEP = 64  # distance between texture handles
 MAX_ADDRESS = 1 << state_spaces.WINDOW_SHIFT
-SHOWN = 4  # arrays of a global memory that its text lists
+SHOWN = 4  # arrays listed in a repr
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class GlobalMemory:
     """
 
     def __init__(self, arrays: Mapping[int, object]) -> None:
-        """Store the arrays; raise InvalidOperand if one is not contiguous or two overlap."""
+        """Create the memory; raise InvalidOperand if an array is not contiguous or two arrays overlap."""
         if not isinstance(arrays, Mapping):
             raise InvalidOperand(f"expected the arrays of global memory by address, got {quote(arrays)}")
         self.arrays = dict(arrays)
@@ -65,7 +65,7 @@ class GlobalMemory:
             self.allocations.append(Allocation(address, data, name, bool(data.flags.writeable)))
 
     def __repr__(self) -> str:
-        """Return the size and the address of each array."""
+        """Format the size and address of each array."""
         arrays = [f"{len(item.data)} bytes at {item.start:#x}" for item in self.allocations]
         more = [f"{len(arrays) - SHOWN} more"] if len(arrays) > SHOWN else []
         return f"<global memory: {', '.join(arrays[:SHOWN] + more) or 'empty'}>"
@@ -84,11 +84,11 @@ class LaunchKeywords(RawArguments, total=False):
     """Rarely needed keyword arguments of a launch."""
 
     level: Literal["auto", "sass", "ptx"]
-    """The code that is executed: machine code or PTX; "auto" executes machine code if it can."""
+    """The code to execute: "sass", "ptx", or "auto" for machine code if possible."""
 
 
 class KernelArguments(NamedTuple):
-    """The arguments of a launch: parameter bytes, arrays with their addresses, textures and surfaces by handle."""
+    """Converted arguments: parameter bytes, arrays with their addresses, textures and surfaces by handle."""
 
     parameters: bytes
     allocations: tuple[Allocation, ...]
@@ -99,26 +99,26 @@ class Arguments:
     """Converts the arguments of one launch to the parameters of an entry."""
 
     def __init__(self, kernel: str, parameters: Sequence[Parameter], address_size: int = 64) -> None:
-        """Start with no addresses."""
+        """Create a converter for one launch."""
         self.pointer_size, self.memory_map = address_size // 8, state_spaces.GLOBAL_MEMORY_MAPS[address_size]
         self.kernel = readable(kernel)
         self.parameters = [replace(item, name=short_name(item.name, kernel)) for item in parameters]
         self.allocations: list[Allocation] = []
         self.resources: dict[int, Texture | Surface] = {}  # by handle
-        self.maps: list[NDArray[np.uint8]] = []  # that are passed by address
+        self.maps: list[NDArray[np.uint8]] = []  # tensor maps that are passed by address
         self._next = self.memory_map.arrays
         self._known: dict[tuple[int, int], int] = {}
         """The address of an array, by its host address and its size in bytes."""
 
     def take(self, args: Sequence[object], size: int, raw: RawArguments) -> bytes:
-        """Return the bytes of all parameters; arrays become allocations."""
+        """Convert all arguments; arrays become allocations."""
         if unknown := sorted(raw.keys() - RawArguments.__annotations__.keys()):
             raise TypeError(f"launch() got an unexpected keyword argument {unknown[0]!r}")
         memory = raw.get("memory", GlobalMemory({}))
         if not isinstance(memory, GlobalMemory):
             raise InvalidOperand(f"expected memory=wf.GlobalMemory({{address: array}}), got {quote(memory)}")
         self.allocations += memory.allocations
-        for allocation in memory.allocations:  # other arrays follow
+        for allocation in memory.allocations:  # arrays of this launch follow
             self._next = max(self._next, (allocation.end // state_spaces.ALIGNMENT + 2) * state_spaces.ALIGNMENT)
         if "params" in raw:
             return self._raw(raw["params"], args, size)
@@ -134,7 +134,7 @@ class Arguments:
         return bytes(data)
 
     def _raw(self, params: object, args: Sequence[object], size: int) -> bytes:
-        """Return the parameter bytes that the caller passes."""
+        """Return the parameter bytes that the caller passed, after checking their size."""
         if not isinstance(params, bytes | bytearray | memoryview):
             raise InvalidOperand(f"expected params as bytes, got {quote(params)}; give a list of arguments as args")
         if len(args):
@@ -169,7 +169,7 @@ class Arguments:
         return _scalar(value if array is None else array, number, parameter, self.pointer_size)
 
     def _tensor_map(self, value: TensorMap, number: int, parameter: Parameter) -> bytes:
-        """Return the bytes of a tensor map, or the address of a copy of them in global memory."""
+        """Return the bytes of a tensor map, or the address of a copy in global memory."""
         what = f"argument {number} ({parameter.name})"
         data = bytes(value) if value.array is None else value.encode(self._address(value.array, what))
         if parameter.size == len(data):
@@ -181,7 +181,7 @@ class Arguments:
         if parameter.size != self.pointer_size:
             raise InvalidOperand(f"{what}: expected {parameter.size} bytes, got a tensor map of {len(data)}")
         copy = np.frombuffer(data, np.uint8).copy()
-        self.maps.append(copy)  # alive as long as its address
+        self.maps.append(copy)  # must live as long as its address is used
         return self._address(copy, f"{what}, the tensor map").to_bytes(self.pointer_size, "little")
 
     def _pointer(self, value: object, number: int, parameter: Parameter) -> bytes:
@@ -192,7 +192,7 @@ class Arguments:
         return self._address(value, what).to_bytes(self.pointer_size, "little")
 
     def _address(self, value: object, what: str) -> int:
-        """Return the address of an array: its own if it is a DeviceArray, else one of this launch."""
+        """Return an array's address: fixed for a DeviceArray, else valid for this launch."""
         if isinstance(value, DeviceArray):
             if self.pointer_size != 8:
                 raise InvalidOperand(
@@ -210,19 +210,19 @@ class Arguments:
         if place not in self._known or not len(flat):
             self._known[place] = self._next
             self.allocations.append(Allocation(self._next, flat, what, bool(flat.flags.writeable)))
-            size = max(len(flat), 1) + state_spaces.ALIGNMENT  # a gap, so that overruns do not hit the next one
+            size = max(len(flat), 1) + state_spaces.ALIGNMENT  # a gap, so that an overrun does not reach the next array
             self._next += -(-size // state_spaces.ALIGNMENT) * state_spaces.ALIGNMENT
             if self.pointer_size == 4 and self._next > self.memory_map.constants:
                 raise InvalidOperand(f"{what}: the arrays do not fit 32-bit addresses: {len(flat)} bytes are too many")
         return self._known[place]
 
     def _is_pointer(self, array: NDArray[Any], parameter: Parameter) -> bool:
-        """Return True if an array is passed as a pointer: always, unless it is exactly the bytes of a struct."""
+        """Return True if an array is passed as a pointer, that is, unless it contains exactly a struct's bytes."""
         is_pointer_sized = parameter.size == parameter.align == self.pointer_size
         return not parameter.is_array or (is_pointer_sized and array.nbytes != parameter.size)
 
     def _handle(self, resource: Texture | Surface, number: int, parameter: Parameter) -> bytes:
-        """Return the handle of a texture or surface; the same object passed twice has one."""
+        """Return the handle of a texture or surface; an object passed twice has one handle."""
         if parameter.size != 8:
             raise InvalidOperand(
                 f"argument {number} ({parameter.name}): expected {parameter.size} bytes, got the handle of {resource}"
@@ -251,7 +251,7 @@ class Arguments:
         return result
 
     def _struct(self, fields: Sequence[object], number: int, parameter: Parameter) -> bytes:
-        """Return the bytes of a struct: arrays are pointers, each field at a multiple of its size."""
+        """Return the bytes of a struct; arrays become pointers, and each field is aligned to its size."""
         data = b""
         for field_number, value in enumerate(fields):
             name = f"{parameter.name}, field {field_number}"
@@ -278,7 +278,7 @@ class Arguments:
 
 
 def _address(value: object) -> int:
-    """Return an address, or raise InvalidOperand."""
+    """Return a valid address, or raise InvalidOperand."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 < value < MAX_ADDRESS:
         raise InvalidOperand(f"expected an address between 1 and {MAX_ADDRESS:#x} for each array, got {quote(value)}")
     return int(value)
@@ -295,7 +295,7 @@ def short_name(name: str, kernel: str) -> str:
 
 
 def _scalar(value: object, number: int, parameter: Parameter, pointer_size: int) -> bytes:
-    """Return the bytes of a number, a null pointer or a block of bytes."""
+    """Return the bytes of a number, a null pointer or a bytes object."""
     what = f"argument {number} ({parameter.name}, .{parameter.type})"
     if value is None:
         if parameter.size != pointer_size:

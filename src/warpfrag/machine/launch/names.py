@@ -1,4 +1,4 @@
-"""Find entries and variables by name: the PTX name, the C++ name, or a part of it that no other name has."""
+"""Find entries and variables by PTX name, C++ name, or a unique part of one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import cxxfilt
 
 from warpfrag.errors import PtxError, quote
 
-MAX_NAMES = 12  # in a message
-MAX_LENGTH = 4096  # of a mangled name that is read
+MAX_NAMES = 12  # names listed in a message
+MAX_LENGTH = 4096  # maximum length of a mangled name
 BRACKETS = re.compile(r"<[^<>]*>|\([^()]*\)|\{[^{}]*\}")
 ANONYMOUS = "(anonymous namespace)"
 
@@ -24,7 +24,7 @@ def readable(name: str) -> str:
         return name
     try:
         return cxxfilt.demangle(name).replace("> >", ">>")
-    except (cxxfilt.Error, UnicodeError):  # not a valid name, or no C++ library on this machine
+    except (cxxfilt.Error, UnicodeError):  # not a valid name, or this machine has no C++ library
         return name
 
 
@@ -74,7 +74,7 @@ def matching(wanted: str, names: Sequence[str]) -> list[str]:
 
 
 def resolve(wanted: object, names: Sequence[str], kind: str) -> str:
-    """Return the one matching name; PtxError lists all names if none matches, or the matches if several do."""
+    """Return the only matching name; raise PtxError with the candidates if none or several match."""
     matches = matching(wanted, names) if isinstance(wanted, str) else []
     if len(matches) == 1:
         return matches[0]
@@ -89,7 +89,7 @@ def resolve(wanted: object, names: Sequence[str], kind: str) -> str:
 
 
 def _listed(names: Sequence[str], separator: str = ", ") -> str:
-    """Return the first few names, readable, and the number of the others."""
+    """Return the first few readable names, and the number of the others."""
     more = f"{separator}{len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return separator.join(readable(name) for name in names[:MAX_NAMES]) + more
 

@@ -1,4 +1,4 @@
-"""The options of a launch and their checks: extents, shared memory, clusters, checks and engine."""
+"""The options of a launch and their validation."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class LaunchOptions:
     """Rarely needed options of a launch."""
 
     cluster: int | Sequence[int] | None = None
-    """The shape of a cluster, at most 8 blocks; None takes the shape in the PTX (.reqnctapercluster)."""
+    """The shape of a cluster, with at most 8 blocks; None uses the shape in the PTX (.reqnctapercluster)."""
     cooperative: bool = False
-    """Run all blocks at once, so that they may wait for each other, as grid.sync() does. They must fit on an H200."""
+    """Run all blocks at the same time, as grid.sync() requires; they must fit on an H200."""
     explore: int = 0
     """The number of further interleavings to run from the same memory; `Run.exploration` compares their results."""
     limit: int = LIMIT
@@ -104,7 +104,7 @@ def launch_config(
 
 
 def extent_of(name: str, value: object, limits: tuple[int, int, int] | None = None) -> tuple[int, int, int]:
-    """Return three extents, 1 for missing ones, or raise InvalidOperand if one is above its limit."""
+    """Return three extents (missing ones are 1); raise InvalidOperand if one is above its limit."""
     extents = [value] if isinstance(value, int | np.integer) else list(value) if isinstance(value, Sequence) else []
     sizes = [int(extent) for extent in extents if isinstance(extent, int | np.integer) and extent >= 1]
     if not 1 <= len(extents) <= 3 or len(sizes) != len(extents):
@@ -116,7 +116,7 @@ def extent_of(name: str, value: object, limits: tuple[int, int, int] | None = No
 
 
 def checks_of(checks: object) -> tuple[Check, ...]:
-    """Return the checks that a caller names: one, several, or "all"."""
+    """Return the checks that a caller requests: one, several, or "all"."""
     named = (checks,) if isinstance(checks, str) else tuple(checks) if isinstance(checks, Iterable) else (checks,)
     if any(isinstance(name, str) and name == "all" for name in named):
         return CHECKS
@@ -140,7 +140,7 @@ def chosen_level(level: str) -> str:
 
 
 def check_choice(name: str, values: Sequence[object], known: tuple[str, ...]) -> None:
-    """Reject a value that is not among the known ones."""
+    """Raise InvalidOperand unless a value is one of the known ones."""
     for value in values:
         if not isinstance(value, str) or value not in known:
             raise InvalidOperand(f"expected {name} of {', '.join(known)}, got {quote(value)}")
@@ -151,7 +151,7 @@ FIRST_ARCH = 90
 
 
 def cluster_shape(program: Program, cluster: object, grid: tuple[int, int, int]) -> tuple[tuple[int, int, int], bool]:
-    """Return the cluster shape of a launch, and True if the PTX or the launch asks for clusters.
+    """Return the cluster shape of a launch, and True if the PTX or the launch requests clusters.
 
     The shape is in the PTX (.reqnctapercluster, or .blocksareclusters with it) or an argument of the launch. A cluster
     has at most 8 blocks (CUDA C++ Programming Guide, "Thread Block Clusters"); `.maxclusterrank` may say fewer.
@@ -182,20 +182,20 @@ def cluster_shape(program: Program, cluster: object, grid: tuple[int, int, int])
 
 
 def declared_shape(program: Program) -> tuple[int, int, int] | None:
-    """Return the cluster shape that the PTX requires; None if it gives none."""
+    """Return the cluster shape that the PTX requires, or None."""
     extents = program.directives.get("reqnctapercluster")
     return extent_of("cluster", extents) if extents else None
 
 
 MULTIPROCESSORS = 132
-RESIDENT_BLOCKS = 32  # of a multiprocessor, and so the next two
+RESIDENT_BLOCKS = 32  # this and the next two are per multiprocessor
 RESIDENT_WARPS = 64
 SHARED_BYTES = 228 * 1024
-RESERVED_BYTES = 1024  # of shared memory in each block
+RESERVED_BYTES = 1024  # reserved shared memory per block
 
 
 def check_resident(config: LaunchConfig, shared_bytes: int) -> None:
-    """Reject a cooperative grid that does not fit on an H200 at once, since its blocks would wait forever.
+    """Reject a cooperative grid that does not fit on an H200, because its blocks would wait forever.
 
     `shared_bytes` is the static and dynamic shared memory of a block. The limits are those of compute capability 9.0
     (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"); registers are not counted.

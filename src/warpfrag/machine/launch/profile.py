@@ -1,4 +1,4 @@
-"""The profile of a launch: counts of instructions, bytes and tensor core operations, by line of PTX or source.
+"""The profile of a launch: counts of instructions, bytes and tensor-core operations per PTX or source line.
 
 These are counts, not times: warp instructions, bytes, memory wavefronts, those due to bank conflicts, and tensor core
 operations. Both engines count the same. A profile is text (`str`), JSON (`to_dict`), a card in a
@@ -14,15 +14,15 @@ from typing import NamedTuple
 from warpfrag.machine.ir.actions import MatrixOp
 from warpfrag.machine.ir.program import DecodedInstruction, SourceLine
 
-MAX_ROWS = 20  # of a text or a card
-WARPGROUP = 4  # warps; each counts a wgmma
-QUAD_PAIRS = 4  # products of mma.m8n8k4 with f16
+MAX_ROWS = 20  # rows of a text or a card
+WARPGROUP = 4  # warps in a warpgroup; each counts a wgmma
+QUAD_PAIRS = 4  # independent products of an f16 mma.m8n8k4
 
 
 class LineProfile(NamedTuple):
-    """Counts of a line: warp instructions, bytes, wavefronts, bank conflicts, tensor core operations."""
+    """The counts of one line."""
 
-    line: int  # of the PTX, or of the source
+    line: int  # of the PTX or the source
     text: str
     source: SourceLine | None = None
     instructions: int = 0
@@ -33,7 +33,7 @@ class LineProfile(NamedTuple):
     tensor_operations: int = 0
 
     def plus(self, other: LineProfile) -> LineProfile:
-        """Return the sum of both counts, under this one's name."""
+        """Return the sum of two counts, with this one's name."""
         return self._replace(**{name: getattr(self, name) + getattr(other, name) for name in COLUMNS})
 
 
@@ -46,7 +46,7 @@ HEADINGS = {
 
 @dataclass(frozen=True, repr=False)
 class Profile:
-    """The counts of a launch: `lines` of PTX that ran, in order; `by_source` groups them by source line."""
+    """The counts of a launch: `lines` are the executed PTX lines in order; `by_source` groups them."""
 
     kernel: str
     arch: str
@@ -59,7 +59,7 @@ class Profile:
 
     @property
     def by_source(self) -> tuple[LineProfile, ...]:
-        """One row for each line of the kernel's own source: inlined code counts at the line of its call.
+        """One row per line of the kernel's own source; inlined code counts at the line of its call.
 
         PTX lines without a .loc are one row, with line 0. Without any .loc that is the only row.
         """
@@ -72,19 +72,19 @@ class Profile:
         return tuple(sorted(rows.values(), key=lambda row: (row.source is None, row.source or ("", 0))))
 
     def __repr__(self) -> str:
-        """Return the totals."""
+        """Format the totals."""
         total = self.total
         parts = [f"{getattr(total, name):,} {heading}" for name, heading in HEADINGS.items() if getattr(total, name)]
         return f"<Profile of {self.kernel} on {self.arch}: {', '.join(parts)}>"
 
     def __str__(self) -> str:
-        """Return the lines with the largest counts as a table, by source if known."""
+        """Format the lines with the largest counts as a table, by source line if known."""
         return "\n".join([repr(self)[1:-1], *_table(*self.table())])
 
     def table(
         self, *, by: str = "", sort: str = "instructions", limit: int | None = MAX_ROWS
     ) -> tuple[list[str], list[list[str]]]:
-        """Return headings and rows as text, largest first; `by` is "source" or "line", by default whichever exists."""
+        """Return headings and rows, largest first; `by` is "source" or "line" (default: "source" if known)."""
         by_source = by == "source" or (not by and any(item.source is not None for item in self.lines))
         rows = list(self.by_source if by_source else self.lines)
         if sort != "line":
@@ -107,7 +107,7 @@ class Profile:
         return card(f"<code>{escape(repr(self)[1:-1])}</code>", table(*self.table()))
 
     def to_dict(self) -> dict[str, object]:
-        """Return everything as plain numbers and texts."""
+        """Return all fields as JSON-compatible values."""
         return {
             "kernel": self.kernel,
             "arch": self.arch,
@@ -128,7 +128,7 @@ def _sum(rows: Iterable[LineProfile], start: LineProfile) -> LineProfile:
 
 
 def _table(heads: list[str], rows: list[list[str]]) -> list[str]:
-    """Return the lines of a table: text left-aligned, numbers right-aligned."""
+    """Format a table with left-aligned text and right-aligned numbers."""
     columns = list(zip(heads, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     lines = []
@@ -144,7 +144,7 @@ def _table(heads: list[str], rows: list[list[str]]) -> list[str]:
 
 
 def tensor_operations(inst: DecodedInstruction) -> int:
-    """Return the multiplications and additions of a matrix instruction, 2 m n k, for each warp that takes part.
+    """Return the multiplications and additions of a matrix instruction, 2 m n k, per participating warp.
 
     A sparse mma counts as the dense one of the same shape.
     """

@@ -1,4 +1,4 @@
-"""The result of a launch besides memory: counts, evidence and findings."""
+"""The result of a launch, apart from memory: counts, evidence and findings."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from warpfrag.machine.launch.exploration import Exploration
 from warpfrag.machine.launch.profile import Profile
 from warpfrag.tensorcore.evidence import Evidence
 
-MAX_ROWS = 12  # of a table in a notebook
-MAX_NAMES = 3  # in a sentence
+MAX_ROWS = 12  # rows of a table in a notebook
+MAX_NAMES = 3  # names listed in a sentence
 PTX = "ptx"
 """The basis of a launch that executed PTX."""
 SKIPPED = {"bounds", "misaligned", "readonly", "freed"}
-PTX_REASON = "PTX was executed as its manual defines it; a GPU executes what ptxas makes of it, which can differ"
+PTX_REASON = "PTX was executed as its manual defines it; a GPU executes the machine code of ptxas, which can differ"
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of a launch: warp instructions by opcode, bytes and wavefronts by state space; `Run.profile` has lines.
+    """Counts of a launch: warp instructions by opcode, bytes and wavefronts by state space.
 
     A shared memory wavefront is one pass over the banks: an access needs one for each word of its busiest bank
     (`smem.shared_memory`), counted separately for each matrix of ldmatrix and stmatrix. A global memory wavefront is a
@@ -36,7 +36,7 @@ class Counts:
 
     @property
     def instructions(self) -> int:
-        """The number of all warp instructions."""
+        """The total number of warp instructions."""
         return sum(self.opcodes.values())
 
 
@@ -51,7 +51,7 @@ class InexactLine:
 
 @dataclass(frozen=True)
 class Run:
-    """The result of a launch besides memory: its counts, its evidence, and the findings of its checks."""
+    """The result of a launch, apart from memory: counts, evidence and findings."""
 
     evidence: dict[str, Evidence]
     counts: Counts
@@ -59,28 +59,28 @@ class Run:
     """The counts of every line."""
     findings: list[KernelFinding] = field(default_factory=list)
     engine: str = "reference"  # or "compiled"
-    interpreted: tuple[str, ...] = ()  # opcodes that ran without machine code
-    printed: str = ""  # the output of printf, block after block
+    interpreted: tuple[str, ...] = ()  # opcodes that the interpreter ran
+    printed: str = ""  # the output of printf, block by block
     inexact_lines: tuple[InexactLine, ...] = ()
     arch: str = ""  # the architecture that the launch was for
     checks: tuple[str, ...] = ()
-    """The checks that ran with the launch."""
+    """The checks of the launch."""
     unjudged: tuple[str, ...] = ()
     """The parts that the checks could not judge, with reasons."""
     notes: tuple[str, ...] = ()
-    """Stores that look like mistakes but have a certain result, with reasons."""
+    """Stores that look like mistakes but have a definite result, with reasons."""
     basis: str = PTX
     """The code that was executed: "ptx", or machine code with its architecture, its assembler and its digest."""
     ptx_reason: str = ""
-    """Why PTX was executed and not machine code."""
+    """The reason why PTX was executed instead of machine code."""
     reasons: tuple[str, ...] = ()
-    """Why machine code may leave other bytes: spellings that were not compared, order, values that were not written."""
+    """The reasons why machine code may give other results: uncompared spellings, order, unwritten values."""
     exploration: Exploration | None = None
-    """The result of other interleavings, if the launch was asked to `explore` some."""
+    """The results of other interleavings, if `explore` was set."""
 
     @property
     def verdict(self) -> Verdict | None:
-        """The verdict of the checks: "clean", "findings" or "incomplete" (see `unjudged`); None without checks."""
+        """The verdict of the checks: "clean", "findings" or "incomplete" (see `unjudged`), or None without checks."""
         if not self.checks:
             return None
         differs = self.exploration is not None and not self.exploration.agrees
@@ -88,7 +88,7 @@ class Run:
 
     @property
     def exact(self) -> bool:
-        """True if a GPU of `arch` leaves the same bytes when it runs the cubin that `basis` names.
+        """True if a GPU of `arch` would leave the same bytes when it runs the cubin that `basis` names.
 
         Machine code was executed, every executed spelling was compared with a GPU of that architecture, and no order
         that the hardware leaves open can change the result. Otherwise `inexact` has the reasons.
@@ -97,7 +97,7 @@ class Run:
 
     @property
     def inexact(self) -> tuple[str, ...]:
-        """The reasons why a GPU of `arch` may leave other bytes; empty if the run is `exact`."""
+        """The reasons why a GPU of `arch` may leave different bytes; empty if the run is `exact`."""
         if self.basis == PTX:
             return (f"{PTX_REASON} ({self.ptx_reason})" if self.ptx_reason else PTX_REASON, *self.uncertain)
         explored = self.exploration
@@ -107,15 +107,15 @@ class Run:
 
     @property
     def uncertain(self) -> tuple[str, ...]:
-        """The opcodes, lines and races whose result is open at the level that was executed, with reasons."""
+        """The opcodes, lines and races with uncertain results at the executed level, with reasons."""
         opcodes = [f"{name}: {self.evidence[name].detail}" for name in self.inexact_opcodes]
         lines = [f"line {item.line}: {item.reason}" for item in self.inexact_lines]
-        race = ["a check found accesses whose order is not fixed"] if self._has_race else []
+        race = ["a check found unordered accesses"] if self._has_race else []
         return (*opcodes, *lines, *race)
 
     @property
     def inexact_opcodes(self) -> list[str]:
-        """The opcodes that ran and whose results are approximate or not modelled."""
+        """The executed opcodes whose results are approximate or not modelled."""
         return [name for name, known in self.evidence.items() if known.level in {"approximate", "not modelled"}]
 
     @property
@@ -125,11 +125,11 @@ class Run:
 
     @property
     def source_counts(self) -> dict[SourceLine, int]:
-        """Warp instructions by line of the kernel's own source, in order; inlined code counts at its call."""
+        """Warp instructions per line of the kernel's own source; inlined code counts at the line of its call."""
         return {row.source: row.instructions for row in self.profile.by_source if row.source is not None}
 
     def __repr__(self) -> str:
-        """Summarise what ran, what is uncertain and what the checks found."""
+        """Summarise the run."""
         return f"<{self._summary()}>"
 
     def _summary(self) -> str:

@@ -41,7 +41,7 @@ def runs_on(target: str, arch: str) -> bool:
 
 
 def default_arch(target: str) -> str:
-    """Return the architecture of a launch that names none: sm_90 if the module runs there, else the module's."""
+    """Return the default architecture of a launch: sm_90 if the module runs there, else the module's own."""
     return MEASURED if runs_on(target, MEASURED) else target
 
 
@@ -54,25 +54,25 @@ def launch_evidence(program: Program, arch: str, address_size: int) -> dict[str,
     """Return the parts of a launch that are not modelled: a target that `arch` cannot run, a 32-bit address size."""
     known = {}
     if not runs_on(program.target, arch):
-        known[f".target {program.target}"] = Evidence("not modelled", f"no GPU runs a module for it as {arch}")
+        known[f".target {program.target}"] = Evidence("not modelled", f"{arch} cannot run a module for this target")
     if address_size != MEASURED_ADDRESSES:
-        text = "no assembler since CUDA 12.9 takes such a module: nothing of it was compared with a GPU"
+        text = "no assembler since CUDA 12.9 accepts 32-bit addresses: nothing was compared with a GPU"
         known[f".address_size {address_size}"] = Evidence("not modelled", text)
     return known
 
 
 def causes_of(inst: DecodedInstruction, bits: int, arch: str) -> list[InexactCause]:
-    """Return the causes of uncertainty that an instruction had while it ran, on an architecture."""
+    """Return the causes of uncertainty that were recorded for an instruction, on an architecture."""
     if not bits:
         return []
     causes = InexactCause(bits)
     if isinstance(inst.action, AsyncCopy) and InexactCause.LANES_AT_SAME_ADDRESS in causes:
-        causes = causes & ~InexactCause.LANES_AT_SAME_ADDRESS | InexactCause.OVERLAPPING_STORES  # timing decides here
+        causes = causes & ~InexactCause.LANES_AT_SAME_ADDRESS | InexactCause.OVERLAPPING_STORES  # depends on timing
     return [cause for cause in causes if MEASURED_ON.get(cause) != _arithmetic_of(arch)]
 
 
 def opcode_evidence(program: Program, arch: str) -> dict[str, Evidence]:
-    """Return every opcode of a program and its evidence on an architecture, or on that of a target."""
+    """Return the evidence for every opcode of a program, on an architecture or target."""
     return {inst.name: instruction_evidence(inst, arch) for inst in program.instructions}
 
 
@@ -91,7 +91,7 @@ def instruction_evidence(inst: DecodedInstruction, arch: str) -> Evidence:
 
 
 def _tensor_evidence(spelling: TensorSpelling, arch: str) -> Evidence:
-    """Return the evidence for a tcgen05 mma: its types are in a register, so it is that of its .kind."""
+    """Return the evidence for a tcgen05 mma by its .kind, because its types are in a register."""
     row = rows_of(spelling)[0]
     known, _ = nearest_plan(typed(spelling, row, row.m[0], row.n[0], row.a[0], row.b[0]), arch)
     return Evidence(known.level, known.source, 0, known.machine, known.native, AUTHORITIES[known.level])
@@ -101,10 +101,10 @@ def _row_evidence(inst: DecodedInstruction, row: OpcodeRow, arch: str) -> Eviden
     """Return the evidence for a row of the opcode table."""
     detail = row.source
     if row.may_contract:
-        detail += "; ptxas may fuse an unqualified mul and add: done here in the plain case"
+        detail += "; ptxas may contract an unqualified mul and add; only the plain case is modelled"
     if row.level == "measured":
         if _arithmetic_of(arch) != MEASURED:
-            return Evidence("approximate", f"{detail}; {arch} has a unit of its own")
+            return Evidence("approximate", f"{detail}; the unit of {arch} differs")
         return Evidence("hardware", detail, row.cases, authority="measured", gpus=("NVIDIA H200",))
     if row.level == "approximate":
         return Evidence("approximate", detail)
@@ -116,5 +116,5 @@ def _row_evidence(inst: DecodedInstruction, row: OpcodeRow, arch: str) -> Eviden
 
 
 def _arithmetic_of(arch: str) -> str:
-    """Return the architecture whose arithmetic a target has; those older than the table are their own."""
+    """Return the architecture whose arithmetic a target has, or the target itself if it is older than the table."""
     return targets()[arch].arch if arch in targets() else arch

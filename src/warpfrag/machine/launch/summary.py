@@ -23,7 +23,7 @@ from warpfrag.tensorcore.evidence import Evidence
 def summarise(
     work: Work, name: str, sources: Mapping[int, SourceLine], address_size: int, checks: tuple[Check, ...]
 ) -> Run:
-    """Return the result of a launch; an error that is not a finding of a check is raised."""
+    """Return the result of a launch; raise its error unless a check reports it as a finding."""
     collector = findings_of(work, sources, checks)
     program, tally, memory, config, compiled = work.program, work.tally, work.memory, work.config, work.compiled
     opcodes: Counter[str] = Counter()
@@ -45,7 +45,7 @@ def summarise(
     known |= launch_evidence(program, config.arch, address_size)
     uncertain = inexact_lines(program, tally, config.arch)
     for register in sorted(tally.inexact - dropped_special_registers(program) if tally.inexact else ()):
-        known[register] = Evidence("approximate", "a value of this machine: a GPU has another")
+        known[register] = Evidence("approximate", "the value on a GPU is different")
     counts = Counts(dict(opcodes), dict(memory.read_bytes), dict(memory.written_bytes), dict(memory.wavefronts))
     profile = Profile(name, config.arch, tuple(lines[line] for line in sorted(lines)))
     engine, interpreted = "reference", set(opcodes)
@@ -58,7 +58,7 @@ def summarise(
 
 
 def inexact_lines(program: Program, tally: LaunchTally, arch: str) -> tuple[InexactLine, ...]:
-    """Return the lines that ran and whose results are uncertain on an architecture, in order."""
+    """Return the executed lines with uncertain results on an architecture, in order."""
     lines: dict[InexactLine, None] = {}
     for at, (inst, bits) in enumerate(zip(program.instructions, tally.causes.tolist(), strict=True)):
         if not (bits or at in tally.uncertain):
@@ -70,7 +70,7 @@ def inexact_lines(program: Program, tally: LaunchTally, arch: str) -> tuple[Inex
 
 
 def findings_of(work: Work, sources: Mapping[int, SourceLine], checks: tuple[Check, ...]) -> FindingCollector:
-    """Return the findings, the unjudged parts and the notes; an error that is not a finding is raised."""
+    """Return the findings, the unjudged parts and the notes; raise an error that is not a finding."""
     collector = work.checks.collector if work.checks is not None else FindingCollector(sources, checks)
     for line, text in work.divergent.items():
         collector.add(KernelFinding("barrier", line, text))
@@ -95,7 +95,7 @@ MEMORY_ORDER = (
 
 
 def leave_out_order(work: Work, collector: FindingCollector) -> None:
-    """Leave out the order that machine code does not preserve: neither findings nor a clean verdict may rely on it."""
+    """Record that machine code lacks some ordering information: the verdict cannot rely on it."""
     if collector.drop("lockstep"):
         collector.leave_out(WARP_ORDER)
     for inst, count in zip(work.program.instructions, work.tally.instructions.tolist(), strict=True):
@@ -105,7 +105,7 @@ def leave_out_order(work: Work, collector: FindingCollector) -> None:
 
 
 def located(error: WarpfragError, sources: Mapping[int, SourceLine]) -> WarpfragError:
-    """Return an error with the source line that its line was compiled from."""
+    """Return an error with the source line that its PTX line was compiled from."""
     if isinstance(error, PtxError) and error.line in sources:
         return PtxError(error.line, error.reason, str(sources[error.line]), error.kind)
     return error

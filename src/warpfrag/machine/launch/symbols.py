@@ -24,31 +24,31 @@ from warpfrag.machine.launch.names import matching, readable, resolve
 
 
 class Symbols(Mapping[str, "Array"]):
-    """The variables of a module by name, each a view of its memory with the type and shape of its declaration.
+    """The variables of a module by name, as views of their memory with the declared type and shape.
 
     Names are looked up like those of entries: mangled, in C++ form, or a part that only one has. nvcc declares arrays
     of structs, and most others, as bytes: `symbols["table"].view(np.float32)` has the numbers.
     """
 
     def __init__(self, read: Callable[[], dict[str, ModuleVariable]], *, keep: bool = False) -> None:
-        """Start with no variables held; `read` returns the declarations and is called on first use."""
+        """Create the mapping; `read` returns the declarations and is called on first use."""
         self._read, self.keep = read, keep
         self._held: dict[str, tuple[NDArray[np.uint8], ModuleVariable]] = {}
-        self._targets: dict[str, DeviceArray] = {}  # arrays that pointers were set to, which must live as long
+        self._targets: dict[str, DeviceArray] = {}  # arrays that pointers refer to, kept alive
 
     @cached_property
     def variables(self) -> dict[str, ModuleVariable]:
-        """The address and the initial bytes of each variable."""
+        """The declaration of each variable, with its address and initial bytes."""
         return self._read()
 
     def __getitem__(self, name: str) -> Array:
-        """Return the memory of a variable, which is held from now on; PtxError lists the variables if there is none."""
+        """Return a variable's memory, which launches keep from now on; raise PtxError for an unknown name."""
         symbol = resolve(name, list(self), "variables")
         variable = self.variables[symbol]
         return as_declared(self._hold(symbol, variable), variable)
 
     def __setitem__(self, name: str, values: ArrayLike | DeviceArray) -> None:
-        """Fill a variable: values as numpy takes them, or for a pointer a DeviceArray, which is kept alive."""
+        """Assign values to a variable, or a DeviceArray, which is kept alive, to a pointer."""
         memory, symbol = self[name], resolve(name, list(self), "variables")
         try:
             memory[...] = values.address if isinstance(values, DeviceArray) else values
@@ -71,27 +71,27 @@ class Symbols(Mapping[str, "Array"]):
         return isinstance(name, str) and len(matching(name, list(self))) == 1
 
     def __repr__(self) -> str:
-        """Return the names, types and shapes."""
+        """Format the names, types and shapes."""
         rows = (f"{readable(name)}: .{item.type} {list(item.shape)}" for name, item in self.variables.items())
         return f"<variables {'; '.join(rows)}>" if self.variables else "<no variables>"
 
     def reset(self) -> None:
-        """Reset every held variable to its initial values, in place."""
+        """Reset every kept variable to its initial values in place."""
         for data, variable in self._held.values():
             data[...] = initial_bytes(variable)
         self._targets.clear()
 
     @property
     def is_held(self) -> bool:
-        """True if launches start from values that are not the initial ones."""
+        """True if launches may start from values other than the initial ones."""
         return self.keep or bool(self._held)
 
     def bind(self, symbol: str, memory: NDArray[np.uint8]) -> None:
-        """Hold a variable in the caller's memory, whose contents it takes over."""
+        """Use the caller's memory, with its contents, for a variable."""
         self._held[symbol] = memory, self.variables[symbol]
 
     def storage(self, name: str, variable: ModuleVariable) -> NDArray[np.uint8]:
-        """Return the bytes that a launch uses: the held ones, or new ones."""
+        """Return the bytes that a launch uses: the kept ones, or new ones."""
         if self.keep:
             return self._hold(name, variable)
         return self._held[name][0] if name in self._held else initial_bytes(variable)
@@ -103,21 +103,21 @@ class Symbols(Mapping[str, "Array"]):
 
 
 def initial_bytes(variable: ModuleVariable) -> NDArray[np.uint8]:
-    """Return new memory for a variable, with its initial values."""
+    """Allocate a variable's memory, with its initial values."""
     data = np.zeros(variable.size, np.uint8)
     data[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)
     return data
 
 
 def as_declared(data: NDArray[np.uint8], variable: ModuleVariable) -> Array:
-    """Return the memory of a variable with the type and the shape of its declaration."""
+    """View a variable's memory with its declared type and shape."""
     ptx_type = TYPES[variable.type]
     shape = (*variable.shape, 2) if ptx_type.bits == 128 else variable.shape
     return data.view(dtype_of(ptx_type)).reshape(shape)
 
 
 def dtype_of(ptx_type: Type) -> np.dtype[Any]:
-    """Return the numpy dtype of a type; unsigned codes if numpy has none."""
+    """Return the NumPy dtype of a type, or that of its codes if NumPy has none."""
     if ptx_type.kind == "s" and ptx_type.parts == 1:
         return np.dtype(f"i{ptx_type.bits // 8}")
     if ptx_type.name in {"f16", "f32", "f64"}:

@@ -41,8 +41,8 @@ from warpfrag.smem.tensor_map import (
     TensorMapFields,
 )
 
-NO_ADDRESS = 0  # of an array before a launch gives it one: aligned as all are
-CORE_ROWS = 8  # of a matrix that the stride of a descriptor counts
+NO_ADDRESS = 0  # a placeholder address with the alignment of all arrays
+CORE_ROWS = 8  # matrix rows per descriptor stride
 
 
 class TensorMap:
@@ -77,7 +77,7 @@ class TensorMap:
         dtype: str | None = None,
         interleave: int = 0,
     ) -> None:
-        """Store the array and the box; `problems` lists the reasons for which the driver would reject them."""
+        """Create a map; `problems` lists the reasons why the driver would reject it."""
         self.array: object = array
         host = array.array if isinstance(array, DeviceArray) else as_host_array(array, "the array of a tensor map")
         if host is None:
@@ -97,7 +97,7 @@ class TensorMap:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> TensorMap:
-        """Return the map that 128 bytes of the driver describe; it has an address, and no array.
+        """Decode the driver's 128 bytes; the map has an address but no array.
 
         >>> from warpfrag.machine.launch.device_array import DeviceArray
         >>> data = bytes(TensorMap(DeviceArray(np.zeros((96, 128), np.float16)), box=(16, 64), swizzle=128))
@@ -113,7 +113,7 @@ class TensorMap:
         return result
 
     def __repr__(self) -> str:
-        """Return the array and the options that differ from the default."""
+        """Format the array and the options that are not the default."""
         fields = self.fields
         shape = ", ".join(map(str, fields.dims[::-1]))
         parts = [f"{fields.element.name}[{shape}]"]
@@ -144,29 +144,29 @@ class TensorMap:
         return card(f"<code>{escape(repr(self))}</code>", table(("field", "value"), facts))
 
     def __bytes__(self) -> bytes:
-        """Return the 128 bytes of the map, if its array has an address beyond a launch."""
+        """Return the 128 bytes of a map over a DeviceArray."""
         if self.array is not None and not isinstance(self.array, DeviceArray):
-            raise InvalidOperand(f"{self!r} has no address before a launch: make it over a DeviceArray")
+            raise InvalidOperand(f"{self!r} has no address before a launch: create it over a DeviceArray")
         return self.fields.encode()
 
     @property
     def box_bytes(self) -> int:
-        """The bytes that a copy completes at its mbarrier: those of the whole box."""
+        """The size of the box in bytes, which a copy reports to its mbarrier."""
         return self.fields.box_bytes
 
     def problems(self) -> list[str]:
-        """Return the reasons for which the driver rejects this map, with the values that it expects."""
+        """Return the reasons why the driver rejects the map, with the expected values."""
         return self.fields.problems()
 
     def memory(self, start: int = 0) -> Memory:
-        """Return the shared memory layout of a box: a matrix whose rows are the innermost axis.
+        """Return the shared-memory layout of a box: a matrix whose rows are along the innermost axis.
 
         With `interleave` a row is the copied part of one line of pixels, one slice of channels after the other.
         """
         return Memory(order="row", pitch=self.fields.shared_pitch, swizzle=self.fields.swizzle, start=start)
 
     def descriptor(self, start: int = 0) -> Descriptor:
-        """Return the descriptor with which wgmma reads a box in shared memory, the innermost axis along K."""
+        """Return the wgmma descriptor of a box in shared memory, with the innermost axis along K."""
         row = self.fields.box_shape[0] * self.fields.element.bytes
         if row != (self.fields.swizzle or GRANULE):
             expected = self.fields.swizzle or GRANULE
@@ -174,7 +174,7 @@ class TensorMap:
         return Descriptor(start=start, stride=CORE_ROWS * row, swizzle=self.fields.swizzle)
 
     def encode(self, address: int) -> bytes:
-        """Return the 128 bytes of the map for an array at an address; maps that the driver rejects raise an error."""
+        """Return the 128 bytes of the map for an array at an address; raise an error if the driver rejects the map."""
         fields = replace(self.fields, address=_numbers("address", [address], 1)[0])
         problems = fields.problems()
         if problems:
@@ -190,7 +190,7 @@ def _tensor(
     dtype: str | None,
     interleave: int,
 ) -> tuple[list[int], list[int], TensorElement]:
-    """Return the extents, the strides in bytes and the type of a tensor, in numpy's order, all within the array.
+    """Return the tensor's extents, strides in bytes and type, in NumPy's order; it must be inside the array.
 
     The innermost stride is an element, or with `interleave` the slice of channels of a pixel.
     """
@@ -237,7 +237,7 @@ def _columns(box: Im2col, rank: int) -> Im2col:
 
 
 def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
-    """Reject a value that is not one of the choices."""
+    """Raise InvalidOperand unless a value is one of the choices."""
     if type(value) not in {int, str} or value not in choices:
         raise InvalidOperand(f"expected {name} of {', '.join(map(str, choices))}, got {quote(value)}")
 

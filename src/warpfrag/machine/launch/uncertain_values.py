@@ -1,4 +1,4 @@
-"""Find values that depend on time or place, such as a clock or the result of a wait, and reach memory.
+"""Find values that depend on timing or placement, such as clocks and wait results, and reach memory.
 
 A forward analysis over all paths follows them through registers. A branch on such a value makes everything uncertain
 that is written before both paths meet again (its nearest post-dominator). A spin-wait, which only waits, is harmless.
@@ -21,13 +21,13 @@ CONTROL = actions.Branch | actions.Jump
 PURE = actions.LaneOp | actions.Move | actions.MemoryLoad | actions.WarpCollective | actions.MatrixOp
 HARMLESS = actions.NoOp | actions.Reconverge | actions.WarpWait | actions.LeaveBarrier
 WAITS = {"test_wait", "try_wait"}
-BOTH_WAYS = 2  # blocks that follow a branch
-MAX_BLOCKS = 4096  # beyond them, every source counts as reaching memory
-MAX_SOURCES = 32  # that are examined one by one
+BOTH_WAYS = 2  # basic blocks after a branch
+MAX_BLOCKS = 4096  # larger programs: every source counts as reaching memory
+MAX_SOURCES = 32  # sources that are examined individually
 
 
 def source_of(program: Program, at: int) -> str:
-    """Return why the result of an instruction is uncertain; "" if it is not."""
+    """Return the reason why an instruction's result is uncertain, or ""."""
     inst = program.instructions[at]
     names = sorted(name for name in special_registers_of(inst) if name.split(".", maxsplit=1)[0] in INEXACT)
     if names:
@@ -41,7 +41,7 @@ KNOWN: WeakKeyDictionary[Program, dict[int, str]] = WeakKeyDictionary()
 
 
 def uncertain_sources(program: Program) -> dict[int, str]:
-    """Return the instructions whose uncertain result can reach memory, with the reason."""
+    """Return the instructions whose uncertain results can reach memory, with the reasons."""
     if program not in KNOWN:
         sources = {at: text for at in range(len(program.instructions)) if (text := source_of(program, at))}
         found = sources if len(program.leaders) > MAX_BLOCKS else {}
@@ -55,7 +55,7 @@ def uncertain_sources(program: Program) -> dict[int, str]:
 
 
 class Known(NamedTuple):
-    """Predicates that are true, and those that are false, on all paths; as bits."""
+    """The predicates that are true and those that are false on all paths, as bits."""
 
     true: int = 0
     false: int = 0
@@ -66,15 +66,15 @@ class Known(NamedTuple):
         return self.true | self.false
 
     def without(self, registers: int) -> Known:
-        """Forget registers that are written."""
+        """Remove registers that are written."""
         return Known(self.true & ~registers, self.false & ~registers)
 
 
 class ValueFlow:
-    """The control flow of a program, and what depends on some of its values."""
+    """A program's control flow, and the dependences on uncertain values."""
 
     def __init__(self, program: Program) -> None:
-        """Find blocks, their successors, and the block where the paths from each meet again."""
+        """Find the basic blocks, their successors and their nearest post-dominators."""
         self.instructions = program.instructions
         self.starts = sorted({0, *program.ends} - {len(self.instructions)})
         self.ends = [program.ends[start] for start in self.starts]
@@ -107,7 +107,7 @@ class ValueFlow:
         return found
 
     def region(self, block: int) -> set[int]:
-        """Return the blocks that a branch at the end of a block decides about."""
+        """Return the blocks whose execution depends on the branch at the end of a block."""
         meeting = self.after[block] & ~(1 << block)
         reached: set[int] = set()
         queue = list(self.following[block])
@@ -119,21 +119,21 @@ class ValueFlow:
         return reached
 
     def reaches_memory(self, sources: Iterable[int]) -> bool:
-        """Return True if the results of some instructions can change memory."""
+        """Return True if the results of the given instructions can change memory."""
         chosen = frozenset(sources)
-        decided: set[int] = set()  # blocks that an uncertain branch decides about
-        branches: set[int] = set()  # blocks that end with such a branch
+        decided: set[int] = set()  # blocks whose execution depends on an uncertain branch
+        branches: set[int] = set()  # blocks that end with an uncertain branch
         count = -1
-        while count < len(branches):  # each round knows the branches of the rounds before
+        while count < len(branches):  # each round uses the branches found in earlier rounds
             count = len(branches)
             if self._follow(chosen, decided, branches):
                 return True
         return False
 
     def _follow(self, chosen: frozenset[int], decided: set[int], branches: set[int]) -> bool:
-        """Follow values along all paths once; return True if one reaches memory, and add uncertain branches."""
+        """Propagate values along all paths once; return True if one reaches memory. Uncertain branches are added."""
         meetings = {other for block in decided | branches for other in self.following[block]} - decided
-        before = {0: 0}  # the registers with uncertain values at the start of each block that is reached
+        before = {0: 0}  # uncertain registers at the start of each reached block
         queue = [0]
         while queue:
             block = queue.pop(0)
@@ -155,7 +155,7 @@ class ValueFlow:
             for other in self.following[block]:
                 shown = self.along(block, other, known)
                 reached = state & ~shown.bits
-                if other in meetings:  # an uncertain branch chose the path: what one path alone knows is uncertain
+                if other in meetings:  # after an uncertain branch, values known on one path only are uncertain
                     reached |= shown.bits & ~self.known[other].bits
                 if other not in before or reached & ~before[other]:
                     before[other] = before.get(other, 0) | reached
@@ -189,7 +189,7 @@ class ValueFlow:
         return found
 
     def along(self, block: int, other: int, known: Known) -> Known:
-        """Return the known predicates on the way to a following block: a branch shows the value of its guard."""
+        """Return the known predicates on an edge; a branch determines the value of its guard."""
         last = self.instructions[self.ends[block] - 1]
         guard = last.guard
         if guard is None or not isinstance(last.action, actions.Branch) or len(self.following[block]) != BOTH_WAYS:

@@ -1,4 +1,4 @@
-"""Checks search for mistakes while the interpreter runs a kernel: races, missing waits, unwritten values.
+"""Checks that find mistakes while the interpreter runs a kernel: races, missing waits, unwritten values.
 
 `interpreter.kernel_findings` has the table of checks and their findings; `checked_batch` runs blocks and notifies the
 checks. `ordering` knows which accesses are ordered, by vector clocks that `sync_tracking` updates; `races` compares

@@ -26,13 +26,13 @@ class BarrierCheck(InstructionObserver):
     """Checks the barriers of the blocks in a batch."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
-        """Record which lanes are threads: a block's last warp may have fewer."""
+        """Record which lanes are threads: a block's last warp may be partial."""
         super().__init__(state, collector)
         self.threads = state.alive.copy()
         self.counts: dict[tuple[int, int], tuple[int, int]] = {}  # expected threads and line, by block and number
 
     def barrier_arrived(self, block: int, number: int, warp: int, lanes: NDArray[np.bool_]) -> None:
-        """Compare the count of an arrival with the count of the phase's first arrival."""
+        """Compare the thread count of an arrival with that of the phase's first arrival."""
         barrier = self.state.barriers.states[block, number]
         expected, line = self.counts.setdefault((block, number), (barrier.expected, self.state.line))
         if expected != barrier.expected:
@@ -49,7 +49,7 @@ class BarrierCheck(InstructionObserver):
         if expected and count % expected:
             warp, lane = (int(v) for v in np.argwhere(here)[-1])
             text = (
-                f"barrier {number} waits for {expected} threads, and {count} arrive: {count % expected} are left over"
+                f"barrier {number} waits for {expected} threads, but {count} arrive: {count % expected} are left over"
             )
             self.report("barrier", (rows.start + warp) * LANES + lane, text, line=barrier.line)
         left = self.threads[rows] & ~self.state.alive[rows] & ~here
@@ -68,13 +68,13 @@ class MbarrierLifetimes(InstructionObserver):
     """Tracks which mbarriers of a batch are valid."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
-        """Start with no valid mbarrier."""
+        """Create the tracker of a batch."""
         super().__init__(state, collector)
-        self.valid: dict[int, KernelAccess] = {}  # the access that initialised each
-        self.preceding = np.zeros(len(state.memory.shared) // OBJECT_BYTES + 1, np.int64)  # valid ones before each
+        self.valid: dict[int, KernelAccess] = {}  # the access that initialised each mbarrier
+        self.preceding = np.zeros(len(state.memory.shared) // OBJECT_BYTES + 1, np.int64)  # valid mbarriers before each
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
-        """Report mbarrier.init of a valid mbarrier; one that threads use ends the launch already."""
+        """Report mbarrier.init of a valid mbarrier; if threads wait for it, the launch ends with an error."""
         if cell in self.valid and not self.state.mbarriers.use_of(cell):
             self.report_object(cell, thread, f", is initialised again: {EXPECTED}")
         self.keep(cell, self.access_by(thread))
@@ -82,7 +82,7 @@ class MbarrierLifetimes(InstructionObserver):
     def mbarrier_invalidated(self, cell: int, thread: int) -> None:
         """Report mbarrier.inval of an mbarrier that is not valid."""
         if cell not in self.valid:
-            self.report_object(cell, thread, ": expected one that mbarrier.init made")
+            self.report_object(cell, thread, ": expected an initialised mbarrier")
         self.keep(cell, None)
 
     def write(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers) -> None:
@@ -97,7 +97,7 @@ class MbarrierLifetimes(InstructionObserver):
         self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False
     ) -> None:
         """Check the bytes that a copy writes."""
-        del cell, reduces  # for other checks
+        del cell, reduces  # other checks use them
         self.overwrite(buffer, offsets, size, np.full(len(offsets), thread))
 
     def overwrite(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
@@ -111,14 +111,14 @@ class MbarrierLifetimes(InstructionObserver):
                 self.keep(cell, None)
 
     def keep(self, cell: int, access: KernelAccess | None) -> None:
-        """Record the access that made an mbarrier valid, or remove the mbarrier."""
+        """Record the access that initialised an mbarrier, or remove the mbarrier."""
         self.preceding[cell + 1 :] += (access is not None) - (cell in self.valid)
         self.valid.pop(cell, None)
         if access is not None:
             self.valid[cell] = access
 
     def report_object(self, cell: int, thread: int, text: str) -> None:
-        """Report an access by a thread to the memory of an mbarrier."""
+        """Report a thread's access to the memory of an mbarrier."""
         made = self.valid.get(cell)
         place = f"at {self.state.mbarriers.place_name(cell)}"
         state = f"the mbarrier {place}, initialised at line {made.line}" if made else f"no mbarrier is valid {place}"

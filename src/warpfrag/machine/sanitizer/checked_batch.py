@@ -1,4 +1,4 @@
-"""A batch of blocks that runs under checks: the interpreter's batch, with every instruction reported to the checks.
+"""A batch of blocks that runs under checks: the interpreter's batch, which reports every instruction to the checks.
 
 `LaunchChecks` holds the state that all batches of a launch share: findings, time, the shadows of global memory.
 """
@@ -38,13 +38,13 @@ class LaunchChecks:
     """The checks of one launch, and the state that its batches share."""
 
     def __init__(self, checks: tuple[Check, ...], sources: Mapping[int, SourceLine]) -> None:
-        """Start with no findings."""
+        """Create the checks of a launch."""
         self.checks = checks
         self.collector = FindingCollector(sources, checks)
         self.order = LaunchOrder()
         self.shadows: dict[int, ShadowMemory] = {}
         self.unwritten: dict[int, NDArray[np.uint8]] | None = None
-        self.stops: Callable[[int], bool] = lambda _instructions: False  # True if this many instructions are enough
+        self.stops: Callable[[int], bool] = lambda _instructions: False  # True stops the launch
         self.is_stopped = False
 
     @property
@@ -53,14 +53,14 @@ class LaunchChecks:
         return bool(ORDER_CHECKS & set(self.checks))
 
     def marks(self, memory: DeviceMemory) -> dict[int, NDArray[np.uint8]]:
-        """The marks of the arrays that the caller declared unwritten."""
+        """The marks of arrays that the caller declared unwritten."""
         if self.unwritten is None:
             marked = [item.data for item in memory.allocations if item.is_unwritten]
             self.unwritten = {id(data): np.full(len(data), MARK) for data in marked}
         return self.unwritten
 
     def batch(self, part: LaunchPart) -> CheckedWarpBatch:
-        """Return a batch of blocks that runs under these checks."""
+        """Create a batch of blocks that runs under these checks."""
         return CheckedWarpBatch(part, self)
 
 
@@ -80,27 +80,27 @@ class CheckedWarpBatch(WarpBatch):
             observers.append(self.races)
             surfaces = SurfaceLoad | SurfaceStore | SurfaceReduction
             if any(isinstance(inst.action, surfaces) for inst in self.program.instructions):
-                checks.collector.leave_out("races: accesses of surfaces are not followed")
+                checks.collector.leave_out("races: surface accesses are not tracked")
         for name in checks.checks:
             observers += CHECK_TABLE[name].observers(self)
         self.observer = observers[0] if len(observers) == 1 else ObserverGroup(self, checks.collector, observers)
         self.memory.observer = self.observer
 
     def order_check(self, numbers: list[int]) -> RaceCheck:
-        """Return the check that compares accesses; `numbers` are those of the blocks in the grid."""
+        """Create the race check; `numbers` are the blocks' numbers in the grid."""
         checks = self.checks
         return RaceCheck(self, checks.order, checks.shadows, numbers, checks.collector)
 
     def barrier_checks(self) -> list[InstructionObserver]:
-        """Return the observers that check barriers."""
+        """Create the observers that check barriers."""
         return [BarrierCheck(self, self.checks.collector), MbarrierLifetimes(self, self.checks.collector)]
 
     def unwritten_checks(self) -> list[InstructionObserver]:
-        """Return the observer that tracks unwritten values."""
+        """Create the observer that tracks unwritten values."""
         return [UnwrittenCheck(self, self.checks.collector, self.checks.marks(self.memory))]
 
     def async_checks(self) -> list[InstructionObserver]:
-        """Return the observers that check wgmma and tcgen05."""
+        """Create the observers that check wgmma and tcgen05."""
         collector, result = self.checks.collector, list[InstructionObserver]()
         if self.races is not None and uses_tensor_memory(self.program):
             result.append(TensorMemoryCheck(self, self.races.ordering, collector))
@@ -109,7 +109,7 @@ class CheckedWarpBatch(WarpBatch):
         return result
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
-        """Run an instruction, and notify the checks before and after it."""
+        """Run an instruction and notify the checks before and after it."""
         self.checks.order.now += 1
         inst = self.program.instructions[at]
         self.line, self.memory.inst = inst.line, at
@@ -134,12 +134,12 @@ class CheckedWarpBatch(WarpBatch):
         self.checks.collector.add(KernelFinding(fault.kind, inst.line, text, block=block, thread=thread))
 
     def schedule_next(self) -> bool:
-        """Give some lanes a time slice; return False if all have exited or the launch is stopped."""
+        """Give lanes a time slice; return False if all have exited or the launch is stopped."""
         self.checks.is_stopped = self.checks.is_stopped or self.checks.stops(self.checks.order.now)
         return not self.checks.is_stopped and super().schedule_next()
 
     def run(self) -> None:
-        """Run until every lane has exited, then let the checks finish."""
+        """Run until every lane has exited, then finish the checks."""
         super().run()
         if not self.checks.is_stopped:
             self.observer.finish()

@@ -1,4 +1,4 @@
-"""The accesses of each cell of a buffer that may still matter: the shadow memory that the race check compares with.
+"""Shadow memory: the earlier accesses to each cell of a buffer that may still conflict with later ones.
 
 A cell is a few bytes, at first four; a narrower access splits all cells of its buffer. Each cell keeps its last write,
 and vectors of its reads and of earlier writes that the last one does not supersede. As in FastTrack, an access leaves a
@@ -32,7 +32,7 @@ SCOPE_SHIFT, SIZE_SHIFT, INST_SHIFT = 4, 6, 9
 NATURE_BITS = (1 << INST_SHIFT) - 1
 SEVERAL_BLOCKS = -1
 MAX_SLOTS = 64
-RECORDS = 1 << 21  # of a vector of global memory: large arrays have fewer slots
+RECORDS = 1 << 21  # slots of a global-memory vector; large arrays have fewer
 
 
 def nature_of(inst: int, flags: int, level: int, size: int) -> int:
@@ -42,7 +42,7 @@ def nature_of(inst: int, flags: int, level: int, size: int) -> int:
 
 @dataclass
 class Accesses:
-    """Accesses of cells: entity, time (0: none), the first time that a slot's lanes may have, nature and lanes."""
+    """Accesses to cells: entity, time (0 for none), the earliest time of a slot's lanes, nature and lanes."""
 
     entities: NDArray[np.int64]
     times: NDArray[np.int32]
@@ -52,7 +52,7 @@ class Accesses:
 
     @staticmethod
     def none(*shape: int) -> Accesses:
-        """Return arrays that record no access."""
+        """Return empty records for `count` cells."""
         types = (np.int64, np.int32, np.int32, np.int64, np.uint32)
         return Accesses(*(np.zeros(shape, dtype) for dtype in types))
 
@@ -61,7 +61,7 @@ class Accesses:
         return self.entities, self.times, self.firsts, self.natures, self.lanes
 
     def at(self, index: Any) -> Accesses:  # noqa: ANN401 (any index of an array)
-        """Return some of the accesses."""
+        """Return the selected accesses."""
         return Accesses(*(part[index] for part in self.arrays()))
 
     def put(self, index: Any, new: Accesses) -> None:  # noqa: ANN401 (any index of an array)
@@ -70,22 +70,22 @@ class Accesses:
             part[index] = values
 
     def split(self, parts: int) -> Accesses:
-        """Return the same accesses for smaller cells."""
+        """Return the accesses for smaller cells."""
         return Accesses(*(np.repeat(part, parts, axis=-1) for part in self.arrays()))
 
 
 class AccessVectors:
-    """A vector of accesses for each cell: of warps, or of agents."""
+    """A vector of accesses per cell, by warps or by agents."""
 
     def __init__(self, cells: int, limit: int, *, of_agents: bool = False) -> None:
-        """Start with no slots; there are never more than `limit`."""
+        """Create empty vectors, which grow to at most `limit` slots."""
         self.limit, self.width = limit, 1 if of_agents else LANES
         self.slots = Accesses.none(0, cells)
-        self.evicted = Accesses.none(2, 0)  # weak and strong ones; `entities` are blocks
+        self.evicted = Accesses.none(2, 0)  # weak and strong accesses; `entities` are blocks
 
     @property
     def used(self) -> range:
-        """The slots that exist."""
+        """The allocated slots."""
         return range(len(self.slots.times))
 
     def split(self, parts: int) -> None:
@@ -93,7 +93,7 @@ class AccessVectors:
         self.slots, self.evicted = self.slots.split(parts), self.evicted.split(parts)
 
     def add(self, slots: Cells, cells: Cells, threads: Numbers, new: Accesses, ordering: Ordering) -> None:
-        """Record accesses in the first slot, from the given one on, that is free, superseded or of the same warp.
+        """Record accesses in the first slot, from the given one on, that is free, superseded or used by the same warp.
 
         An access supersedes those that are ordered before it, unless they are weaker. `threads` are the threads of the
         batch that now access the cells.
@@ -120,7 +120,7 @@ class AccessVectors:
             at = slots[takes], cells[takes]
             self.slots.entities[at] = new.entities[takes]
             last = self.slots.entities[at]
-            is_last = last // self.width == new.entities[takes] // self.width  # not one of another warp
+            is_last = last // self.width == new.entities[takes] // self.width  # not another warp's slot
             if not is_last.all():
                 takes, at, last = takes[is_last], (at[0][is_last], at[1][is_last]), last[is_last]
             self.replace(at, old and old.at(takes), new.at(takes), last, is_superseded[takes])
@@ -139,7 +139,7 @@ class AccessVectors:
         last: Numbers,
         is_superseded: NDArray[np.bool_],
     ) -> None:
-        """Replace accesses in slots; lanes that are not superseded stay."""
+        """Replace accesses in slots, keeping lanes that are not superseded."""
         lanes = new.lanes
         if (last != new.entities).any():  # several lanes of a warp access a cell
             self.slots.lanes[at] = 0
@@ -153,7 +153,7 @@ class AccessVectors:
         self.slots.put(at, Accesses(last, new.times, firsts, new.natures, lanes))
 
     def evict(self, cells: Cells, new: Accesses, per_block: int) -> None:
-        """Record the latest time of evicted accesses, and their block; SEVERAL_BLOCKS if they differ."""
+        """Record the latest time of evicted accesses, and their block or SEVERAL_BLOCKS."""
         if not self.evicted.times.shape[1]:
             self.evicted = Accesses.none(2, self.slots.times.shape[1])
         blocks = np.where(new.entities < 0, SEVERAL_BLOCKS, new.entities // per_block)
@@ -168,7 +168,7 @@ class ShadowMemory:
     """The shadow memory of one buffer."""
 
     def __init__(self, size: int, *, is_shared: bool) -> None:
-        """Start with no accesses."""
+        """Create a shadow without accesses."""
         self.size, self.unit = size, 4
         count = -(-size // 4)
         limit = MAX_SLOTS if is_shared else min(max(RECORDS // max(count, 1), 4), MAX_SLOTS)
@@ -205,7 +205,7 @@ FIXES = {
     "fence": "put fence.proxy.async between them",
     "unordered": "put __syncwarp() or __syncthreads() between them; volatile does not order accesses",
 }
-"""The usual fix of a conflict by its kind; `blocks` are races between blocks."""
+"""The usual fix for each kind of conflict; `blocks` are races between blocks."""
 
 
 class AccessGroup(NamedTuple):
@@ -216,10 +216,10 @@ class AccessGroup(NamedTuple):
     cells: Numbers  # [accesses, cells of each]
     offsets: Numbers
     size: int
-    threads: Numbers  # that issue them, in the batch
+    threads: Numbers  # issuing threads, as numbers in the batch
     entities: Numbers
     nature: int
-    codes: NDArray[Any] | None = None  # values that plain stores write
+    codes: NDArray[Any] | None = None  # the values of plain stores
     writes: bool = False
 
 
@@ -229,7 +229,7 @@ class ConflictReporter:
     def __init__(
         self, state: WarpBatch, ordering: Ordering, collector: FindingCollector, written: dict[int, Allocation]
     ) -> None:
-        """Store the batch, its ordering and the collector of findings."""
+        """Create a reporter for a batch, its ordering and its collector."""
         self.state, self.ordering, self.collector, self.written = state, ordering, collector, written
 
     def report(
@@ -241,7 +241,7 @@ class ConflictReporter:
         kind: str = "",
         text: str = "",
     ) -> None:
-        """Report the first conflict with each other instruction, and count the accesses that conflict with it."""
+        """Report the first conflict with each other instruction, and count the conflicting accesses."""
         instructions = natures >> INST_SHIFT
         for at in np.unique(instructions[wrong]).tolist():
             chosen = wrong & (instructions == at)
@@ -264,7 +264,7 @@ class ConflictReporter:
             )  # fmt: skip
 
     def kind_of(self, mine: int, other: int, thread: int) -> str:
-        """Return the category of a conflict."""
+        """Return the kind of a conflict."""
         if other < 0:
             return "async"
         issuer = int(self.ordering.entities(np.array([thread]))[0])
@@ -290,7 +290,7 @@ class ConflictReporter:
         )  # fmt: skip
 
     def agent_name(self, entity: int) -> int | None:
-        """Return the name of the thread that an agent belongs to, if there is one."""
+        """Return the thread that an agent belongs to, if any."""
         column = int(self.ordering.columns(np.array([entity]))[0])
         if column < 0:
             return None
@@ -301,7 +301,7 @@ class ConflictReporter:
         return {"wgmma": int(name[1]) * LANES, **by_mbarrier}.get(name[0], int(name[1]))
 
     def stack(self, entity: int) -> tuple[int, ...]:
-        """Return the lines of the calls that a thread is in, outermost first."""
+        """Return the lines of a thread's active calls, outermost first."""
         column = int(self.ordering.columns(np.array([entity]))[0])
         calls = self.state.calls
         if column < 0 or self.ordering.share > 1:
@@ -311,7 +311,7 @@ class ConflictReporter:
         return tuple(self.state.program.instructions[int(at)].line for at in calls.callers[warp, lane, :depth])
 
     def place(self, access: AccessGroup, index: int) -> dict[str, Any]:
-        """Locate an access: its space, its address, and the caller's array."""
+        """Locate an access: return its space, its address and the caller's array."""
         offset = int(access.offsets[index])
         memory = self.state.memory
         if access.buffer is memory.shared:

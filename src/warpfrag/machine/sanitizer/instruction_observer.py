@@ -1,4 +1,4 @@
-"""Observers of instructions, the base class of all checks, and a group that passes every event on to its members."""
+"""The base class of all checks, and a group that forwards every event to its members."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class InstructionObserver(Observer):
     """A check: notified before and after each instruction, and when all lanes have exited."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
-        """Store the batch that runs and the collector of findings."""
+        """Create a check for a batch that reports to a collector."""
         self.state, self.collector = state, collector
 
     @property
@@ -26,43 +26,43 @@ class InstructionObserver(Observer):
         return self.state.program.instructions[self.state.memory.inst]
 
     def access_by(self, thread: int, inst: DecodedInstruction | None = None) -> KernelAccess:
-        """Return an instruction, by default the running one, as an access by a thread of the batch."""
+        """Describe an instruction (default: the running one) as an access by a thread of the batch."""
         inst = inst or self.inst
         return KernelAccess(inst.name, inst.line, *self.state.indices(*divmod(thread, LANES)))
 
     def report(self, kind: str, thread: int, text: str, count: int = 1, **details: Any) -> None:  # noqa: ANN401
-        """Add a finding of a thread of the batch, at the running instruction unless `details` have a line."""
+        """Add a finding for a thread, at the running instruction unless `details` contain a line."""
         block, index = self.state.indices(*divmod(thread, LANES))
         line = details.pop("line", self.inst.line)
         self.collector.add(KernelFinding(kind, line, text, block=block, thread=index, **details), count)
 
     def guarded(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Called when lanes reach a guarded instruction, even if the guard is false."""
+        """Handle lanes that reach a guarded instruction, even if the guard is false."""
 
     def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Called before lanes run an instruction."""
+        """Handle an instruction before it runs."""
 
     def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Called after lanes have run an instruction."""
+        """Handle an instruction after it has run."""
 
     def finish(self) -> None:
-        """Called when every lane has exited."""
+        """Handle the end of the batch, when every lane has exited."""
 
 
 EVENTS = (*(name for name in vars(Observer) if not name.startswith("_")), "guarded", "before", "after", "finish")
 
 
 class ObserverGroup(InstructionObserver):
-    """Passes every event on to each of its checks."""
+    """Forwards every event to its checks."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector, observers: list[InstructionObserver]) -> None:
-        """Keep the checks in the order in which they are notified."""
+        """Create a group that notifies the checks in this order."""
         super().__init__(state, collector)
         self.observers = observers
 
 
 def _pass_on(name: str) -> Callable[..., None]:
-    """Return a method that calls the method of the same name on each check."""
+    """Return a method that calls the method with the same name on each check."""
 
     def method(group: ObserverGroup, *arguments: object, **options: object) -> None:
         for observer in group.observers:

@@ -1,4 +1,4 @@
-"""Judge whether an order that the hardware leaves open, or a value that was never written, can change memory.
+"""Decides whether unspecified order or unwritten values can change the memory that machine code leaves.
 
 The race check compares accesses (`races`). Machine code has fewer synchronisation instructions than PTX, because lanes
 that run together need none: lanes of a warp are ordered here as long as they have taken the same branches since they
@@ -38,14 +38,14 @@ ORDERED_BY_WARP = (
 )  # fmt: skip
 COMMUTING = {"add", "min", "max", "and", "or", "xor"}
 BITWISE = {"lop3", "plop3", "p2r"}
-"""Operations in which each bit of the result depends on one bit of each operand."""
+"""Bitwise operations: each result bit depends on one bit of each operand."""
 MAX_VARIANTS = 1 << 6
 R2UR_SOURCES = 3  # the value, the guard, and the old value
-MAX_LAYERS = 16  # of atomics on one word
+MAX_LAYERS = 16  # atomic layers per word
 
 
 class JudgedOrder(RaceCheck):
-    """The race check for machine code: lanes that have not diverged run in step."""
+    """The race check for machine code, in which lanes that have not diverged run in lockstep."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class JudgedOrder(RaceCheck):
         numbers: list[int],
         collector: FindingCollector,
     ) -> None:
-        """Start with the lanes of every warp in one class."""
+        """Create the check with all lanes of a warp in one class."""
         super().__init__(state, order, shadows, numbers, collector)
         self.classes = np.zeros((self.state.warps, LANES), np.int64)
         self.next_class = 1
@@ -70,7 +70,7 @@ class JudgedOrder(RaceCheck):
         self.sensitive = {at for at, inst in enumerate(instructions) if is_order_sensitive(inst)}
 
     def arrive(self, at: int, group: LaneGroup) -> None:
-        """Update the classes before an instruction: lanes meet after BSYNC, and part at branches."""
+        """Update the classes before an instruction: lanes join after BSYNC and split at branches."""
         inst = self.state.program.instructions[at]
         met = self.meetings.get(at)
         if met is not None:
@@ -84,7 +84,7 @@ class JudgedOrder(RaceCheck):
             self.order_lanes(group)
 
     def renumber(self, group: LaneGroup, values: Numbers, *, joins: bool = False) -> None:
-        """Give lanes with different values different classes; if they join, lanes with equal values get one class."""
+        """Split classes by value; if `joins` is set, lanes with equal values get the same class."""
         mask, old = group.mask, group.of(self.classes)
         first = np.where(mask, values, values[np.arange(len(mask)), mask.argmax(axis=1)][:, None])
         if not joins and (first == first[:, :1]).all():
@@ -98,7 +98,7 @@ class JudgedOrder(RaceCheck):
         group.put(self.classes, new)
 
     def order_lanes(self, group: LaneGroup) -> None:
-        """Order the lanes of a group that are in one class: they have done the same instructions."""
+        """Order the lanes of a group that are in one class, because they have run the same instructions."""
         classes, mask = group.of(self.classes), group.mask
         whole = mask.all(axis=1) & (classes == classes[:, :1]).all(axis=1)
         if whole.any():
@@ -110,13 +110,13 @@ class JudgedOrder(RaceCheck):
                     self.ordering.sync_lanes(int(group.warp_rows[row]) * LANES + lanes)
 
     def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Let the lanes of a WARPSYNC meet."""
+        """Join the lanes of a WARPSYNC."""
         super().after(inst, group)
         if isinstance(inst.action, actions.WarpWait):
             self.renumber(group, group.read(inst.sources[-1], B32).astype(np.int64), joins=True)
 
     def update(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
-        """Compare atomics with earlier ones on the same words."""
+        """Compare atomics with earlier atomics on the same words."""
         super().update(buffer, offsets, size, threads)
         if self.shadow_of(buffer) is None:
             return
@@ -146,14 +146,14 @@ class JudgedOrder(RaceCheck):
         elif len(layers) < MAX_LAYERS:
             layers.append(new)
         else:
-            self.collector.leave_out("atomics: more of them update one word than are kept")
+            self.collector.leave_out("atomics: too many update one word to track them all")
 
     def follows(self, layer: AtomicLayer, thread: int, name: str, *, is_sensitive: bool) -> bool:
-        """Return True if an atomic commutes with those of a layer, or is ordered after them."""
+        """Return True if an atomic commutes with a layer's atomics or is ordered after them."""
         if not is_sensitive and not layer.is_sensitive and layer.name == name:
             return True
         own = int(self.ordering.entities(np.array([thread]))[0])
-        if layer.is_group:  # several threads: they are known together after a barrier of their block
+        if layer.is_group:  # several threads: only a barrier of their block orders all of them
             is_near = layer.block == own // self.ordering.per_block
             return is_near and bool(self.ordering.floor[thread] >= layer.time)
         asked = np.array([thread]), np.array([layer.entity]), np.array([layer.time])
@@ -166,14 +166,14 @@ class JudgedOrder(RaceCheck):
 
 
 class AtomicLayer(NamedTuple):
-    """Atomics on a word that commute: the last thread and time, their operation, and their block (-1 for several)."""
+    """Commuting atomics on one word: the last thread and time, the operation, and the block (-1 for several)."""
 
     entity: int
     time: int
     name: str
     is_sensitive: bool
     block: int
-    is_group: bool = False  # of several threads
+    is_group: bool = False  # True if several threads are involved
 
 
 def is_order_sensitive(inst: DecodedInstruction) -> bool:
@@ -187,7 +187,7 @@ def is_order_sensitive(inst: DecodedInstruction) -> bool:
 
 
 class JudgedValues(UnwrittenCheck):
-    """The check of unwritten values for machine code, which reads registers that it ignores."""
+    """The check of unwritten values for machine code, which may read registers without using them."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector, marked: dict[int, Bytes]) -> None:
         """Find the uniform registers, which all lanes of a warp share."""
@@ -217,7 +217,7 @@ class JudgedValues(UnwrittenCheck):
                 super().put_clean(group, item)
 
     def computed(self, inst: DecodedInstruction, action: actions.LaneOp, group: LaneGroup) -> list[Codes]:
-        """Return the masks of the results; bitwise operations are computed with both values of each unwritten bit."""
+        """Return the masks of the results; bitwise operations are evaluated with both values of each unwritten bit."""
         if inst.attributes.opcode not in BITWISE:
             return super().computed(inst, action, group)
         types = [kind or B32 for kind in action.sources]
@@ -247,7 +247,7 @@ class JudgedValues(UnwrittenCheck):
         return [changed] * len(inst.results)
 
     def collected(self, inst: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup) -> list[Codes]:
-        """Return the masks of the results; R2UR takes those of the lane whose value it takes."""
+        """Return the masks of the results; R2UR takes the mask of the lane that it reads."""
         if inst.attributes.opcode != "first_value" or len(inst.sources) != R2UR_SOURCES:
             return super().collected(inst, action, group)
         masks = [self.mask_of(operand)[group.warp_rows] for operand in inst.sources]
@@ -262,16 +262,16 @@ class JudgedWarpBatch(CheckedWarpBatch):
     """A batch of blocks whose machine code is judged."""
 
     def order_check(self, numbers: list[int]) -> RaceCheck:
-        """Return the check that compares accesses."""
+        """Create the race check."""
         checks = self.checks
         return JudgedOrder(self, checks.order, checks.shadows, numbers, checks.collector)
 
     def unwritten_checks(self) -> list[InstructionObserver]:
-        """Return the observer that tracks unwritten values."""
+        """Create the observer that tracks unwritten values."""
         return [JudgedValues(self, self.checks.collector, self.checks.marks(self.memory))]
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
-        """Update the classes of lanes, then run the instruction."""
+        """Update the lane classes, then run the instruction."""
         if isinstance(self.races, JudgedOrder):
             self.races.arrive(at, group)
         return super().run_inst(at, group)
@@ -281,11 +281,11 @@ class LaunchJudge(LaunchChecks):
     """The judge of one launch."""
 
     def batch(self, part: LaunchPart) -> JudgedWarpBatch:
-        """Return a batch of blocks that is judged."""
+        """Create a judged batch of blocks."""
         return JudgedWarpBatch(part, self)
 
     @property
     def reasons(self) -> list[str]:
-        """The reasons why the result may depend on what the hardware leaves open; none if it cannot."""
+        """The reasons why the result may depend on unspecified behaviour; empty if it cannot."""
         found = [f"{item.line:#x}: {item.text}" for item in self.collector.findings]
         return found + [reason for reason in self.collector.unjudged if reason != NO_INIT_FENCE]

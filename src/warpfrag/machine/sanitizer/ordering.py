@@ -42,15 +42,15 @@ Past = dict[int, Times]
 BLOCK, CLUSTER, GPU = 0, 1, 2
 SCOPES = {"cta": BLOCK, "cluster": CLUSTER, "gpu": GPU, "sys": GPU}
 NOWHERE = -1
-MAX_MESSAGES = 6  # at an address, by the blocks that left them
-AGENT_CHUNK = 64  # columns that are added at once
+MAX_MESSAGES = 6  # messages per address, by sending block
+AGENT_CHUNK = 64  # columns that are added together
 LANE_BITS = np.uint32(1) << np.arange(LANES, dtype=np.uint32)
-MAX_THREADS_APART = 9216  # of a batch: with more, the lanes of a warp share a column
+MAX_THREADS_APART = 9216  # threads per batch; beyond this, the lanes of a warp share a column
 
 
 @dataclass
 class Snapshot:
-    """The knowledge of a thread at one time: a row of `known`, its part with a proxy fence, and earlier batches."""
+    """A thread's knowledge at one time: a row of `known`, its proxy-fenced part, and earlier batches."""
 
     batch: LaunchBlocks
     row: Times
@@ -68,7 +68,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class ScFences:
-    """The fence.sc knowledge of a thread: from the fences before it, and for its next one.
+    """A thread's fence.sc knowledge: from earlier fences, and pending for its next fence.
 
     A fence.sc that happens before a strong write precedes, in the order of these fences, another one that happens
     after a load of the written value: otherwise the load would precede the write.
@@ -87,18 +87,18 @@ class LaunchBlocks:
 
 @dataclass
 class Message:
-    """The message from a strong store or atomic to threads that load its value: a snapshot and its scope."""
+    """A message from a strong store or atomic to the threads that load its value: a snapshot and a scope."""
 
     level: int
     block: int
     cluster: int
     snapshot: Snapshot
-    is_promise: bool = False  # it counts at a fence.sc only
+    is_promise: bool = False  # True if only a fence.sc receives it
 
 
 @dataclass
 class SyncObject:
-    """A barrier in use: the knowledge of this phase's arrivals, and that of all completed phases."""
+    """A barrier in use: the knowledge of the current phase's arrivals, and of all completed phases."""
 
     current: Snapshot | None = None
     completed: Snapshot | None = None
@@ -106,7 +106,7 @@ class SyncObject:
 
 @dataclass
 class LaunchOrder:
-    """The state that the batches of a launch share: the time, and the messages at addresses of global memory."""
+    """The state that a launch's batches share: the time, and the messages in global memory."""
 
     now: int = 0
     messages: dict[tuple[int, int], list[Message]] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class Ordering:
     """The vector clocks of a batch."""
 
     def __init__(self, state: WarpState, launch: LaunchOrder, numbers: list[int], *, has_proxies: bool) -> None:
-        """Start with threads that know nothing of each other; without copies and wgmma there is one proxy."""
+        """Create clocks of threads that are not ordered; without copies and wgmma there is one proxy."""
         self.state, self.launch = state, launch
         self.threads = state.warps * LANES
         self.per_block = state.launch.warps * LANES
@@ -124,22 +124,22 @@ class Ordering:
         self.number_order = np.argsort(np.array(numbers, np.int64))
         self.numbers = np.array(numbers, np.int64)[self.number_order]
         self.is_contiguous = numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-        self.share = 1 if self.threads <= MAX_THREADS_APART else LANES  # threads of a column
+        self.share = 1 if self.threads <= MAX_THREADS_APART else LANES  # threads per column
         self.own_columns = self.threads // self.share
         self.known: Times = np.zeros((self.threads, self.own_columns), np.int32)
         self.fenced: Times = np.zeros((self.threads, self.own_columns if has_proxies else 0), np.int32)
         self.grid_blocks = np.repeat(np.array(numbers, np.int64), self.per_block)  # of each thread
-        self.floor: Times = np.zeros(self.threads, np.int32)  # all of a thread's block is known up to this time
+        self.floor: Times = np.zeros(self.threads, np.int32)  # a thread knows all of its block up to this time
         self.agents: dict[Hashable, int] = {}  # columns by agent
         self.agent_names: list[Hashable] = []
         self.pasts: list[Past] = [{}] * self.threads
         self.sc_fences: list[ScFences | None] = [None] * self.threads
-        self.has_past = self.has_sc = False  # True if any thread has one
-        self.released: dict[int, Times] = {}  # by the level of the fence: the rows at the last one
+        self.has_past = self.has_sc = False  # True if any thread has fence.sc knowledge
+        self.released: dict[int, Times] = {}  # rows at the last fence, by fence level
         self.released_fenced: dict[int, Times] = {}
         self.released_past: dict[tuple[int, int], Past] = {}
         self.has_released: dict[int, NDArray[np.bool_]] = {}
-        self.pending: dict[tuple[int, int], list[Snapshot]] = {}  # by thread and level: loaded, but not fenced
+        self.pending: dict[tuple[int, int], list[Snapshot]] = {}  # received but not fenced, by thread and level
         self.barriers: dict[tuple[int, int], SyncObject] = {}
         self.clusters: dict[int, SyncObject] = {}
         self.mbarriers: dict[int, SyncObject] = {}
@@ -149,15 +149,15 @@ class Ordering:
 
     @property
     def now(self) -> int:
-        """The time: the number of instructions so far."""
+        """The current time: the number of executed instructions."""
         return self.launch.now
 
     def entities(self, threads: Rows) -> Rows:
-        """Return the numbers of threads in the whole grid."""
+        """Return grid-wide thread numbers."""
         return self.grid_blocks[threads] * self.per_block + threads % self.per_block
 
     def agent(self, name: Hashable) -> int:
-        """Return the column of an agent, and add one if it has none."""
+        """Return the column of an agent, adding one if necessary."""
         column = self.agents.get(name)
         if column is None:
             column = self.agents[name] = self.own_columns + len(self.agent_names)
@@ -170,11 +170,11 @@ class Ordering:
         return column
 
     def agent_entity(self, column: int) -> int:
-        """Return the number that identifies an agent in shadow memory: negative, and it contains the batch."""
+        """Return the number that identifies an agent in shadow memory, which is negative and includes the batch."""
         return -1 - (column - self.own_columns) - (self.blocks.numbers[0] << 24)
 
     def columns(self, entities: Rows) -> Rows:
-        """Return the columns of entities; -1 for entities of an earlier batch."""
+        """Return the columns of entities, or -1 for entities of an earlier batch."""
         if self.is_contiguous:
             threads = entities - self.numbers[0] * self.per_block
             inside = (threads >= 0) & (threads < self.threads)
@@ -192,12 +192,12 @@ class Ordering:
             result = np.where(own, self.own_columns + agent, result)
         return result
 
-    # --- questions
+    # --- queries
 
     def knows(
         self, threads: Rows, entities: Rows, times: Times | Rows, *, through_fence: bool = False
     ) -> NDArray[np.bool_]:
-        """Return True for each access (entity, time) that is ordered before its thread; all arrays have one shape."""
+        """Return True for each access (entity, time) that is ordered before its thread, element by element."""
         columns = self.columns(entities)
         table = self.fenced if through_fence else self.known
         result = table[threads, columns] >= times
@@ -215,7 +215,7 @@ class Ordering:
     def missing_lanes(
         self, threads: Rows, entities: Rows, lanes: NDArray[np.uint32], times: Times
     ) -> NDArray[np.uint32]:
-        """Return the lanes of each warp access (1 for an agent) that are not ordered before the thread beside it."""
+        """Return the lanes of each warp access (1 for an agent) that are not ordered before its thread."""
         result = np.zeros(len(threads), np.uint32)
         late = np.nonzero((times > self.floor[threads]) | (entities // self.per_block != self.grid_blocks[threads]))[0]
         if not len(late):
@@ -232,7 +232,7 @@ class Ordering:
         return result
 
     def knows_blocks(self, threads: Rows, blocks: Rows, times: Times) -> NDArray[np.bool_]:
-        """Return True for each thread that is ordered after everything that a block's threads did up to a time."""
+        """Return True for each thread that is ordered after everything a block's threads did up to a time."""
         first = np.where(blocks < 0, -1, self.columns(np.maximum(blocks, 0) * self.per_block))
         own, which = np.unique(threads, return_inverse=True)
         rows = self.known[own, : self.own_columns]
@@ -242,7 +242,7 @@ class Ordering:
         return (first >= 0) & (by_block[which, np.maximum(first, 0) // columns] >= times)
 
     def has_loaded_flag(self, thread: int, entity: int, time: int) -> bool:
-        """Return True if a thread has loaded a value that was released after an access, but no fence followed."""
+        """Return True if a thread loaded a value that was released after an access, without a later fence."""
         column = int(self.columns(np.array([entity]))[0])
         waiting = [item for (own, _), items in self.pending.items() if own == thread for item in items]
         rows = [item.row for item in map(self.localised, waiting)]
@@ -257,14 +257,14 @@ class Ordering:
         times = past.get(entity // self.per_block)
         return times is not None and int(times[entity % self.per_block // self.share]) >= time
 
-    # --- what threads learn
+    # --- updates
 
     def touch(self, threads: Rows) -> None:
-        """Set the threads' own time to now, before other threads learn about it."""
+        """Set the threads' own entries to the current time, before other threads receive them."""
         self.known[threads, threads // self.share] = self.now
 
     def snapshot(self, threads: Rows) -> Snapshot:
-        """Return the merged knowledge of some threads now."""
+        """Return the merged current knowledge of the given threads."""
         self.touch(threads)
         past: Past = {}
         sc: ScFences | None = None
@@ -276,7 +276,7 @@ class Ordering:
         return Snapshot(self.blocks, self.known[threads].max(axis=0), self.fenced[threads].max(axis=0), past, sc)
 
     def learn(self, threads: Rows, snapshot: Snapshot) -> None:
-        """Order everything that threads do from now on after everything that a snapshot knows."""
+        """Order the threads' later accesses after everything in a snapshot."""
         snapshot = self.localised(snapshot)
         past = snapshot.past
         if len(snapshot.row):
@@ -303,7 +303,7 @@ class Ordering:
                 self.pasts[thread] = cache[id(mine)]
 
     def localised(self, snapshot: Snapshot) -> Snapshot:
-        """Convert a snapshot of an earlier batch for this batch: all of its knowledge is past."""
+        """Convert a snapshot of an earlier batch, whose knowledge is all in the past."""
         if snapshot.batch is self.blocks:
             return snapshot
         columns = self.per_block // self.share
@@ -319,13 +319,13 @@ class Ordering:
         return Snapshot(self.blocks, nothing, nothing, merge_pasts(snapshot.past, own), sc)
 
     def learn_of_agent(self, threads: Rows, column: int, time: int) -> None:
-        """Order threads after everything that an agent did up to a time; its completion is also a proxy fence."""
+        """Order threads after everything an agent did up to a time; its completion is also a proxy fence."""
         for table in (self.known, self.fenced):
             if column < table.shape[1]:
                 table[threads, column] = np.maximum(table[threads, column], time)
 
     def sync_lanes(self, threads: Rows) -> None:
-        """bar.warp.sync: the named lanes of a warp learn what the others know."""
+        """bar.warp.sync: merge the knowledge of the named lanes of a warp."""
         self.learn(threads, self.snapshot(threads))
 
     def sync_warps(self, warps: Rows) -> None:
@@ -349,7 +349,7 @@ class Ordering:
         self.floor[threads] = snapshot.row[first // self.share : last // self.share + 1].min()
 
     def arrive(self, sync: SyncObject, threads: Rows, relaxed_at: int | None = None) -> None:
-        """Record the arrival of threads at a phase of a barrier; a relaxed one releases what fences of a level have."""
+        """Record arrivals at a barrier phase; a relaxed arrival releases the knowledge at its last fence of a level."""
         mine = self.snapshot(threads) if relaxed_at is None else self.released_snapshot(threads, relaxed_at)
         if mine is None:
             return
@@ -364,7 +364,7 @@ class Ordering:
     # --- fences
 
     def fence(self, threads: Rows, level: int, *, is_sc: bool = False) -> None:
-        """fence and membar: later stores carry all that threads know, and threads take the messages they loaded."""
+        """fence and membar: later stores carry the threads' knowledge, and loaded messages are received."""
         is_sc = is_sc and level == GPU
         for thread in threads.tolist() if is_sc else ():
             fences = self.sc_fences[thread]
@@ -390,12 +390,12 @@ class Ordering:
             self.has_sc = True
 
     def last_fences(self, threads: Rows) -> Times:
-        """Return the time of each thread's last fence; 0 if it has none."""
+        """Return the time of each thread's last fence, or 0."""
         columns = threads // self.share
         return np.max([table[threads, columns] for table in self.released.values()], axis=0)
 
     def released_snapshot(self, threads: Rows, level: int) -> Snapshot | None:
-        """Return the merged knowledge of threads at their last fences that reach a level; None if they have none."""
+        """Return the threads' merged knowledge at their last fences of at least a level, or None."""
         if level not in self.has_released:
             return None
         threads = threads[self.has_released[level][threads]]
@@ -417,7 +417,7 @@ class Ordering:
         self.has_released.setdefault(level, np.zeros(self.threads, np.bool_))
 
     def fence_proxy(self, threads: Rows) -> None:
-        """fence.proxy.async: make everything that threads know visible to the async proxy."""
+        """fence.proxy.async: make the threads' knowledge visible to the async proxy."""
         self.touch(threads)
         if self.fenced.shape[1]:
             self.fenced[threads] = self.known[threads]
@@ -425,19 +425,19 @@ class Ordering:
     # --- messages
 
     def place_of(self, thread: int) -> tuple[int, int]:
-        """Return the block and the cluster of a thread, as numbers in the grid."""
+        """Return a thread's block and cluster numbers in the grid."""
         at = thread // self.per_block
         size = self.state.launch.cluster_blocks
         return self.blocks.numbers[at], self.blocks.numbers[at // size * size]
 
     def table_of(self, buffer: NDArray[np.uint8]) -> dict[tuple[int, int], list[Message]]:
-        """Return the messages in a buffer; those in shared memory end with the batch."""
+        """Return the messages in a buffer; shared-memory messages end with the batch."""
         return self.shared_messages if buffer is self.state.memory.shared else self.launch.messages
 
     def send(
         self, buffer: NDArray[np.uint8], offset: int, thread: int, level: int, *, releases: bool, passes_on: bool
     ) -> None:
-        """Leave a message at an address: the thread's knowledge if it releases, else its knowledge at its last fence.
+        """Put a message at an address: the thread's knowledge if it releases, else that at its last fence.
 
         A store replaces the messages of others, an atomic passes them on.
         """
@@ -460,7 +460,7 @@ class Ordering:
             self.leave(table.setdefault(key, []), message)
 
     def leave(self, messages: list[Message], new: Message) -> None:
-        """Add a message to an address: one is kept for each level and block, with the merged knowledge.
+        """Add a message to an address, merged with the message of the same level and block.
 
         Beyond a few, those that reach every block become one without a block: an access of a smaller scope ignores it.
         """
@@ -474,7 +474,7 @@ class Ordering:
         messages.append(new)
 
     def receive(self, buffer: NDArray[np.uint8], offset: int, thread: int, level: int, *, acquires: bool) -> None:
-        """Take the message at an address: now if the load acquires, else at the next fence; for fence.sc, a promise."""
+        """Receive the message at an address: now if the load acquires, else at the next fence."""
         messages = self.table_of(buffer).get((id(buffer), offset))
         if not messages:
             return

@@ -1,4 +1,4 @@
-"""Find accesses that nothing orders: races between threads, and data of copies or wgmma in flight touched too early.
+"""Find unordered accesses: races between threads, and early accesses to the data of copies or wgmma in flight.
 
 Two accesses conflict if they overlap and one of them writes. A conflict is a finding unless one happens before the
 other (`ordering`), or both are strong enough (`sync_tracking.strength_of`), or both write the same bytes. Its kind is
@@ -60,13 +60,13 @@ Numbers = NDArray[np.int64]
 
 
 STORES = actions.MemoryStore | actions.Atomic | actions.AsyncStore | actions.DirectCall
-ROUNDED, ROUNDING = np.dtype(np.float32), 2.0**-20  # the largest difference of sums that only round differently
+ROUNDED, ROUNDING = np.dtype(np.float32), 2.0**-20  # maximum difference of sums that differ only in rounding
 NO_ACQUIRE = "a volatile or relaxed load is ordered only by a flag that was loaded without an acquire or a fence"
 COPIES = actions.AsyncCopy | actions.BulkCopy | actions.TensorCopy | actions.AsyncStore
 
 
 class RaceCheck(SyncFollower):
-    """Compares the accesses of a batch, and reports those that nothing orders."""
+    """Compares the accesses of a batch and reports unordered ones."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class RaceCheck(SyncFollower):
         numbers: list[int],
         collector: FindingCollector,
     ) -> None:
-        """Share the shadows of global memory with the whole launch; start with an empty one for shared memory."""
+        """Create the check; the launch shares the shadow of global memory, and that of shared memory is new."""
         has_proxies = any(uses_async_proxy(inst) for inst in state.program.instructions)
         ordering = Ordering(state, order, numbers, has_proxies=has_proxies)
         if ordering.share > 1:
@@ -89,8 +89,8 @@ class RaceCheck(SyncFollower):
         instructions = list(enumerate(state.program.instructions))
         self.async_stores = [at for at, inst in instructions if isinstance(inst.action, actions.AsyncStore)]
         self.value_loads = value_loads(state.program)
-        self.flagged: set[tuple[int, int]] = set()  # threads and cells that only a flag without a fence orders
-        self.synchronizing = {  # atomics that wait in a loop, as for a lock, and releasing stores and atomics
+        self.flagged: set[tuple[int, int]] = set()  # threads and cells that are ordered only by a flag without a fence
+        self.synchronizing = {  # atomics in waiting loops, such as locks, and releasing stores and atomics
             at for at, inst in instructions
             if (isinstance(inst.action, actions.Atomic) and is_polled(state.program.instructions, at))
             or strength_of(inst).releases
@@ -107,7 +107,7 @@ class RaceCheck(SyncFollower):
         return self.strengths[at]
 
     def shadow_of(self, buffer: Bytes) -> ShadowMemory | None:
-        """Return the shadow of a buffer; None for local memory, parameters and constants, which cannot race."""
+        """Return a buffer's shadow, or None for local memory, parameters and constants, which cannot race."""
         if buffer is self.state.memory.shared:
             return self.shared_shadow
         if id(buffer) not in self.written:
@@ -119,7 +119,7 @@ class RaceCheck(SyncFollower):
     def accesses(
         self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers, flags: int = 0, level: int = BLOCK
     ) -> AccessGroup | None:
-        """Return the accesses of threads; None if no other thread can reach the buffer."""
+        """Return the accesses of threads, or None if no other thread can access the buffer."""
         shadow = self.shadow_of(buffer)
         if shadow is None or not len(offsets):
             return None
@@ -132,12 +132,12 @@ class RaceCheck(SyncFollower):
         )  # fmt: skip
 
     def by_agents(self, access: AccessGroup, names: list[Hashable]) -> AccessGroup:
-        """Return the same accesses, made by the agents of the threads, or all by one agent."""
+        """Return the same accesses, attributed to the threads' agents or to one agent."""
         own = [self.ordering.agent_entity(self.ordering.agent(name)) for name in names]
         return access._replace(entities=np.broadcast_to(np.array(own, np.int64), access.entities.shape))
 
     def read(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
-        """ld, ldmatrix, wmma.load, and the source of cp.async."""
+        """Check ld, ldmatrix, wmma.load and the source of cp.async."""
         strength = self.strength()
         access = self.accesses(buffer, offsets, size, threads, STRONG * strength.is_strong, strength.level)
         if access is None:
@@ -156,7 +156,7 @@ class RaceCheck(SyncFollower):
                 self.ordering.receive(buffer, offset, thread, strength.level, acquires=strength.acquires)
 
     def write(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers) -> None:
-        """st, stmatrix, wmma.store, and the target of cp.async."""
+        """Check st, stmatrix, wmma.store and the target of cp.async."""
         strength = self.strength()
         size = codes.dtype.itemsize * codes.shape[1]
         access = self.accesses(buffer, offsets, size, threads, STRONG * strength.is_strong, strength.level)
@@ -186,7 +186,7 @@ class RaceCheck(SyncFollower):
                 table.pop((id(buffer), offset), None)
 
     def update(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
-        """atom and red."""
+        """Check atom and red."""
         strength = self.strength()
         access = self.accesses(buffer, offsets, size, threads, STRONG | ATOMIC, strength.level)
         if access is None:
@@ -205,7 +205,7 @@ class RaceCheck(SyncFollower):
             ordering.send(buffer, offset, thread, strength.level, releases=strength.releases, passes_on=True)
 
     def copy_read(self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cells: list[int]) -> None:
-        """Check the source of a bulk copy or a box: it may change once its mbarriers, or its group, are waited for."""
+        """Check the source of a bulk or box copy, which may change after a wait for its mbarriers or its group."""
         access = self.accesses(buffer, offsets, size, np.full(len(offsets), thread), ASYNC_PROXY)
         if access is None:
             return
@@ -252,7 +252,7 @@ class RaceCheck(SyncFollower):
         self.note_read(access)
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
-        """mbarrier.init writes: no copy may still use its bytes."""
+        """Check mbarrier.init, which writes bytes that no copy may still use."""
         super().mbarrier_initialised(cell, thread)
         access = self.accesses(self.state.memory.shared, np.array([8 * cell]), 8, np.array([thread]))
         if access is not None:
@@ -269,7 +269,7 @@ class RaceCheck(SyncFollower):
         )
 
     def slots_of(self, shadow: ShadowMemory, entities: Numbers) -> Numbers:
-        """Return the slots that accesses should use, by warp; agents take the first that is free."""
+        """Return the preferred slots of accesses, by warp; agents use the first free slot."""
         if entities[0] < 0:
             return np.zeros(len(entities), np.int64)
         slots = entities // LANES
@@ -280,7 +280,7 @@ class RaceCheck(SyncFollower):
         return slots % shadow.reads.limit
 
     def records(self, access: AccessGroup) -> tuple[Numbers, Numbers, Accesses]:
-        """Return the accesses cell by cell: cells, threads and records."""
+        """Expand accesses to one record per cell: cells, threads and records."""
         count = access.cells.shape[1]
         entities = np.repeat(access.entities, count)
         times = np.full(len(entities), self.ordering.now, np.int32)
@@ -320,7 +320,7 @@ class RaceCheck(SyncFollower):
         self.keep_writes(access, (twice & ~wrong).reshape(-1), new)
 
     def is_decided(self, left: Bytes, right: Bytes) -> bool:
-        """Return True, and add a note, if lanes store rounded sums that differ: the hardware's rule chooses one."""
+        """Return True, and add a note, if lanes store sums that differ in rounding: the hardware keeps a known one."""
         name, inst = self.state.launch.arch, self.inst
         arch = targets()[name].arch if name in targets() else name
         is_measured = MEASURED_ON[InexactCause.LANES_AT_SAME_ADDRESS] == arch
@@ -338,7 +338,7 @@ class RaceCheck(SyncFollower):
         return True
 
     def keep_writes(self, access: AccessGroup, stays: NDArray[np.bool_], old: Accesses) -> None:
-        """Keep writes that the last one does not supersede: strong ones as of the fence that releases them."""
+        """Keep writes that the last one does not supersede; strong ones get the time of their releasing fence."""
         cells, threads = access.cells.reshape(-1), np.repeat(access.threads, access.cells.shape[1])
         natures = old.natures | (SAME_BYTES if access.codes is not None else 0) * (old.natures & STRONG == 0)
         old = Accesses(old.entities, old.firsts, old.firsts, natures, old.lanes)
@@ -350,7 +350,7 @@ class RaceCheck(SyncFollower):
                 own.add(self.slots_of(access.shadow, kept.entities), cells[at], threads[at], kept, self.ordering)
 
     def compare_with_writes(self, access: AccessGroup) -> NDArray[np.bool_]:
-        """Find accesses that nothing orders after the writes of their cells; return True for writes that must stay.
+        """Find accesses that are not ordered after earlier writes; return True for writes that must be kept.
 
         Those are last writes that a new one does not supersede: nothing orders them, but they are no race, or they are
         weaker.
@@ -382,7 +382,7 @@ class RaceCheck(SyncFollower):
         return writes
 
     def compare_values(self, access: AccessGroup, others: Accesses, chosen: NDArray[np.bool_]) -> None:
-        """Find pairs of strong accesses that nothing orders: the value that is loaded or stays depends on timing.
+        """Find unordered pairs of strong accesses: the loaded or final value depends on timing.
 
         A thread that polled for a flag and has no fence after it is not judged: its loads, and its stores of what it
         loaded. The PTX model does not order them, although programs rely on it.
@@ -401,24 +401,24 @@ class RaceCheck(SyncFollower):
             self.reporter.report(access, wrong, others.entities, others.natures, kind="unordered")
 
     def compare_stores(self, access: AccessGroup, chosen: NDArray[np.bool_]) -> None:
-        """Find strong stores and atomics of other warps that nothing orders: the value that stays depends on timing."""
+        """Find unordered strong stores and atomics of other warps: the final value depends on timing."""
         writes = self.last_writes(access)
         if self.synchronizing:
             chosen = chosen & ~np.isin(writes.natures >> INST_SHIFT, list(self.synchronizing))
         self.compare_values(access, writes, chosen & (writes.entities // LANES != access.entities[:, None] // LANES))
 
     def differs(self, access: AccessGroup) -> NDArray[np.bool_]:
-        """Return True for cells whose bytes in memory are not those that a store writes."""
+        """Return True for cells whose bytes a store changes."""
         held = access.buffer[access.cells[..., None] * access.shadow.unit + np.arange(access.shadow.unit)]
         return (held != _cell_bytes(access)).any(axis=-1)
 
     def compare_with_reads(self, access: AccessGroup) -> None:
-        """Find writes that nothing orders after reads of their cells."""
+        """Find writes that are not ordered after earlier reads."""
         self.compare(access, access.shadow.reads)
         self.compare(access, access.shadow.agent_reads)
 
     def compare(self, access: AccessGroup, vectors: AccessVectors) -> None:
-        """Find accesses that nothing orders after those in a vector of their cells."""
+        """Find accesses that are not ordered after those in a vector."""
         if not len(vectors.slots.times):
             return
         times = vectors.slots.times[:, access.cells]
@@ -437,7 +437,7 @@ class RaceCheck(SyncFollower):
         self.compare_with_evicted(access, vectors.evicted)
 
     def compare_with_evicted(self, access: AccessGroup, evicted: Accesses) -> None:
-        """Report the check as incomplete if an access may race with evicted ones."""
+        """Mark the check as incomplete if an access may race with evicted ones."""
         if not evicted.times.shape[1]:
             return
         for row in range(1 if access.nature & STRONG else 2):
@@ -450,7 +450,7 @@ class RaceCheck(SyncFollower):
                 self.collector.leave_out("races: more accesses of a word are unordered than are kept")
 
     def unordered(self, access: AccessGroup, others: Accesses) -> NDArray[np.bool_]:
-        """Return True for accesses that nothing orders after others, if one of the two is too weak.
+        """Return True for accesses that are not ordered after others, if one of the two is too weak.
 
         Lanes that were added to a slot one after the other have no exact time: an access that is ordered after the
         first of them only is left out. `others.entities` become lanes that are not ordered.
@@ -499,7 +499,7 @@ class RaceCheck(SyncFollower):
         return np.where((mine == others) | (entities < 0), BLOCK, far)
 
     def check_fence(self, access: AccessGroup, writes: Accesses, wrong: NDArray[np.bool_]) -> None:
-        """Find bytes that a thread wrote and that a copy or a wgmma reads without a proxy fence between."""
+        """Find bytes that a thread wrote and a copy or wgmma reads without a proxy fence in between."""
         entities, times, natures = writes.entities, writes.times, writes.natures
         generic = entities >= 0
         if self.async_stores:
@@ -518,7 +518,7 @@ class RaceCheck(SyncFollower):
 
 
 def value_loads(program: Program) -> set[int]:
-    """Return the volatile and relaxed loads whose values reach memory; polling loops choose the value they wait for."""
+    """Return the volatile and relaxed loads whose values reach memory, except those of polling loops."""
     instructions = program.instructions
     loads = [at for at, inst in enumerate(instructions) if isinstance(inst.action, actions.MemoryLoad)]
     strong = [at for at in loads if strength_of(instructions[at]).is_strong]
@@ -534,7 +534,7 @@ def value_loads(program: Program) -> set[int]:
 
 
 def is_polled(instructions: Sequence[DecodedInstruction], at: int) -> bool:
-    """Return True if an instruction is in a loop that stores nothing: it waits for other threads."""
+    """Return True if an instruction is in a loop without stores, which waits for other threads."""
     for end, inst in enumerate(instructions[at:], at):
         start = min(inst.targets, default=end) if isinstance(inst.action, actions.Branch) else end
         if start <= at < end:
@@ -544,7 +544,7 @@ def is_polled(instructions: Sequence[DecodedInstruction], at: int) -> bool:
 
 
 def indices_of(operands: Iterable[PtxOperand]) -> set[int]:
-    """Return the registers in operands, those of addresses included."""
+    """Return the registers in operands, including address registers."""
     items = [item for operand in operands for item in items_of(operand)]
     bases = [item.base if isinstance(item, MemoryOperand) else item for item in items]
     return {item.index for item in bases if isinstance(item, Register)}
@@ -558,12 +558,12 @@ def uses_async_proxy(inst: DecodedInstruction) -> bool:
 
 
 def is_tensor_allocation(inst: DecodedInstruction) -> bool:
-    """Return True for tcgen05.alloc: the manual does not name the proxy that stores the address."""
+    """Return True for tcgen05.alloc, because the manual does not name the proxy of its store."""
     return isinstance(inst.action, actions.TensorThreadOp) and inst.action.spelling.op == "alloc"
 
 
 def _cell_bytes(access: AccessGroup) -> Bytes:
-    """Return the bytes that stores write to each cell, [accesses, cells, bytes]."""
+    """Return the stored bytes per cell, [accesses, cells, bytes]."""
     data = np.ascontiguousarray(access.codes).view(np.uint8)
     return data.reshape(*access.cells.shape, access.shadow.unit)
 

@@ -31,7 +31,7 @@ MEMBAR_LEVELS = {"cta": BLOCK, "gl": GPU, "sys": GPU}
 
 
 class Strength(NamedTuple):
-    """The strength of an access: flags for strong, acquire and release, and the level of its scope."""
+    """The strength of an access: flags for strong, acquire and release, and its scope level."""
 
     is_strong: bool
     acquires: bool
@@ -58,7 +58,7 @@ def strength_of(inst: DecodedInstruction) -> Strength:
 
 
 def fence_level(inst: DecodedInstruction) -> int | None:
-    """Return the scope level of a fence for ordinary memory; None for any other instruction."""
+    """Return the scope level of a memory fence, or None for any other instruction."""
     words = inst.name.split(".")
     if words[0] == "membar":
         return MEMBAR_LEVELS.get(words[1]) if len(words) > 1 else None
@@ -68,19 +68,19 @@ def fence_level(inst: DecodedInstruction) -> int | None:
 
 
 def is_sc_fence(inst: DecodedInstruction) -> bool:
-    """Return True if a fence is sequentially consistent: fence.sc, or membar, which is the same."""
+    """Return True for a sequentially consistent fence: fence.sc or membar."""
     words = inst.name.split(".")
     return words[0] == "membar" or "sc" in words
 
 
 def is_proxy_fence(inst: DecodedInstruction) -> bool:
-    """Return True if an instruction is fence.proxy.async, which orders the generic and the async proxy."""
+    """Return True for fence.proxy.async, which orders the generic and the async proxy."""
     words = inst.name.split(".")
     return words[0] in {"fence", "membar"} and "proxy" in words and any(word.startswith("async") for word in words)
 
 
 def relaxed_level(inst: DecodedInstruction) -> int | None:
-    """Return the scope level of a relaxed arrival at a barrier; None if it releases."""
+    """Return the scope level of a relaxed barrier arrival, or None if it releases."""
     words = inst.name.split(".")
     if "relaxed" not in words:
         return None
@@ -99,7 +99,7 @@ NO_INIT_FENCE = (
 
 @dataclass
 class BarrierInit:
-    """The thread that initialised an mbarrier, with time and line; `is_fenced` by fence.mbarrier_init."""
+    """The initialisation of an mbarrier: thread, time and line; fence.mbarrier_init sets `is_fenced`."""
 
     thread: int
     time: int
@@ -120,8 +120,8 @@ class CopyGroups:
     """The committed groups of copies or wgmma of a thread or warp, each with the time of its last instruction."""
 
     def __init__(self) -> None:
-        """Start with nothing issued."""
-        self.last: dict[int, int] = {}  # of the open group
+        """Create an empty record."""
+        self.last: dict[int, int] = {}  # the last time in the open group
         self.groups: dict[int, list[int]] = defaultdict(list)
 
     def issue(self, owner: int, time: int) -> None:
@@ -133,7 +133,7 @@ class CopyGroups:
         self.groups[owner].append(self.last.pop(owner, 0))
 
     def wait(self, owner: int, left: int) -> int:
-        """Return the time up to which everything is complete if at most `left` groups are pending."""
+        """Return the time up to which all work is complete if at most `left` groups are pending."""
         groups = self.groups[owner]
         done = groups[: len(groups) - left] if left < len(groups) else []
         return max(done, default=0)
@@ -145,23 +145,23 @@ class SyncFollower(InstructionObserver):
     def __init__(
         self, state: WarpBatch, ordering: Ordering, reporter: ConflictReporter, collector: FindingCollector
     ) -> None:
-        """Start with nothing issued or initialised."""
+        """Create the tracker of a batch."""
         super().__init__(state, collector)
         self.ordering, self.reporter = ordering, reporter
         self.copies, self.bulk_copies, self.products = CopyGroups(), CopyGroups(), CopyGroups()
         self.issued: dict[
             Hashable, tuple[int, int, int]
         ] = {}  # the last copy of an agent: time, instruction and thread
-        self.initialised: dict[int, BarrierInit] = {}  # by the cell of an mbarrier
-        self.remote: dict[tuple[int, int], tuple[int, int]] = {}  # by block and thread: the last time and instruction
-        self.phases: dict[tuple[int, int], BarrierPhase] = {}  # the last one of each named barrier
+        self.initialised: dict[int, BarrierInit] = {}  # by mbarrier cell
+        self.remote: dict[tuple[int, int], tuple[int, int]] = {}  # the last time and instruction, by block and thread
+        self.phases: dict[tuple[int, int], BarrierPhase] = {}  # the last phase of each named barrier
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
-        """mbarrier.init: record the thread, since uses must be ordered after it."""
+        """Record mbarrier.init: uses must be ordered after it."""
         self.initialised[cell] = BarrierInit(thread, self.ordering.now, self.state.memory.inst)
 
     def check_initialised(self, cell: int, thread: int, *, by_async_proxy: bool = False) -> None:
-        """Find uses of an mbarrier that nothing orders after its initialisation, or no fence for the async proxy."""
+        """Find uses of an mbarrier that are not ordered after its initialisation, or lack a proxy fence."""
         init = self.initialised.get(cell)
         needs_fence = by_async_proxy and init is not None and not init.is_fenced
         if init is None or (init.thread == thread and not needs_fence):
@@ -187,7 +187,7 @@ class SyncFollower(InstructionObserver):
         )  # fmt: skip
 
     def note_remote(self, offsets: Numbers, threads: Numbers) -> None:
-        """Record accesses to the shared memory of other blocks of the cluster, which must not have exited."""
+        """Record accesses to other blocks' shared memory; these blocks must not have exited."""
         if self.state.launch.cluster_blocks == 1:
             return
         blocks = offsets // self.state.memory.shared_stride
@@ -196,7 +196,7 @@ class SyncFollower(InstructionObserver):
             self.remote[key] = self.ordering.now, self.state.memory.inst
 
     def check_exits(self) -> None:
-        """Find accesses to the shared memory of a block that nothing orders before the block's exit."""
+        """Find accesses to a block's shared memory that are not ordered before the block's exit."""
         per_block = self.ordering.per_block
         for (block, thread), (time, at) in self.remote.items():
             column = thread // self.ordering.share
@@ -225,15 +225,15 @@ class SyncFollower(InstructionObserver):
             )  # fmt: skip
 
     def barrier_arrived(self, block: int, number: int, warp: int, lanes: NDArray[np.bool_]) -> None:
-        """bar and barrier."""
+        """Handle arrivals of bar and barrier."""
         sync = self.ordering.barriers.setdefault((block, number), SyncObject())
         threads, action = warp * LANES + np.nonzero(lanes)[0], self.inst.action
         self.check_phase(block, number, threads)
-        if not (isinstance(action, Barrier) and action.waits):  # waiting threads learn the same when released
+        if not (isinstance(action, Barrier) and action.waits):  # waiting threads are updated when released
             self.ordering.arrive(sync, threads)
 
     def check_phase(self, block: int, number: int, threads: Numbers) -> None:
-        """Find arrivals at a barrier that nothing orders after its last phase: they may complete that phase."""
+        """Find barrier arrivals that are not ordered after its last phase, and may complete that phase."""
         phase = self.phases.get((block, number))
         if phase is None:
             return
@@ -252,7 +252,7 @@ class SyncFollower(InstructionObserver):
             self.collector.leave_out(f"what follows line {inst.line}: other threads may complete the barrier")
 
     def barrier_released(self, block: int, number: int, here: NDArray[np.bool_]) -> None:
-        """Complete a barrier: the waiting threads learn what all arrivals know."""
+        """Order the waiting threads after all arrivals of a completed barrier."""
         sync = self.ordering.barriers.pop((block, number), None)
         if sync is not None:
             threads = block * self.state.launch.warps * LANES + np.nonzero(here.reshape(-1))[0]
@@ -262,14 +262,14 @@ class SyncFollower(InstructionObserver):
             self.ordering.release_block(threads, snapshot if sync.current is None else snapshot.joined(sync.current))
 
     def cluster_completed(self, cluster: int) -> None:
-        """barrier.cluster: threads that wait already learn now, the others when they wait."""
+        """Handle barrier.cluster: order waiting threads now, and the others when they wait."""
         sync = self.ordering.clusters.setdefault(cluster, SyncObject())
         self.ordering.complete(sync)
         per_cluster = self.state.cluster_barriers.size * LANES
         for cell in [
             cell for cell, item in self.initialised.items() if item.is_fenced and item.thread // per_cluster == cluster
         ]:
-            del self.initialised[cell]  # seen by all of the cluster, even if the arrival was relaxed
+            del self.initialised[cell]  # the whole cluster sees it, even if the arrival is relaxed
         waiting = np.nonzero(self.state.cluster_barriers.waiting.reshape(-1))[0]
         size = self.state.cluster_barriers.size * LANES
         mine = waiting[waiting // size == cluster]
@@ -277,7 +277,7 @@ class SyncFollower(InstructionObserver):
             self.ordering.learn(mine, sync.completed)
 
     def mbarrier_arrived(self, cell: int, thread: int) -> None:
-        """mbarrier.arrive releases; the form for cp.async also covers the thread's copies."""
+        """Handle mbarrier.arrive, which releases; the cp.async form also covers the thread's copies."""
         self.check_initialised(cell, thread)
         self.note_remote(np.array([8 * cell]), np.array([thread]))
         action = self.inst.action
@@ -290,7 +290,7 @@ class SyncFollower(InstructionObserver):
             sync.current = self.with_agent(sync.current, column)
 
     def with_agent(self, snapshot: Snapshot | None, column: int, *, fences: bool = True) -> Snapshot:
-        """Return a snapshot that includes everything an agent has done; its end is a proxy fence if it `fences`."""
+        """Return a snapshot that includes an agent's work; its completion is a proxy fence if `fences` is set."""
         width = self.ordering.known.shape[1]
         row, fenced = np.zeros(width, np.int32), np.zeros(self.ordering.fenced.shape[1], np.int32)
         row[column] = self.ordering.now
@@ -299,7 +299,7 @@ class SyncFollower(InstructionObserver):
         return own if snapshot is None else snapshot.joined(own)
 
     def tensor_committed(self, cells: list[int], thread: int) -> None:
-        """tcgen05.commit arrives after all that its thread had waited for: it covers copies, not other accesses."""
+        """Handle tcgen05.commit, which covers the copies that its thread had waited for, not other accesses."""
         known = self.ordering.snapshot(np.array([thread]))
         row, fenced = known.row.copy(), known.fenced.copy()
         row[: self.ordering.own_columns] = fenced[: self.ordering.own_columns] = 0
@@ -309,7 +309,7 @@ class SyncFollower(InstructionObserver):
             sync.current = own if sync.current is None else sync.current.joined(own)
 
     def mbarrier_completed(self, cell: int) -> None:
-        """End a phase; the copies that it counted are complete."""
+        """Handle the end of a phase: the copies that it counts are complete."""
         sync = self.ordering.mbarriers.setdefault(cell, SyncObject())
         for name in ("mbarrier", "mbarrier read", "st.async"):
             column = self.ordering.agents.get((name, cell))
@@ -318,7 +318,7 @@ class SyncFollower(InstructionObserver):
         self.ordering.complete(sync)
 
     def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:
-        """mbarrier.test_wait and try_wait acquire."""
+        """Handle mbarrier.test_wait and try_wait, which acquire."""
         for cell, thread in zip(cells.tolist(), threads.tolist(), strict=True):
             self.check_initialised(cell, thread)
         if "relaxed" in self.inst.name.split("."):
@@ -364,7 +364,7 @@ class SyncFollower(InstructionObserver):
         return group.pick(self.state.lane_number).astype(np.int64)
 
     def sync_lanes(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """bar.warp.sync: synchronise the lanes that name each other."""
+        """Handle bar.warp.sync: order lanes that name each other."""
         whole = group.mask.all(axis=1)
         if whole.any():
             self.ordering.sync_warps(group.warp_rows[whole].astype(np.int64))
@@ -396,7 +396,7 @@ class SyncFollower(InstructionObserver):
             self.group_of_copies(inst, self.threads_of(group).tolist(), words)
 
     def group_of_products(self, inst: DecodedInstruction, group: LaneGroup, words: list[str]) -> None:
-        """wgmma.commit_group and wgmma.wait_group, warp by warp."""
+        """Handle wgmma.commit_group and wgmma.wait_group, warp by warp."""
         for warp in group.active_rows.tolist():
             if "commit_group" in words:
                 self.products.commit(warp)
@@ -408,7 +408,7 @@ class SyncFollower(InstructionObserver):
                     self.ordering.learn_of_agent(np.arange(warp * LANES, (warp + 1) * LANES), column, done)
 
     def group_of_copies(self, inst: DecodedInstruction, threads: list[int], words: list[str]) -> None:
-        """The groups of cp.async and cp.async.bulk, thread by thread."""
+        """Handle cp.async and cp.async.bulk groups, thread by thread."""
         groups = self.bulk_copies if "bulk" in words else self.copies
         if "commit_group" in words:
             for thread in threads:

@@ -1,4 +1,4 @@
-"""Find tensor memory that is touched too early: before an operation in flight completes, or before it was written.
+"""Find early tensor-memory accesses: before an operation in flight completes, or before a write.
 
 Every tcgen05 instruction that reads or writes columns is kept until a later one covers them. Two that
 touch the same columns, one of them writing, must be in order:
@@ -43,7 +43,7 @@ PIPELINED = {("mma", "mma"), ("cp", "mma"), ("shift", "mma"), ("shift", "cp"), (
 IN_ISSUE_ORDER = PIPELINED | {("mma", "cp"), ("cp", "cp")}
 FENCES = ("fence::before_thread_sync", "fence::after_thread_sync")
 PRODUCT_OPERANDS = {"d", "a", "metadata", "scale_a", "scale_b"}
-MAX_EVENTS = 16  # waits for the commits of one thread that are kept of each warp
+MAX_EVENTS = 16  # recorded waits for one thread's commits, per warp
 
 
 def uses_tensor_memory(program: Program) -> bool:
@@ -52,14 +52,14 @@ def uses_tensor_memory(program: Program) -> bool:
 
 
 class WrittenColumns:
-    """The columns of each block's tensor memory that were written since they were allocated, for each 32 lanes."""
+    """The written columns of each block's tensor memory since their allocation, per group of 32 lanes."""
 
     def __init__(self) -> None:
-        """Start with nothing written."""
+        """Create the record of a batch."""
         self.blocks: dict[int, NDArray[np.bool_]] = defaultdict(lambda: np.zeros((QUARTERS, TENSOR_COLUMNS), np.bool_))
 
     def forget(self, block: int, column: int, columns: int) -> None:
-        """Mark columns as unwritten, after they are allocated."""
+        """Mark newly allocated columns as unwritten."""
         self.blocks[block][:, column : column + columns] = False
 
     def write(self, access: TensorAccess) -> None:
@@ -67,8 +67,8 @@ class WrittenColumns:
         self.blocks[access.block][list(access.quarters), access.column : access.column + access.columns] = True
 
     def first_unwritten(self, access: TensorAccess) -> int | None:
-        """Return the first unwritten column of an access; None if all are written."""
-        padded = access.operand.startswith("scale")  # space is for multiples of 128 rows, and the last may be unused
+        """Return the first unwritten column of an access, or None."""
+        padded = access.operand.startswith("scale")  # allocated in multiples of 128 rows; the last may be unused
         end = access.column + (1 if padded else access.columns)
         written = self.blocks[access.block][list(access.quarters), access.column : end]
         return next((access.column + at for at in range(written.shape[1]) if not written[:, at].any()), None)
@@ -76,7 +76,7 @@ class WrittenColumns:
 
 @dataclass
 class IssuedAccess:
-    """An access, the time of its issue, and, for ld and st, the time when its warp waited for it."""
+    """An access, its issue time and, for ld and st, the time of its warp's wait."""
 
     access: TensorAccess
     op: str  # ld, st, mma, cp, shift
@@ -85,12 +85,12 @@ class IssuedAccess:
 
     @property
     def warp(self) -> int:
-        """The warp that issued it."""
+        """The issuing warp."""
         return self.access.thread // LANES
 
     @property
     def is_of_warp(self) -> bool:
-        """True if a wait of its warp completes it, rather than a commit."""
+        """True if a wait of the warp, not a commit, completes the access."""
         return self.op in ("ld", "st")
 
 
@@ -98,21 +98,21 @@ class TensorMemoryCheck(InstructionObserver):
     """Checks the tensor memory accesses of a batch."""
 
     def __init__(self, state: WarpBatch, ordering: Ordering, collector: FindingCollector) -> None:
-        """Start with nothing in flight and nothing written."""
+        """Create the check of a batch."""
         super().__init__(state, collector)
         self.ordering = ordering
         self.issued: dict[int, list[IssuedAccess]] = defaultdict(list)  # by block
         self.written = WrittenColumns()
-        self.committed: dict[int, dict[int, int]] = defaultdict(dict)  # by mbarrier: the thread and the time
+        self.committed: dict[int, dict[int, int]] = defaultdict(dict)  # (thread, time) by mbarrier
         self.completed: dict[int, dict[int, int]] = defaultdict(dict)
-        self.learned: dict[int, dict[int, deque[tuple[int, int]]]] = defaultdict(dict)  # by issuer, warp: commit, wait
+        self.learned: dict[int, dict[int, deque[tuple[int, int]]]] = defaultdict(dict)  # (commit, wait) by issuer, warp
         self.fences_before: dict[int, deque[int]] = defaultdict(lambda: deque(maxlen=MAX_EVENTS))  # by warp
-        self.fences_after: dict[int, tuple[int, NDArray[np.int32]]] = {}  # by warp: the time, and the known times
+        self.fences_after: dict[int, tuple[int, NDArray[np.int32]]] = {}  # (time, known times) by warp
         self.asks_for_fences = any(_spelled(inst) in FENCES for inst in state.program.instructions)
         if not self.asks_for_fences:
-            collector.leave_out("tensor memory: the kernel has no tcgen05.fence, so none is asked for between threads")
+            collector.leave_out("tensor memory: the kernel has no tcgen05.fence, so none is required between threads")
 
-    # --- what orders accesses
+    # --- ordering events
 
     def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Record waits and fences."""
@@ -144,7 +144,7 @@ class TensorMemoryCheck(InstructionObserver):
             self.committed[cell][thread] = self.ordering.now
 
     def mbarrier_completed(self, cell: int) -> None:
-        """End a phase: everything that was committed to it is complete."""
+        """Handle the end of a phase: everything committed to it is complete."""
         if cell in self.committed:
             self.completed[cell] |= self.committed.pop(cell)
 
@@ -179,20 +179,20 @@ class TensorMemoryCheck(InstructionObserver):
         self._keep(access)
 
     def _keep(self, access: TensorAccess) -> None:
-        """Keep an access, and drop those whose columns it covers."""
+        """Record an access, and drop earlier ones whose columns it covers."""
         items = self.issued[access.block]
         op = _op(access.inst)
         if access.writes:
             covered = [item for item in items if _covers(access, item.access) and item.access.inst is not access.inst]
             for item in covered:
                 items.remove(item)
-        same = [item for item in items if item.access == access]  # a loop that reads the same again
+        same = [item for item in items if item.access == access]  # repeated reads in a loop
         for item in same:
             items.remove(item)
         items.append(IssuedAccess(access, op, self.ordering.now))
 
     def tensor_freed(self, access: TensorAccess) -> None:
-        """Report accesses in flight to freed columns, which another block may get."""
+        """Report accesses in flight to freed columns, which may be reallocated to another block."""
         for item in list(self.issued[access.block]):
             if item.access.overlaps(access):
                 fault = self._fault(item, access, needs_fences=False)
@@ -214,7 +214,7 @@ class TensorMemoryCheck(InstructionObserver):
     # --- order
 
     def _fault(self, item: IssuedAccess, access: TensorAccess, *, needs_fences: bool = True) -> str:
-        """Return the reason why an access is not ordered after an earlier one; an empty string if it is."""
+        """Return the reason why an access is not ordered after an earlier one, or an empty string."""
         warp, op = access.thread // LANES, _op(access.inst)
         needs_fences = needs_fences and self.asks_for_fences
         name = f"{item.access.inst.name} at line {item.access.inst.line}"
@@ -235,7 +235,7 @@ class TensorMemoryCheck(InstructionObserver):
         return f"no tcgen05.fence::after_thread_sync lies between it and the wait for {name}"
 
     def _fault_of_warp(self, item: IssuedAccess, warp: int, op: str, name: str, *, needs_fences: bool) -> str:
-        """Return the same for an earlier ld or st."""
+        """Return the reason why an access is not ordered after an earlier ld or st, or an empty string."""
         if item.waited is None:
             if warp == item.warp and (item.op, op) in {("ld", "st"), ("st", "st")}:
                 return ""
@@ -257,7 +257,7 @@ class TensorMemoryCheck(InstructionObserver):
         return int(self._known(warp)[other])
 
     def _is_fenced(self, warp: int, other: int, time: int) -> bool:
-        """Return True if a warp passed fence::after_thread_sync after it learned of another warp's operation."""
+        """Return True if a warp ran fence::after_thread_sync after it was ordered after another warp's operation."""
         when, known = self.fences_after.get(warp, (-1, None))
         if known is None:
             return False
@@ -271,7 +271,7 @@ class TensorMemoryCheck(InstructionObserver):
 
 
 def _spelled(inst: DecodedInstruction) -> str:
-    """Return the tcgen05 operation of an instruction; an empty string for any other instruction."""
+    """Return the tcgen05 operation of an instruction, or an empty string."""
     return inst.action.spelling.op if isinstance(inst.action, TensorThreadOp) else ""
 
 

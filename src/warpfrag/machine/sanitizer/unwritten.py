@@ -1,4 +1,4 @@
-"""Unwritten values: tracked from registers and memory through every instruction, until they matter.
+"""Tracking of unwritten values from registers and memory through every instruction.
 
 Each register has a mask of the bits that come from unwritten data. Each byte of shared and local memory, and of arrays
 that the caller marks (`ptx.Unwritten`), has one too; tensor memory records which columns are written. Reading such a
@@ -55,7 +55,7 @@ class UnwrittenCheck(InstructionObserver):
     """Tracks values that were never written."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector, marked: dict[int, Bytes]) -> None:
-        """Mark every register and all of shared and local memory; marks of arrays stay from batch to batch."""
+        """Mark all registers and all of shared and local memory; marks of arrays persist between batches."""
         super().__init__(state, collector)
         program = state.program
         full = {
@@ -76,14 +76,14 @@ class UnwrittenCheck(InstructionObserver):
         self.loaded: list[tuple[Bytes, Numbers, Numbers]] = []  # marks, threads, offsets of this instruction's reads
         self.products: list[Bytes] = []  # marks of the operands of wgmma
         self.results: list[Codes] | None = None
-        self.is_clean = False  # no operand of the instruction has a mark
+        self.is_clean = False  # True if no operand of the instruction is marked
         self.copied: list[Bytes] = []
         self.columns = WrittenColumns()
-        self.origins: dict[int, str] = {}  # by line: the first unwritten memory that a load reads
+        self.origins: dict[int, str] = {}  # the first unwritten memory that a load reads, by line
         self.unwritten_loads: list[int] = []  # warps whose tcgen05.ld reads unwritten columns
 
     def marks_of(self, buffer: Bytes) -> Bytes | None:
-        """Return the marks of a buffer; None if all of it is written."""
+        """Return the marks of a buffer, or None if all of it is written."""
         memory = self.state.memory
         if buffer is memory.shared:
             return self.shared
@@ -125,7 +125,7 @@ class UnwrittenCheck(InstructionObserver):
             marks[offsets[:, None] + np.arange(size)] = 0 if is_global else data
 
     def stored_marks(self, inst: DecodedInstruction, threads: Numbers, size: int) -> Bytes | None:
-        """Return the marks of the values that threads store, [threads, size]; None if all are written."""
+        """Return the marks of stored values, [threads, size], or None if all are written."""
         action = inst.action
         if isinstance(action, actions.AsyncCopy):
             result = np.zeros((len(threads), size), np.uint8)
@@ -174,7 +174,7 @@ class UnwrittenCheck(InstructionObserver):
 
     def copy_read(self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cells: list[int]) -> None:
         """Keep the marks of the bytes that a copy reads."""
-        del thread, cells  # for other checks
+        del thread, cells  # other checks use them
         marks, places = self.marks_of(buffer), offsets[:, None] + np.arange(size)
         self.copied.append(np.zeros(places.size, np.uint8) if marks is None else marks[places].reshape(-1))
 
@@ -182,7 +182,7 @@ class UnwrittenCheck(InstructionObserver):
         self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False
     ) -> None:
         """Copy marks with the bytes; in global memory they are a finding."""
-        del cell  # for other checks
+        del cell  # other checks use them
         source = np.concatenate(self.copied) if self.copied else np.zeros(0, np.uint8)
         marks = self.marks_of(buffer)
         is_global = buffer is not self.state.memory.shared
@@ -228,7 +228,7 @@ class UnwrittenCheck(InstructionObserver):
         return join_words([self.mask_of(item)[group.warp_rows] for item in items_of(operand)])
 
     def put(self, group: LaneGroup, operand: PtxOperand, mask: Codes) -> None:
-        """Set the mask of an operand's register in some lanes; `mask` is [warps of the group, lanes]."""
+        """Set the mask of an operand's register in the group's lanes; `mask` is [warps of the group, lanes]."""
         if not isinstance(operand, Register):
             return
         dtype = container(operand.bits)
@@ -240,7 +240,7 @@ class UnwrittenCheck(InstructionObserver):
         self.is_marked[operand.index] = bool(new.any())
 
     def put_clean(self, group: LaneGroup, operand: PtxOperand) -> None:
-        """Clear the marks of an operand's registers in some lanes."""
+        """Clear the marks of an operand's registers in the group's lanes."""
         for item in items_of(operand):
             if isinstance(item, Register) and self.is_marked[item.index]:
                 if group.rows is None and group.is_whole:
@@ -371,7 +371,7 @@ class UnwrittenCheck(InstructionObserver):
             self.put_others(inst, group)
 
     def put_others(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Handle other instructions: results are written, except for loads of unwritten tensor memory."""
+        """Handle other instructions: their results are written, except loads of unwritten tensor memory."""
         if any(isinstance(operand, MemoryOperand) for operand in inst.results):
             self.local[...] = 0  # results of a driver function are in local memory, as in `call`
         wrong = group.mask & np.isin(group.warp_rows, self.unwritten_loads)[:, None]
@@ -382,7 +382,7 @@ class UnwrittenCheck(InstructionObserver):
                 self.put_clean(group, operand)
 
     def move(self, inst: DecodedInstruction, action: actions.Move, group: LaneGroup) -> None:
-        """mov: pack and unpack masks as values are."""
+        """Handle mov: pack and unpack masks like values."""
         kind, target, source = action.type, inst.results[0], inst.sources[0]
         rows = group.warp_rows
         if isinstance(source, VectorOperand):
@@ -402,7 +402,7 @@ class UnwrittenCheck(InstructionObserver):
             self.put(group, target, mask)
 
     def load(self, inst: DecodedInstruction, action: actions.MemoryLoad | actions.Atomic, group: LaneGroup) -> None:
-        """ld and atom: take the marks of the bytes."""
+        """Handle ld and atom: load the marks of the bytes."""
         if not inst.results:
             return
         if not any(marks.any() for marks, _, _ in self.loaded):
@@ -420,13 +420,13 @@ class UnwrittenCheck(InstructionObserver):
             self.put(group, item, group.scatter(wide))
 
     def call(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """call: copy marks with the arguments."""
+        """Handle call: copy marks with the arguments."""
         for copy in inst.arguments:
             for target, source in zip(items_of(copy.target), items_of(copy.source), strict=False):
                 if isinstance(target, Register):
                     self.put(group, target, self.mask_of(source)[group.warp_rows].astype(np.uint64))
             if isinstance(copy.target, MemoryOperand):
-                self.local[...] = 0  # parameters are in local memory, which is not tracked beyond a call
+                self.local[...] = 0  # parameters in local memory are not tracked across calls
         for copy in inst.returns:
             self.put_clean(group, copy.target)
 
@@ -464,21 +464,21 @@ class UnwrittenCheck(InstructionObserver):
             self.put(group, item, codes)
 
     def multiply(self, inst: DecodedInstruction, form: Form, group: LaneGroup) -> NDArray[np.uint32]:
-        """mma: mark an element of D if its row of A, its column of B or its element of C is marked."""
+        """Handle mma: mark an element of D if its row of A, its column of B or its element of C is marked."""
         specs = operands(form, architecture_of(form, self.state.launch.arch))
         words = [self.words(group, operand) for operand in inst.sources[:3]]
         a, b, c = (fragment.unpack(specs[role], word) != 0 for role, word in zip("abc", words, strict=True))
         return _packed(specs["d"], c | a.any(axis=-1, keepdims=True) | b.any(axis=-2, keepdims=True))
 
     def product_marks(self, inst: DecodedInstruction, group: LaneGroup) -> NDArray[np.bool_]:
-        """wgmma: mark all results of a warp if an operand has a mark."""
+        """Handle wgmma: mark all results of a warp if an operand is marked."""
         wrong = np.full(group.mask.shape, any(part.any() for part in self.products))
         if isinstance(inst.sources[0], VectorOperand):
             wrong |= (self.mask_of(inst.sources[0])[group.warp_rows] != 0).any(axis=1, keepdims=True)
         return wrong
 
     def report_threads(self, wrong: NDArray[np.bool_], threads: Numbers, text: str) -> None:
-        """Report the running instruction if any thread is wrong."""
+        """Report the running instruction if any thread has a mistake."""
         if wrong.any():
             self.report_unwritten(int(threads[wrong.argmax()]), text, int(wrong.sum()))
 
@@ -491,7 +491,7 @@ class UnwrittenCheck(InstructionObserver):
 
 
 def parts_of(masks: list[Codes], action: actions.LaneOp, wrong: NDArray[np.bool_]) -> Codes:
-    """Return the mask of a result: whole in `wrong` lanes, or part by part if packed parts are computed one by one."""
+    """Return the mask of a result: all bits in `wrong` lanes, or per part for packed operations."""
     kinds = [kind for kind in (*action.results, *action.sources) if kind is not None]
     count, bits = kinds[0].parts, kinds[0].part_bits
     if count == 1 or any(kind.parts != count for kind in kinds):

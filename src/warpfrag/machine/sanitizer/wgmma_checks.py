@@ -1,4 +1,4 @@
-"""Find wgmma registers that are touched while it runs, and writes of them that no wgmma.fence orders before it.
+"""Find accesses to wgmma registers in flight, and register writes without a wgmma.fence before the wgmma.
 
 A wgmma.mma_async reads A and writes D while its warps continue. Until wgmma.wait_group after a commit, no thread may
 read or write D, nor write A; another wgmma may use the same accumulators. Registers that were written since the last
@@ -37,9 +37,9 @@ class WarpProducts:
     """The wgmma state of one warp: registers in flight, open and committed groups, and the last fence."""
 
     def __init__(self) -> None:
-        """Start with nothing issued and no fence."""
-        self.targets: dict[int, tuple[int, int]] = {}  # D: the group and the line of the wgmma, by register
-        self.sources: dict[int, tuple[int, int]] = {}  # A in registers
+        """Create the state of a warp before its first wgmma."""
+        self.targets: dict[int, tuple[int, int]] = {}  # group and line of the wgmma that writes each D register
+        self.sources: dict[int, tuple[int, int]] = {}  # group and line of the wgmma that reads each A register
         self.written: dict[int, tuple[int, int]] = {}  # time and line of the last write, by register
         self.group = 1  # the open group
         self.fence_time = -1
@@ -49,7 +49,7 @@ class RegisterCheck(InstructionObserver):
     """Checks the registers of wgmma, warp by warp."""
 
     def __init__(self, state: WarpBatch, order: LaunchOrder, collector: FindingCollector) -> None:
-        """Find the instructions that touch tracked registers; the others are skipped."""
+        """Find the instructions that use tracked registers; the check skips all others."""
         super().__init__(state, collector)
         self.order = order
         self.tracked = tracked_registers(state.program)
@@ -71,7 +71,7 @@ class RegisterCheck(InstructionObserver):
                 self.issue(inst, own, warp) if is_product else self.access(inst, own, warp, int(lanes.argmax()))
 
     def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """wgmma.fence, commit_group and wait_group."""
+        """Handle wgmma.fence, commit_group and wait_group."""
         words = inst.name.split(".")
         if words[0] != "wgmma" or is_wgmma(inst):
             return
@@ -89,7 +89,7 @@ class RegisterCheck(InstructionObserver):
                         del table[register]
 
     def issue(self, inst: DecodedInstruction, own: WarpProducts, warp: int) -> None:
-        """Start a wgmma: its registers must be ready, and are in flight from now on."""
+        """Handle a wgmma: check that its registers are ready, and mark them as in flight."""
         targets, sources = product_registers(inst)
         names = {
             register.index: register.name
@@ -137,21 +137,21 @@ class RegisterCheck(InstructionObserver):
             own.written[index] = self.order.now, inst.line
 
     def touched(self, inst: DecodedInstruction, line: int, thread: int, verb: str, index: int) -> None:
-        """Report an access of a register in flight."""
+        """Report an access to a register in flight."""
         registers = [register for operand in (*inst.results, *inst.sources) for register in registers_of(operand)]
         name = next((register.name for register in registers if register.index == index), "a register")
         text = f" {verb} {name}, a register of the wgmma at line {line}, which has not been waited for"
         self.report_registers("async", thread, text, line)
 
     def report_registers(self, kind: str, thread: int, text: str, line: int | None) -> None:
-        """Report the running instruction, with the line of the other instruction if there is one."""
+        """Report the running instruction, with the line of the conflicting instruction if there is one."""
         block, index = self.state.indices(*divmod(thread, LANES))
         other = None if line is None else KernelAccess("wgmma or register", line, block, index)
         self.report(kind, thread, f"{self.inst.name}{text}", other=other)
 
 
 def is_wgmma(inst: DecodedInstruction) -> bool:
-    """Return True if an instruction is wgmma.mma_async."""
+    """Return True for wgmma.mma_async."""
     return isinstance(inst.action, MatrixOp) and inst.action.operation == "wgmma"
 
 
@@ -163,7 +163,7 @@ def product_registers(inst: DecodedInstruction) -> tuple[list[int], list[int]]:
 
 
 def tracked_registers(program: Program) -> set[int]:
-    """Return the registers of all wgmma in a program, and those that copies connect with them."""
+    """Return the registers of all wgmma in a program, and the registers that are copied to or from them."""
     tracked: set[int] = set()
     for inst in program.instructions:
         if is_wgmma(inst):
@@ -201,14 +201,14 @@ def _writes(inst: DecodedInstruction) -> list[int]:
 
 
 START = 0x3FFF
-"""The bits of a start address: the element layout does not depend on them."""
+"""The start-address bits of a descriptor, which do not affect the element layout."""
 
 
 class DescriptorCheck(InstructionObserver):
-    """Checks every descriptor once."""
+    """Checks each distinct descriptor once."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
-        """Start with no findings."""
+        """Create the check of a batch."""
         super().__init__(state, collector)
         self.judged: dict[tuple[object, ...], str] = {}
 
