@@ -10,6 +10,7 @@ everything runs in processes of its own, so that a crash is seen and named:
 
 import argparse
 import json
+import os
 import random
 import re
 import resource
@@ -35,6 +36,7 @@ MAX_FILE = 6_000  # characters of the modules that are mutated: larger ones take
 MAX_MODULE = 9_000  # characters of a module of which the kernels are taken
 MIXED = ("general",)  # a longer one with many short kernels
 SECONDS = 300  # for one case
+MAX_CPU_SECONDS = 10  # of one case, in both engines
 MEMORY = 6 << 30  # bytes of addresses for a process that runs cases
 WORDS = re.compile(r"[%$\w.:]+|\s+|.", re.ASCII | re.DOTALL)
 NUMBERS = ("0", "1", "-1", "3", "31", "32", "63", "255", "4096", "65535", "2147483648", "4294967295", "0x7FFFFFFF",
@@ -252,9 +254,19 @@ def work(first: int, last: int, step: int, count: int) -> None:
     for number in range(first, last, step):
         print(json.dumps({"begin": number}), flush=True)
         signal.alarm(SECONDS)
+        began = _cpu_seconds()
         wrong = failure(*case(number, count))
+        took = round(_cpu_seconds() - began, 2)
         signal.alarm(0)
-        print(json.dumps({"end": number, "wrong": wrong}), flush=True)
+        if took > MAX_CPU_SECONDS and not wrong:
+            wrong = f"it took {took} s"
+        print(json.dumps({"end": number, "wrong": wrong, "seconds": took}), flush=True)
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU time of this process and of the assemblers that it started."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def main() -> int:
@@ -271,7 +283,7 @@ def main() -> int:
         return 0
     total = options.files + min(options.kernels, len(kernels()))
     wrong: dict[int, str] = {}
-    done = 0
+    done, slowest = 0, (0.0, -1)
 
     def start(first: int) -> tuple[int, subprocess.Popen[str]]:
         command = [sys.executable, __file__, "--files", str(options.files), "--work"]
@@ -287,6 +299,7 @@ def main() -> int:
             fact = json.loads(line)
             if "end" in fact:
                 done += 1
+                slowest = max(slowest, (fact["seconds"], fact["end"]))
                 if done % 100 == 0:
                     print(f"{done} cases", flush=True)
                 if fact["wrong"]:
@@ -299,6 +312,7 @@ def main() -> int:
             if at + options.workers < total:
                 running.append(start(at + options.workers))
     print(f"{done} of {total - options.first} cases ended, {len(wrong)} of them wrong")
+    print(f"the slowest is case {slowest[1]}: {slowest[0]} s of CPU time")
     return 1 if wrong else 0
 
 

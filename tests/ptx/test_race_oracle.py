@@ -1,108 +1,66 @@
-"""Random kernels against a naive happens-before oracle: every race is found, and nothing else is."""
+"""Random kernels against an independent happens-before oracle (`tools.race_oracle`): every race is found, nothing else.
 
-import random
+`python -m tools.race_oracle 0 20000` runs many more.
+"""
 
-import numpy as np
 import pytest
 
-import warpfrag as wf
+from tools.race_oracle.__main__ import compare
+from tools.race_oracle.oracle import Shape, Step, judge
+from tools.race_oracle.random_steps import Generator
 
-HEAD = """.version 8.0
-.target sm_80
-.address_size 64
-.visible .entry k(.param .u64 out)
-{{
-.reg .pred %p<4>; .reg .b32 %r<16>; .reg .b64 %rd<4>;
-.shared .align 8 .b32 sm[4];
-ld.param.u64 %rd1, [out];
-mov.u32 %r1, %tid.x; mov.u32 %r2, sm; shr.u32 %r3, %r1, 5; and.b32 %r4, %r1, 31; mov.u32 %r5, 1; shl.b32 %r5, %r5, %r4;
-setp.lt.u32 %p1, %r1, 4; shl.b32 %r6, %r1, 2; add.u32 %r6, %r6, %r2;
-@%p1 st.shared.u32 [%r6], 0;
-bar.sync 0;
-"""
-PAIR = (0, 1)  # the warps of the named barrier
+pytestmark = pytest.mark.one_engine
 
 
-def random_steps(rng, warps):
-    """Return steps: ("ld" | "st" | "red", warp, lanes, word), ("block",), ("pair",) and ("warp", warp, lanes)."""
-    steps = []
-    for _ in range(rng.randint(3, 12)):
-        warp = rng.randrange(warps)
-        lanes = rng.choice([1, 1 << 31, 1 << rng.randrange(32), 0xFFFFFFFF, rng.getrandbits(32) | 1])
-        choices = [("block",), ("pair",), ("warp", warp, rng.choice([lanes, 0xFFFFFFFF]))]
-        access = (rng.choice(["ld", "ld", "st", "red"]), warp, lanes, rng.randrange(3))
-        steps.append(rng.choice([access, access, access, *choices]))
-    return steps
+def check_kernels(seeds, engine):
+    """Compare the verdicts of random kernels with the oracle; few may be incomplete, and both verdicts occur."""
+    verdicts = {seed: compare(seed, engine) for seed in seeds}
+    assert {seed: verdict.wrong for seed, verdict in verdicts.items() if verdict.wrong} == {}
+    names = [verdict.verdict for verdict in verdicts.values()]
+    assert names.count("incomplete") <= len(names) // 10
+    assert names.count("clean") > len(names) // 4 < 2 * names.count("findings")
 
 
-def has_race(steps, warps):
-    """Return True if two accesses of a word conflict and nothing orders them, by vector clocks."""
-    threads = 32 * warps
-    known = np.full((threads, threads), -1)
-    words = {}
-    for time, (name, *rest) in enumerate(steps):
-        if name in {"block", "pair", "warp"}:
-            groups = {"block": range(threads), "pair": range(64)}
-            members = np.array(groups.get(name) or threads_of(*rest))
-            known[members, members] = time
-            known[members] = known[members].max(axis=0)
-            continue
-        own = threads_of(*rest[:2])
-        before = words.setdefault(rest[2], [])
-        for thread in own:
-            for other, when, kind in [*before, *((item, time, name) for item in own)]:
-                is_conflict = other != thread and {kind, name} not in ({"ld"}, {"red"})
-                if is_conflict and known[thread, other] < when:
-                    return True
-        before += [(thread, time, name) for thread in own]
-    return False
+def test_random_kernels_have_the_races_of_the_oracle():
+    check_kernels(range(30), "reference")
 
 
-def threads_of(warp, lanes):
-    """Return the threads of a warp in a mask."""
-    return [32 * warp + lane for lane in range(32) if lanes >> lane & 1]
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 500, 100))
+def test_five_hundred_kernels_have_the_races_of_the_oracle(first):
+    check_kernels(range(100_000 + first, 100_100 + first), "reference")
 
 
-def kernel_of(steps, space):
-    """Return the PTX of the steps."""
-    body = []
-    for time, (name, *rest) in enumerate(steps):
-        if name == "block":
-            body.append("bar.sync 0;")
-            continue
-        body.append(f"setp.lt.u32 %p1, %r3, {len(PAIR)};" if name == "pair" else f"setp.eq.u32 %p1, %r3, {rest[0]};")
-        if name != "pair":
-            body += [f"and.b32 %r7, %r5, {rest[1]:#x};", "setp.ne.and.u32 %p1, %r7, 0, %p1;"]
-        at = f"[{'%r2' if space == 'shared' else '%rd1'}+{4 * (rest[2] if len(rest) > 2 else 0)}]"
-        body += [f"@!%p1 bra L{time};", f"mad.lo.u32 %r8, %r1, 64, {time + 1};"]
-        body.append(
-            {
-                "ld": f"ld.{space}.u32 %r9, {at};",
-                "st": f"st.{space}.u32 {at}, %r8;",
-                "red": f"red.{space}.add.u32 {at}, %r8;",
-                "pair": "bar.sync 1, 64;",
-                "warp": f"bar.warp.sync {rest[1] if len(rest) > 1 else 0:#x};",
-            }[name]
-        )
-        body.append(f"L{time}:")
-    return HEAD.format() + "\n".join(body) + "\nret;\n}\n"
+@pytest.mark.slow
+def test_compiled_kernels_have_the_races_of_the_oracle():
+    check_kernels(range(200_000, 200_030), "compiled")
 
 
-@pytest.mark.parametrize("space", ["shared", "global"])
-def test_random_kernels_have_the_races_of_the_oracle(space, engine):
-    check_kernels(space, engine, range(30))
+def test_random_kernels_use_everything_that_the_oracle_knows():
+    generators = [Generator(seed) for seed in range(300)]
+    steps = [step for generator in generators for step in generator.steps()]
+    assert {step.name for step in steps} == {name.removeprefix("do_") for name in vars_of_oracle()}
+    assert {step.way for step in steps if step.name == "copy"} == {"cp.async", "bulk", "tensor", "neighbour"}
+    assert max(generator.shape.blocks * generator.shape.warps for generator in generators) == 64
 
 
-def check_kernels(space, engine, seeds):
-    """Compare the verdicts of random kernels with the oracle; few may be incomplete."""
-    unjudged = 0
-    for seed in seeds:
-        rng = random.Random(seed)
-        warps = rng.choice([2, 3, 6])
-        steps = random_steps(rng, warps)
-        racy = has_race(steps, warps)
-        kernel = wf.ptx.load(kernel_of(steps, space))["k"]
-        run = kernel.launch(1, 32 * warps, [np.zeros(4, np.uint32)], checks="races", engine=engine)
-        unjudged += run.verdict == "incomplete"
-        assert run.verdict in {"findings" if racy else "clean", "incomplete"}, (seed, steps, run.findings)
-    assert unjudged <= len(seeds) // 10
+def vars_of_oracle():
+    """Return the names of the oracle's steps."""
+    return [name for name in dir(judge(Shape(1, 1), [])) if name.startswith("do_")]
+
+
+@pytest.mark.parametrize(
+    ("between", "pairs"),
+    [
+        ([], {(0, 1)}),
+        ([Step("block", more={"block": 0})], set()),
+        ([Step("warp", 0)], {(0, 2)}),
+        ([Step("named", more={"barrier": 1, "waiters": [1], "arrivers": [0]})], set()),
+        ([Step("named", more={"barrier": 1, "waiters": [0], "arrivers": [1]})], {(0, 2)}),
+        ([Step("fence", 0, 1, {"scope": "gpu"})], {(0, 2)}),
+    ],
+)
+def test_the_oracle_orders_a_store_and_a_load(between, pairs):
+    word = {"word": ("shared", 0, 0)}
+    oracle = judge(Shape(1, 2), [Step("st", 0, 1, word), *between, Step("ld", 1, 1, word)])
+    assert oracle.pairs == pairs

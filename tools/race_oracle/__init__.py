@@ -1,0 +1,1 @@
+"""Random kernels against an independent happens-before oracle."""
