@@ -105,7 +105,7 @@ def test_a_target_with_thousands_of_digits_is_unknown():
 @pytest.mark.parametrize("text", [HEAD + "/* " * 50_000, HEAD + "/*" + "*" * 1_000_000, HEAD + "\n/* \n"])
 def test_an_unclosed_comment_is_an_error_at_once(text):
     start = time.process_time()
-    with pytest.raises(wf.errors.PtxError, match="the comment that begins here has no end: expected \\*/") as raised:
+    with pytest.raises(wf.errors.PtxError, match="comment that starts here is not terminated") as raised:
         wf.ptx.load(text)
     assert time.process_time() - start < 1
     assert f"line {4 + text.startswith(HEAD + chr(10))}:" in str(raised.value)

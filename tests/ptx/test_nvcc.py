@@ -75,8 +75,8 @@ def test_what_nvcc_refuses_is_said_in_its_words(folder):
         ("missing.cu", {}, wf.errors.FileError, "missing.cu"),
         ("a\nb", {"arch": "sm_1"}, wf.errors.InvalidOperand, "expected arch as a target such as sm_90a, got 'sm_1'"),
         ("a\nb", {"options": "-DN=4"}, wf.errors.InvalidOperand, "expected options as a list of words"),
-        ("a\nb", {"options": ["-arch=sm_80"]}, wf.errors.InvalidOperand, "'-arch=sm_80' says what nvcc makes"),
-        ("a\nb", {"options": ["-o"]}, wf.errors.InvalidOperand, "'-o' says what nvcc makes"),
+        ("a\nb", {"options": ["-arch=sm_80"]}, wf.errors.InvalidOperand, "'-arch=sm_80' selects nvcc's output"),
+        ("a\nb", {"options": ["-o"]}, wf.errors.InvalidOperand, "'-o' selects nvcc's output"),
     ],
 )
 def test_what_cannot_be_compiled_is_refused_before(source, options, error, message):

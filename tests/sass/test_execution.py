@@ -166,7 +166,7 @@ def test_an_unknown_instruction_is_an_error_only_if_it_runs(tmp_path):
     out = np.zeros(2, np.uint32)
     kernel.launch(1, 1, [out, np.uint32(0)], engine="reference")
     assert out[0] == 5
-    with pytest.raises(PtxError, match="is not modelled: TLD is not an opcode of the table"):
+    with pytest.raises(PtxError, match="is not modelled: TLD is not a known opcode"):
         kernel.launch(1, 1, [out, np.uint32(1)], engine="reference")
 
 

@@ -1,4 +1,4 @@
-"""Whole kernels: read PTX, give it numpy arrays, get the memory that the GPU would have left.
+"""Whole kernels: load PTX and launch its kernels on NumPy arrays, as on a GPU.
 
     >>> import numpy as np
     >>> import warpfrag as wf

@@ -39,7 +39,7 @@ def compile_cuda(
     instantiate: Sequence[str] = (),
     keep_state: bool = False,
 ) -> Module:
-    """Compile a CUDA C++ file, or the text itself, which has several lines, and return the module.
+    """Compile CUDA C++, given as a path or as multi-line text, and return the module.
 
     `arch` is the target, `options` are further nvcc options: ["-DN=4", "-Iinclude", "--use_fast_math"].
     `instantiate` names the kernel templates to compile, with their arguments: ["gemm<float, 16>"]. The headers of CCCL
@@ -76,7 +76,7 @@ def compile_cuda(
 
 
 def _instances(names: Sequence[str]) -> str:
-    """Return CUDA C++ that instantiates kernel templates: nvcc compiles a kernel whose address the host takes."""
+    """Return CUDA C++ that instantiates kernel templates by taking their addresses."""
     if isinstance(names, str) or not all(isinstance(name, str) and TEMPLATE.fullmatch(name) for name in names):
         raise InvalidOperand(
             f'expected instantiate as a list of templates such as ["gemm<float, 16>"], got {quote(names)}'
@@ -102,14 +102,12 @@ def _options(options: Sequence[str]) -> tuple[str, ...]:
         raise InvalidOperand(f'expected options as a list of words such as ["-DN=4"], got {quote(options)}')
     for word in options:
         if FORBIDDEN.fullmatch(word):
-            raise InvalidOperand(
-                f"options: {quote(word)} says what nvcc makes, which is PTX here, or for which target: see arch"
-            )
+            raise InvalidOperand(f"options: {quote(word)} selects nvcc's output or target, which is fixed: see arch")
     return tuple(options)
 
 
 def _compiled(path: Path, content: str, arch: str, options: tuple[str, ...], folder: Path | None = None) -> str:
-    """Return the PTX of a file, cached or newly compiled; `folder` is nvcc's working directory, if not this one."""
+    """Return the PTX of a file, compiled unless it is cached; `folder` is nvcc's working directory."""
     nvcc = find_tool("nvcc")
     parts = json.dumps([nvcc.version, arch, *OPTIONS, *options, content])
     name = f"nvcc-{hashlib.sha256(parts.encode()).hexdigest()[:32]}{CACHE.suffix}"
@@ -149,7 +147,7 @@ def _run(command: list[str], folder: Path | None = None) -> subprocess.Completed
 
 
 def _included(dependencies: Path, here: Path) -> list[Path]:
-    """Return the files of a make rule: `kernel.ptx : kernel.cu header.h`."""
+    """Return the prerequisites of a make rule, as in `kernel.ptx : kernel.cu header.h`."""
     with suppress(OSError):
         rule = dependencies.read_text(encoding="utf-8").replace("\\\n", " ")
         return [here / word for word in shlex.split(rule.partition(":")[2])]

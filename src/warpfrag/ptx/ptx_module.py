@@ -1,4 +1,4 @@
-"""PTX modules: read or link their text, and select an entry to launch."""
+"""PTX modules: load or link their text, and select an entry to launch."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from warpfrag.sass.sass_module import SassModule
 
 CUBINS = DiskCache("cubin", ".cubin", 1 << 27)
 SECONDS = 600
-MAX_TEXT = 1 << 28  # bytes of a module
+MAX_TEXT = 1 << 28  # maximum size of a module in bytes
 MAX_MESSAGE = 4000  # characters of ptxas's output
 MODULE_START = re.compile(r"(?:\s|/\*(?:[^*]|\*(?!/))*+\*/)*+\.version\s")
 
 
 def load(source: str | Path, *, keep_state: bool = False) -> Module:
-    """Read a PTX module: a path, or the text itself, which has several lines or begins with .version.
+    """Load a PTX module from a path, or from text that has several lines or begins with .version.
 
     Each launch starts from the initial values of the module's variables and from those you set in `Module.symbols`;
     with `keep_state` it starts from the values that the last launch left, as on a GPU.
@@ -57,14 +57,14 @@ def load(source: str | Path, *, keep_state: bool = False) -> Module:
 
 
 def module_of(text: str, *, keep_state: bool, file_name: str = "") -> Module:
-    """Return the module of a text."""
+    """Parse a text and return its module."""
     source = parse(text)
     inputs = (LinkInput(file_name, text, source),)
     return Module(source, inputs, keep_state=keep_state, sources=partial(source_lines, text))
 
 
 def link(modules: Sequence[Module | str | Path], *, keep_state: bool = False) -> Module:
-    """Link several modules, each loaded or as `load` takes it: a name that is .extern in one is found in another.
+    """Link several modules, each loaded or in a form that `load` accepts; .extern names are resolved.
 
     PtxError lists every name that is missing or defined twice. Messages and counts number the lines as if the files
     were concatenated.
@@ -87,7 +87,7 @@ def link(modules: Sequence[Module | str | Path], *, keep_state: bool = False) ->
 
 
 def _assemble(text: str, target: str, tool: CudaTool) -> bytes:
-    """Return the cubin that ptxas makes of a text."""
+    """Assemble a text with ptxas and return the cubin."""
     with TemporaryDirectory() as folder:
         source, cubin = Path(folder) / "module.ptx", Path(folder) / "module.cubin"
         source.write_text(text, encoding="utf-8")
@@ -120,19 +120,19 @@ class Module(KernelModule):
         keep_state: bool = False,
         sources: Callable[[], dict[int, SourceLine]] = dict,
     ) -> None:
-        """Store the syntax and the texts that it was linked from; entries are lowered on first use."""
+        """Create a module from its syntax and texts; entries are lowered on first use."""
         super().__init__(keep_state=keep_state, read_sources=sources)
         self.source, self.inputs = source, inputs
         self._assembled: dict[str, SassModule | WarpfragError] = {}  # by architecture
         self._cubin: Cubin | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the state without kernels and machine code, which are created again."""
+        """Return the state to pickle, without kernels and machine code, which are recreated."""
         return {**super().__getstate__(), "_assembled": {}, "_cubin": None}
 
     @property
     def address_size(self) -> int:
-        """The bits of an address: 64, or 32 in old modules."""
+        """The width of an address in bits: 64, or 32 in old modules."""
         return self.source.address_size
 
     @property
@@ -151,7 +151,7 @@ class Module(KernelModule):
         return self.source.target
 
     def assemble(self, *, arch: str | None = None, ptxas: str | PathLike[str] | None = None) -> SassModule:
-        """Assemble the module for an architecture, by default that of a launch, through the ptxas that is found.
+        """Assemble the module with the installed ptxas, by default for the architecture of a launch.
 
         CompilationFailed has ptxas's message. A linked module cannot be assembled: link its cubins with nvlink.
         """
@@ -160,7 +160,7 @@ class Module(KernelModule):
             raise InvalidOperand(f"expected a module of one text to assemble, got one linked from {len(self.inputs)}")
         tool, target = find_tool("ptxas", ptxas), launch_arch(self.target, arch)
         if self.target.startswith(target) and self.target.endswith("a"):
-            target = self.target  # instructions of one architecture need its suffix
+            target = self.target  # architecture-specific instructions need the suffix
         text = self.inputs[0].text
         key = hashlib.sha256(f"{tool.version} {target} {text}".encode()).hexdigest() + CUBINS.suffix
         data = CUBINS.find(key)
@@ -170,12 +170,12 @@ class Module(KernelModule):
         return SassModule(Cubin(data), keep_state=self.keep_state)
 
     def use_cubin(self, data: bytes) -> Cubin:
-        """Execute this cubin, which a compiler made of the same PTX, on its architecture; nothing is assembled then."""
+        """Use a cubin that a compiler made from the same PTX instead of assembling it, on the cubin's architecture."""
         self._cubin = Cubin(data)
         return self._cubin
 
     def machine_kernel(self, entry: str, arch: str) -> Kernel:
-        """Return an entry as machine code, through the ptxas that is found; each architecture is assembled once."""
+        """Return an entry as machine code, assembled with the installed ptxas, once per architecture."""
         if arch not in self._assembled:
             try:
                 if self._cubin is not None and self._cubin.arch.rstrip("a") == arch.rstrip("a"):
@@ -203,5 +203,5 @@ class Module(KernelModule):
         return (function.name for function in self.source.functions if function.is_entry and function.body)
 
     def __repr__(self) -> str:
-        """Return the version, the target and the entries."""
+        """Format the version, the target and the entries."""
         return f"<PTX {self.version} for {self.target}: {', '.join(map(readable, self))}>"

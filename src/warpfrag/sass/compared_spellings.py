@@ -11,7 +11,7 @@ TABLE = "compared_{}.txt.xz"
 
 
 class ComparedSpelling(NamedTuple):
-    """A spelling, the kernels whose bytes were equal with it, and its operand sets: all, and different ones."""
+    """A compared spelling, with the number of matching kernels and of total and distinct operand sets."""
 
     spelling: str
     kernels: int
@@ -21,7 +21,7 @@ class ComparedSpelling(NamedTuple):
 
 @cache
 def compared_rows(arch: str) -> tuple[ComparedSpelling, ...]:
-    """Return the rows of an architecture's table; none if nothing was compared there."""
+    """Return the rows of an architecture's table; empty if nothing was compared."""
     path = Path(__file__).parent / TABLE.format(arch)
     if not path.is_file():
         return ()

@@ -1,4 +1,4 @@
-"""Read a cubin: the functions of one GPU program with their code, parameters, constants, sizes and source lines.
+"""Reads cubins: the functions of a GPU program with their code, parameters, constants, sizes and source lines.
 
 Nothing has an address yet. Words that depend on addresses are listed as relocations, and `CubinSection.relocated`
 fills them in when the caller has placed the symbols.
@@ -20,21 +20,21 @@ from warpfrag.sass.elf_file import CUDA_MACHINE, RELOCATABLE, SHT_NOBITS, ElfFil
 from warpfrag.sass.line_table import LineTable, read_line_tables
 
 STT_FUNCTION = 2
-STO_ENTRY = 0x10  # of a symbol's `other`
+STO_ENTRY = 0x10  # bit of a symbol's `other` field
 NEW_ABI = 8
 OLD_ACCELERATED, NEW_ACCELERATED = 0x800, 0x8  # e_flags of targets such as sm_90a
-COMPAT_ACCELERATED = 9  # attribute of .nv.compat, since CUDA 13
+COMPAT_ACCELERATED = 9  # an attribute in .nv.compat, since CUDA 13
 # Attributes of .nv.info and .nv.info.KERNEL
 PARAM_CBANK, KPARAM_INFO, KPARAM_INFO_V2 = 0x0A, 0x17, 0x45
 MAX_THREADS, REQNTID, CTA_PER_CLUSTER = 0x05, 0x10, 0x3D
 FRAME_SIZE, MIN_STACK_SIZE, REGCOUNT = 0x11, 0x12, 0x2F
-NO_VALUE, BYTE_VALUE, WORD_VALUE, SIZED_VALUE = 1, 2, 3, 4  # formats of an attribute
+NO_VALUE, BYTE_VALUE, WORD_VALUE, SIZED_VALUE = 1, 2, 3, 4  # attribute formats
 UNKNOWN = 0xFFFFFFFF
 PRODUCER = re.compile(rb"V([0-9]+(?:\.[0-9]+)+)\0")
 
 
 class CubinSymbol(NamedTuple):
-    """A symbol: `offset` and `size` in the section of this name; the section is "" if it is defined elsewhere."""
+    """A symbol: its section, offset and size; `section` is "" if the symbol is defined elsewhere."""
 
     name: str
     section: str
@@ -74,13 +74,13 @@ FIELDS: dict[int, tuple[BitField, ...]] = {
     0x3A: (BitField(2, 34, 47),),  # R_CUDA_ABS47_34
     0x4B: (BitField(2, 16, 8), BitField(10, 34, 47)),  # R_CUDA_ABS55_16_34
 }
-"""The bits that each type of relocation writes; words of code and data are little-endian."""
+"""The bits that each relocation type writes; words are little-endian."""
 DATA_TYPES = frozenset({0x01, 0x02, 0x03, 0x04})
 
 
 @dataclass(frozen=True)
 class CubinSection:
-    """The bytes of a section and its relocations; `data` is empty if the section only reserves `size` zero bytes."""
+    """A section's bytes and relocations; `data` is empty if the section only reserves `size` zero bytes."""
 
     name: str
     data: bytes
@@ -94,7 +94,7 @@ class CubinSection:
         for each in self.relocations:
             fields = FIELDS.get(each.type)
             if fields is None:
-                raise FileError(f"section {self.name}: relocation type {each.type:#x} at {each.offset:#x} is not known")
+                raise FileError(f"section {self.name}: relocation type {each.type:#x} at {each.offset:#x} is unknown")
             end = each.offset + (sum(field.width for field in fields) // 8 if each.type in DATA_TYPES else 16)
             if end > len(data):
                 raise FileError(f"section {self.name}: the relocation at {each.offset:#x} is outside the section")
@@ -118,7 +118,7 @@ class CubinParameter(NamedTuple):
 
 @dataclass(frozen=True)
 class SassFunction:
-    """A kernel, or a function that kernels of the cubin call, with everything that the cubin says about it.
+    """A kernel, or a function that kernels call, with its properties from the cubin.
 
     `constants` are the constant banks by number: bank 0 starts with the launch's words and has the parameters from
     `parameter_base` on; banks of the whole module are included. `shared_bytes` includes what the architecture reserves
@@ -146,13 +146,13 @@ class SassFunction:
 
 
 class Cubin:
-    """A GPU program for one architecture; `cubin["name"]` is a function of it.
+    """A GPU program for one architecture; `cubin["name"]` is one of its functions.
 
     `arch` is for example sm_90a, `producer` the version of the ptxas that wrote it, or "".
     """
 
     def __init__(self, data: bytes | mmap, name: str = "the cubin") -> None:
-        """Read the tables of a cubin; functions are read when they are asked for."""
+        """Read the tables of a cubin; functions are read on demand."""
         self._elf = elf = ElfFile(data, name)
         if elf.machine != CUDA_MACHINE:
             raise elf.error(f"it is an ELF file for machine {elf.machine}, not a cubin")
@@ -193,7 +193,7 @@ class Cubin:
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """The names of all functions that have code of their own, kernels included."""
+        """The names of all functions with code, including kernels."""
         return tuple(self._code)
 
     @cached_property
@@ -207,11 +207,11 @@ class Cubin:
 
     @cached_property
     def global_sections(self) -> tuple[CubinSection, ...]:
-        """The sections of global variables; `symbols` says where each variable is."""
+        """The sections of global variables; `symbols` has each variable's offset."""
         return tuple(self._section(each) for each in self._elf.sections if each.name.startswith(".nv.global"))
 
     def section(self, name: str) -> CubinSection | None:
-        """Return a section by name; None if there is none."""
+        """Return a section by name, or None."""
         found = self._elf.by_name.get(name)
         return self._section(found) if found is not None else None
 
@@ -243,7 +243,7 @@ class Cubin:
 
     @cached_property
     def _module_attributes(self) -> dict[tuple[int, str], int]:
-        """The numbers that .nv.info has for functions, by attribute and name."""
+        """The per-function numbers in .nv.info, by attribute and function name."""
         found = {}
         for attribute, value in self._attributes(self._elf.by_name.get(".nv.info")):
             if attribute in {REGCOUNT, FRAME_SIZE, MIN_STACK_SIZE} and len(value) == 8:
@@ -269,7 +269,7 @@ class Cubin:
         return read_line_tables(self._elf, section) if section else {}
 
     def __getitem__(self, name: str) -> SassFunction:
-        """Return a function by name; InvalidOperand if there is none."""
+        """Return a function by name; raise InvalidOperand if there is none."""
         if name not in self._code:
             known = ", ".join(self.kernels[:5]) + (", ..." if len(self.kernels) > 5 else "")
             raise InvalidOperand(f"{self._elf.name} has no function {quote(name)}; its kernels are: {known or 'none'}")
@@ -296,7 +296,7 @@ class Cubin:
         )  # fmt: skip
 
     def _constants(self, name: str) -> dict[int, CubinSection]:
-        """Return the constant banks of a function: its own, and those of the module."""
+        """Return the constant banks of a function, including the module's."""
         sections = self._elf.by_name
         found = {}
         for bank in range(32):
@@ -307,6 +307,6 @@ class Cubin:
 
 
 def _parameter(attribute: int, value: bytes) -> CubinParameter:
-    """Return a parameter; the second version of the attribute has a field of its own for sizes from 4 KiB on."""
+    """Return a parameter; version 2 of the attribute has a separate field for sizes from 4 KiB on."""
     _, ordinal, offset, flags = struct.unpack("<IHHI", value)
     return CubinParameter(ordinal, offset, flags & 0xFFFF if attribute == KPARAM_INFO_V2 else flags >> 18)

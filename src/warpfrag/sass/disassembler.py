@@ -1,4 +1,4 @@
-"""Decode the machine code of functions with nvdisasm; its text is cached by content.
+"""Decodes machine code with nvdisasm; its text is cached by content.
 
 Functions are given to one nvdisasm process as one raw binary: nearly all its time is start-up. The text of a function
 does not depend on the functions before it, because code addresses are counted from its own start.
@@ -23,7 +23,7 @@ from warpfrag.sass.sass_instruction import INSTRUCTION_BYTES, SassInstruction
 
 CACHE = DiskCache("sass", ".sass", 1 << 27)
 TEXT_VERSION = "1"
-"""Changes when the stored text changes, so that older files are not found."""
+"""The cache version: change it when the stored text changes."""
 SECONDS = 600
 ARCHITECTURE = re.compile(r"sm_([0-9]{2,3})([af]?)")
 OLDEST = 75
@@ -36,7 +36,7 @@ ERROR_ADDRESS = re.compile(r"(.*?) at address 0x([0-9a-f]+)")
 def disassemble(
     codes: Sequence[bytes], arch: str, nvdisasm: str | PathLike[str] | None = None
 ) -> list[tuple[SassInstruction, ...]]:
-    """Return the instructions of functions, given as raw code for one architecture such as sm_90a.
+    """Disassemble functions, given as raw code for one architecture such as sm_90a.
 
     SassError names the address of an instruction that nvdisasm or the parser does not know. MissingExtra is raised if
     nvdisasm is needed and not found.
@@ -55,7 +55,7 @@ def _parse(code: bytes, text: str) -> tuple[SassInstruction, ...]:
 
 
 def _texts(codes: Sequence[bytes], arch: str, tool: CudaTool) -> list[str]:
-    """Return one line of text for each instruction of each function, from the cache or from nvdisasm."""
+    """Return one line of text per instruction of each function, from the cache or from nvdisasm."""
     name = _nvdisasm_name(arch)
     keys = []
     for code in codes:
@@ -86,7 +86,7 @@ def _nvdisasm_name(arch: str) -> str:
 
 
 def _run_nvdisasm(codes: list[bytes], name: str, tool: CudaTool) -> list[str]:
-    """Return the text of functions from one process; the error of a function that cannot be decoded is raised."""
+    """Return the text of functions from one nvdisasm process; raise an error if one cannot be decoded."""
     if not any(codes):
         return [""] * len(codes)
     with tempfile.TemporaryDirectory() as folder:
@@ -108,14 +108,14 @@ def _run_nvdisasm(codes: list[bytes], name: str, tool: CudaTool) -> list[str]:
         raise _decoding_error(done.stderr, starts, name, tool)
     if not lines or not lines.keys() <= set(range(0, starts[-1], INSTRUCTION_BYTES)):
         raise SassError(-1, f"nvdisasm {tool.version} printed {len(lines)} instructions in an unknown format")
-    return [  # nvdisasm leaves a few instructions out, such as LDSM of 6-bit elements on sm_100
+    return [  # nvdisasm omits a few instructions, such as LDSM with 6-bit elements on sm_100
         "\n".join(_rebase(lines.get(address, ""), start) for address in range(start, end, INSTRUCTION_BYTES))
         for start, end in pairwise(starts)
     ]
 
 
 def _rebase(text: str, start: int) -> str:
-    """Return the text of an instruction with its code address counted from the start of the function."""
+    """Return an instruction's text with code addresses relative to the start of the function."""
     match = BRANCH.fullmatch(text) if start else None
     if not match or not has_target(match[1], match[2]) or match[1] in OFFSET_BRANCHES:
         return text
@@ -126,7 +126,7 @@ def _rebase(text: str, start: int) -> str:
 
 
 def _decoding_error(message: str, starts: list[int], name: str, tool: CudaTool) -> SassError:
-    """Return an error with the function-relative address that nvdisasm's first message with an address names."""
+    """Return an error with the function-relative address in nvdisasm's message."""
     errors = ERROR.findall(message) or [message.strip() or "no message"]
     for error in errors:
         if match := ERROR_ADDRESS.match(error):

@@ -1,4 +1,4 @@
-"""Read 64-bit little-endian ELF files: sections, symbols, relocations and the name of a shared library.
+"""Reads 64-bit little-endian ELF files: sections, symbols, relocations and the soname.
 
 Every offset and index is checked: a truncated or corrupt file raises FileError with the section.
 """
@@ -26,7 +26,7 @@ STT_SECTION = 3
 DT_SONAME = 14
 EXTENDED_INDEX = 0xFFFF
 MAX_NOBITS = 1 << 40
-"""The limit on the size of a section without contents: more than any GPU memory."""
+"""The maximum size of a section without contents: more than any GPU memory."""
 
 
 class ElfSection(NamedTuple):
@@ -63,7 +63,7 @@ class ElfRelocation(NamedTuple):
 
 
 class ElfFile:
-    """An ELF file in memory; `name` is how messages call it."""
+    """An ELF file in memory; `name` identifies it in messages."""
 
     def __init__(self, data: bytes | mmap, name: str) -> None:
         """Read the header and the section table."""
@@ -85,7 +85,7 @@ class ElfFile:
         self.sections = self._read_sections(count if self._table else 0, names)
 
     def error(self, reason: str) -> FileError:
-        """Return the error that says why this file cannot be read."""
+        """Return the error for a file that cannot be read."""
         return FileError(f"cannot read {self.name}: {reason}")
 
     def _bytes(self, offset: int, size: int, place: str) -> bytes:
@@ -114,15 +114,15 @@ class ElfFile:
 
     @cached_property
     def by_name(self) -> dict[str, ElfSection]:
-        """The sections by name; of several with one name, the first."""
+        """The sections by name; the first if several have the same name."""
         return {section.name: section for section in reversed(self.sections)}
 
     def extent(self, section: ElfSection) -> tuple[int, int]:
-        """Return the first byte of a section in the file, and the byte after its last."""
+        """Return the start and end of a section in the file."""
         return section.offset, section.offset + len(self.contents(section))
 
     def contents(self, section: ElfSection) -> bytes:
-        """Return the bytes of a section; none for a section without contents."""
+        """Return the bytes of a section, which are empty for a section without contents."""
         if section.type == SHT_NOBITS:
             if section.size > MAX_NOBITS:
                 raise self.error(f"section {quote(section.name)} has {section.size} bytes of memory")
@@ -145,7 +145,7 @@ class ElfFile:
 
     @cached_property
     def symbols(self) -> list[ElfSymbol]:
-        """All symbols, in the order of the file."""
+        """All symbols, in file order."""
         table = next((section for section in self.sections if section.type == SHT_SYMTAB), None)
         if table is None:
             return []
@@ -181,7 +181,7 @@ class ElfFile:
 
     @cached_property
     def soname(self) -> str:
-        """The name that a shared library gives itself (DT_SONAME), or ""."""
+        """The DT_SONAME of a shared library, or ""."""
         for section in self.sections:
             if section.type == SHT_DYNAMIC:
                 for tag, value in self._records(section, DYNAMIC):

@@ -1,4 +1,4 @@
-"""Emit the machine instructions of one SASS instruction: operands, temporaries, guards.
+"""Emits the machine instructions for one SASS instruction: operands, temporaries, guards.
 
 All machine instructions of a SASS instruction have its address as their line. Temporaries are used again by the next
 SASS instruction. Architectural registers are read before they are written: an expansion writes them last.
@@ -37,7 +37,7 @@ WORD = 0xFFFFFFFF
 
 
 class DriverWords(NamedTuple):
-    """The words of bank 0 before the parameters that the driver fills: their offsets, None if they are not known."""
+    """Offsets of the driver's words in constant bank 0, before the parameters; None if unknown."""
 
     block: int
     grid: int
@@ -46,7 +46,7 @@ class DriverWords(NamedTuple):
     constants: int | None
     parameters: int | None
     workspace: int | None
-    """The workspace of a cooperative grid: the upper half of its address comes first."""
+    """The address of a cooperative grid's workspace, upper half first."""
     hints: tuple[int, ...]
     """Words whose value does not matter: memory descriptors, the scope of fences."""
     shared_start: int
@@ -67,30 +67,30 @@ DRIVER_WORDS = {
     0x210: DriverWords(0x0, 0xC, 0x28, 0x20, 0xD0, 0x198, 0x44, (0x18, 0x1C, 0x2C, 0x18C, 0x208, 0x20C), 1024),
     0x380: DriverWords(0x360, 0x370, 0x37C, None, None, None, None, (0x358, 0x35C), 1024),
 }
-"""By the offset of the first parameter: sm_75 to sm_89, sm_90, sm_100 and sm_120."""
+"""Layouts by the offset of the first parameter: sm_75 to sm_89, sm_90, sm_100 and sm_120."""
 FILES = {"R": 32, "UR": 32, "P": 1, "UP": 1, "B": 32}
 SASS_ROW = OpcodeRow("", (), {}, lambda _: Refused("bound by its own row"), "the table of machine opcodes")
 
 
 class Unsupported(Exception):
-    """An opcode, modifier or operand form that is not modelled; the instruction becomes `Refused`."""
+    """Raised for an opcode, modifier or operand form that is not modelled; the instruction becomes `Refused`."""
 
 
 class Emitter:
     """Collects the machine instructions of a kernel."""
 
     def __init__(self, banks: Mapping[int, int], shared: StateSpace, parameters: int, *, has_groups: bool) -> None:
-        """Take the start of each constant bank, the space of shared addresses, and the first parameter in bank 0.
+        """Create an emitter, given the start of each constant bank, the shared space and the parameter offset.
 
         With `has_groups`, lanes may run the same instruction in several groups (WARPSYNC.EXCLUSIVE).
         """
         self.banks, self.shared, self.parameters, self.has_groups = banks, shared, parameters, has_groups
         self.driver_words = DRIVER_WORDS[parameters]
         self.instructions: list[DecodedInstruction] = []
-        self.bits: list[int] = []  # of each register
+        self.bits: list[int] = []  # the width of each register
         self.targets: list[tuple[DecodedInstruction, int]] = []  # branches with their target addresses
         self.guard: Register | None = None
-        self.is_dead = False  # the guard is !PT
+        self.is_dead = False  # True if the guard is !PT
         self.sass: asm.SassInstruction
         self._registers: dict[tuple[str, int], Register] = {}
         self._temporaries: dict[int, list[Register]] = {}
@@ -101,7 +101,7 @@ class Emitter:
     # --- instructions
 
     def begin(self, sass: asm.SassInstruction) -> None:
-        """Start a SASS instruction: its guard holds for all that is emitted, and all temporaries are free."""
+        """Start a SASS instruction: set its guard and free all temporaries."""
         self.sass, self._first = sass, len(self.instructions)
         self._used = {}
         self.guard, self.is_dead = None, False
@@ -112,7 +112,7 @@ class Emitter:
         self._own_guard = self.guard
 
     def end(self) -> None:
-        """Finish a SASS instruction: if it changes its own guard before its last part, the guard is copied first."""
+        """Finish a SASS instruction; the guard is copied first if the instruction overwrites it early."""
         own, guard = self.instructions[self._first :], self._own_guard
         if not own:
             self.emit("pmevent", (), ())
@@ -127,7 +127,7 @@ class Emitter:
                 inst.guard = copy
 
     def refuse(self, reason: str) -> None:
-        """Replace what was emitted for this instruction by an error, raised only if it runs."""
+        """Replace the emitted instructions with an error that is raised if the instruction runs."""
         del self.instructions[self._first :]
         attributes = Attributes(self.sass.opcode, self.sass.opcode)
         self.append(DecodedOpcode(None, attributes, reason), Refused(reason), (), ())
@@ -142,7 +142,7 @@ class Emitter:
         return inst
 
     def emit(self, name: str, results: Sequence[PtxOperand], sources: Sequence[PtxOperand]) -> DecodedInstruction:
-        """Append the operation that PTX spells `name`."""
+        """Append an operation by its PTX spelling."""
         opcode = table.find(name, len(results) + len(sources))
         try:
             action = opcode.action
@@ -155,7 +155,7 @@ class Emitter:
         return self.append(opcode, action, results, sources)
 
     def compute(self, name: str, *sources: PtxOperand, bits: int = 32) -> Register:
-        """Append an operation whose result is a temporary, and return it."""
+        """Append an operation that writes a temporary, and return the temporary."""
         result = self.temporary(bits)
         self.emit(name, (result,), sources)
         return result
@@ -163,7 +163,7 @@ class Emitter:
     def act(
         self, attributes: Attributes, action: Action, results: Sequence[PtxOperand], sources: Sequence[PtxOperand]
     ) -> DecodedInstruction:
-        """Append an action that PTX has no name for."""
+        """Append an action that has no PTX spelling."""
         return self.append(DecodedOpcode(SASS_ROW, attributes), action, results, sources)
 
     def call(
@@ -174,14 +174,14 @@ class Emitter:
         results: Sequence[PtxOperand],
         sources: Sequence[PtxOperand],
     ) -> None:
-        """Append a function of codes, lane by lane; `types` are those of the results and of the sources."""
+        """Append a per-lane function of codes with the given result and source types."""
         action = LaneOp(tuple(types[0]), tuple(types[1]), function, extends=True)
         self.act(Attributes(name, name, tuple(types[0]), len(results) + len(sources)), action, results, sources)
 
     # --- registers
 
     def temporary(self, bits: int = 32) -> Register:
-        """Return a register that no other part of this instruction uses."""
+        """Return a temporary register that is unused in this instruction."""
         pool, used = self._temporaries.setdefault(bits, []), self._used.get(bits, 0)
         self._used[bits] = used + 1
         if used == len(pool):
@@ -196,7 +196,7 @@ class Emitter:
         return replace(self._registers[key], negated=True) if negated else self._registers[key]
 
     def hidden(self, name: str, bits: int) -> Register:
-        """Return a register that instructions share and the architecture does not show."""
+        """Return a register that instructions share but the architecture does not expose."""
         key = name, 0
         if key not in self._registers:
             self._registers[key] = self._new(bits, f"%{name}")
@@ -209,26 +209,26 @@ class Emitter:
     # --- sources
 
     def word(self, operand: asm.Operand, step: int = 0) -> PtxOperand:
-        """Return the 32 bits of an operand that has no modifiers, or those of the register `step` after it."""
+        """Return the 32 bits of an operand without modifiers, or of the register `step` after it."""
         if any(getattr(operand, name, False) for name in ("negate", "absolute", "invert")):
             raise Unsupported(f"the sign or inversion of an operand in {self.sass.text}")
         return self.unselected(operand, step)
 
     def unselected(self, operand: asm.Operand, step: int = 0) -> PtxOperand:
-        """Return the 32 bits of an operand that selects no part of a register, whatever its sign."""
+        """Return the 32 bits of an operand without a selector, ignoring its sign."""
         if getattr(operand, "selector", "") not in {"", "64"}:
             raise Unsupported(f"the selector .{operand.selector}")  # type: ignore[union-attr] # it has one
         return self.bits_of(operand, step)
 
     def half(self, operand: asm.Operand) -> PtxOperand:
-        """Return the word whose low bits are the selected ones of an operand: .H1 is the upper half, .24 low bits."""
+        """Return a word whose low bits are the selected part: .H1 is the upper half, .24 the low 24 bits."""
         value = self.bits_of(operand)
         if getattr(operand, "selector", "") not in {"", "H0", "H1", "24", "28"}:
             raise Unsupported(f"the selector .{operand.selector}")  # type: ignore[union-attr] # it has one
         return self.compute("shr.u32", value, Immediate(16)) if getattr(operand, "selector", "") == "H1" else value
 
     def bits_of(self, operand: asm.Operand, step: int = 0) -> PtxOperand:
-        """Return the 32 bits of an operand, whatever its modifiers, or those of the register `step` after it."""
+        """Return the 32 bits of an operand, ignoring modifiers, or of the register `step` after it."""
         if isinstance(operand, asm.RegisterOperand) and operand.file in {"R", "UR"}:
             return ZERO if operand.is_constant else self.register(operand.file, operand.index + step)
         if isinstance(operand, asm.ImmediateOperand):
@@ -247,7 +247,7 @@ class Emitter:
             and operand.offset < self.parameters
             and operand.offset + more not in self.driver_words.known
         ):
-            raise Unsupported(f"c[0x0][{operand.offset:#x}], a word of the driver that is not known")
+            raise Unsupported(f"c[0x0][{operand.offset:#x}], an unknown word of the driver")
         if operand.base is not None and not operand.base.is_constant:
             base = self.register(operand.base.file, operand.base.index)
             return self.compute(f"ld.param.{kind}", MemoryOperand(base, offset))
@@ -266,7 +266,7 @@ class Emitter:
         return VectorOperand(tuple(self.word(operand, step) for step in range(count)))
 
     def integer(self, operand: asm.Operand) -> PtxOperand:
-        """Return 32 bits after negation or inversion."""
+        """Return a 32-bit operand after negation or inversion."""
         value = self.unselected(operand)
         if getattr(operand, "absolute", False):
             value = self.compute("abs.s32", value)
@@ -275,7 +275,7 @@ class Emitter:
         return self.compute("not.b32", value) if getattr(operand, "invert", False) else value
 
     def long(self, operand: asm.Operand) -> PtxOperand:
-        """Return 64 bits after negation or inversion; an immediate is sign-extended."""
+        """Return a 64-bit operand after negation or inversion; an immediate is sign-extended."""
         if isinstance(operand, asm.ImmediateOperand):
             return Immediate(operand.value - (1 << 32) if operand.value >> 31 == 1 else operand.value)
         value = self.pair(operand)
@@ -284,11 +284,11 @@ class Emitter:
         return self.compute("not.b64", value, bits=64) if getattr(operand, "invert", False) else value
 
     def single(self, operand: asm.Operand) -> PtxOperand:
-        """Return an f32 after its sign modifiers, which change the sign bit of a NaN too."""
+        """Return an f32 operand with its sign modifiers applied, even to a NaN."""
         return self._signed(operand, self.unselected(operand), 0x80000000)
 
     def double(self, operand: asm.Operand) -> PtxOperand:
-        """Return an f64 operand with its sign modifiers applied, except to a NaN; an immediate is its upper half."""
+        """Return an f64 operand with its sign modifiers applied, except to a NaN; an immediate is the upper half."""
         if isinstance(operand, asm.ImmediateOperand):
             return Immediate((operand.value & WORD) << 32)
         value = self.pair(operand)
@@ -297,13 +297,13 @@ class Emitter:
         return self.compute("neg.f64", value, bits=64) if getattr(operand, "negate", False) else value
 
     def halves(self, operand: asm.Operand) -> PtxOperand:
-        """Return a pair of 16-bit floats after half selection and sign modifiers."""
+        """Return a pair of 16-bit floats with half selection and sign modifiers applied."""
         value = self.bits_of(operand)
         selector = getattr(operand, "selector", "")
         if selector not in {"", "H1_H0", "H0_H0", "H1_H1", "H0", "H1", "H0_NH1"}:
             raise Unsupported(f"the selector .{selector}")
         if selector == "H0_NH1":
-            value = self.compute("prmt.b32", value, ZERO, Immediate(0x1032))  # the upper half is H0, the lower one -H1
+            value = self.compute("prmt.b32", value, ZERO, Immediate(0x1032))  # upper half: H0, lower half: -H1
             value = self.compute("xor.b32", value, Immediate(0x8000))
         elif selector.startswith("H0"):
             value = self.compute("prmt.b32", value, ZERO, Immediate(0x1010))
@@ -320,7 +320,7 @@ class Emitter:
         return self.compute("xor.b32", value, Immediate(signs)) if getattr(operand, "negate", False) else value
 
     def predicate(self, operand: asm.Operand) -> PtxOperand:
-        """Return a predicate, or the sign bit of a register as one."""
+        """Return a predicate operand, or a register's sign bit as a predicate."""
         if not isinstance(operand, asm.RegisterOperand):
             raise Unsupported(f"the predicate {operand}")
         if operand.file in {"R", "UR"} and operand.selector == "SIGN":
@@ -342,13 +342,13 @@ class Emitter:
     # --- results
 
     def result(self, operand: asm.Operand, step: int = 0) -> PtxOperand:
-        """Return the register or predicate that an operand names as a result."""
+        """Return the register or predicate of a result operand."""
         if not isinstance(operand, asm.RegisterOperand) or operand.file not in FILES:
             raise Unsupported(f"the result {operand}")
         return Discard() if operand.is_constant else self.register(operand.file, operand.index + step)
 
     def results(self, operand: asm.Operand, count: int) -> PtxOperand:
-        """Return consecutive registers that are written as one vector, or as one wider number."""
+        """Return consecutive result registers as a vector or as one wider integer."""
         return VectorOperand(tuple(self.result(operand, step) for step in range(count)))
 
     # --- addresses
@@ -375,7 +375,7 @@ class Emitter:
         return replace(address, offset=address.offset + SHARED_START - self.driver_words.shared_start)
 
     def _term(self, register: asm.RegisterOperand, *, wide: bool, is_alone: bool) -> PtxOperand:
-        """Return a register of an address: a pair if it has 64 bits, else extended with zeros."""
+        """Return an address register: a 64-bit pair, or a zero-extended word."""
         selector = register.selector
         if selector not in {"", "64", "U32", "X4", "X8", "X16"} or register.negate:
             raise Unsupported(f"the address register {register}")

@@ -1,6 +1,6 @@
-"""Read fatbins and the files that contain them: find the images for each architecture, and decompress them.
+"""Reads fatbins and the files that contain them: finds the images for each architecture and decompresses them.
 
-An image is a cubin or PTX text. NVIDIA's closed libraries are refused, because their licence forbids disassembly.
+An image is a cubin or PTX text. NVIDIA's closed libraries are rejected, because their licence forbids disassembly.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from warpfrag.sass.elf_file import CUDA_MACHINE, ELF_MAGIC, ElfFile
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
 HEADER = struct.Struct("<IHHQ")  # magic, version, header size, size of the entries
 ENTRY = struct.Struct("<HHIQIIIIIIQQQ")  # see _read_entry; of a cubin among several, with its offset as header size
-MEMBERS = struct.Struct("<II")  # of an entry with several cubins: count, size of the table
+MEMBERS = struct.Struct("<II")  # an entry with several cubins: their number and the size of the table
 PTX, ELF, SEVERAL_ELF = 1, 2, 0x100
-LZ4, ZSTD = 0x2000, 0x8000  # flags of an entry
+LZ4, ZSTD = 0x2000, 0x8000  # entry flags
 SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 MAX_IMAGE = 1 << 31
 CLOSED_LIBRARY = re.compile(
@@ -48,7 +48,7 @@ class FileRange(NamedTuple):
         return self.data[self.start : self.end]
 
     def error(self, reason: str) -> FileError:
-        """Return the error that says why the bytes cannot be read."""
+        """Return the error for bytes that cannot be read."""
         return FileError(f"cannot read {self.name}: {reason}")
 
 
@@ -73,7 +73,7 @@ class CodeImage(NamedTuple):
 
 
 def read_cubins(source: str | PathLike[str] | bytes) -> list[Cubin]:
-    """Return the cubins of a cubin, a fatbin, or an executable or library with embedded fatbins: a path, or bytes.
+    """Return all cubins in a cubin, a fatbin, or a binary with embedded fatbins, given as a path or bytes.
 
     FileError names the section or byte at which a file is damaged; it is also raised for NVIDIA's closed libraries.
     """
@@ -81,7 +81,7 @@ def read_cubins(source: str | PathLike[str] | bytes) -> list[Cubin]:
 
 
 def read_images(source: str | PathLike[str] | bytes) -> list[CodeImage]:
-    """Return the images in a file or in bytes, compressed as they are; PTX is listed, too."""
+    """Return the images in a file or bytes, including PTX, without decompressing them."""
     data, name = _open(source)
     if data[:4] == FATBIN_MAGIC:
         return list(_read_fatbins(FileRange(data, 0, len(data), name)))
@@ -105,7 +105,7 @@ def read_images(source: str | PathLike[str] | bytes) -> list[CodeImage]:
 
 
 def check_licence(elf: ElfFile, source: str | PathLike[str] | bytes) -> None:
-    """Raise FileError for NVIDIA's closed libraries, by the name that the library gives itself or its file name."""
+    """Raise FileError for NVIDIA's closed libraries, by soname or file name."""
     names = [elf.soname] if isinstance(source, bytes) else [elf.soname, PurePath(source).name]
     for name in names:
         if CLOSED_LIBRARY.fullmatch(name):
@@ -116,7 +116,7 @@ def check_licence(elf: ElfFile, source: str | PathLike[str] | bytes) -> None:
 
 
 def _open(source: str | PathLike[str] | bytes) -> tuple[bytes | mmap, str]:
-    """Return the bytes and the name that messages use; large files are mapped into memory."""
+    """Return the bytes and a name for messages; large files are memory-mapped."""
     if isinstance(source, bytes | bytearray | memoryview):
         return bytes(source), "the given bytes"
     if not isinstance(source, str | os.PathLike):
@@ -131,7 +131,7 @@ def _open(source: str | PathLike[str] | bytes) -> tuple[bytes | mmap, str]:
 
 
 def _read_fatbins(place: FileRange) -> Iterator[CodeImage]:
-    """Return the images of all fatbins in a range; there may be padding between them."""
+    """Return the images of all fatbins in a range, skipping padding."""
     data, start, end, _ = place
     while (start := data.find(FATBIN_MAGIC, start, end)) >= 0:
         if end - start < HEADER.size:
@@ -146,7 +146,7 @@ def _read_fatbins(place: FileRange) -> Iterator[CodeImage]:
 
 
 def _read_entry(place: FileRange) -> Generator[CodeImage, None, int]:
-    """Return the images of the entry at the start of a range, and with `yield from` the byte after it."""
+    """Yield the images of the entry at the start of a range; return the end of the entry."""
     data, start, end, name = place
     place = place._replace(name=f"{name}, the fatbin entry at byte {start:#x}")
     if end - start < ENTRY.size:
@@ -173,7 +173,7 @@ def _read_entry(place: FileRange) -> Generator[CodeImage, None, int]:
 
 
 def _members(place: FileRange) -> Iterator[tuple[int, int, int]]:
-    """Return architecture, offset and size of each cubin in an entry with several."""
+    """Return the architecture, offset and size of each cubin in an entry."""
     table = place.read()
     count = MEMBERS.unpack_from(table)[0] if len(table) >= MEMBERS.size else 0
     if not count or MEMBERS.size + count * ENTRY.size > len(table):
@@ -184,7 +184,7 @@ def _members(place: FileRange) -> Iterator[tuple[int, int, int]]:
 
 
 def decompress(data: bytes, compression: str, size: int, name: str) -> bytes:
-    """Return `size` decompressed bytes; FileError if the data is damaged or has another size."""
+    """Return `size` decompressed bytes; raise FileError if the data is damaged or has another size."""
     if not compression:
         return data
     try:

@@ -1,4 +1,4 @@
-"""Parse one line of nvdisasm's text into a SassInstruction.
+"""Parses one line of nvdisasm's text into a SassInstruction.
 
 Floating-point immediates are taken from the encoding, because the text does not show the payload of a NaN. Text that
 does not follow the grammar raises SassError with the address.
@@ -44,21 +44,21 @@ KEYWORD = re.compile(
     r"(?:ARRAY_|A)?[123]D|(?:ARRAY_|A)?CUBE|MACTIVE|MEXITED|MKILL|MATEXIT|OPT_STACK|API_CALL_DEPTH|"
     r"(?:THREAD_STATE_ENUM|TRAP_RETURN_PC|TRAP_RETURN_MASK|ATEXIT_PC)(?:\.\w+)*|[NPZ]{8}|\{[0-9](?:,[0-9])*\}"
 )
-SEPARATOR = re.compile(r",(?![^{]*\})")  # not the commas of {3,2,1}
+SEPARATOR = re.compile(r",(?![^{]*\})")  # commas outside {3,2,1}
 INDIRECT = re.compile(r"(\S+)\s+(-?0x[0-9a-f]+)")
 BRANCHES = frozenset({"BRA", "BRX", "BRXU", "BSSY", "CALL", "JMP", "JMX", "JMXU", "LEPC", "RET"})
-OFFSET_BRANCHES = frozenset({"BRX", "BRXU"})  # the text has the distance from the next instruction
+OFFSET_BRANCHES = frozenset({"BRX", "BRXU"})  # the text gives the distance from the next instruction
 BRACKET_COUNTS = {"c": (2,), "cx": (2,), "desc": (1, 2)}
 ZERO_NAMES = {"R": "Z", "UR": "Z", "P": "T", "UP": "T"}
 
 
 def has_target(opcode: str, modifiers: str) -> bool:
-    """Return True if the last number of the instruction is a code address."""
+    """Return True if an instruction's last number is a code address."""
     return opcode in BRANCHES or (opcode == "WARPSYNC" and "COLLECTIVE" in modifiers)
 
 
 def parse_instruction(text: str, address: int, encoding: int) -> SassInstruction:
-    """Return the instruction at an address; raise SassError if the text is not understood."""
+    """Parse the instruction at an address; raise SassError if the text has an unknown form."""
     match = LINE.fullmatch(text)
     if not match:
         shown = quote(text) if text else f"{encoding:#034x}: the disassembler prints no text for it"
@@ -77,13 +77,13 @@ def parse_instruction(text: str, address: int, encoding: int) -> SassInstruction
 
 @lru_cache(1 << 16)
 def _parse_operands(text: str, word: int) -> tuple[Operand, ...]:
-    """Return the operands of an instruction; `word` is the encoding's 32-bit immediate field."""
+    """Parse the operands of an instruction; `word` is the encoding's 32-bit immediate field."""
     operands: list[Operand] = []
     floats: list[str] = []
     for part in map(str.strip, SEPARATOR.split(text)):
         if FLOAT.fullmatch(part):
             if not floats:
-                operands.append(ImmediateOperand(word, is_float=True))  # a pair of halves is one immediate
+                operands.append(ImmediateOperand(word, is_float=True))  # two halves form one immediate
             floats.append(part)
         else:
             operands.append(_operand(part))
@@ -94,7 +94,7 @@ def _parse_operands(text: str, word: int) -> tuple[Operand, ...]:
 
 @lru_cache(1 << 14)
 def _operand(text: str) -> Operand:
-    """Return the operand that a text without a floating-point immediate describes."""
+    """Parse one operand that is not a floating-point immediate."""
     if REGISTER.fullmatch(text):
         return _register(text)
     if number := HEX.fullmatch(text):
@@ -133,13 +133,13 @@ def _selector(text: str) -> str:
 
 
 def _integer(number: re.Match[str]) -> int:
-    """Return the two's complement code of a signed hexadecimal number, in 32 bits or, if that is too few, in 64."""
+    """Return the two's complement code of a signed hexadecimal number, in 32 bits or, if necessary, 64."""
     magnitude = int(number[2], 16)
     return (-magnitude if number[1] else magnitude) & (0xFFFFFFFF if magnitude >> 32 == 0 else (1 << 64) - 1)
 
 
 def _bracketed(text: str) -> ConstantOperand | AddressOperand:
-    """Return a constant or an address."""
+    """Parse a constant or an address."""
     match = BRACKETS.fullmatch(text)
     if not match or bool(match["open"]) != bool(match["close"]):
         raise ValueError(f"{quote(text)} is not a constant or an address")
@@ -165,7 +165,7 @@ def _bracketed(text: str) -> ConstantOperand | AddressOperand:
 
 
 def _address_terms(text: str) -> tuple[RegisterOperand | None, RegisterOperand | None, int]:
-    """Return the vector register, the uniform register and the offset of a sum."""
+    """Parse a sum into its vector register, uniform register and offset."""
     base = uniform = offset = None
     for term in map(str.strip, text.split("+")):
         if HEX.fullmatch(term):
@@ -184,7 +184,7 @@ def _address_terms(text: str) -> tuple[RegisterOperand | None, RegisterOperand |
 
 
 def _target(opcode: str, operand: Operand, address: int) -> Operand:
-    """Return the last operand of a branch as a code address; a branch to a register stays as it is."""
+    """Return a branch's last operand as a code address; a register is unchanged."""
     relative = address + INSTRUCTION_BYTES if opcode in OFFSET_BRANCHES else 0
     if isinstance(operand, ImmediateOperand):
         return CodeTarget(operand.value + relative)
@@ -194,7 +194,7 @@ def _target(opcode: str, operand: Operand, address: int) -> Operand:
 
 
 def _matches(texts: list[str], word: int) -> bool:
-    """Return True if printed floats are the encoded word: as f32, as upper word of f64, as f16 or bf16 (a pair)."""
+    """Return True if printed floats match the encoded word as f32, upper word of f64, f16 or bf16 (a pair)."""
     shown = [float(text.replace("QNAN", "nan").replace("SNAN", "nan")) for text in texts]
     halves = (word >> 16, word & 0xFFFF) if len(shown) == 2 else (word & 0xFFFF,)
     readings = [

@@ -1,4 +1,4 @@
-"""Read DWARF line programs (.debug_line and .nv_debug_line_sass): the source line of each instruction."""
+"""Reads DWARF line programs (.debug_line and .nv_debug_line_sass): the source line of each instruction."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from warpfrag.machine.ir.program import SourceLine
 from warpfrag.sass.elf_file import ElfFile, ElfSection
 
 VERSIONS = range(2, 6)
-PATH, DIRECTORY = 1, 2  # contents of an entry of version 5
-STRING, LINE_STRING, UDATA, BLOCK = 0x08, 0x1F, 0x0F, 0x09  # forms of these contents
+PATH, DIRECTORY = 1, 2  # content types of a version 5 entry
+STRING, LINE_STRING, UDATA, BLOCK = 0x08, 0x1F, 0x0F, 0x09  # their forms
 SIZES = {0x0B: 1, 0x05: 2, 0x06: 4, 0x07: 8, 0x1E: 16}
 SET_ADDRESS, END_SEQUENCE, DEFINE_FILE = 2, 1, 3  # extended opcodes
 COPY, ADVANCE_PC, ADVANCE_LINE, SET_FILE, CONST_ADD_PC, FIXED_ADVANCE_PC = 1, 2, 3, 4, 8, 9
@@ -22,11 +22,11 @@ class LineTable:
     """The source lines of one function by code address."""
 
     def __init__(self, rows: list[Row]) -> None:
-        """Sort the rows, each an address and the line that starts there; None ends a sequence."""
-        self._rows = sorted(rows, key=lambda row: row[0])  # stable: the last row of an address counts
+        """Create a table from (address, line) rows; a line of None ends a sequence."""
+        self._rows = sorted(rows, key=lambda row: row[0])  # the sort is stable, and the last row at an address counts
 
     def at(self, address: int) -> SourceLine | None:
-        """Return the source line of the instruction at an address, if it is known."""
+        """Return the source line of the instruction at an address, or None."""
         index = bisect_right(self._rows, address, key=lambda row: row[0])
         return self._rows[index - 1][1] if index else None
 
@@ -36,7 +36,7 @@ class LineTable:
 
 
 class _Reader:
-    """A position in the bytes of a section; reading past `end` is an error of the file."""
+    """A cursor over a section's bytes; reading past `end` raises FileError."""
 
     def __init__(
         self, data: bytes, position: int, end: int, error: Callable[[str], Exception], strings: bytes = b""
@@ -72,7 +72,7 @@ class _Reader:
         return text
 
     def form(self, form: int) -> str | int:
-        """Read a value of an entry of version 5."""
+        """Read a value of a version 5 entry."""
         if form == STRING:
             return self.text()
         if form == LINE_STRING:
@@ -83,11 +83,11 @@ class _Reader:
         if form == BLOCK:
             return int.from_bytes(self.take(self.leb128()), "little")
         if form != UDATA:
-            raise self.error(f"a file entry before byte {self.position} has the form {form:#x}, which is not known")
+            raise self.error(f"a file entry before byte {self.position} has the form {form:#x}, which is unknown")
         return self.leb128()
 
     def entries(self) -> list[tuple[str, int]]:
-        """Read a table of version 5: the path and the number of the folder of each entry."""
+        """Read a version 5 table: the path and folder number of each entry."""
         forms = [(self.leb128(), self.leb128()) for _ in range(self.integer(1))]
         found = []
         for _ in range(self.leb128()):
@@ -100,7 +100,7 @@ class _Reader:
 
 
 class _LineProgram:
-    """The state machine of one line program, and the rows that it has made for each code section."""
+    """The state machine of one line program, and its rows for each code section."""
 
     def __init__(self, reader: _Reader, starts: dict[int, tuple[str, int]], rows: dict[str, list[Row]]) -> None:
         """Read the header; `starts` has the function at each address operand of the section."""
@@ -109,13 +109,13 @@ class _LineProgram:
         self.address, self.file, self.line = 0, 1, 1
         version = reader.integer(2)
         if version not in VERSIONS:
-            reader.position = reader.end  # no rows
+            reader.position = reader.end  # rows by code section
             return
         if version >= 5:
-            reader.take(2)  # the sizes of addresses and segments
+            reader.take(2)  # skip the address and segment sizes
         program = reader.integer(4) + reader.position
         self.unit = reader.integer(1)
-        reader.take(1 + (version >= 4))  # is_stmt, after the operations per instruction
+        reader.take(1 + (version >= 4))  # skip is_stmt and the operations per instruction
         base, self.span, self.first_special = reader.take(3)
         self.base = base - 256 * (base > 127)
         self.operand_counts = [0, *reader.take(max(self.first_special - 1, 0))]
@@ -133,12 +133,12 @@ class _LineProgram:
             raise reader.error("the line range of a line program is 0")
 
     def add_file(self, text: str, folders: list[str]) -> None:
-        """Read the rest of a file's entry after its name."""
+        """Read the rest of a file entry, after its name."""
         folder, _time, _length = (self.reader.leb128() for _ in range(3))
         self.files.append(_joined(text, folder, folders))
 
     def add_row(self) -> None:
-        """Append the current line."""
+        """Append a row for the current line."""
         file = self.files[self.file] if self.file < len(self.files) else ""
         self.table.append((self.address, SourceLine(file, self.line)))
 
@@ -157,7 +157,7 @@ class _LineProgram:
                 self.run_standard(opcode)
 
     def run_extended(self) -> None:
-        """Run an opcode that begins with its size; those that are not known are skipped."""
+        """Run an extended opcode; unknown ones are skipped."""
         reader = self.reader
         size = reader.leb128()
         following = reader.position + size
@@ -173,7 +173,7 @@ class _LineProgram:
         reader.take(following - reader.position)
 
     def run_standard(self, opcode: int) -> None:
-        """Run an opcode of the standard; the operands of those that do not change the line are skipped."""
+        """Run a standard opcode; opcodes that do not change the line are skipped."""
         reader = self.reader
         if opcode == COPY:
             self.add_row()
@@ -199,7 +199,7 @@ def _joined(path: str, folder: int, folders: list[str]) -> str:
 
 
 def read_line_tables(elf: ElfFile, section: ElfSection) -> dict[str, LineTable]:
-    """Return the line table of each code section, by the name of the section."""
+    """Return the line table of each code section, by section name."""
 
     def error(reason: str) -> Exception:
         return elf.error(f"section {section.name}: {reason}")

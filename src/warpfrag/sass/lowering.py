@@ -1,4 +1,4 @@
-"""Lower a function of machine code to a program of the machine.
+"""Lowers a machine-code function to a program of the machine.
 
 The constant banks are one buffer, which the parameter window shows too: bank 0 is first, the other banks follow.
 """
@@ -18,16 +18,16 @@ from warpfrag.sass.emitter import DRIVER_WORDS, Emitter
 from warpfrag.sass.opcodes import opcode_table
 from warpfrag.sass.sass_instruction import INSTRUCTION_BYTES, CodeTarget, SassInstruction
 
-PARAMETERS = 0x210  # the first parameter in bank 0, on sm_90
+PARAMETERS = 0x210  # the offset of the first parameter in bank 0 on sm_90
 BANK_ALIGN = 64
 CONSTANT_BANK = 3  # the module's constant variables
 DEFAULT_STACK = 1024
-RECURSIVE_STACK = 1 << 14  # if recursion makes the size unknown
+RECURSIVE_STACK = 1 << 14  # the stack size if recursion makes it unknown
 
 
 @dataclass(eq=False)
 class SassProgram(Program):
-    """A program of machine code: the machine's program, and the constant banks that a launch completes."""
+    """A program lowered from machine code, with the constant banks that a launch fills in."""
 
     banks: dict[int, bytes] = field(default_factory=dict)
     bank_starts: dict[int, int] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class SassProgram(Program):
     def constant_banks(
         self, grid: tuple[int, ...], block: tuple[int, ...], parameters: bytes, *, is_cooperative: bool
     ) -> bytes:
-        """Return the constant buffer: bank 0 has the shape of the launch, windows, and the parameters."""
+        """Return the constant buffer; bank 0 has the launch's extents, the windows and the parameters."""
         size = max(self.bank_starts[bank] + len(data) for bank, data in self.banks.items())
         buffer = bytearray(size)
         for bank, data in self.banks.items():
@@ -69,7 +69,7 @@ def lower(
     address_of: Callable[[CubinSymbol], int],
     variables: dict[str, ModuleVariable],
 ) -> SassProgram:
-    """Return the program of a kernel; an instruction that is not modelled is an error only if it runs."""
+    """Lower a kernel; an instruction that is not modelled is an error only if it runs."""
     base = _parameter_base(function)
     banks = {bank: section.relocated(address_of) for bank, section in function.constants.items()}
     banks[0] = banks.get(0, b"").ljust(base + function.parameter_bytes, b"\0")
@@ -106,7 +106,7 @@ def lower(
 
 
 def _parameter_base(function: SassFunction) -> int:
-    """Return the offset of the first parameter in bank 0; a kernel without parameters does not name it."""
+    """Return the offset of the first parameter in bank 0, which is missing in kernels without parameters."""
     number = int(function.arch.removeprefix("sm_").rstrip("af"))
     base = function.parameter_base or (0x160 if number < 90 else PARAMETERS if number < 100 else 0x380)
     if base not in DRIVER_WORDS:
@@ -115,7 +115,7 @@ def _parameter_base(function: SassFunction) -> int:
 
 
 def _parameters(function: SassFunction) -> list[Parameter]:
-    """Return the parameters, whose types a cubin does not have."""
+    """Return the parameters, without types, which a cubin does not contain."""
     return [
         Parameter(
             f"param {item.ordinal}", f"b{8 * item.size}", item.size,
@@ -127,7 +127,7 @@ def _parameters(function: SassFunction) -> list[Parameter]:
 
 
 def _alignment(offset: int, size: int) -> int:
-    """Return the alignment of a parameter, as far as its offset shows it."""
+    """Return a parameter's alignment, derived from its offset."""
     align = 1
     while align < BANK_ALIGN and offset % (2 * align) == 0 and align < size:
         align *= 2
@@ -137,7 +137,7 @@ def _alignment(offset: int, size: int) -> int:
 def _connect(
     emitter: Emitter, code: Sequence[SassInstruction], firsts: dict[int, int], banks: dict[int, bytes]
 ) -> set[int]:
-    """Set the targets of branches, and return the starts of blocks."""
+    """Resolve branch targets, and return the starts of basic blocks."""
     instructions = emitter.instructions
     for inst, address in emitter.targets:
         if address not in firsts:
@@ -164,7 +164,7 @@ def _connect(
 
 
 def _table_targets(inst: SassInstruction, firsts: dict[int, int], banks: dict[int, bytes]) -> dict[int, int]:
-    """Return the instructions that an indexed branch may reach: by the offsets in the constant banks, else all."""
+    """Return the possible targets of an indexed branch, from offsets in the constant banks if possible."""
     target = inst.operands[-1]
     base = target.address if isinstance(target, CodeTarget) else 0
     found = {}

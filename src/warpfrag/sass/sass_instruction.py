@@ -37,7 +37,7 @@ class RegisterOperand:
 
 @dataclass(frozen=True, slots=True)
 class ImmediateOperand:
-    """A constant in the instruction: `value` is the unsigned 32-bit code, or 64-bit if the text needs more bits.
+    """An immediate: `value` is its unsigned 32-bit code, or 64-bit code if necessary.
 
     A floating-point immediate is the f32 code, the upper word of an f64 code, an f16 or bf16 code, or a pair of those
     with the second in the low half; the opcode decides. `is_float` is True if the disassembler prints it as a float.
@@ -97,7 +97,7 @@ class CodeTarget:
 
 @dataclass(frozen=True, slots=True)
 class KeywordOperand:
-    """A word of a fixed list, such as the shape 2D of a texture access."""
+    """A keyword, such as the shape 2D of a texture access."""
 
     name: str
 
@@ -132,7 +132,7 @@ class SassInstruction:
 
     @property
     def spelling(self) -> str:
-        """The opcode, its modifiers, and the form and modifiers of each operand, such as `FFMA.FTZ R,R,-c,|R|`.
+        """The opcode, its modifiers and the form of each operand, such as `FFMA.FTZ R,R,-c,|R|`.
 
         Evidence is counted by spelling. Registers, immediates and offsets are values, and are left out; zero registers
         are named if no other register is a source, because the operands are constants then.

@@ -32,7 +32,7 @@ def load(
     keep_state: bool = False,
     nvdisasm: str | PathLike[str] | None = None,
 ) -> SassModule:
-    """Read machine code: a cubin, a fatbin, or an executable or library with embedded fatbins, as a path or bytes.
+    """Load machine code from a cubin, a fatbin, or a binary with embedded fatbins, given as a path or bytes.
 
     If the file has several cubins, `arch` and the name of a `kernel` choose one. NVIDIA's closed libraries are refused:
     their licence forbids decoding them. Each launch starts from the initial values of the module's variables; with
@@ -55,7 +55,7 @@ def load(
 
 
 class SassKernel(Kernel):
-    """A kernel of machine code, ready to launch."""
+    """A machine-code kernel, ready to launch."""
 
     module: SassModule
 
@@ -71,15 +71,15 @@ class SassKernel(Kernel):
 
 
 class SassModule(KernelModule):
-    """A cubin: a mapping from the names of its kernels to kernels that can be launched."""
+    """A cubin as a mapping from names to kernels that can be launched."""
 
     def __init__(self, cubin: Cubin, *, keep_state: bool = False, nvdisasm: str | PathLike[str] | None = None) -> None:
-        """Keep the cubin; kernels are decoded on first use."""
+        """Create a module from a cubin; kernels are decoded on first use."""
         super().__init__(keep_state=keep_state, read_sources=self._source_lines)
         self.cubin, self.nvdisasm = cubin, nvdisasm
 
     def _source_lines(self) -> dict[int, SourceLine]:
-        """Return the source line of each address, if the module has one kernel and so each address one meaning."""
+        """Return the source line of each address if the module has one kernel, so that addresses are unambiguous."""
         names = list(self)
         if len(names) != 1:
             return {}
@@ -96,7 +96,7 @@ class SassModule(KernelModule):
 
     @property
     def address_size(self) -> int:
-        """The bits of an address."""
+        """The width of an address in bits."""
         return 64
 
     @cached_property
@@ -109,8 +109,8 @@ class SassModule(KernelModule):
         return starts
 
     def address_of(self, symbol: CubinSymbol) -> int:
-        """Return the address of a symbol: global, or in its section of shared memory, constants or code."""
-        if not symbol.section:  # a function of the driver: a call of it is refused when it runs
+        """Return the address of a symbol: global, or relative to its shared, constant or code section."""
+        if not symbol.section:  # a driver function; calling it raises an error
             return CODE
         return self.section_starts.get(symbol.section, 0) + symbol.offset
 
@@ -152,5 +152,5 @@ class SassModule(KernelModule):
         return iter(self.cubin.kernels)
 
     def __repr__(self) -> str:
-        """Return the architecture and the kernels."""
+        """Format the architecture and the kernels."""
         return f"<machine code for {self.cubin.arch}: {', '.join(map(readable, self))}>"

@@ -1,1 +1,1 @@
-"""Lower the syntax of a module to the program of one entry, by a flat list of named passes (`passes`)."""
+"""Lowers a module's syntax tree to the program of one entry, in a list of passes (`passes`)."""

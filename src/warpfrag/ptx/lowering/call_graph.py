@@ -21,7 +21,7 @@ def statements(scope: Scope) -> Iterator[Statement]:
 
 
 def callee_of(statement: Statement) -> SymbolRef | None:
-    """Return the operand of a call that names a function, or the register with its address."""
+    """Return the callee operand of a call: a function name, or a register with an address."""
     return next((operand for operand in statement.operands if isinstance(operand, SymbolRef)), None)
 
 
@@ -29,7 +29,7 @@ class CallGraph:
     """The functions of a module that have a body, and the calls between them."""
 
     def __init__(self, source: ModuleSyntax) -> None:
-        """Store the module; it is read on first use, since most kernels call nothing."""
+        """Create the graph, which is built on first use because most kernels have no calls."""
         self.source = source
         self.known: dict[str, bool] = {}  # True if a function is recursive
         self.called: dict[str, set[str]] = {}
@@ -64,7 +64,7 @@ class CallGraph:
         return self.called[caller]
 
     def comes_back(self, caller: str, callee: str) -> bool:
-        """Return True if a called function may call its caller again, directly or indirectly."""
+        """Return True if a callee may call its caller again, directly or indirectly."""
         reached, queue = {callee}, [callee]
         while queue:
             for other in self.calls_of(queue.pop()):

@@ -24,7 +24,7 @@ from warpfrag.machine.semantics.floats import FloatModifiers
 
 
 def contract(instructions: Sequence[DecodedInstruction]) -> list[DecodedInstruction]:
-    """Return the instructions with products fused into sums; a fused mul becomes a NoOp."""
+    """Fuse multiplies into adds where ptxas does; a fused mul becomes a NoOp."""
     instructions = list(instructions)
     candidates = {at: uses for at, uses in _products(instructions) if uses}
     products = {register.index for at in candidates for register in registers_of(instructions[at].results[0])}
@@ -44,7 +44,7 @@ def contract(instructions: Sequence[DecodedInstruction]) -> list[DecodedInstruct
 
 
 def _products(instructions: Sequence[DecodedInstruction]) -> Iterator[tuple[int, list[int]]]:
-    """Yield each product with the sums that it can be fused into: none if it has any other use."""
+    """Yield each multiply with the adds that it can be fused into; there are none if it has another use."""
     if not any(map(_is_product, instructions)):
         return
     ends = _block_ends(instructions)
@@ -75,13 +75,13 @@ def _products(instructions: Sequence[DecodedInstruction]) -> Iterator[tuple[int,
 
 
 def _next(addresses: list[int], at: int) -> int:
-    """Return the first address after an instruction, or a very large one if there is none."""
+    """Return the first index after an instruction, or a very large one if there is none."""
     index = bisect(addresses, at)
     return addresses[index] if index < len(addresses) else sys.maxsize
 
 
 def _block_ends(instructions: Sequence[DecodedInstruction]) -> list[int]:
-    """Return the block end of each instruction; ptxas does not end a block at a barrier or a jump to the next line."""
+    """Return the end of each instruction's block; for ptxas, barriers and jumps to the next line end no block."""
     jumps = {at for at, inst in enumerate(instructions) if inst.guard is None and inst.targets == (at + 1,)}
     targets = {target for at, inst in enumerate(instructions) if at not in jumps for target in inst.targets}
     ends, end = [0] * len(instructions), len(instructions)
@@ -120,7 +120,7 @@ def _registers_read(inst: DecodedInstruction) -> set[int]:
 
 
 def _adds(inst: DecodedInstruction, product: DecodedInstruction, result: Register) -> bool:
-    """Return True if an instruction is an add or sub that reads a product once, with its type and .ftz."""
+    """Return True for an add or sub that reads a product once, with the same type and .ftz."""
     if inst.row is None or inst.row.opcode not in {"add", "sub"} or not inst.row.may_contract:
         return False
     mine, factor = inst.attributes, product.attributes
@@ -129,13 +129,13 @@ def _adds(inst: DecodedInstruction, product: DecodedInstruction, result: Registe
 
 
 def _is_second_product(inst: DecodedInstruction, result: Register, products: set[int]) -> bool:
-    """Return True if the first operand of a sum is another product, which is fused instead of this one."""
+    """Return True if the first operand of an add is another product, which is fused instead of this one."""
     first = inst.sources[0]
     return isinstance(first, Register) and first.index != result.index and first.index in products
 
 
 def _fuse(inst: DecodedInstruction, product: DecodedInstruction, result: Register) -> DecodedInstruction:
-    """Return a sum with a product in it: a * b + c, with the signs of a subtraction."""
+    """Return the fma for an add or sub of a product."""
     action, attributes = inst.action, inst.attributes
     if not isinstance(action, LaneOp):
         return inst

@@ -23,29 +23,29 @@ from warpfrag.machine.ir.scalar_types import Type
 from warpfrag.machine.ir.state_spaces import RANK_SHIFT
 from warpfrag.machine.ops.table import find
 
-MAX_RANKS = 16  # blocks of the largest cluster
+MAX_RANKS = 16  # the maximum number of blocks in a cluster
 KEEP_ADDRESS = {"mov", "add", "sub", "mad", "or", "xor", "and", "selp", "mapa"}
-"""Opcodes whose result is an address if an operand is one."""
+"""Opcodes whose result is an address if an operand is an address."""
 CHOOSE = 0xE4
 """The table of lop3 for (a & c) | (b & ~c)."""
 
 
 class SharedAddresses:
-    """The registers that hold shared memory addresses, according to the instructions seen so far."""
+    """The registers that contain shared-memory addresses, as far as the instructions were followed."""
 
     def __init__(self, instructions: list[DecodedInstruction], new_register: Callable[[str, int], Register]) -> None:
-        """Start with no address registers."""
+        """Create an empty set of address registers."""
         self.instructions, self.new_register = instructions, new_register
         self.registers: set[int] = set()
 
     def is_address(self, operand: PtxOperand) -> bool:
-        """Return True if an operand is the address of a shared variable, or computed from one."""
+        """Return True if an operand is a shared variable's address, or computed from one."""
         if isinstance(operand, MemoryOperand):
             return operand.base is None and operand.space in {"shared", "dynamic"}
         return isinstance(operand, Register) and operand.index in self.registers
 
     def follow(self, inst: DecodedInstruction) -> DecodedInstruction:
-        """Return the instruction, or its replacement if it clears part of the rank in a shared address."""
+        """Update the registers; return the instruction, replaced if it clears part of the rank in an address."""
         if inst.attributes.opcode not in KEEP_ADDRESS or not any(map(self.is_address, inst.sources)):
             return inst
         self.registers.update(result.index for result in inst.results if isinstance(result, Register))
@@ -72,12 +72,12 @@ def clears_rank(mask: int) -> bool:
     return 0 < cleared < MAX_RANKS
 
 
-PIECES = {8, 16, 32, 64}  # bits of a part that mov packs or unpacks
+PIECES = {8, 16, 32, 64}  # widths of the parts that mov packs or unpacks
 MBARRIER_SOURCES = {
     "init": (2, 2), "inval": (1, 1), "expect_tx": (2, 2), "complete_tx": (2, 2), "arrive": (1, 2),
     "arrive_drop": (1, 2), "test_wait": (2, 2), "try_wait": (2, 3), "pending_count": (1, 1), "copies": (1, 1),
 }  # fmt: skip
-"""The number of sources of each mbarrier instruction, with its address."""
+"""The number of sources of each mbarrier instruction, including its address."""
 MATRIX_SOURCES = {
     "mma": (3, 7), "mma.sp": (5, 9), "mma.sp::ordered_metadata": (5, 9), "wmma.mma": (3, 3), "wmma.load.a": (1, 2),
     "wmma.load.b": (1, 2), "wmma.load.c": (1, 2), "wmma.store.d": (2, 3), "wgmma.mma_async": (3, 7),
@@ -88,13 +88,13 @@ MATRIX_ACCESSES = {"wmma.load.a", "wmma.load.b", "wmma.load.c", "wmma.store.d", 
 
 
 class OperandShape(NamedTuple):
-    """The sources of an action: their number, the addresses and vectors among them; the others are numbers."""
+    """The sources of an action: their number, and which of them are addresses or vectors."""
 
     fewest: int
     most: int
     addresses: tuple[int, ...] = ()
-    vectors: tuple[tuple[int, int], ...] = ()  # operand numbers and lengths
-    element: Type | None = None  # of the vectors
+    vectors: tuple[tuple[int, int], ...] = ()  # vector operand numbers and lengths
+    element: Type | None = None  # element types of the vectors
 
 
 def _atomic_shape(action: actions.Atomic) -> OperandShape:
@@ -104,13 +104,13 @@ def _atomic_shape(action: actions.Atomic) -> OperandShape:
 
 
 def _bulk_shape(action: actions.BulkCopy) -> OperandShape:
-    """Return target, source and size; then an mbarrier and a block mask if the copy has them."""
+    """Return the sources of a bulk copy: target, source, size and, if present, mbarrier and block mask."""
     fixed = 3 + action.tells_mbarrier + action.is_multicast
     return OperandShape(fixed, fixed + 1, (0, 1, 3) if action.tells_mbarrier else (0, 1))
 
 
 def _tensor_shape(action: actions.TensorCopy) -> OperandShape:
-    """Return shared memory, map, coordinates and mbarrier, then offsets and mask; or map, coordinates and memory."""
+    """Return the sources of a box copy: memory, map, coordinates and, for loads, mbarrier, offsets and mask."""
     if action.direction != "load":
         return OperandShape(3, 4, (0, 2), ((1, action.rank),))
     offsets = ((4, action.rank - 2),) if action.mode == "im2col" else ()
@@ -137,21 +137,21 @@ SHAPES: dict[type[actions.Action], Callable[[Any], OperandShape]] = {
         *MATRIX_SOURCES[action.form.op], (0,) * (action.form.op in MATRIX_ACCESSES)
     ),
 }
-"""The sources that actions take; the last may be a cache policy. Those of other actions are checked elsewhere."""
+"""The sources of each action; a cache policy may follow. Other actions are checked elsewhere."""
 
 
 def shape_of(action: actions.Action) -> OperandShape | None:
-    """Return the sources that an action takes; None if it is not in `SHAPES`."""
+    """Return the sources that an action takes, or None if it is not in `SHAPES`."""
     return SHAPES[type(action)](action) if type(action) in SHAPES else None
 
 
 def address_count(action: actions.Action) -> int | None:
-    """Return the number of operands that are addresses in brackets; None for any number."""
+    """Return the number of address operands in brackets, or None for any number."""
     shape = shape_of(action)
     if shape is not None:
         return len(shape.addresses)
     if isinstance(action, actions.LaneOp) and not action.sources:
-        return None  # createpolicy, whose operands change no value: one form has a range of addresses
+        return None  # createpolicy has an optional address range, which does not affect results
     return (
         0
         if isinstance(
@@ -172,7 +172,7 @@ def check(inst: DecodedInstruction) -> None:
 
 
 def _check_sources(inst: DecodedInstruction, shape: OperandShape) -> None:
-    """Check the number of sources, and each of them."""
+    """Check the number and the types of the sources."""
     count = str(shape.fewest) if shape.fewest == shape.most else f"{shape.fewest} to {shape.most}"
     _require(inst, shape.fewest <= len(inst.sources) <= shape.most, f"{count} sources for {inst.name}")
     lengths = dict(shape.vectors)
@@ -195,7 +195,7 @@ def _is_value(operand: PtxOperand) -> bool:
 
 
 def _is_predicate(operand: PtxOperand, ptx_type: Type) -> bool:
-    """Return True if an operand is a predicate; an immediate is one if the type is."""
+    """Return True if an operand is a predicate; an immediate is one if the type is pred."""
     if isinstance(operand, SpecialRegister):
         return operand.name == "%is_explicit_cluster"
     return ptx_type.bits == 1 if isinstance(operand, Immediate) else isinstance(operand, Register) and operand.bits == 1
@@ -204,7 +204,7 @@ def _is_predicate(operand: PtxOperand, ptx_type: Type) -> bool:
 def _require_items(
     inst: DecodedInstruction, operand: PtxOperand, element: Type | None, count: int, *, is_result: bool
 ) -> None:
-    """Require a vector of registers that hold whole elements; a source may have numbers, a result may be discarded."""
+    """Check a vector of registers; a source may contain numbers, and a result may be discarded."""
     items = operand.items if isinstance(operand, VectorOperand) else (operand,)
     _require(inst, len(items) == count, f"{count} elements in the vector of {inst.name}")
     for item in items:
@@ -223,7 +223,7 @@ def _require_result(inst: DecodedInstruction, bits: int) -> None:
 
 
 def _check_lanes(inst: DecodedInstruction, action: actions.LaneOp | actions.WarpCollective) -> None:
-    """Check that a lane operation has the operands that its function takes."""
+    """Check the operands of a lane operation."""
     if inst.row is not None and inst.row.any_words:
         inst.sources = ()
         return
@@ -300,13 +300,13 @@ def _check_allocation(inst: DecodedInstruction, _action: actions.Allocate) -> No
 
 
 def take_reduction(inst: DecodedInstruction) -> None:
-    """Make the second register of ld.red, the reduced value before the address, a result."""
+    """Move the second register of ld.red, the reduced value, to the results."""
     if inst.results and inst.sources and isinstance(inst.sources[0], Register):
         inst.results, inst.sources = (*inst.results, inst.sources[0]), inst.sources[1:]
 
 
 def check_tensor_operands(inst: DecodedInstruction, action: actions.TensorThreadOp) -> None:
-    """Reject operands that do not match the qualifiers in number or in their brackets and braces."""
+    """Reject tcgen05 operands that do not match the qualifiers."""
     operands = (*inst.results, *inst.sources)
     try:
         facts = operand_facts(action.spelling, [_described(operand) for operand in operands])
@@ -322,7 +322,7 @@ def check_tensor_operands(inst: DecodedInstruction, action: actions.TensorThread
 
 
 def _described(operand: PtxOperand) -> str:
-    """Return an operand in the form that the checks in `isa` read."""
+    """Convert an operand to the form that the checks in `isa` use."""
     if isinstance(operand, MemoryOperand):
         return "[address]"
     if isinstance(operand, VectorOperand):
@@ -345,4 +345,4 @@ CHECKERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.TensorWarpOp: check_tensor_operands,
     actions.Allocate: _check_allocation,
 }
-"""Further checks of an action's operands; the others take none, or were checked when they were decoded."""
+"""Additional operand checks by action; other actions have no operands or were checked when decoded."""

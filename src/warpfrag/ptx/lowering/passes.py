@@ -28,10 +28,10 @@ from warpfrag.ptx.lowering.statements import KernelLowering
 from warpfrag.ptx.lowering.storage import functions_of
 from warpfrag.ptx.reader.syntax import ModuleSyntax
 
-MAX_FRAMES = 512  # of functions that call themselves
-FRAMES_BYTES = 64 * 1024  # for all of them, unless one is larger
-STACK_BYTES = 16 * 1024  # for alloca
-ACCESSES = {"ld", "ldu", "st", "atom", "red"}  # their address may be a variable, which has a state space
+MAX_FRAMES = 512  # maximum recursion depth
+FRAMES_BYTES = 64 * 1024  # bytes for all frames, unless one frame is larger
+STACK_BYTES = 16 * 1024  # bytes for alloca
+ACCESSES = {"ld", "ldu", "st", "atom", "red"}  # their address may be a variable in a state space
 
 
 def lower(source: ModuleSyntax, entry: str) -> Program:
@@ -68,7 +68,7 @@ def _program(kernel: KernelLowering) -> Program:
 
 
 def expand_indirect_calls(kernel: KernelLowering) -> None:
-    """Add, for each call by address, a call of each function that it may reach, followed by a branch back."""
+    """Expand each call by address to direct calls of the functions it may reach, each followed by a branch back."""
     for at, calls in kernel.indirect_calls:
         inst = kernel.instructions[at]
         for call in calls:
@@ -78,7 +78,7 @@ def expand_indirect_calls(kernel: KernelLowering) -> None:
 
 
 def resolve_state_spaces(kernel: KernelLowering) -> None:
-    """Give a generic access of a variable the variable's space; parameters of functions are local memory."""
+    """Replace the generic space of variable accesses with the variable's; function parameters are local memory."""
     for at, inst in enumerate(kernel.instructions):
         if inst.row is None or "space" not in inst.row.modifiers:
             continue
@@ -104,7 +104,7 @@ def _resolved_space(inst: DecodedInstruction, *, in_function: bool) -> StateSpac
 
 
 def bind_opcodes(kernel: KernelLowering) -> None:
-    """Bind every opcode to its action; an instruction that is rejected gets no operands."""
+    """Bind every opcode to its action; an unsupported instruction gets no operands."""
     for inst in kernel.instructions:
         if isinstance(inst.action, Unbound):
             inst.action = inst.opcode.action
@@ -119,7 +119,7 @@ def check_operands(kernel: KernelLowering) -> None:
 
 
 def link_targets(kernel: KernelLowering) -> None:
-    """Replace labels and functions by instruction indices; a block begins at each target and after each jump."""
+    """Replace labels and functions with instruction indices; blocks start at targets and after jumps."""
     for at, labels in kernel.branches:
         kernel.instructions[at].targets = tuple(label[0] for label in labels)
     kernel.leaders = {0}
@@ -133,7 +133,7 @@ def link_targets(kernel: KernelLowering) -> None:
 
 
 def save_frames(kernel: KernelLowering) -> None:
-    """Make each call that may reach its caller again save the caller's registers, which are all known now."""
+    """Make each potentially recursive call save the caller's registers."""
     for inst, caller in kernel.recursive_calls:
         inst.saved_registers, inst.pushes_frame = tuple(kernel.variables.owned.get(caller, ())), True
 
@@ -174,7 +174,7 @@ def place_local_memory(kernel: KernelLowering) -> None:
 
 
 def contract_products(kernel: KernelLowering) -> None:
-    """Fuse mul and add without a rounding mode into fma, as ptxas does; modules for debugging are left alone."""
+    """Contract mul and add without a rounding mode to fma, as ptxas does, except in debug modules."""
     if not kernel.source.is_debug:
         kernel.instructions = contract(kernel.instructions)
 

@@ -1,4 +1,4 @@
-"""Lower syntax to instructions: every statement of an entry and of the functions it calls is decoded.
+"""Decodes the statements of an entry, and of the functions it calls, to instructions.
 
 Names become registers, addresses and labels; the words of an opcode become typed attributes. Opcodes are
 not bound to actions yet, and targets are not linked: `passes` lists the later passes. A function is lowered when its
@@ -31,36 +31,36 @@ from warpfrag.ptx.lowering.operand_checks import SharedAddresses, address_count,
 from warpfrag.ptx.lowering.storage import StorageAllocator, SymbolTable, parameters_of, size_of
 from warpfrag.ptx.reader import syntax
 
-SCALAR_BYTES = {1, 2, 4, 8}  # of a number as an argument
+SCALAR_BYTES = {1, 2, 4, 8}  # the type of a numeric argument
 SCALAR_VIDEO = {"vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vset", "vmad"}
-RESOURCES = {"tex", "tld4", "suld", "sust", "sured"}  # their address is a handle
+RESOURCES = {"tex", "tld4", "suld", "sust", "sured"}  # their operand is a handle
 
 
 class KernelLowering:
-    """The state of an entry while it is lowered from syntax to a program; the passes read and change it."""
+    """The state of an entry during lowering, which the passes read and change."""
 
     def __init__(
         self, source: syntax.ModuleSyntax, functions: dict[str, syntax.FunctionDecl], entry: syntax.FunctionDecl
     ) -> None:
-        """Start with no instructions; the variables of the module have their addresses."""
+        """Create the state before the first instruction."""
         self.source, self.functions, self.entry = source, functions, entry
         self.graph = CallGraph(source)
         self.variables = StorageAllocator(source, functions, self.graph, entry.name)
         self.parameters, self.parameter_bytes = parameters_of(entry)
         self.instructions: list[DecodedInstruction] = []
         self.shared_addresses = SharedAddresses(self.instructions, self.variables.register)
-        self.entry_end = 0  # instructions before it are the entry's, those after it its functions'
-        self.branches: list[tuple[int, list[list[int]]]] = []  # the index of each, and its possible labels
+        self.entry_end = 0  # the number of the entry's own instructions; functions follow
+        self.branches: list[tuple[int, list[list[int]]]] = []  # indices of branches, and their possible labels
         self.called: dict[str, tuple[int, syntax.FunctionDecl, SymbolTable]] = {}
-        self.indirect_calls: list[tuple[int, list[DecodedInstruction]]] = []  # and a call of each function it may reach
-        self.recursive_calls: list[tuple[DecodedInstruction, str]] = []  # and their callers
-        self.allocates: set[str] = set()  # functions with an alloca
+        self.indirect_calls: list[tuple[int, list[DecodedInstruction]]] = []  # with their direct calls
+        self.recursive_calls: list[tuple[DecodedInstruction, str]] = []  # with their callers
+        self.allocates: set[str] = set()  # functions that use alloca
         self.leaders: set[int] = set()  # starts of blocks
         self.local_bytes = 0
         self.dynamic_start = 0
 
     def lower(self) -> None:
-        """Lower the body of the entry, then those of called functions until none is left."""
+        """Lower the entry's body, then the bodies of called functions until none is left."""
         outer = SymbolTable(self.variables.module)
         for parameter in self.parameters:
             outer.symbols[parameter.name] = MemoryOperand(None, parameter.offset, "param", parameter.name)
@@ -85,8 +85,8 @@ class KernelLowering:
             self.instructions.append(DecodedInstruction(function.line, find("ret", 0), text="the end of the body"))
 
     def scope(self, scope: syntax.Scope, names: SymbolTable) -> None:
-        """Decode a body in braces."""
-        for item in scope.items:  # a branch may lead to a label that comes later
+        """Decode a body."""
+        for item in scope.items:  # branches may refer to later labels
             if isinstance(item, syntax.Label):
                 if item.name in names.labels.maps[0] or item.name in names.tables.maps[0]:
                     raise PtxError(item.line, f"expected one label {item.name}, got a second")
@@ -106,7 +106,7 @@ class KernelLowering:
                 self.instructions.append(self.inst(item, names))
 
     def inst(self, statement: syntax.Statement, names: SymbolTable) -> DecodedInstruction:
-        """Decode an instruction: the words of its opcode, its guard and its operands."""
+        """Decode an instruction: opcode, guard and operands."""
         opcode = find(statement.opcode, len(statement.operands))
         guard = None
         if statement.guard is not None:
@@ -150,7 +150,7 @@ class KernelLowering:
             inst.results = tuple(self.operand(result, names, statement) for result in pair)
         sources = [
             item
-            for source in operands  # coordinates in the brackets of a texture or surface are separate operands
+            for source in operands  # bracketed texture and surface coordinates are separate operands
             for item in (source, *(source.coordinates if isinstance(source, syntax.Address) else ()))
         ]
         inst.sources = tuple(self.operand(source, names, statement) for source in sources)
@@ -193,7 +193,7 @@ class KernelLowering:
         inst.sources = (*registers[1:], *[Immediate(0)] * (4 - takes), *constants)
 
     def use_stack(self, inst: DecodedInstruction) -> None:
-        """Make alloca, stacksave and stackrestore read or write the used size of the stack."""
+        """Make alloca, stacksave and stackrestore access the register with the stack size in use."""
         if inst.attributes.opcode == "alloca":
             self.allocates.add(self.variables.current)
             align = inst.sources[1] if len(inst.sources) > 1 else Immediate(8)
@@ -205,13 +205,13 @@ class KernelLowering:
             inst.results, inst.sources = (self.variables.stack,), inst.results
 
     def move_vector(self, inst: DecodedInstruction, statement: syntax.Statement) -> None:
-        """Split a vector-to-vector move into register moves, through copies, since both sides may share registers."""
+        """Split a vector-to-vector move into register moves, through temporaries in case the vectors overlap."""
         target, source = inst.results[0] if inst.results else None, inst.sources[0] if inst.sources else None
         if not (isinstance(target, VectorOperand) and isinstance(source, VectorOperand)):
             return
         widths = {item.bits for item in target.items if isinstance(item, Register)}
         if len(target.items) != len(source.items) or len(widths) != 1 or 1 in widths:
-            raise PtxError(statement.line, f"expected as many registers of one size on both sides, got {statement}")
+            raise PtxError(statement.line, f"expected equal numbers of equally wide registers, got {statement}")
         bits = widths.pop()
         copies = [self.variables.register("", bits) for _ in source.items]
         inst.opcode = find(f"mov.b{bits}", 2)
@@ -246,7 +246,7 @@ class KernelLowering:
         self.branches.append((len(self.instructions), places))
 
     def call(self, inst: DecodedInstruction, statement: syntax.Statement, names: SymbolTable) -> None:
-        """Find the called function, and how its parameters and results are copied."""
+        """Find the called function, and the copies of its arguments and results."""
         rest = list(statement.operands)
         results = _take_group(rest)
         name = rest.pop(0) if rest else None
@@ -301,7 +301,7 @@ class KernelLowering:
     def call_function(
         self, inst: DecodedInstruction, function: syntax.FunctionDecl, operands: Sequence[PtxOperand]
     ) -> None:
-        """Bind a call to a function: copy arguments into its parameters before it, and results back after it."""
+        """Bind a call to a function, with copies of the arguments and results."""
         if function.name not in self.called:
             inner, caller = SymbolTable(self.variables.module), self.variables.current
             self.variables.current = function.name
@@ -322,7 +322,7 @@ class KernelLowering:
     def call_by_address(
         self, inst: DecodedInstruction, statement: syntax.Statement, names: SymbolTable, holder: Register
     ) -> None:
-        """Bind a call by address to the functions it may reach: those of a table, or all that fit."""
+        """Bind a call by address to its possible targets: the functions in a table, or all that fit."""
         rest = list(statement.operands)
         results = _take_group(rest)
         rest.pop(0)
@@ -390,7 +390,7 @@ class KernelLowering:
         raise PtxError(statement.line, f"expected a name that is declared, got {quote(ref.text)}{hint}")
 
     def sum_of(self, register: Register, offset: int, statement: syntax.Statement) -> Register:
-        """Replace a register plus a constant, as an operand, by the result of a separate add, as ptxas does."""
+        """Replace an operand of the form register + constant with the result of an add, as ptxas does."""
         if register.bits not in {16, 32, 64}:
             raise PtxError(statement.line, f"expected a register or a number, got {register.name}{offset:+d}")
         result = self.variables.register(f"{register.name}{offset:+d}", register.bits)
@@ -406,7 +406,7 @@ class KernelLowering:
         return result
 
     def place(self, address: syntax.Address, names: SymbolTable, statement: syntax.Statement) -> PtxOperand:
-        """Return the operand for an address."""
+        """Decode an address."""
         if isinstance(address.base, syntax.IntegerLiteral):
             return MemoryOperand(None, address.base.value)
         base = names.find(address.base.text)
@@ -424,7 +424,7 @@ def formal_sizes(function: syntax.FunctionDecl) -> list[int]:
 
 
 def _take_group(operands: list[syntax.OperandSyntax]) -> tuple[syntax.OperandSyntax, ...]:
-    """Remove and return the operands in the leading parentheses, if there are any."""
+    """Remove and return a leading parenthesised operand list, if there is one."""
     if operands and isinstance(operands[0], syntax.ArgumentList):
         group = operands.pop(0)
         return group.items if isinstance(group, syntax.ArgumentList) else ()

@@ -34,39 +34,39 @@ from warpfrag.ptx.reader.syntax import (
     VariableDecl,
 )
 
-FUNCTION_BYTES = 16  # between the addresses of two functions
-MAX_DIGITS = 9  # of the number of a register
+FUNCTION_BYTES = 16  # distance between function addresses
+MAX_DIGITS = 9  # digits in a register number
 VECTOR_PARTS = "xyzw"
 MAX_VECTOR = 16  # bytes
-MAX_VARIABLES = 1 << 30  # bytes of all variables of a module
-MAX_CONSTANTS = 64 * 1024  # bytes of those in .const, as on every GPU
+MAX_VARIABLES = 1 << 30  # bytes of a module's variables
+MAX_CONSTANTS = 64 * 1024  # bytes of .const variables, as on every GPU
 MAX_PARAMETERS = 32764  # bytes of an entry's parameters, as on every GPU
-MAX_LOCAL = 512 * 1024  # bytes of a thread, as on every GPU
-MAX_STATIC = 1 << 20  # bytes of static shared memory that are laid out; a launch rejects sizes that no GPU has
+MAX_LOCAL = 512 * 1024  # bytes of local memory per thread, as on every GPU
+MAX_STATIC = 1 << 20  # maximum bytes of static shared memory; a launch checks the GPU's limit
 VALUES = {"f": (FloatLiteral,), "b": (IntegerLiteral, FloatLiteral), "u": (IntegerLiteral,), "s": (IntegerLiteral,)}
-"""The constants that may initialise a variable, by the category of its type."""
+"""The constants that may initialise a variable, by type category."""
 
 
 class SymbolTable:
-    """The names of a scope: registers and variables, labels, and tables of labels; those of `outer` are visible.
+    """The names in a scope: registers, variables, labels and label tables; names in `outer` are visible.
 
     A register of a range is declared when it is first looked up.
     """
 
     def __init__(self, outer: SymbolTable | None = None) -> None:
-        """Start with no names."""
+        """Create an empty scope."""
         self.outer = outer
         self.symbols: dict[str, Register | MemoryOperand | VectorOperand] = {}
-        self.ranges: dict[str, Callable[[str, int], None]] = {}  # by prefix: declares one of its registers
+        self.ranges: dict[str, Callable[[str, int], None]] = {}  # by prefix: a function that declares one register
         self.labels: ChainMap[str, list[int]] = outer.labels.new_child() if outer else ChainMap()  # filled in later
         self.tables: ChainMap[str, tuple[str, ...]] = outer.tables.new_child() if outer else ChainMap()
 
     def find(self, name: str) -> Register | MemoryOperand | VectorOperand | None:
-        """Return a register or variable of the innermost scope that declares it."""
+        """Return a register or variable from the innermost scope that declares it."""
         scope: SymbolTable | None = self
         while scope is not None:
             if name not in scope.symbols and scope.ranges:
-                scope.declare_member(name.partition(".")[0])  # %v1.x is of %v1
+                scope.declare_member(name.partition(".")[0])  # %v1.x is an element of %v1
             if name in scope.symbols:
                 return scope.symbols[name]
             scope = scope.outer
@@ -85,7 +85,7 @@ class StorageAllocator:
     """Allocates the variables of a module and of the functions of one entry, as they are declared."""
 
     def __init__(self, source: ModuleSyntax, functions: dict[str, FunctionDecl], graph: CallGraph, entry: str) -> None:
-        """Lay out the variables of the module."""
+        """Lay out the module's variables."""
         self.functions, self.graph = functions, graph
         self.current = entry  # the function whose declarations are being read
         self.bits: list[int] = []
@@ -95,12 +95,12 @@ class StorageAllocator:
         self.has_dynamic = False
         self.dynamic: list[tuple[SymbolTable, VariableDecl]] = []
         self.local = 0
-        self.sizes: dict[int, int] = {}  # of variables in local memory, by address
+        self.sizes: dict[int, int] = {}  # variables in local memory, by address
         self.memory_map = state_spaces.GLOBAL_MEMORY_MAPS[source.address_size]
         self.next_address = {"constants": self.memory_map.constants, "variables": self.memory_map.variables}
         self.used_bytes = dict.fromkeys(self.next_address, 0)
         self.external: set[str] = set()  # variables that are declared, but not defined yet
-        self.values: dict[str, ModuleVariable] = {}  # those in the body of a function by the names of both
+        self.values: dict[str, ModuleVariable] = {}  # variables in function bodies, by function and name
         self.waiting: list[tuple[VariableDecl, str]] = []
         self.carry = self.register("%cc", 1)
         self.frame = self.register("%frame", 64)
@@ -137,7 +137,7 @@ class StorageAllocator:
             self._declare_register(variable, names)
             return
         if variable.type not in TYPES:
-            return  # textures and samplers: instructions that use them are rejected
+            return  # textures and samplers; instructions that use them are rejected
         size, align = size_of(variable), alignment_of(variable)
         if variable.vector > 1 and size > MAX_VECTOR * prod(variable.dims or (1,)):
             msg = f"expected a vector of at most {MAX_VECTOR} bytes, got {quote(variable.name)}"
@@ -155,7 +155,7 @@ class StorageAllocator:
             self._declare_global(variable, names, size, align)
 
     def _declare_register(self, variable: VariableDecl, names: SymbolTable) -> None:
-        """Declare a register, several that share a name, or the parts of a vector or of 128 bits."""
+        """Declare a register, a range, a vector, or the halves of a 128-bit register."""
         kind = TYPES.get(variable.type)
         if kind is None:
             raise PtxError(variable.line, f"expected the type of a register, got .{quote(variable.type)[1:-1]}")
@@ -177,7 +177,7 @@ class StorageAllocator:
             names.symbols[variable.name] = self.register(variable.name, kind.bits)
 
     def _declare_shared(self, variable: VariableDecl, names: SymbolTable, size: int, align: int) -> None:
-        """Declare static shared memory, or the name of dynamic shared memory, which follows it."""
+        """Declare static shared memory, or the name of dynamic shared memory."""
         if variable.linkage == "extern" and size == 0:
             self.has_dynamic = True
             self.shared_align = max(self.shared_align, align)
@@ -189,7 +189,7 @@ class StorageAllocator:
         self.shared = self._grown("static shared", self.shared, size, MAX_STATIC, variable)
 
     def _declare_global(self, variable: VariableDecl, names: SymbolTable, size: int, align: int) -> None:
-        """Declare a variable in global memory, or in constant memory, which has its own range of the same addresses."""
+        """Declare a variable in global or constant memory; constants have a separate address range."""
         region: Literal["constants", "variables"] = "constants" if variable.space == "const" else "variables"
         address = self.next_address[region] = _aligned(self.next_address[region], max(align, state_spaces.ALIGNMENT))
         names.symbols[variable.name] = MemoryOperand(None, address, "global", variable.name)
@@ -202,12 +202,10 @@ class StorageAllocator:
         self.next_address[region] += size + state_spaces.ALIGNMENT
         end = self.memory_map.end(region)
         if self.next_address[region] > end:
-            raise PtxError(
-                variable.line, f"expected fewer variables in {what} memory: {quote(variable.name)} does not fit"
-            )
+            raise PtxError(variable.line, f"{what} memory is full: {quote(variable.name)} does not fit")
 
     def declare_range(self, variable: VariableDecl, count: int, names: SymbolTable) -> None:
-        """Declare a range of registers; each is allocated when it is first named."""
+        """Declare a range of registers, each of which is allocated on first use."""
 
         def declare_member(name: str, number: int) -> None:
             if number < count:
@@ -254,9 +252,7 @@ class StorageAllocator:
         if isinstance(place, MemoryOperand):
             window = state_spaces.WINDOWS.get(place.space, 0)
             if window and self.memory_map.code < window:
-                raise PtxError(
-                    line, f"a generic address of 32 bits of {name}, which is .{place.space}, is not modelled"
-                )
+                raise PtxError(line, f"a 32-bit generic address of {name}, which is .{place.space}, is not modelled")
             return window + place.offset + name.offset
         function = self.function_address(name.text)
         if function is None:
@@ -264,7 +260,7 @@ class StorageAllocator:
         return function + name.offset
 
     def hint(self, name: str) -> str:
-        """Return a hint for the message about an undefined name, if a declaration explains it."""
+        """Return a hint for the message about an undefined name, or an empty string."""
         return ": it is .extern, and no module that was linked defines it" if name in self.undefined else ""
 
     def function_address(self, name: str) -> int | None:
@@ -287,7 +283,7 @@ def functions_of(source: ModuleSyntax) -> dict[str, FunctionDecl]:
 
 
 def module_variables(source: ModuleSyntax, graph: CallGraph) -> dict[str, ModuleVariable]:
-    """Return the variables of a module, which every entry sees at the same addresses."""
+    """Return the variables of a module, whose addresses are the same in every entry."""
     allocator = StorageAllocator(source, functions_of(source), graph, "")
     allocator.initialise()
     return allocator.values
@@ -326,12 +322,12 @@ def alignment_of(variable: VariableDecl) -> int:
 
 
 def _code(value: OperandSyntax, variable: VariableDecl, ptx_type: Type) -> int:
-    """Return the code of an initial value: ptxas takes floats for floats, and integers for integers."""
+    """Return the code of an initial value; its category must match the variable's, as for ptxas."""
     if not isinstance(value, VALUES.get(ptx_type.kind, ())) or (
         isinstance(value, FloatLiteral) and ptx_type.bits not in {32, 64}
     ):
         what = f"a value of .{ptx_type.name} {quote(variable.name)}"
-        raise PtxError(variable.line, f"expected {what} of the variable's own kind, got {value}")
+        raise PtxError(variable.line, f"expected {what} of the same category, got {value}")
     if isinstance(value, FloatLiteral) and value.bits < ptx_type.bits:
-        return value.code  # 0f... in 64 bits: the bits of the f32, as ptxas has it
+        return value.code  # 0f... in 64 bits: the f32's bits, as in ptxas
     return Immediate(value.value if isinstance(value, IntegerLiteral) else value).code(ptx_type)

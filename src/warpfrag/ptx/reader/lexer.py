@@ -1,4 +1,4 @@
-"""Split PTX into tokens with their lines: words, directives, numbers, strings, signs, and bodies."""
+"""Splits PTX into tokens: words, directives, numbers, strings, punctuation and bodies."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from warpfrag.errors import PtxError, quote
 
 
 def separated(item: str, closing: str) -> str:
-    """Return a pattern for one or more of an item, separated by commas, up to a sign."""
+    """Return a pattern for a comma-separated list that ends with a punctuation character."""
     return rf"(?:{item}\s*+(?:,\s*+(?!{closing})|(?={closing})))++{closing}"
 
 
 WORD = r"(?:%[\w$]|[$A-Za-z_])[\w$]*+(?:(?:\.|::)\w++)*+"
-NAME = rf"(?!WARP_SZ){WORD}"  # that is a number
+NAME = rf"(?!WARP_SZ){WORD}"  # a number
 INTEGER = r"(?:[1-9]\d{0,18}+|0)U?(?![\w$.])"
 NUMBER = (
     rf"-?(?:{INTEGER}|(?:0[fF][0-9a-fA-F]{{8}}|0[dD][0-9a-fA-F]{{16}}|0[xX][0-9a-fA-F]{{1,16}}+U?|\d\.\d)(?![\w$.]))"
@@ -38,11 +38,11 @@ MEMORY = rf"\.(?:param|shared|local)\s*+(?:{ALIGN})?+{TYPE}{separated(ARRAY, ';'
 LOCATION = rf"\.loc(?=[ \t])(?:[ \t,+]++|{WORD}|{INTEGER})*+(?=[ \t\r]*+(?://[^\n]*+)?+\n)"
 PRAGMA = r'\.pragma\s++"[^"\\\n]*+"\s*+;'
 ITEMS = re.compile(rf"(?:\s++|//[^\n]*+|{STATEMENT}|{LABEL}|{LOCATION}|{REGISTERS}|{MEMORY}|{PRAGMA})*+", re.ASCII)
-MAX_NESTED = 16  # scopes in a body
+MAX_NESTED = 16  # nested scopes in a body
 
 
 def end_of_body(text: str, at: int) -> int:
-    """Return the end of the body that begins with the brace at `at`, or 0 if the parser has to read it at once.
+    """Return the end of the body whose brace is at `at`, or 0 if it must be parsed immediately.
 
     A body that matches the pattern has no errors, so its statements can be read later. A library file has hundreds of
     kernels, and usually one of them is launched.
@@ -75,7 +75,7 @@ BEFORE_VALUES = {"=", ",", "{"}  # braces after these hold values
 
 
 class Token(NamedTuple):
-    """One token; `kind` is a group of the pattern, "body" or "end"."""
+    """One token; `kind` is the name of a group in the pattern, "body" or "end"."""
 
     kind: str
     text: str
@@ -83,21 +83,21 @@ class Token(NamedTuple):
 
     @property
     def quoted(self) -> str:
-        """The token as messages quote it."""
+        """The token, quoted for messages."""
         return "the end of the file" if self.kind == "end" else quote(self.text)
 
 
 def tokens(text: str, line: int = 1, *, whole_bodies: bool = False) -> Iterator[Token]:
-    """Return every token of a text, and the end; with `whole_bodies` a body known to be well-formed is one token."""
+    """Return the tokens of a text and an end token; with `whole_bodies`, a well-formed body is one token."""
     at = 0
-    written = ""  # the token before
+    written = ""  # the previous token
     while at < len(text):
         token = TOKEN.match(text, at)
         if token is None:
             raise PtxError(line, f"expected PTX, got the character {text[at:].lstrip(BLANKS)[0]!r}")
         kind = str(token.lastgroup)
         if kind == "unclosed":
-            raise PtxError(line, "the comment that begins here has no end: expected */")
+            raise PtxError(line, "the comment that starts here is not terminated: expected */")
         at = token.end()
         if kind not in SKIPPED:
             before, written = written, token[kind]

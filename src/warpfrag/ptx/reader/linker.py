@@ -1,4 +1,4 @@
-"""Link several modules into one: a name that is `.extern` in one is found in another, as nvlink does.
+"""Links several modules into one, resolving `.extern` names as nvlink does.
 
 A name that is `.visible` belongs to all modules; `.weak` and `.common` ones may be defined in several. Any other name
 is local to its module: if two modules have the same one, the later one is renamed. Line numbers continue from module to
@@ -24,7 +24,7 @@ Declaration: TypeAlias = "syntax.VariableDecl | syntax.FunctionDecl"
 
 @dataclass(frozen=True)
 class LinkInput:
-    """A module to be linked: its name for messages, its text, and its syntax."""
+    """A module to link: its name for messages, its text and its syntax."""
 
     name: str
     text: str
@@ -34,7 +34,7 @@ class LinkInput:
 def link_modules(
     inputs: Sequence[LinkInput], readable: Callable[[str], str], system_functions: Collection[str]
 ) -> syntax.ModuleSyntax:
-    """Link several modules into one; PtxError lists every name that is missing or defined twice.
+    """Link several modules into one; raise PtxError for names that are undefined or defined twice.
 
     `readable` spells names for messages.
     """
@@ -56,9 +56,9 @@ class Linker:
     """The declarations of all modules by name, and the errors among them."""
 
     def __init__(self, readable: Callable[[str], str], system_functions: Collection[str]) -> None:
-        """Start with no modules; the system functions are those that the GPU driver provides."""
+        """Create a linker without modules; the GPU driver provides `system_functions`."""
         self.readable, self.system_functions = readable, system_functions
-        self.declared: dict[str, list[tuple[str, Declaration]]] = defaultdict(list)  # and the module of each
+        self.declared: dict[str, list[tuple[str, Declaration]]] = defaultdict(list)  # with their modules
         self.used: dict[str, str] = {}  # used names, and the first module that uses each
         self.aliases: dict[str, str] = {}
         self.sources: list[syntax.ModuleSyntax] = []
@@ -76,7 +76,7 @@ class Linker:
                 self.problems.append(f"multiple definition of {self._quote(alias)} in {module}")
 
     def result(self, version: tuple[int, int]) -> syntax.ModuleSyntax:
-        """Return the module with all definitions."""
+        """Return the linked module."""
         chosen: dict[str, Declaration] = {}
         for name, declarations in self.declared.items():
             definition = self._definition(name, declarations)
@@ -98,7 +98,7 @@ class Linker:
         )
 
     def _definition(self, name: str, declarations: list[tuple[str, Declaration]]) -> Declaration | None:
-        """Return a name's definition: a `.visible` one, else the largest `.common`, else the first `.weak` one."""
+        """Return a name's definition: the `.visible` one, else the largest `.common`, else the first `.weak` one."""
         defining = [(module, item) for module, item in declarations if _defines(item)]
         strong = [(module, item) for module, item in defining if item.linkage not in {"weak", "common"}]
         if len(strong) > 1:
@@ -138,7 +138,7 @@ class Linker:
 
 
 def _declarations(source: syntax.ModuleSyntax) -> list[Declaration]:
-    """Return everything that a module declares outside of functions."""
+    """Return a module's declarations outside functions."""
     return [*source.variables, *source.functions]
 
 
@@ -169,13 +169,13 @@ def _signature(function: syntax.FunctionDecl) -> tuple[bool, list[int], list[int
 
 
 def _width(item: syntax.VariableDecl) -> int:
-    """Return the bits of a variable: nvcc may declare .b8 x[16] for a variable defined as .u64 x[2]."""
+    """Return a variable's size in bits: nvcc may declare .b8 x[16] for a variable defined as .u64 x[2]."""
     bits = re.fullmatch(r"[a-z]*(\d+)(?:x(\d+))?", item.type)
     return int(bits[1]) * int(bits[2] or 1) * _count_elements(item) if bits else 0
 
 
 def _references(source: syntax.ModuleSyntax) -> Iterator[str]:
-    """Return every name that the instructions and the initial values of a module use."""
+    """Return all names that a module's instructions and initial values use."""
     for variable in source.variables:
         yield from (name for value in variable.initial for name in _names(value))
     for function in source.functions:
@@ -205,7 +205,7 @@ def _names(value: syntax.OperandSyntax | syntax.MaskedAddress) -> Iterator[str]:
 
 
 def _with_own_names(inputs: Sequence[LinkInput]) -> Iterator[syntax.ModuleSyntax]:
-    """Return the modules with continued line numbers, and local names renamed if another module has them too."""
+    """Return the modules with consecutive line numbers and unique local names."""
     taken = {name for entry in inputs for name in _shared_names(entry.source)}
     line = 1
     for entry in inputs:
@@ -221,7 +221,7 @@ def _with_own_names(inputs: Sequence[LinkInput]) -> Iterator[syntax.ModuleSyntax
 
 
 def _shared_names(source: syntax.ModuleSyntax) -> set[str]:
-    """Return the names of a module that others may use."""
+    """Return a module's names that other modules can use."""
     declarations = _declarations(source)
     named = {
         item.name for item in declarations if item.linkage or (isinstance(item, syntax.FunctionDecl) and item.is_entry)
@@ -230,5 +230,5 @@ def _shared_names(source: syntax.ModuleSyntax) -> set[str]:
 
 
 def _own_names(source: syntax.ModuleSyntax) -> set[str]:
-    """Return the names of a module that no other can use."""
+    """Return a module's local names."""
     return {item.name for item in _declarations(source)} - _shared_names(source)

@@ -1,4 +1,4 @@
-"""Parse a PTX module: directives, declarations, functions and their statements.
+"""Parses PTX modules: directives, declarations, functions and statements.
 
 The parser knows the PTX syntax, not the meaning of opcodes: an unknown opcode is parsed like any other, and rejected
 when it would run.
@@ -20,8 +20,8 @@ from warpfrag.ptx.reader.lexer import MAX_NESTED, Token, tokens
 OLDEST, NEWEST = (6, 0), (9, 4)
 LINKAGE = {".visible", ".extern", ".weak", ".common"}
 SPACES = {".reg", ".param", ".shared", ".global", ".const", ".local", ".sreg", ".tex"}
-IGNORED_LINES = {".loc", ".file"}  # they end with their line
-IGNORED_STATEMENTS = {".pragma", ".callprototype"}  # they end with a semicolon
+IGNORED_LINES = {".loc", ".file"}  # directives that end with their line
+IGNORED_STATEMENTS = {".pragma", ".callprototype"}  # directives that end with a semicolon
 MAX_REGISTERS = 1 << 20
 MAX_ALIGN = 1 << 20
 MAX_DEPTH = 64
@@ -29,19 +29,19 @@ NO_NAMES: Mapping[str, str] = {}
 
 
 def parse(text: str, line: int = 1, names: Mapping[str, str] = NO_NAMES) -> syntax.ModuleSyntax:
-    """Parse a text whose first line has a number, and replace `names`; well-formed bodies are parsed on first use."""
+    """Parse a text, given the number of its first line, and rename `names`; bodies are parsed on first use."""
     with suppress(PtxError):
         return Parser(tokens(text, line, whole_bodies=True), names).module()
-    return Parser(tokens(text, line), names).module()  # reading token by token finds the error
+    return Parser(tokens(text, line), names).module()  # parse again, token by token, to find the error
 
 
 def read_body(text: str, line: int, names: Mapping[str, str]) -> syntax.ScopeItems:
-    """Return the items of a function body whose text begins at a given line."""
+    """Parse a function body that starts at a line, and return its statements."""
     return Parser(tokens(text, line), names).scope().items
 
 
 def check_names(functions: list[syntax.FunctionDecl]) -> None:
-    """Reject a second body of a function; repeated declarations are allowed."""
+    """Reject functions with two bodies; repeated declarations are allowed."""
     bodies: dict[str, int] = {}
     for function in functions:
         if function.body is not None:
@@ -55,14 +55,14 @@ class Parser:
     """A cursor over the tokens; each method parses one construct."""
 
     def __init__(self, cut: Iterable[Token], names: Mapping[str, str] = NO_NAMES) -> None:
-        """Start before the first token; `names` has words to replace by others."""
+        """Create a parser at the first token; `names` maps words to replacements."""
         self.names = names
         self.tokens = list(cut)
         if names:
             self.tokens = [token._replace(text=names.get(token.text, token.text)) for token in self.tokens]
         self.at = 0
         self.depth = 0
-        self.in_call = False  # there parentheses hold operands
+        self.in_call = False  # True in a call, where parentheses contain operands
 
     # --- the cursor
 
@@ -88,13 +88,13 @@ class Parser:
         return False
 
     def expect(self, text: str) -> Token:
-        """Consume exactly this token."""
+        """Consume the given token, or raise an error."""
         if self.next.text != text:
             raise self.error(f"{text!r}")
         return self.take()
 
     def expect_kind(self, kind: str, what: str) -> Token:
-        """Consume a token of this kind."""
+        """Consume a token of a kind, or raise an error."""
         if self.next.kind != kind:
             raise self.error(what)
         return self.take()
@@ -117,7 +117,7 @@ class Parser:
             self.take()
 
     def skips(self) -> bool:
-        """Skip a directive about the source, if it comes next."""
+        """Skip a debug directive if it comes next; return True if it did."""
         if self.takes(*IGNORED_LINES):
             self.skip_line()
         elif self.takes(*IGNORED_STATEMENTS):
@@ -127,8 +127,8 @@ class Parser:
         return True
 
     def skip_braces(self) -> None:
-        """Skip a section in braces."""
-        if self.next.kind == "body":  # an empty one
+        """Skip a brace-enclosed section."""
+        if self.next.kind == "body":  # an empty section
             self.at += 1
             return
         self.expect("{")
@@ -176,7 +176,7 @@ class Parser:
         return syntax.ModuleSyntax(version, target, size, tuple(variables), tuple(functions), aliases, is_debug)
 
     def version(self) -> tuple[int, int]:
-        """Parse the directive that every module starts with."""
+        """Parse the .version directive."""
         self.expect(".version")
         token = self.take()
         numbers = re.fullmatch(r"(\d+)\.(\d+)", token.text)
@@ -254,14 +254,14 @@ class Parser:
         return variables
 
     def variables(self, linkage: str, ends: set[str]) -> list[syntax.VariableDecl]:
-        """Parse one or more variables of one space and type."""
+        """Parse one or more variables with the same space and type."""
         token = self.take()
         space, vector, align, pointer, kind = token.text[1:], 1, 0, False, ""
         while self.next.kind == "directive":
             word = self.take().text
             if word == ".align":
                 wanted = self.alignment()
-                align = align if pointer else wanted  # after .ptr: the alignment of the pointed-to data
+                align = align if pointer else wanted  # after .ptr, the alignment of the data
             elif word == ".ptr":
                 pointer = True
             elif word in {".v2", ".v4", ".v8"}:
@@ -289,7 +289,7 @@ class Parser:
         return align
 
     def variable(self, like: syntax.VariableDecl) -> syntax.VariableDecl:
-        """Parse one name: of a variable, a range of registers, or an array with its values."""
+        """Parse one declarator: a variable, a range of registers, or an array with initial values."""
         token = self.expect_kind("word", f"the name of a .{like.space}")
         count, dims = None, None
         if self.takes("<"):
@@ -309,7 +309,7 @@ class Parser:
         return replace(like, line=token.line, name=token.text, dims=dims, initial=initial, count=count)
 
     def initial(self) -> list[syntax.OperandSyntax | syntax.MaskedAddress]:
-        """Parse the values of a variable, with nested braces flattened; sampler settings are left out."""
+        """Parse a variable's initial values, flattening nested braces and skipping sampler settings."""
         if not self.takes("{"):
             if self.next.kind == "word" and self.tokens[self.at + 1].text == "=":
                 for _ in range(3):
@@ -327,7 +327,7 @@ class Parser:
         return values
 
     def initial_value(self) -> syntax.OperandSyntax | syntax.MaskedAddress:
-        """Parse a number, a variable's address such as generic(x)+4, or some bits of one such as 0xFF00(x)."""
+        """Parse a number, an address such as generic(x)+4, or part of an address such as 0xFF00(x)."""
         if self.next.kind == "number" and self.tokens[self.at + 1].text == "(":
             mask = self.plain_integer()
             self.expect("(")
@@ -348,13 +348,13 @@ class Parser:
     # --- bodies
 
     def deeper(self) -> None:
-        """Enter braces, up to a maximum depth."""
+        """Enter a nested scope, up to a maximum depth."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise PtxError(self.next.line, f"expected at most {MAX_DEPTH} nested braces")
 
     def scope(self) -> syntax.Scope:
-        """Parse a body in braces."""
+        """Parse a brace-enclosed body."""
         token = self.next
         if token.kind == "body" and self.depth + MAX_NESTED < MAX_DEPTH // 2:
             self.at += 1
@@ -378,7 +378,7 @@ class Parser:
         return syntax.Scope(tuple(items))
 
     def body_directive(self) -> list[syntax.VariableDecl]:
-        """Parse a declaration, or skip a directive about the source."""
+        """Parse a declaration, or skip a debug directive."""
         if self.skips():
             return []
         if self.next.text in LINKAGE:
@@ -421,7 +421,7 @@ class Parser:
     # --- operands
 
     def result_operand(self) -> syntax.OperandSyntax:
-        """Parse an operand, or two results with a bar between."""
+        """Parse an operand, or two results separated by a bar."""
         operand = self.operand()
         if self.takes("|"):
             return syntax.ResultPair(operand, self.operand())
@@ -449,12 +449,12 @@ class Parser:
         return self.expression()
 
     def begins_group(self) -> bool:
-        """Return True if a parenthesis holds operands of a call rather than a constant."""
+        """Return True if a parenthesis starts a call's operand list rather than a constant."""
         after = self.tokens[self.at + 1]
         return after.text == ")" or (after.kind == "word" and after.text not in ptx_constants.NAMED_NUMBERS)
 
     def list_of(self, opening: str, closing: str) -> tuple[syntax.OperandSyntax, ...]:
-        """Parse operands between two signs."""
+        """Parse a delimited operand list."""
         self.expect(opening)
         self.deeper()
         items: list[syntax.OperandSyntax] = []
@@ -492,7 +492,7 @@ class Parser:
         return ptx_constants.value_of(self.expression(), line)
 
     def plain_integer(self) -> int:
-        """Parse an integer of a directive, which allows no expression."""
+        """Parse an integer literal, as directives require."""
         token = self.next
         if self.takes(*ptx_constants.NAMED_NUMBERS):
             return ptx_constants.NAMED_NUMBERS[token.text]
@@ -500,7 +500,7 @@ class Parser:
         return ptx_constants.value_of(ptx_constants.literal(token.text, token.line), token.line)
 
     def expression(self) -> ptx_constants.ConstantSyntax:
-        """Parse a constant expression: ?: binds last, and another expression follows its colon."""
+        """Parse a constant expression; ?: has the lowest precedence."""
         line = self.next.line
         value = self.binary(1)
         if not self.takes("?"):
@@ -514,7 +514,7 @@ class Parser:
         return chosen if condition else other
 
     def binary(self, level: int) -> ptx_constants.ConstantSyntax:
-        """Parse operands joined by operators that bind at least as tightly as `level`."""
+        """Parse operands joined by operators of at least a precedence level."""
         value = self.unary()
         while self.next.kind == "sign" and ptx_constants.PRECEDENCE.get(self.next.text, 0) >= level:
             sign = self.take()
@@ -524,7 +524,7 @@ class Parser:
         return value
 
     def unary(self) -> ptx_constants.ConstantSyntax:
-        """Parse a number with signs and casts before it, or an expression in parentheses."""
+        """Parse a number with leading signs and casts, or a parenthesised expression."""
         token = self.next
         self.deeper()
         value: ptx_constants.ConstantSyntax

@@ -22,10 +22,10 @@ from warpfrag.ptx.reader.syntax import IntegerLiteral
 ConstantSyntax = IntegerLiteral | FloatLiteral
 BITS = 64
 MASK = (1 << BITS) - 1
-MAX_DIGITS = 80  # no 64-bit number is longer
+MAX_DIGITS = 80  # longer than any 64-bit number
 NAMED_NUMBERS = {"WARP_SZ": 32}
 CASTS = {".s64": False, ".u64": True}
-"""The casts, with True for those that make an integer unsigned."""
+"""Casts; True if the result is unsigned."""
 PRECEDENCE = {
     sign: level
     for level, signs in enumerate(
@@ -33,7 +33,7 @@ PRECEDENCE = {
     )
     for sign in signs.split()
 }  # fmt: skip
-"""The binary operators; a larger number binds more tightly."""
+"""Binary operators and their precedence."""
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
@@ -50,7 +50,7 @@ FLOATS: dict[str, Callable[[float, float], float]] = {
 
 
 def integer(value: int, *, is_unsigned: bool = False) -> IntegerLiteral:
-    """Return a 64-bit integer; higher bits are dropped."""
+    """Return a 64-bit integer constant; higher bits are dropped."""
     value &= MASK
     return IntegerLiteral(value if is_unsigned or value >> (BITS - 1) == 0 else value - (1 << BITS), is_unsigned)
 
@@ -77,17 +77,17 @@ def literal(text: str, line: int) -> ConstantSyntax:
         return IntegerLiteral(value, text.endswith("U") or value >> (BITS - 1) == 1)
     number = float(text)
     if math.isinf(number) or (number == 0 and re.search("[1-9]", re.split("[eE]", text)[0])):
-        raise PtxError(line, f"expected a number that f64 can hold, got {quote(text)}")
+        raise PtxError(line, f"expected a number in the range of f64, got {quote(text)}")
     return f64(number)
 
 
 def f64(number: float) -> FloatLiteral:
-    """Return the constant of a float."""
+    """Return the constant for a float."""
     return FloatLiteral(int.from_bytes(struct.pack("<d", number), "little"), 64)
 
 
 def unary(sign: str, operand: ConstantSyntax, line: int) -> ConstantSyntax:
-    """Return a constant with a sign or a unary operator applied."""
+    """Apply a sign or a unary operator to a constant."""
     if isinstance(operand, FloatLiteral) and sign in "+-":
         return operand if sign == "+" else FloatLiteral(operand.code ^ 1 << (operand.bits - 1), operand.bits)
     value = value_of(operand, line)
@@ -99,14 +99,14 @@ def unary(sign: str, operand: ConstantSyntax, line: int) -> ConstantSyntax:
 
 
 def cast(kind: str, operand: ConstantSyntax, line: int) -> IntegerLiteral:
-    """Return an integer as signed or unsigned."""
+    """Cast an integer constant to signed or unsigned."""
     if kind not in CASTS:
         raise PtxError(line, f"expected a cast to .s64 or .u64, got {quote(kind)}")
     return integer(value_of(operand, line), is_unsigned=CASTS[kind])
 
 
 def binary(sign: str, left: ConstantSyntax, right: ConstantSyntax, line: int) -> ConstantSyntax:
-    """Return the result of an operator between two constants."""
+    """Apply a binary operator to two constants."""
     if isinstance(left, FloatLiteral) and isinstance(right, FloatLiteral) and left.bits == right.bits == BITS:
         return _binary_floats(sign, left, right, line)
     unsigned = is_unsigned(left) or is_unsigned(right)
@@ -131,12 +131,12 @@ def binary(sign: str, left: ConstantSyntax, right: ConstantSyntax, line: int) ->
 
 
 def _binary_floats(sign: str, left: FloatLiteral, right: FloatLiteral, line: int) -> ConstantSyntax:
-    """Apply an operator to two f64: the four arithmetic operations and the comparisons."""
+    """Apply an arithmetic operator or a comparison to two f64 constants."""
     a, b = left.number, right.number
     if sign in COMPARISONS:
         return integer(COMPARISONS[sign](a, b))
     if sign not in FLOATS:
-        raise PtxError(line, f"expected integers beside {sign!r}, got floats")
+        raise PtxError(line, f"expected integer operands of {sign!r}, got floats")
     if sign == "/":
         _divisor(b, line)
     return f64(FLOATS[sign](a, b))
@@ -145,7 +145,7 @@ def _binary_floats(sign: str, left: FloatLiteral, right: FloatLiteral, line: int
 def _divisor(value: float, line: int) -> int:
     """Return a divisor, or raise an error if it is zero."""
     if value == 0:
-        raise PtxError(line, "expected a divisor that is not 0 in a constant expression")
+        raise PtxError(line, "division by zero in a constant expression")
     return int(value)
 
 

@@ -1,4 +1,4 @@
-"""The source lines that instructions were compiled from: the directives .file and .loc.
+"""Source lines of instructions, from the directives .file and .loc.
 
 `.file 1 "softmax.py"` numbers a file, and `.loc 1 12 20` says that the instructions after it are from line
 12. Inlined code names the call too, nvcc as `inlined_at 1 30 5`, LLVM in a comment: `@[ softmax.py:30:5 ]`. The
@@ -15,8 +15,8 @@ from warpfrag.machine.ir.program import SourceLine, file_name
 FILE = re.compile(r'\s*\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.)*)")?')
 LOCATION = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
 INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)")
-CALLER = re.compile(r"@\[ ([^@]+?):(\d+)(?::\d+)?(?= @\[| \])")  # in a comment of LLVM's: the calls, innermost first
-NO_CODE = {"", "/", "."}  # how comments, directives and empty lines begin
+CALLER = re.compile(r"@\[ ([^@]+?):(\d+)(?::\d+)?(?= @\[| \])")  # LLVM comments list the calls, innermost first
+NO_CODE = {"", "/", "."}  # prefixes of comments, directives and empty lines
 ASSEMBLY = {"// begin inline asm": True, "// end inline asm": False}
 
 
@@ -35,7 +35,7 @@ def _locate(text: str) -> Iterator[tuple[int, SourceLine]]:
     files = {match[1]: f"{match[2]}/{match[3]}" if match[3] else match[2] for match in declared}
     by_name = {file_name(file): file for file in files.values()}
     current: SourceLine | None = None
-    in_assembly = False  # LLVM counts lines of inline assembly from its statement
+    in_assembly = False  # LLVM numbers inline assembly from its statement
     for number, line in enumerate(lines, start=1):
         words = line.strip()
         if words[:1] not in NO_CODE:

@@ -23,7 +23,7 @@ class SymbolRef:
 
 @dataclass(frozen=True, slots=True)
 class MaskedAddress:
-    """Some bits of an address, as the value of a variable: 0xFF00(x)."""
+    """Part of an address as an initial value: 0xFF00(x)."""
 
     name: SymbolRef
     mask: int
@@ -33,7 +33,7 @@ class MaskedAddress:
         return f"{self.mask:#x}({self.name})"
 
     def of(self, address: int) -> int:
-        """Return these bits of an address, shifted down."""
+        """Return the masked bits of an address, shifted down."""
         return (address & self.mask) // (self.mask & -self.mask) if self.mask else 0
 
 
@@ -45,7 +45,7 @@ class IntegerLiteral:
     is_unsigned: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
-        """Return the literal in decimal, as messages show it."""
+        """Return the literal in decimal, for messages."""
         return str(self.value)
 
 
@@ -84,7 +84,7 @@ class BracedList:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentList:
-    """Operands of a call in parentheses: (param0, param1)."""
+    """A parenthesised list of call operands: (param0, param1)."""
 
     items: tuple[OperandSyntax, ...]
 
@@ -95,7 +95,7 @@ class ArgumentList:
 
 @dataclass(frozen=True, slots=True)
 class ResultPair:
-    """Two results with a bar between: %p|%q."""
+    """Two results separated by a bar: %p|%q."""
 
     first: OperandSyntax
     second: OperandSyntax
@@ -107,7 +107,7 @@ class ResultPair:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A memory address: [base + offset], with coordinates after it for a tensor."""
+    """A memory address: [base + offset], followed by coordinates for a tensor."""
 
     base: SymbolRef | IntegerLiteral
     coordinates: tuple[OperandSyntax, ...] = ()
@@ -131,7 +131,7 @@ OperandSyntax = (
 
 
 class Statement(NamedTuple):
-    """An instruction: its opcode with all qualifiers, its operands, and the predicate that guards it."""
+    """An instruction: its opcode with qualifiers, its operands and its guard."""
 
     line: int
     opcode: str
@@ -161,14 +161,14 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class VariableDecl:
-    """A declaration of a register, a parameter or memory; with a `count`, of the registers name0, name1, ..."""
+    """A declaration of a register, a parameter or memory, or of `count` registers name0, name1, ..."""
 
     line: int
     name: str
     space: str
     type: str
     vector: int = 1
-    dims: tuple[int, ...] | None = None  # None: no array; 0: without a size
+    dims: tuple[int, ...] | None = None  # None: not an array; 0: no size given
     align: int = 0
     pointer: bool = False
     linkage: str = ""
@@ -177,23 +177,23 @@ class VariableDecl:
 
 
 class Scope:
-    """A body in braces: declarations, labels, instructions and further bodies, in order.
+    """A brace-enclosed body: declarations, labels, instructions and nested bodies, in order.
 
     If a function is given instead, it reads them on first use.
     """
 
     def __init__(self, items: ScopeItems = (), read: Callable[[], ScopeItems] | None = None) -> None:
-        """Store the items, or a function that reads them."""
+        """Create a body from its statements, or from a function that parses them."""
         self._items, self._read = items, read
 
     @property
     def is_unread(self) -> bool:
-        """True if the items have not been read yet."""
+        """True if the body has not been parsed yet."""
         return self._read is not None
 
     @property
     def items(self) -> ScopeItems:
-        """The items between the braces."""
+        """The contents of the body."""
         read = self._read
         if read is not None:
             self._items = read()
@@ -201,15 +201,15 @@ class Scope:
         return self._items
 
     def __eq__(self, other: object) -> bool:
-        """Return True if both have equal items."""
+        """Return True if both bodies have equal contents."""
         return isinstance(other, Scope) and self.items == other.items
 
     def __hash__(self) -> int:
-        """Return the hash of the items."""
+        """Return the hash of the contents."""
         return hash(self.items)
 
     def __repr__(self) -> str:
-        """Return the items of the body."""
+        """Format the contents of the body."""
         return f"Scope({self.items!r})"
 
 
@@ -239,5 +239,5 @@ class ModuleSyntax:
     address_size: int
     variables: tuple[VariableDecl, ...]
     functions: tuple[FunctionDecl, ...]
-    aliases: dict[str, str] = field(default_factory=dict)  # other names of functions
-    is_debug: bool = False  # an assembler leaves its instructions as they are
+    aliases: dict[str, str] = field(default_factory=dict)  # aliases of functions
+    is_debug: bool = False  # True for a debug module, which the assembler does not optimize

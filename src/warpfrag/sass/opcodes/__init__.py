@@ -1,1 +1,1 @@
-"""The table of machine opcodes: what each does, as operations of the machine."""
+"""The table of machine opcodes, which emit operations of the machine."""

@@ -1,4 +1,4 @@
-"""Branches, convergence barriers, block barriers, special registers, and operations across the lanes of a warp."""
+"""Branches, convergence barriers, block barriers, special registers and warp-wide operations."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ ALL_LANES = Immediate(WORD)
 
 
 def _all_hold(e: Emitter, conditions: list[asm.Operand]) -> None:
-    """Add conditions to the guard of what follows."""
+    """Add conditions to the guard of the following instructions."""
     for operand in conditions:
-        guard, e.guard = e.guard, None  # a temporary is computed in all lanes
+        guard, e.guard = e.guard, None  # temporaries are computed in all lanes
         e.guard = both(e, e.predicate(operand), guard)
 
 
 def both(e: Emitter, held: PtxOperand, guard: Register | None) -> Register | None:
-    """Return a guard that holds if a predicate and another guard do; it is computed in all lanes."""
+    """Return the conjunction of a predicate and a guard, computed in all lanes."""
     if held == ONE:
         return guard
     if guard is None and isinstance(held, Register):
@@ -61,7 +61,7 @@ def _go(e: Emitter, target: asm.Operand) -> None:
 
 
 def bra(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """Branch; .U.ANY: all go if one does; .DIV: go if lanes of a mask are not here; .CONV: go if all are."""
+    """BRA: jump; .U.ANY: all jump if one does; .DIV: jump if lanes of a mask are missing; .CONV: if none is."""
     *conditions, target = a
     if "DIV" in words or "CONV" in words:
         guard, e.guard = e.guard, None
@@ -82,7 +82,7 @@ def bra(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def call(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """CALL.NOINC is a jump: the return address is in a register."""
+    """CALL.NOINC: jump; the return address is in a register."""
     if "REL" not in words:
         raise Unsupported("an absolute call: functions of the driver are not modelled")
     if isinstance(a[-1], asm.CodeTarget) and a[-1].register is not None:
@@ -92,7 +92,7 @@ def call(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def jump(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """BRX and RET: go to the address in a register pair plus an offset; the lowering adds the addresses."""
+    """BRX and RET: jump to a register pair plus an offset; `lowering` adds the valid addresses."""
     target = a[-1]
     if "ABS" in words or not isinstance(target, asm.CodeTarget) or target.register is None:
         raise Unsupported(f"the target {target}")
@@ -107,7 +107,7 @@ def jump(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def rpcmov(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """RPCMOV.32: move a half of the return address register, which ptxas also uses as storage."""
+    """RPCMOV.32: move half of the return-address register, which ptxas also uses as storage."""
     if "32" not in words:
         raise Unsupported("RPCMOV of 64 bits")
     halves = {"LO": "rpc_lo", "HI": "rpc_hi"}
@@ -116,7 +116,7 @@ def rpcmov(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def nanosleep(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
-    """NANOSLEEP: let others run."""
+    """NANOSLEEP: yield to other warps."""
     e.emit("nanosleep.u32", [], [e.word(a[-1])])
 
 
@@ -127,7 +127,7 @@ def exit_thread(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
 
 
 def trap(e: Emitter, words: Words, _a: list[asm.Operand]) -> None:
-    """BPT.TRAP ends the launch."""
+    """BPT.TRAP: end the launch."""
     if "TRAP" not in words and "DRAIN" not in words:
         raise Unsupported("a break point other than .TRAP")
     e.act(Attributes("trap", "trap"), Trap(), [], [])
@@ -137,12 +137,12 @@ def trap(e: Emitter, words: Words, _a: list[asm.Operand]) -> None:
 
 
 def bssy(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
-    """A convergence barrier of the active lanes."""
+    """BSSY: create a convergence barrier of the active lanes."""
     e.emit("activemask.b32", [e.result(a[0])], [])
 
 
 def bsync(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """Wait until all lanes of the barrier are here, have exited or have left it."""
+    """BSYNC: wait until all lanes of the barrier have arrived, exited or left it."""
     _all_hold(e, a[:-1])
     e.act(Attributes(words.opcode, words.opcode), Reconverge(), [], [e.result(a[-1])])
     if e.has_groups:
@@ -157,7 +157,7 @@ def leave(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def bmov(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """Move a convergence barrier to or from a register; .CLEAR empties it afterwards."""
+    """BMOV: move a convergence barrier to or from a register; .CLEAR empties it afterwards."""
     target, source = a
     if not all(isinstance(item, asm.RegisterOperand | asm.ImmediateOperand) for item in a):
         raise Unsupported("BMOV of this form")
@@ -171,7 +171,7 @@ def bmov(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def warpsync(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """Wait for the lanes of a mask."""
+    """WARPSYNC: wait for the lanes of a mask."""
     masks: list[asm.Operand] = [
         operand
         for operand in a
@@ -189,7 +189,7 @@ def warpsync(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def bar(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """BAR.SYNC, .ARV and .RED; the result of .RED is read by B2R.RESULT."""
+    """BAR.SYNC, .ARV and .RED: block barriers; B2R.RESULT reads the result of .RED."""
     numbers = _barrier_numbers(e, [operand for operand in a if not is_predicate(operand)])
     if "RED" not in words:
         e.emit("barrier.arrive" if "ARV" in words else "barrier.sync", [], numbers)
@@ -201,7 +201,7 @@ def bar(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def _barrier_numbers(e: Emitter, operands: list[asm.Operand]) -> list[PtxOperand]:
-    """Return the number of a barrier and its threads; one register has both: threads from bit 16 on, 0 for all."""
+    """Return a barrier's number and thread count; a register contains both, the count from bit 16 on (0 for all)."""
     if not isinstance(operands[0], asm.RegisterOperand) or operands[-1] != operands[0]:
         return [e.word(operand) for operand in operands]
     packed = e.word(operands[0])
@@ -216,7 +216,7 @@ def _barrier_numbers(e: Emitter, operands: list[asm.Operand]) -> list[PtxOperand
 
 
 def b2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """B2R.RESULT: the result of the last BAR.RED."""
+    """B2R.RESULT: read the result of the last BAR.RED."""
     if "RESULT" not in words:
         raise Unsupported("B2R without .RESULT")
     e.emit("mov.b32", [e.result(a[0])], [e.hidden("bar_count", 32)])
@@ -225,12 +225,12 @@ def b2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def cluster_arrive(e: Emitter, _words: Words, _a: list[asm.Operand]) -> None:
-    """UCGABAR_ARV: arrive at the barrier of the cluster."""
+    """UCGABAR_ARV: arrive at the cluster barrier."""
     e.emit("barrier.cluster.arrive", [], [])
 
 
 def cluster_wait(e: Emitter, _words: Words, _a: list[asm.Operand]) -> None:
-    """UCGABAR_WAIT: wait for the barrier of the cluster."""
+    """UCGABAR_WAIT: wait for the cluster barrier."""
     e.emit("barrier.cluster.wait", [], [])
 
 
@@ -259,7 +259,7 @@ def _special(e: Emitter, name: str) -> PtxOperand:
 
 
 def s2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """S2R, S2UR and CS2R: a special register; CS2R writes 64 bits without .32."""
+    """S2R, S2UR and CS2R: read a special register; CS2R writes 64 bits without .32."""
     if not isinstance(a[1], asm.SpecialRegisterOperand):
         raise Unsupported(f"the special register {a[1]}")
     name = a[1].name
@@ -277,7 +277,7 @@ def _wide_special(e: Emitter, name: str, target: asm.Operand) -> None:
 
 
 def r2ur(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """R2UR: the value of the first active lane; a predicate is true in lanes with another value, or (.OR) was true."""
+    """R2UR: read the first active lane's value; a predicate is true in lanes with another value, or (.OR) was true."""
     differs = None
     if is_predicate(a[0]):
         differs, a = e.result(a[0]), a[1:]
@@ -294,7 +294,7 @@ def r2ur(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def vote(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """VOTE: the lanes whose predicate holds, and whether all, any or equal ones do, among the active lanes."""
+    """VOTE: return the active lanes whose predicate holds, and the result of .ALL, .ANY or .EQ."""
     target = None
     if not is_predicate(a[0]):
         target, a = a[0], a[1:]
@@ -310,7 +310,7 @@ def vote(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def collective(e: Emitter, name: str, results: list[PtxOperand], sources: list[PtxOperand]) -> None:
-    """Emit an operation of the active lanes; PTX spells it with or without a mask of lanes."""
+    """Emit an operation of the active lanes, given its PTX spellings with and without a lane mask."""
     opcode = table.find(name, len(results) + len(sources))
     action = opcode.action
     if not isinstance(action, WarpCollective):
@@ -324,7 +324,7 @@ def collective(e: Emitter, name: str, results: list[PtxOperand], sources: list[P
 def act_together(
     e: Emitter, opcode: DecodedOpcode, action: WarpCollective, results: list[PtxOperand], sources: list[PtxOperand]
 ) -> None:
-    """Append an action of the active lanes; if lanes form groups, each group acts for itself."""
+    """Append an action of the active lanes; if lanes form groups, each group acts separately."""
     if e.has_groups:
         function = partial(_by_group, action.function)
         action = replace(action, sources=(*action.sources, B32), function=function)
@@ -338,7 +338,7 @@ def _without_members(function: LaneFunction, mask: Mask, *codes: Codes) -> Codes
 
 
 def _by_group(function: LaneFunction, mask: Mask, *codes: Codes) -> Codes | tuple[Codes, ...]:
-    """Apply a function to each set of lanes that name the same group."""
+    """Apply a function to each group of lanes."""
     *values, groups = codes
     total: tuple[Codes, ...] = ()
     for group in np.unique(groups[mask]):
@@ -350,14 +350,14 @@ def _by_group(function: LaneFunction, mask: Mask, *codes: Codes) -> Codes | tupl
 
 
 def first_value(mask: Mask, a: Codes, held: Codes, old: Codes) -> Codes:
-    """Return the value of the first lane whose predicate holds, in every lane; the old value if there is none."""
+    """Return the value of the first lane whose predicate holds, in every lane, or the old value if none holds."""
     active = mask & held
     first = np.take_along_axis(a, active.argmax(axis=1)[:, None], axis=1)
     return np.where(active.any(axis=1, keepdims=True), first, old)
 
 
 def from_first_lane(e: Emitter, result: PtxOperand, source: PtxOperand) -> None:
-    """Emit the move of a value that may differ between lanes to a uniform register: all lanes here get it."""
+    """Emit the move of the first lane's value to a uniform register, in all active lanes."""
     if isinstance(result, Discard):
         return
     guard, e.guard = e.guard, None
@@ -368,7 +368,7 @@ def from_first_lane(e: Emitter, result: PtxOperand, source: PtxOperand) -> None:
 
 
 def to_uniform(e: Emitter, operand: asm.Operand) -> tuple[PtxOperand, bool]:
-    """Return where an operation writes the result for an operand, and whether `from_first_lane` must move it there."""
+    """Return the destination of an operation's result, and whether `from_first_lane` must move it."""
     guard = e.sass.guard
     is_by_lane = guard is not None and guard.file == "P" and not guard.is_constant
     if getattr(operand, "file", "") == "UP" and is_by_lane:
@@ -378,7 +378,7 @@ def to_uniform(e: Emitter, operand: asm.Operand) -> tuple[PtxOperand, bool]:
 
 
 def match(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """MATCH.ANY: the active lanes with the same value; .ALL: all of them, and true, if they have one value."""
+    """MATCH.ANY: return the active lanes with the same value; .ALL: all of them and true if their values are equal."""
     done = None
     if is_predicate(a[0]):
         done, a = a[0], a[1:]
@@ -392,7 +392,7 @@ def match(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def redux(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """REDUX: a reduction of the active lanes; and without a modifier."""
+    """REDUX: reduce over the active lanes; the default operation is AND."""
     name = words.first(("MIN", "MAX", "SUM", "OR", "XOR"), "AND")
     kind = ("s32" if "S32" in words else "u32") if name in {"MIN", "MAX", "SUM"} else "b32"
     result, needs_move = to_uniform(e, a[0])
@@ -402,7 +402,7 @@ def redux(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def elect(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
-    """ELECT: true in the first active lane, and its number."""
+    """ELECT: return a predicate that is true in the first active lane, and its number."""
     number, needs_move = to_uniform(e, a[1]) if len(a) > 1 else (Discard(), False)
     collective(e, "elect.sync", [number, e.result(a[0])], [])
     if needs_move:
@@ -410,7 +410,7 @@ def elect(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
 
 
 def shfl(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """SHFL: the value of another lane, and whether that lane is in range."""
+    """SHFL: return another lane's value, and whether that lane is in range."""
     mode = {"IDX": "idx", "UP": "up", "DOWN": "down", "BFLY": "bfly"}[words.all[0]]
     collective(e, f"shfl.{mode}.b32", [e.result(a[1]), e.result(a[0])], [e.word(operand) for operand in a[2:5]])
 

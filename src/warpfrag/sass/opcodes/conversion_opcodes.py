@@ -44,7 +44,7 @@ def _result(e: Emitter, operand: asm.Operand, name: str) -> PtxOperand:
 
 
 def i2f(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """Convert an integer to a float."""
+    """I2F: convert an integer to a float."""
     target, source = words.first(FLOATS, "F32"), words.first(INTEGERS, "S32")
     rounding = words.first(("RZ", "RM", "RP"), "RN").lower()
     name = f"cvt.{rounding}.{target.lower()}.{source.lower()}"
@@ -52,7 +52,7 @@ def i2f(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def f2i(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """Convert a float to an integer and clamp it; a NaN is 0 with .NTZ, else the top bit alone."""
+    """F2I: convert a float to an integer and clamp it; NaN gives 0 with .NTZ, else the top bit alone."""
     source, target = words.first(FLOATS, "F32"), words.first(INTEGERS, "S32")
     mode = INTEGRAL.get(words.first(tuple(INTEGRAL)), "rni")
     from_type, to_type = TYPES[source.lower()], TYPES[target.lower()]
@@ -70,7 +70,7 @@ def f2i(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def f2f(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """Convert between float formats; the target comes first."""
+    """F2F: convert between float formats; the target format comes first."""
     types = words.chosen(FLOATS)
     if len(types) != 2:
         raise Unsupported("types other than two floats")
@@ -88,7 +88,7 @@ def f2f(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def frnd(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """Round to an integer in the same format."""
+    """FRND: round to an integral value in the same format."""
     name = words.first(FLOATS, "F32")
     kind, mode = TYPES[name.lower()], INTEGRAL.get(words.first(tuple(INTEGRAL)), "rni")
     style = FloatModifiers(mode, ftz="FTZ" in words)
@@ -100,7 +100,7 @@ def frnd(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def f2fp(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """Pack floats: d.lo = b, d.hi = a; fp8 pairs are below c << 16."""
+    """F2FP: pack floats: d.lo = b, d.hi = a; fp8 pairs are below c << 16."""
     types = words.chosen(SMALL)
     target, source = types[0], types[1] if len(types) > 1 else "F32"
     packing, result = words.first(PACKINGS), e.result(a[0])
@@ -138,7 +138,7 @@ def _converter(words: Words, source: str, target: str) -> Convert:
 def _packed_form(
     e: Emitter, packing: str, target: str, source: str, a: list[asm.Operand]
 ) -> tuple[list[PtxOperand], Callable[..., Codes]]:
-    """Return the sources of a form of F2FP, and the function that joins converted parts."""
+    """Return the sources of an F2FP form, and the function that packs the converted parts."""
     is_fp8 = target in {"E4M3", "E5M2"}
     if packing in {"PACK_AB", "PACK_AB_MERGE_C"} and source == "F32" and is_fp8:
         return [e.single(a[1]), e.single(a[2]), e.half(a[3]) if len(a) > 3 else ZERO], _pack_bytes
@@ -174,7 +174,7 @@ def _saturated(codes: Codes, name: str) -> Codes:
 
 
 def i2i(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """Clamp an s32 to a narrower type."""
+    """I2I: clamp an s32 to a narrower type."""
     types = words.chosen(INTEGERS)
     if len(types) != 2 or types[1] != "S32" or "SAT" not in words:
         raise Unsupported("forms other than .SAT of S32")
@@ -182,7 +182,7 @@ def i2i(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def i2ip(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """Clamp two s32 and pack them below c."""
+    """I2IP: clamp two s32 and pack them below c."""
     target = words.all[0]
     bits = int(target[1:])
     mask = np.uint32((1 << bits) - 1)
@@ -196,7 +196,7 @@ def i2ip(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def f2ip(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """Convert two f32 to bytes below c << 16."""
+    """F2IP: convert two f32 to bytes below c << 16."""
     target: Type = TYPES[words.all[0].lower()]
     mode = INTEGRAL.get(words.first(tuple(INTEGRAL)), "rni")
 

@@ -36,7 +36,7 @@ UPPER = {
     "RSQ64H": partial(special_functions.rsqrt, encoding=special_functions.UPPER),
 }
 UNIT_NAMES = {"RCP": "rcp", "RSQ": "rsqrt", "SQRT": "sqrt", "EX2": "ex2", "LG2": "lg2", "TANH": "tanh"}
-"""Functions of f32 that PTX has with the same meaning: .approx.ftz."""
+"""f32 functions that equal PTX's .approx.ftz functions."""
 
 
 def _emit_rounded(
@@ -49,7 +49,7 @@ def _emit_rounded(
 
 
 def arithmetic(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """FADD, FMUL, FFMA and the f64 forms: one rounding; a NaN result is 7fffffff, or b's, c's, a's NaN for f64."""
+    """FADD, FMUL, FFMA and the f64 forms: round once; NaN is 7fffffff, or in f64 the NaN of b, c or a."""
     opcode, count, function = OPERATIONS[words.opcode[1:]]
     is_double = words.opcode[0] == "D"
     kind = F64 if is_double else F32
@@ -67,7 +67,7 @@ def _format(words: Words) -> Type:
 
 
 def half_arithmetic(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """HADD2, HMUL2, HFMA2: each half for itself; HADD2.F32 adds the low halves as f32."""
+    """HADD2, HMUL2, HFMA2: compute each half separately; HADD2.F32 adds the low halves as f32."""
     opcode, count, function = OPERATIONS[words.opcode[1:-1]]
     kind = _format(words)
     sources = [e.halves(operand) for operand in a[1 : 1 + count]]
@@ -115,13 +115,13 @@ def _extreme(
 
 
 def fmnmx(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """FMNMX: predicate true: the minimum; .XORSIGN takes the operands without their modifiers."""
+    """FMNMX: return the minimum if the predicate holds, else the maximum; .XORSIGN ignores operand modifiers."""
     read = e.unselected if "XORSIGN" in words else e.single
     _extreme(e, words, F32, e.result(a[0]), [read(operand) for operand in a[1:3]], a[3])
 
 
 def hmnmx2(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """HMNMX2 and VHMNMX (three operands): the same for each half."""
+    """HMNMX2 and VHMNMX (three operands): FMNMX for each half."""
     values = []
     for operand in a[1:-1]:
         if "XORSIGN" in words and isinstance(operand, asm.RegisterOperand):
@@ -149,7 +149,7 @@ def set_predicates(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def _choose_extreme(e: Emitter, words: Words, kind: Type, a: list[asm.Operand], x: PtxOperand, y: PtxOperand) -> None:
-    """DSETP.MIN and .MAX: P is true if a is taken, Q if both are NaNs."""
+    """DSETP.MIN and .MAX: P is true if a is selected, Q if both are NaNs."""
 
     def run(p: Codes, q: Codes) -> tuple[Codes, Codes]:
         nan_p, nan_q = floats.is_nan(p, kind.element), floats.is_nan(q, kind.element)
@@ -161,14 +161,14 @@ def _choose_extreme(e: Emitter, words: Words, kind: Type, a: list[asm.Operand], 
 
 
 def fset(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """All ones, or 1.0 with .BF, if a comparison holds."""
+    """FSET: return all ones, or 1.0 with .BF, if a comparison holds."""
     order, boolean = words.first(FLOAT_COMPARISONS).lower(), words.first(BOOLEANS, "AND").lower()
     name = f"set.{order}.{boolean}{'.ftz' if 'FTZ' in words else ''}.{'f32' if 'BF' in words else 'u32'}.f32"
     e.emit(name, [e.result(a[0])], [e.single(a[1]), e.single(a[2]), e.predicate(a[3])])
 
 
 def hsetp2(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """P is the comparison of the low halves, Q that of the high halves; .H_AND: P is both, Q its negation."""
+    """HSETP2: P compares the low halves, Q the high halves; .H_AND: P is the conjunction, Q its negation."""
     sources = [e.halves(a[2]), e.halves(a[3])]
     if "H_AND" in words:
         held: list[PtxOperand] = [e.temporary(1), e.temporary(1)]
@@ -190,7 +190,7 @@ def _compare_halves(
 
 
 def hset2(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """All ones, or 1.0 with .BF, in each half whose comparison holds."""
+    """HSET2: return all ones, or 1.0 with .BF, in each half whose comparison holds."""
     held: list[PtxOperand] = [e.temporary(1), e.temporary(1)]
     sources = [e.halves(a[1]), e.halves(a[2]), e.predicate(a[3])]
     _compare_halves(e, words, f".{words.first(BOOLEANS, 'AND').lower()}", held, sources)
@@ -201,7 +201,7 @@ def hset2(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def fsel(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """d = p ? a : b, with sign modifiers; .FTZ flushes the result."""
+    """FSEL: d = p ? a : b, with sign modifiers; .FTZ flushes the result."""
     sources = [e.single(a[1]), e.single(a[2]), e.predicate(a[3])]
     if "FTZ" not in words:
         e.emit("selp.b32", [e.result(a[0])], sources)
@@ -211,12 +211,12 @@ def fsel(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def fchk(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
-    """Choose the slow path of a division, always: both paths give the same bits."""
+    """FCHK: always choose the slow path of a division; both paths give the same bits."""
     e.emit("mov.pred", [e.result(a[0])], [ONE])
 
 
 def mufu(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """The multi-function unit: tables measured for every input."""
+    """MUFU: evaluate a function of the multi-function unit, whose tables were measured for every input."""
     name = words.all[0]
     result = e.result(a[0])
     narrow = {"F16": F16, "BF16": BF16, "BF16_V2": BF16}.get(words.first(("F16", "BF16", "BF16_V2")))
@@ -251,6 +251,6 @@ ROWS: list[SassRow] = [
     *row("HSETP2", f"BF16_V2 FTZ H_AND {COMPARED}", hsetp2),
     *row("HSET2", f"BF BF16_V2 FTZ {COMPARED}", hset2),
     *row("FSEL", "FTZ", fsel),
-    *row("FCHK", "", fchk, "assumed; its condition is not known, and both paths give the same bits"),
+    *row("FCHK", "", fchk, "assumed; its condition is unknown, and both paths give the same bits"),
     *row("MUFU", "RCP SIN COS LG2 TANH EX2 RSQ SQRT RSQ64H RCP64H F16 BF16 BF16_V2", mufu, UNIT),
 ]

@@ -20,14 +20,14 @@ PREDICATES = 7
 
 
 def mov(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
-    """Copy 32 bits; a byte mask that does not select all bytes is not modelled."""
+    """MOV: copy 32 bits; partial byte masks are not modelled."""
     if len(a) > 2 and a[2] != asm.ImmediateOperand(0xF):
         raise Unsupported("MOV with a mask")
     e.emit("mov.b32", [e.result(a[0])], [e.word(a[1])])
 
 
 def _addend(e: Emitter, operand: asm.Operand) -> tuple[PtxOperand, int]:
-    """Return a term of a sum with carries, and what is added to it: -r is ~r + 1, with the carry of that."""
+    """Return a term of a sum with carries, and the constant to add: -r is ~r + 1."""
     value = e.unselected(operand)
     if getattr(operand, "negate", False):
         return e.compute("not.b32", value), 1
@@ -74,14 +74,14 @@ def emit_sum(
 
 
 def add3(a: Codes, b: Codes, c: Codes, p: Codes, q: Codes, more: Codes) -> tuple[Codes, Codes, Codes]:
-    """Return a sum of words, and whether it is at least 2**32 and at least 2**33."""
+    """Return a sum of words, and the carries sum >= 2**32 and sum >= 2**33."""
     wide = a.astype(np.uint64) + b + c + p + q + more
     carry = wide >> np.uint64(32)
     return wide.astype(np.uint32), carry >= 1, carry >= 2
 
 
 def iadd3(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """d = a + b + c with up to two carries in (.X) and out."""
+    """IADD3: d = a + b + c with up to two carries in (.X) and out."""
     if "64" in words:
         values = [e.long(operand) for operand in a[1:4]]
         partial_sum = e.compute("add.u64", values[0], values[1], bits=64)
@@ -95,13 +95,13 @@ def iadd3(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def viadd(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """d = a + b; .16x2: halves."""
+    """VIADD: d = a + b; .16x2: each half separately."""
     kind = "u16x2" if "16x2" in words else "u32"
     e.emit(f"add.{kind}", [e.result(a[0])], [e.integer(a[1]), e.integer(a[2])])
 
 
 def imad(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """d = a * b + c; .WIDE: 64-bit c and d; .HI: the upper word of the sum with a pair c."""
+    """IMAD: d = a * b + c; .WIDE: 64-bit c and d; .HI: the upper word of the sum with a 64-bit c."""
     rest, out = a[1:], None
     if is_predicate(rest[0]):
         out, rest = e.result(rest[0]), rest[1:]
@@ -152,7 +152,7 @@ def _imad_wide(
 
 
 def lea(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """d = (a << s) + b; .HI: the upper word of c:a << s, plus b; .SX32: c is the sign of a; .X: a carry in."""
+    """LEA: d = (a << s) + b; .HI: the upper word of c:a << s, plus b; .SX32: c is the sign of a; .X: carry in."""
     rest, outs = a[1:], list[PtxOperand]()
     if is_predicate(rest[0]):
         outs, rest = [e.result(rest[0])], rest[1:]
@@ -177,7 +177,7 @@ def lea(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def shf(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """Shift the pair c:a; .HI takes the upper word; .W wraps the count, else it is clamped to the width."""
+    """SHF: shift the pair c:a; .HI returns the upper word; .W wraps the count, which is otherwise clamped."""
     d, x, count, c = e.result(a[0]), e.word(a[1]), e.word(a[2]), e.word(a[3])
     is_left, upper, wraps = "L" in words, "HI" in words, "W" in words
     is_64 = "U64" in words or "S64" in words
@@ -197,7 +197,7 @@ def shf(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def prmt(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """Choose bytes of c:a by the selector in the middle operand."""
+    """PRMT: select bytes of c:a by the middle operand."""
     mode = words.first(PERMUTATIONS)
     e.emit(
         f"prmt.b32.{mode.lower()}" if mode else "prmt.b32", [e.result(a[0])], [e.word(a[1]), e.word(a[3]), e.word(a[2])]
@@ -205,7 +205,7 @@ def prmt(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def lop3(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """d = a table of three bits, and a predicate: d != 0 or (.PAND: and) another predicate."""
+    """LOP3: d = a function of three bits, and a predicate: d != 0 or (.PAND: and) another predicate."""
     out = None
     if is_predicate(a[0]):
         out, a = e.result(a[0]), a[1:]
@@ -221,7 +221,7 @@ def lop3(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def plop3(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
-    """Two results, each a table of three predicates."""
+    """PLOP3: compute two functions of three predicates."""
     tables = [operand.value for operand in a[5:7] if isinstance(operand, asm.ImmediateOperand)]
     values = [e.predicate(operand) for operand in a[2:5]]
     results = [e.result(operand) for operand in a[:2]]
@@ -232,7 +232,7 @@ def plop3(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
 
 
 def _table_of_predicates(e: Emitter, lut: int, values: list[PtxOperand]) -> PtxOperand:
-    """Return a table of predicates, as choices between its halves."""
+    """Return a truth table of predicates, as selections between its halves."""
     if not values:
         return ONE if lut & 1 else ZERO
     half = 1 << (len(values) - 1)
@@ -253,7 +253,7 @@ def _table_of_predicates(e: Emitter, lut: int, values: list[PtxOperand]) -> PtxO
 
 
 def sel(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
-    """d = p ? a : b."""
+    """SEL: d = p ? a : b."""
     e.emit("selp.b32", [e.result(a[0])], [e.integer(a[1]), e.integer(a[2]), e.predicate(a[3])])
 
 
@@ -272,7 +272,7 @@ def combine(e: Emitter, words: Words, held: PtxOperand, a: list[asm.Operand]) ->
 
 
 def isetp(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """P = (a cmp b) op c, Q = !(a cmp b) op c; .EX: upper words, with the comparison of the lower ones last."""
+    """ISETP: P = (a cmp b) op c, Q = !(a cmp b) op c; .EX: upper words; the last operand compares the lower words."""
     order = words.first(COMPARISONS)
     kind = "u32" if "U32" in words else "s32"
     x, y = e.integer(a[2]), e.integer(a[3])
@@ -294,18 +294,18 @@ def isetp(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def sgxt(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """Extend the low bits of a by their sign, or by zeros (.U32)."""
+    """SGXT: sign-extend or zero-extend (.U32) the low bits of a."""
     name = f"szext.{'wrap' if 'W' in words else 'clamp'}.{'u' if 'U32' in words else 's'}32"
     e.emit(name, [e.result(a[0])], [e.word(a[1]), e.word(a[2])])
 
 
 def bmsk(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """A mask of b bits from bit a on."""
+    """BMSK: return a mask of b bits from bit a on."""
     e.emit(f"bmsk.{'wrap' if 'W' in words else 'clamp'}.b32", [e.result(a[0])], [e.word(a[1]), e.word(a[2])])
 
 
 def flo(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """The position of the leading bit; .SH: 31 minus it."""
+    """FLO: return the position of the leading bit; .SH: 31 minus the position."""
     if len(a) > 2 and is_predicate(a[1]):
         if not is_true(a[1]):
             raise Unsupported("FLO with a predicate result")
@@ -315,7 +315,7 @@ def flo(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def unary(name: str) -> partial[None]:
-    """Return the function of an opcode with one operand."""
+    """Return the emitter of an opcode with one operand."""
     return partial(_unary, name)
 
 
@@ -324,7 +324,7 @@ def _unary(name: str, e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
 
 
 def p2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """d = the predicates as bits where the mask is set, else the bits of c; .B1 to .B3: in another byte."""
+    """P2R: d = the predicates as bits under a mask, and the other bits of c; .B1 to .B3 select another byte."""
     byte = 8 * int(words.first(("B1", "B2", "B3"), "B0")[1:])
     file = "UP" if getattr(a[1], "file", "") == "UPR" else "P"
 
@@ -342,7 +342,7 @@ def p2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def r2p(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """Set the predicates in a mask from the bits of a register."""
+    """R2P: set the predicates in a mask from the bits of a register."""
     mask = a[2] if len(a) > 2 else asm.ImmediateOperand((1 << PREDICATES) - 1)
     if not isinstance(mask, asm.ImmediateOperand):
         raise Unsupported("R2P with a mask that is not constant")
@@ -356,12 +356,12 @@ def r2p(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def vimnmx(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """The minimum if the predicate holds, else the maximum, of two or three operands."""
+    """VIMNMX: return the minimum if the predicate holds, else the maximum, of two or three operands."""
     _extremes(e, words, a[0], [e.integer(operand) for operand in a[1:-1]], a[-1])
 
 
 def viaddmnmx(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """min or max (a + b, c)."""
+    """VIADDMNMX: return min or max of a + b and c."""
     kind = "u16x2" if "S16x2" in words or "U16x2" in words else "u32"
     total = e.compute(f"add.{kind}", e.integer(a[1]), e.integer(a[2]))
     _extremes(e, words, a[0], [total, e.integer(a[3])], a[4])
@@ -390,13 +390,13 @@ def _extremes(e: Emitter, words: Words, target: asm.Operand, values: list[PtxOpe
 
 
 def vabsdiff(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """d = |a - b| + c."""
+    """VABSDIFF: d = |a - b| + c."""
     kind = "u32" if "U32" in words else "s32"
     e.emit(f"sad.{kind}", [e.result(a[0])], [e.integer(operand) for operand in a[1:4]])
 
 
 def vabsdiff4(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """|a - b| of every byte, signed without .U8; .ACC: their sum plus c."""
+    """VABSDIFF4: return |a - b| of every byte, signed without .U8; .ACC: their sum plus c."""
     kind, accumulates = "u" if "U8" in words else "s", "ACC" in words
 
     def run(x: Codes, y: Codes, c: Codes) -> Codes:
@@ -411,7 +411,7 @@ def vabsdiff4(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def idp(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """dp4a and dp2a."""
+    """IDP: dp4a and dp2a."""
     kinds = [word[0].lower() for word in words.chosen(("S8", "U8", "S16", "U16"))]
     values = [e.integer(operand) for operand in a[1:4]]
     first, second = (f"{kind}32" for kind in kinds)

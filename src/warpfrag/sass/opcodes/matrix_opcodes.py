@@ -1,4 +1,4 @@
-"""Tensor core opcodes, matrix moves, mbarriers, and copies by the tensor memory accelerator."""
+"""Tensor-core opcodes, matrix moves, mbarriers and TMA copies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ INIT_ARRIVALS = 1 << 20
 
 
 def _multiply(e: Emitter, name: str, a: list[asm.Operand], counts: tuple[int, int, int]) -> None:
-    """Emit mma with the registers of A, B and C, and of a sparse A its metadata and selector."""
+    """Emit mma with the registers of A, B and C and, for a sparse A, the metadata and selector."""
     orders = [getattr(operand, "selector", "") for operand in a[1:3]]
     if orders not in (["", ""], ["ROW", "COL"]):
         raise Unsupported(f"matrices stored as {orders}")
@@ -42,7 +42,7 @@ def _multiply(e: Emitter, name: str, a: list[asm.Operand], counts: tuple[int, in
 
 
 def _matrix(e: Emitter, name: str, operand: asm.Operand, count: int) -> PtxOperand:
-    """Return the registers of a matrix; those of a negated one are copied with other signs."""
+    """Return the registers of a matrix; a negated matrix is copied with inverted signs."""
     codes = [e.bits_of(operand, step) for step in range(count)]
     if not getattr(operand, "negate", False):
         return VectorOperand(tuple(codes))
@@ -58,7 +58,7 @@ def _matrix(e: Emitter, name: str, operand: asm.Operand, count: int) -> PtxOpera
 
 
 def _multiply_shape(e: Emitter, words: Words, a: list[asm.Operand], bits: int, kinds: str, total_bits: int) -> None:
-    """Emit mma of a shape in the modifiers; a sparse A has half of its elements."""
+    """Emit mma with the shape in the modifiers; a sparse A stores half of its elements."""
     sparse = "SP" in words
     m, n, k = SHAPES[words.first(tuple(SHAPES))]
     name = f"mma{'.sp::ordered_metadata' if sparse else ''}.sync.aligned.m{m}n{n}k{k}.row.col{kinds}"
@@ -67,14 +67,14 @@ def _multiply_shape(e: Emitter, words: Words, a: list[asm.Operand], bits: int, k
 
 
 def hmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """Multiply f16, bf16 or tf32 matrices."""
+    """HMMA: multiply f16, bf16 or tf32 matrices."""
     kind = words.first(("BF16", "TF32"), "F16").lower()
     total = "f32" if "F32" in words else "f16"
     _multiply_shape(e, words, a, 32 if kind == "tf32" else 16, f".{total}.{kind}.{kind}.{total}", int(total[1:]))
 
 
 def imma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """Multiply integer matrices."""
+    """IMMA: multiply integer matrices."""
     kinds = [word.lower() for word in words.chosen(("S8", "U8", "S4", "U4"))]
     kinds = kinds * 2 if len(kinds) == 1 else kinds
     sat = ".satfinite" if "SAT" in words else ""
@@ -82,12 +82,12 @@ def imma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def bmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """Count the bits that two matrices share, or in which they differ."""
+    """BMMA: count the common or differing bits of two matrices."""
     _multiply_shape(e, words, a, 1, f".s32.b1.b1.s32.{words.first(('AND', 'XOR')).lower()}.popc", 32)
 
 
 def dmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """Multiply f64 matrices: registers are pairs."""
+    """DMMA: multiply f64 matrices, in register pairs."""
     m, n, k, *counts = DOUBLE_SHAPES[words.all[0]]
     rounding = words.first(("RZ", "RM", "RP")).lower()
     name = f"mma.sync.aligned.m{m}n{n}k{k}.row.col.f64.f64.f64.f64{f'.{rounding}' if rounding else ''}"
@@ -115,7 +115,7 @@ def _matrix_name(e: Emitter, opcode: str, words: Words, count: int) -> str:
 
 
 def movm(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
-    """Transpose an 8x8 matrix."""
+    """MOVM: transpose an 8x8 matrix."""
     e.emit("movmatrix.sync.aligned.m8n8.trans.b16", [e.result(a[0])], [e.word(a[1])])
 
 
@@ -135,7 +135,7 @@ def _gmma_types(words: Words) -> tuple[str, str, str]:
 def _gmma_scale(
     e: Emitter, target: asm.Operand, addend: asm.Operand, rest: list[asm.Operand], count: int
 ) -> PtxOperand:
-    """Return the predicate that is false if the accumulator is not read, which is moved to D if it is another."""
+    """Return the scale-d predicate, which is false if C is not read; if C is not D, it is copied to D."""
     scale: PtxOperand = ONE
     for operand in rest:
         if isinstance(operand, asm.RegisterOperand) and operand.file in {"P", "UP"}:
@@ -154,12 +154,12 @@ def _gmma_scale(
 
 
 def _saved(e: Emitter, operand: asm.RegisterOperand, count: int) -> list[PtxOperand]:
-    """Return copies of registers, because D may be among them and is written first if C is elsewhere."""
+    """Return copies of registers, because D may overlap them and is written first if C is not D."""
     return [e.compute("mov.b32", e.word(operand, step)) for step in range(count)]
 
 
 def _gmma_metadata(e: Emitter, options: list[asm.Operand]) -> tuple[list[PtxOperand], list[asm.Operand]]:
-    """Return the metadata of a sparse A with its selector (0 if 8-bit elements have none), and the other operands."""
+    """Return the metadata and selector of a sparse A (0 for 8-bit elements), and the other operands."""
     registers = [item for item in options if isinstance(item, asm.RegisterOperand) and item.file == "R"]
     selectors = [item for item in options if isinstance(item, asm.ImmediateOperand)]
     if len(registers) != 1 or len(selectors) > 1:
@@ -169,7 +169,7 @@ def _gmma_metadata(e: Emitter, options: list[asm.Operand]) -> tuple[list[PtxOper
 
 
 def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """HGMMA, IGMMA, QGMMA, BGMMA: wgmma; a predicate !UPT means that the accumulator is not read."""
+    """HGMMA, IGMMA, QGMMA, BGMMA: wgmma; with the predicate !UPT, the accumulator is not read."""
     _, n, k = (int(extent) for extent in words.first(GMMA_SHAPES).split("x"))
     total, kind_a, kind_b = _gmma_types(words)
     count = n // 4 if total == "f16" else n // 2
@@ -213,13 +213,13 @@ def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def _uniform_pair(e: Emitter, index: int) -> Register:
-    """Return a 64-bit temporary with a pair of uniform registers."""
+    """Return a pair of uniform registers as a 64-bit temporary."""
     pair = VectorOperand((e.register("UR", index), e.register("UR", index + 1)))
     return e.compute("mov.b64", pair, bits=64)
 
 
 def warpgroup(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """WARPGROUP.ARRIVE, .DEPBAR: order wgmma, and wait for it."""
+    """WARPGROUP.ARRIVE and .DEPBAR: order wgmma and wait for them."""
     if "DEPBAR" in words:
         e.emit("wgmma.wait_group.sync.aligned", [], [e.word(a[-1])])
     elif "ARRIVE" in words:
@@ -268,7 +268,7 @@ def syncs(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def hardware_word(token: Codes) -> Codes:
-    """Return the state of an mbarrier as the hardware has it: 2**20 minus all and the pending arrivals, and the phase.
+    """Return an mbarrier's state in the hardware's encoding: 2**20 minus all and pending arrivals, and the phase.
 
     Where it has the bytes that are expected is not known; they are left out.
     """
@@ -280,7 +280,7 @@ def hardware_word(token: Codes) -> Codes:
 
 
 def arrivals_together(mask: NDArray[np.bool_], words: Codes, addresses: Codes) -> Codes:
-    """Return the lanes that arrive at the same mbarrier, below the upper word of its state before all of them."""
+    """Return the lanes that arrive at the same mbarrier, and in the upper word its state before the arrivals."""
     same = (addresses[:, :, None] == addresses[:, None, :]) & mask[:, None, :]
     lanes = (same << np.arange(LANES, dtype=np.uint64)).sum(axis=2, dtype=np.uint64)
     first = np.take_along_axis(words, same.argmax(axis=2), axis=1)
@@ -290,7 +290,7 @@ def arrivals_together(mask: NDArray[np.bool_], words: Codes, addresses: Codes) -
 def _arrive(
     e: Emitter, words: Words, space: str, address: MemoryOperand, count: PtxOperand, result: PtxOperand
 ) -> None:
-    """Emit an arrival (A1), an expectation of bytes (TR), or both."""
+    """Emit an arrival (A1), an expect_tx (TR), or both."""
     if "OPTOUT" in words and "A1T0" in words:
         e.emit(f"mbarrier.arrive_drop.{space}.b64", [result], [address])
     elif "A0TX" in words:
@@ -307,11 +307,11 @@ def _arrive(
         e.emit(f"mbarrier.arrive.expect_tx.{space}.b64", [result], [address, count])
 
 
-# --- copies by the tensor memory accelerator
+# --- TMA copies
 
 
 def _uniform(operand: asm.Operand) -> int:
-    """Return the first uniform register of a list in brackets."""
+    """Return the first uniform register of a bracketed list."""
     if not isinstance(operand, asm.AddressOperand) or operand.uniform is None or operand.offset or operand.base:
         raise Unsupported(f"the operand {operand}")
     return operand.uniform.index
@@ -326,7 +326,7 @@ def _pair_address(e: Emitter, index: int) -> MemoryOperand:
 
 
 def tensor_load(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """UTMALDG: [box, mbarrier, coordinates...] of the map at an address; .MULTICAST: blocks from bit 16 on."""
+    """UTMALDG: load a box with the tensor map at an address, from registers [box, mbarrier, coordinates...]."""
     rank, first = int(words.all[0][0]), _uniform(a[0])
     coordinates = VectorOperand(tuple(e.register("UR", first + 2 + axis) for axis in range(rank)))
     addresses = _word_address(e, first), _pair_address(e, _uniform(a[1]))
@@ -340,7 +340,7 @@ def tensor_load(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def tensor_store(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """UTMASTG and UTMAREDG: [box, coordinates...] to the map at an address."""
+    """UTMASTG and UTMAREDG: store or reduce a box with a tensor map, from registers [box, coordinates...]."""
     rank, first = int(words.all[0][0]), _uniform(a[0])
     coordinates = VectorOperand(tuple(e.register("UR", first + 1 + axis) for axis in range(rank)))
     sources: list[PtxOperand] = [_pair_address(e, _uniform(a[1])), coordinates, _word_address(e, first)]
@@ -350,7 +350,7 @@ def tensor_store(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def bulk_copy(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """UBLKCP and UBLKRED: consecutive bytes; the size counts units of 16 bytes."""
+    """UBLKCP and UBLKRED: copy or reduce consecutive bytes; the size is in 16-byte units."""
     direction, x, y = words.all[:2], _uniform(a[0]), _uniform(a[1])
     size = e.compute("shl.b32", e.word(a[2]), Immediate(4))
     rest = list(words.all[2:])
@@ -370,7 +370,7 @@ def bulk_copy(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def _reduction(rest: list[str]) -> str:
-    """Return the words of a bulk reduction."""
+    """Return the PTX qualifiers of a bulk reduction."""
     operation = rest[0].lower()
     kind = next((word.lower() for word in rest[1:] if re.fullmatch(r"[USF](16|32|64)|BF16", word)), "u32")
     if operation in {"and", "or", "xor"}:
@@ -380,7 +380,7 @@ def _reduction(rest: list[str]) -> str:
 
 
 def _once(e: Emitter, name: str, sources: list[PtxOperand]) -> None:
-    """Emit an operation that the warp issues once: in its first active lane."""
+    """Emit an operation that the warp issues once, in its first active lane."""
     guard, e.guard = e.guard, None
     first = e.temporary(1)
     action = WarpCollective((PRED,), (PRED,), _first_lane, synced=False)
@@ -395,7 +395,7 @@ def _first_lane(mask: NDArray[np.bool_], held: NDArray[np.bool_]) -> NDArray[np.
 
 
 def store_async(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """STAS: registers to the shared memory of a block of the cluster; the address and the mbarrier are a pair."""
+    """STAS: store registers to a cluster block's shared memory; a pair has the address and the mbarrier."""
     count = {"64": 2, "128": 4}.get(words.first(("64", "128")), 1)
     place = a[0]
     if not isinstance(place, asm.AddressOperand) or place.base is None or place.offset or place.uniform:

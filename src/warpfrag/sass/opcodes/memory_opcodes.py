@@ -1,4 +1,4 @@
-"""Loads, stores, atomics, asynchronous copies of single threads, and fences."""
+"""Loads, stores, atomics, per-thread asynchronous copies and fences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPACES = {"G": "global", "S": "shared", "L": "local", "": ""}
 
 
 def _space(e: Emitter, words: Words, prefix: int) -> tuple[str, bool]:
-    """Return the space of a load or store as a PTX word, and whether its addresses have 64 bits."""
+    """Return the PTX state space of a load or store, and whether its addresses have 64 bits."""
     letter = words.opcode[prefix:]
     if letter == "S":
         return (".shared::cluster" if e.shared == "cluster" else ".shared"), False
@@ -34,7 +34,7 @@ def _width(words: Words) -> tuple[str, int]:
 
 
 def load(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """LDG, LDS, LDL and LD."""
+    """LDG, LDS, LDL and LD: load registers."""
     space, wide = _space(e, words, 2)
     if is_predicate(a[0]) or len(a) > 2:
         raise Unsupported("a load with a predicate operand")
@@ -46,7 +46,7 @@ def load(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def store(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """STG, STS, STL and ST."""
+    """STG, STS, STL and ST: store registers."""
     space, wide = _space(e, words, 2)
     kind, count = _width(words)
     ordering = ".relaxed.gpu" if "STRONG" in words and space != ".local" else ""
@@ -56,7 +56,7 @@ def store(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def load_constant(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """LDC and ULDC: a constant bank at a register plus an offset."""
+    """LDC and ULDC: load from a constant bank at a register plus an offset."""
     kind, count = _width(words)
     if not isinstance(a[1], asm.ConstantOperand):
         raise Unsupported(f"the constant {a[1]}")
@@ -66,7 +66,7 @@ def load_constant(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def is_in_window(e: Emitter, address: MemoryOperand, space: str = "shared") -> Register:
-    """Emit the test whether a generic address is in the window of a space."""
+    """Emit a test for a generic address in the window of a space."""
     base = address.base if address.base is not None else ZERO
     full = e.compute("add.u64", base, Immediate(address.offset), bits=64)
     upper = e.compute("shr.u64", full, Immediate(32), bits=64)
@@ -74,7 +74,7 @@ def is_in_window(e: Emitter, address: MemoryOperand, space: str = "shared") -> R
 
 
 def query_space(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """QSPC: test whether a generic address is in global, shared (.S, .D: of the cluster) or local memory."""
+    """QSPC: test for a generic address in global, shared (.S; .D for the cluster) or local memory."""
     address = e.address(a[2], wide=True)
     if "G" in words:
         full = e.compute(
@@ -95,7 +95,7 @@ OPERATIONS = ("ADD", "MIN", "MAX", "AND", "OR", "XOR", "EXCH", "INC", "DEC")
 
 
 def atomic(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """ATOM, ATOMG, ATOMS, RED and REDG. The predicate result of ATOM is false if the address is in shared memory."""
+    """Emit ATOM, ATOMG, ATOMS, RED or REDG; the predicate result of ATOM is false for shared memory."""
     is_shared_space = words.opcode == "ATOMS"
     space = f".{e.shared if e.shared == 'shared' else 'shared::cluster'}" if is_shared_space else ""
     space = ".global" if words.opcode in {"ATOMG", "REDG"} else space
@@ -174,7 +174,7 @@ def _update(
 
 
 def _grouped(words: PtxOperand, bits: int) -> PtxOperand:
-    """Return registers as a vector of elements of 64 bits if the type has them."""
+    """Group registers into 64-bit elements if the type has 64 bits."""
     if bits < 64 or not isinstance(words, VectorOperand):
         return words
     items = words.items
@@ -182,7 +182,7 @@ def _grouped(words: PtxOperand, bits: int) -> PtxOperand:
 
 
 def copy_async(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """LDGSTS: global to shared memory; zeros if the predicate is false."""
+    """LDGSTS: copy global to shared memory, or store zeros if the predicate is false."""
     kind, count = _width(words)
     if kind != "b32" or len(a) > 3:
         raise Unsupported("a copy of this form")
@@ -201,7 +201,7 @@ def copy_async(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def _partial_copy(e: Emitter, sources: list[PtxOperand], size: int, held: PtxOperand) -> list[PtxOperand]:
-    """Return the operands of a copy with .ZFILL: the low bits of the source address count the bytes to fill."""
+    """Return the operands of a .ZFILL copy; the low bits of the source address are the number of zero bytes."""
     target, source, total = sources
     if not isinstance(source, MemoryOperand):
         raise Unsupported("a copy of this form")
@@ -214,7 +214,7 @@ def _partial_copy(e: Emitter, sources: list[PtxOperand], size: int, held: PtxOpe
 
 
 def arrive_after_copies(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """ARRIVES.LDGSTSBAR: arrive at an mbarrier when the thread's copies are done; .ARVCNT counts no new arrival."""
+    """ARRIVES.LDGSTSBAR: arrive at an mbarrier when the thread's copies are complete; .ARVCNT is .noinc."""
     name = f"cp.async.mbarrier.arrive{'.noinc' if 'ARVCNT' in words else ''}.shared.b64"
     e.emit(name, [], [e.shared_address(a[0])])
 
@@ -230,7 +230,7 @@ def close_bulk_group(e: Emitter, _words: Words, _a: list[asm.Operand]) -> None:
 
 
 def wait_group(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """DEPBAR.LE: wait until at most this number of copy groups is pending; a bulk group may still write its target."""
+    """DEPBAR.LE: wait until at most n copy groups are pending; a bulk group may still write its target."""
     if "LE" in words and len(a) > 1:
         e.emit("cp.async.wait_group", [], [e.word(a[1])])
         e.emit("cp.async.bulk.wait_group.read", [], [e.word(a[1])])
@@ -239,18 +239,18 @@ def wait_group(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def nothing(e: Emitter, _words: Words, _a: list[asm.Operand]) -> None:
-    """A hint, or a wait for something that is complete at issue."""
+    """A hint, or a wait for work that completes at issue."""
     e.emit("pmevent", [], [])
 
 
 def fence(name: str, e: Emitter, words: Words, _a: list[asm.Operand]) -> None:
-    """MEMBAR and FENCE."""
+    """MEMBAR and FENCE: memory fences."""
     e.emit("membar.cta" if name == "membar.gl" and "CTA" in words else name, [], [])
 
 
 MEMORY = f"{CACHE} U8 S8 U16 S16 64 128"
 ATOMIC = f"{CACHE} CAS CAST SPIN POPC 32 64 RN FTZ {' '.join(OPERATIONS)} {' '.join(ATOMIC_TYPES)}"
-HINT = "a hint: it changes no value"
+HINT = "a hint, without an effect on results"
 ANY = "*"
 ROWS: list[SassRow] = [
     *row("LDG LDS LDL LD", MEMORY, load),

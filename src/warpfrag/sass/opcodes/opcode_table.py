@@ -1,4 +1,4 @@
-"""The whole table, and the emission of one instruction."""
+"""The table of all machine opcodes, and the emission of one instruction."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNIFORM = {
         "BMSK", "VIADD", "LDC", "IABS", "MNMX",
     )
 } | {"UP2UR": "P2R", "UR2UP": "R2P", "LDCU": "LDC"}  # fmt: skip
-"""Uniform opcodes and the opcode that each is, once per warp."""
+"""Uniform opcodes and the equivalent per-lane opcodes."""
 
 
 def emit(e: Emitter, inst: SassInstruction) -> None:
@@ -44,10 +44,10 @@ def emit(e: Emitter, inst: SassInstruction) -> None:
 
 
 def _row_of(inst: SassInstruction) -> SassRow:
-    """Return the row of an instruction; raise Unsupported if there is none, or it lacks a modifier."""
+    """Return the row of an instruction; raise Unsupported if the opcode or a modifier is missing."""
     row = ROWS.get(UNIFORM.get(inst.opcode, inst.opcode))
     if row is None:
-        raise Unsupported(f"{inst.opcode} is not an opcode of the table")
+        raise Unsupported(f"{inst.opcode} is not a known opcode")
     unknown = set(inst.modifiers) - row.modifiers
     if unknown and ANY not in row.modifiers:
         raise Unsupported(f"the modifiers .{' .'.join(sorted(unknown))}")

@@ -1,4 +1,4 @@
-"""The row of a machine opcode: its modifiers, the function that emits it, and the source of the fact."""
+"""The row of a machine opcode: its modifiers, its emitter and its evidence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Words:
     """The modifiers of an instruction, in order."""
 
     def __init__(self, inst: SassInstruction) -> None:
-        """Take them from the instruction."""
+        """Create the sequence from an instruction's modifiers."""
         self.opcode, self.all = inst.opcode, inst.modifiers
 
     def __contains__(self, word: str) -> bool:
@@ -33,7 +33,7 @@ class Words:
 
 
 class SassRow(NamedTuple):
-    """One opcode: modifiers it may have, the function that emits it, and the source of the fact."""
+    """One opcode: its possible modifiers, its emitter and its evidence."""
 
     opcode: str
     modifiers: frozenset[str]
@@ -42,7 +42,7 @@ class SassRow(NamedTuple):
 
 
 def row(opcodes: str, modifiers: str, emit: Emit, source: str = H200) -> list[SassRow]:
-    """Return a row for each of several opcodes with the same modifiers."""
+    """Return rows for several opcodes with the same modifiers."""
     return [SassRow(opcode, frozenset(modifiers.split()), emit, source) for opcode in opcodes.split()]
 
 
