@@ -43,46 +43,46 @@ from warpfrag.formats.number_formats import Format
 from warpfrag.smem.shared_memory import SWIZZLES, UNIT, Digit, Memory, Order, is_whole, repr_of_fields
 
 WORD_BITS = 64
-LINES = 8  # of an atom
-ROW_OF_PATTERN = 128  # bytes: the swizzle looks at the bits of an address from here on
-MAX_SHARED_BYTES = 232_448  # bytes of shared memory that a block of sm_90 may have
-TMA_ALIGNED = 128  # bytes: where a bulk tensor copy may store
-TURNABLE = 16  # bits of the types that may be MN-major
-MAX_K = 1 << 16  # of a tile; more than shared memory holds
-MAX_BOX = 256  # elements along one side of a box
+LINES = 8  # lines per atom
+ROW_OF_PATTERN = 128  # bytes: a swizzle uses the address bits from here on
+MAX_SHARED_BYTES = 232_448  # maximum bytes of shared memory per block on sm_90
+TMA_ALIGNED = 128  # bytes: the alignment of a bulk tensor copy's target
+TURNABLE = 16  # widths of the types that may be MN-major
+MAX_K = 1 << 16  # maximum k of a tile; more than fits in shared memory
+MAX_BOX = 256  # maximum extent of a box in elements
 TMA_TYPES = {
     "f16": "CU_TENSOR_MAP_DATA_TYPE_FLOAT16",
     "bf16": "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16",
     "tf32": "CU_TENSOR_MAP_DATA_TYPE_FLOAT32",
 }
-"""The driver's names for element types; all others are bytes."""
+"""The driver's names for element types; others are copied as bytes."""
 CODES = {0: 0, 128: 1, 64: 2, 32: 3}
 """The two bits that encode a swizzle."""
 KINDS = ("wgmma", "tcgen05")
 TENSOR_VERSION = 1
-WIDE_UNIT = 32  # bytes that the other swizzle of tcgen05 leaves together
-WIDE_CODE = 1  # of the three bits of its swizzle
+WIDE_UNIT = 32  # bytes that tcgen05's second swizzle keeps together
+WIDE_CODE = 1  # in its three swizzle bits
 
 
 class Field(NamedTuple):
-    """A field of the word: its lowest bit, its number of bits, and its unit in bytes."""
+    """A field of the word: its lowest bit, its width, and its unit in bytes."""
 
     low: int
     bits: int
     unit: int
 
     def read(self, word: int) -> int:
-        """Return its value, in bytes or as a number."""
+        """Return the field's value in a word, in bytes or as a number."""
         return (word >> self.low & ((1 << self.bits) - 1)) * self.unit
 
     @property
     def mask(self) -> int:
-        """The mask of its bits."""
+        """The mask of the field's bits."""
         return ((1 << self.bits) - 1) << self.low
 
 
 class Explained(NamedTuple):
-    """One decoded field of a word: name, bits (highest and lowest), raw number, meaning."""
+    """One decoded field: name, bits (highest and lowest), raw number, meaning."""
 
     name: str
     high: int
@@ -117,7 +117,7 @@ class StagedOperand(Protocol):
 
     @property
     def role(self) -> str:
-        """One of a and b."""
+        """The role: a or b."""
 
     @property
     def format(self) -> Format:
@@ -125,7 +125,7 @@ class StagedOperand(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Rows and columns."""
+        """The numbers of rows and columns."""
 
     @property
     def staged(self) -> bool:
@@ -134,7 +134,7 @@ class StagedOperand(Protocol):
 
 @dataclass(frozen=True)
 class Descriptor:
-    """One descriptor, in bytes; base_offset counts rows of 128 bytes. See the top of this file.
+    """A shared-memory descriptor; distances are in bytes, and base_offset counts rows of 128 bytes.
 
     `other` keeps the bits that belong to no field, so that decoding and encoding preserve every bit.
     """
@@ -217,7 +217,7 @@ class Descriptor:
 
     @property
     def fields(self) -> dict[str, Field]:
-        """The fields of its word, the lowest first."""
+        """The fields of the word, lowest first."""
         return self.TENSOR_FIELDS if self.kind == "tcgen05" else self.FIELDS
 
     @classmethod
@@ -236,11 +236,11 @@ class Descriptor:
             widths[WIDE_CODE] = 128
             entries |= {"absolute": bool(entries["absolute"]), "unit": WIDE_UNIT if code == WIDE_CODE else UNIT}
         entries["swizzle"] = widths.get(code, 0)
-        unknown = 0 if code in widths else code << fields["swizzle"].low  # stays in `other`
+        unknown = 0 if code in widths else code << fields["swizzle"].low  # kept in `other`
         return cls(**entries, other=word & ~sum(field.mask for field in fields.values()) | unknown)
 
     def explain(self) -> list[Explained]:
-        """Return the fields of the word, the lowest first."""
+        """Decode the fields of the word, lowest first."""
         meanings = {
             "start": f"starts at byte {self.start}",
             "leading": f"leading byte offset {self.leading}",
@@ -273,7 +273,7 @@ class Descriptor:
 
     @property
     def width(self) -> int:
-        """Bytes of one line of an atom."""
+        """The bytes in one line of an atom."""
         return self.swizzle or UNIT
 
     def memory(self, role: str, *, trans: bool = False) -> Memory:
@@ -282,7 +282,7 @@ class Descriptor:
             raise InvalidOperand(f"a descriptor is for operand a or b, got {quote(role)}")
         check_flag("trans", trans)
         leading, stride = Digit(None, self.leading), Digit(None, self.stride)
-        # without a swizzle the two keep to K and to the rows; with one, `leading` is along the contiguous axis
+        # `leading` is along K without a swizzle, and along the contiguous axis with one
         along, across = (stride, leading) if trans and not self.swizzle else (leading, stride)
         order: Order = "row" if (role == "a") != trans else "col"
         return Memory(
@@ -296,7 +296,7 @@ class Descriptor:
         )
 
     def cute(self, *, trans: bool = False) -> str:
-        """Return the canonical layout in CuTe's notation, in 16-byte units: (M or N, K) to the unit, then swizzled."""
+        """Return the canonical layout in CuTe's notation, in 16-byte units: a swizzled map from (M or N, K)."""
         check_flag("trans", trans)
         units, bits = self.width // UNIT, SWIZZLES[self.swizzle]
         leading, stride = self.leading // UNIT, self.stride // UNIT
@@ -312,7 +312,7 @@ class Descriptor:
         return replace(self, start=self.start + by if is_whole(by) else by)
 
     def used(self, operand: StagedOperand, *, trans: bool = False) -> dict[str, bool]:
-        """Return two flags: `leading` is used unless a whole line is in one atom, `stride` unless all lines are."""
+        """Return whether `leading` and `stride` are used, that is, whether a line or all lines exceed one atom."""
         inner, outer = lines(operand, trans=trans)
         along, across = ("stride", "leading") if trans and not self.swizzle else ("leading", "stride")
         return {along: inner > self.width, across: outer > LINES}
@@ -326,7 +326,7 @@ class Descriptor:
         return _tensor_map(self, operand, trans=trans, k=k)
 
     def problems(self, operand: StagedOperand, *, trans: bool = False) -> list[Problem]:
-        """Return the suspicious fields of this descriptor for an operand; the hardware accepts all of them."""
+        """Return the descriptor's suspicious fields for an operand; the hardware accepts all of them."""
         return list(_problems(self, operand, trans=trans))
 
 
@@ -336,7 +336,7 @@ def _in_fields(kind: str) -> int:
 
 
 def lines(operand: StagedOperand, *, trans: bool) -> tuple[int, int]:
-    """Return the bytes along the contiguous axis of an operand, and the number of lines across it."""
+    """Return an operand's bytes along its contiguous axis, and its number of lines."""
     if not getattr(operand, "staged", False):
         raise InvalidOperand(f"expected A or B of wgmma, such as wf.get('wgmma...').b; got {quote(operand)}")
     if check_flag("trans", trans) and operand.format.bits not in turnable(operand):
@@ -348,12 +348,12 @@ def lines(operand: StagedOperand, *, trans: bool) -> tuple[int, int]:
 
 
 def turnable(operand: StagedOperand) -> tuple[int, ...]:
-    """Return the bits of the types that may be MN-major: 16 for wgmma, also 8 and 32 for tcgen05."""
+    """Return the widths of types that may be MN-major: 16 for wgmma, also 8 and 32 for tcgen05."""
     return getattr(operand, "transposable_bits", (TURNABLE,))
 
 
 def turnable_text(operand: StagedOperand) -> str:
-    """Return the widths of those types, for a message."""
+    """Return the widths of types that may be MN-major, for messages."""
     return " and ".join(f"{bits}-bit" for bits in turnable(operand))
 
 
@@ -363,7 +363,7 @@ def stored_bits(operand: StagedOperand) -> int:
 
 
 def _steps(operand: StagedOperand, k: int | None) -> tuple[int, int]:
-    """Return the k that one instruction reads, and the number of instructions per tile."""
+    """Return the k of one instruction, and the number of instructions per tile."""
     mine = operand.shape[1 if operand.role == "a" else 0]
     total = mine if k is None else k
     if not (is_whole(total) and mine <= total <= MAX_K and total % mine == 0):
@@ -376,14 +376,14 @@ def _steps(operand: StagedOperand, k: int | None) -> tuple[int, int]:
 def compact(
     operand: StagedOperand, *, trans: bool = False, swizzle: int | None = None, k: int | None = None, start: int = 0
 ) -> list[Descriptor]:
-    """Return the descriptors of a tile stored atom after atom without gaps, one per instruction along k.
+    """Return descriptors of a tile that is stored atom by atom without gaps, one per instruction along k.
 
     The tile has `k` columns of A or rows of B, by default those of one instruction. `swizzle` defaults to the widest
     one that a line fills.
     """
     inner, outer = lines(operand, trans=trans)
     mine, steps = _steps(operand, k)
-    line, count = (inner, outer * steps) if trans else (inner * steps, outer)  # of the whole tile
+    line, count = (inner, outer * steps) if trans else (inner * steps, outer)  # for the whole tile
     kind = getattr(operand, "descriptor_kind", "wgmma")
     if swizzle is None:
         swizzle = max(width for width in SWIZZLES if line % (width or UNIT) == 0)
@@ -393,7 +393,7 @@ def compact(
         raise InvalidOperand(
             f"a line of {line} bytes is not a multiple of the {width} bytes of a {swizzle}-byte swizzle"
         )
-    across, along = LINES * width, count * width  # from atom to atom: first down all lines, then on to the next bytes
+    across, along = LINES * width, count * width  # atoms are stored down all lines first, then along the line
     is_plain = trans and not swizzle
     first = replace(first, leading=across if is_plain else along, stride=along if is_plain else across)
     unswizzled = replace(first.memory(operand.role, trans=trans), swizzle=0, start=0)
@@ -412,7 +412,7 @@ def _problems_of_bits(descriptor: Descriptor) -> Iterator[Problem]:
 
 
 def contradictions(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) -> Iterator[Problem]:
-    """Yield values that no kernel can intend: bits of no field, and distances that break the swizzle pattern."""
+    """Yield values that no kernel can intend: undefined bits, and distances that break the swizzle pattern."""
     yield from _problems_of_bits(descriptor)
     yield from _problems_of_distances(descriptor, operand, trans=trans)
 

@@ -1,4 +1,4 @@
-"""Instruction descriptors of tcgen05: 32 bits with the shape and types of an mma, which its PTX text omits.
+"""tcgen05 instruction descriptors: 32 bits with the shape and types of an mma, which its PTX text omits.
 
 **In a sentence.** tcgen05.mma names a kind; a word in a register says which types of that kind, m and n, and what is
 negated, transposed or sparse.
@@ -40,7 +40,7 @@ NARROW = ("e2m3", "e3m2", "e2m1")
 
 
 def fields_of(kind: str) -> dict[str, Field]:
-    """Return the fields of a kind's words, the lowest first; InvalidOperand if there is no such kind."""
+    """Return the fields of a kind's words, lowest first; raise InvalidOperand for an unknown kind."""
     return _fields_of(kind if isinstance(kind, str) else quote(kind))
 
 
@@ -62,7 +62,7 @@ def _numbers(name: str, kind: str) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class InstructionDescriptor:
-    """One instruction descriptor; see the top of this file.
+    """A tcgen05 instruction descriptor.
 
     `d`, `a`, `b` and `scale_type` are formats as PTX spells them; a number that encodes no format is shown as "?6".
     `selector` is that of sparse metadata, `scale_a_id` and `scale_b_id` the first byte of the scale factors,
@@ -122,7 +122,7 @@ class InstructionDescriptor:
         return ((1 << WORD_BITS) - 1) ^ sum(field.mask for field in fields_of(self.kind).values())
 
     def _raw(self, name: str, field: Field) -> int:
-        """Return a field as its number; InvalidOperand if it has none."""
+        """Return the encoded number of a field; raise InvalidOperand if its value cannot be encoded."""
         entry = getattr(self, name)
         if name in FLAGS:
             if not isinstance(entry, bool):
@@ -171,7 +171,7 @@ class InstructionDescriptor:
 
     @classmethod
     def of(cls, instruction: HasForm, **options: int | str | bool | None) -> InstructionDescriptor:
-        """Return the descriptor of an mma with shape and types; `options` are fields that its name lacks."""
+        """Return the descriptor of an mma; `options` are fields that its name does not contain."""
         form = getattr(instruction, "form", None)
         if not (isinstance(form, TensorForm) and form.shape.m):
             raise InvalidOperand(f"expected a tcgen05.mma with shape and types, got {quote(instruction)}")
@@ -181,7 +181,7 @@ class InstructionDescriptor:
         return cls(**made | options)
 
     def explain(self) -> list[Explained]:
-        """Return the fields of the word, the lowest first."""
+        """Decode the fields of the word, lowest first."""
         word = self.word
         return [
             Explained(name, field.low + field.bits - 1, field.low, field.read(word) // field.unit, self._meaning(name))
@@ -251,7 +251,7 @@ def _differences(word: InstructionDescriptor, instruction: HasForm | None) -> It
 
 @dataclass(frozen=True)
 class ZeroColumnMask:
-    """The columns of B that mma.ws skips: runs of `zeros` columns that count as zero alternate with `used` columns.
+    """The columns of B that mma.ws skips: `zeros` skipped columns alternate with `used` columns.
 
     The n columns are divided into banks: one for m 128, two for m 64, four for m 32. `starts` is the position of each
     bank in the repeating pair of runs; `zero_first` is True if it begins with the zero run. Column n of D reads column
@@ -303,7 +303,7 @@ class ZeroColumnMask:
         )
 
     def columns(self, m: int, n: int) -> list[int | None]:
-        """Return, for each column of D, the column of B that it reads; None if it is zero."""
+        """Return, for each column of D, the column of B that it reads, or None if it is zero."""
         _check_rows(m)
         if not is_whole(n) or not 0 < n <= 256 or n % 4:
             raise InvalidOperand(f"n of mma.ws is a multiple of 4 up to 256, got {quote(n)}")

@@ -49,9 +49,9 @@ Order = Literal["row", "col"]
 """The contiguous coordinate of a matrix: `row` if the elements of a row are neighbours."""
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 """Each swizzle in bytes, and the number of row bits that it xors into the unit."""
-UNIT = 16  # bytes that a swizzle leaves together
-ROW_OF_UNITS = 128  # bytes: the bits of an address from here on are the row of a swizzle
-MAX_BYTES = 1 << 40  # more than any memory, and small enough to count in
+UNIT = 16  # bytes that a swizzle keeps together
+ROW_OF_UNITS = 128  # bytes: the address bits from here on are the row of a swizzle
+MAX_BYTES = 1 << 40  # larger than any memory, but small enough for arithmetic
 MAX_ROWS = 1 << 16
 BANKS = 32
 BANK_BYTES = 4
@@ -60,7 +60,7 @@ Index = TypeVar("Index", int, "NDArray[np.int64]")
 
 
 class Digit(NamedTuple):
-    """A part of an index: `extent` values (None: all remaining ones), `stride` bytes apart."""
+    """A digit of an index: `extent` values (None: unbounded), `stride` bytes apart."""
 
     extent: int | None
     stride: int
@@ -68,7 +68,7 @@ class Digit(NamedTuple):
 
 @dataclass(frozen=True)
 class Memory:
-    """The layout of a matrix in shared memory, in bytes; see the top of this file.
+    """The layout of a matrix in shared memory, in bytes.
 
     `pitch` is the distance from one row (in column order: from one column) to the next; None leaves no gap.
     Alternatively, `along` and `across` give the digits along the contiguous axis, counted in bytes, and across it.
@@ -113,7 +113,7 @@ class Memory:
         return repr_of_fields(self)
 
     def _repr_html_(self) -> str:
-        """Return a notebook card with the layout of elements."""
+        """Return a card for notebooks."""
         from warpfrag.html import card, escape, table
 
         facts = [
@@ -139,7 +139,7 @@ class Memory:
 
     @property
     def description(self) -> str:
-        """A description: the order, and everything that differs from the default."""
+        """A description with the order and the options that are not the default."""
         parts = [f"{self.order} order"]
         if self.across or self.along != (Digit(None, 1),):
             parts.append("in tiles")
@@ -150,7 +150,7 @@ class Memory:
         return ", ".join(parts)
 
     def address(self, *, row: int, col: int, bits: int, shape: tuple[int, int] | None = None) -> int:
-        """Return the address of the byte in which an element of `bits` bits starts.
+        """Return the byte address of an element with `bits` bits.
 
         A layout without a pitch needs the `shape`.
         """
@@ -165,7 +165,7 @@ class Memory:
         return self._address(rows, cols, bits, shape)
 
     def elements(self, address: int, shape: tuple[int, int], bits: int) -> list[Coordinate]:
-        """Return the elements of a matrix that have bits in a byte."""
+        """Return the elements of a matrix that overlap a byte."""
         import numpy as np
 
         distance = check_index("address", address, MAX_BYTES) - self.addresses(shape, bits)
@@ -177,7 +177,7 @@ class Memory:
         return int(self.addresses(shape, bits).max(initial=-1)) + max(1, bits // 8)
 
     def write(self, shared: ArrayLike, codes: ArrayLike, bits: int) -> NDArray[np.uint8]:
-        """Return the memory after storing a matrix of codes; reject elements that would overwrite each other.
+        """Store a matrix of codes and return the memory; elements that would overlap are rejected.
 
         Leading axes of both are batch axes.
         """
@@ -218,7 +218,7 @@ class Memory:
         return after
 
     def overlap(self, shape: tuple[int, int], bits: int) -> tuple[Coordinate, Coordinate, int] | None:
-        """Return two elements of a matrix that share an address, and the address; None if there are none."""
+        """Return two elements of a matrix that share an address, and the address, or None."""
         import numpy as np
 
         places, shifts = self._bytes(_checked(shape), bits, MAX_BYTES)
@@ -236,7 +236,7 @@ class Memory:
         return first, second, int(taken[order[at]]) // 8
 
     def read(self, shared: ArrayLike, shape: tuple[int, int], bits: int) -> NDArray[np.uint64]:
-        """Return the codes of a matrix in memory; leading axes of the memory are a batch."""
+        """Load a matrix of codes from memory; leading axes of the memory are a batch."""
         import numpy as np
 
         memory = as_bytes(shared, batch=True)
@@ -279,7 +279,7 @@ class Memory:
 
 
 def repr_of_fields(instance: DataclassInstance) -> str:
-    """Return the call that makes a dataclass, with the fields that differ from their defaults."""
+    """Return a dataclass's constructor call, without default values."""
     values = ((field.name, getattr(instance, field.name), field.default) for field in fields(instance))
     arguments = ", ".join(f"{name}={value!r}" for name, value, default in values if value != default)
     return f"{type(instance).__name__}({arguments})"
@@ -291,7 +291,7 @@ def is_whole(number: object) -> bool:
 
 
 def _checked(shape: object) -> tuple[int, int]:
-    """Return a shape of two extents."""
+    """Return a valid shape of two extents, or raise InvalidOperand."""
     if not (isinstance(shape, tuple | list) and len(shape) == 2 and all(is_whole(extent) for extent in shape)):
         raise InvalidOperand(f"shape: expected two integers, rows and columns, such as (16, 16); got {quote(shape)}")
     rows, cols = shape
@@ -327,12 +327,12 @@ def swizzled(address: Index, swizzle: int, base_offset: int = 0, unit: int = UNI
 
 
 def wavefronts(addresses: Sequence[int | None], width: int) -> int:
-    """Return the number of passes in which shared memory serves a warp's addresses; None is an idle lane."""
+    """Return the number of passes for a warp's addresses; None is an idle lane."""
     return max(bank_loads(addresses, width))
 
 
 def bank_loads(addresses: Sequence[int | None], width: int) -> list[int]:
-    """Return the number of words that each bank has to deliver."""
+    """Return the number of words that each bank delivers."""
     if not (is_whole(width) and width in {1, 2, 4, 8, 16}):
         raise InvalidOperand(f"a lane reads 1, 2, 4, 8 or 16 bytes, got {quote(width)}")
     counts = [0] * BANKS
@@ -354,7 +354,7 @@ def _words(addresses: list[int | None], width: int) -> set[int]:
 
 
 def _checked_addresses(addresses: Sequence[int | None]) -> list[int | None]:
-    """Return one address for each lane of a warp."""
+    """Return valid addresses of up to 32 lanes, or raise InvalidOperand."""
     try:
         checked = list(addresses)
     except TypeError:

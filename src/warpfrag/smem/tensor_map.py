@@ -1,4 +1,4 @@
-"""Tensor maps: the 128 bytes that tell the copy engine of Hopper (TMA) how a tensor is stored in global memory.
+"""Tensor maps: 128 bytes that tell the TMA unit how a tensor is stored in global memory.
 
 **In a sentence.** A map has the tensor's address, extents and strides, and a *box*: the part that one instruction moves
 between global memory, where it is strided, and shared memory, where it is dense, perhaps swizzled.
@@ -48,8 +48,8 @@ GRANULE = 16  # bytes that the copy engine moves together
 MAX_RANK = 5
 MAX_BOX = 256
 MAX_PIXELS = 1024
-MAX_BOX_BYTES = 228 * 1024  # of shared memory
-CORNERS = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}  # by the axes of a map for im2col: how far a corner may be from 0
+MAX_BOX_BYTES = 228 * 1024  # bytes: shared-memory alignment of a box
+CORNERS = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}  # maximum corner distance of im2col, by number of axes
 MAX_ELEMENT_STRIDE = 8
 MAX_EXTENT = 1 << 32
 MAX_SIGNED = 1 << 31
@@ -62,7 +62,7 @@ FILLS: tuple[Fill, ...] = ("zero", "nan")
 
 
 class TensorElement(NamedTuple):
-    """A tensor's element type: its name, bytes, number for tensormap.replace, and the NaN code for filling.
+    """A tensor element type: name, size in bytes, number for tensormap.replace, and NaN code for filling.
 
     `code` is the number in a map if it is another one: the tfloat32 types are those of float32 with a bit set.
     """
@@ -70,15 +70,15 @@ class TensorElement(NamedTuple):
     name: str
     bytes: int
     number: int
-    nan: int | None = None  # no fill with NaN
-    format: str = ""  # as the rows of opcodes name it; of reductions
+    nan: int | None = None  # None if the type has no NaN fill
+    format: str = ""  # the format's name in reductions
     sign: str = "u"
     code: int | None = None
     source: str = DRIVER
 
     @property
     def map_code(self) -> int:
-        """The number that a map has for this type."""
+        """The type's number in a map."""
         return self.number if self.code is None else self.code
 
 
@@ -114,14 +114,14 @@ SAME_BYTES = {
         "float8_e3m4", "float8_e8m0fnu",
     ), "uint8"),
 }  # fmt: skip
-"""The numpy and ml_dtypes dtypes that a map takes as another type of the same size."""
+"""NumPy and ml_dtypes dtypes that are copied as another type of the same size."""
 SWIZZLE_NUMBERS = tuple(SWIZZLES)  # for tensormap.replace: 0 to 3
-SWIZZLE_BITS = (1, 16, 32, 64)  # a second encoding in every map
+SWIZZLE_BITS = (1, 16, 32, 64)  # a second encoding that every map contains
 
 
 @dataclass(frozen=True)
 class Im2col:
-    """The im2col part of a map, used instead of a box: corners of the bounding box, and the size of a column.
+    """The im2col part of a map, which replaces the box: corners of the bounding box, and the size of a column.
 
     `lower` and `upper` have a number for each axis between the channels and the batch: the start of the bounding box,
     and the distance of its end from the end of the image. The fields of a map have the innermost axis first.
@@ -156,27 +156,27 @@ class TensorMapFields:
 
     @property
     def pitches(self) -> tuple[int, ...]:
-        """The distance from one index to the next in bytes, along every axis."""
+        """The stride of every axis in bytes."""
         return self.interleave or self.element.bytes, *self.strides
 
     @property
     def elements_per_index(self) -> int:
-        """The number of elements per index of the innermost axis: one, or the elements of a pixel's slice."""
+        """The number of elements per index of the innermost axis: one, or a pixel's slice."""
         return self.pitches[0] // self.element.bytes
 
     @property
     def fixed_axis(self) -> int:
-        """The axis that im2col does not walk along: the channels, or their slices."""
+        """The axis that im2col does not traverse: the channels or their slices."""
         return self.rank - 2 if self.interleave else 0
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """The distance from one index of a box to the next; the innermost stride matters only with interleave."""
+        """The element strides of a box; the innermost one has an effect only with interleave."""
         return self.element_strides if self.interleave else (1, *self.element_strides[1:])
 
     @property
     def box_indices(self) -> tuple[int, ...]:
-        """The number of indices of a box along each axis, after the strides of elements, and one slice."""
+        """The number of indices of a box along each axis, with element strides applied and one slice."""
         counts = [-(-extent // max(1, step)) for extent, step in zip(self.box, self.steps, strict=True)]
         if self.interleave:
             counts[self.fixed_axis] = 1
@@ -192,7 +192,7 @@ class TensorMapFields:
 
     @property
     def shared_pitch(self) -> int:
-        """The distance between rows of a box in shared memory: contiguous, but at least the bytes of a swizzle.
+        """The distance between a box's rows in shared memory: the row size, but at least the swizzle size.
 
         (Measured on an H200.)
         """
@@ -215,7 +215,7 @@ class TensorMapFields:
 
     @property
     def counted_bytes(self) -> int:
-        """The bytes of a box as the driver counts them: extents over strides rounded down; the hardware rounds up."""
+        """The driver's byte count of a box: extents divided by strides, rounded down; the hardware rounds up."""
         if self.im2col is not None:
             return self.im2col.channels * self.im2col.pixels * self.element.bytes
         steps = zip(self.box, self.element_strides, strict=True)
@@ -258,7 +258,7 @@ class TensorMapFields:
 
     @staticmethod
     def decode(data: bytes) -> TensorMapFields | None:
-        """Decode 128 bytes as a map; None if they are not one."""
+        """Decode 128 bytes as a map; return None if they are not a map."""
         word = int.from_bytes(data, "little")
         numbers = {name: field.read(word) for name, field in FIELDS.items()}
         (element,), (last_axis,) = numbers["element"], numbers["rank"]
@@ -290,7 +290,7 @@ class TensorMapFields:
     def elements(
         self, coordinates: tuple[int, ...], offsets: tuple[int, ...] = ()
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the byte offset of each element of a box from the tensor's address, and a mask of the elements inside.
+        """Return each box element's byte offset from the tensor's address, and a mask of elements inside the tensor.
 
         Both have an axis for each of `box_shape`, outermost first. `offsets` move the pixels of im2col.
         """
@@ -312,7 +312,7 @@ class TensorMapFields:
         return np.broadcast_to(place, shape[::-1]), np.broadcast_to(inside, shape[::-1])
 
     def _parts(self) -> NDArray[np.int64]:
-        """Return the offsets, in bytes, of the elements of one index of the innermost axis."""
+        """Return the byte offsets of the elements at one index of the innermost axis."""
         import numpy as np
 
         return np.arange(self.elements_per_index, dtype=np.int64) * self.element.bytes
@@ -357,7 +357,7 @@ class TensorMapFields:
 
 
 class BitRange(NamedTuple):
-    """Bits of the map that hold a part of a number for each axis: the first bit of axis 0, and the width of one."""
+    """Bits of the map with a number, or part of one, per axis: the first bit of axis 0, and the width."""
 
     first: int
     bits: int
@@ -368,7 +368,7 @@ class BitRange(NamedTuple):
 
 
 class MapField(NamedTuple):
-    """A field of the 128 bytes: the count of its numbers, and where the bits of each are, lowest bits first."""
+    """A field of the 128 bytes: the count of its numbers, and their bit ranges, lowest bits first."""
 
     numbers: int
     ranges: tuple[BitRange, ...]
@@ -416,16 +416,16 @@ FIELDS = {
     },
     "pixels": MapField(1, (BitRange(480, 16),)),
 }
-"""The fields by name. `swizzle_bits` and `counted_bytes` repeat what others say; `decode` ignores them."""
+"""The fields by name. `swizzle_bits` and `counted_bytes` are redundant, and `decode` ignores them."""
 
 
 class Replaced(NamedTuple):
-    """A field of tensormap.replace: our field, the bits of its value, and the offset subtracted from it (PTX ISA)."""
+    """A field of tensormap.replace: the map's field, the width of its value, and the offset subtracted from it."""
 
     field: str
     bits: int
     bias: int = 0
-    choices: int = 0  # values 0 to one below
+    choices: int = 0  # exclusive upper limit
     has_axis: bool = False
     unit: int = 1
 
@@ -446,7 +446,7 @@ REPLACED = {
 
 
 def replace_field(data: bytes, name: str, number: int, axis: int = 0) -> bytes:
-    """Return the bytes of a map with a field changed as tensormap.replace does; ValueError says what is expected."""
+    """Return a map's bytes with a field changed as by tensormap.replace; raise ValueError for an invalid value."""
     row = REPLACED[name]
     field = FIELDS[row.field]
     if not 0 <= axis < field.numbers:
@@ -462,14 +462,14 @@ def replace_field(data: bytes, name: str, number: int, axis: int = 0) -> bytes:
 
 
 class DriverCheck(NamedTuple):
-    """One of the driver's checks: its result, and the expected value."""
+    """One of the driver's checks: its result, and the expectation."""
 
     holds: bool
     text: str
 
 
 def _problems(fields: TensorMapFields) -> Iterator[str]:
-    """Yield the checks of the driver, in the order of its parameters."""
+    """Yield the driver's checks, in the order of its parameters."""
     checks = (*_tensor_checks(fields), *_box_checks(fields))
     return (check.text for check in checks if not check.holds)
 
@@ -508,7 +508,7 @@ def _box_checks(fields: TensorMapFields) -> Iterator[DriverCheck]:
             yield DriverCheck(-limit <= corner < limit, text)
         extents = fields.dims[:-2] if fields.interleave else fields.dims[1:-1]
         for low, up, extent in zip(kind.lower, kind.upper, extents, strict=False):
-            end = (extent + up + MAX_SIGNED) % MAX_EXTENT - MAX_SIGNED  # the driver adds numbers of 32 bits
+            end = (extent + up + MAX_SIGNED) % MAX_EXTENT - MAX_SIGNED  # the driver adds 32-bit numbers
             yield DriverCheck(low < end, f"the bounding box must not be empty, got pixels {low} to {end - 1}")
         yield DriverCheck(1 <= kind.channels <= MAX_BOX, f"a column has 1 to {MAX_BOX} channels, got {kind.channels}")
         yield DriverCheck(1 <= kind.pixels <= MAX_PIXELS, f"a column has 1 to {MAX_PIXELS} pixels, got {kind.pixels}")

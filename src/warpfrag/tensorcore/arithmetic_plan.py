@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from warpfrag.tensorcore.rules import BitOperation, Direction, Rule, StepRounding
 
 MAX_PLANS = 4096
-"""A limit above the number of (instruction, architecture) pairs that a process is likely to use."""
+"""A cache size above the number of (instruction, architecture) pairs that a process usually uses."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Plan:
 
     instruction: Form
     multiplicands: tuple[str, str]
-    """The formats that A and B have when they are multiplied."""
+    """The formats in which A and B are multiplied."""
     unit: ArithmeticUnit | None
     steps: tuple[dict[str, Any], ...] = field(repr=False)
     machine: str
@@ -68,7 +68,7 @@ def plan(instruction: Form, arch: str) -> Plan:
 
 @lru_cache(MAX_PLANS)
 def nearest_plan(instruction: TensorForm, arch: str) -> tuple[Plan, str]:
-    """Return the plan of a tcgen05.mma and ""; if it is unpublished, the nearest plan and the reason.
+    """Return the plan of a tcgen05.mma and "", or the nearest plan and the reason if it is not published.
 
     The nearest plan is a dense mma of a single block on sm_100, with the same unit and the products that this one
     adds. If sums are grouped along k, the plan is dense, for an A whose zeros are written out.
@@ -89,7 +89,7 @@ def nearest_plan(instruction: TensorForm, arch: str) -> tuple[Plan, str]:
 
 
 def _make_plan(instruction: Form, row: dict[str, Any], arch: str) -> Plan | None:
-    """Return the plan that a table row gives an instruction; None if its unit does not support the types."""
+    """Build an instruction's plan from a table row; return None if its unit does not support the types."""
     steps = {written["do"]: written for written in row["steps"]}
     multiplicands = (instruction.a, instruction.b)
     if "read_ab" in steps:
@@ -112,7 +112,7 @@ def _make_plan(instruction: Form, row: dict[str, Any], arch: str) -> Plan | None
 
 
 def _find_row(instruction: Form, arch: str) -> dict[str, Any] | None:
-    """Return the first row whose conditions all hold, if any."""
+    """Return the first row whose conditions all hold, or None."""
     facts = {
         "op": instruction.op,
         "a": instruction.a,
@@ -162,21 +162,21 @@ def _spell_machine(row: dict[str, Any], instruction: Form, arch: str) -> str:
 
 
 def _describe(instruction: Form) -> str:
-    """Describe a form for a message, even one that cannot be spelled."""
+    """Describe a form for a message, even if it has no PTX spelling."""
     types = ".".join(word for word in (instruction.d, instruction.a, instruction.b, instruction.c) if word)
     kind = f" kind::{instruction.kind}" if instruction.kind else ""
     return f"{instruction.op} {instruction.shape} {types}{kind}"
 
 
 def _refusal(instruction: Form, arch: str) -> str:
-    """Return the message for NotModelled: which fact is neither published nor measured."""
+    """Return the NotModelled message: the fact that is neither published nor measured."""
     name = _describe(instruction)
     if isinstance(instruction, TensorForm):
         reason = unpublished(instruction, arch)
     elif instruction.operation.sparsity:
         reason = "the number of products per step of a sparse floating-point mma was measured on sm_90 only"
     elif instruction.op == "wmma.mma" and instruction.c != instruction.d:
-        reason = "when C is converted, if the types of C and D differ, is not published"
+        reason = "the conversion of C, if the types of C and D differ, is not published"
     else:
         reason = "its arithmetic there is neither published nor measured"
     return f"{name} is not modelled on {arch}: {reason}"
@@ -227,12 +227,12 @@ Steps = tuple[dict[str, Any], ...]
 
 BIT_OPERATIONS: dict[str, BitOperation] = {"xor": "xor", "and": "and"}
 DIRECTIONS: dict[str, Direction] = {"": "rn", "rz": "rz", "rm": "rm", "rp": "rp"}
-"""The rounding directions that qualifiers select; without one, f64 is rounded to nearest."""
+"""The rounding directions of qualifiers; the default for f64 is to nearest."""
 
 
 def make_rule(instruction: Form, multiplicands: tuple[str, str], unit: ArithmeticUnit | None, written: Steps) -> Rule:
     """Return the rule. `multiplicands` are the formats of A and B when they are multiplied; `unit` has the numbers."""
-    from warpfrag.tensorcore import rules  # look-ups need none
+    from warpfrag.tensorcore import rules  # look-ups do not need it
 
     steps = {step["do"]: step for step in written}
     words = _words(instruction)
@@ -255,7 +255,7 @@ def make_rule(instruction: Form, multiplicands: tuple[str, str], unit: Arithmeti
 
 
 def _words(instruction: Form) -> dict[str, Any]:
-    """Return the fields that all rules share, from the qualifiers of an instruction."""
+    """Return the fields that all rules share, derived from an instruction's qualifiers."""
     return {
         "k": instruction.shape.k,
         **{role: getattr(instruction, role) for role in "abcd"},
@@ -279,7 +279,7 @@ def _exact_rule(instruction: Form, steps: dict[str, Any], words: dict[str, Any])
 
 
 def _split(written: dict[str, Any], max_products: int, stored: int) -> list[tuple[int, ...]]:
-    """Split the elements of a written step into steps of at most `max_products` products."""
+    """Split a step of the table into steps with at most `max_products` products."""
     of, take = written.get("of", stored), written.get("take", 0)
     chosen = tuple(place for place in range(stored) if (place // of) % 2 == take)
     length = min(len(chosen), max_products, written.get("at_most", max_products))

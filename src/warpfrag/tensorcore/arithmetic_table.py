@@ -1,4 +1,4 @@
-"""The arithmetic of each architecture's tensor cores as a table: one row per group of instructions that share it.
+"""The arithmetic of each architecture's tensor cores as a table, with one row per group of instructions.
 
     >>> import warpfrag as wf
     >>> row = wf.arithmetic_table("sm_90").of("mma.m16n8k16.f32.f16.f16.f32")
@@ -69,13 +69,13 @@ class Reference:
 
     @property
     def address(self) -> str:
-        """The address of a web page for the document."""
+        """The document's web address."""
         if self.doi:
             return f"https://doi.org/{self.doi}"
         return f"https://arxiv.org/abs/{self.arxiv}" if self.arxiv else self.url
 
     def __str__(self) -> str:
-        """Return the reference as a bibliography formats it."""
+        """Format the reference for a bibliography."""
         where = ", ".join(part for part in (self.venue, self.section) if part)
         return f"{self.authors}: {self.title}{f', {where}' if where else ''}, {self.year}. {self.address}".rstrip()
 
@@ -119,14 +119,14 @@ class ArithmeticRow:
 
     @property
     def step(self) -> str:
-        """The products and fraction bits of a step, abbreviated: 16/25, fma or exact."""
+        """The products and fraction bits of a step, abbreviated as 16/25, fma or exact."""
         if self.products is not None:
             return f"{self.products}/{self.fraction_bits}"
         return "exact" if self.rounding == EXACT else "fma"
 
     @property
     def citation(self) -> str:
-        """A citation of this row, without the version: architecture, family, level of evidence and references."""
+        """A citation of the row, without the version: architecture, family, level of evidence and references."""
         known = f"{self.level}: {', '.join(self.references)}" if self.references else self.level
         return f'warpfrag, arithmetic_table("{self.arch}"), {self.family} ({known})'
 
@@ -154,7 +154,7 @@ class ArithmeticRow:
 
 @dataclass(frozen=True)
 class ArithmeticTable:
-    """The rows of one architecture, or of all; it prints as a table, and as a card in notebooks."""
+    """The rows of one architecture or of all, printed as a table or shown as a notebook card."""
 
     rows: tuple[ArithmeticRow, ...]
     not_modelled: tuple[str, ...]  # instructions of these architectures whose arithmetic is unpublished
@@ -172,17 +172,17 @@ class ArithmeticTable:
         return self.rows[index]
 
     def of(self, instruction: str | Instruction) -> ArithmeticRow:
-        """Return the row of an instruction on the first architecture that supports it; NotModelled if none does."""
+        """Return an instruction's row on the first architecture that supports it; raise NotModelled if none does."""
         return self.every(instruction)[0]
 
     def every(self, instruction: str | Instruction) -> list[ArithmeticRow]:
-        """Return the rows of an instruction, one per architecture that supports it; NotModelled if there are none."""
+        """Return an instruction's rows, one per architecture; raise NotModelled if there are none."""
         name = spell(form_of(instruction))
         rows = [row for row in self.rows if name in row.instructions]
         if rows:
             return rows
         archs = ", ".join(dict.fromkeys(row.arch for row in self.rows))
-        raise NotModelled(f"{name} is not among the instructions whose arithmetic is known on {archs}")
+        raise NotModelled(f"{name} has no known arithmetic on {archs}")
 
     def __repr__(self) -> str:
         """Show the number of rows, and their architectures."""
@@ -210,7 +210,7 @@ class ArithmeticTable:
         return "\n".join(map(str, self.rows))
 
     def overview(self) -> list[tuple[str, ...]]:
-        """Return one table of all architectures: a row for each family, with the step of each architecture.
+        """Return one table for all architectures: one row per family, with the step of each architecture.
 
         A step is products/fraction bits, fma or exact. Several are listed if instructions of one family differ; "-"
         means that the instruction does not exist there, or that its arithmetic is not published.
@@ -238,7 +238,7 @@ class ArithmeticTable:
         }
 
     def _repr_html_(self) -> str:
-        """A card for notebooks."""
+        """Return a card for notebooks."""
         return html.card(f"<code>{html.escape(repr(self))}</code>", html.table(HEAD, self.cells()))
 
 
@@ -264,7 +264,7 @@ def arithmetic_table(arch: str | None = None) -> ArithmeticTable:
 
 @cache
 def references() -> Mapping[str, Reference]:
-    """Return the publications that rows name, by key."""
+    """Return the publications that rows cite, by key."""
     fields = Reference.__dataclass_fields__
     rows = read_table("references")["reference"]
     return {row["key"]: Reference(**{name: row[name] for name in fields if name in row}) for row in rows}
@@ -335,7 +335,7 @@ def _order(item: Plan) -> str:
 
 
 def _places(of: int, take: int) -> str:
-    """Describe the stored elements that a step takes, by example."""
+    """Describe the stored elements of a step, by example."""
     chosen = [place for place in range(4 * of) if place // of % 2 == take]
     return f"elements {', '.join(map(str, chosen))}, ..."
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class HasDtype(Protocol):
-    """An array of any library."""
+    """The interface of an array of any library."""
 
     @property
     def dtype(self) -> object:
@@ -94,7 +94,7 @@ def kind_of(array: object) -> ArrayKind:
     """Return the library of an array; lists and numbers belong to NumPy."""
     library = type(array).__module__.partition(".")[0]
     if library == "torch" and hasattr(array, "device") and hasattr(array, "layout"):
-        if getattr(array, "is_nested", False):  # it has no shape attribute
+        if getattr(array, "is_nested", False):  # nested tensors have no shape
             raise InvalidOperand("expected a dense tensor, got a nested one")
         return ArrayKind("torch", str(array.device))
     if library == "cupy" and hasattr(array, "device"):
@@ -103,7 +103,7 @@ def kind_of(array: object) -> ArrayKind:
 
 
 class Scaled(NamedTuple):
-    """A matrix with its scale factors, as `wf.quantize` returns them: one factor for each block along k."""
+    """A matrix and its scale factors, one per block along k, as `wf.quantize` returns them."""
 
     elements: MatrixLike
     scales: MatrixLike
@@ -148,7 +148,7 @@ class Matrix:
         return replace(self, array=self.array[index])
 
     def codes(self, number_format: Format, *, raw: bool = False, rounding: Rounding = None) -> NDArray[Any]:
-        """Return the unsigned codes, in the same memory; with `raw`, the elements are codes already."""
+        """Return the unsigned codes, in the same memory; with `raw`, the elements are already codes."""
         if not self.kind.on_gpu:
             return codes_of(number_format, self.array, raw=raw, rounding=rounding, what=self.name)
         natural = None if number_format.unused and rounding else natural_dtype(number_format)

@@ -40,7 +40,7 @@ class ProductOperands(NamedTuple):
         return int(self.a.size * self.b.shape[2])
 
     def part(self, tiles: int | slice, rows: slice, columns: slice) -> ProductOperands:
-        """Return the operands of some rows and columns of D, in one tile or in several."""
+        """Return the operands of the given rows and columns of D, in one or more tiles."""
         a, b, c, met, scale_a, scale_b = self
         return ProductOperands(
             a[tiles, rows],
@@ -53,7 +53,7 @@ class ProductOperands(NamedTuple):
 
 
 class OutputBlock(NamedTuple):
-    """A block of outputs: ranges of tiles, rows and columns, each up to but not including the last."""
+    """A block of outputs: half-open ranges of tiles, rows and columns."""
 
     first_tile: int
     last_tile: int
@@ -64,7 +64,7 @@ class OutputBlock(NamedTuple):
 
 
 class Grain(NamedTuple):
-    """The split of a kernel's tile: at multiples of these rows and columns, into this many pieces."""
+    """How a kernel's tile is split: at multiples of these rows and columns, into up to `pieces` parts."""
 
     rows: int = 1
     columns: int = 1
@@ -79,22 +79,22 @@ class Job(Protocol):
     """D's codes, of any unsigned type, once every block has run."""
 
     def prepare(self, tile: int, pieces: int) -> list[Task]:
-        """Return the tasks to run before parts of a tile, in about `pieces` pieces; whole tiles need none."""
+        """Return about `pieces` tasks to run before parts of a tile; whole tiles need none."""
 
     def run(self, block: OutputBlock) -> None:
-        """Compute a block: whole tiles, or part of one that has been prepared."""
+        """Compute a block: whole tiles, or part of a prepared tile."""
 
 
 class ProductKernel(Protocol):
-    """A rule, compiled."""
+    """A compiled rule."""
 
     grain: Grain
 
     def max_depth(self, height: int, width: int) -> int:
-        """Return the longest K to run at once for outputs of this extent, a multiple of the instruction's K."""
+        """Return the longest K that can run at once for outputs of this extent, a multiple of the instruction's K."""
 
     def start(self, operands: ProductOperands) -> Job:
-        """Start a gemm: load its operands."""
+        """Load the operands of a gemm and return its job."""
 
     def run_whole(self, operands: ProductOperands) -> Codes:
         """Run every block in the calling thread, with as little overhead as possible."""

@@ -28,7 +28,7 @@ SCALE_BITS: Final = 8
 
 
 def encoding_of(fmt: Format) -> tuple[int, int, int, int, int, int]:
-    """Return fraction, bias, unused bits, sign bit, the smallest special magnitude, and infinity's magnitude or -1."""
+    """Return fraction bits, bias, unused bits, sign bit, smallest special magnitude, and infinity's (or -1)."""
     top = 1 << (fmt.exponent + fmt.fraction)
     special, infinity = (top - 1 if fmt.nan == "ones" else top), -1
     if fmt.nan == "ieee":
@@ -37,7 +37,7 @@ def encoding_of(fmt: Format) -> tuple[int, int, int, int, int, int]:
 
 
 def order_of(rule: Fused, depth: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return, for a whole K and in the order of addition, A's stored elements, and the rows of B of each step.
+    """Return the order of addition over K: A's stored elements, and the rows of B of each step.
 
     Stored element p of a sparse A multiplies row 2 p or 2 p + 1, or one of its neighbour's rows in the chunk.
     """
@@ -56,7 +56,7 @@ def conversion(source: str, target: str) -> NDArray[np.uint32]:
 
 def powers_of_two(codes: NDArray[Any]) -> NDArray[np.int32]:
     """Return ue8m0 codes as exponents."""
-    exponents = codes.astype(np.int32, order="C") - FORMATS["ue8m0"].bias  # contiguous, even if codes are broadcast
+    exponents = codes.astype(np.int32, order="C") - FORMATS["ue8m0"].bias  # contiguous even if codes were broadcast
     exponents[codes == FORMATS["ue8m0"].nan_code] = NAN_SCALE
     return exponents
 
@@ -91,7 +91,7 @@ def loop_variant_of(rule: Rule) -> LoopVariant:
     """Return the loop variant of a rule."""
     if not isinstance(rule, Fused):
         return LoopVariant(rule.is_sparse)
-    c_minimum = FORMATS[rule.c_read_as].emin if rule.c == "f16" else MIN_COMMON_EXPONENT  # an f32 has its own exponent
+    c_minimum = FORMATS[rule.c_read_as].emin if rule.c == "f16" else MIN_COMMON_EXPONENT  # f32 has its own exponent
     is_narrow = max(rule.sum.zero_exponent, c_minimum) > MIN_COMMON_EXPONENT
     is_plain = not (is_narrow or rule.adds_c_last or isinstance(rule, BlockScaled))
     is_short = is_plain and len(rule.steps[0]) <= MAX_SHORT_PRODUCTS and rule.sum.rounding == "RZ-FP32"

@@ -1,4 +1,4 @@
-"""Evidence: how certain the result of an instruction on an architecture is.
+"""Evidence for the result of an instruction on an architecture.
 
 It answers two questions: who defines the arithmetic (the ISA, a published model, a measurement of ours, or no one:
 `authority`), and with which GPUs it was compared, in how many cases (`gpus`, `cases`).
@@ -22,7 +22,7 @@ from warpfrag.isa.targets import read_target
 Level = Literal["specified", "hardware", "published", "approximate", "not modelled"]
 Authority = Literal["specified", "published", "measured", "not modelled"]
 CAPTURED_WIDTHS = {"warpgroup": 8}
-"""By scope, the n at which results were captured, if not every n was."""
+"""By scope, the values of n that were captured, if not all were."""
 AUTHORITIES: dict[Level, Authority] = {"specified": "specified", "published": "published", "hardware": "measured"}
 
 

@@ -57,9 +57,7 @@ def execute(
     """
     form = _form_of(instruction)
     if isinstance(form, TensorForm):
-        reason = (
-            "it works on tensor memory: call execute of the instruction, as in get(name).execute(tensor_memory, ...)"
-        )
+        reason = "it works on tensor memory: call the instruction's method, get(name).execute(tensor_memory, ...)"
         raise IllegalInstruction(form.name, reason)
     if form.op in matrix_moves.OPS:
         unused: dict[str, object] = {"c": c, "metadata": metadata, "scales": scales}
@@ -148,7 +146,7 @@ def _multiply_tile(
     metadata: ArrayLike | None,
     immediates: Immediates,
 ) -> Words | None:
-    """Multiply one tile with little overhead; return None if the arguments need the full checks."""
+    """Multiply one tile on a fast path; return None if the arguments need full checks."""
     columns = None
     if not resolved.selected:
         if metadata is not None or immediates is not DEFAULT_IMMEDIATES:

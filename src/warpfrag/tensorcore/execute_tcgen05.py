@@ -66,7 +66,7 @@ def split_address(address: object, what: str) -> tuple[int, int]:
 
 
 def check_tensor_memory(memory: ArrayLike, blocks: int) -> Words:
-    """Return tensor memory as an array whose last axes are lanes and columns, after two blocks for a pair."""
+    """Return tensor memory as an array [..., lanes, columns], or [..., 2, lanes, columns] for a pair."""
     array = as_array(memory, "tensor memory")
     axes = (2, TENSOR_LANES) if blocks == 2 else (TENSOR_LANES,)
     shape = array.shape[-1 - len(axes) : -1]
@@ -88,13 +88,13 @@ def _columns(memory: Words, first: int, count: int, what: str) -> Words:
 
 
 def _from_base(memory: Words, lane: int) -> Words:
-    """Return the memory as seen from base lane 16: with the halves of each 32 lanes exchanged."""
+    """Return the memory as seen from base lane 16, with the halves of each 32 lanes exchanged."""
     return memory if lane == 0 else memory[..., np.arange(TENSOR_LANES) ^ 16, :]
 
 
 @dataclass(frozen=True)
 class TensorProduct:
-    """One mma as a kernel calls it: the addresses of its operands in tensor memory, and its descriptor."""
+    """One mma call: the addresses of its operands in tensor memory, and its descriptor."""
 
     form: TensorForm
     arch: str
@@ -103,7 +103,7 @@ class TensorProduct:
     idesc: InstructionDescriptor | None = None
 
     def __post_init__(self) -> None:
-        """Reject addresses of operands that it does not have, and a descriptor that does not match."""
+        """Reject addresses of unknown operands, and a descriptor that does not match."""
         if not isinstance(self.at, Mapping):
             raise InvalidOperand(f"at=: expected a mapping such as {{'a': 64}}, got {quote(self.at)}")
         if not (self.idesc is None or isinstance(self.idesc, InstructionDescriptor)):
@@ -121,7 +121,7 @@ class TensorProduct:
 
     @property
     def word(self) -> InstructionDescriptor:
-        """The instruction descriptor; the default one if none is given."""
+        """The instruction descriptor, or the default one."""
         return self.idesc or InstructionDescriptor.of(self)
 
     def run(
@@ -147,7 +147,7 @@ class TensorProduct:
 
     @property
     def counted(self) -> TensorForm:
-        """The form; for integers, it has the saturation of the descriptor."""
+        """The form, with the descriptor's saturation for integers."""
         return replace(self.form, satfinite=self.word.saturate) if self.form.kind == "i8" else self.form
 
     @cached_property
@@ -172,7 +172,7 @@ class TensorProduct:
         accumulate: bool,
         part: int | None = None,
     ) -> dict[str, Array]:
-        """Return the codes of A, B and C, negated as the descriptor says, with scale factors and selected columns.
+        """Return the codes of A, B and C, negated if the descriptor says so, with scale factors and selected columns.
 
         If tensor memory has a copy of A for each part of D's columns, `part` selects the copy to read; without it,
         different copies are rejected.
@@ -199,17 +199,17 @@ class TensorProduct:
 
     @property
     def parts(self) -> int:
-        """The number of parts that the columns of D are split into, each with its own copy of A in tensor memory."""
+        """The number of parts of D's columns that have separate copies of A in tensor memory."""
         return COPIED_PARTS.get(placement(self.form)[0], 1)
 
     @staticmethod
     def multiply(rule: Rule, taken: Mapping[str, Array], batch: tuple[int, ...], threads: int | None) -> Array:
-        """Return the codes of D, of all tiles of a batch."""
+        """Return the codes of D for all tiles of a batch."""
         tiled = {name: tiles_of(array, batch, 2) for name, array in taken.items()}
         return cast("Array", matmul(rule, **tiled, threads=threads).reshape(*batch, *taken["c"].shape[-2:]))
 
     def write(self, memory: Words, codes: Array, kept: NDArray[np.bool_] | None = None) -> None:
-        """Write the codes of D to tensor memory, except for the lanes that are `kept` in each block [..., 128]."""
+        """Write the codes of D to tensor memory, except in the lanes that are `kept`, [..., 128]."""
         lane, column = self.base
         d = cast("TensorOperand", self.operands["d"])
         used = self._used_lanes(lane)
@@ -274,7 +274,7 @@ def read_shared(
     trans: bool,
     axis: int,
 ) -> Array:
-    """Return the codes of an operand in shared memory; each block of a pair stores half of them."""
+    """Return the codes of an operand in shared memory; each block of a pair stores half."""
     part = operand if blocks == 1 else half(operand, axis)
     if isinstance(location, Shared):
         tile = location
@@ -301,7 +301,7 @@ def half(operand: InTensorShared, axis: int) -> SharedTensorOperand:
 
 @lru_cache(MAX_LAYOUTS)
 def resized(operand: InTensorShared, rows: int, cols: int) -> SharedTensorOperand:
-    """Return an operand in shared memory with these extents."""
+    """Return an operand in shared memory with other extents."""
     from warpfrag.layout.linear_layout import Layout
 
     extents = {"row": rows, "col": cols}
@@ -365,7 +365,7 @@ def reduced(spelling: TensorSpelling, words: Words) -> Words:
         return cast("Words", np.ascontiguousarray(choose.reduce(numbers, axis=-1)).view(np.uint32))
     bits = words & 0x7FFFFFFF if spelling.qualifier("abs") else words
     is_nan = bits & 0x7FFFFFFF > 0x7F800000
-    key = np.where(bits >> 31, ~bits, bits | 0x80000000)  # in this order floats, -0 before +0, compare as integers
+    key = np.where(bits >> 31, ~bits, bits | 0x80000000)  # signed integers that compare like floats, with -0 before +0
     key = np.where(is_nan, np.uint32(0xFFFFFFFF if choose is np.minimum else 0), key)
     best = choose.reduce(key, axis=-1)
     result = np.where(best >> 31, best & 0x7FFFFFFF, ~best)
@@ -445,7 +445,7 @@ def _widened(spelling: TensorSpelling, rows: NDArray[np.uint8]) -> NDArray[np.ui
 
 
 def shift(spelling: TensorSpelling, memory: ArrayLike, address: int) -> Words:
-    """Return tensor memory after shift.down: in 8 columns, each of 32 lanes but the last gets the next lane's data."""
+    """Return tensor memory after shift.down: in 8 columns, each lane except the last of 32 gets the next's data."""
     cells = check_tensor_memory(memory, spelling.blocks)
     lane, column = split_address(address, "the address")
     if lane % 32:

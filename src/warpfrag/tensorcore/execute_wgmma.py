@@ -1,4 +1,4 @@
-"""Execute wgmma: D = A B + C of a warpgroup, with B in shared memory, and A there or in registers.
+"""Execute wgmma: D = A B + C of a warpgroup, with B in shared memory, and A in shared memory or registers.
 
     D = scale_d * C + (+-A) (+-B)
 
@@ -81,7 +81,7 @@ def multiply(
 
 @lru_cache(2048)
 def element_places(form: Form, arch: str, role: str, word: int, is_transposed: bool) -> NDArray[np.int64] | None:  # noqa: FBT001 (a key)
-    """Return the index of each code that a descriptor reads, in units of codes; None if codes are not whole bytes.
+    """Return the index of each code that a descriptor reads, or None if codes are not whole bytes.
 
     Cached, because kernels reuse a few descriptors.
     """
@@ -105,7 +105,7 @@ def multiply_groups(
     negate: tuple[bool, bool] = NEITHER,
     scale_d: NDArray[np.bool_],
 ) -> Words | None:
-    """Return D's registers of several warpgroups at once, each on its block's shared memory; None if not possible.
+    """Return D's registers for several warpgroups, each on its block's shared memory, or None if not possible.
 
     A and B are descriptors, one for each warpgroup; A may be in registers. Sparse forms, codes that are not whole
     bytes, and descriptors that reach beyond the memory return None: `multiply` handles or rejects them.
@@ -157,7 +157,7 @@ def _gather(
 
 
 def run_wgmma_cases(instruction: str | HasForm, cases: WgmmaCases, arch: str) -> Words:
-    """Return D's registers for a wgmma called as in a kernel."""
+    """Return D's registers for recorded wgmma calls."""
     variant, (a, b) = cases.variant, cases.descriptors
     selector = variant.selector if "metadata" in cases.words else 0
     immediates = Immediates(selector, trans=variant.trans, negate=variant.negate, scale_d=cases.scale_d)
@@ -183,7 +183,7 @@ def _is_descriptor(location: object) -> bool:
 def _read_shared(
     operand: InShared, location: Location | None, shared: ArrayLike | None, *, is_transposed: bool
 ) -> Array | None:
-    """Return the codes of an operand in shared memory; None if it is passed in registers."""
+    """Return the codes of an operand in shared memory, or None if it is passed in registers."""
     if isinstance(location, Shared):
         if is_transposed and not location.trans:
             raise InvalidOperand(f"{operand.description}: a tile knows its own order; trans is for descriptors")

@@ -18,13 +18,13 @@ from warpfrag.isa.operands import OperandSpec
 from warpfrag.layout.linear_layout import Layout
 
 WORD_BITS = 32
-MAX_LAYOUTS = 1024  # of the ISA there are fewer; users make their own
+MAX_LAYOUTS = 1024  # more than the ISA has; users create their own
 
 
 @lru_cache(MAX_LAYOUTS)
 def elements(layout: Layout) -> NDArray[np.intp]:
     """Return the index of the element at every place, for a gather."""
-    if not layout.is_bitwise:  # digits that are not bits: look up every place
+    if not layout.is_bitwise:  # not linear over bits: look up every place
         coordinates = np.array([layout.at(**place._asdict()) for place in layout.places()])
     else:
         zero = dict.fromkeys(layout.ins, 0)
@@ -46,15 +46,15 @@ def first_places(layout: Layout) -> NDArray[np.intp]:
 def first_of(taken: NDArray[np.intp], count: int) -> NDArray[np.intp]:
     """Return the first place of each of `count` elements."""
     first = np.empty(count, np.intp)
-    first[taken[::-1]] = np.arange(taken.size)[::-1]  # of several copies the first is written last, and stays
+    first[taken[::-1]] = np.arange(taken.size)[::-1]  # the first copy is written last, and remains
     return first
 
 
 class Gather(NamedTuple):
     """The units that move between a matrix and places: elements, or whole registers."""
 
-    taken: NDArray[np.intp]  # the item in every place
-    first: NDArray[np.intp]  # the first place of every item
+    taken: NDArray[np.intp]  # the unit in every place
+    first: NDArray[np.intp]  # the first place of every unit
     joined: int | None  # the axis along which a register has its elements
 
 
@@ -74,7 +74,7 @@ def gather_of(layout: Layout) -> Gather:
 
 
 def pack(row: OperandSpec, codes: NDArray[Any]) -> NDArray[np.uint32]:
-    """Return registers, uint32[..., lanes, words], that hold a matrix of codes; every copy is written."""
+    """Pack a matrix of codes into registers, uint32[..., lanes, words]; every copy is written."""
     layout = row.layout
     batch = codes.shape[: codes.ndim - len(layout.shape)]
     codes = codes << codes.dtype.type(row.low) if row.low else codes
@@ -89,7 +89,7 @@ def pack(row: OperandSpec, codes: NDArray[Any]) -> NDArray[np.uint32]:
 
 
 def unpack(row: OperandSpec, words: NDArray[np.uint32], *, strict: bool = False) -> NDArray[Any]:
-    """Return the matrix of codes that registers hold, from the first copy; strict rejects unequal copies."""
+    """Unpack registers into a matrix of codes, from the first copies; strict rejects unequal copies."""
     layout = row.layout
     batch = words.shape[: words.ndim - 1 - len(row.threads)]
     registers = np.ascontiguousarray(words).view(np.uint64 if row.register_bits > WORD_BITS else np.uint32)
@@ -111,7 +111,7 @@ def unpack(row: OperandSpec, words: NDArray[np.uint32], *, strict: bool = False)
 
 
 def _moved(items: NDArray[Any], index: NDArray[np.intp]) -> NDArray[Any]:
-    """Return a copy of items [tile, item] in the order of an index."""
+    """Gather units [tile, unit] by an index."""
     if index.size == items.shape[1] and (index[1:] > index[:-1]).all():  # a plain copy is faster
         return items.copy()
     return items.take(index, axis=1)
@@ -131,7 +131,7 @@ def _refuse_unequal(expected: NDArray[Any], places: NDArray[Any], layout: Layout
 
 
 def _join_slots(elements: NDArray[Any], container: int) -> NDArray[Any]:
-    """Join the elements along the last axis to registers, low bits first."""
+    """Join the elements along the last axis into registers, low bits first."""
     if container == 1:
         joined = np.packbits(elements.astype(np.uint8, copy=False), axis=-1, bitorder="little")
     elif container == 4:

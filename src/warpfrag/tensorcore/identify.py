@@ -1,4 +1,4 @@
-"""Find the operands that have a layout: a look-up from the layout back to the instructions.
+"""Find the operands and instructions that have a layout.
 
 Layouts are compared as maps, so the notation does not matter. If no operand has the layout, `near` lists similar
 ones and their differences: the matrix is transposed, lanes or registers are in another order, or a register has a
@@ -37,14 +37,14 @@ MATRIX = {"row", "col"}
 
 
 class Match(NamedTuple):
-    """An operand that has the layout: its instruction, and its role, such as "a" or "metadata"."""
+    """An operand with the layout: its instruction and its role, such as "a" or "metadata"."""
 
     instruction: Instruction
     operand: str
 
 
 class Tiled(NamedTuple):
-    """An operand whose tiles make up the layout, and the number of tiles along each coordinate.
+    """An operand that tiles the layout, and the number of tiles along each coordinate.
 
     In one warp, the layout is `operand.tiled(**tiles)`; in several, the tiles are spread over the warps.
     """
@@ -56,7 +56,7 @@ class Tiled(NamedTuple):
 
 
 class Near(NamedTuple):
-    """An operand whose layout differs little, and the differences."""
+    """An operand with a similar layout, and the differences."""
 
     instruction: Instruction
     operand: str
@@ -64,7 +64,7 @@ class Near(NamedTuple):
 
 
 class LoadedOperand(NamedTuple):
-    """An operand in tensor memory, and the load of its first columns that gives registers with this layout."""
+    """An operand in tensor memory, and the load of its first columns that gives registers this layout."""
 
     instruction: Instruction
     operand: str
@@ -75,18 +75,18 @@ class Matches(list[Match]):
     """The operands that have a layout; `tiles`, `near` and `loads` are operands related to it."""
 
     def __init__(self, layout: Layout) -> None:
-        """Look the layout up."""
+        """Look up a layout."""
         self.layout = layout
         super().__init__(self._alike.get(layout, ()))
 
     @cached_property
     def _alike(self) -> dict[Layout, list[Match]]:
-        """The layouts that may be equal to this one, with the operands that have them."""
+        """The layouts that may equal this one, with their operands."""
         is_of_tensor_memory = "tlane" in {*self.layout.ins, *self.layout.outs}
         return tensor_layouts(self.layout) if is_of_tensor_memory else _known()
 
     def __repr__(self) -> str:
-        """Show the number of operands, and the first of them."""
+        """Show the number of operands and the first one."""
         lines = [
             f"<{len(self)} operands of {len({match.instruction for match in self})} instructions have {self.layout}"
         ]
@@ -143,7 +143,7 @@ def identify(layout: Layout | OperandBase) -> Matches:
 
 @cache
 def _known() -> dict[Layout, list[Match]]:
-    """Return every layout of the instruction set, with the operands that have it."""
+    """Return every layout of the instruction set, with its operands."""
     by_layout: dict[Layout, list[Match]] = {}
     for instruction in find():
         for role, operand in instruction.operands.items():
@@ -155,7 +155,7 @@ def _known() -> dict[Layout, list[Match]]:
 
 
 def tensor_layouts(layout: Layout) -> dict[Layout, list[Match]]:
-    """Return the layouts of tensor memory with these coordinates, and those of its loads' and stores' registers."""
+    """Return the layouts of tensor memory with these coordinates, and of the registers of its loads and stores."""
     by_layout: dict[Layout, list[Match]] = {}
     for form in listed_forms():
         if not (
@@ -198,7 +198,7 @@ def _loads(layout: Layout) -> Iterator[LoadedOperand]:
             own = load.operands["d"].layout
             if own.ins["reg"] * own.slots != in_registers:
                 continue
-            with suppress(InvalidOperand):  # more columns than it has
+            with suppress(InvalidOperand):  # more columns than the operand has
                 if d.through(load) == layout:
                     yield LoadedOperand(product, "d", load)
 
@@ -210,7 +210,7 @@ def _tiles(tile: Layout, layout: Layout) -> Iterator[dict[str, int]]:
         return
     counts = {dim: count for dim, count in tiles.outs.items() if count > 1}
     if layout.ins.keys() - tile.ins.keys() == {"warp"} and tiles.is_onto and not any(tiles.start):
-        yield counts  # every warp holds whole tiles
+        yield counts  # every warp has whole tiles
     if layout.ins.keys() != tile.ins.keys() or not counts:
         return
     for order in permutations(counts):
@@ -231,7 +231,7 @@ Ordered = dict[str, list[tuple[int, ...]]]
 
 
 def _steps(layout: Layout, dims: Iterable[str]) -> Ordered:
-    """Return the moves of each digit, as numbers in the order of these coordinates, by input."""
+    """Return the steps of each digit by input, as tuples in the order of these coordinates."""
 
     def numbers(step: Basis) -> tuple[int, ...]:
         return (step.radix, *(getattr(step.moves, dim) for dim in dims))
@@ -240,7 +240,7 @@ def _steps(layout: Layout, dims: Iterable[str]) -> Ordered:
 
 
 def _orders(mine: Ordered, others: Ordered, slots: int, differences: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield differences in order, in addition to those found so far; nothing if the two have different digits."""
+    """Yield `found` plus differences in order; yield nothing if the layouts have different digits."""
     if {*mine} != {*others}:
         return
     for name in mine.keys() - {"reg", "slot"}:

@@ -1,4 +1,4 @@
-"""An Instruction: one matrix instruction, its qualifiers, its operands and its targets.
+"""The Instruction class: one matrix instruction with its qualifiers, operands and targets.
 
 An instruction is immutable and hashed by its name. Looking it up or unpickling it always returns the same object.
 `tcgen05_types` has subclasses for the instructions of tensor memory.
@@ -44,7 +44,7 @@ class ExecuteOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction. `arch` is the architecture of its wmma fragments, and empty if the ISA fixes the fragments."""
+    """A matrix instruction; `arch` is the architecture of its wmma fragments, or empty if the ISA defines them."""
 
     form: Form
     arch: str = ""
@@ -73,7 +73,7 @@ class Instruction:
 
     @property
     def shape(self) -> Shape:
-        """Extents m, n, k."""
+        """The extents m, n and k."""
         return self.form.shape
 
     @property
@@ -83,29 +83,29 @@ class Instruction:
 
     @property
     def kind(self) -> str:
-        """The qualifier after kind::, or nothing."""
+        """The qualifier after kind::, or an empty string."""
         return self.form.kind
 
     @cached_property
     def targets(self) -> tuple[str, ...]:
-        """The targets on which it is legal."""
+        """The targets on which the instruction is legal."""
         return legal_targets(self.form)
 
     @property
     def selectors(self) -> tuple[int, ...]:
-        """The sparsity selectors, without those that trap on hardware; none when dense."""
+        """The sparsity selectors that do not trap on hardware; empty when dense."""
         return tuple(range(families_of(self.form)[0].selectors))
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The documents that state the facts about it."""
+        """The documents that specify the instruction."""
         rows = (*families_of(self.form), *self.operands.values())
         return tuple(dict.fromkeys(row.source for row in rows))
 
     @cached_property
     def operands(self) -> Operands:
         """Every register operand, by role."""
-        from warpfrag.tensorcore.operand import operands_of  # a list of names needs none
+        from warpfrag.tensorcore.operand import operands_of  # listing names does not need it
 
         return operands_of(self.form, self.arch)
 
@@ -133,33 +133,33 @@ class Instruction:
 
     @property
     def metadata(self) -> Metadata:
-        """The sparsity metadata; None when dense."""
+        """The sparsity metadata, or None when dense."""
         return self.operands.metadata
 
     @property
     def scale_a(self) -> Scale:
-        """Scale factors of A; None without block scaling."""
+        """The scale factors of A, or None without block scaling."""
         return self.operands.scale_a
 
     @property
     def scale_b(self) -> Scale:
-        """Scale factors of B; None without block scaling."""
+        """The scale factors of B, or None without block scaling."""
         return self.operands.scale_b
 
     @property
     def addresses(self) -> Layout:
-        """For ldmatrix and stmatrix, the lane that supplies the address of each row of each matrix; None for others."""
+        """The lane that supplies the address of each row (ldmatrix and stmatrix), or None."""
         from warpfrag.isa.operands import addresses
 
         return cast("Layout", addresses(self.form))
 
     @property
     def pattern(self) -> Pattern | None:
-        """The pruning of A: 1:2, 2:4 or 4:8; None when dense."""
+        """The sparsity pattern of A (1:2, 2:4 or 4:8), or None when dense."""
         return pattern_of(self.form)
 
     def compress(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> tuple[Array, Array]:
-        """Return the stored elements and metadata codes of a pruned A; InvalidSparsity names the first bad row."""
+        """Return the stored elements and metadata codes of a pruned A; raise InvalidSparsity for the first bad row."""
         from warpfrag.formats import codes
         from warpfrag.tensorcore import sparsity
 
@@ -221,7 +221,7 @@ class Instruction:
         return evidence(self.form, arch)
 
     def _repr_html_(self) -> str:
-        """A card for notebooks."""
+        """Return a card for notebooks."""
         return card(self)
 
     def __reduce__(self) -> tuple[Callable[[type[Instruction], Form, str], Instruction], tuple[object, ...]]:
@@ -231,7 +231,7 @@ class Instruction:
 
 @cache
 def _execute() -> Callable[..., Words]:
-    """Import `execute` on first use, since a look-up needs no numpy; later calls cost nothing."""
+    """Import `execute` on first use, because a look-up must not import NumPy."""
     from warpfrag.tensorcore.execute import execute
 
     return execute
@@ -241,5 +241,5 @@ _interned: dict[tuple[Form, str], Instruction] = {}
 
 
 def interned(kind: type[Instruction], form: Form, arch: str) -> Instruction:
-    """Return the one object of a class for a form with the wmma fragments of an architecture."""
+    """Return the unique object of a class for a form and the architecture of its wmma fragments."""
     return _interned.get((form, arch)) or _interned.setdefault((form, arch), kind(form, arch))

@@ -1,4 +1,4 @@
-"""The compiled backend: a kernel class per rule, over loops that are written in C (`tensorcore/kernels`).
+"""The compiled backend: one kernel class per rule, with loops written in C (`tensorcore/kernels`).
 
 A kernel converts codes to the arguments of its loops, runs blocks of outputs, and returns codes. `schedule` chooses
 the blocks and threads.
@@ -32,7 +32,7 @@ from warpfrag.tensorcore.schedule import allocate, split
 MAX_FRACTION_BITS = 25
 """The most fraction bits for which `kernels/strip.h` is proved."""
 MAX_PRODUCTS = 32
-"""The most products per step for which it is proved: their sum stays in range."""
+"""The most products per step for which the proof holds: their sum stays in range."""
 MAX_PREPARED_BYTES = 1 << 27
 """The approximate limit of prepared operands in bytes: a longer K is run in parts, one after the other."""
 PREPARED_BYTES = 12
@@ -50,7 +50,7 @@ STRIP, BLOCK = 4, 64
 ROWS_AT_ONCE = 256
 """Rows whose accumulators fit the L2 cache."""
 F64_COLUMNS, F64_ROWS = 32, 1024
-"""The same for f64: a multiple of the columns processed together, and rows whose sums fit the L2 cache."""
+"""For f64: a multiple of the columns processed together, and the rows whose sums fit the L2 cache."""
 DIRECTIONS = ("rn", "rm", "rp", "rz")
 """The rounding directions, in the order of `environment.h`."""
 IS_F32, IS_F16 = 0, 1
@@ -70,7 +70,7 @@ _NONE = np.empty((0, 0, 0), np.int32)
 
 
 class LoopArguments(NamedTuple):
-    """The arguments of loops before the bounds of a block, and the result that they write, as codes."""
+    """The loop arguments that precede a block's bounds, and the codes that the loops write."""
 
     before_bounds: tuple[object, ...]
     codes: Codes
@@ -80,7 +80,7 @@ class BlockJob:
     """A gemm whose loops accept any block."""
 
     def __init__(self, loops: Callable[[OutputBlock], None], out: Codes) -> None:
-        """Keep `loops`, which takes a block and writes its part of `out`."""
+        """Create a job; `loops` takes a block and writes its part of `out`."""
         self.run = loops
         self.out = out
 
@@ -90,17 +90,17 @@ class BlockJob:
 
 
 class BlockKernel(ABC):
-    """The base of the kernels whose loops accept any block: all except the fused one."""
+    """The base class of kernels whose loops accept any block, that is, all except the fused one."""
 
     loops: NativeFunction
     grain = Grain(columns=LINE)
 
     def __init__(self, rule: Rule) -> None:
-        """Keep the rule."""
+        """Create a kernel for a rule."""
         self.rule = rule
 
     def max_depth(self, height: int, width: int) -> int:  # noqa: ARG002 (they need no scratch memory for K)
-        """Return an unlimited K: no scratch memory grows with it."""
+        """Return an unlimited K, because scratch memory does not depend on it."""
         return 1 << 62
 
     @abstractmethod
@@ -108,12 +108,12 @@ class BlockKernel(ABC):
         """Return the operands of a gemm in the form that the C loops expect."""
 
     def start(self, operands: ProductOperands) -> Job:
-        """Load the operands; the job runs the loops on any block."""
+        """Load the operands and return a job that runs the loops on any block."""
         arguments, codes = self.load(operands)
         return BlockJob(partial(self.loops.run, *arguments), codes)
 
     def run_whole(self, operands: ProductOperands) -> Codes:
-        """Load the operands, and run the loops on every output."""
+        """Load the operands and run the loops on all outputs."""
         arguments, codes = self.load(operands)
         tiles, height, width = codes.shape
         self.loops.run(*arguments, OutputBlock(0, tiles, 0, height, 0, width))
@@ -159,7 +159,7 @@ class PopcountKernel(BlockKernel):
         tiles, depth, width = b.shape
         bits = np.asarray(b, np.uint8).reshape(tiles, depth // 64, 8, 8, width)
         bytes_b = bits[:, :, :, 0].copy()
-        for place in range(1, 8):  # whole lines at once: packbits takes ten times as long along this axis
+        for place in range(1, 8):  # packbits takes ten times as long along this axis
             bytes_b |= bits[:, :, :, place] << place
         words_b = np.ascontiguousarray(bytes_b.swapaxes(2, 3)).view(np.uint64)[..., 0]
         sums = np.array(c, np.uint32, order="C").view(np.int32)
@@ -173,7 +173,7 @@ class Fma64Kernel(BlockKernel):
     grain = Grain(STRIP, F64_COLUMNS, F64_ROWS)
 
     def __init__(self, rule: Fma64) -> None:
-        """Find the direction of the rounding."""
+        """Create a kernel for a rule and its rounding direction."""
         super().__init__(rule)
         self.direction = DIRECTIONS.index(rule.rounding)
 
@@ -190,7 +190,7 @@ class GroupedKernel(BlockKernel):
     loops = GROUPED_BLOCK
 
     def __init__(self, rule: Grouped) -> None:
-        """Make tables from codes to doubled elements and to scales."""
+        """Build tables from codes to doubled elements and to scales."""
         super().__init__(rule)
         elements = FORMATS[rule.a]
         self.doubled = np.array([round(2 * elements.decode(code)) for code in range(elements.codes)], np.int8)
@@ -268,7 +268,7 @@ class FusedKernel:
     grain = Grain(STRIP, BLOCK, ROWS_AT_ONCE, 4)
 
     def __init__(self, rule: Fused) -> None:
-        """Collect the numbers of the rule and, if fp8 becomes f16, the conversion table."""
+        """Collect the constants of the rule and, for fp8, the conversion table to f16."""
         self.rule = rule
         self.constants = fused_constants(rule)
         self.numbers = np.array([*self.constants.a, *self.constants.b, *self.constants[2:]], np.int64)
@@ -276,7 +276,7 @@ class FusedKernel:
         self.is_plain = not (self.converts or rule.is_sparse or rule.scales)
         self.order = lru_cache(8)(partial(_orders, rule))
         self.idle: Callable[..., list[Workspace]] = lru_cache(KEPT_SHAPES)(lambda *_shapes: [])
-        """Workspaces that no thread uses, by the shapes of A and B."""
+        """Unused workspaces, by the shapes of A and B."""
 
     @cached_property
     def tables(self) -> list[NDArray[np.uint32]]:
@@ -319,11 +319,11 @@ class FusedKernel:
         )
 
     def start(self, operands: ProductOperands) -> Job:
-        """Load the operands; the job prepares a large tile before it is run in parts."""
+        """Load the operands and return a job, which prepares a large tile before it runs in parts."""
         return FusedJob(self.load(operands))
 
     def run_whole(self, operands: ProductOperands) -> Codes:
-        """Load the operands, and run whole tiles, one after the other."""
+        """Load the operands and run whole tiles, one after the other."""
         a, b, c, *_ = operands
         if a.size + b.size + c.size > MAX_KEPT:
             arguments = self.load(operands)
@@ -331,7 +331,7 @@ class FusedKernel:
             return arguments.out
         idle = self.idle(a.shape, b.shape)
         try:
-            workspace = idle.pop()  # which no other thread has, nor a signal's handler
+            workspace = idle.pop()  # no other thread or signal handler uses it
         except IndexError:
             workspace = self.workspace(operands)
         memory, out, run = workspace
@@ -363,7 +363,7 @@ class FusedJob:
     """One fused gemm: whole tiles prepare themselves; a large tile is prepared once for all of its blocks."""
 
     def __init__(self, arguments: FusedArguments) -> None:
-        """Start with no tile prepared."""
+        """Create a job without a prepared tile."""
         self.arguments = arguments
         self.out: Codes = arguments.out
         self.tile: tuple[Codes, ...] = ()
@@ -376,7 +376,7 @@ class FusedJob:
         met_rows = columns[tile].take(order, axis=1) if len(columns) else columns.reshape(0, 0)
         scales = (scale[tile] if len(scale) else scale.reshape(0, 0) for scale in (scale_a, scale_b))
         height, width = out.shape[1:]
-        layout = np.empty(3, np.int64)  # the size, and the parts of B that tests change
+        layout = np.empty(3, np.int64)  # the size of the memory and the offsets of B's groups
         FUSED_LAYOUT.run(layout, numbers, height, width, a.shape[2], b.shape[1])
         (memory,) = allocate(((int(layout[0]),), np.uint8))
         operands = (a[tile], b[tile], c[tile], out[tile], met_rows, *scales)
@@ -385,7 +385,7 @@ class FusedJob:
         return [*by_column, *(partial(PREPARE_ROWS.run, *self.tile, *span, 0, 0) for span in split(height, pieces))]
 
     def run(self, block: OutputBlock) -> None:
-        """Run whole tiles, or part of the one that is prepared."""
+        """Run whole tiles, or part of the prepared tile."""
         if not self.tile:
             FUSED_TILES.run(*self.arguments, block.first_tile, block.last_tile)
             return
@@ -394,7 +394,7 @@ class FusedJob:
 
 
 def fused_constants(rule: Fused) -> Constants:
-    """Return the constants of a rule, in the form that the kernels read."""
+    """Return the constants of a rule for the kernels."""
     how, products = rule.sum, len(rule.steps[0])
     if not Compiled.holds(rule):
         raise ValueError(
@@ -422,7 +422,7 @@ def fused_constants(rule: Fused) -> Constants:
 
 
 def _orders(rule: Fused, depth: int) -> NDArray[np.int32]:
-    """Return, for a whole K, the order in which A's elements and B's rows are added, and the index of each row of B."""
+    """Return the order of A's elements and B's rows in the sum over K, and the index of each row of B."""
     stored, rows = order_of(rule, depth)
     return np.concatenate([stored, rows, np.argsort(rows)]).astype(np.int32)
 

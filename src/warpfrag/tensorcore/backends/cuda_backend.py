@@ -72,7 +72,7 @@ def _is_f16(name: str) -> int:
 class Occupancy(NamedTuple):
     """The use of a multiprocessor's shared memory by the main loop of `fused`."""
 
-    stages: int  # of operands that are in flight at once
+    stages: int  # stages of operands in flight
     blocks_per_sm: int
 
 
@@ -100,10 +100,10 @@ class FusedDevice(DeviceKernel):
     rows_per_thread, columns_per_thread = 8, 4
     threads_down, threads_across = 8, 16
     max_fraction_bits, max_products = 25, 64
-    """The limits of the float64 argument; other rules are computed by the scalar rule."""
+    """The limits of the float64 method; rules beyond them use the scalar method."""
 
     def __init__(self, rule: Fused) -> None:
-        """Lay out a step, and check whether the float64 argument of `gpu/fused.cu` applies."""
+        """Lay out a step, and check whether the float64 method of `gpu/fused.cu` applies."""
         super().__init__(rule)
         self.fused = rule
         self.stored = len(rule.steps[0])
@@ -122,14 +122,14 @@ class FusedDevice(DeviceKernel):
 
     @cached_property
     def occupancy(self) -> Occupancy:
-        """The stages and blocks: three stages if two blocks with them fit this GPU's shared memory, else two."""
+        """The number of stages and blocks: three stages if two such blocks fit in shared memory, else two."""
         stage, limits = self.stage_bytes, cupy().cuda.Device().attributes
         per_block, per_sm = limits["MaxSharedMemoryPerBlockOptin"], limits["MaxSharedMemoryPerMultiprocessor"]
         stages = 3 if 2 * (3 * stage + 1024) <= per_sm and 3 * stage <= per_block else 2
         return Occupancy(stages, 2 if 2 * (stages * stage + 1024) <= per_sm else 1)
 
     def macros(self) -> dict[str, int | str]:
-        """Return the constants of the rule, and the sizes that fit this GPU's shared memory."""
+        """Return macros with the rule's constants and the sizes that fit this GPU's shared memory."""
         rule = self.fused
         return {
             "FRACTION_BITS": rule.sum.fraction_bits,
@@ -141,7 +141,7 @@ class FusedDevice(DeviceKernel):
             "C_EMIN": f"({FORMATS[rule.c_read_as].emin})",
             "C_IS_F16": _is_f16(rule.c),
             "D_IS_F16": _is_f16(rule.d),
-            # products of formats with fewer exponent bits stay far from the ends of f32's range
+            # with fewer exponent bits, products stay well within f32's range
             "WATCHES_EXPONENTS": int(
                 isinstance(rule, BlockScaled) or any(FORMATS[name].exponent > 5 for name in rule.multiplicands)
             ),
@@ -188,7 +188,7 @@ class FusedDevice(DeviceKernel):
         *,
         is_b: bool,
     ) -> PreparedSide:
-        """Decode one side, in the order of adding."""
+        """Decode one side, in the order of addition."""
         cp = cupy()
         tiles = codes.shape[0]
         lines, depth = codes.shape[2 if is_b else 1], len(order)
@@ -209,7 +209,7 @@ class FusedDevice(DeviceKernel):
         return ready
 
     def run(self, operands: ProductOperands) -> DeviceArray:
-        """Compute every output in float64, if that is exact; then the exceptional ones by the scalar rule."""
+        """Compute every output in float64 if that is exact, then recompute exceptional ones by the scalar method."""
         cp, rule = cupy(), self.fused
         a, b, c = self.codes(operands.a, 0), self.codes(operands.b, 1), operands.c
         tiles, height, width = c.shape
@@ -252,13 +252,13 @@ class IntegerDevice(DeviceKernel):
     extent, threads, depth = 128, 256, 4
 
     def __init__(self, rule: IntegerSum | Popcount) -> None:
-        """Find the number of codes in a register."""
+        """Create a kernel for a rule."""
         super().__init__(rule)
         self.integers = rule
         self.codes = 32 if isinstance(rule, Popcount) else 4
 
     def macros(self) -> dict[str, int | str]:
-        """Return the width and signs of the elements, the operation, and whether sums are clamped."""
+        """Return macros with the elements' width and signs, the operation, and whether sums are clamped."""
         rule = self.integers
         operation, clamps = ("DOT", rule.clamps) if isinstance(rule, IntegerSum) else (rule.operation.upper(), False)
         return {
@@ -304,13 +304,13 @@ class Fma64Device(DeviceKernel):
     extent = 64
 
     def macros(self) -> dict[str, int | str]:
-        """Return the fused multiply-add that rounds as the rule does."""
+        """Return a macro with the fused multiply-add in the rule's rounding mode."""
         rule = self.rule
         names = {"rn": "__fma_rn", "rz": "__fma_rz", "rm": "__fma_rd", "rp": "__fma_ru"}
         return {"FMA": names[rule.rounding]} if isinstance(rule, Fma64) else {}
 
     def run(self, operands: ProductOperands) -> DeviceArray:
-        """Launch once, on the unchanged operands."""
+        """Launch the kernel once, on the operands."""
         a, b, c = operands[:3]
         tiles, height, width = c.shape
         out: DeviceArray = cupy().empty_like(c)
@@ -330,7 +330,7 @@ class ChainDevice(DeviceKernel):
         return {"C_IS_F16": _is_f16(self.rule.c), "D_IS_F16": _is_f16(self.rule.d)}
 
     def run(self, operands: ProductOperands) -> DeviceArray:
-        """Launch once, with a thread for each output."""
+        """Launch the kernel once, with one thread per output."""
         a, b, c = operands[:3]
         tiles, height, width = c.shape
         out: DeviceArray = cupy().empty(c.shape, code_dtype(FORMATS[self.rule.d]))
@@ -402,7 +402,7 @@ KERNELS: dict[type[Rule], Callable[[Any], DeviceKernel]] = {
 
 @cache
 def kernel_of(rule: Rule, gpu: int) -> DeviceKernel:
-    """Return the kernel of a rule on the GPU with this number, after the canary has passed."""
+    """Return a rule's kernel on a GPU, after the canary has passed."""
     kernel = KERNELS[type(rule)](rule)
     operands = operands_of(rule)
     codes = cupy().asnumpy(on_device(kernel, operands))

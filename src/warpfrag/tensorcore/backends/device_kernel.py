@@ -1,4 +1,4 @@
-"""A kernel for a GPU: compiled on first use, and run on the largest part of a gemm that fits scratch memory.
+"""GPU kernels, compiled on first use and run on the largest part of a gemm that fits in scratch memory.
 
 The kernels are CUDA C++ in `tensorcore/gpu`. NVRTC compiles them for the numbers of a rule, and CuPy keeps them on disk
 by source, options and GPU. CuPy also provides the arrays. Operands are prepared on the GPU, a part of K at a time, in
@@ -29,7 +29,7 @@ from warpfrag.tensorcore.rules import Rule
 from warpfrag.tensorcore.schedule import part_of_k
 
 DeviceArray = NDArray[Any]
-"""A CuPy array in GPU memory: it has numpy's interface, and no type information."""
+"""A CuPy array, which has NumPy's interface but no type information."""
 Struct = np.ndarray[tuple[()], np.dtype[np.void]]
 """A structure that is passed to a kernel by value."""
 
@@ -37,9 +37,9 @@ LONG, INT = np.int64, np.int32
 SCRATCH_BYTES = 1 << 30
 """The approximate bytes for prepared operands."""
 MAX_LINES = 8192
-"""The rows and columns of outputs that are computed at once, and share prepared operands."""
+"""The rows and columns of outputs that are computed together from the same prepared operands."""
 MIN_DEPTH = 1024
-"""K is not cut into smaller parts than this."""
+"""The minimum length of a part of K."""
 THREADS = 128
 MAX_TILES = 65535
 """The maximum number of tiles per launch: the grid's third extent."""
@@ -54,11 +54,11 @@ SHARED_FACTS: dict[str, int | str] = {
     "SCALE_BITS": SCALE_BITS,
     "SCALE_FRACTION": SCALE_FRACTION,
 }
-"""The macros of every kernel: facts that Python also has."""
+"""Macros of every kernel, which repeat Python constants."""
 
 
 def aligned(**fields: object) -> np.dtype[Any]:
-    """Return a structure type as the compiler lays it out."""
+    """Return a structure type with the compiler's layout."""
     return np.dtype(list(fields.items()), align=True)
 
 
@@ -68,14 +68,14 @@ def struct(kind: np.dtype[Any], *values: object) -> Struct:
 
 
 class GpuFunction(Protocol):
-    """A kernel, as CuPy launches it."""
+    """The interface of CuPy's kernels."""
 
     max_dynamic_shared_size_bytes: int
 
     def __call__(
         self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[object, ...], *, shared_mem: int = 0
     ) -> None:
-        """Launch it; the arguments are arrays, numpy scalars and structures."""
+        """Launch the kernel; the arguments are arrays, NumPy scalars and structures."""
 
 
 class GpuModule(Protocol):
@@ -87,7 +87,7 @@ class GpuModule(Protocol):
 
 @cache
 def cupy() -> ModuleType:
-    """Return CuPy if there is a GPU; otherwise raise NoGpu, which names the missing part."""
+    """Return CuPy; raise NoGpu with the reason if it or a GPU is missing."""
     try:
         import cupy as module
     except ImportError as error:
@@ -111,7 +111,7 @@ def out_of_memory_errors() -> tuple[type[Exception], ...]:
 
 
 def current_gpu() -> int:
-    """Return the number of CuPy's current GPU: code compiled or arrays copied for one GPU do not exist on another."""
+    """Return the number of CuPy's current GPU, which owns compiled code and arrays."""
     return int(cupy().cuda.Device().id)
 
 
@@ -123,7 +123,7 @@ def _source(name: str) -> str:
 
 @cache
 def _say_loading() -> None:
-    """Tell the user at a terminal, once, why the first gemm on a GPU may take a while."""
+    """Print once, on a terminal, why the first gemm on a GPU may take a while."""
     if sys.stderr is not None and sys.stderr.isatty():
         folder = os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache"
         sys.stderr.write(
@@ -169,7 +169,7 @@ class DeviceKernel(ABC):
     max_lines = MAX_LINES
 
     def __init__(self, rule: Rule) -> None:
-        """Compile nothing yet."""
+        """Create a kernel for a rule; it is compiled on first use."""
         self.rule = rule
 
     @abstractmethod
@@ -198,7 +198,7 @@ class DeviceKernel(ABC):
         kernel(grid, (block,), arguments, shared_mem=shared)
 
     def parts(self, operands: ProductOperands) -> Iterator[tuple[tuple[slice, ...], list[ProductOperands]]]:
-        """Yield the outputs to compute at once, with their operands, one part of K after the other."""
+        """Yield blocks of outputs with their operands, one part of K after the other."""
         tiles, height, width = operands.c.shape
         depth = operands.b.shape[1]
         lines = min(height, self.max_lines) + min(width, self.max_lines)
@@ -233,7 +233,7 @@ def _contiguous(operands: ProductOperands) -> ProductOperands:
 
 
 def on_device(kernel: DeviceKernel, operands: ProductOperands) -> DeviceArray:
-    """Run a kernel on arrays of the host or the GPU."""
+    """Run a kernel on host or GPU arrays."""
     arrays: list[Any] = [None if array is None else cupy().asarray(array) for array in operands]
     return kernel.matmul(ProductOperands(*arrays))
 

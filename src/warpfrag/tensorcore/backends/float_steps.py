@@ -36,7 +36,7 @@ ARRAYS_OF_EXACT = 4
 """The number of float64 values per output in a step that truncates no product."""
 COLUMNS_AT_ONCE = 512
 ZERO = np.int16(-12000)
-"""The exponent of zero: added to any other exponent, or to itself, it stays far below all that matter."""
+"""The exponent of zero: its sum with any exponent is far below all others."""
 TABLE_BITS = 16
 """Formats up to this width are decoded by a table."""
 
@@ -48,7 +48,7 @@ class Elements(NamedTuple):
     exponent: Exponents
 
     def at(self, index: tuple[slice | EllipsisType, ...]) -> Elements:
-        """Return the elements that slices select."""
+        """Return the selected elements."""
         return Elements(self.value[index], self.exponent[index])
 
     def take(self, order: NDArray[np.int32], axis: int) -> Elements:
@@ -65,7 +65,7 @@ def _split(name: str, codes: Codes) -> Elements:
     if fmt.fraction:
         field = np.maximum(field, 1)
         significand = magnitude - ((field - 1) << fmt.fraction)
-    else:  # a power of two, which has neither 0 nor subnormal numbers
+    else:  # a power-of-two format has neither zero nor subnormals
         significand = np.ones_like(magnitude)
     value = np.ldexp(significand.astype(np.float64), field - fmt.bias - fmt.fraction)
     if fmt.nan == "ones":
@@ -98,7 +98,7 @@ def values_of(name: str, codes: Codes) -> Values:
 
 
 def exponents_of(values: Values, smallest: int, zero_exponent: int) -> NDArray[np.int64]:
-    """Return the exponents of C: at least the smallest of its format, or that of an empty step if C is 0."""
+    """Return the exponents of C: at least the format's minimum, or that of an empty step if C is 0."""
     field = (values.view(np.int64) >> 52) & 2047
     return np.where(field == 0, zero_exponent, np.maximum(field - 1023, smallest))
 
@@ -126,7 +126,7 @@ ROUNDINGS: dict[str, Callable[[Values], Values]] = {
 
 
 NARROW = 48
-"""If no exponent of an element is further from 0, a product and all its grids are normal in float32."""
+"""Up to this magnitude of the elements' exponents, products and their grids are normal in float32."""
 MIN_NARROW_COMMON = -96
 """With a smaller common exponent, every product of the step is 0, or a sum may be subnormal."""
 
@@ -144,12 +144,12 @@ class Factors(NamedTuple):
 
     @property
     def largest_product(self) -> float:
-        """An upper bound of all products; not finite if any element is not."""
+        """An upper bound of all products, which is not finite if any element is not."""
         return float(np.abs(self.a.value).max(initial=0.0) * np.abs(self.b.value).max(initial=0.0))
 
     @property
     def is_narrow(self) -> bool:
-        """True if no exponent is further from 0 than NARROW."""
+        """True if no exponent exceeds NARROW in magnitude."""
         return all(
             int(part.exponent.max()) <= NARROW
             and int(part.exponent.min(initial=0, where=part.exponent != ZERO)) >= -NARROW
@@ -172,7 +172,7 @@ class Factors(NamedTuple):
         return float(largest) < 2.0 ** (how.fraction_bits + 1 + unit)
 
     def part(self, rows: slice, columns: slice) -> Factors:
-        """Return the factors of some rows and columns of D."""
+        """Return the factors of the given rows and columns of D."""
         return Factors(
             self.a.at((slice(None), rows)),
             self.b.at((..., columns)),
@@ -188,7 +188,7 @@ def _scaled(elements: Elements, scales: Elements, axis: int) -> Elements:
 
 
 def factors_of(rule: Fused, operands: ProductOperands, a: Codes, b: Codes) -> Factors:
-    """Return the factors of some tiles, from codes of the formats that are multiplied."""
+    """Return the factors of the given tiles, from codes in the multiplied formats."""
     elements_a, elements_b = elements_of(rule.multiplicands[0], a), elements_of(rule.multiplicands[1], b)
     if operands.scale_a is not None and operands.scale_b is not None:
         elements_a = _scaled(elements_a, elements_of(rule.scale_format, operands.scale_a), -1)
@@ -225,7 +225,7 @@ def exact_step(how: AlignedSum, factors: Factors, places: slice, partial: Values
 
 
 def wide_step(how: AlignedSum, products: Values, largest: Exponents, c: Values, smallest: int) -> Values:
-    """Compute one step of any finite products and C."""
+    """Compute one step with any finite products and C."""
     common = np.maximum(largest, exponents_of(c, smallest, how.zero_exponent))
     np.maximum(common, how.zero_exponent, out=common)
     grids = ((1023 + how.fraction_bits - common) << 52).view(np.float64)
@@ -271,10 +271,10 @@ def sum_of_step(how: AlignedSum, factors: Factors, places: slice, c: Values, sma
 
 
 class Accumulator:
-    """The accumulators between instructions: as values, or as codes if D must be converted to become the next C."""
+    """The accumulators between instructions, as values, or as codes if D is converted to the next C."""
 
     def __init__(self, rule: Fused, convert: Conversions, bound: float, *, is_exact: bool) -> None:
-        """Store `bound`, an upper limit of every finite sum; with `is_exact`, no step truncates a product."""
+        """Create accumulators; `bound` limits every finite sum, and with `is_exact` no step truncates a product."""
         self.rule = rule
         self.convert = convert
         self.stays = rule.c_read_as == rule.c == rule.d == rule.sum.accumulator and not rule.adds_c_last
@@ -284,7 +284,7 @@ class Accumulator:
         self.is_exact = is_exact
 
     def instruction(self, factors: Factors, first: int, c: Values) -> Values | None:
-        """Compute one instruction's steps, whose stored elements begin at `first`; return None if a sum overflows."""
+        """Compute one instruction's steps, from stored element `first` on; return None if a sum overflows."""
         how = self.rule.sum
         value = np.zeros_like(c) if self.rule.adds_c_last else c
         smallest = FORMATS[how.accumulator if self.rule.adds_c_last else self.rule.c_read_as].emin
@@ -304,7 +304,7 @@ class Accumulator:
         return value.astype(self.code_type).view(np.uint16 if self.code_type is np.float16 else np.uint32)
 
     def run(self, factors: Factors, code: Codes, instructions: int) -> Codes | None:
-        """Run all instructions, from the codes of C to those of D; return None if not all of them are finite."""
+        """Run all instructions from C's codes to D's; return None if any is not finite."""
         rule, value = self.rule, None
         for index in range(instructions):
             if value is None or not self.stays:
@@ -327,7 +327,7 @@ class Conversions(NamedTuple):
 
 
 def run(rule: Fused, operands: ProductOperands, a: Codes, b: Codes, convert: Conversions) -> Codes | None:
-    """Return D's codes; None if not everything is finite. `a` and `b` are codes of the multiplied formats."""
+    """Return D's codes, or None if any value is not finite; `a` and `b` are codes in the multiplied formats."""
     factors = factors_of(rule, operands, a, b)
     largest_c = np.abs(values_of(rule.c_read_as, convert.read(operands.c))).max(initial=0.0)
     bound = factors.largest_product * b.shape[1] + largest_c

@@ -38,11 +38,11 @@ INT32_MIN = -(1 << 31)
 
 @cache
 def exact_floats_of_blas() -> Floats:
-    """Return the float type in which BLAS multiplies integers exactly: float32, unless its sums are wrong."""
+    """Return the dtype in which BLAS multiplies integers exactly: float32, or float64 if its sums are wrong."""
     random = np.random.default_rng(5)
     depth = 1 << 10
     a, b = random.choice([-128, -127, 127], (8, depth)), random.choice([-128, -127, 127], (depth, 8))
-    a[0], b[:, 0] = -128, -128  # their sum is the largest that there is
+    a[0], b[:, 0] = -128, -128  # the largest possible sum
     made = a.astype(np.float32) @ b.astype(np.float32)
     return np.dtype(np.float32 if np.array_equal(made, a @ b) else np.float64)
 
@@ -53,7 +53,7 @@ def largest_of(fmt: Format) -> int:
 
 
 def decode_into(numbers: NDArray[Any], fmt: Format, codes: Codes) -> None:
-    """Write the numbers that codes represent."""
+    """Decode codes into an array."""
     bits = codes.astype(np.uint8, copy=False)
     if fmt.codes < BYTE:
         bits = bits & np.uint8(fmt.codes - 1)
@@ -77,7 +77,7 @@ def largest_magnitude(integers: NDArray[Any]) -> int:
 
 
 def integer_sums(rule: IntegerSum, operands: ProductOperands) -> Codes:
-    """Return D's codes of some tiles."""
+    """Return D's codes for the given tiles."""
     kind, formats = exact_floats_of_blas(), (FORMATS[rule.a], FORMATS[rule.b])
     depth, (*tiles, height, width) = operands.b.shape[-2], operands.c.shape
     stored, row_count = operands.a.shape[-1], min(height, ROWS_AT_ONCE)
@@ -103,7 +103,7 @@ def integer_sums(rule: IntegerSum, operands: ProductOperands) -> Codes:
         for first in range(0, depth, at_once):
             some = slice(first, first + at_once)
             np.matmul(a[..., some], b[..., some, :], out=product)
-            np.copyto(part, product, casting="unsafe")  # an integer that float32 holds
+            np.copyto(part, product, casting="unsafe")  # an integer that is exact in float32
             if clamps:
                 sums[...] = np.clip(np.add(sums, part, dtype=np.int64), INT32_MIN, INT32_MAX)
             else:

@@ -1,4 +1,4 @@
-"""The portable backend: every rule on whole arrays, by numpy alone.
+"""The portable backend: every rule on whole arrays, with NumPy alone.
 
 It needs no compiled code, and is used if the compiled backend is unavailable or does not cover a rule. Float operations
 (exact ones, and the f32 of `Chain`) run in the default environment.
@@ -39,7 +39,7 @@ WHOLE = 1 << 30
 
 
 class Portable:
-    """The backend that needs numpy alone."""
+    """The backend that needs only NumPy."""
 
     name = "portable"
 
@@ -49,7 +49,7 @@ class Portable:
 
 
 class PortableKernel:
-    """A rule as a function of one tile, or of many at once."""
+    """A rule as a function of one or more tiles."""
 
     grain = Grain(pieces_per_thread=4)
 
@@ -64,12 +64,12 @@ class PortableKernel:
             Popcount: _popcount,
         }
         self.function = functions.get(type(rule), _fused)
-        self.takes_tiles = self.function in (_fused, integer_sums)  # many at once
-        if self.function is integer_sums:  # a tile in one piece: BLAS has its own threads
+        self.takes_tiles = self.function in (_fused, integer_sums)  # several tiles at once
+        if self.function is integer_sums:  # tiles are not split, because BLAS has its own threads
             self.grain = Grain(rows=WHOLE, columns=WHOLE)
 
     def max_depth(self, height: int, width: int) -> int:  # noqa: ARG002 (it holds one step at a time)
-        """Return an unlimited K: only one step is in memory at a time."""
+        """Return an unlimited K, because only one step is in memory at a time."""
         return 1 << 62
 
     def start(self, operands: ProductOperands) -> Job:
@@ -88,17 +88,17 @@ class PortableJob:
     """A product that is being computed."""
 
     def __init__(self, kernel: PortableKernel, operands: ProductOperands) -> None:
-        """Copy nothing: blocks are slices of the operands."""
+        """Create a job; its blocks are slices of the operands."""
         self.kernel = kernel
         self.operands = operands
         self.out = np.empty(operands.c.shape, np.uint64 if kernel.rule.d == "f64" else np.uint32)
 
     def prepare(self, tile: int, pieces: int) -> list[Task]:  # noqa: ARG002 (the same for every kernel)
-        """Return no tasks: operands are decoded block by block."""
+        """Return no tasks, because operands are decoded block by block."""
         return []
 
     def run(self, block: OutputBlock) -> None:
-        """Compute some tiles, rows and columns, in pieces that fit scratch memory."""
+        """Compute a block in parts that fit in scratch memory."""
         columns = slice(block.first_column, block.last_column)
         rows_at_once = max_rows(self.kernel.rule, self.operands.b.shape[1], block.last_column - block.first_column)
         together = max(1, rows_at_once // (block.last_row - block.first_row)) if self.kernel.takes_tiles else 1
@@ -108,14 +108,14 @@ class PortableJob:
                 rows = slice(first, min(first + rows_at_once, block.last_row))
                 part = self.operands.part(tiles if self.kernel.takes_tiles else tile, rows, columns)
                 codes = run_tiles(self.kernel, part)
-                if (codes.shape, codes.dtype) == (self.out.shape, self.out.dtype):  # the only block: nothing to copy
+                if (codes.shape, codes.dtype) == (self.out.shape, self.out.dtype):  # a single block needs no copy
                     self.out = codes
                 else:
                     self.out[tiles, rows, columns] = codes
 
 
 def max_rows(rule: Rule, depth: int, width: int) -> int:
-    """Return the number of rows of `width` columns that are computed at once, in one tile or in several."""
+    """Return the number of rows with `width` columns that are computed at once, in one or more tiles."""
     if isinstance(rule, IntegerSum):  # B is decoded each time; the sums are a few arrays of the size of D
         return max(1, 8 * AT_ONCE // max(1, width))
     return max(1, AT_ONCE // max(1, min(depth, rule.k) * width))
@@ -123,7 +123,7 @@ def max_rows(rule: Rule, depth: int, width: int) -> int:
 
 @exact_floats
 def run_tiles(kernel: PortableKernel, operands: ProductOperands) -> Codes:
-    """Compute one tile, of matrices, or several at once if the kernel takes them."""
+    """Compute one tile, or several at once if the kernel supports it."""
     with np.errstate(all="ignore"):
         return kernel.function(kernel.rule, operands)
 
@@ -139,7 +139,7 @@ class Decoded(NamedTuple):
     infinite: Flags
 
     def at(self, index: tuple[Index, ...]) -> Decoded:
-        """Return the numbers that a numpy index selects."""
+        """Return the numbers that a NumPy index selects."""
         negative, significand, exponent, fraction, nan, infinite = self
         return Decoded(negative[index], significand[index], exponent[index], fraction, nan[index], infinite[index])
 
@@ -183,7 +183,7 @@ def round_codes(name: str, total: Integers, exponent: Integers, fraction: int, *
     """
     fmt = FORMATS[name]
     magnitude = np.abs(total)
-    length = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)  # exact, whatever the environment
+    length = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)  # exact in any floating-point environment
     place = np.maximum(length - 1 + exponent, fmt.emin) - fraction
     down = place - exponent
     units = shift(magnitude, -down)
@@ -224,7 +224,7 @@ def aligned_sum(how: AlignedSum, terms: Terms, c: Decoded) -> Integers:
 
 
 def with_specials(how: AlignedSum, codes: Integers, nan: Flags, plus: Flags, minus: Flags) -> Integers:
-    """Return the codes, replaced if infinities or NaNs decide the result."""
+    """Return the codes, replaced where an infinity or NaN determines the result."""
     fmt = FORMATS[how.accumulator]
     infinity = ((1 << fmt.exponent) - 1) << fmt.fraction
     codes = np.where(plus, infinity, np.where(minus, infinity | fmt.sign_bit, codes))
@@ -235,7 +235,7 @@ def _convert(source: str, target: str, codes: Codes) -> Codes:
     """Return codes of a wider format: `reference.convert` on arrays."""
     if source == target:
         return codes
-    if source == "f16":  # a table of it would be long
+    if source == "f16":  # too large for a table
         return _codes_of_f32(_values_f16(codes))
     return conversion(source, target)[codes]
 
@@ -257,7 +257,7 @@ def _finish(rule: Fused, c: Codes, made: Codes) -> Codes:
 
 
 def _fused_by_integers(rule: Fused, operands: ProductOperands, codes_a: Codes, codes_b: Codes) -> Codes:
-    """Compute the same for any codes, with infinities and NaNs."""
+    """Compute fused steps for any codes, including infinities and NaNs."""
     a, b = decode(rule.multiplicands[0], codes_a), decode(rule.multiplicands[1], codes_b)
     special = a.special or b.special
     code = operands.c
@@ -386,14 +386,14 @@ def _chain(rule: Chain, operands: ProductOperands) -> Codes:
 
 def _fma_chain(rule: Fma64, operands: ProductOperands) -> Codes:
     """Compute by the reference, since numpy has no fused multiply-add."""
-    from warpfrag.tensorcore import reference  # with fractions, which no other rule needs
+    from warpfrag.tensorcore import reference  # imports fractions, which no other rule needs
 
     codes: Codes = reference.matmul(rule, ProductOperands(operands.a[None], operands.b[None], operands.c[None]))[0]
     return codes
 
 
 def _popcount(rule: Popcount, operands: ProductOperands) -> Codes:
-    """Count ones: those of A and B are products of bits; those of A xor B are A's and B's less twice that."""
+    """Count ones: A and B is a product of bits; A xor B is the ones of A and of B minus twice that."""
     a, b = operands.a.astype(np.float64), operands.b.astype(np.float64)
     ones = a @ b
     if rule.operation == "xor":

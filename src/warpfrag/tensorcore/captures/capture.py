@@ -41,13 +41,13 @@ from warpfrag.layout.coordinates import LANES
 from warpfrag.tensorcore.captures.capture_index import HERE, folders, whole
 from warpfrag.tensorcore.wgmma_call import WgmmaCall, WgmmaCallRow, WgmmaCases
 
-WARPGROUP = (4, LANES)  # warps and lanes
+WARPGROUP = (4, LANES)  # (warps, lanes) of a warpgroup
 MAX_BYTES = 1 << 30
 CAPTURE = "a capture as `warpfrag verify --capture` writes it"
 
 
 class CaptureEntry(TypedDict):
-    """One kernel: an instruction with a selector, and for each class of operands the key of each array."""
+    """One kernel: an instruction with a selector, and the array keys of each operand class."""
 
     instruction: str
     selector: int | None
@@ -138,7 +138,7 @@ class Capture:
             return {entry["instruction"]: resolve(entry["instruction"]) for entry in self.about["entries"]}
 
     def cases(self, names: Container[str] | None = None) -> Iterator[CapturedCase | WgmmaCase]:
-        """Yield every entry and class, in the order of the file, or those of some instructions."""
+        """Yield every entry and class in file order, optionally of certain instructions only."""
         forms = self.instructions
         for entry in self.about["entries"]:
             name = entry["instruction"]
@@ -158,7 +158,7 @@ class Capture:
 
 
 def open_capture(path: Path) -> Capture:
-    """Read a capture file; arrays are unpacked when they are used."""
+    """Open a capture file; arrays are read when they are used."""
     with whole(path, CAPTURE):
         arrays = np.load(BytesIO(read_bytes(path, MAX_BYTES)), allow_pickle=False)
         about = json.loads(arrays["about"].tobytes().decode("utf-8"))
@@ -202,7 +202,7 @@ MEMORY = 1 << 16
 
 
 class AddressMap(NamedTuple):
-    """The addresses from which one operand was read under one descriptor."""
+    """The addresses that the hardware read for one operand and descriptor."""
 
     instruction: str
     operand: str

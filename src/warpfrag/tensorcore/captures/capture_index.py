@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HERE = os.path.dirname(__file__)  # noqa: PTH120 (importing pathlib takes longer than reading the index)
 VARIABLE = "WARPFRAG_CAPTURED"
 INDEX = "index.json"
-MAX_BYTES = 1 << 26  # for an index: an entry has a hundred bytes
+MAX_BYTES = 1 << 26  # maximum size of an index: an entry has a hundred bytes
 
 
 class EvidenceRow(NamedTuple):
@@ -33,14 +33,14 @@ class EvidenceRow(NamedTuple):
 
 
 def folders() -> tuple[str, ...]:
-    """Return the folders of captures: the package's, and the one in the environment variable WARPFRAG_CAPTURED."""
+    """Return the capture folders: the package's, and that in the environment variable WARPFRAG_CAPTURED."""
     extra = os.environ.get(VARIABLE)
     return (HERE, extra) if extra else (HERE,)
 
 
 @contextmanager
 def whole(path: str | Path, what: str) -> Iterator[None]:
-    """Reject a file that warpfrag did not write: truncated, of another type, or changed by hand."""
+    """Turn errors in a context into a FileError: the file is truncated, of another type, or edited."""
     try:
         yield
     except FileError:
