@@ -49,7 +49,7 @@ def matmul(
 
 
 def multiply(selector: KernelSelector, operands: ProductOperands, threads: int | None) -> Codes:
-    """Multiply checked operands with a selector's kernels."""
+    """Multiply operands, which have been checked, with a selector's kernels."""
     check_threads(threads)
     code_type = code_dtype(FORMATS[selector.rule.d])
     if operands.c.size == 0:

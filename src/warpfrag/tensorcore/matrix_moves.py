@@ -1,4 +1,4 @@
-"""Execute the matrix moves: ldmatrix from a byte buffer to registers, stmatrix back, movmatrix between registers.
+"""Execute matrix moves: ldmatrix (memory to registers), stmatrix (registers to memory) and movmatrix.
 
 Each lane that supplies an address points to one line of 16 bytes: a row of a matrix, or a column for stmatrix m16n8.
 The address layout says which line that is, the register layout where each of its elements goes.
@@ -25,14 +25,14 @@ from warpfrag.tensorcore import fragment
 from warpfrag.tensorcore.operand import operands_of
 from warpfrag.tensorcore.shared_operand import Location
 
-LINE = 16  # bytes at one address, and the alignment of the address
+LINE = 16  # bytes per address, and its alignment
 OPS = ("ldmatrix", "stmatrix", "movmatrix")
 
 
 def execute(
     form: Form, a: Location, b: Location | None, shared: ArrayLike | None, unused: Mapping[str, object]
 ) -> Words:
-    """Return the registers, or for stmatrix the memory; reject arguments that the instruction does not take."""
+    """Return the registers, or for stmatrix the memory; unexpected arguments are rejected."""
     if form.op == "movmatrix":
         unused = {"b": b, "shared": shared, **unused}
     elif shared is None:
@@ -80,9 +80,9 @@ def store(form: Form, addresses: ArrayLike, words: NDArray[np.uint32], shared: A
 
 
 def lines_by_lane(form: Form, words: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """Return the line that stmatrix stores for each lane that supplies an address: uint8[..., lanes, 16]."""
+    """Return the line that stmatrix stores for each addressing lane, uint8[..., lanes, 16]."""
     row, lines = _operand(form, "a"), _lines(form)
-    if row.format.bits == 16 and not form.trans:  # rows are words of neighbouring lanes
+    if row.format.bits == 16 and not form.trans:  # rows are words of adjacent lanes
         *batch, lanes, count = words.shape
         rows = words.reshape(-1, lanes // 4, 4, count).transpose(0, 3, 1, 2)
         return np.ascontiguousarray(rows).view(np.uint8).reshape(*batch, lines.lanes, LINE)
@@ -111,7 +111,7 @@ def _operand(form: Form, role: str) -> OperandSpec:
 
 
 def _lines(form: Form) -> Layout:
-    """Return the lane that supplies the address of each line: (matrix, row) or (matrix, col)."""
+    """Return the lane that supplies each line's address, by (matrix, row) or (matrix, col)."""
     lines = addresses_of(form)
     if lines is None:
         raise InvalidOperand(f"{spell(form)} takes no addresses")
@@ -145,7 +145,7 @@ def _addresses(form: Form, addresses: ArrayLike, memory: NDArray[np.uint8], line
 
 
 def _codes(row: OperandSpec, data: NDArray[np.uint8], lines: Layout) -> NDArray[Any]:
-    """Return the codes [..., matrix, row, col] of lines of bytes."""
+    """Decode lines of bytes to codes [..., matrix, row, col]."""
     bits = row.format.bits
     count = row.layout.outs["col" if "row" in lines.outs else "row"]
     ones = np.unpackbits(data[..., : count * bits // 8], axis=-1, bitorder="little")
@@ -155,7 +155,7 @@ def _codes(row: OperandSpec, data: NDArray[np.uint8], lines: Layout) -> NDArray[
 
 
 def _bytes(row: OperandSpec, codes: NDArray[Any], lines: Layout) -> NDArray[np.uint8]:
-    """Return the lines of bytes of codes: the inverse of `_codes`."""
+    """Encode codes as lines of bytes: the inverse of `_codes`."""
     bits = row.format.bits
     turned = codes if "row" in lines.outs else codes.swapaxes(-1, -2)
     ones = (turned[..., None] >> np.arange(bits, dtype=turned.dtype) & 1).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""One number as exact integers, and its rounding to a code: the basis of `reference`."""
+"""Exact numbers and their rounding to codes, for `reference`."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Number(NamedTuple):
 
     @property
     def aligns(self) -> bool:
-        """True if the exponent counts when terms are aligned."""
+        """True if the exponent affects the alignment of terms."""
         return not self.is_zero or self.keeps_exponent
 
     @property
     def is_finite(self) -> bool:
-        """True if it is neither infinity nor NaN."""
+        """True if the number is neither infinite nor NaN."""
         return not (self.is_infinite or self.is_nan)
 
     @property
@@ -96,7 +96,7 @@ def round_code(
     sign = fmt.sign_bit if negative else 0
     if not magnitude:
         return sign
-    place = max(magnitude.bit_length() - 1 + exponent, fmt.emin) - kept  # weight of the last bit kept
+    place = max(magnitude.bit_length() - 1 + exponent, fmt.emin) - kept  # the weight of the last kept bit
     shift = place - exponent
     if shift <= 0:
         units, rest = magnitude << -shift, 0
@@ -109,7 +109,7 @@ def round_code(
         units += bool(away)
     units <<= fmt.fraction - kept
     place -= fmt.fraction - kept
-    # a carry into the next binade runs into the exponent field by itself
+    # a carry into the next binade increments the exponent field
     field = place - (fmt.emin - fmt.fraction)
     code = (field << fmt.fraction) + units
     infinity = ((1 << fmt.exponent) - 1) << fmt.fraction

@@ -1,4 +1,4 @@
-"""Operands: the inputs and outputs of an instruction, their layouts, and the conversion from and to matrices.
+"""Operands: an instruction's inputs and outputs, their layouts, and their conversion from and to matrices.
 
 Every operand is a layout and a format. `Operand` is a whole matrix (of a sparse A, the stored half); `Metadata` and
 `Scale` are registers; an instruction reads the part of them that its immediates select.
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 class Bits(NamedTuple):
-    """A range of bits of one register, both ends included."""
+    """An inclusive range of bits in one register."""
 
     high: int
     low: int
 
 
 class Span(NamedTuple):
-    """The logical columns, first to last, that one register of a sparse A can hold, and their row."""
+    """The range of logical columns that one register of a sparse A can contain, and their row."""
 
     row: int
     first: int
@@ -77,7 +77,7 @@ def thread_of(warp: int | None, lane: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class OperandBase:
-    """The base of all operands: a role, a format, a storage and a layout."""
+    """The base class of operands: a role, a format, a storage and a layout."""
 
     spec: OperandSpec
     instruction: str
@@ -89,12 +89,12 @@ class OperandBase:
         return f"<{kind} {self.role}: {self.format} {self.shape} in {where}>"
 
     def _repr_html_(self) -> str:
-        """A card for notebooks."""
+        """Return a card for notebooks."""
         return card(self)
 
     @property
     def role(self) -> str:
-        """One of a, b, c, d, metadata, scale_a, scale_b."""
+        """The role: a, b, c, d, metadata, scale_a or scale_b."""
         return self.spec.role
 
     @property
@@ -122,7 +122,7 @@ class OperandBase:
 
     @cached_property
     def _registers(self) -> Layout:
-        """The layout of the registers; if it is unknown, at least its sizes are correct."""
+        """The layout of the registers; if it is unknown, only its sizes are correct."""
         if self.storage == "shared":
             raise InvalidOperand(
                 f"{self.description} is in shared memory and has no registers:  "
@@ -132,12 +132,12 @@ class OperandBase:
 
     @property
     def regs(self) -> int:
-        """Registers per lane; 64 bits wide for f64, else 32."""
+        """The number of registers per lane; registers have 64 bits for f64, else 32."""
         return self._registers.regs
 
     @property
     def slots(self) -> int:
-        """Elements per register."""
+        """The number of elements per register."""
         return self._registers.slots
 
     @property
@@ -147,16 +147,16 @@ class OperandBase:
 
     @property
     def ptx_type(self) -> str:
-        """PTX type of the registers."""
+        """The PTX type of the registers."""
         return self.format.register
 
     @property
     def source(self) -> str:
-        """The document that states the layout."""
+        """The document that specifies the layout."""
         return self.spec.source
 
     def bits(self, slot: int) -> Bits:
-        """Return the bits of the register that hold the code in a slot."""
+        """Return the register bits of a slot."""
         low = check_index("slot", slot, self.slots) * self.spec.container + self.spec.low
         return Bits(low + self.format.bits - 1, low)
 
@@ -168,7 +168,7 @@ class OperandBase:
     @property
     def threads(self) -> tuple[int, ...]:
         """The extents of the threads that share the operand: 32 lanes, or 4 warps of 32 lanes."""
-        _ = self._registers  # rejects an operand without any
+        _ = self._registers  # raises an error for an operand without registers
         return self.spec.threads
 
     def _known_row(self) -> OperandSpec:
@@ -177,7 +177,7 @@ class OperandBase:
         return self.spec
 
     def _check_words(self, words: ArrayLike, axes: tuple[int, ...]) -> NDArray[np.uint32]:
-        """Return registers as an array; reject unexpected last axes."""
+        """Return registers as an array, whose last axes must be as expected."""
         import numpy as np
 
         from warpfrag.formats.arrays import as_array
@@ -214,11 +214,11 @@ class Operand(OperandBase, InShared):
     staged: bool = False
 
     def element(self, *, reg: int, slot: int = 0) -> int:
-        """Return PTX's number of the element in a slot, which counts through a lane's registers: a0, a1, ..."""
+        """Return PTX's number of an element in a lane, as in a0, a1, ..."""
         return check_index("reg", reg, self.regs) * self.slots + check_index("slot", slot, self.slots)
 
     def tiled(self, **counts: int) -> Operand:
-        """Return several adjacent tiles as one operand: col=2 adds a second tile on the right.
+        """Return several adjacent tiles as one operand; col=2 adds a second tile on the right.
 
         The registers of the first tile come first, then those of the next, in the order of the keywords.
         """
@@ -250,7 +250,7 @@ class Operand(OperandBase, InShared):
         """Return registers as an array, which must be uint32[..., 32, words]."""
         return self._check_words(words, (*self.threads, self.words))
 
-    # ---- of a sparse A
+    # ---- sparse A
 
     @property
     def sparsity(self) -> Pattern:
@@ -260,7 +260,7 @@ class Operand(OperandBase, InShared):
         return self.pattern
 
     def span(self, *, lane: int, reg: int, warp: int | None = None) -> Span:
-        """Return the logical column range of one register of a sparse A, as the ISA states it."""
+        """Return the logical column range of one register of a sparse A, as the ISA specifies it."""
         rule = self.sparsity
         thread = thread_of(warp, lane)
         first = self.layout.at(**thread, reg=reg, slot=0)
@@ -312,7 +312,7 @@ class SparseOperand(Operand):
 
 
 class SelectedWord(OperandBase):
-    """One register per lane; the immediates of an instruction select the part that it reads."""
+    """An operand with one register per lane; immediates select the part that an instruction reads."""
 
     def _pack(self, codes: Array, chosen: dict[str, int]) -> Words:
         """Return registers in which only the selected part is written."""
@@ -453,7 +453,7 @@ class Operands(Mapping[str, AnyOperand]):
     scale_b: Scale
 
     def __init__(self, operands: Iterable[AnyOperand]) -> None:
-        """Keep the operands in the order of the instruction."""
+        """Create the mapping from operands in the instruction's order."""
         self._by_role = {operand.role: operand for operand in operands}
         for role in ("a", "b", "c", "d", "metadata", "scale_a", "scale_b"):
             setattr(self, role, self._by_role.get(role))
@@ -463,7 +463,7 @@ class Operands(Mapping[str, AnyOperand]):
         return self._by_role[role]
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the roles, in the order of the instruction."""
+        """Iterate over the roles in the instruction's order."""
         return iter(self._by_role)
 
     def __len__(self) -> int:
@@ -472,7 +472,7 @@ class Operands(Mapping[str, AnyOperand]):
 
     @property
     def selected_layouts(self) -> dict[str, Layout]:
-        """The layouts of the registers of which immediates select a part: metadata and scale factors."""
+        """The layouts of the registers that immediates select from: metadata and scale factors."""
         return {role: operand.layout for role, operand in self._by_role.items() if role in SELECTED_BY}
 
 

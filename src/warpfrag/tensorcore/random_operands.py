@@ -1,4 +1,4 @@
-"""Random operands of an instruction: registers and matrices, of the classes of `formats.random_codes`."""
+"""Random operands of an instruction, as registers and matrices, in the classes of `formats.random_codes`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def classes(instruction: Instruction) -> tuple[str, ...]:
 def random_words(
     instruction: Instruction, kind: str, cases: int, random: np.random.Generator, selector: int = 0
 ) -> dict[str, NDArray[np.uint32]]:
-    """Return registers of every operand: a, b, c uint32[cases, 32, words]; metadata and scales uint32[cases, 32].
+    """Return random registers: a, b, c uint32[cases, 32, words]; metadata and scales uint32[cases, 32].
 
     `kind` is one of the classes. Each slot is drawn separately, so copies of one element differ, and padding bits
     are random too. B of wgmma is in shared memory: see `random_bytes`.
@@ -47,7 +47,7 @@ def random_words(
 
 
 def _words(operand: OperandBase, kind: str, cases: int, random: np.random.Generator) -> NDArray[np.uint32]:
-    """Return registers with a code of the class in every slot."""
+    """Return registers with a random code of the class in every slot."""
     row, threads = operand.spec, operand.threads
     if kind == "bits":
         return random.integers(0, 1 << 32, (cases, *threads, operand.words), dtype=np.uint32)
@@ -62,7 +62,7 @@ def _words(operand: OperandBase, kind: str, cases: int, random: np.random.Genera
 
 
 def random_matrix(instruction: Instruction, role: str, random: np.random.Generator) -> NDArray[Any]:
-    """Return codes of class `plain` for one matrix of the instruction; a sparse A is full and pruned."""
+    """Return random codes of class `plain` for one matrix; a sparse A is full and pruned."""
     operand = getattr(instruction, role)
     codes = random_codes(operand.format, "plain", operand.shape, random).astype(code_dtype(operand.format))
     if role != "a" or instruction.pattern is None:

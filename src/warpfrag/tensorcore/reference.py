@@ -45,7 +45,7 @@ class TraceTerm:
 
     name: str
     value: Fraction | float  # a float only for an infinity or NaN
-    exponent: int | None  # None for a zero, which has no say in the common exponent
+    exponent: int | None  # None for a zero, which does not affect the common exponent
     kept: int
     lost: Fraction
 
@@ -70,7 +70,7 @@ class TraceStep:
 
     @property
     def special(self) -> str | None:
-        """The terms that make the result infinite or NaN; None if every term is finite."""
+        """The terms that make the result infinite or NaN, or None if every term is finite."""
         values = {term.name: term.value for term in self.terms if isinstance(term.value, float)}
         nan = [name for name, value in values.items() if math.isnan(value)]
         if nan:
@@ -81,7 +81,7 @@ class TraceStep:
 
     @property
     def exact_sum(self) -> Fraction | None:
-        """The sum of the terms before anything is truncated; None if the step does not align them."""
+        """The exact sum of the terms, or None if the step does not align them."""
         if self.common_exponent is None:
             return None
         return sum((term.value for term in self.terms if isinstance(term.value, Fraction)), Fraction(0))
@@ -138,7 +138,7 @@ def multiply(x: Number, y: Number) -> Number:
 
 
 def special_sum(terms: Sequence[Number]) -> Number | None:
-    """Return NaN if any term is NaN or infinities have both signs; an infinity if there is one; else None."""
+    """Return NaN if a term is NaN or infinities have both signs, an infinity if there is one, else None."""
     signs = {term.negative for term in terms if term.is_infinite}
     if any(term.is_nan for term in terms) or len(signs) > 1:
         return Number(is_nan=True)
@@ -246,7 +246,7 @@ def chain_f32(a: Sequence[Number], b: Sequence[Number], c: Number) -> Number:
 
 
 def chain_f16(a: Sequence[Number], b: Sequence[Number], c: Number) -> Number:
-    """m8n8k4 in software with f16 results: (c + (a0 b0 + a1 b1)) + (a2 b2 + a3 b3) in f32, each rounded."""
+    """Compute m8n8k4 in software with f16 results: (c + (a0 b0 + a1 b1)) + (a2 b2 + a3 b3) in f32, each rounded."""
     low = ffma(a[1], b[1], ffma(a[0], b[0], MINUS_ZERO))
     high = ffma(a[3], b[3], ffma(a[2], b[2], MINUS_ZERO))
     return ffma(ffma(c, UNITY, low), UNITY, high)
@@ -262,7 +262,7 @@ def convert_f16(number: Number) -> int:
 
 
 def add_c(c: Number, part: Number, format_name: str) -> int:
-    """Add C to the tensor core's result by FADD or HADD2, to nearest."""
+    """Add C to the tensor core's result with FADD or HADD2, rounded to nearest."""
     code = multiply_add(c, UNITY, part, format_name, "rn")
     if code is None:
         return NAN_F16 if format_name == "f16" else NAN_F32
@@ -283,7 +283,7 @@ def fma_f64(a: Number, b: Number, c: Number, direction: Direction) -> int:
 
 
 def add_integers(products: Sequence[int], c: int, *, satfinite: bool) -> int:
-    """Return the exact sum, then clamped once or wrapped to 32 bits; as a code."""
+    """Return the code of an exact sum that is clamped once, or wrapped to 32 bits."""
     total = sum(products, c)
     if satfinite:
         total = min(max(total, -(1 << 31)), (1 << 31) - 1)
@@ -291,7 +291,7 @@ def add_integers(products: Sequence[int], c: int, *, satfinite: bool) -> int:
 
 
 def count_bits(a: Sequence[int], b: Sequence[int], bitop: str) -> int:
-    """Return the number of ones of A xor B, or of A and B."""
+    """Return the number of ones in A xor B or A and B."""
     return sum((x ^ y) if bitop == "xor" else (x & y) for x, y in zip(a, b, strict=True))
 
 
@@ -327,7 +327,7 @@ def compute(rule: Rule, codes: OutputOperands, trace: Trace | None = None) -> in
 
 
 def _fused(rule: Fused, codes: OutputOperands, trace: Trace | None) -> int:
-    """Compute the steps in order; then add C, if it comes last; then convert to D's format, if it differs."""
+    """Compute the steps in order, then add C if it comes last, then convert to D's format."""
     format_a, format_b = rule.multiplicands
     a = [_unpack(format_a, convert(code, rule.a, format_a)) for code in codes.a]
     b = [_unpack(format_b, convert(code, rule.b, format_b)) for code in codes.b]
@@ -373,7 +373,7 @@ def _grouped(rule: Grouped, codes: OutputOperands, trace: Trace | None) -> int:
 def _aligned_step(
     how: AlignedSum, name: str, names: list[str], products: list[Number], start: Number, trace: Trace | None
 ) -> int:
-    """Compute one truncated sum, and add its entry to the trace."""
+    """Compute one truncated sum and add it to the trace."""
     code, common, total, kept = fused_step(products, start, how)
     if trace is not None:
         start_name = {"c": "C", "zero": "0", "previous": "previous"}[name.rpartition(" ")[2]]
@@ -443,7 +443,7 @@ def _scales(rule: Rule, codes: OutputOperands) -> list[Number]:
     return [multiply(unpack(name, x), unpack(name, y)) for x, y in zip(codes.scale_a, codes.scale_b, strict=True)]
 
 
-_unpack = lru_cache(1 << 12)(unpack)  # few elements are ever new: a row of A meets every column of B
+_unpack = lru_cache(1 << 12)(unpack)  # elements repeat: a row of A meets every column of B
 
 
 def _unaligned(rule: Rule, name: str, terms: tuple[TraceTerm, ...], code: int, rounding: str) -> TraceStep:
@@ -453,7 +453,7 @@ def _unaligned(rule: Rule, name: str, terms: tuple[TraceTerm, ...], code: int, r
 
 @lru_cache(1 << 12)
 def convert(code: int, source: str, target: str) -> int:
-    """Convert exactly to a wider format (F2FP of fp8, HADD2.F32 of C); NaN becomes the target's canonical one."""
+    """Convert exactly to a wider format (F2FP of fp8, HADD2.F32 of C); NaN becomes the target's canonical NaN."""
     if source == target:
         return code
     number = unpack(source, code)
@@ -500,7 +500,7 @@ def trace(
     scale_a: Sequence[int] = (),
     scale_b: Sequence[int] = (),
 ) -> list[TraceStep]:
-    """Return every step of one output: `a` is a row of A (stored elements), `b` a column of B, all codes.
+    """Return every step of one output, given codes: `a` is a row of A (stored elements), `b` a column of B.
 
     A sparse rule needs `columns`, the logical column of each stored element.
     """

@@ -1,4 +1,4 @@
-"""Look up instructions: `get` one by its name, `find` those that match a description."""
+"""Look up instructions: `get` one by name, or `find` all that match a description."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from warpfrag.isa.aliases import Aliases
 
 LARGEST_EXTENT = 1 << 12
-MAX_LISTED = 60  # choices that an error names; if there are more, only similar ones
+MAX_LISTED = 60  # an error lists at most this many choices, otherwise only similar ones
 
 
 def get(
@@ -54,9 +54,9 @@ def get(
         arch = arch or name.arch or None
         name = name.name
     if not isinstance(name, str):
-        resolve(name)  # raises an error with the reason
+        resolve(name)  # raises IllegalInstruction with the reason
     target = None if arch is None else read_target(arch, head(name)).name
-    if is_tensor_text(name):  # its operands matter
+    if is_tensor_text(name):  # operands are needed
         return _look_up(name[:MAX_SOURCE], target)
     instruction = _get(head(name), target) if is_plain(name) else _look_up(name[:MAX_SOURCE], target)
     if selector is not None:
@@ -77,7 +77,7 @@ def _typed(
     if isinstance(text, Instruction):
         text = text.form.spelling.name if isinstance(text.form, TensorForm) else text.name
     if not isinstance(text, str):
-        resolve(text)  # raises an error with the reason
+        resolve(text)  # raises IllegalInstruction with the reason
     form = resolve(text, arch and read_target(arch, head(text)).name, selector, **shape)
     return instruction_of(form, "")
 
@@ -118,7 +118,7 @@ def find(
     kind: str | None = None,
     sparse: bool | None = None,
 ) -> list[Instruction]:
-    """Return every instruction that matches all arguments; all instructions if there are none.
+    """Return every instruction that matches all arguments.
 
     Element types may be nicknames: `fp8` finds e4m3 and e5m2, `nvfp4` finds e2m1 with ue4m3 scales.
     tcgen05 has fifteen thousand mma forms: they are listed only with a filter; `op="tcgen05"` lists all of them.
@@ -167,7 +167,7 @@ def _look_up(text: str, target: str | None) -> Instruction:
     return instruction_of(form, _fragment_arch(form, target))
 
 
-_get = lru_cache(maxsize=4096)(_look_up)  # a program asks for the same few names again and again; sources are not kept
+_get = lru_cache(maxsize=4096)(_look_up)  # programs look up the same few names repeatedly; source code is not cached
 
 
 def _shape_text(shape: str | tuple[int, ...] | None) -> str | None:
@@ -199,11 +199,11 @@ def _expected(choice: object, known: list[str]) -> str:
 
 
 def _fragment_arch(form: Form, target: str | None) -> str:
-    """Return the architecture of the wmma fragments to use; none if the ISA fixes them."""
+    """Return the architecture of the wmma fragments, or an empty string if the ISA defines them."""
     if form.operation.fragments == "fixed":
         return ""
     if target:
         return targets()[target].arch
-    from warpfrag.isa.operands import measured_architectures  # only wmma asks
+    from warpfrag.isa.operands import measured_architectures  # only wmma needs it
 
     return measured_architectures()[0]

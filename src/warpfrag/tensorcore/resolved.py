@@ -31,21 +31,21 @@ from warpfrag.tensorcore.backends import kernel_selector
 from warpfrag.tensorcore.operand import Operand, SelectedWord, operands_of
 from warpfrag.tensorcore.sparsity import logical_columns
 
-FEW_TILES = 32  # up to this many tiles it is quicker to move elements than to join them to registers first
+FEW_TILES = 32  # up to this number of tiles, moving elements is faster than joining them into registers first
 MAX_RESOLVED = 512
 WORD = np.dtype(np.uint32)
 CODES = 16  # a metadata code has four bits
 
 
 class OperandCodec:
-    """Converts registers of one operand to matrices of codes and back, like `fragment`, but faster for few tiles."""
+    """Converts one operand's registers to matrices of codes and back, faster than `fragment` for few tiles."""
 
     def __init__(self, operand: Operand) -> None:
-        """Find the element of each place, and the first place of each element."""
+        """Create the codec of an operand."""
         layout = operand.layout
         self.operand = operand
         self.words = (*operand.threads, operand.words)
-        self.shape = operand.shape[-2:]  # the four products of m8n8k4 are four tiles
+        self.shape = operand.shape[-2:]  # m8n8k4 computes four tiles
         self.tiles = prod(operand.shape[:-2])
         self.size = prod(operand.shape)
         self.container = np.dtype(f"<u{max(1, operand.spec.container // 8)}")
@@ -59,7 +59,7 @@ class OperandCodec:
         return (
             self.fills_bytes
             and type(words) is np.ndarray
-            and words.dtype is WORD  # an equal dtype that is another object goes through `check`
+            and words.dtype is WORD  # equal but not identical dtypes go through `check`
             and words.shape == self.words
             and words.flags.c_contiguous
         )
@@ -77,7 +77,7 @@ class OperandCodec:
         return words
 
     def check(self, words: ArrayLike) -> NDArray[np.uint32]:
-        """Return registers as an array; reject any other argument."""
+        """Return registers as an array, or raise InvalidOperand."""
         registers = as_array(words, self.operand.description)
         if registers.dtype == np.uint32 and registers.shape[-len(self.words) :] == self.words:
             return registers
@@ -109,7 +109,7 @@ class FieldReader:
     """Reads the fields of a metadata or scale register that the immediates select."""
 
     def __init__(self, operand: SelectedWord, immediates: Immediates) -> None:
-        """Find the lane and the bits of each field."""
+        """Create the reader of a register."""
         layout, row = operand.layout, operand.spec
         selected = tuple(immediate_coordinates(layout, part_of(immediates, operand.role)).values())
         places = fragment.first_places(layout).reshape(layout.shape)[selected]
@@ -130,7 +130,7 @@ class MetadataDecoder:
     """Converts the metadata codes of a sparse A to the logical columns of its stored elements."""
 
     def __init__(self, pattern: Pattern, chunks: int) -> None:
-        """Build a table of the columns that each code of each chunk keeps, -1 if the code is illegal."""
+        """Build a table of the columns that each code keeps (-1 if the code is illegal)."""
         self.pattern = pattern
         table = np.full((chunks, CODES, pattern.kept), -1, np.int32)
         for code, kept in pattern.columns.items():
@@ -139,7 +139,7 @@ class MetadataDecoder:
         self.first_codes = np.arange(0, chunks * CODES, CODES)
 
     def columns_of(self, fields: NDArray[np.uint32]) -> NDArray[np.int32]:
-        """Return logical columns [..., rows, stored] of metadata codes [..., rows, chunks]; reject an illegal code."""
+        """Return the logical columns [..., rows, stored] for metadata codes [..., rows, chunks]."""
         columns = self.columns.take(fields + self.first_codes, axis=0)
         if np.minimum.reduce(columns, axis=None, initial=0) < 0:
             logical_columns(self.pattern, fields)  # raises an error with the reason
@@ -150,7 +150,7 @@ class ResolvedInstruction:
     """A form on an architecture: its operands, its arithmetic plan, a codec for each operand, and the kernels."""
 
     def __init__(self, form: Form, arch: str) -> None:
-        """Look up everything that does not depend on a call's arguments; `arch` is an architecture, such as sm_90."""
+        """Resolve a form; `arch` is an architecture, such as sm_90."""
         self.form, self.arch = form, arch
         self.operands = operands_of(form, arch)
         self.plan = plan(form, arch)
@@ -165,7 +165,7 @@ class ResolvedInstruction:
 
     @cached_property
     def a(self) -> OperandCodec:
-        """The codec of A; NotModelled if its wmma fragments on this architecture are unknown."""
+        """The codec of A; raises NotModelled if its wmma fragments on this architecture are unknown."""
         return OperandCodec(self.operands.a)
 
     @cached_property
@@ -232,7 +232,7 @@ class ResolvedInstruction:
         byte_id, thread_id = as_immediates(immediates).byte_id, immediates.thread_id
         is_exact = type(byte_id) is type(thread_id) is tuple
         is_exact = is_exact and set(map(type, (immediates.selector, *byte_id, *thread_id))) == {int}
-        readers = self.readers.get(immediates) if is_exact else None  # True equals 1, but is no selector
+        readers = self.readers.get(immediates) if is_exact else None  # True equals 1, but is not a selector
         if readers is None:
             check_immediates(self.form, immediates, self.selected)
             operands = self.operands
@@ -244,13 +244,13 @@ class ResolvedInstruction:
 
 
 def resolve_instruction(instruction: str | HasForm, arch: str) -> ResolvedInstruction:
-    """Resolve an instruction, or its name, on a target; reject one that the target cannot run."""
+    """Resolve an instruction or its name; raise IllegalInstruction if the target does not support it."""
     form = form_of(instruction)
     return resolve_form(form, arch)
 
 
 def resolve_chain(instruction: str | HasForm, arch: str) -> ResolvedInstruction:
-    """Resolve an instruction for a gemm; reject one whose D cannot be the next C."""
+    """Resolve an instruction for a gemm; raise IllegalInstruction if D cannot be the next C."""
     resolved = resolve_instruction(instruction, arch)
     rule = resolved.rule
     if rule.c != rule.d:
@@ -259,7 +259,7 @@ def resolve_chain(instruction: str | HasForm, arch: str) -> ResolvedInstruction:
 
 
 def resolve_form(form: Form, arch: str) -> ResolvedInstruction:
-    """Resolve a form on a target, however the target is spelled."""
+    """Resolve a form on a target, in any spelling."""
     return _resolved(form, arithmetic_arch(form, arch))
 
 
@@ -277,7 +277,7 @@ def batch_of(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def tiles_of(array: NDArray[Any], batch: tuple[int, ...], axes: int) -> NDArray[Any]:
-    """Broadcast the axes before the last `axes`, and join them into one."""
+    """Broadcast the leading axes before the last `axes`, and flatten them into one."""
     tail = array.shape[array.ndim - axes :]
     if array.shape[: array.ndim - axes] != batch:
         array = np.broadcast_to(array, (*batch, *tail))

@@ -1,4 +1,4 @@
-"""The arithmetic of tensor cores: a small closed set of rules, each with a few numbers. Plain Python, no arrays.
+"""The arithmetic of tensor cores: a small set of rules, each with a few parameters.
 
     Fused      products and C aligned to the largest exponent, truncated, added, rounded once per step
     BlockScaled  the same, with a power of two for each block of A's row and B's column
@@ -25,7 +25,7 @@ BitOperation = Literal["xor", "and"]
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """The base of every rule: K of one instruction, the formats, and `is_sparse` if A is stored without its zeros."""
+    """The base class of rules: K of one instruction, the formats, and `is_sparse` if A is stored without zeros."""
 
     k: int
     a: str
@@ -34,12 +34,12 @@ class Rule:
     d: str
     is_sparse: bool = False
     scales: int = 0
-    """Scale factors per row of A and column of B in one instruction."""
+    """The number of scale factors per row of A and column of B in one instruction."""
     scale_format: str = ""
 
     @property
     def stored(self) -> int:
-        """Stored elements per row of A in one instruction."""
+        """The number of stored elements per row of A in one instruction."""
         return self.k // 2 if self.is_sparse else self.k
 
 
@@ -72,7 +72,7 @@ class Fused(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class BlockScaled(Fused):
-    """Fused, and every product is multiplied by the powers of two of its block."""
+    """A fused rule whose products are multiplied by the powers of two of their blocks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ class Chain(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class Fma64(Rule):
-    """c = fma(a, b, c), k ascending."""
+    """A chain of f64 operations c = fma(a, b, c), with k ascending."""
 
     rounding: Direction
 
@@ -104,6 +104,6 @@ class IntegerSum(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class Popcount(Rule):
-    """C plus the count of ones of A `operation` B, wrapped."""
+    """C plus the population count of A `operation` B, wrapped."""
 
     operation: BitOperation

@@ -60,7 +60,7 @@ def run(kernel: ProductKernel, operands: ProductOperands, threads: int | None, k
 
 
 def part_of_k(operands: ProductOperands, first: int, last: int, instructions: int) -> ProductOperands:
-    """Return the operands of the instructions `first` to `last` - 1 along K."""
+    """Return the operands of instructions `first` to `last` - 1 along K."""
     a, b, c, columns, scale_a, scale_b = operands
 
     def some(array: NDArray[Any], axis: int) -> NDArray[Any]:
@@ -92,7 +92,7 @@ def run_at_once(kernel: ProductKernel, operands: ProductOperands, threads: int |
 
 
 def run_split(kernel: ProductKernel, operands: ProductOperands, threads: int) -> NDArray[Any]:
-    """Return D's codes: tile after tile, each split into blocks."""
+    """Return D's codes, one tile after the other, each split into blocks."""
     job = kernel.start(operands)
     for tile in range(operands.c.shape[0]):
         run_all(job.prepare(tile, 4 * threads), threads)
@@ -102,13 +102,13 @@ def run_split(kernel: ProductKernel, operands: ProductOperands, threads: int) ->
 
 
 def blocks_of_tiles(shape: tuple[int, ...], pieces: int) -> list[OutputBlock]:
-    """Return blocks of whole tiles, in about `pieces` pieces."""
+    """Return about `pieces` blocks of whole tiles."""
     tiles, height, width = shape
     return [OutputBlock(first, last, 0, height, 0, width) for first, last in split(tiles, pieces)]
 
 
 def blocks_of_tile(tile: int, shape: tuple[int, ...], grain: Grain, threads: int) -> list[OutputBlock]:
-    """Return blocks of one tile, along its longer side."""
+    """Return blocks of one tile, split along its longer side."""
     _tiles, height, width = shape
     strips, blocks = -(-height // grain.rows), -(-width // grain.columns)
     pieces = grain.pieces_per_thread * threads
@@ -128,7 +128,7 @@ def split(count: int, pieces: int) -> list[tuple[int, int]]:
 
 
 def run_all(tasks: Iterable[Task], threads: int) -> None:
-    """Run the tasks on `threads` threads, including the calling one; each takes the next task when it is free."""
+    """Run the tasks on `threads` threads, including the calling one."""
     waiting = deque(tasks)
 
     def work() -> None:
@@ -143,21 +143,21 @@ def run_all(tasks: Iterable[Task], threads: int) -> None:
     if helpers < 1:
         work()
         return
-    from concurrent.futures import ThreadPoolExecutor  # which imports a good deal more
+    from concurrent.futures import ThreadPoolExecutor  # slow to import
 
     with ThreadPoolExecutor(helpers) as pool:
         started = [pool.submit(work) for _ in range(helpers)]
         try:
             work()
         except BaseException:
-            waiting.clear()  # an interrupt ends the work of the others too
+            waiting.clear()  # an interrupt also stops the other threads
             raise
         for helper in started:
             helper.result()
 
 
 CACHE_LINE = 64
-"""Bytes per cache line: arrays start at one."""
+"""Bytes per cache line, to which arrays are aligned."""
 
 
 def allocate(*wanted: tuple[tuple[int, ...], DTypeLike]) -> list[NDArray[Any]]:

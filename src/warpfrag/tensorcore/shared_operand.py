@@ -1,4 +1,4 @@
-"""Operands in shared memory: store a matrix as a descriptor says, read it back, and find element addresses.
+"""Operands in shared memory: store a matrix for a descriptor, load it, and find element addresses.
 
 B of wgmma is always there, and A may be; `Shared` is a tile with the descriptor that reads it.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """A tile in shared memory: its bytes (leading axes are a batch), its descriptor, and True if it is MN-major."""
+    """A tile in shared memory: its bytes (leading axes are a batch), its descriptor, and whether it is MN-major."""
 
     memory: Bytes
     descriptor: Descriptor
@@ -55,7 +55,7 @@ class InShared:
 
         @property
         def shape(self) -> tuple[int, ...]:
-            """Rows and columns."""
+            """The numbers of rows and columns."""
 
         @property
         def description(self) -> str:
@@ -72,7 +72,7 @@ class InShared:
         return (TURNABLE,)
 
     def addresses(self, desc: Descriptor | int, trans: bool = False) -> NDArray[np.int64]:  # noqa: FBT001, FBT002 (promised so)
-        """Return the byte address of each element that a descriptor reads; for b1, of the byte that holds it."""
+        """Return the byte address of each element that a descriptor reads; b1 elements share bytes."""
         return self.memory(desc, trans=trans).addresses(self._extents, self.format.bits)
 
     def memory(self, desc: Descriptor | int, *, trans: bool = False) -> Memory:
@@ -96,7 +96,7 @@ class InShared:
         """
         from warpfrag.smem.descriptor import compact
 
-        self.memory(0, trans=trans)  # rejects a type that cannot be transposed
+        self.memory(0, trans=trans)  # raises an error for a type that cannot be transposed
         return compact(self, trans=trans, swizzle=swizzle, k=k, start=start)
 
     def store(
@@ -143,14 +143,14 @@ class InShared:
 
 
 def as_descriptor(desc: object, kind: str = "wgmma") -> Descriptor:
-    """Return a descriptor, or the one that a word encodes."""
+    """Return a descriptor, decoding a word."""
     from warpfrag.smem.descriptor import Descriptor
 
     if isinstance(desc, Descriptor):
         return desc
     try:
         word = int(desc.__index__()) if isinstance(desc, SupportsIndex) and not isinstance(desc, bool) else -1
-    except TypeError:  # an array of several
+    except TypeError:  # an array with several elements
         word = -1
     if not 0 <= word < 1 << 64:
         raise InvalidOperand(f"expected a Descriptor or a word of 64 bits, got {quote(desc)}")

@@ -30,7 +30,7 @@ def _columns(rule: Pattern) -> NDArray[np.int32]:
 
 @cache
 def _best_codes(rule: Pattern) -> NDArray[np.int16]:
-    """Return, for each set of units, the code that keeps them and fills free positions lowest first, or -1.
+    """Return, for each set of units, the code that keeps it and fills free positions lowest first, or -1.
 
     A set is a number whose bit u says that unit u must be kept.
     """
@@ -47,7 +47,7 @@ def _best_codes(rule: Pattern) -> NDArray[np.int16]:
 
 @cache
 def _best_columns(rule: Pattern) -> NDArray[Any]:
-    """Return the columns that each of these codes keeps, packed into one element, which numpy gathers faster."""
+    """Return the columns that each code keeps, packed into one element, which NumPy gathers faster."""
     codes = _best_codes(rule)
     columns = np.where(codes[:, None] < 0, np.int32(-1), _columns(rule).take(codes, axis=0))
     return np.ascontiguousarray(columns).view(f"V{columns.itemsize * rule.kept}")[:, 0]
@@ -63,7 +63,7 @@ def compress(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[
 
 
 def compress_to_columns(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int32]]:
-    """Return the stored elements, and the logical column of each; reject a matrix that is not pruned."""
+    """Return the stored elements and their logical columns; raise InvalidSparsity if the matrix is not pruned."""
     units = _units(rule, codes)
     kept = _best_columns(rule).take(_bits_of(units)).view(np.int32)
     if kept.size and kept.min() < 0:

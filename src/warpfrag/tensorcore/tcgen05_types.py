@@ -1,4 +1,4 @@
-"""The tcgen05 instruction classes: mma, loads, stores, copies and shifts of tensor memory, and its management."""
+"""The tcgen05 instruction classes: mma, loads, stores, copies, shifts and allocation."""
 
 # mypy: disable-error-code="override,assignment"
 
@@ -37,12 +37,12 @@ class TensorInstruction(Instruction):
 
     @property
     def blocks(self) -> int:
-        """The number of blocks that run it together: 1, or 2 for a pair."""
+        """The number of blocks that run the instruction together: 1, or 2 for a pair."""
         return self.form.blocks
 
 
 class TensorMma(TensorInstruction):
-    """An mma with D in tensor memory. Without shape and types it is only a spelling, and has no operands."""
+    """An mma with D in tensor memory; without shape and types it is only a spelling, without operands."""
 
     if TYPE_CHECKING:
         a: TensorOperand
@@ -55,13 +55,13 @@ class TensorMma(TensorInstruction):
 
     @cached_property
     def operands(self) -> Operands:
-        """Every operand, by role: D and perhaps A in tensor memory, B in shared memory."""
+        """Every operand by role: D and possibly A in tensor memory, B in shared memory."""
         if not self.shape.m:
             raise missing_shape(self.form, "an operand")
         return operands_of(self.form, "")
 
     def descriptor(self, **options: Any) -> InstructionDescriptor:  # noqa: ANN401 (fields of the word)
-        """Return its instruction descriptor; `options` are fields that its name lacks, such as transpose_b=True."""
+        """Return the instruction descriptor; `options` are fields that the name lacks, such as transpose_b=True."""
         from warpfrag.smem.instruction_descriptor import InstructionDescriptor
 
         return InstructionDescriptor.of(self, **options)
@@ -125,7 +125,7 @@ class TensorMemoryCopy(TensorInstruction):
 
     @property
     def layout(self) -> Layout:
-        """The layout of the copy: from lane and column to row and word of the source."""
+        """The layout of the copy, from (lane, column) to the source's (row, word)."""
         return copied(self.form.spelling)
 
     def execute(self, tensor_memory: ArrayLike, address: int, source: Descriptor | int, *, shared: ArrayLike) -> Words:
@@ -139,7 +139,7 @@ class TensorShift(TensorInstruction):
     """A shift of tensor-memory rows by one lane."""
 
     def execute(self, tensor_memory: ArrayLike, address: int = 0) -> Words:
-        """Return tensor memory after the shift: in 8 columns, each of 32 lanes but the last gets the next's data."""
+        """Return tensor memory after the shift: in 8 columns, each lane except the last of 32 gets the next's data."""
         from warpfrag.tensorcore.execute_tcgen05 import shift
 
         return shift(self.form.spelling, tensor_memory, address)
@@ -149,7 +149,7 @@ class TensorControl(TensorInstruction):
     """An instruction that allocates tensor memory or synchronizes."""
 
     def execute(self, *operands: object, **options: object) -> object:
-        """Reject the call: the instruction changes no value."""
+        """Raise an error, because the instruction computes nothing."""
         del operands, options
         raise IllegalInstruction(self.name, "it allocates or synchronizes, and computes nothing")
 

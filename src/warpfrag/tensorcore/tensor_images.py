@@ -35,12 +35,12 @@ def tensor_operands(form: TensorForm) -> Mapping[str, Any]:
 
 
 def image_columns(form: TensorForm) -> dict[str, int]:
-    """Return the first column of each operand in the image of tensor memory, D first; `end` is the column count."""
+    """Return each operand's first column in the image of tensor memory, D first; `end` is the column count."""
     operands = tensor_operands(form)
     places, end = {"d": 0}, operands["d"].columns
     for role in IN_TENSOR_MEMORY:
         if role in operands:
-            places[role] = end = end + end % 2  # metadata begins at an even column
+            places[role] = end = end + end % 2  # metadata starts at an even column
             end += operands[role].columns
     return places | {"end": end}
 
@@ -90,11 +90,11 @@ class TensorCall:
 
     @property
     def row(self) -> TensorCallRow:
-        """The call as stored in a capture file."""
+        """The row for a capture file."""
         return {"descriptors": [hex(word) for word in self.descriptors], "idesc": hex(self.idesc)}
 
     @classmethod
     def read(cls, row: TensorCallRow) -> TensorCall:
-        """Read a call from a capture file; raise an error if the row is malformed."""
+        """Parse a row of a capture file; raise an error if it is malformed."""
         a, b = (int(word, 16) for word in row["descriptors"])
         return cls((a, b), int(row["idesc"], 16))

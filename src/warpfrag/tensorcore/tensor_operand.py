@@ -1,4 +1,4 @@
-"""Operands in tensor memory: matrices, scale factors and metadata by lane and column, and the registers of loads.
+"""Operands in tensor memory: matrices, scale factors, metadata, and the registers of loads.
 
 Tensor memory of a block is uint32[128, columns]; of a pair of blocks uint32[2, 128, columns]. `pack` returns the
 columns of one operand, `unpack` reads them; `through` returns the register layout after a load.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from warpfrag.formats.arrays import Array, Words
 
 HALF = 16  # bits of a column that a load with pack::16b keeps
-PADDED = 16  # elements, and bytes, of a padded row of 4- or 6-bit types
+PADDED = 16  # elements and bytes of a padded group of 4- or 6-bit types
 
 
 def load_layout(load: str | HasForm, column: int, base_lane: int = 0, columns: int | None = None) -> Layout:
@@ -48,7 +48,7 @@ def load_layout(load: str | HasForm, column: int, base_lane: int = 0, columns: i
 
 
 class _InTensorMemory(OperandBase):
-    """The base of operands in tensor memory."""
+    """The base class of operands in tensor memory."""
 
     def __repr__(self) -> str:
         """Show role, format, shape and columns."""
@@ -61,7 +61,7 @@ class _InTensorMemory(OperandBase):
 
     @property
     def slots(self) -> int:
-        """Elements in one column."""
+        """The number of elements per column."""
         return self.layout.slots
 
     def check_words(self, words: ArrayLike) -> NDArray[np.uint32]:
@@ -181,7 +181,7 @@ class InTensorShared(Operand):
         raw: bool = False,
         rounding: Rounding = None,
     ) -> Shared:
-        """Return the operand in shared memory, as a descriptor reads it; without `desc`, make a default descriptor."""
+        """Store the operand in shared memory for a descriptor (default: a contiguous tile's)."""
         import numpy as np
 
         if not self.is_padded:
@@ -268,7 +268,7 @@ class TensorMetadata(_InTensorMemory, Metadata):
     def at(  # type: ignore[override] # places of tensor memory, not of registers
         self, *, tlane: int, column: int, slot: int, block: int | None = None
     ) -> Coordinate:
-        """Return selector, row and chunk of the code in a slot of four bits."""
+        """Return the selector, row and chunk of the code in a 4-bit slot."""
         pair = {} if block is None else {"block": block}
         return self.layout.at(**pair, tlane=tlane, column=column, slot=slot)
 
@@ -346,7 +346,7 @@ def after_load(operand: OperandBase, load: str | HasForm, column: int = 0, base_
 
 
 def build(row: OperandSpec, form: TensorForm, rule: Pattern | None) -> OperandBase:
-    """Return the operand of a row."""
+    """Build the operand of a table row."""
     if form.spelling.qualifier("lanes"):
         return TensorRegisters(row, form.name)
     if row.role == "metadata":

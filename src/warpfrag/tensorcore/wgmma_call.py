@@ -1,4 +1,4 @@
-"""A wgmma as a kernel calls it: registers, bytes of shared memory, descriptors, and the kernel's constants."""
+"""wgmma calls in kernels: registers, shared-memory bytes, descriptors and constants."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class WgmmaCall:
     """The arguments of a wgmma besides its registers and the bytes of shared memory."""
 
     variant: Variant
-    descriptors: tuple[int, int]  # of A, 0 if it is in registers, and of B
+    descriptors: tuple[int, int]  # descriptors of A (0 if in registers) and B
     scale_d: bool = True
 
     @property
     def row(self) -> WgmmaCallRow:
-        """The call as stored in a capture file."""
+        """The row for a capture file."""
         variant = self.variant
         return {
             "staged": variant.staged,
@@ -73,7 +73,7 @@ class WgmmaCall:
 
     @classmethod
     def read(cls, row: WgmmaCallRow, selector: int) -> WgmmaCall:
-        """Read a call from a capture file; raise an error if the row is malformed."""
+        """Parse a row of a capture file; raise an error if it is malformed."""
         (trans_a, trans_b), (negate_a, negate_b) = row["trans"], row["negate"]
         flags = (row["staged"], trans_a, trans_b, negate_a, negate_b, row["scale_d"])
         if not all(isinstance(flag, bool) for flag in flags):
@@ -82,7 +82,7 @@ class WgmmaCall:
         return cls(Variant(row["staged"], (trans_a, trans_b), (negate_a, negate_b), selector), (a, b), row["scale_d"])
 
     def stage(self, arrays: Mapping[str, NDArray[np.uint32]]) -> WgmmaCases:
-        """Return cases with these registers and, as words, `shared`."""
+        """Return cases with these registers and shared memory."""
         import numpy as np
 
         words = {role: array for role, array in arrays.items() if role != "shared"}
@@ -106,7 +106,7 @@ class WgmmaCases:
 
     @property
     def call(self) -> WgmmaCall:
-        """The call: everything except the arrays."""
+        """The call without the arrays."""
         return WgmmaCall(self.variant, self.descriptors, self.scale_d)
 
     @property

@@ -46,9 +46,9 @@ OPTIONS: Final = (
     "-g0",
     "-fPIC",
     "-fvisibility=hidden",
-    "-fno-strict-aliasing",  # codes of f64 are read as integers and as floats
+    "-fno-strict-aliasing",  # f64 codes are read both as integers and as floats
     "-fno-math-errno",
-    "-fno-trapping-math",  # nothing reads exception flags, and loops with floats can be vectorized
+    "-fno-trapping-math",  # exception flags are unused, so float loops can be vectorized
     "-ffp-contract=off",  # a * b + c is rounded twice, as written
     "-Wall",
     "-Wextra",
@@ -60,11 +60,11 @@ MANYLINUX: Final = "manylinux_2_17_{0}.manylinux2014_{0}"
 
 
 class NoCompilerError(Exception):
-    """A target has no compiler, or no C code supports it."""
+    """Raised if a target has no compiler or is not supported by the C code."""
 
 
 def compiler_for(machine: str, system: str) -> list[str]:
-    """Return the command of a compiler for a machine and an operating system."""
+    """Return the compiler command for a machine and an operating system."""
     is_host = machine == host_machine() and system == sys.platform
     if is_host and os.environ.get("WARPFRAG_CC"):
         return os.environ["WARPFRAG_CC"].split()
@@ -106,14 +106,14 @@ def stand_in_manifest(machine: str, system: str) -> str:
 
 
 def has_stand_ins(machine: str, system: str) -> bool:
-    """Return True if the stand-ins need not be built: they are there, or the target is not Linux."""
+    """Return True if the stand-ins are current, or the target is not Linux."""
     path = stand_in_folder(machine, system) / levels.STAND_IN_MANIFEST
     is_current = path.exists() and path.read_text(encoding="ascii") == stand_in_manifest(machine, system)
     return system != "linux" or is_current
 
 
 def build_stand_ins(machine: str, system: str) -> Path | None:
-    """Compile the stand-ins of the virtual GPU, unless an earlier build has; return their folder, None if not Linux."""
+    """Compile the virtual GPU's stand-ins unless they are current; return their folder, or None if not Linux."""
     folder = stand_in_folder(machine, system)
     if has_stand_ins(machine, system):
         return folder if system == "linux" else None
@@ -132,12 +132,12 @@ def build_stand_ins(machine: str, system: str) -> Path | None:
 
 
 def folder_of(machine: str, system: str) -> Path:
-    """Return the folder in which a target's library is built and found by the next build."""
+    """Return the build folder of a target's library."""
     return BUILD / "native" / target_of(machine, system)
 
 
 def build(machine: str, system: str) -> Path:
-    """Compile the library and write its manifest, unless an earlier build is current; return their folder."""
+    """Compile the library and write its manifest unless they are current; return their folder."""
     folder = folder_of(machine, system)
     if is_current(machine, system):
         return folder
@@ -168,7 +168,7 @@ def build(machine: str, system: str) -> Path:
 
 
 def is_current(machine: str, system: str) -> bool:
-    """Return True if a target's library is complete, and was built from these C files."""
+    """Return True if a target's library is complete and was built from these C files."""
     folder = folder_of(machine, system)
     try:
         manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())

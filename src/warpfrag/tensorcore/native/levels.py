@@ -19,7 +19,7 @@ MANIFEST: Final = "library.json"
 
 
 class Level(NamedTuple):
-    """A processor level: its name, which is the suffix of its functions, and the processor as compilers spell it."""
+    """A processor level: its name, which is the suffix of its functions, and the compilers' processor name."""
 
     name: str
     processor: str
@@ -32,7 +32,7 @@ class Level(NamedTuple):
 
     @property
     def zig_options(self) -> tuple[str, ...]:
-        """The options of zig, which spells processors its own way, and by default adds checks for undefined code."""
+        """The options of zig, which has other processor names and adds checks for undefined behaviour by default."""
         name = "generic" if self.processor == "armv8-a" else self.processor.replace("-", "_")
         return (f"-mcpu={name}", *self.prefers, "-fno-sanitize=undefined")
 
@@ -50,13 +50,13 @@ _SUFFIXES: Final = {"linux": ".so", "darwin": ".dylib", "win32": ".dll"}
 
 
 def host_machine() -> str:
-    """Return the name of this machine, as in LEVELS."""
+    """Return this machine's name in LEVELS."""
     name = platform.machine().lower()
     return _MACHINES.get(name, name)
 
 
 def target_of(machine: str, system: str = sys.platform) -> str:
-    """Return the name of a machine and an operating system, as the manifest states it."""
+    """Return the manifest's name of a machine and an operating system."""
     return f"{machine}-{system}"
 
 
@@ -117,7 +117,7 @@ def source_files() -> list[Path]:
 
 
 def source_digest() -> str:
-    """Return a digest of the text of every C file, and of the options that it is compiled with."""
+    """Return a digest of all C files and of their compiler options."""
     digest = hashlib.sha256(repr(sorted(LEVELS.items())).encode())
     for path in source_files():
         digest.update(f"{path.relative_to(PACKAGE).as_posix()}\0".encode() + path.read_bytes())

@@ -53,7 +53,7 @@ class NativeLibrary:
         return hasattr(self.handle, f"{name}__{self.level}")
 
     def function(self, name: str) -> Callable[[bytes], int]:
-        """Return a function, which takes the bytes of its arguments. Other threads run during a call."""
+        """Return a function that takes its arguments as bytes and releases the GIL."""
         function: Any = self.handle[f"{name}__{self.level}"]
         function.argtypes, function.restype = (ctypes.c_char_p,), ctypes.c_int32
         call: Callable[[bytes], int] = function
@@ -75,7 +75,7 @@ def checked_library() -> Path:
     if target != target_of(machine):
         raise ValueError(f"they were built for {target}, not for {target_of(machine)}")
     if source != source_digest():
-        raise ValueError("they were built from other C files than those installed; install warpfrag again")
+        raise ValueError("they were built from different C files; reinstall warpfrag")
     path = FOLDER / library_name()
     try:
         data = path.read_bytes()
@@ -88,7 +88,7 @@ def checked_library() -> Path:
 
 @lru_cache(1)
 def library() -> NativeLibrary | None:
-    """Return the library of this installation; warn and return None if it cannot be used."""
+    """Return the compiled library, or warn and return None if it cannot be used."""
     if os.environ.get(VARIABLE) == PORTABLE:
         return None
     try:
@@ -109,13 +109,13 @@ def warn_unusable(reason: str) -> None:
 
 @lru_cache(256)
 def array_type(dtype: np.dtype[Any], rank: int) -> str:
-    """Return the element type and rank of an array, as declarations spell them."""
+    """Return an array's element type and rank in declaration syntax."""
     return f"{dtype.str[1:]}[{rank}]"
 
 
 @cache
 def packer(count: int) -> Callable[..., bytes]:
-    """Return a function that packs `count` words into bytes; a ctypes array takes six times as long."""
+    """Return a function that packs `count` words into bytes, six times as fast as a ctypes array."""
     return struct.Struct(f"={count}q").pack
 
 
@@ -132,7 +132,7 @@ def collect(arguments: Iterable[Any], types: list[str], words: list[int]) -> Non
         if isinstance(argument, np.ndarray):
             shape = argument.shape
             types.append(array_type(argument.dtype, len(shape)) if argument.flags.carray else "not contiguous")
-            # `from_buffer` is the quickest way to an address, but rejects arrays that are empty or read-only
+            # `from_buffer` is fastest, but rejects empty and read-only arrays
             words.append(addressof(byte_at(argument)) if argument.size and argument.flags.carray else 0)
             words.extend(shape)
         elif isinstance(argument, tuple):
@@ -156,14 +156,14 @@ class NativeFunction:
 
     @cached_property
     def call(self) -> Callable[[bytes], int]:
-        """The function in the library; callers have checked that there is one."""
+        """The function in the library, which must be available."""
         loaded = library()
         if loaded is None:
-            raise RuntimeError(f"{self.name} is called, but there is no compiled library")
+            raise RuntimeError(f"{self.name} is called, but the compiled library is not available")
         return loaded.function(self.name)
 
     def pack(self, arguments: tuple[object, ...]) -> bytes:
-        """Return the arguments as the bytes of a C structure."""
+        """Pack the arguments into the bytes of a C structure."""
         types: list[str] = []
         words: list[int] = []
         collect(arguments, types, words)
@@ -177,7 +177,7 @@ class NativeFunction:
             raise MemoryError
 
     def bound(self, *arguments: object) -> Callable[[], None]:
-        """Return a function that calls it with these arguments, which it keeps alive."""
+        """Return a callable with these arguments bound, which it keeps alive."""
         call, packed = self.call, self.pack(arguments)
 
         def run(_kept: tuple[object, ...] = arguments) -> None:
