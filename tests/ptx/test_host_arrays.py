@@ -134,13 +134,13 @@ def test_tensors_are_fields_of_structures_and_may_be_empty():
         (np.zeros(4, [("a", ">i4")]), "big-endian"),
         (np.ma.zeros(4), r"argument 0 \(param 0\): expected a plain array, got a masked one"),
         (np.ma.masked_array(np.zeros(4), mask=True), "masked"),
-        (FakeTensor(np.zeros(4), "cuda:1"), "expected a tensor in the memory of the host, got one on cuda:1"),
+        (FakeTensor(np.zeros(4), "cuda:1"), "expected a tensor in host memory, got one on cuda:1"),
         (FakeTensor(np.zeros(4), "meta"), "got one on meta"),
         (FakeTensor(np.zeros((4, 2))[:, 1]), r"expected a contiguous tensor, got strides \(2,\) for shape \(4,\)"),
         (FakeTensor(np.zeros(4), conjugated=True), "sparse or conjugated"),
         (Exporter(np.zeros(4), 2), "got one on DLPack device 2"),
         (Exporter(np.zeros(4, "M8[s]")), "numpy cannot share the memory of this Exporter"),
-        (OnGpu(), "got one in that of a GPU"),
+        (OnGpu(), "got one in GPU memory"),
     ],
 )
 def test_what_a_gpu_would_not_read_so_is_refused(argument, message):

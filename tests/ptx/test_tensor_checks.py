@@ -146,7 +146,7 @@ def test_a_kernel_without_fences_says_what_was_not_judged():
 def test_without_checks_an_allocation_that_is_left_ends_the_launch():
     program = kernel("")
     text = without(probe_module(""), "tcgen05.dealloc", 0)
-    with pytest.raises(wf.errors.PtxError, match="did not free"):
+    with pytest.raises(wf.errors.PtxError, match="never freed"):
         run(ptx.load(text)["probe"], np.zeros(2048, np.uint8), np.zeros((128, 64), np.uint32))
     out, _ = run(program, np.zeros(2048, np.uint8), np.ones((128, 64), np.uint32))
     assert (out == 1).all()
