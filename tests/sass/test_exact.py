@@ -11,7 +11,7 @@ import warpfrag as wf
 from oracle import toolkit
 from warpfrag.machine.interpreter.device_memory import DeviceMemory
 from warpfrag.machine.interpreter.warp_state import WarpState
-from warpfrag.machine.launch import judged_launch
+from warpfrag.sass import judged_launch
 from warpfrag.sass.sass_module import SassModule
 
 pytestmark = pytest.mark.one_engine
@@ -64,6 +64,21 @@ EXACT = {
     "a spin-wait on an mbarrier": """setp.ne.u32 %p0, %r0, 0; @!%p0 mbarrier.init.shared.b64 [%r4], 64; bar.sync 0;
         mbarrier.arrive.shared.b64 %d6, [%r4]; WAIT: mbarrier.try_wait.shared.b64 %p1, [%r4], %d6; @!%p1 bra WAIT;
         st.global.u32 [%d2], %r3;""",
+    "64-bit atomics in shared memory": """mov.u64 %d6, 7; cvt.u64.u32 %d7, %r3; setp.ne.u32 %p0, %r0, 0;
+        @!%p0 st.shared.u64 [%r4], %d6; bar.sync 0; red.shared.add.u64 [%r4], %d7; bar.sync 0;
+        red.shared.min.u64 [%r4], %d7; bar.sync 0; red.shared.max.s64 [%r4], %d7; bar.sync 0;
+        red.shared.xor.b64 [%r4], %d7; bar.sync 0; red.shared.and.b64 [%r4], %d7; bar.sync 0;
+        ld.shared.u32 %r8, [%r4]; st.global.u32 [%d2], %r8;""",
+    "the state of an own mbarrier": """shl.b32 %r7, %r0, 3; add.u32 %r7, %r7, %r4; mbarrier.init.shared.b64 [%r7], 2;
+        mbarrier.arrive.shared.b64 %d6, [%r7]; mbarrier.test_wait.shared.b64 %p1, [%r7], %d6; selp.u32 %r8, 1, 2, %p1;
+        mbarrier.arrive.shared.b64 %d6, [%r7]; mbarrier.test_wait.shared.b64 %p1, [%r7], %d6;
+        mbarrier.pending_count.b64 %r9, %d6; add.u32 %r8, %r8, %r9; @%p1 add.u32 %r8, %r8, 8;
+        st.global.u32 [%d2], %r8;""",
+    "an mbarrier test after a barrier": """setp.ne.u32 %p0, %r0, 0; @!%p0 mbarrier.init.shared.b64 [%r4], 64;
+        bar.sync 0; mbarrier.arrive.shared.b64 %d6, [%r4]; bar.sync 0;
+        mbarrier.test_wait.parity.shared.b64 %p1, [%r4], 0; selp.u32 %r8, 1, 2, %p1; st.global.u32 [%d2], %r8;""",
+    "the low half of a register": """.reg .b16 %h<4>; cvt.u16.u32 %h0, %r3; mov.b32 %r7, {%h0, %h1};
+        shl.b32 %r8, %r7, 16; st.global.u32 [%d2], %r8;""",
 }
 INEXACT = {
     "a race between warps": ("nothing orders them", """st.shared.u32 [%r6], %r3; xor.b32 %r7, %r5, 128;
@@ -88,6 +103,21 @@ INEXACT = {
         @!%p0 mbarrier.init.shared.b64 [%r4], 64; bar.sync 0; mbarrier.arrive.shared.b64 %d6, [%r4];
         WAIT: add.u32 %r9, %r9, 1; mbarrier.test_wait.shared.b64 %p1, [%r4], %d6; @!%p1 bra WAIT;
         st.global.u32 [%d2], %r9;"""),
+    "an mbarrier test beside arrivals": ("depends on timing", """setp.ne.u32 %p0, %r0, 0;
+        @!%p0 mbarrier.init.shared.b64 [%r4], 64; bar.sync 0; mbarrier.arrive.shared.b64 %d6, [%r4];
+        mbarrier.test_wait.shared.b64 %p1, [%r4], %d6; selp.u32 %r8, 1, 2, %p1; st.global.u32 [%d2], %r8;"""),
+    "the state that an arrival returns": ("depends on timing", """setp.ne.u32 %p0, %r0, 0;
+        @!%p0 mbarrier.init.shared.b64 [%r4], 128; bar.sync 0; mbarrier.arrive.shared.b64 %d6, [%r4];
+        mbarrier.pending_count.b64 %r8, %d6; st.global.u32 [%d2], %r8;"""),
+    "a test whose result does not matter": ("nothing orders them", """setp.ne.u32 %p0, %r0, 0;
+        @!%p0 mbarrier.init.shared.b64 [%r4], 64; bar.sync 0; st.shared.u32 [%r6+64], %r3;
+        mbarrier.arrive.shared.b64 %d6, [%r4]; mbarrier.test_wait.shared.b64 %p1, [%r4], %d6;
+        xor.b32 %r7, %r5, 128; add.u32 %r7, %r7, %r4; ld.shared.u32 %r8, [%r7+64]; st.global.u32 [%d2], %r8;"""),
+    "old values of 64-bit atomics": ("never written", """mov.u64 %d6, 7; cvt.u64.u32 %d7, %r3;
+        setp.ne.u32 %p0, %r0, 0; @!%p0 st.shared.u64 [%r4], %d6; bar.sync 0; atom.shared.xor.b64 %d8, [%r4], %d7;
+        cvt.u32.u64 %r8, %d8; st.global.u32 [%d2], %r8;"""),
+    "minima with and without a sign": ("the order of these atomics changes the result", """setp.lt.u32 %p0, %r0, 32;
+        @%p0 red.global.min.u32 [%d0], %r3; @!%p0 red.global.min.s32 [%d0], %r3;"""),
 }  # fmt: skip
 
 
@@ -108,6 +138,13 @@ def test_every_open_order_is_a_reason_with_an_address(name):
     run, _ = launch(body)
     assert not run.exact
     assert any(reason in text and text.startswith("0x") for text in run.inexact), run.inexact
+
+
+def test_lanes_that_do_not_exist_have_no_values():
+    body = "mov.u32 %r7, 12; mul.wide.u32 %d3, %r3, 16; add.u64 %d3, %d3, %d0; st.global.u32 [%d3], %r0;"
+    run, out = launch(body, grid=1, block=33)
+    assert run.exact
+    assert out[:132:4].tolist() == list(range(33))
 
 
 def test_lanes_that_have_diverged_are_not_ordered():

@@ -10,14 +10,18 @@ from os import PathLike
 
 from warpfrag.cuda_tools import check_machine_code_allowed
 from warpfrag.errors import InvalidOperand, quote
+from warpfrag.machine.interpreter.device_memory import DeviceMemory
+from warpfrag.machine.interpreter.warp_state import LaunchConfig
 from warpfrag.machine.ir.program import ModuleVariable, SourceLine
 from warpfrag.machine.ir.state_spaces import ALIGNMENT, CODE, VARIABLES
+from warpfrag.machine.launch.grid import Judgement, Progress, Waves, Work
 from warpfrag.machine.launch.kernel import Kernel, KernelModule
 from warpfrag.machine.launch.names import readable
 from warpfrag.sass.compared_spellings import read_compared
 from warpfrag.sass.cubin import Cubin, CubinSection, CubinSymbol
 from warpfrag.sass.disassembler import disassemble
 from warpfrag.sass.fatbin import read_cubins
+from warpfrag.sass.judged_launch import judge, uncompared
 from warpfrag.sass.lowering import SassProgram, lower
 from warpfrag.sass.sass_instruction import SassInstruction
 
@@ -68,6 +72,16 @@ class SassKernel(Kernel):
     def sources(self) -> Mapping[int, SourceLine]:
         """The source line of each address, if the cubin has line information."""
         return {inst.address: inst.source for inst in self.instructions if inst.source is not None}
+
+    def judge(
+        self, config: LaunchConfig, memory: DeviceMemory, waves: Waves, progress: Progress | None
+    ) -> Judgement:  # fmt: skip
+        """Run a launch, and find the reasons why its order may change the result."""
+        return judge(self.program, config, memory, waves, self.sources, progress)
+
+    def uncompared(self, work: Work) -> tuple[str, ...]:
+        """Return a reason for every executed spelling that was not compared with a GPU of this architecture."""
+        return uncompared(work, self.module.compared_spellings(), self.program.target, self.sources)
 
 
 class SassModule(KernelModule):

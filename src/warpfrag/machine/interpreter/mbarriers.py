@@ -221,10 +221,12 @@ class Mbarriers:
         """Wait for phases to end; return False if lanes sleep and the others have moved on."""
         state = self.state
         cells, done = self.ended_phases(inst, action, group)
-        self._tell_waited(cells, done, group)
         answered = done | group.pick(self.expired)
         if action.name == "test_wait":
             answered |= ~self._polls(at, group)
+        if state.memory.observer is not None and answered.any():
+            state.memory.observer.mbarrier_tested(cells[answered], group.owners.threads[answered])
+        self._tell_waited(cells, done, group)
         ready = group if answered.all() else group.part(group.scatter(answered))
         if ready.mask.any():
             ready.write(inst.results[0], group.scatter(done))

@@ -106,5 +106,8 @@ class Observer:
     def mbarrier_completed(self, cell: int) -> None:
         """Handle the end of an mbarrier's phase."""
 
+    def mbarrier_tested(self, cells: Numbers, threads: Numbers) -> None:
+        """Handle threads that get the answer to a test, before they learn from it."""
+
     def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:
         """Handle threads that have seen the end of the phases that they wait for."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from math import gcd
 from operator import itemgetter
 from threading import Lock
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -214,6 +214,13 @@ class Work:
             error.add_note(f"interrupted after {self.done} of {waves.total} blocks; {left}")
             raise
         return self
+
+
+class Judgement(NamedTuple):
+    """The run of the judge, None if there is none, and the reasons why the result may differ on a GPU."""
+
+    work: Work | None = None
+    reasons: tuple[str, ...] = ()
 
 
 def is_ordered(inst: DecodedInstruction) -> bool:

@@ -29,9 +29,8 @@ from warpfrag.machine.jit.screening import ProgramScreen
 from warpfrag.machine.launch.code_level import ptx_reason, run_both_levels
 from warpfrag.machine.launch.device_array import ADDRESSES
 from warpfrag.machine.launch.exploration import Exploration, explore
-from warpfrag.machine.launch.grid import Waves, Work, is_alone, is_ordered, warps_at_once
+from warpfrag.machine.launch.grid import Judgement, Progress, Waves, Work, is_alone, is_ordered, warps_at_once
 from warpfrag.machine.launch.instrumented_launch import InstrumentedLaunch
-from warpfrag.machine.launch.judged_launch import Judgement, judge, uncompared
 from warpfrag.machine.launch.launch_arguments import Arguments, KernelArguments, LaunchKeywords, RawArguments
 from warpfrag.machine.launch.names import matching, readable, resolve
 from warpfrag.machine.launch.options import (
@@ -82,10 +81,6 @@ class KernelModule(Mapping[str, "Kernel"], ABC):
     def machine_kernel(self, entry: str, arch: str) -> Kernel:
         """Return an entry as machine code for an architecture; front ends with an assembler override this method."""
         raise InvalidOperand(f"{readable(entry)} cannot be assembled for {arch}")
-
-    def compared_spellings(self) -> frozenset[str]:
-        """Return the machine-code spellings that were compared with a GPU of the module's architecture."""
-        return frozenset()
 
     @abstractmethod
     def variables(self) -> dict[str, ModuleVariable]:
@@ -307,10 +302,10 @@ class Kernel:
             threads = 1
         is_repeated = bool(options.explore) or self.program.is_machine_code
         before = [buffer.copy() for buffer in memory.writable_buffers()] if is_repeated else []
-        module, judged = self.module, Judgement(None, ())
+        module, judged = self.module, Judgement()
         if self.program.is_machine_code:
             own = self.waves(config, seed, follow_order=True)
-            judged = judge(self.program, config, memory, own, self.sources, options.progress)
+            judged = self.judge(config, memory, own, options.progress)
             if judged.work is not None and (named or engine_name == "compiled"):
                 for buffer, data in zip(memory.writable_buffers(), before, strict=True):
                     buffer[...] = data
@@ -329,12 +324,22 @@ class Kernel:
         result = summarise(work, self.readable_name, self.sources, module.address_size, named)
         result = replace(result, basis=module.basis)
         if self.program.is_machine_code:
-            arch = self.program.target
-            missing = uncompared(work, module.compared_spellings(), arch, self.sources)
-            result = replace(result, reasons=(*missing, *judged.reasons))
+            result = replace(result, reasons=(*self.uncompared(work), *judged.reasons))
         if options.explore:
             result = replace(result, exploration=self._explored(memory, before, config, options.explore))
         return result
+
+    def judge(
+        self, config: LaunchConfig, memory: DeviceMemory, waves: Waves, progress: Progress | None
+    ) -> Judgement:  # fmt: skip
+        """Run a launch, and find the reasons why its order may change the result; machine code overrides this."""
+        del config, memory, waves, progress
+        return Judgement()
+
+    def uncompared(self, work: Work) -> tuple[str, ...]:
+        """Return a reason for every executed spelling that was not compared; machine code overrides this."""
+        del work
+        return ()
 
     def _explored(
         self, memory: DeviceMemory, before: list[np.ndarray[Any, Any]], config: LaunchConfig, runs: int

@@ -10,6 +10,7 @@ is marked whole if part of an operand is marked.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,15 @@ from warpfrag.machine.interpreter.matrix_instructions import architecture_of, jo
 from warpfrag.machine.interpreter.observer import TensorAccess
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.ir import actions
-from warpfrag.machine.ir.program import DecodedInstruction, MemoryOperand, PtxOperand, Register, VectorOperand
-from warpfrag.machine.ir.scalar_types import TYPES, Codes, container
+from warpfrag.machine.ir.program import (
+    DecodedInstruction,
+    MemoryOperand,
+    PtxOperand,
+    Register,
+    VectorOperand,
+    registers_of,
+)
+from warpfrag.machine.ir.scalar_types import TYPES, Codes, container, split
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
 from warpfrag.machine.sanitizer.tmem_checks import WrittenColumns
 from warpfrag.tensorcore import fragment, matrix_moves
@@ -49,6 +57,10 @@ ADDRESSED = (
 )
 MARK = np.uint8(0xFF)
 EVERY_BIT = np.uint64(0xFFFFFFFFFFFFFFFF)
+WORDS_OF_PAIR = 2
+FIRST_VALUE_SOURCES = 3  # the value, the guard, and the old value
+CARRYING = {"add", "sub", "neg", "iadd3", "mul.lo", "mad.lo", "mul.wide", "mad.wide"}
+"""Integer operations in which a bit of the first result depends on the same and lower bits of the operands."""
 
 
 class UnwrittenCheck(InstructionObserver):
@@ -59,7 +71,7 @@ class UnwrittenCheck(InstructionObserver):
         super().__init__(state, collector)
         program = state.program
         full = {
-            bits: np.full((state.warps, LANES), -1 if bits > 1 else 1).astype(container(bits))
+            bits: np.where(state.alive, -1 if bits > 1 else 1, 0).astype(container(bits))
             for bits in set(program.registers)
         }
         self.masks: list[Codes] = [full[bits] for bits in program.registers]
@@ -217,9 +229,9 @@ class UnwrittenCheck(InstructionObserver):
         if isinstance(operand, MemoryOperand) and operand.base is not None:
             return self.mask_of(operand.base)
         if isinstance(operand, VectorOperand):
-            whole = np.zeros((self.state.warps, LANES), np.uint64)
-            for item in operand.items:
-                whole = whole | self.mask_of(item).astype(np.uint64)
+            whole, is_pair = np.zeros((self.state.warps, LANES), np.uint64), len(operand.items) <= WORDS_OF_PAIR
+            for index, item in enumerate(operand.items):  # of a wider vector, only zero or not matters
+                whole = whole | self.mask_of(item).astype(np.uint64) << np.uint64(32 * index * is_pair)
             return whole
         return self.clean.setdefault(np.dtype(np.uint32), np.zeros((self.state.warps, LANES), np.uint32))
 
@@ -228,7 +240,11 @@ class UnwrittenCheck(InstructionObserver):
         return join_words([self.mask_of(item)[group.warp_rows] for item in items_of(operand)])
 
     def put(self, group: LaneGroup, operand: PtxOperand, mask: Codes) -> None:
-        """Set the mask of an operand's register in the group's lanes; `mask` is [warps of the group, lanes]."""
+        """Set the mask of an operand's register in some lanes; `mask` is [warps of the group, lanes]."""
+        if isinstance(operand, VectorOperand):
+            is_pair, wide = len(operand.items) <= WORDS_OF_PAIR, mask.astype(np.uint64)
+            for item, part in zip(operand.items, split(wide, len(operand.items), 32 * is_pair), strict=True):
+                self.put(group, item, part if is_pair else np.where(wide != 0, EVERY_BIT, np.uint64(0)))
         if not isinstance(operand, Register):
             return
         dtype = container(operand.bits)
@@ -265,9 +281,8 @@ class UnwrittenCheck(InstructionObserver):
         """Return True if a register that an instruction reads has a mark in any lane."""
         at = self.state.memory.inst
         if at not in self.read_registers:
-            items = [item for operand in inst.sources for item in items_of(operand)]
-            bases = [item.base if isinstance(item, MemoryOperand) else item for item in items]
-            self.read_registers[at] = [item.index for item in bases if isinstance(item, Register)]
+            bases = [item.base if isinstance(item, MemoryOperand) else item for item in inst.sources]
+            self.read_registers[at] = [item.index for base in bases if base is not None for item in registers_of(base)]
         return any(self.is_marked[index] for index in self.read_registers[at])
 
     def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
@@ -335,7 +350,12 @@ class UnwrittenCheck(InstructionObserver):
             if opcode == "or":
                 left, right = ~left, ~right
             return [(first & (second | right)) | (second & (first | left))]
-        return [parts_of(masks, action, wrong)] * len(inst.results)
+        values = [
+            group.read(operand, kind)
+            for operand, kind in zip(inst.sources, action.sources, strict=True)
+            if kind is not None
+        ]
+        return carried(inst, action, masks, values, parts_of(masks, action, wrong))
 
     def collected(self, inst: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup) -> list[Codes]:
         """Return the masks of the results of shuffles, votes and reductions."""
@@ -343,11 +363,21 @@ class UnwrittenCheck(InstructionObserver):
         clean = np.zeros(group.mask.shape, np.uint64)
         if not masks:
             return [clean] * len(inst.results)
-        if inst.attributes.opcode == "shfl":
+        is_first = inst.attributes.opcode == "first_value" and len(masks) == FIRST_VALUE_SOURCES
+        if (
+            is_first and not ((masks[1] != 0) & group.mask).any()
+        ):  # R2UR takes the marks of the lane whose value it takes
+            held = group.read(inst.sources[1], action.sources[1])
+            moved = action.function(group.mask, masks[0].astype(np.uint32), held, masks[2].astype(np.uint32))
+            return [moved[0] if isinstance(moved, tuple) else moved]
+        steered = np.zeros(group.mask.shape, np.bool_)
+        for mask in masks[1:]:
+            steered |= ((mask != 0) & group.mask).any(axis=1, keepdims=True)
+        if inst.attributes.opcode == "shfl" and not steered.any():
             args = [group.read(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
             moved = action.function(group.mask, masks[0].astype(np.uint32), *args[1:])
             return [moved[0] if isinstance(moved, tuple) else moved, clean]
-        wrong = ((masks[0] != 0) & group.mask).any(axis=1, keepdims=True) & group.mask
+        wrong = (steered | ((masks[0] != 0) & group.mask).any(axis=1, keepdims=True)) & group.mask
         return [np.where(wrong, EVERY_BIT, np.uint64(0))] * len(inst.results)
 
     def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
@@ -454,7 +484,7 @@ class UnwrittenCheck(InstructionObserver):
         elif action.operation == "mma" and self.is_clean:
             self.put_clean(here, inst.results[0])
         elif action.operation == "wgmma":
-            self.put_whole(here, inst.results[0], self.product_marks(inst, here))
+            self.put_products(inst, action, here)
         else:
             self.put_words(here, inst.results[0], self.multiply(inst, form, here))
 
@@ -470,12 +500,15 @@ class UnwrittenCheck(InstructionObserver):
         a, b, c = (fragment.unpack(specs[role], word) != 0 for role, word in zip("abc", words, strict=True))
         return _packed(specs["d"], c | a.any(axis=-1, keepdims=True) | b.any(axis=-2, keepdims=True))
 
-    def product_marks(self, inst: DecodedInstruction, group: LaneGroup) -> NDArray[np.bool_]:
-        """Handle wgmma: mark all results of a warp if an operand is marked."""
+    def put_products(self, inst: DecodedInstruction, action: actions.MatrixOp, group: LaneGroup) -> None:
+        """wgmma: mark all results of a warp if an operand has a mark; D keeps its marks if it is also C."""
         wrong = np.full(group.mask.shape, any(part.any() for part in self.products))
-        if isinstance(inst.sources[0], VectorOperand):
-            wrong |= (self.mask_of(inst.sources[0])[group.warp_rows] != 0).any(axis=1, keepdims=True)
-        return wrong
+        for operand in inst.sources:  # A in registers, descriptors, the factor of C
+            wrong |= (self.mask_of(operand)[group.warp_rows] != 0).any(axis=1, keepdims=True)
+        is_added = group.read(inst.sources[4 if action.form.operation.sparsity else 2], TYPES["pred"])
+        for item in items_of(inst.results[0]):
+            kept = np.where(is_added, self.mask_of(item)[group.warp_rows].astype(np.uint64), np.uint64(0))
+            self.put(group, item, np.where(wrong, EVERY_BIT, kept))
 
     def report_threads(self, wrong: NDArray[np.bool_], threads: Numbers, text: str) -> None:
         """Report the running instruction if any thread has a mistake."""
@@ -503,6 +536,29 @@ def parts_of(masks: list[Codes], action: actions.LaneOp, wrong: NDArray[np.bool_
             is_marked = own & np.uint64((1 << (kind or kinds[0]).part_bits) - 1) != 0
             result |= np.where(is_marked, np.uint64((1 << bits) - 1 << part * bits), np.uint64(0))
     return result
+
+
+def carried(
+    inst: DecodedInstruction, action: actions.LaneOp, masks: list[Codes], values: list[Codes], whole: Codes
+) -> list[Codes]:
+    """Return the masks of the results; in sums and products, bits below all marks of the operands have none."""
+    half = f".{inst.attributes.half}" if inst.attributes.half else ""
+    is_float = any(kind.is_float for kind in action.results)
+    if inst.attributes.opcode + half not in CARRYING or is_float or inst.attributes.sat or len(values) < len(masks):
+        return [whole] * len(inst.results)
+    marks = [mask.astype(np.uint64) for mask in masks]
+    if half:  # a factor's trailing zeros move the marks of the other
+        first, second = (lowest(mask) for mask in marks[:2])
+        left, right = (lowest(value.astype(np.uint64)) for value in values[:2])
+        moved = np.where(second == 0, first * right, second * left)
+        marks[:2] = [np.where((first != 0) & (second != 0), first | second, moved)]
+    start = lowest(reduce(np.bitwise_or, marks))
+    return [whole & (np.uint64(0) - start), *[whole] * (len(inst.results) - 1)]
+
+
+def lowest(codes: Codes) -> Codes:
+    """Return the lowest bit that is set in each number."""
+    return codes & (np.uint64(0) - codes)
 
 
 def _ones(mask: Codes) -> Codes:

@@ -8,6 +8,8 @@ must not be used.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -19,15 +21,15 @@ from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.interpreter.warp_state import LaunchPart
 from warpfrag.machine.ir import actions
-from warpfrag.machine.ir.program import DecodedInstruction, Discard, PtxOperand, Register, registers_of
+from warpfrag.machine.ir.program import DecodedInstruction, Discard, PtxOperand, Register, SourceLine, registers_of
 from warpfrag.machine.ir.scalar_types import B32, B64, Codes
 from warpfrag.machine.sanitizer.checked_batch import CheckedWarpBatch, LaunchChecks
-from warpfrag.machine.sanitizer.conflicts import ShadowMemory
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
-from warpfrag.machine.sanitizer.ordering import LaunchOrder
+from warpfrag.machine.sanitizer.ordering import GPU
 from warpfrag.machine.sanitizer.races import RaceCheck
-from warpfrag.machine.sanitizer.sync_tracking import NO_INIT_FENCE
+from warpfrag.machine.sanitizer.sync_tracking import NO_INIT_FENCE, Strength
 from warpfrag.machine.sanitizer.unwritten import UnwrittenCheck
+from warpfrag.sass.cas_loops import CasLoop
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
@@ -36,27 +38,29 @@ ORDERED_BY_WARP = (
     actions.MemoryLoad | actions.MemoryStore | actions.Atomic | actions.AsyncCopy | actions.BulkCopy
     | actions.TensorCopy | actions.AsyncStore | actions.MemoryBarrier | actions.MatrixOp | actions.ClusterBarrier
 )  # fmt: skip
+FOLLOWED = (
+    actions.LaneOp | actions.Move | actions.WarpCollective | actions.MemoryLoad | actions.MemoryStore | actions.Atomic
+    | actions.MatrixOp | actions.DirectCall | actions.NoOp
+)  # fmt: skip
+"""Actions whose unwritten operands are followed, or reported if they are addresses."""
 COMMUTING = {"add", "min", "max", "and", "or", "xor"}
 BITWISE = {"lop3", "plop3", "p2r"}
 """Bitwise operations: each result bit depends on one bit of each operand."""
 MAX_VARIANTS = 1 << 6
-R2UR_SOURCES = 3  # the value, the guard, and the old value
-MAX_LAYERS = 16  # atomic layers per word
+MAX_LAYERS = 16  # of atomics on one word
+EXTREMES = {"min", "max"}
+MAX_ANSWERS = 256  # of an mbarrier: results of tests and arrivals
+ASYNCHRONOUS = -1
+"""The thread of a change that happens at any time."""
 
 
 class JudgedOrder(RaceCheck):
     """The race check for machine code, in which lanes that have not diverged run in lockstep."""
 
-    def __init__(
-        self,
-        state: WarpBatch,
-        order: LaunchOrder,
-        shadows: dict[int, ShadowMemory],
-        numbers: list[int],
-        collector: FindingCollector,
-    ) -> None:
-        """Create the check with all lanes of a warp in one class."""
-        super().__init__(state, order, shadows, numbers, collector)
+    def __init__(self, state: WarpBatch, numbers: list[int], judge: LaunchJudge) -> None:
+        """Start with the lanes of every warp in one class."""
+        super().__init__(state, judge.order, judge.shadows, numbers, judge.collector)
+        self.decisive, self.uncertain_answers, self.contended = judge.decisive, judge.uncertain_answers, judge.contended
         self.classes = np.zeros((self.state.warps, LANES), np.int64)
         self.next_class = 1
         self.atomics: dict[tuple[int, int], list[AtomicLayer]] = {}  # by buffer and offset
@@ -67,7 +71,11 @@ class JudgedOrder(RaceCheck):
             for at, inst in enumerate(instructions)
             if isinstance(inst.action, actions.Reconverge) and at + 1 not in targets and inst.guard is None
         }
-        self.sensitive = {at for at, inst in enumerate(instructions) if is_order_sensitive(inst)}
+        self.loops = judge.loops
+        sensitive = {at for at, inst in enumerate(instructions) if is_order_sensitive(inst)}
+        self.sensitive = sensitive - self.loops.keys()
+        self.changes: dict[int, dict[int, int]] = defaultdict(dict)  # of an mbarrier, by thread: the last time
+        self.answers: dict[int, list[MbarrierAnswer]] = defaultdict(list)  # by mbarrier
 
     def arrive(self, at: int, group: LaneGroup) -> None:
         """Update the classes before an instruction: lanes join after BSYNC and split at branches."""
@@ -115,14 +123,112 @@ class JudgedOrder(RaceCheck):
         if isinstance(inst.action, actions.WarpWait):
             self.renumber(group, group.read(inst.sources[-1], B32).astype(np.int64), joins=True)
 
+    def strength(self) -> Strength:
+        """Return the strength of this instruction's accesses; the load of a compare-and-swap loop is part of it."""
+        found = super().strength()
+        return found._replace(is_strong=True, level=GPU) if self.state.memory.inst in self.loops else found
+
+    def read(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
+        """Compare loads with stores; the value of an mbarrier depends on the order of its arrivals."""
+        super().read(buffer, offsets, size, threads)
+        if self.state.memory.inst in self.loops:
+            self.follow_atomics(buffer, offsets, threads)
+        if self.changes and buffer is self.state.memory.shared:
+            for offset, thread in zip(offsets.tolist(), threads.tolist(), strict=True):
+                for cell in range(offset // 8, (offset + size - 1) // 8 + 1):
+                    if cell in self.changes:
+                        self.answer(cell, thread)
+
+    # --- mbarriers: the answer to a question is certain if all changes are ordered before or after it
+
+    def mbarrier_initialised(self, cell: int, thread: int) -> None:
+        """mbarrier.init changes the mbarrier."""
+        super().mbarrier_initialised(cell, thread)
+        self.change(cell, thread)
+
+    def mbarrier_invalidated(self, cell: int, thread: int) -> None:
+        """mbarrier.inval changes the mbarrier."""
+        super().mbarrier_invalidated(cell, thread)
+        self.change(cell, thread)
+
+    def mbarrier_arrived(self, cell: int, thread: int) -> None:
+        """An arrival changes the mbarrier, and may return its state; that of asynchronous copies comes at any time."""
+        super().mbarrier_arrived(cell, thread)
+        action = self.inst.action
+        is_copy = isinstance(action, actions.MemoryBarrier) and action.name == "copies"
+        if self.inst.results and not isinstance(self.inst.results[0], Discard):
+            self.answer(cell, thread)
+        self.change(cell, thread, is_asynchronous=is_copy)
+
+    def copy_write(
+        self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False
+    ) -> None:
+        """A copy changes its mbarrier at any time."""
+        super().copy_write(buffer, offsets, size, thread, cell, reduces=reduces)
+        if cell is not None:
+            self.change(cell, thread, is_asynchronous=True)
+
+    def tensor_committed(self, cells: list[int], thread: int) -> None:
+        """tcgen05.commit changes mbarriers at any time."""
+        super().tensor_committed(cells, thread)
+        for cell in cells:
+            self.change(cell, thread, is_asynchronous=True)
+
+    def mbarrier_tested(self, cells: Numbers, threads: Numbers) -> None:
+        """The result of a test is an answer."""
+        if not isinstance(self.inst.results[0], Discard):
+            for cell, thread in zip(cells.tolist(), threads.tolist(), strict=True):
+                self.answer(cell, thread)
+
+    def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:
+        """Learn from a wait only if the thread would not go on otherwise."""
+        if self.state.memory.inst in self.decisive:
+            super().mbarrier_waited(cells, threads)
+
+    def answer(self, cell: int, thread: int) -> None:
+        """Record an answer: it is uncertain unless all changes so far are ordered before it."""
+        at = self.state.memory.inst
+        if at in self.uncertain_answers:
+            return
+        changes = self.changes[cell]
+        entities, times = np.array(list(changes), np.int64), np.array(list(changes.values()), np.int64)
+        is_known = (
+            ASYNCHRONOUS not in changes and self.ordering.knows(np.full(len(times), thread), entities, times).all()
+        )
+        answers = self.answers[cell]
+        if is_known and len(answers) < MAX_ANSWERS:
+            entity = int(self.ordering.entities(np.array([thread]))[0])
+            answers.append(MbarrierAnswer(at, entity, self.ordering.now))
+        else:
+            self.uncertain_answers.add(at)
+
+    def change(self, cell: int, thread: int, *, is_asynchronous: bool = False) -> None:
+        """Record a change: answers that are not ordered before it are uncertain."""
+        entity = int(self.ordering.entities(np.array([thread]))[0])
+        answers = self.answers.get(cell, ())
+        if answers:
+            known = self.ordering.knows(
+                np.full(len(answers), thread), np.array([item.entity for item in answers]),
+                np.array([item.time for item in answers]),
+            )  # fmt: skip
+            self.uncertain_answers |= {item.inst for item, is_known in zip(answers, known, strict=True) if not is_known}
+        self.changes[cell][ASYNCHRONOUS if is_asynchronous else entity] = self.ordering.now
+
+    # --- atomics
+
     def update(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
         """Compare atomics with earlier atomics on the same words."""
         super().update(buffer, offsets, size, threads)
-        if self.shadow_of(buffer) is None:
-            return
+        if self.shadow_of(buffer) is not None:
+            self.follow_atomics(buffer, offsets, threads)
+
+    def follow_atomics(self, buffer: Bytes, offsets: Numbers, threads: Numbers) -> None:
+        """Report atomics that are unordered and do not commute; the load of a compare-and-swap loop is one too."""
         at, action = self.state.memory.inst, self.inst.action
-        name = getattr(action, "name", "")
-        is_sensitive = at in self.sensitive or name not in COMMUTING
+        loop = self.loops.get(at)
+        name = loop.operation if loop else atomic_name(action) if isinstance(action, actions.Atomic) else ""
+        is_sensitive = at in self.sensitive or name.partition(".")[0] not in COMMUTING
+        is_sensitive |= loop is not None and not loop.holds(self.state.registers, threads)
         seen: set[int] = set()
         for offset, thread in zip(offsets.tolist(), threads.tolist(), strict=True):
             layers = self.atomics.setdefault((id(buffer), offset), [])
@@ -130,6 +236,8 @@ class JudgedOrder(RaceCheck):
                 self.report_atomic(thread, "lanes of a warp")
             elif not all(self.follows(layer, thread, name, is_sensitive=is_sensitive) for layer in layers):
                 self.report_atomic(thread, "several warps or blocks")
+            if loop and (offset in seen or not all(self.is_ordered(layer, thread) for layer in layers)):
+                self.contended.add(loop)
             seen.add(offset)
             self.keep(layers, thread, name, is_sensitive=is_sensitive)
 
@@ -149,9 +257,11 @@ class JudgedOrder(RaceCheck):
             self.collector.leave_out("atomics: too many update one word to track them all")
 
     def follows(self, layer: AtomicLayer, thread: int, name: str, *, is_sensitive: bool) -> bool:
-        """Return True if an atomic commutes with a layer's atomics or is ordered after them."""
-        if not is_sensitive and not layer.is_sensitive and layer.name == name:
-            return True
+        """Return True if an atomic commutes with those of a layer, or is ordered after them."""
+        return (not is_sensitive and not layer.is_sensitive and layer.name == name) or self.is_ordered(layer, thread)
+
+    def is_ordered(self, layer: AtomicLayer, thread: int) -> bool:
+        """Return True if a thread is ordered after the atomics of a layer."""
         own = int(self.ordering.entities(np.array([thread]))[0])
         if layer.is_group:  # several threads: only a barrier of their block orders all of them
             is_near = layer.block == own // self.ordering.per_block
@@ -174,6 +284,19 @@ class AtomicLayer(NamedTuple):
     is_sensitive: bool
     block: int
     is_group: bool = False  # True if several threads are involved
+
+
+class MbarrierAnswer(NamedTuple):
+    """The result of an mbarrier instruction: the instruction, the thread and the time."""
+
+    inst: int
+    entity: int
+    time: int
+
+
+def atomic_name(action: actions.Atomic) -> str:
+    """Return the operation of an atomic; minima and maxima with and without a sign are different ones."""
+    return f"{action.name}.{action.type.dtype.str[1:]}.{action.type.kind}" if action.name in EXTREMES else action.name
 
 
 def is_order_sensitive(inst: DecodedInstruction) -> bool:
@@ -216,6 +339,29 @@ class JudgedValues(UnwrittenCheck):
             else:
                 super().put_clean(group, item)
 
+    def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Report operands of instructions that do more than compute."""
+        super().before(inst, group)
+        if not self.is_clean and not isinstance(inst.action, FOLLOWED):
+            for operand in inst.sources:
+                self.check(group, operand, "an operand depends on a value that was never written")
+
+    def leave_loop(self, loop: CasLoop, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Mark the registers that depend on the order of threads in lanes that leave a compare-and-swap loop."""
+        branches = [branch for branch, _ in loop.guards]
+        if inst.guard is not None and inst in branches:
+            is_taken = group.of(self.state.registers[inst.guard.index]) ^ inst.guard.negated
+            left = group.part(group.mask & (~is_taken if inst is branches[-1] else is_taken))
+            for index in loop.left_registers[branches.index(inst)]:
+                self.put_whole(left, Register(index, self.state.program.registers[index], ""), left.mask)
+
+    def guarded_after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Mark the results in lanes whose guard was never written: it is not known if the instruction ran."""
+        if inst.guard is not None and self.is_marked[inst.guard.index]:
+            wrong = group.part(group.mask & self.mask_of(inst.guard)[group.warp_rows].astype(np.bool_))
+            for operand in inst.results if wrong.mask.any() else ():
+                self.put_whole(wrong, operand, wrong.mask)
+
     def computed(self, inst: DecodedInstruction, action: actions.LaneOp, group: LaneGroup) -> list[Codes]:
         """Return the masks of the results; bitwise operations are evaluated with both values of each unwritten bit."""
         if inst.attributes.opcode not in BITWISE:
@@ -246,39 +392,56 @@ class JudgedValues(UnwrittenCheck):
             changed = changed | (found ^ results[0])
         return [changed] * len(inst.results)
 
-    def collected(self, inst: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup) -> list[Codes]:
-        """Return the masks of the results; R2UR takes the mask of the lane that it reads."""
-        if inst.attributes.opcode != "first_value" or len(inst.sources) != R2UR_SOURCES:
-            return super().collected(inst, action, group)
-        masks = [self.mask_of(operand)[group.warp_rows] for operand in inst.sources]
-        if ((masks[1] != 0) & group.mask).any():
-            return super().collected(inst, action, group)
-        held = group.read(inst.sources[1], action.sources[1])
-        moved = action.function(group.mask, masks[0].astype(np.uint32), held, masks[2].astype(np.uint32))
-        return [moved[0] if isinstance(moved, tuple) else moved]
-
 
 class JudgedWarpBatch(CheckedWarpBatch):
     """A batch of blocks whose machine code is judged."""
 
+    def __init__(self, part: LaunchPart, judge: LaunchJudge) -> None:
+        """Keep the judge of the launch."""
+        self.judge = judge
+        self.values: JudgedValues | None = None
+        super().__init__(part, judge)
+
     def order_check(self, numbers: list[int]) -> RaceCheck:
-        """Create the race check."""
-        checks = self.checks
-        return JudgedOrder(self, checks.order, checks.shadows, numbers, checks.collector)
+        """Return the check that compares accesses."""
+        return JudgedOrder(self, numbers, self.judge)
 
     def unwritten_checks(self) -> list[InstructionObserver]:
-        """Create the observer that tracks unwritten values."""
-        return [JudgedValues(self, self.checks.collector, self.checks.marks(self.memory))]
+        """Return the observer that tracks unwritten values."""
+        self.values = JudgedValues(self, self.checks.collector, self.checks.marks(self.memory))
+        return [self.values]
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
         """Update the lane classes, then run the instruction."""
         if isinstance(self.races, JudgedOrder):
             self.races.arrive(at, group)
-        return super().run_inst(at, group)
+        has_run = super().run_inst(at, group)
+        if self.values is not None:
+            self.values.guarded_after(self.program.instructions[at], group)
+            loop = self.judge.loops.get(at)
+            if loop in self.judge.uncertain_loops and loop is not None:
+                self.values.leave_loop(loop, self.program.instructions[at], group)
+        return has_run
 
 
 class LaunchJudge(LaunchChecks):
     """The judge of one launch."""
+
+    def __init__(
+        self,
+        sources: Mapping[int, SourceLine],
+        loops: Mapping[int, CasLoop],
+        decisive: frozenset[int],
+        uncertain_loops: Collection[CasLoop] = (),
+    ) -> None:
+        """Take the compare-and-swap loops, and the waits that order threads: these go on only if the wait succeeds.
+
+        What `uncertain_loops` leave in registers depends on the order of threads.
+        """
+        super().__init__(JUDGED, sources)
+        self.loops, self.decisive, self.uncertain_loops = loops, decisive, uncertain_loops
+        self.contended: set[CasLoop] = set()  # loops of unordered threads on one word
+        self.uncertain_answers: set[int] = set()  # mbarrier instructions whose results depend on the order of threads
 
     def batch(self, part: LaunchPart) -> JudgedWarpBatch:
         """Create a judged batch of blocks."""

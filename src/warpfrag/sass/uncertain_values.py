@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from warpfrag.machine.interpreter.warp_state import INEXACT
 from warpfrag.machine.ir import actions
-from warpfrag.machine.ir.program import Program
+from warpfrag.machine.ir.program import DecodedInstruction, Discard, Program
 from warpfrag.machine.jit.register_flow import indices_of, registers_read, special_registers_of
 
 CONTROL = actions.Branch | actions.Jump
@@ -32,25 +32,44 @@ def source_of(program: Program, at: int) -> str:
     names = sorted(name for name in special_registers_of(inst) if name.split(".", maxsplit=1)[0] in INEXACT)
     if names:
         return f"{inst.text}: {', '.join(names)} has another value on a GPU, and it reaches memory"
-    if isinstance(inst.action, actions.MemoryBarrier) and inst.action.name in WAITS:
-        return f"{inst.text}: the result of the wait depends on timing, and it reaches memory"
+    if isinstance(inst.action, actions.MemoryBarrier) and is_wanted(inst):
+        result = "result of the wait" if inst.action.name in WAITS else "state that is returned"
+        return f"{inst.text}: the {result} depends on timing, and it reaches memory"
     return ""
 
 
-KNOWN: WeakKeyDictionary[Program, dict[int, str]] = WeakKeyDictionary()
+def is_wanted(inst: DecodedInstruction) -> bool:
+    """Return True if an instruction has a result."""
+    return bool(inst.results) and not isinstance(inst.results[0], Discard)
 
 
-def uncertain_sources(program: Program) -> dict[int, str]:
-    """Return the instructions whose uncertain results can reach memory, with the reasons."""
+class ProgramValues(NamedTuple):
+    """The instructions whose uncertain result can reach memory, with the reason, and the waits that must succeed."""
+
+    uncertain: dict[int, str]
+    decisive: frozenset[int]
+
+
+def is_quiet(inst: DecodedInstruction) -> bool:
+    """Return True if an instruction accesses no memory, and other threads cannot notice it."""
+    return isinstance(inst.action, actions.LaneOp | actions.Move | actions.NoOp | actions.Branch | actions.Reconverge)
+
+
+KNOWN: WeakKeyDictionary[Program, ProgramValues] = WeakKeyDictionary()
+
+
+def values_of(program: Program) -> ProgramValues:
+    """Return the uncertain values of a program, and its decisive waits, computed once."""
     if program not in KNOWN:
         sources = {at: text for at in range(len(program.instructions)) if (text := source_of(program, at))}
-        found = sources if len(program.leaders) > MAX_BLOCKS else {}
+        found, decisive = sources if len(program.leaders) > MAX_BLOCKS else {}, frozenset[int]()
         if sources and not found:
             flow = ValueFlow(program)
+            decisive = flow.decisive_waits()
             if flow.reaches_memory(sources):
                 is_few = len(sources) <= MAX_SOURCES
                 found = {at: text for at, text in sources.items() if not is_few or flow.reaches_memory([at])}
-        KNOWN[program] = found
+        KNOWN[program] = ProgramValues(found, decisive)
     return KNOWN[program]
 
 
@@ -117,6 +136,47 @@ class ValueFlow:
                 reached.add(at)
                 queue += self.following[at]
         return reached
+
+    def decisive_waits(self) -> frozenset[int]:
+        """Return the waits after which a thread goes on only if the phase has ended, as in a loop that only waits."""
+        failing: dict[int, list[int]] = {}  # by wait: the blocks that follow if it fails
+        for block, (start, end) in enumerate(zip(self.starts, self.ends, strict=True)):
+            last = self.instructions[end - 1]
+            for at in range(start, end - 1):
+                if self.is_wait(at) and isinstance(last.action, actions.Branch) and last.guard is not None:
+                    between = self.instructions[at + 1 : end - 1]
+                    is_decided = self.writes[at] == 1 << last.guard.index and all(map(is_quiet, between))
+                    if is_decided and not any(self.writes[at] & self.writes[n] for n in range(at + 1, end - 1)):
+                        targets = {other for other in self.following[block] if self.starts[other] in last.targets}
+                        others = {*self.following[block]} - targets
+                        failing[at] = [*(targets if last.guard.negated else others)]
+        found, count = set(failing), -1
+        while count != len(found):
+            count = len(found)
+            found = {at for at in found if all(self.waits_again(at, block, found) for block in failing[at])}
+        return frozenset(found)
+
+    def is_wait(self, at: int) -> bool:
+        """Return True for an mbarrier test whose result is used."""
+        inst = self.instructions[at]
+        return isinstance(inst.action, actions.MemoryBarrier) and inst.action.name in WAITS and is_wanted(inst)
+
+    def waits_again(self, wait: int, start: int, allowed: set[int]) -> bool:
+        """Return True if all paths from a block come to one of some waits for the same mbarrier before all else."""
+        place = self.instructions[wait].sources[0]
+        queue, seen = [start], {start}
+        while queue:
+            block = queue.pop()
+            for at in range(self.starts[block], self.ends[block]):
+                inst = self.instructions[at]
+                if at in allowed and inst.sources[0] == place:
+                    break
+                if not is_quiet(inst) or self.writes[at] & sum(1 << index for index in indices_of([place])):
+                    return False
+            else:
+                queue += [other for other in self.following[block] if other not in seen]
+                seen.update(self.following[block])
+        return True
 
     def reaches_memory(self, sources: Iterable[int]) -> bool:
         """Return True if the results of the given instructions can change memory."""

@@ -1,0 +1,324 @@
+"""Loops of compare-and-swap that compute one commuting atomic, as ptxas writes 64-bit atomics in shared memory.
+
+    again: old = load [a]            and for min and max:    again: old = load [a]
+           new = f(old)                                             if x >= old: leave
+           if cas [a], old, new fails: again                        if cas [a], old, x fails: again
+
+The order of such loops does not change memory if f is a sum, or one bitwise operation, or a minimum or maximum. This is
+proven from the instructions: values are followed symbolically, the operations of sums are matched, and bitwise
+functions and comparisons are evaluated for all cases that differ. What a loop leaves in registers depends on the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.machine.interpreter.warp_state import RegisterFile
+from warpfrag.machine.ir import actions
+from warpfrag.machine.ir.program import (
+    DecodedInstruction,
+    Immediate,
+    MemoryOperand,
+    Program,
+    PtxOperand,
+    Register,
+    VectorOperand,
+    registers_of,
+)
+from warpfrag.machine.ir.scalar_types import B32, TYPES, Codes, Type
+from warpfrag.machine.jit.register_flow import indices_of
+
+MEMBERS = actions.MemoryLoad | actions.Atomic | actions.Branch
+BITWISE = {"lop3", "and", "or", "xor", "not"}
+LOGIC = {"and", "or", "xor", "not"}
+WORDS = {"old", "register"}
+MAX_LEAVES = 4
+SWAP_SOURCES = 3
+PAIR_BITS = 64
+ENDS = (0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
+"""Words in all orders, with and without a sign."""
+ORDERS = {"min": np.greater, "max": np.less}
+
+
+class Node(NamedTuple):
+    """A value of a loop: `name` is that of a leaf ("constant", "register", "old", "swapped", "done"), or ""."""
+
+    name: str
+    number: Any  # the immediate, the register, or the result number of an operation
+    inst: DecodedInstruction | None = None
+    sources: tuple[Any, ...] = ()  # nodes, and tuples of nodes for pairs
+
+    @property
+    def leaves(self) -> set[Node]:
+        """The leaves that the value depends on, without constants."""
+        return {node for node in self.operations() if node.name not in {"", "constant"}}
+
+    def depends_on_memory(self) -> bool:
+        """Return True if the value depends on what was loaded or swapped."""
+        return any(leaf.name in {"old", "swapped"} for leaf in self.leaves)
+
+    def operations(self) -> Iterator[Node]:
+        """Return the value itself, and all values that it is computed from."""
+        yield self
+        for source in self.sources:
+            for node in (source,) if isinstance(source, Node) else source:
+                yield from node.operations()
+
+
+def cas_loops(program: Program) -> dict[int, CasLoop]:
+    """Return the proven loops by their loads, compare-and-swaps and branches."""
+    found: dict[int, CasLoop] = {}
+    for at, inst in enumerate(program.instructions):
+        if isinstance(inst.action, actions.Atomic) and inst.action.name == "cas":
+            span = loop_around(program, at)
+            loop = None if span is None else CasLoop(program, span)
+            if span is not None and loop is not None and loop.operation:
+                found |= {n: loop for n in span if isinstance(program.instructions[n].action, MEMBERS)}
+    return found
+
+
+def loop_around(program: Program, at: int) -> range | None:
+    """Return the innermost loop around an instruction, if it consists of one block or two and has one entry."""
+    instructions = program.instructions
+    own = max(start for start in (0, *program.ends) if start <= at)
+    end = program.ends[at]
+    last = instructions[end - 1]
+    if not isinstance(last.action, actions.Branch) or len(last.targets) != 1 or last.guard is None:
+        return None
+    start = last.targets[0]
+    if not start <= at or program.ends[start] not in {end, own}:
+        return None
+    indirect = {target for inst in instructions if isinstance(inst.action, actions.Jump) for target in
+                inst.action.starts.values()}  # fmt: skip
+    targets = {target for inst in instructions for target in inst.targets} | indirect
+    return None if any(start < target < end for target in targets) else range(start, end)
+
+
+class CasLoop:
+    """A loop around a compare-and-swap, executed symbolically once."""
+
+    def __init__(self, program: Program, loop: range) -> None:
+        """Follow the values from the start of the loop to its end."""
+        self.loop = loop
+        self.body = [program.instructions[number] for number in loop]
+        self.values: dict[int, Node] = {}
+        self.written = {index for inst in self.body for index in indices_of(inst.results)}
+        self.guards: list[tuple[DecodedInstruction, Node]] = []  # of branches
+        self.first: dict[int, Node] = {}  # the values at the first branch
+        self.swap: tuple[Any, Any, Any] | None = None  # the address, the expected and the new value
+        self.load: tuple[Any, ...] | None = None
+        self.is_plain = True
+        for inst in self.body:
+            self.follow(inst)
+        self.equal_words: list[tuple[Node, Node]] = []
+        self.operation = self.matched()
+        self.left_registers = self.uncertain_registers()
+
+    def follow(self, inst: DecodedInstruction) -> None:
+        """Execute an instruction symbolically."""
+        action = inst.action
+        if isinstance(action, actions.Branch):
+            self.is_plain &= inst.guard is not None and not action.indexed
+            if inst.guard is not None:
+                self.guards.append((inst, self.node(inst.guard)))
+                self.first = self.first or dict(self.values)
+        elif inst.guard is not None:
+            self.is_plain = False
+        elif isinstance(action, actions.MemoryLoad) and self.load is None:
+            self.is_plain &= action.space == "shared" and action.count * action.type.bits == PAIR_BITS
+            self.load = self.address(inst.sources[0])
+            self.put(inst.results[0], [Node("old", 0), Node("old", 1)])
+        elif isinstance(action, actions.Atomic) and self.swap is None and len(inst.sources) == SWAP_SOURCES:
+            expected, new = (self.node(item) for item in inst.sources[1:])
+            self.swap = self.address(inst.sources[0]), expected, new
+            self.put(inst.results[0], [Node("swapped", 0)])
+        elif isinstance(action, actions.Move) and not isinstance(inst.results[0], VectorOperand):
+            self.put(inst.results[0], [self.node(inst.sources[0])])
+        elif isinstance(action, actions.LaneOp):
+            sources = tuple(self.node(operand) for operand in inst.sources)
+            is_answer = inst.name.startswith("setp.eq.b64") and self.swap is not None
+            is_answer = is_answer and set(sources) == {Node("swapped", 0), self.swap[1] if self.swap else None}
+            for number, operand in enumerate(inst.results):
+                self.put(operand, [Node("done", 0) if is_answer else Node("", number, inst, sources)] * 2)
+        elif not isinstance(action, actions.NoOp):
+            self.is_plain = False
+
+    def node(self, operand: PtxOperand) -> Any:  # noqa: ANN401 (a node or a tuple of nodes)
+        """Return the value of an operand."""
+        if isinstance(operand, VectorOperand):
+            items = tuple(self.node(item) for item in operand.items)
+            return items if len(items) > 1 else items[0]
+        if not isinstance(operand, Register):
+            return Node("constant" if isinstance(operand, Immediate) else "register", operand)
+        own = self.values.get(operand.index, Node("register", operand.index))
+        return Node("", "not", None, (own,)) if operand.negated else own
+
+    def address(self, operand: PtxOperand) -> tuple[Any, ...]:
+        """Return an address: its base and its offset."""
+        if not isinstance(operand, MemoryOperand) or operand.base is None:
+            return Node("register", operand), 0
+        return self.node(operand.base), operand.offset
+
+    def put(self, operand: PtxOperand, nodes: list[Node]) -> None:
+        """Set the values of a result; the words of a pair are told apart."""
+        registers = list(registers_of(operand))
+        self.is_plain &= len(registers) <= len(nodes)
+        for number, (register, node) in enumerate(zip(registers, nodes, strict=False)):
+            is_part = isinstance(operand, VectorOperand) and node.inst is not None
+            self.values[register.index] = node._replace(number=(node.number, number)) if is_part else node
+
+    def matched(self) -> str:
+        """Return the commuting operation that the loop computes; "" if this is not proven."""
+        if not self.is_plain or self.swap is None or self.load is None or self.load != self.swap[0]:
+            return ""
+        _, expected, new = self.swap
+        olds = Node("old", 0), Node("old", 1)
+        if expected != olds or not isinstance(new, tuple) or len(new) != len(olds):
+            return ""
+        *early, (last, again) = self.guards
+        is_read = {leaf.number for node in new for leaf in node.leaves if leaf.name == "register"}
+        is_read |= {leaf.number for leaf in self.load[0].leaves}
+        if is_read & self.written or not self.repeats(last, again):
+            return ""
+        if not early:
+            return bitwise(new) or ("add" if is_sum(new) else "")
+        (leaving, guard), *others = early
+        is_leaving = all(target not in self.loop for target in leaving.targets)
+        if not is_leaving or others:
+            return ""
+        name, self.equal_words = extreme(leaving, guard, new)
+        return "" if self.written & {leaf.number for leaf in guard.leaves if leaf.name == "register"} else name
+
+    def holds(self, registers: RegisterFile, threads: NDArray[np.int64]) -> bool:
+        """Return True if the words that must be equal are equal in some threads."""
+        for pair in self.equal_words:
+            if any(node.name == "register" and not isinstance(node.number, int) for node in pair):
+                return False
+            codes = [
+                registers[node.number].reshape(-1)[threads] if node.name == "register" else node.number.code(B32)
+                for node in pair
+            ]
+            if np.any(codes[0] != codes[1]):
+                return False
+        return True
+
+    def repeats(self, last: DecodedInstruction, guard: Node) -> bool:
+        """Return True if the loop is repeated if and only if the swap fails."""
+        if guard.leaves != {Node("done", 0)}:
+            return False
+        taken = evaluate(guard, {Node("done", 0): np.array([False, True])})
+        return bool(taken[0]) and not taken[1] and last.targets == (self.loop.start,)
+
+    def uncertain_registers(self) -> list[set[int]]:
+        """Return the registers that depend on the order of threads when each branch leaves the loop, in order."""
+        exits = [{index for index, node in self.values.items() if node.depends_on_memory()}]
+        for _, guard in self.guards[:-1]:  # here, what is written later in the loop depends on its number of rounds
+            own = {index for index, node in self.first.items() if node != guard and node.depends_on_memory()}
+            exits.insert(0, own | (self.written - self.first.keys()))
+        return exits
+
+
+def evaluate(node: Any, leaves: Mapping[Node, Codes], kind: Type = B32) -> Codes:  # noqa: ANN401
+    """Return the values of a node, or of a pair of words, for values of the leaves."""
+    if not isinstance(node, Node):
+        low, high = (evaluate(item, leaves).astype(np.uint64) for item in node)
+        return low | high << np.uint64(32)
+    if node.name == "constant":
+        return np.asarray(node.number.code(kind), kind.dtype)
+    if node.name:
+        return leaves[node]
+    if node.inst is None:
+        return ~evaluate(node.sources[0], leaves, TYPES["pred"])
+    action: Any = node.inst.action
+    sources = [
+        source.number.code(None) if own is None else evaluate(source, leaves, own).astype(own.dtype)
+        for source, own in zip(node.sources, action.sources, strict=True)
+    ]
+    found = action.function(*sources)
+    number, word = node.number if isinstance(node.number, tuple) else (node.number, 0)
+    result = found[number] if isinstance(found, tuple) else found
+    return (result >> result.dtype.type(32 * word)).astype(np.uint32) if isinstance(node.number, tuple) else result
+
+
+def bitwise(new: tuple[Node, ...]) -> str:
+    """Return "and", "or" or "xor" if each new bit is this function of the old bit, whatever the other operands are."""
+    effects = set()
+    for word, node in enumerate(new):
+        if any(item.inst is not None and item.inst.attributes.opcode not in BITWISE for item in node.operations()):
+            return ""
+        others = sorted(node.leaves - {Node("old", word)}, key=str)
+        if len(others) > MAX_LEAVES or any(leaf.name != "register" for leaf in others):
+            return ""
+        rows = np.array(list(product((0, 0xFFFFFFFF), repeat=len(others))), np.uint32).reshape(2 ** len(others), -1)
+        given = {leaf: rows[:, at] for at, leaf in enumerate(others)}
+        ends = [np.full(len(rows), end, np.uint32) for end in (0, 0xFFFFFFFF)]
+        low, high = (evaluate(node, {**given, Node("old", word): end}) for end in ends)
+        by_name = {"clear": ~low & ~high, "set": low & high, "keep": ~low & high, "flip": low & ~high}
+        effects |= {name for name, bits in by_name.items() if np.any(bits)}
+    names = {"and": {"clear", "keep"}, "or": {"set", "keep"}, "xor": {"flip", "keep"}}
+    return next((name for name, allowed in names.items() if effects <= allowed), "")
+
+
+def is_sum(new: tuple[Node, ...]) -> bool:
+    """Return True if a pair of words is the old one plus a number, with a carry from the low to the high word."""
+    low, high = new
+    if any(node.inst is None or node.inst.attributes.opcode != "iadd3" or node.number != 0 for node in new):
+        return False
+    lows, highs = low.sources[:2], [same_word(item) for item in high.sources[:3]]
+    others = [item for item in lows if item != Node("old", 0)] + [item for item in highs if item != Node("old", 1)]
+    is_fixed = all(leaf.name == "register" for item in others for leaf in item.leaves)
+    carries = [item for item in high.sources[3:] if not is_number(item, 0)]
+    is_carried = carries == [low._replace(number=1)] and all(is_number(item, 0) for item in low.sources[2:])
+    return is_fixed and is_carried and lows.count(Node("old", 0)) == highs.count(Node("old", 1)) == 1
+
+
+def same_word(item: Node) -> Node:
+    """Return the factor of a product with 1, or the value itself."""
+    is_product = item.inst is not None and item.inst.name.startswith("mul.lo")
+    factors = [source for source in item.sources if not is_number(source, 1)] if is_product else []
+    return factors[0] if len(factors) == 1 else item
+
+
+def is_number(item: Node, number: int) -> bool:
+    """Return True for a constant."""
+    return item.name == "constant" and item.number.code(B32) == number
+
+
+def extreme(leaving: DecodedInstruction, guard: Node, new: tuple[Node, ...]) -> tuple[str, list[tuple[Node, Node]]]:
+    """Return the minimum or maximum that a loop computes: it is left early if the new value would not replace the old.
+
+    The values are compared word by word, so it is enough to evaluate words in all orders. It is right only if the words
+    that are compared are those that are stored: the pairs that must be equal are returned too.
+    """
+    failed = "", list[tuple[Node, Node]]()
+    olds = Node("old", 0), Node("old", 1)
+    compared: list[set[Node]] = [set(), set()]
+    for node in guard.operations():
+        opcode = "not" if node.inst is None else node.inst.attributes.opcode
+        words = [word for word in range(2) if opcode == "setp" and olds[word] in node.sources[:2]]
+        for word in words:
+            compared[word] |= {*node.sources[:2]} - {olds[word]}
+        if not node.name and not words and (opcode not in LOGIC or any(item.name in WORDS for item in node.sources)):
+            return failed
+    if leaving.guard is None or any(len(item) != 1 for item in compared):
+        return failed
+    own_nodes = [item for words in compared for item in words]
+    if not all(node.name in {"register", "constant"} for node in (*own_nodes, *new)):
+        return failed
+    own_words = [ENDS if node.name == "register" else (node.number.code(B32),) for node in own_nodes]
+    old_words = [{*ENDS, *((word + step) % 2**32 for word in own for step in (-1, 1))} for own in own_words]
+    rows: NDArray[np.uint32] = np.array(list(product(*old_words, *own_words)), np.uint32)
+    leaves = {node: rows[:, at] for at, node in enumerate((*olds, *own_nodes)) if node.name != "constant"}
+    if not guard.leaves <= leaves.keys():
+        return failed
+    is_left = evaluate(guard, leaves)
+    for kind, (name, compare) in product(("u8", "i8"), ORDERS.items()):
+        old, own = (np.ascontiguousarray(rows[:, at : at + 2]).view(kind)[:, 0] for at in (0, 2))
+        if any(np.array_equal(is_left, found) for found in (compare(own, old), compare(own, old) | (own == old))):
+            return f"{name}.{kind}", [pair for pair in zip(own_nodes, new, strict=True) if pair[0] != pair[1]]
+    return failed
