@@ -1,4 +1,4 @@
-"""Every approximate function of the PTX machine against a real GPU, for all inputs.
+"""Compares every approximate function of the PTX machine with a GPU, for all inputs.
 
     python -m tools.functions [REPORT.md] [--only PREFIX]
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-AT_ONCE = 1 << 22  # inputs of a launch
-CHUNK = 1 << 14  # inputs that a core computes at once: what is made of them stays in its cache
+AT_ONCE = 1 << 22  # inputs per launch
+CHUNK = 1 << 14  # inputs that a core computes at once, so that intermediate results stay in its cache
 WAITING = 64  # launches whose results the host has not compared
 
 
@@ -42,7 +42,7 @@ class Outcome:
 
 
 def functions(prefix: str = "") -> Iterator[Case]:
-    """The measured rows of one source; of f64 those that see its upper word alone. A pair is two of its halves."""
+    """Return the measured rows with one source, including f64 rows that read only the upper word."""
     for case in cases(prefix):
         if case.row.level == "measured" and len(case.action.sources) == 1:
             kind = case.action.sources[0]
@@ -51,13 +51,13 @@ def functions(prefix: str = "") -> Iterator[Case]:
 
 
 def width(case: Case) -> int:
-    """The number of bits of the operand."""
+    """Return the width of the operand in bits."""
     kind = case.action.sources[0]
     return 0 if kind is None else kind.bits
 
 
 def kernel(case: Case, target: str) -> str:
-    """A module with one entry `k(out, first)`: each thread gives the instruction the number that is its own."""
+    """Return a module with one entry `k(out, first)`; each thread's number is the instruction's input."""
     bits = width(case)
     given = {16: "cvt.u16.u32 %a, %n;", 32: "mov.b32 %a, %n;", 64: "mov.b64 %a, {%zero, %n};"}[bits]
     size = max(32, bits) // 8
@@ -108,7 +108,7 @@ def differences(name: str, first: int, found: NDArray[np.uint32]) -> tuple[int, 
 
 
 def compare(gpu: Gpu, case: Case, pool: Executor, total: int | None = None) -> Outcome:
-    """All inputs of one instruction, or so many of them."""
+    """Compare an instruction for all inputs, or for the first `total`."""
     bits = width(case)
     outcome = Outcome(case.name, total or 1 << min(bits, 32))
     module = gpu.load(kernel(case, gpu.target))
@@ -132,7 +132,7 @@ def compare(gpu: Gpu, case: Case, pool: Executor, total: int | None = None) -> O
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compare all, print and write a report; the exit status says whether something differs."""
+    """Compare all functions, and print and write a report; the exit status is 1 if anything differs."""
     arguments = report_parser("functions", __doc__, "only functions that start with this text").parse_args(argv)
     gpu = open_gpu()
     lines = [
@@ -142,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "| --- | ---: | ---: | --- |",
     ]
     different = 0
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:  # a fork would take the GPU's context along
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:  # a fork would inherit the GPU's context
         for case in functions(arguments.only):
             try:
                 one = compare(gpu, case, pool)

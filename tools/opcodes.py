@@ -1,4 +1,4 @@
-"""Every opcode row of the PTX machine against a real GPU: one generated kernel for each spelling.
+"""Compares every opcode row of the PTX machine with a GPU: one generated kernel per spelling.
 
     python -m tools.opcodes [REPORT.md] [--only PREFIX]
     python -m tools.opcodes --keep REPORT.json
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 EVIDENCE = CHECKOUT / "src" / "warpfrag" / "ptx" / "opcodes" / TABLE.name
 WARPS = 96
 THREADS = WARPS * 32
-TABLES = (0xE8, 0x96, 0x1B, 0x80)  # of lop3: majority, parity, and two without a name
+TABLES = (0xE8, 0x96, 0x1B, 0x80)  # lop3 tables: majority, parity, and two arbitrary ones
 CARRIES = {"addc", "subc", "madc"}
 LEFT_OUT = {"createpolicy", "isspacep", "cvta", "activemask"}  # places of our own, or of the whole warp
 LEFT_OUT |= {"mapa", "getctarank"}  # the same of clusters
 LEFT_OUT |= {"alloca", "stacksave", "stackrestore"}
-LEFT_OUT |= SCALAR_VIDEO  # of parts of registers
+LEFT_OUT |= SCALAR_VIDEO  # register parts
 BITS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One spelling of a row, and the immediate where it takes one."""
+    """One spelling of a row, with its immediate, if any."""
 
     row: OpcodeRow
     name: str
@@ -61,7 +61,7 @@ class Case:
 
 
 def cases(prefix: str = "") -> Iterator[Case]:
-    """Every spelling of every row that computes something."""
+    """Return every spelling of every arithmetic row."""
     seen = set()
     for opcode, rows in ROWS.items():
         if opcode in LEFT_OUT or not opcode.startswith(prefix):
@@ -82,20 +82,20 @@ def cases(prefix: str = "") -> Iterator[Case]:
 
 
 def computes(row: OpcodeRow) -> bool:
-    """Return True if a row gives registers from registers; the first of its spellings tells."""
+    """Return True if a row computes registers from registers, judged by its first spelling."""
     attributes = match(row, next(spellings(row)), 3)
     return not isinstance(attributes, str) and isinstance(row.bind(attributes), LaneOp | WarpCollective)
 
 
 def spellings(row: OpcodeRow) -> Iterator[str]:
-    """The names a row stands for, options in the order of the row, types last; first of a scalar video instruction."""
+    """Return the names of a row, with modifiers in the row's order and types last (first for scalar video)."""
     lists = [sorted(one.words if one.is_required else ("", *one.words)) for one in row.modifiers.values()]
     for options in product(*lists):
         words = [word for word in options if word]
         if ("xorsign" in words) != ("abs" in words and row.opcode in {"min", "max"}):
             continue
         for types in product(*(sorted(kind.name for kind in kinds) for kinds in row.types)):
-            if row.opcode == "cvt" and "pack" in words:  # the type it packs to comes before that of its operands
+            if row.opcode == "cvt" and "pack" in words:  # the packed type precedes the operand type
                 yield ".".join([row.opcode, *words, *types])
             elif row.opcode in SCALAR_VIDEO:
                 yield ".".join([row.opcode, *types, *words])
@@ -104,12 +104,12 @@ def spellings(row: OpcodeRow) -> Iterator[str]:
 
 
 def register(kind: Type) -> str:
-    """The type of a register that holds a PTX type; bytes sit in 16 bits."""
+    """Return the register type of a PTX type; bytes use 16-bit registers."""
     return "pred" if kind.bits == 1 else f"b{max(16, kind.bits)}"
 
 
 def kernel(case: Case, target: str) -> str:
-    """A module with one entry `k(out, in)`: out[result][thread], in[source][thread], words of 64 bits."""
+    """Return a module with one entry `k(out, in)`: 64-bit words out[result][thread] and in[source][thread]."""
     action = case.action
     sources: list[Type] = [kind for kind in action.sources if kind is not None]
     takes_carry = case.row.opcode in CARRIES
@@ -155,7 +155,7 @@ def kernel(case: Case, target: str) -> str:
 
 
 def pairs(case: Case) -> int:
-    """Return the number of results that a kernel keeps: setp of f16 and bf16 may not have its second."""
+    """Return the number of results that a kernel stores; setp of f16 and bf16 may lack the second."""
     two = case.row.opcode in {"setp", "lop3", "shfl", "match", "elect"} and len(case.action.results) > 1
     return 2 if two and not case.name.endswith((".f16", ".bf16")) else 1
 
@@ -186,7 +186,7 @@ def _write(name: str, kind: Type, index: int) -> list[str]:
 
 
 def operands(case: Case, random: np.random.Generator) -> NDArray[np.uint64]:
-    """Operands of every thread: every pair of special codes, then random ones of several kinds."""
+    """Return the operands of every thread: all pairs of special codes, then random codes."""
     kinds = [kind for kind in case.action.sources if kind is not None]
     if isinstance(case.action, WarpCollective) and case.action.synced:
         kinds = kinds[:-1]
@@ -198,7 +198,7 @@ def operands(case: Case, random: np.random.Generator) -> NDArray[np.uint64]:
         chosen = np.array(special, np.uint64)[random.integers(0, len(special), THREADS)]
         small = random.integers(0, 72, THREADS).astype(np.uint64)
         column = np.where(pick == 0, chosen, np.where((pick == 1) & (not kind.is_float), small, column))
-        if kind.is_float and kind.parts == 1 and kind.element in BITS:  # numbers of one size, so that sums cancel
+        if kind.is_float and kind.parts == 1 and kind.element in BITS:  # numbers of similar size, so that sums cancel
             column = np.where(pick == 2, _near_one(kind, column), column)
         span = special[:28]
         grid = np.array([span[(n // 28**index) % len(span)] for n in range(28 * 28)], np.uint64)
@@ -218,7 +218,7 @@ def _near_one(kind: Type, column: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _special(kind: Type) -> list[int]:
-    """Codes where rules change."""
+    """Return boundary codes of a type."""
     top = 1 << kind.bits
     if kind.bits == 1:
         return [0, 1]
@@ -293,19 +293,19 @@ def emulate(text: str, given: NDArray[np.uint64], results: int) -> NDArray[np.ui
 
 
 def keep(report: Path) -> None:
-    """Take over the spellings that a report found equal."""
+    """Store the spellings that a report found equal as evidence."""
     found = json.loads(report.read_text(encoding="utf-8"))
     outcomes = [Outcome(**one) for one in found["outcomes"]]
     equal = {one.name for one in outcomes if one.cases and not one.different and one.level != "approximate"}
-    unequal = {one.name for one in outcomes if one.different}  # with another immediate
+    unequal = {one.name for one in outcomes if one.different}  # differs with another immediate
     known = Compared(found["gpu"], found["driver"], found["arch"], THREADS, frozenset(equal - unequal))
     write_atomically(EVIDENCE, packed(known))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compare all, print and write a report; the exit status says whether something differs."""
+    """Compare all rows, and print and write a report; the exit status is 1 if anything differs."""
     parser = report_parser("opcodes", __doc__, "only opcodes that start with this text")
-    parser.add_argument("--keep", type=Path, metavar="REPORT.json", help="make what a report found equal the evidence")
+    parser.add_argument("--keep", type=Path, metavar="REPORT.json", help="use a report's equal spellings as evidence")
     arguments = parser.parse_args(argv)
     if arguments.keep:
         keep(arguments.keep)
@@ -330,7 +330,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def summary(gpu: Gpu, outcomes: list[Outcome]) -> str:
-    """The report."""
+    """Return the report."""
     kinds: Counter[str] = Counter()
     for one in outcomes:
         state = "refused by the assembler" if one.refused else "different" if one.different else "equal"

@@ -1,4 +1,4 @@
-"""Emitted relayouts and access plans on a GPU, compared with Python, and bank conflicts in cycles.
+"""Compares emitted relayouts and access plans on a GPU with Python, and times bank conflicts.
 
     python -m tools.plans [REPORT.md]
 
@@ -56,7 +56,7 @@ def sample_plans(most_tiles: int = 2) -> list[Relayout]:
 
 
 def relayout_unit(plans: list[Relayout]) -> str:
-    """A translation unit with a kernel for each plan: from registers in memory to registers in memory."""
+    """Return a translation unit with a kernel for each plan, from registers in memory to registers in memory."""
     parts = ["#include <cstdint>"]
     for number, plan in enumerate(plans):
         given = f"uint32_t (*d)[{plan.target.words}], const uint32_t (*a)[{plan.source.words}]"
@@ -79,7 +79,7 @@ def check_relayouts(gpu: Gpu, folder: Path) -> Iterator[str]:
     for number, plan in enumerate(plans):
         threads = plan.source.threads
         words = random.integers(0, 1 << 32, (CASES, *threads, plan.source.words), np.uint32)
-        # the registers of a fragment with copies or padding hold a matrix: make them so
+        # registers of a fragment with copies or padding must contain a matrix
         words = plan.source.pack(plan.source.unpack(words, raw=True), raw=True)
         blank = np.zeros((CASES, *threads, plan.target.words), np.uint32)
         found = gpu.run_blocks(module, f"kernel{number}", CASES, [blank, words], math.prod(threads[:-1]))
@@ -161,7 +161,7 @@ def check_accesses(gpu: Gpu, folder: Path) -> Iterator[str]:
 
 
 def timed_accesses() -> list[AccessPlan]:
-    """Loads and stores of f16 operands from memories that differ in pitch and swizzle only."""
+    """Return f16 loads and stores that differ only in pitch and swizzle."""
     mma = get("mma.m16n8k16.f32.f16.f16.f32")
     half = get("mma.m16n8k16.f16.f16.f16.f16")
     memories = [Memory("row", 128), Memory("row", 128, 32), Memory("row", 128, 64), Memory("row", 128, 128)]
@@ -197,10 +197,10 @@ def timing_unit(plans: list[AccessPlan]) -> str:
             "        #pragma unroll",
             f"        for (int i = 0; i < {REPEATS}; ++i) {{",
             f'            asm volatile("{access.instruction} {operands};" {ends} : "memory");',
-            # a load must wait for the one before it: what it found is added to its address, and is always 0
+            # each load depends on the previous one: its result, always 0, is added to the address
             *(["            address += r[0] >> 31;"] if plan.direction == "load" else []),
             "        }",
-            # storing the last address waits for all loads, and keeps them from being left out
+            # storing the last address waits for all loads and keeps the compiler from removing them
             "        *(volatile uint32_t*)&memory[8191] = address;",
             "        __syncthreads();",
             "        const uint32_t cycles = clock() - start;",
@@ -213,7 +213,7 @@ def timing_unit(plans: list[AccessPlan]) -> str:
 
 
 def time_loads(gpu: Gpu, folder: Path) -> Iterator[str]:
-    """A table of predicted passes and measured cycles, by instruction."""
+    """Return a table of predicted passes and measured cycles, by instruction."""
     plans = timed_accesses()
     module = gpu.load_binary(compile_cuda(timing_unit(plans), gpu.target, 1, folder))
     measured = []
@@ -249,7 +249,7 @@ def report() -> tuple[list[str], bool]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compare, time, print and write a report; the exit status says whether all is as predicted."""
+    """Compare, time, and print and write a report; the exit status is 0 if everything is as predicted."""
     parser = make_parser("plans", __doc__)
     parser.add_argument("report", nargs="?", type=Path, metavar="REPORT.md", help="write a report to this file")
     arguments = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""Plant random mistakes, print D as people do, and count how many `diagnose` finds.
+"""Plants random mistakes, prints D as users do, and counts how many `diagnose` finds.
 
     python -m tools.printed_mistakes [--count 500] [--seed 0]
 
@@ -181,7 +181,7 @@ def judge(case: Case) -> str:
         is_first = answer[0] in exact[:]
         return "found" if is_first or any("to tell" in note for note in answer.notes) else "misdiagnosed"
     if answer.correct or not answer or any("for a certain answer" in note for note in answer.notes):
-        return "missed"  # or the answer says that the digits are too few
+        return "missed"  # or the answer notes that there are too few digits
     return "misdiagnosed"
 
 

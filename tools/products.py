@@ -1,4 +1,4 @@
-"""Whole products on a GPU: every rule against the CPU, the real instruction against the emulated one, and how fast.
+"""Compares whole products on a GPU with the CPU, for every rule, and with the real instruction; measures speed.
 
     python -m tools.products [REPORT.md] [--only TEXT]
 
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
     from warpfrag.tensorcore.rules import Rule
 
-WIDTH = 64  # of wgmma: a width is only a size
+WIDTH = 64  # wgmma: the width does not affect the rule
 SPANS = {"near 1": (None, 3), "wide": (None, 12), "small": (3, 4)}
-"""Of drawn exponents: the field in the middle, or that of 1; and how far around it."""
+"""Ranges of random exponents: the centre (of the field, or of 1) and the distance from it."""
 EXTENTS = ((1, 16, 8, 7), (5, 70, 67, 1))
-"""Instructions along K, rows, columns, tiles."""
+"""Sizes: instructions along K, rows, columns, tiles."""
 ZEROS = 0.1
 ANY = 0.1
 SPECIAL = 1e-3
-ROWS = 64  # of a large product, compared with the CPU
+ROWS = 64  # rows of a large product that are compared with the CPU
 REPEATS = 4
 
 
@@ -77,7 +77,7 @@ SPEEDS = (
 
 
 def rules() -> dict[Rule, str]:
-    """Every rule, with an instruction and an architecture that have it."""
+    """Return every rule, with an instruction and an architecture that use it."""
     found: dict[Rule, str] = {}
     for instruction in find():
         if instruction.form.is_product and not (instruction.form.is_warpgroup and instruction.shape.n != WIDTH):
@@ -90,7 +90,7 @@ def rules() -> dict[Rule, str]:
 
 
 def draw(random: np.random.Generator, name: str, shape: tuple[int, ...], span: str) -> NDArray[Any]:
-    """Codes of a format: exponents of a span, a tenth of them zeros; or a tenth of them any code."""
+    """Return random codes with exponents in a span; a tenth are zeros or arbitrary codes."""
     row = FORMATS[name]
     kind = code_dtype(row)
     any_code = random.integers(0, 1 << 32, shape, dtype=np.uint64) << np.uint64(32)
@@ -112,7 +112,7 @@ def draw(random: np.random.Generator, name: str, shape: tuple[int, ...], span: s
 
 
 def operands(random: np.random.Generator, rule: Rule, extents: tuple[int, int, int, int], span: str) -> ProductOperands:
-    """Operands of a product."""
+    """Return the operands of a product."""
     instructions, height, width, tiles = extents
     stored = rule.stored * instructions
     a = draw(random, rule.a, (tiles, height, stored), span)
@@ -133,7 +133,7 @@ def operands(random: np.random.Generator, rule: Rule, extents: tuple[int, int, i
 
 
 def compare_rules(text: str) -> Iterator[tuple[str, int, int]]:
-    """An instruction for every rule, how many outputs were compared, and how many differ."""
+    """Return an instruction for every rule, with the numbers of compared and differing outputs."""
     random = np.random.default_rng(29)
     for rule, name in rules().items():
         if text in f"{name} {rule}":
@@ -156,7 +156,7 @@ def compare_rules(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def measure(speed: Speed) -> tuple[float, float | None, int, int | None]:
-    """Seconds of backend "cuda" and of "native", and how many codes differ from the CPU's and from native's."""
+    """Return the times of backends "cuda" and "native", and the codes that differ from the CPU's and native's."""
     cp = cupy()
     random = np.random.default_rng(31)
     rule = plan(get(speed.instruction).form, speed.arch).rule
@@ -188,7 +188,7 @@ def measure(speed: Speed) -> tuple[float, float | None, int, int | None]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compare, measure, and write a page."""
+    """Compare, measure, and write the report."""
     arguments = report_parser("products", __doc__, "only rules whose text contains this").parse_args(argv)
     name = cupy().cuda.runtime.getDeviceProperties(0)["name"].decode()
     lines = ["# Whole products on a GPU", "", name, ""]

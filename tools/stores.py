@@ -1,4 +1,4 @@
-"""The bytes that stay when several lanes of one instruction store to one address: a GPU against the PTX machine.
+"""Compares the PTX machine with a GPU when several lanes of one instruction store to the same address.
 
     python -m tools.stores [REPORT.md] [--only PREFIX]
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 PATTERNS = 4096
 REPEATS = 40
-REGION = 4096  # bytes of a warp
+REGION = 4096  # bytes per warp
 WIDTHS = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (1, 4), (2, 2), (2, 4), (4, 2), (4, 4), (8, 2))
-SPACES = {  # lines that make the address, its register, the words of the instruction
+SPACES = {  # instructions that compute the address, its register, the qualifiers
     "shared": ("add.u32 %place, %base, %offset;", "%place", ".shared"),
     "global": ("cvt.u64.u32 %wide, %offset;\n  add.u64 %wide, %wide, %memory;", "%wide", ".global"),
     "gshared": (
@@ -76,21 +76,21 @@ class Store:
 
     @property
     def key(self) -> str:
-        """Its name in files."""
+        """The name in files."""
         return f"{self.opcode}_{self.space}_{self.parts[0]}_{self.parts[1]}"
 
     @property
     def size(self) -> int:
-        """The bytes of a lane."""
+        """The bytes that a lane stores."""
         return 16 if self.opcode == "stmatrix" else self.parts[0] * self.parts[1]
 
     @property
     def lanes(self) -> int:
-        """The lanes that give an address."""
+        """The number of lanes that supply an address."""
         return 8 * self.parts[0] if self.opcode == "stmatrix" else 32
 
     def text(self, target: str) -> str:
-        """The kernel: it leaves what each lane reads at its address."""
+        """Return the kernel, which outputs the value that each lane reads at its address."""
         address, place, space = SPACES[self.space]
         words = max(1, self.size // 4)
         seen = ", ".join(f"%seen{word}" for word in range(words))
@@ -105,7 +105,7 @@ class Store:
         return TEXT.format(target=target, store=f"{address}\n  {store}", read=read)
 
     def stmatrix(self, place: str) -> str:
-        """The lines of stmatrix: every element has its matrix, lane and half as its code."""
+        """Return the stmatrix instructions; each element's code is its matrix, lane and half."""
         count, is_transposed = self.parts
         lines = [
             f"or.b32 %m{index}, %twice, {index << 8}; shl.b32 %r, %m{index}, 16; or.b32 %m{index}, %m{index}, %r; "
@@ -120,14 +120,14 @@ class Store:
 
 
 def stores(prefix: str = "") -> Iterator[Store]:
-    """Every instruction that is measured."""
+    """Return every measured instruction."""
     every = [Store("st", space, parts) for space in SPACES for parts in WIDTHS]
     every += [Store("stmatrix", "shared", (count, trans)) for count in (1, 2, 4) for trans in (0, 1)]
     return (store for store in every if store.key.startswith(prefix))
 
 
 def patterns(store: Store, rng: np.random.Generator) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Offsets [PATTERNS, 32], from all lanes at one to none at that of another, and masks of lanes."""
+    """Return offsets [PATTERNS, 32], from all equal to all distinct, and lane masks."""
     slots = REGION // store.size
     count = rng.choice([1, 2, 4, 8, 16, 32, slots], PATTERNS)
     some = rng.integers(slots, size=(PATTERNS, min(64, slots)))
@@ -146,7 +146,7 @@ def emulate(store: Store, offsets: NDArray[np.uint32], masks: NDArray[np.uint32]
 
 
 def measure(gpu: Gpu, store: Store) -> tuple[int, int]:
-    """Return the number of patterns that ran on a GPU, and of those that differ from the machine."""
+    """Return the number of patterns that ran on a GPU, and the number that differ from the machine."""
     offsets, masks = patterns(store, np.random.default_rng([27, *store.key.encode()]))
     module = gpu.load(store.text(gpu.target))
     arrays = [np.zeros((PATTERNS, 32, 4), np.uint32), offsets, masks, np.zeros((PATTERNS, REGION // 4), np.uint32)]
@@ -158,7 +158,7 @@ def measure(gpu: Gpu, store: Store) -> tuple[int, int]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compare all, print and write a report; the exit status says whether something differs."""
+    """Compare all stores, and print and write a report; the exit status is 1 if anything differs."""
     arguments = report_parser("stores", __doc__, "only keys that start with this text").parse_args(argv)
     gpu = open_gpu()
     lines = [f"{gpu.name}, driver {gpu.driver}", "", "| store | patterns | different |", "| --- | ---: | ---: |"]

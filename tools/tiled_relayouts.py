@@ -1,4 +1,4 @@
-"""Execute the relayout of every tiled pair of wgmma, mma and tcgen05 fragments up to a width.
+"""Executes the relayout of every tiled pair of wgmma, mma and tcgen05 fragments up to a width.
 
     python -m tools.tiled_relayouts [--width 256] [--only wgmma] [--part 1/4]
 
@@ -144,7 +144,7 @@ def _tensor_differences(plan: TensorRelayout, codes: np.ndarray, expected: np.nd
 
 
 def check(pair: TiledPair, seed: int = 0) -> str:
-    """Plan and execute one pair: return `right`, `wrong: ...` or the reason of a refusal."""
+    """Plan and execute one pair; return `right`, `wrong: ...` or the reason why there is no plan."""
     try:
         plan = pair.plan()
     except WarpfragError as error:

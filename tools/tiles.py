@@ -1,4 +1,4 @@
-"""Run emitted kernels on the GPU: one tile from memory to memory must give exactly what the instruction computes.
+"""Runs emitted kernels on the GPU: each tile must have exactly the codes that the instruction computes.
 
     python -m tools.tiles [REPORT.md] [--only TEXT]
 
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from warpfrag.tensorcore.instruction import Instruction
     from warpfrag.tensorcore.wgmma_call import Variant
 
-WIDTHS = (8, 24, 64, 256)  # of wgmma
-UNIT = 12  # instructions in one translation unit
-GAP = 5  # elements between lines: a leading dimension that is not the tile's
+WIDTHS = (8, 24, 64, 256)  # widths of wgmma
+UNIT = 12  # instructions per translation unit
+GAP = 5  # gap between lines in elements
 
 
 @dataclass(frozen=True)
 class Tile:
-    """One kernel that multiplies a tile: its entry, and how each matrix lies in memory."""
+    """One kernel that multiplies a tile: its entry, and the memory layout of each matrix."""
 
     entry: str
     strides: dict[str, tuple[int, ...]]
@@ -61,7 +61,7 @@ class Tile:
 
 
 def tiles(instruction: Instruction, targets: Sequence[str]) -> Iterator[Tile]:
-    """Every tile kernel that is emitted for a product."""
+    """Return every tile kernel that is emitted for an instruction."""
     if instruction.form.is_warpgroup:
         for variant in kernel_variants(instruction):
             for order in ("row", "col"):
@@ -85,7 +85,7 @@ def tiles(instruction: Instruction, targets: Sequence[str]) -> Iterator[Tile]:
 
 
 def _gapped(instruction: Instruction, role: str, order: str, gap: int) -> tuple[int, ...]:
-    """Strides of a matrix whose lines are further apart than they need be."""
+    """Return the strides of a matrix with gaps between its lines."""
     *_, rows, cols = instruction.operands[role].shape
     line = (cols if order == "row" else rows) + gap
     if instruction.form.is_wmma:  # lines start at multiples of 32 bytes
@@ -96,7 +96,7 @@ def _gapped(instruction: Instruction, role: str, order: str, gap: int) -> tuple[
 
 
 def to_memory(codes: NDArray[Any], strides: tuple[int, ...], bits: int) -> NDArray[np.uint32]:
-    """Packed memory, low bits first, that holds a matrix of codes at these strides; gaps are filled with ones."""
+    """Store a matrix of codes at these strides in packed memory, low bits first; gaps are filled with ones."""
     index = _index(codes.shape, strides)
     size = -(-(int(index.max()) + 1) * bits // 1024) * 1024
     memory = np.ones(size, np.uint8)
@@ -108,7 +108,7 @@ def to_memory(codes: NDArray[Any], strides: tuple[int, ...], bits: int) -> NDArr
 def from_memory(
     memory: NDArray[np.uint32], shape: tuple[int, ...], strides: tuple[int, ...], bits: int
 ) -> NDArray[Any]:
-    """The matrix of codes that packed memory holds."""
+    """Load a matrix of codes from packed memory."""
     found = np.unpackbits(memory.view(np.uint8), bitorder="little")
     places = _index(shape, strides)[..., None] * bits + np.arange(bits)
     codes: NDArray[Any] = (found[places].astype(np.uint64) << np.arange(bits, dtype=np.uint64)).sum(axis=-1)
@@ -169,7 +169,7 @@ def run_raw_warpgroup(gpu: Gpu, module: LoadedModule, instruction: Instruction, 
 
 
 def run_raws(gpu: Gpu, module: LoadedModule, instruction: Instruction) -> Iterator[tuple[str, bool]]:
-    """Every raw kernel that is emitted for a product, and whether it is right."""
+    """Yield every raw kernel that is emitted for an instruction, and whether its result is right."""
     if instruction.form.is_warpgroup:
         for variant in kernel_variants(instruction):
             if not any(variant.trans):
@@ -180,14 +180,14 @@ def run_raws(gpu: Gpu, module: LoadedModule, instruction: Instruction) -> Iterat
 
 
 def run_tiles(gpu: Gpu, module: LoadedModule, instruction: Instruction) -> Iterator[tuple[str, bool]]:
-    """Every tile kernel that is emitted for a product, and whether it is right."""
+    """Yield every tile kernel that is emitted for an instruction, and whether its result is right."""
     random = np.random.default_rng(7)
     for tile in tiles(instruction, (gpu.target,)):
         yield f"{tile.entry} {tile.strides}", run_tile(gpu, module, instruction, tile, random)
 
 
 def sample(target: str, only: str = "") -> list[Instruction]:
-    """The products that are run; of wgmma those of a few widths."""
+    """Return the instructions to run; wgmma only in a few widths."""
     return [
         found
         for found in find(arch=target)
@@ -196,7 +196,7 @@ def sample(target: str, only: str = "") -> list[Instruction]:
 
 
 def compile_cuda(text: str, target: str, number: int, folder: Path) -> bytes:
-    """Machine code of a CUDA translation unit, by nvcc."""
+    """Compile a CUDA translation unit with nvcc."""
     source, binary = folder / f"unit{number}.cu", folder / f"unit{number}.cubin"
     source.write_text(text, encoding="utf-8")
     command = [
@@ -213,7 +213,7 @@ def compile_cuda(text: str, target: str, number: int, folder: Path) -> bytes:
 
 
 def check_tiles(say: Callable[[str], object] = print, only: str = "") -> tuple[list[str], int]:
-    """Run every emitted kernel of every product; the lines of a report, and how many kernels differ or fail."""
+    """Run every emitted kernel; return the lines of a report, and the number of kernels that differ or fail."""
     gpu = open_gpu()
     instructions = sample(gpu.target, only)
     if not instructions:
@@ -248,7 +248,7 @@ def check_tiles(say: Callable[[str], object] = print, only: str = "") -> tuple[l
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run, compare, and write a report; the exit status says whether something differs."""
+    """Run, compare, and write a report; the exit status is 1 if anything differs."""
     arguments = report_parser("tiles", __doc__, "only instructions whose name contains this").parse_args(argv)
     lines, wrong = check_tiles(only=arguments.only)
     if arguments.report:

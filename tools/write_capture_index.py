@@ -1,4 +1,4 @@
-"""Write the index of captured results from the data.
+"""Writes the index of captured results from the data.
 
     python -m tools.write_capture_index src/warpfrag/tensorcore/captures
 
@@ -46,7 +46,7 @@ def write(folder: Path) -> Path:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Write the index of the folder that the command line names."""
+    """Write the index of the folder given on the command line."""
     parser = make_parser("write_capture_index", __doc__)
     parser.add_argument(
         "folder", type=Path, help="the folder with the .npz files, such as src/warpfrag/tensorcore/captures"

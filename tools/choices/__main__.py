@@ -1,4 +1,4 @@
-"""Run what is asked for on the command line."""
+"""Run the command that the command line names."""
 
 from __future__ import annotations
 

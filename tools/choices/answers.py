@@ -33,7 +33,7 @@ KINDS = (
 
 
 class Answers(NamedTuple):
-    """Shapes and what is chosen for them."""
+    """Shapes and the kernels chosen for them."""
 
     rows: NDArray[np.int32]
     """Kind, m, n, k, choice, chunk."""
@@ -46,14 +46,14 @@ class Answers(NamedTuple):
 
     @classmethod
     def load(cls, path: Path) -> Answers:
-        """Read such a file."""
+        """Read a file that `save` wrote."""
         with np.load(path) as stored:
             header = json.loads(bytes(stored["header"]))
             return cls(stored["rows"], tuple(Choice._make(choice) for choice in header["choices"]))
 
 
 def shapes(chunk: int, kind: LayerKind) -> list[tuple[int, int, int]]:
-    """Log-uniform m, n and k: half of n and k are multiples of 64, a third multiples of 8, the rest any integers."""
+    """Return log-uniform m, n and k; half of n and k are multiples of 64, a third are multiples of 8."""
     random = np.random.default_rng([30, chunk])
     m, n, k = (
         np.exp(random.uniform(np.log(low), np.log(high), CHUNK)).astype(int)
@@ -79,7 +79,7 @@ def choose(kind: LayerKind, m: int, n: int, k: int) -> Choice:
 
 
 def _ask_some(worker: int, workers: int, seconds: float) -> list[tuple[int, int, int, int, Choice, int]]:
-    """The answers of one process: chunks worker, worker + workers, ... until the time is over."""
+    """Return one process's answers: chunks worker, worker + workers, ... until the time is up."""
     found = []
     chunk, end = worker, time.monotonic() + seconds
     while time.monotonic() < end:
@@ -90,7 +90,7 @@ def _ask_some(worker: int, workers: int, seconds: float) -> list[tuple[int, int,
 
 
 def ask(folder: Path, seconds: float = SECONDS) -> None:
-    """Ask on every core, and write answers.npz."""
+    """Query the library on every core and write answers.npz."""
     workers = os.cpu_count() or 1
     with ProcessPoolExecutor(workers) as pool:
         jobs = [pool.submit(_ask_some, worker, workers, seconds) for worker in range(workers)]
@@ -100,7 +100,7 @@ def ask(folder: Path, seconds: float = SECONDS) -> None:
 
 
 def gather(answers: list[tuple[int, int, int, int, Choice, int]]) -> Answers:
-    """Number the choices."""
+    """Combine the answers, numbering the choices."""
     numbers: dict[Choice, int] = {}
     rows = [
         (kind, m, n, k, numbers.setdefault(choice, len(numbers)), chunk) for kind, m, n, k, choice, chunk in answers

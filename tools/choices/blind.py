@@ -1,4 +1,4 @@
-"""Products that no table and no fit has seen: predicted first, then run on a GPU, then compared in every code.
+"""Blind test of `predict`: new products are predicted first, then run on a GPU and compared code by code.
 
 `predictions.json` is written before anything runs. Operands are a hash of their indices, so they need not be kept; of
 each product 8 rows and 16 columns, spread over the whole, are compared. Real layers are those of `layers`, with m
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ROWS, COLUMNS = 8, 16
 SEED = 20261118
 LARGEST, LARGEST_WEIGHT = 1 << 35, 1 << 26
-"""Multiply-adds of a product, and elements of B."""
+"""The maximum multiply-adds of a product, and elements of B."""
 MAX_M = 8192
 
 
@@ -64,7 +64,7 @@ GROUPS = (
 
 
 def products(seed: int = SEED) -> Iterator[tuple[str, Case]]:
-    """The products of every group; another seed gives others."""
+    """Return the products of every group for a seed."""
     random = np.random.default_rng(seed)
     listed = [pair for pair in layers() if pair[0] * pair[1] <= LARGEST_WEIGHT]
     number = seed
@@ -98,7 +98,7 @@ def predicted_order(case: Case) -> PredictedOrder:
 
 
 def predict(folder: Path) -> None:
-    """Write predictions.json: each product, and what is predicted of it or why it is refused."""
+    """Write predictions.json: each product with its prediction or the reason why there is none."""
     lines = []
     for shapes, case in products():
         try:
@@ -112,7 +112,7 @@ def predict(folder: Path) -> None:
 
 
 def run(folder: Path) -> None:
-    """Run the products of predictions.json on the GPU, and write the codes of the outputs that are compared."""
+    """Run the products in predictions.json on the GPU, and write the compared outputs."""
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = True
@@ -123,13 +123,13 @@ def run(folder: Path) -> None:
         case = Case(**line["case"])
         try:
             outputs[f"D{number}"] = take(torch, case, make_call(torch, case)(), ROWS, COLUMNS)
-        except RuntimeError as error:  # a shape that the library does not take
+        except RuntimeError as error:  # a shape that the library rejects
             say(f"{case.name}: {error}")
     np.savez_compressed(folder / "ran.npz", **outputs)  # type: ignore[arg-type] # numpy's stub has a flag there
 
 
 def computed(case: Case) -> NDArray[Any]:
-    """The codes of the outputs that are compared, as they are predicted."""
+    """Return the predicted codes of the compared outputs."""
     rows, columns, depth = sample(case.m, ROWS), sample(case.n, COLUMNS), np.arange(case.k)
     bias = None
     if case.call in {"linear", "scaled_mm bias"}:
@@ -142,7 +142,7 @@ def computed(case: Case) -> NDArray[Any]:
 
 
 def compare(folder: Path) -> None:
-    """Compute what was predicted, compare it with what ran, and write report.md."""
+    """Compare the predicted with the recorded outputs, and write report.md."""
     lines = json.loads((folder / "predictions.json").read_text(encoding="utf-8"))
     results = []
     with np.load(folder / "ran.npz") as ran:
@@ -156,7 +156,7 @@ def compare(folder: Path) -> None:
 
 
 class Result(NamedTuple):
-    """One product: how many of its codes are unlike; None where it was refused."""
+    """One product and the number of its codes that differ, or None if there was no prediction."""
 
     shapes: str
     case: Case
@@ -165,7 +165,7 @@ class Result(NamedTuple):
 
 
 def report(results: list[Result]) -> str:
-    """A table of the results by kind, and a line for each product that differs."""
+    """Return a table of the results by kind, and a line for each product that differs."""
     groups: dict[tuple[str, str, str], list[Result]] = defaultdict(list)
     for result in results:
         groups[result.shapes, result.case.call, result.case.type].append(result)

@@ -1,4 +1,4 @@
-"""Random m of every layer of the table in the wheel, asked again, to find errors in the ends of its runs.
+"""Queries the library again for random m of every layer in the wheel's table, to find wrong ranges.
 
 `confirmed.json` has, for each kind, how many layers and m were asked and how many differ, and lists these.
 """
@@ -29,7 +29,7 @@ GPU, COUNT = "H200", 200
 def differing(
     table: Choices, number: int, count: int, asked: Callable[[LayerKind, int, int, int], Choice]
 ) -> list[int]:
-    """The m, of `count` random ones of a layer, for which the library chooses something else than the table has."""
+    """Return the m, among `count` random ones, for which the library's choice differs from the table."""
     kind, n, k = table.listed[number]
     runs = table.runs(kind, n, k) or []
     ends = [run.last for run in runs]
@@ -43,7 +43,7 @@ def _confirm_some(numbers: Sequence[int]) -> list[tuple[int, list[int]]]:
 
 
 def confirm(folder: Path) -> None:
-    """Ask on every core, and write confirmed.json."""
+    """Query the library on every core and write confirmed.json."""
     listed = built_in(GPU).listed
     workers = os.cpu_count() or 1
     with ProcessPoolExecutor(workers) as pool:

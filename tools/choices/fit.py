@@ -1,4 +1,4 @@
-"""The decision trees of `warpfrag.blas.cublas.choice_model`, fitted on the answers of the library.
+"""Fits the decision trees of `warpfrag.blas.cublas.choice_model` to the library's answers.
 
 For each kind there are two trees: one names the split count of nvjet, for products whose rows are all whole vectors of
 16 bytes; the other, for the remaining products and for tf32, names the whole choice. A tree is fitted on the chunks of
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LEAVES, COMMON = 3000, 250
-"""Leaves of a tree, and how many of the most common choices it may name."""
+"""The maximum leaves of a tree, and the number of common choices that it may name."""
 ARRAYS = {"feature": np.int8, "threshold": np.float32, "left": np.uint16, "right": np.uint16, "chosen": np.uint16}
 
 
 class FittedTree(NamedTuple):
-    """A tree as `choice_model` stores it."""
+    """A tree in the format of `choice_model`."""
 
     name: str
     nodes: dict[str, NDArray[Any]]
@@ -41,7 +41,7 @@ class FittedTree(NamedTuple):
 
 
 def fit(folder: Path) -> None:
-    """Fit every tree on answers.npz, and write choice_model.npz."""
+    """Fit every tree to answers.npz and write choice_model.npz."""
     answers = Answers.load(folder / "answers.npz")
     fitted = []
     for number, kind in enumerate(KINDS):
@@ -55,7 +55,7 @@ def fit(folder: Path) -> None:
 
 
 def fit_tree(name: str, rows: NDArray[np.int32], choices: Sequence[Choice], line: int) -> FittedTree:
-    """One tree, on rows of kind, m, n, k, choice and chunk."""
+    """Fit one tree to rows of kind, m, n, k, choice and chunk."""
     from sklearn.tree import DecisionTreeClassifier  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     is_nvjet = not name.endswith(" other")
@@ -79,7 +79,7 @@ def fit_tree(name: str, rows: NDArray[np.int32], choices: Sequence[Choice], line
 
 
 def pack(fitted: Sequence[FittedTree], *, gpu: str, library: str) -> bytes:
-    """The file that `choice_model.read_trees` reads: the nodes of all trees one after another, and a header."""
+    """Return the file that `choice_model.read_trees` reads: a header, and the nodes of all trees."""
     lines = [
         [tree.name, len(tree.nodes["feature"]), round(tree.accuracy, 4), tree.samples, tree.choices] for tree in fitted
     ]

@@ -1,4 +1,4 @@
-"""n and k of every projection of the models in models.txt, whole and as tensor parallelism cuts them."""
+"""n and k of every projection of the models in models.txt, whole and split by tensor parallelism."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 MODELS = Path(__file__).parent / "models.txt"
 PARALLEL = (1, 2, 4, 8)
-"""On how many GPUs a layer is."""
+"""The numbers of GPUs that a layer may be split over."""
 
 
 class Model(NamedTuple):
@@ -26,7 +26,7 @@ class Model(NamedTuple):
     mlp: str
 
     def projections(self, gpus: int) -> Iterator[tuple[str, int, int]]:
-        """Name, n and k of each projection on one of so many GPUs; what cannot be divided is left out."""
+        """Yield the name, n and k of each projection on one of `gpus` GPUs; indivisible ones are omitted."""
         queries, keys = self.heads * self.head, self.kv_heads * self.head
         outputs = {"q": queries, "kv": keys, "qkv": queries + 2 * keys, "up": self.intermediate}
         if self.mlp == "glu":
@@ -38,13 +38,13 @@ class Model(NamedTuple):
 
 
 def models() -> list[Model]:
-    """Every model of the list."""
+    """Return every model in the list."""
     lines = [line.split() for line in MODELS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     return [Model(name, *map(int, numbers), mlp) for name, *numbers, mlp in lines]  # type: ignore[arg-type,call-arg]
 
 
 def layers() -> dict[tuple[int, int], str]:
-    """Every n and k once, with the first layer that has them; whole layers first."""
+    """Return each distinct (n, k) with the first layer that has it, whole layers first."""
     named: dict[tuple[int, int], str] = {}
     for gpus in PARALLEL:
         for model in models():
@@ -54,6 +54,6 @@ def layers() -> dict[tuple[int, int], str]:
 
 
 def plan() -> str:
-    """A plan for `warpfrag survey`."""
+    """Return a plan for `warpfrag survey`."""
     lines = ['types = ["bf16", "f16", "tf32", "e4m3"]', 'layouts = ["nt", "nn"]', "", "[layers]"]
     return "\n".join([*lines, *(f'"{name}" = [{n}, {k}]' for (n, k), name in layers().items())]) + "\n"

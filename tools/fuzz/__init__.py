@@ -1,1 +1,1 @@
-"""Random kernels: what a GPU leaves against what the PTX machine says."""
+"""Random kernels: compares the memory that a GPU leaves with that of the PTX machine."""

@@ -1,4 +1,4 @@
-"""Random kernels: what a GPU leaves against what the PTX machine says.
+"""Random kernels: compares the memory that a GPU leaves with that of the PTX machine.
 
     python -m tools.fuzz run FIRST COUNT --out FOLDER     on a machine with a GPU: compare, trace and shrink, report
     python -m tools.fuzz record FIRST COUNT --out FOLDER  on a machine with a GPU: what it leaves, to compare later
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 def run(arguments: Namespace) -> int:
-    """Compare many kernels, explain what differs, write the report."""
+    """Compare many kernels, explain the differences, and write the report."""
     began = time.monotonic()
     seeds = range(arguments.first, arguments.first + arguments.count)
     tally = compare_all(
@@ -74,7 +74,7 @@ def run(arguments: Namespace) -> int:
 
 
 def record(arguments: Namespace) -> int:
-    """Record what the GPU leaves of many kernels."""
+    """Record the results of many kernels on the GPU."""
     seeds = range(arguments.first, arguments.first + arguments.count)
     jobs = [{"do": "record", "seed": seed, "size": arguments.size, "keeps": arguments.bytes} for seed in seeds]
     states: Counter[str] = Counter()
@@ -94,14 +94,14 @@ def record(arguments: Namespace) -> int:
 
 
 def report(arguments: Namespace) -> int:
-    """Write the report of the answers that a run left."""
+    """Write the report for the stored answers of a run."""
     tally = read_answers(arguments.folder)
     print(write_report(arguments.folder, tally, {}, arguments.size))
     return int(bool(tally.counts[CALLED_CERTAIN]))
 
 
 def probe(arguments: Namespace) -> int:
-    """Compare every spelling alone."""
+    """Compare every spelling in isolation."""
     found = probe_all(arguments.workers, arguments.seconds, arguments.targets.split(","), arguments.only)
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "probes.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
@@ -118,7 +118,7 @@ def probe(arguments: Namespace) -> int:
 
 
 def check_seed(job: tuple[int, int, bool]) -> tuple[int, str, list[str]]:
-    """The refusals of ptxas for the kernel of a seed, and its rows."""
+    """Return the lines of a seed's kernel that ptxas rejects, and its opcode rows."""
     seed, size, assembled = job
     kernel = generate(seed, size)
     text = kernel.text()
@@ -128,7 +128,7 @@ def check_seed(job: tuple[int, int, bool]) -> tuple[int, str, list[str]]:
 
 
 def check(arguments: Namespace) -> int:
-    """Give every kernel to ptxas, and count the rows."""
+    """Assemble every kernel and count the opcode rows."""
     rows: Counter[str] = Counter()
     bad = 0
     jobs = [
@@ -155,7 +155,7 @@ def show(arguments: Namespace) -> int:
 
 
 def keep(arguments: Namespace) -> int:
-    """Make the set that a run kept the fixed set of the tests."""
+    """Install the kernels that a run kept as the tests' fixed set."""
     chosen = list(fixed_set.read(arguments.folder / "kept.tar.xz"))
     fixed_set.write(fixed_set.FILE, chosen)
     print(f"{len(chosen)} kernels, {fixed_set.FILE.stat().st_size} bytes")
@@ -163,13 +163,13 @@ def keep(arguments: Namespace) -> int:
 
 
 def spellings(_arguments: Namespace) -> int:
-    """Write the table of what ptxas takes."""
+    """Write the table of spellings that ptxas accepts."""
     write_table()
     return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what the first argument says."""
+    """Run the command in the first argument."""
     parser = make_parser("fuzz", __doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -183,22 +183,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, function in (("run", run), ("record", record), ("check", check)):
         seeded = command(name, function)
         seeded.add_argument("first", type=int, help="the first seed")
-        seeded.add_argument("count", type=int, help="how many seeds")
+        seeded.add_argument("count", type=int, help="number of seeds")
     timed = [commands.choices["run"], command("probe", probe), commands.choices["record"]]
     for made in timed:
         made.add_argument("--out", type=Path, default=Path("out"), help="the folder of the report")
-        made.add_argument("--seconds", type=float, default=600, help="stop to begin new work after this time")
+        made.add_argument("--seconds", type=float, default=600, help="start no new work after this time, in seconds")
     timed[0].add_argument("--explain", type=float, default=120, help="seconds for the causes of what differs")
     timed[0].add_argument("--engines", type=int, default=0, metavar="N", help="run every Nth kernel in both engines")
     timed[0].add_argument("--keep", type=int, default=0, metavar="N", help="choose a fixed set of the first N kernels")
     timed[0].add_argument("--without-gpu", action="store_true", help="run the machine only")
-    timed[2].add_argument("--bytes", action="store_true", help="keep the bytes that were left, not only their digest")
-    timed[1].add_argument("--targets", default=",".join(TARGETS), help="targets, with commas between them")
+    timed[2].add_argument("--bytes", action="store_true", help="keep the output bytes, not only their digest")
+    timed[1].add_argument("--targets", default=",".join(TARGETS), help="comma-separated targets")
     timed[1].add_argument("--only", choices=KINDS, help="only spellings of lanes, or only matrix instructions")
     commands.choices["check"].add_argument("--coverage", action="store_true", help="count rows only, without ptxas")
     shown = command("show", show)
     shown.add_argument("seed", type=int)
-    shown.add_argument("--traced", action="store_true", help="with a store of every result")
+    shown.add_argument("--traced", action="store_true", help="store every result")
     command("spellings", spellings)
     command("report", report).add_argument("folder", type=Path, help="what `run` wrote")
     command("keep", keep).add_argument("folder", type=Path, help="what `run --keep` wrote")

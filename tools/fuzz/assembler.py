@@ -1,4 +1,4 @@
-"""ptxas as a judge: which lines of a module it refuses."""
+"""Finds the lines of a module that ptxas rejects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FALLBACK = "/usr/local/cuda/bin/ptxas"
 
 
 def find_assembler() -> str:
-    """The ptxas of $PTXAS, of the path, or of a toolkit in its usual place."""
+    """Return the ptxas in $PTXAS, on the path, or in a standard toolkit folder."""
     found = os.environ.get("PTXAS") or shutil.which("ptxas") or FALLBACK
     if not Path(found).exists():
         msg = "expected ptxas in $PTXAS or on the path: pip install nvidia-cuda-nvcc brings one"
@@ -23,7 +23,7 @@ def find_assembler() -> str:
 
 
 def assemble(text: str, target: str, output: str | Path = os.devnull) -> dict[int, str]:
-    """Assemble a module; the lines that are refused, with the reason. Line 0 stands for the module as a whole."""
+    """Assemble a module; return the rejected lines with reasons. Line 0 is the module as a whole."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "module.ptx"
         source.write_text(text, encoding="utf-8")

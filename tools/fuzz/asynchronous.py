@@ -1,4 +1,4 @@
-"""Recipes of what happens beside a thread's own loads and stores: copies, mbarriers, stacks, hints, address spaces.
+"""Recipes for copies, mbarriers, stacks, hints and address spaces.
 
 A thread copies to its own part of shared memory and has an mbarrier of its own there, so nothing depends on others.
 """
@@ -12,9 +12,9 @@ GENERIC = ("%in", "%out", "%own_g", "%local_g", "%const_g", "%global_g", "%blob_
 
 
 def copy(g: Generator) -> None:
-    """cp.async of the thread's input into its part of shared memory, in groups, and what came."""
+    """Write cp.async copies of the thread's input to its shared memory, in groups, and loads of the result."""
     with g.group(whole=True):
-        for at in g.random.sample(range(0, OWN_DATA, 16), g.random.randrange(1, 4)):  # copies have no order
+        for at in g.random.sample(range(0, OWN_DATA, 16), g.random.randrange(1, 4)):  # copies are not ordered
             size = g.random.choice((4, 8, 16))
             cache = "cg" if size == 16 and g.random.random() < 0.5 else "ca"
             hint = g.choose("", "", ".L2::128B", ".L2::64B")
@@ -39,7 +39,7 @@ def copy(g: Generator) -> None:
 
 
 def own_mbarrier(g: Generator) -> None:
-    """All phases of an mbarrier that one thread alone uses: every answer is known."""
+    """Write all phases of an mbarrier that only one thread uses, so that every result is known."""
     shared = g.choose(".shared", ".shared::cta") + ".b64"
     pending = g.random.randrange(2, 5)
     with g.group(whole=True):
@@ -74,7 +74,7 @@ def _asked(g: Generator, shared: str) -> None:
 
 
 def _transaction(g: Generator) -> None:
-    """The last arrival expects bytes, and they come."""
+    """Write a last arrival that expects bytes, and their completion."""
     size = str(16 * g.random.randrange(1, 8))
     if g.random.random() < 0.5:
         g.emit("mbarrier.arrive.expect_tx.shared.b64", "%state0", BARRIER, size)
@@ -90,7 +90,7 @@ def _transaction(g: Generator) -> None:
 
 
 def copy_to_mbarrier(g: Generator) -> None:
-    """A copy whose end arrives at an mbarrier."""
+    """Write a copy whose completion arrives at an mbarrier."""
     again = g.label()
     noinc = g.random.random() < 0.5
     with g.group(whole=True):
@@ -109,7 +109,7 @@ def copy_to_mbarrier(g: Generator) -> None:
 
 
 def stack(g: Generator) -> None:
-    """Memory from the stack, used and given back."""
+    """Write an allocation on the stack, its use and its release."""
     size = 16 * g.random.randrange(1, 4)
     with g.group(whole=True):
         g.emit("stacksave.u64", "%u3")
@@ -152,7 +152,7 @@ def never(g: Generator) -> None:
 
 
 def policy(g: Generator) -> None:
-    """A load with a policy of the cache."""
+    """Write a load with a cache policy."""
     result = g.register("r")
     with g.group(whole=True):
         if g.random.random() < 0.5:
@@ -165,7 +165,7 @@ def policy(g: Generator) -> None:
 
 
 def address_space(g: Generator) -> None:
-    """Write a test of a generic address's state space, and its address there."""
+    """Write isspacep for a generic address, and its conversion to a state space."""
     if g.random.random() < 0.6:
         space = g.choose("global", "shared", "local", "const", "shared::cta")
         result = g.register("p")
@@ -185,7 +185,7 @@ def address_space(g: Generator) -> None:
 
 
 def wide(g: Generator) -> None:
-    """Values of 128 bits."""
+    """Write 128-bit moves and memory accesses."""
     pair = f"{{{g.register('d')}, {g.register('d')}}}"
     results = g.registers("d", 2)
     base, space = g.random.choice((("%own", ".shared"), ("%out", ".global"), ("%out", "")))

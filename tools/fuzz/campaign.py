@@ -1,4 +1,4 @@
-"""Many kernels on many cores and one GPU: compare, find the causes of what differs, count, report."""
+"""Compares many kernels on many cores and one GPU, finds the causes of differences, and reports."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 JOB_SECONDS = 25
-ENGINE_SECONDS = 120  # the compiler takes most of it
-KEPT_KERNELS = 400  # that are written whole
-SHRUNK_OF_EACH = 2  # kernels of each group that are made small
+ENGINE_SECONDS = 120  # mostly compile time
+KEPT_KERNELS = 400  # kernels that are written in full
+SHRUNK_OF_EACH = 2  # kernels of each group that are reduced
 SHRINK_SECONDS = 40
 KINDS: dict[str, tuple[str, Callable[[str], Sequence[object]], int]] = {
     "matrices": ("matrix probe", matrix_probes, matrix_probe.PER_MODULE),
     "lanes": ("probe", probes, PER_MODULE),
 }
-"""Kinds of probes: the job that runs some, the list of all, and how many are in a module."""
+"""Probe categories: the job, the list of probes, and the number per module."""
 ANSWERS = "answers.jsonl"
 CALLED_CERTAIN = "DIFFERS AND CALLED CERTAIN"
-TWO_NANS = "different NaNs"  # how the reason begins that no compiler's rule can take away
+TWO_NANS = "different NaNs"  # the start of a reason that no rule about the compiler can remove
 
 
 @dataclass
@@ -50,8 +50,8 @@ class Tally:
     seeds: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     examples: dict[str, str] = field(default_factory=dict)
     differing: dict[int, dict[str, Any]] = field(default_factory=dict)
-    kept: list[dict[str, Any]] = field(default_factory=list)  # from which the fixed set is chosen
-    digests: dict[int, list[Any]] = field(default_factory=dict)  # by seed: of what the GPU left, certain, reasons
+    kept: list[dict[str, Any]] = field(default_factory=list)  # candidates for the fixed set
+    digests: dict[int, list[Any]] = field(default_factory=dict)  # (digest of the output, certain, reasons) by seed
 
     def add(self, answer: dict[str, Any]) -> None:
         """Count an answer."""
@@ -79,7 +79,7 @@ class Tally:
 
 
 def verdict(answer: dict[str, Any]) -> str:
-    """In which of the report's lines a kernel is counted."""
+    """Return the line of the report in which a kernel is counted."""
     if answer["state"] == "equal":
         return "equal and certain" if answer["certain"] else "equal but uncertain"
     if answer["state"] == "differs":
@@ -90,7 +90,7 @@ def verdict(answer: dict[str, Any]) -> str:
 def compare_all(
     seeds: Iterable[int], size: int, workers: int, seconds: float, folder: Path, *, on_gpu: bool = True, kept: int = 0
 ) -> Tally:
-    """Compare the kernels of some seeds, as many as the time allows; of the first ones the GPU's bytes are kept.
+    """Compare the kernels of seeds until the time is up; keep the GPU's bytes for the first ones.
 
     Each answer is written as it comes: `read_answers` makes the tally of a run that was ended.
     """
@@ -107,7 +107,7 @@ def compare_all(
 
 
 def read_answers(folder: Path) -> Tally:
-    """The tally of the answers that a run has written; a last line that was cut off is left out."""
+    """Return the tally of a run's stored answers; an incomplete last line is ignored."""
     tally = Tally()
     with (folder / ANSWERS).open(encoding="utf-8") as lines:
         for line in lines:
@@ -117,7 +117,7 @@ def read_answers(folder: Path) -> Tally:
 
 
 def compare_engines(tally: Tally, seeds: Sequence[int], size: int, workers: int, seconds: float) -> None:
-    """Run some kernels in both engines, and count those that differ."""
+    """Run kernels in both engines and count those that differ."""
     jobs = [{"do": "engines", "seed": seed, "size": size} for seed in seeds]
     for answer in work(jobs, workers, seconds_each=ENGINE_SECONDS, seconds=seconds):
         tally.counts[answer["state"]] += 1
@@ -126,7 +126,7 @@ def compare_engines(tally: Tally, seeds: Sequence[int], size: int, workers: int,
 
 
 def explain(seeds: Sequence[int], size: int, workers: int, seconds: float) -> dict[str, Any]:
-    """The causes of what differs: each kernel traced, and of each group some made small."""
+    """Find the causes of differences: trace each kernel, and reduce a few of each group."""
     began = time.monotonic()
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     jobs = [{"do": "trace", "seed": seed, "size": size} for seed in seeds]
@@ -150,7 +150,7 @@ def explain(seeds: Sequence[int], size: int, workers: int, seconds: float) -> di
 def probe_all(
     workers: int, seconds: float, targets: Sequence[str] = TARGETS, only: str | None = None
 ) -> dict[str, Any]:
-    """Every spelling in every context."""
+    """Probe every spelling in every context."""
     jobs = [
         {"do": job, "target": target, "first": first}
         for kind, (job, listed, step) in KINDS.items()
@@ -169,7 +169,7 @@ def probe_all(
 
 
 def write_report(folder: Path, tally: Tally, causes: dict[str, Any], size: int) -> str:
-    """Write `fuzz.json`, `fuzz.md` and the kernels that differ; the text of the report."""
+    """Write `fuzz.json`, `fuzz.md` and the kernels that differ; return the text of the report."""
     folder.mkdir(parents=True, exist_ok=True)
     lacking = missing(tally.rows, 20)
     found = {
@@ -195,13 +195,13 @@ def write_report(folder: Path, tally: Tally, causes: dict[str, Any], size: int) 
 
 
 def kept_kernel(answer: dict[str, Any], size: int) -> Kept:
-    """A kernel of the fixed set from what a worker answered."""
+    """Return a kernel of the fixed set from a worker's answer."""
     kernel = generate(answer["seed"], size)
     return keep(answer["seed"], kernel.text(), kernel.grid, kernel.block, zlib.decompress(b64decode(answer["gpu"])))
 
 
 def readable(tally: Tally, causes: dict[str, Any], lacking: list[str]) -> str:
-    """The report as text."""
+    """Return the report as text."""
     lines = [f"{count:>12,}  {name}" for name, count in tally.counts.items()]
     for state, seeds in tally.seeds.items():
         lines += [

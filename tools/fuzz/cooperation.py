@@ -1,4 +1,4 @@
-"""Recipes of several threads: atomics, exchanges through shared memory, barriers, collectives.
+"""Recipes for several threads: atomics, exchanges through shared memory, barriers, collectives.
 
 Threads update memory of their own, or memory of all by operations whose order cannot be seen. What one thread leaves
 for another is between two barriers.
@@ -21,16 +21,16 @@ COMMUTING = ("add", "min", "max", "and", "or", "xor")
 
 
 def vector(registers: Iterable[str]) -> str:
-    """Registers as one operand."""
+    """Return registers as one vector operand."""
     names = list(registers)
     return f"{{{', '.join(names)}}}" if len(names) > 1 else names[0]
 
 
 def ordered(g: Generator, name: str) -> str:
-    """The name of an update with a memory order, or without."""
+    """Return the name of an atomic with or without a memory order."""
     opcode, _, rest = name.partition(".")
     order = g.choose(*ORDERS)
-    if opcode == "red" and "acq" in order:  # a red gives nothing, so it acquires nothing
+    if opcode == "red" and "acq" in order:  # red returns nothing, so it cannot acquire
         order = ""
     return f"{opcode}{order}.{rest}"
 
@@ -39,7 +39,7 @@ def ordered(g: Generator, name: str) -> str:
 
 
 def own_update(g: Generator) -> None:
-    """An update of memory that no other thread touches; before it a store, after it a load."""
+    """Write an atomic on private memory, between a store and a load."""
     fitting = [update for update in accepted_updates(g.target) if update.kind.bits <= 64]
     update = g.random.choice(fitting)
     kind = letter(update.kind)
@@ -71,7 +71,7 @@ def own_update(g: Generator) -> None:
 
 
 def common_update(g: Generator) -> None:
-    """All threads of all blocks update one place, in a way whose order cannot be seen."""
+    """Write commuting atomics of all threads on one address."""
     commuting = [update for update in accepted_updates(g.target) if commutes(update) and update.space != "shared"]
     update = g.random.choice(commuting)
     place = f"[%tail+{8 * tail_slots().index((update.operation, update.kind.name))}]"
@@ -83,18 +83,18 @@ def common_update(g: Generator) -> None:
 
 
 def commutes(update: Update) -> bool:
-    """Return True if the order of updates by several threads cannot be seen in the end."""
+    """Return True if the order of several threads' atomics does not affect the result."""
     return update.operation in COMMUTING and not update.kind.is_float and update.vector == 1
 
 
 @lru_cache(1)
 def tail_slots() -> list[tuple[str, str]]:
-    """A place for each kind of update: operations of different kinds do not commute."""
+    """Return a slot for each operation, because different operations do not commute."""
     return sorted({(update.operation, update.kind.name) for update in accepted_updates("sm_90a") if commutes(update)})
 
 
 def block_update(g: Generator) -> None:
-    """The threads of a block update one place of shared memory, and read what came out."""
+    """Write atomics of a block's threads on one shared address, and a load of the result."""
     update = g.random.choice([u for u in accepted_updates(g.target) if commutes(u) and u.space == "shared"])
     kind = letter(update.kind)
     bits = BITS[kind]
@@ -114,7 +114,7 @@ def block_update(g: Generator) -> None:
 
 
 def barrier(g: Generator) -> None:
-    """Wait for all threads of the block, in one of the spellings."""
+    """Write a block-wide barrier in one of its spellings."""
     names = ["bar.sync", "barrier.sync", "barrier.sync.aligned", "barrier.cta.sync", "bar.cta.sync"]
     operands = [str(g.random.randrange(4))]
     if g.has_whole_warps and g.random.random() < 0.3:
@@ -123,7 +123,7 @@ def barrier(g: Generator) -> None:
 
 
 def barrier_reduction(g: Generator) -> None:
-    """bar.red: a vote or a count of all threads of the block."""
+    """Write bar.red: a vote or a count over the block."""
     opcode, aligned = g.random.choice(
         (("bar", ""), ("barrier", ""), ("barrier", ".aligned"), ("bar.cta", ""), ("barrier.cta", ""))
     )
@@ -138,7 +138,7 @@ def barrier_reduction(g: Generator) -> None:
 
 
 def half_arrives(g: Generator) -> None:
-    """The first warps arrive at a barrier, the others wait there."""
+    """Write a barrier at which the first warps arrive and the others wait."""
     name = g.choose("bar", "barrier", "bar.cta")
     with g.group(whole=True):
         g.emit("setp.lt.u32", "%q3", "%thread", "32")
@@ -148,7 +148,7 @@ def half_arrives(g: Generator) -> None:
 
 
 def exchange(g: Generator) -> None:
-    """Each thread leaves a value in shared memory and reads that of another."""
+    """Write an exchange of values between threads through shared memory."""
     kind, count = g.random.choice((("h", 1), ("r", 1), ("r", 2), ("r", 4), ("d", 1), ("d", 2)))
     name = f"{f'.v{count}' if count > 1 else ''}.b{BITS[kind]}"
     results = g.registers(kind, count)
@@ -168,7 +168,7 @@ def exchange(g: Generator) -> None:
 
 
 def collective(g: Generator) -> None:
-    """A shuffle, vote, match, reduction or election of all lanes."""
+    """Write a shuffle, vote, match, reduction or election of all lanes."""
     spelling = g.random.choice(g.random.choice(g.collective_rows))
     sources = g.operands(spelling)
     if spelling.row.opcode == "match":
@@ -183,7 +183,7 @@ def collective(g: Generator) -> None:
     if spelling.row.opcode == "vote":
         sources[0] = f"{g.choose('', '!')}{sources[0]}"
     sources[-1] = g.place.members
-    if spelling.row.opcode == "shfl" and g.place.members != "-1":  # from itself: others may not be here
+    if spelling.row.opcode == "shfl" and g.place.members != "-1":  # from the own lane: others may be inactive
         sources[1:3] = ["0", "31"]
         sources = [*sources[:3], g.place.members]
         if spelling.name.split(".")[2] not in {"bfly", "up", "down"}:
@@ -192,13 +192,13 @@ def collective(g: Generator) -> None:
 
 
 def active_lanes(g: Generator) -> None:
-    """activemask, before anything has divided a warp: later nobody promises who is here."""
+    """Write activemask, only before any divergence, after which its result is not specified."""
     result = g.register("r")
     g.emit("activemask.b32", result, results=[result])
 
 
 def divided_collective(g: Generator) -> None:
-    """A branch whose lanes do something together."""
+    """Write a branch with a collective of its lanes."""
     end = g.label()
     condition = g.register("p")
     with g.group(whole=True):

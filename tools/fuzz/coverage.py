@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 GUARD = re.compile(r"^@\S+ ")
 LEFT_TO_TEXTURES = {"tex", "tld4", "suld", "sust", "sured"}
-"""Opcodes on handles that a driver makes of arrays and samplers, not of bytes: `tools.textures` compares them."""
+"""Opcodes on handles of arrays and samplers, which `tools.textures` compares."""
 NOT_ON_HOPPER = {"tcgen05"}
 
 LEFT_TO_LAUNCHES = {id(row) for row in asynchronous.ROWS}
-"""Rows on tensor maps, which a driver makes, and on clusters: `tests/ptx/hopper_launches.py` has a launch of each."""
+"""Rows for tensor maps and clusters, which `tests/ptx/hopper_launches.py` covers."""
 
 
 @lru_cache(1)
 def row_names() -> dict[int, str]:
-    """A name for each row: its opcode, its types, and its required words."""
+    """Return a name for each row: its opcode, types and required qualifiers."""
     names: dict[int, str] = {}
     for opcode, rows in ROWS.items():
         for number, row in enumerate(rows):
@@ -38,20 +38,20 @@ def row_names() -> dict[int, str]:
 
 
 def rows_of(kernel: Kernel) -> set[str]:
-    """The rows of a kernel, by name."""
+    """Return the names of a kernel's rows."""
     return {name for name in map(row_of, {(s.name, len(s.operands)) for s in kernel.statements()}) if name}
 
 
 @lru_cache(10_000)
 def row_of(opcode: tuple[str, int]) -> str:
-    """The row of an opcode with so many operands, by name."""
+    """Return the row name of an opcode with a number of operands."""
     row = find(*opcode).row
     return row_names()[id(row)] if row is not None else ""
 
 
 @lru_cache(1)
 def refused_rows() -> set[int]:
-    """The rows of which ptxas takes no spelling for any target."""
+    """Return the rows without a spelling that ptxas accepts for any target."""
     taken: dict[int, bool] = {}
     for case in candidates():
         is_taken = any(answer != "-" for answer in table().get(case.name, ()))
@@ -60,7 +60,7 @@ def refused_rows() -> set[int]:
 
 
 def missing(counts: Counter[str], at_least: int = 1) -> list[str]:
-    """The rows that fewer kernels have than asked for, without those that ptxas takes for no target."""
+    """Return the rows that too few kernels have, except those that ptxas never accepts."""
     left_out = refused_rows() | LEFT_TO_LAUNCHES
     wanted = [name for row, name in row_names().items() if row not in left_out]
     wanted = [name for name in wanted if name.split("#")[0] not in LEFT_TO_TEXTURES | NOT_ON_HOPPER]
@@ -68,6 +68,6 @@ def missing(counts: Counter[str], at_least: int = 1) -> list[str]:
 
 
 def missing_in_text(texts: Iterable[str]) -> list[str]:
-    """The rows that no module has, by the first words of its statements."""
+    """Return the rows that no module contains, by the opcodes of its statements."""
     words = {GUARD.sub("", part.strip()).split(" ")[0] for text in texts for part in re.split("[;\n]", text)}
     return missing(Counter(row_of((word, 3)) for word in words if word.split(".")[0] in ROWS))

@@ -1,4 +1,4 @@
-"""A GPU through the CUDA driver alone: numpy and ctypes, no other package.
+"""A GPU through the CUDA driver, with only NumPy and ctypes.
 
 `Device.run` loads PTX through the driver's compiler, or a cubin, launches one kernel and returns what it left. After a
 fault a context is lost, so whoever runs unknown kernels does it in a process that may end.
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 JIT_ERROR_LOG, JIT_ERROR_LOG_BYTES = 5, 6  # CU_JIT_ERROR_LOG_BUFFER and its size
 LOG_BYTES = 4000
-LIMIT_STACK_SIZE, STACK_BYTES = 0, 16384  # of a thread: nobody knows how deep a function calls itself
+LIMIT_STACK_SIZE, STACK_BYTES = 0, 16384  # stack bytes per thread, because the recursion depth is unknown
 
 
 class DriverError(RuntimeError):
-    """A call of the driver that failed; `is_fatal` says whether the context is lost."""
+    """A failed driver call; `is_fatal` is True if the context is lost."""
 
     def __init__(self, call: str, code: int, text: str) -> None:
-        """A failed call and its reason."""
+        """Create the error from a call and its reason."""
         super().__init__(f"{call}: {text} ({code})")
         self.is_fatal = 700 <= code < 800
 
 
 class Device:
-    """The first GPU, in this process."""
+    """The first GPU in this process."""
 
     def __init__(self) -> None:
-        """Open the driver and take the device's own context."""
+        """Open the driver and the device's primary context."""
         self.cuda = ctypes.CDLL("libcuda.so.1")
         self._call("cuInit", 0)
         device, context = ctypes.c_int(), ctypes.c_void_p()
@@ -65,7 +65,7 @@ class Device:
         entry: str = "k",
         shared: int = 0,
     ) -> list[NDArray[np.uint8]]:
-        """Launch a kernel; arrays are copied to the GPU and returned as they are afterwards, bytes are structs."""
+        """Launch a kernel and return its arrays afterwards; bytes arguments are structs."""
         module = self._load(image if isinstance(image, bytes) else image.encode() + b"\0")
         places: list[tuple[ctypes.c_uint64, NDArray[np.uint8]]] = []
         try:
@@ -111,5 +111,5 @@ class Device:
 
 @cache
 def device() -> Device:
-    """The GPU of this process, opened when it is first used."""
+    """Return the GPU of this process, opened on first use."""
     return Device()

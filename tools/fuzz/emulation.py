@@ -1,4 +1,4 @@
-"""A kernel on the PTX machine."""
+"""Runs random kernels on the PTX machine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from warpfrag.machine.launch.run import Run
 
 ARCH = "sm_90"
-LIMIT = 2_000_000  # warp instructions of a kernel
-WITH_NANS = 5  # of so many kernels, one is given f64 NaNs
+LIMIT = 2_000_000  # maximum warp instructions of a kernel
+WITH_NANS = 5  # one in this number of kernels gets f64 NaNs
 
 
 class Data(NamedTuple):
@@ -31,17 +31,17 @@ class Data(NamedTuple):
 
 
 def data_of(kernel: Kernel) -> Data:
-    """The data of a kernel, from its seed."""
+    """Return the data of a kernel, derived from its seed."""
     return make_data(kernel.seed, kernel.threads * IN_BYTES, kernel.out_bytes, has_nans=has_nans(kernel.seed))
 
 
 def has_nans(seed: int) -> bool:
-    """Return True if f64 NaNs are among what the kernel of a seed is given."""
+    """Return True if the input of a seed's kernel contains f64 NaNs."""
     return seed % WITH_NANS == 0
 
 
 def make_data(seed: int, in_bytes: int, out_bytes: int, *, has_nans: bool) -> Data:
-    """Data of a seed."""
+    """Return the data for a seed."""
     sizes = (in_bytes, out_bytes, BLOB_BYTES)
     given, before, blob = (random_bytes(seed + (at << 32), size, has_nans=has_nans) for at, size in enumerate(sizes))
     return Data(given, before, blob.tobytes())
@@ -67,5 +67,5 @@ def launch(text: str, grid: int, block: int, arguments: list[Any], **options: An
 
 
 def blank_trace(kernel: Kernel) -> NDArray[np.uint8]:
-    """Memory for the trace of every thread."""
+    """Return zeroed memory for the trace of every thread."""
     return np.zeros(kernel.threads * (16 + 16 * TRACED), np.uint8)

@@ -1,4 +1,4 @@
-"""A few kernels of a run with what the GPU left of them, for the tests.
+"""A fixed set of kernels with the GPU's results, for the tests.
 
 `choose` takes kernels until every opcode row that a run's kernels have is among them, the smallest first among equals.
 The file has the PTX of each and how it is launched; of its output the hash, and the first bytes to show what differs.
@@ -26,7 +26,7 @@ FILE = CHECKOUT / "tests" / "data" / "random_kernels.tar.xz"
 SHOWN_BYTES = 2048
 KERNELS = 30
 ROWS_SINCE: set[str] = set()
-"""Rows that the set lacks, since they are newer: a set of a new run has them, and this is empty then."""
+"""Rows that are newer than the set; clear it when a new set is recorded."""
 
 
 class Kept(NamedTuple):
@@ -40,16 +40,16 @@ class Kept(NamedTuple):
     out_bytes: int
     sha256: str
     shown: bytes  # the first bytes of the output
-    has_nans: bool = True  # whether f64 NaNs are among its input; sets that do not say so have them
+    has_nans: bool = True  # True if the input contains f64 NaNs, as in sets without this field
 
 
 def choose(answers: list[dict[str, Any]], count: int = KERNELS) -> list[dict[str, Any]]:
-    """So many of the kernels: those that add the most rows, then the smallest."""
+    """Choose `count` kernels: those that add the most rows, then the smallest."""
     left = sorted(answers, key=lambda answer: len(answer["gpu"]))
     chosen: list[dict[str, Any]] = []
     seen: set[str] = set()
     while left and len(chosen) < count:
-        best = max(left, key=lambda answer: len(set(answer["rows"]) - seen))  # the first of equals
+        best = max(left, key=lambda answer: len(set(answer["rows"]) - seen))  # the first on ties
         left.remove(best)
         chosen.append(best)
         seen |= set(best["rows"])
@@ -57,14 +57,14 @@ def choose(answers: list[dict[str, Any]], count: int = KERNELS) -> list[dict[str
 
 
 def keep(seed: int, text: str, grid: int, block: int, output: bytes) -> Kept:
-    """A kernel with what a GPU left."""
+    """Return a kernel with the GPU's result."""
     digest = hashlib.sha256(output).hexdigest()
     shown = output[:SHOWN_BYTES]
     return Kept(seed, text, grid, block, grid * block * IN_BYTES, len(output), digest, shown, has_nans(seed))
 
 
 def write(path: Path, kernels: list[Kept]) -> None:
-    """Write the set; kernels are much alike, so they are compressed as one."""
+    """Write the set, compressed as a whole because kernels are similar."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:xz", preset=9) as archive:
         for part in ("ptx", "json", "out"):
@@ -79,7 +79,7 @@ def write(path: Path, kernels: list[Kept]) -> None:
 
 
 def read(path: Path = FILE) -> Iterator[Kept]:
-    """The kernels of a set."""
+    """Read the kernels of a set."""
     with tarfile.open(path, "r:xz") as archive:
         parts = {}
         for entry in archive.getmembers():

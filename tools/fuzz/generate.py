@@ -20,5 +20,5 @@ SIZE = 200
 
 
 def generate(seed: int, size: int = SIZE, target: str | None = None) -> Kernel:
-    """The kernel of a seed, with at least `size` statements in its body."""
+    """Return the kernel of a seed, with at least `size` statements in its body."""
     return Generator(seed, size, RECIPES, target).kernel()

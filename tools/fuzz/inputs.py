@@ -1,4 +1,4 @@
-"""The bytes that kernels read: random bits, and values where rules change."""
+"""The input bytes of kernels: random bits and boundary values."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ SPECIAL = {
 }  # fmt: skip
 
 
-FINITE = np.uint64(0xFFEFFFFFFFFFFFFF)  # what makes finite numbers of f64 NaNs
+FINITE = np.uint64(0xFFEFFFFFFFFFFFFF)  # clears an exponent bit, which makes f64 NaNs finite
 
 
 def random_bytes(seed: int, count: int, *, has_nans: bool = True) -> NDArray[np.uint8]:
-    """So many bytes, in words of several kinds: random, special in each width, floats of one size, small integers.
+    """Return `count` bytes: random words, special values of each width, floats of one size, small integers.
 
     Without `has_nans` no word is an f64 NaN: which of two stays is up to ptxas, so most kernels shall have few.
     """

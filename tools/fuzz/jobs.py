@@ -41,7 +41,7 @@ ENGINES: tuple[Engine, ...] = ("reference", "compiled")
 
 
 def reasons_of(run: Run) -> list[str]:
-    """Return why the results of a run are uncertain."""
+    """Return the reasons why the results of a run are uncertain."""
     return sorted({*run.inexact_opcodes, *(line.reason for line in run.inexact_lines)})
 
 
@@ -55,7 +55,7 @@ def run_on_gpu(kernel: Kernel, text: str, *, traced: bool = False) -> list[NDArr
 
 
 def compare(seed: int, size: int, *, on_gpu: bool = True, keeps: bool = False) -> Answer:
-    """Generate a kernel, run it on both sides, compare every byte; what the GPU left comes back if it differs."""
+    """Generate a kernel, run it on both sides and compare every byte; include the GPU's output if it differs."""
     began = time.process_time()
     kernel = generate(seed, size)
     text = kernel.text()
@@ -102,7 +102,7 @@ def engines(seed: int, size: int) -> Answer:
 
 
 def trace(seed: int, size: int) -> Answer:
-    """The first result of a kernel that differs."""
+    """Find the first result of a kernel that differs."""
     kernel = generate(seed, size)
     text = kernel.text(traced=True)
     here, _ = emulate(text, kernel, data_of(kernel), traced=True)
@@ -111,7 +111,7 @@ def trace(seed: int, size: int) -> Answer:
 
 
 def make_small(seed: int, size: int, seconds: float) -> Answer:
-    """A kernel without everything that the difference does not need."""
+    """Reduce a kernel to the parts that the difference needs."""
     kernel = generate(seed, size)
     data = data_of(kernel)
 
@@ -134,7 +134,7 @@ JOBS: dict[str, Callable[..., Answer]] = {
 def serve() -> None:
     """Read jobs from standard input and answer on standard output until it ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what else is printed does not mix with answers
+    os.dup2(2, 1)  # keep other output separate from answers
     for line in sys.stdin:
         job = json.loads(line)
         try:

@@ -1,4 +1,4 @@
-"""A kernel as pieces that can be left out, and how it is written: as PTX, or with a trace of every result.
+"""Kernels made of removable pieces, written as PTX with or without a trace of every result.
 
 A `Statement` is one instruction. A `Group` has statements, labels and groups. The parts of a group that is `whole` make
 sense only together (an address and the load from it, the frame of a loop), so a reducer takes all of them or none; the
@@ -21,19 +21,19 @@ VERSION = "8.7"
 REGISTERS = {"h": 8, "r": 16, "d": 8, "p": 6}
 BITS = {"h": 16, "r": 32, "d": 64}
 SCRATCH_BYTES = 64
-PREDICATE_BYTES = 4  # all predicates, a bit each
+PREDICATE_BYTES = 4  # all predicates, one bit each
 OUT_BYTES = SCRATCH_BYTES + PREDICATE_BYTES + sum(BITS.get(name, 0) // 8 * count for name, count in REGISTERS.items())
 OUT_BYTES += -OUT_BYTES % 16
 IN_BYTES = 128
 TAIL_BYTES = 512
 BLOB_BYTES = 64
-TRACED = 1500  # results of a thread that a trace can hold
+TRACED = 1500  # maximum results per thread in a trace
 NAME = re.compile(r"%[a-z_]+\d*")
 
 
 @dataclass(frozen=True, eq=False)
 class Statement:
-    """One instruction: its opcode with all words, its operands as written, and the values of the kernel that it writes.
+    """One instruction: its opcode with qualifiers, its operands, and the kernel registers that it writes.
 
     Registers that are not in `REGISTERS` hold addresses, counters and the like: they are not among the results.
     """
@@ -50,25 +50,25 @@ class Statement:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The registers that it reads, in the order in which they are written."""
+        """The registers that the instruction reads, in text order."""
         first = 1 if self.results else 0
         return tuple(NAME.findall(" ".join([self.guard, *self.operands[first:]])))
 
 
 @dataclass(eq=False)
 class Group:
-    """Several pieces; `whole` if they make sense only together."""
+    """Several pieces; `whole` if they can only be removed together."""
 
     pieces: list[Piece] = field(default_factory=list)
     whole: bool = False
 
 
-Piece: TypeAlias = "Statement | Group | str"  # a str is a line that is no instruction: a label, a declaration
+Piece: TypeAlias = "Statement | Group | str"  # a str is a label or a declaration
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function of the module: its head, the statements before its body, the body, and what returns the result."""
+    """A function of the module: its head, prologue, body and epilogue."""
 
     head: str
     start: tuple[str, ...]
@@ -78,7 +78,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel of a seed, and how it is launched."""
+    """A kernel of a seed, and its launch parameters."""
 
     seed: int
     target: str
@@ -92,7 +92,7 @@ class Kernel:
 
     @property
     def threads(self) -> int:
-        """Of all blocks."""
+        """The number of threads in all blocks."""
         return self.grid * self.block
 
     @property
@@ -101,14 +101,14 @@ class Kernel:
         return self.threads * OUT_BYTES + TAIL_BYTES
 
     def statements(self) -> Iterator[Statement]:
-        """Every instruction of the bodies, functions first."""
+        """Return every instruction of the bodies, functions first."""
         for function in self.functions:
             yield from instructions(function.body)
         yield from instructions(self.body)
         yield from instructions(self.end)
 
     def text(self, without: frozenset[Piece] = frozenset(), *, traced: bool = False) -> str:
-        """The module, with pieces left out; with a trace it has a fourth parameter, `trace`."""
+        """Return the module's text without the omitted pieces; a traced module has a fourth parameter, `trace`."""
         trace = Trace() if traced else None
         parameters = ".param .u64 in, .param .u64 out, .param .align 16 .b8 blob[64]" + ", .param .u64 trace" * traced
         lines = [f".version {VERSION}", f".target {self.target}", ".address_size 64", *self.variables]
@@ -131,7 +131,7 @@ class Kernel:
 
 
 def instructions(group: Group, without: frozenset[Piece] = frozenset()) -> Iterator[Statement]:
-    """The statements of a group in order."""
+    """Yield the statements of a group in order."""
     for piece in group.pieces:
         if isinstance(piece, Group) and piece not in without:
             yield from instructions(piece, without)
@@ -140,7 +140,7 @@ def instructions(group: Group, without: frozenset[Piece] = frozenset()) -> Itera
 
 
 def removable(group: Group, without: frozenset[Piece] = frozenset()) -> Iterator[Piece]:
-    """Return the removable pieces of a group, outer pieces before inner ones."""
+    """Yield the removable pieces of a group, outer pieces before inner ones."""
     for piece in group.pieces:
         if isinstance(piece, str) or piece in without:
             continue
@@ -151,7 +151,7 @@ def removable(group: Group, without: frozenset[Piece] = frozenset()) -> Iterator
 
 
 def written(group: Group, without: frozenset[Piece], trace: Trace | None) -> Iterator[str]:
-    """The lines of a group."""
+    """Yield the lines of a group."""
     for piece in group.pieces:
         if isinstance(piece, str):
             yield piece
@@ -167,15 +167,15 @@ def written(group: Group, without: frozenset[Piece], trace: Trace | None) -> Ite
 
 
 class Trace:
-    """Statements that store every result of a thread: its number and its value, 16 bytes each, behind their count."""
+    """Statements that store a thread's results after their count: number and value, 16 bytes each."""
 
     def __init__(self) -> None:
-        """Nothing is traced yet."""
+        """Create an empty trace."""
         self.entries: list[tuple[Statement, str]] = []
 
     @staticmethod
     def open() -> list[str]:
-        """Find the thread's part of the trace; its count stays in memory, so that functions go on where callers are."""
+        """Write the lookup of the thread's part of the trace; its count is in memory, so that functions can append."""
         return [
             ".reg .b64 %base_t, %value_t, %count_t, %place_t; .reg .b32 %thread_t, %other_t, %zero_t;",
             ".reg .b16 %none_t; .reg .pred %fits_t;",
@@ -186,7 +186,7 @@ class Trace:
         ]
 
     def store(self, statement: Statement, register: str) -> list[str]:
-        """Store the value of one register."""
+        """Write the store of one register's value."""
         self.entries.append((statement, register))
         pack = {
             "p": f"selp.u64 %value_t, 1, 0, {register};",

@@ -1,4 +1,4 @@
-"""Recipes of matrix instructions: mma, wmma, wgmma, and the moves of matrices, as the catalogue lists them.
+"""Recipes for matrix instructions: mma, wmma, wgmma and matrix moves.
 
 Each warp has a tile in shared memory, full of input, that only it touches; a wgmma reads those of its four warps.
 """
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 WARPGROUP = 128
 ARCH = "sm_90"
-MIXED = 0.05  # of the products: D may share registers with A, B or other places of C
+MIXED = 0.05  # the share of products whose D overlaps A, B or other registers of C
 
 
 @lru_cache(64)
 def instructions(op: str, target: str) -> tuple[Instruction, ...]:
-    """The instructions of an operation that a target has, that are modelled, and whose operands fit the registers."""
+    """Return a target's modelled instructions of an operation whose operands fit the registers."""
     return tuple(
         one
         for one in find(op=op, arch=target)
@@ -32,23 +32,23 @@ def instructions(op: str, target: str) -> tuple[Instruction, ...]:
 
 
 def kind_of(operand: Operand) -> str:
-    """The class of registers that holds an operand."""
+    """Return the register class of an operand."""
     return "d" if operand.ptx_type.endswith("64") else "r"
 
 
 def fits(operand: Operand | None) -> bool:
-    """Return True if a kernel has registers enough for an operand."""
+    """Return True if a kernel has enough registers for an operand."""
     return operand is None or operand.storage == "shared" or operand.regs <= REGISTERS[kind_of(operand)]
 
 
 def registers(g: Generator, operand: Operand, *, distinct: bool = False) -> list[str]:
-    """Registers for an operand; a result needs different ones."""
+    """Return registers for an operand; those of a result are distinct."""
     kind = kind_of(operand)
     return g.registers(kind, operand.regs) if distinct else [g.register(kind) for _ in range(operand.regs)]
 
 
 def product_registers(g: Generator, one: Instruction) -> list[list[str]]:
-    """Registers for D, A, B and C; as compilers do, D has those of C or its own, but for a few products."""
+    """Return registers for D, A, B and C; D usually has C's registers or its own, as in compiled code."""
     d = registers(g, one.d, distinct=True)
     if g.random.random() < MIXED:
         return [d, *(registers(g, operand) for operand in (one.a, one.b, one.c))]
@@ -58,26 +58,26 @@ def product_registers(g: Generator, one: Instruction) -> list[list[str]]:
 
 
 def _others(d: list[str], operand: Operand) -> list[str]:
-    """The registers that an operand may have beside D."""
+    """Return the registers that do not overlap D."""
     kind = kind_of(operand)
     every = [f"%{kind}{number}" for number in range(REGISTERS[kind])]
     return [name for name in every if name not in d] or every
 
 
 def braced(names: list[str]) -> str:
-    """Registers as one operand."""
+    """Return registers as one vector operand."""
     return f"{{{', '.join(names)}}}"
 
 
 def metadata(g: Generator) -> str:
-    """Metadata of a sparse A: chunks that keep their first or their last elements are legal in every pattern."""
+    """Write metadata of a sparse A that is legal in every pattern: chunks keep their first or last elements."""
     g.emit("and.b32", "%t0", g.register("r"), "0x11111111")
     g.emit("mad.lo.u32", "%t0", "%t0", "10", "0x44444444")
     return "%t0"
 
 
 def multiply(g: Generator) -> None:
-    """mma.sync of any shape and type, dense or sparse."""
+    """Write mma.sync of any shape and type, dense or sparse."""
     one = g.random.choice(instructions(g.choose("mma", "mma", "mma.sp", "mma.sp::ordered_metadata"), g.target))
     results, *sources = product_registers(g, one)
     operands = [braced(results), *map(braced, sources)]
@@ -88,14 +88,14 @@ def multiply(g: Generator) -> None:
 
 
 def fragment_multiply(g: Generator) -> None:
-    """wmma: loads, a product, a store, on registers that hold anything."""
+    """Write a wmma.mma on arbitrary registers."""
     one = g.random.choice(instructions("wmma.mma", g.target))
     results, *sources = product_registers(g, one)
     g.emit(one.name, braced(results), *map(braced, sources), results=results)
 
 
 def fragment_load(g: Generator) -> None:
-    """wmma.load of A, B or C from shared or global memory."""
+    """Write a wmma.load of A, B or C from shared or global memory."""
     role = g.choose("a", "b", "c")
     one = g.random.choice(instructions(f"wmma.load.{role}", g.target))
     operand = getattr(one, role)
@@ -107,7 +107,7 @@ def fragment_load(g: Generator) -> None:
 
 
 def fragment_store(g: Generator) -> None:
-    """wmma.store of D into the warp's tile."""
+    """Write a wmma.store of D to the warp's tile."""
     one = g.random.choice(instructions("wmma.store.d", g.target))
     space = g.choose("", ".shared")
     with g.group(whole=True):
@@ -120,7 +120,7 @@ def fragment_store(g: Generator) -> None:
 
 
 def _generic_tile(g: Generator) -> None:
-    """The generic address of the warp's tile, in %u2."""
+    """Write the generic address of the warp's tile to %u2."""
     g.emit("cvt.u64.u32", "%u2", "%tile")
     g.emit("cvta.shared.u64", "%u2", "%u2")
 
@@ -137,7 +137,7 @@ def _matrix_place(g: Generator, space: str) -> str:
 
 
 def _stride(g: Generator, operand: Operand) -> int:
-    """A legal distance of rows or columns, in elements: a multiple of 16 bytes, and of 32 where an element has 8."""
+    """Return a legal row or column stride in elements: a multiple of 16 bytes, or 32 for 8-byte elements."""
     bits = operand.format.bits
     longest = max(operand.shape)
     unit = {1: 128, 4: 32}.get(bits, 128 // bits)
@@ -147,7 +147,7 @@ def _stride(g: Generator, operand: Operand) -> int:
 
 
 def matrix_load(g: Generator) -> None:
-    """ldmatrix: each lane gives the address of a row, anywhere in the tile."""
+    """Write ldmatrix; each lane supplies the address of a row anywhere in the tile."""
     one = g.random.choice(instructions("ldmatrix", g.target))
     results = registers(g, one.d, distinct=True)
     with g.group(whole=True):
@@ -161,7 +161,7 @@ def matrix_load(g: Generator) -> None:
 
 
 def matrix_store(g: Generator) -> None:
-    """stmatrix: each lane gives the address of a row of its own."""
+    """Write stmatrix; each lane supplies the address of a different row."""
     one = g.random.choice(instructions("stmatrix", g.target))
     with g.group(whole=True):
         g.emit("mov.u32", "%t0", "%laneid")
@@ -172,14 +172,14 @@ def matrix_store(g: Generator) -> None:
 
 
 def transpose(g: Generator) -> None:
-    """movmatrix."""
+    """Write movmatrix."""
     one = g.random.choice(instructions("movmatrix", g.target))
     result = g.register("r")
     g.emit(one.name, result, g.register("r"), results=[result])
 
 
 def warpgroup_multiply(g: Generator) -> None:
-    """wgmma of the block's only warpgroup: A in registers or in shared memory, B there."""
+    """Write a wgmma of the block's only warpgroup, with A in registers or shared memory."""
     op = g.choose("wgmma.mma_async", "wgmma.mma_async.sp")
     one = g.random.choice(instructions(op, g.target))
     results = registers(g, one.d, distinct=True)
@@ -209,7 +209,7 @@ def warpgroup_multiply(g: Generator) -> None:
 
 
 def _descriptor(g: Generator, register: str) -> None:
-    """A descriptor of a matrix in the tiles: where it starts, and how far apart its parts are, in units of 16 bytes."""
+    """Return a descriptor of a matrix in the tiles: its start and strides, in units of 16 bytes."""
     distances = g.random.randrange(8, 33), g.random.randrange(8, 33)
     g.emit("mov.u32", "%t1", "tile")
     g.emit("shr.u32", "%t1", "%t1", "4")

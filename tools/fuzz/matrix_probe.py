@@ -1,4 +1,4 @@
-"""Every mma and wmma.mma alone, with its operands in different registers and in overlapping ones.
+"""Probes every mma and wmma.mma in isolation, with distinct and with overlapping registers.
 
 An instruction that an architecture lacks becomes a sequence of others, and a sequence that writes D too early, or reads
 C too late, shows only where their registers overlap.
@@ -27,8 +27,8 @@ OPERATIONS = ("mma", "mma.sp", "mma.sp::ordered_metadata", "wmma.mma")
 CONTEXTS = ("apart", "D is C", "D is C turned", "D over A", "D over B", "one C")
 PER_MODULE = 24
 THREADS = 32
-GIVEN_BYTES = 1024  # of one thread
-OUT_BYTES = 64  # of one probe of a thread: sixteen registers
+GIVEN_BYTES = 1024  # input bytes per thread
+OUT_BYTES = 64  # output bytes per probe and thread: sixteen registers
 
 
 class MatrixProbe(NamedTuple):
@@ -40,7 +40,7 @@ class MatrixProbe(NamedTuple):
 
 @lru_cache(2)
 def matrix_probes(target: str) -> list[MatrixProbe]:
-    """Every instruction in every context that its operands allow."""
+    """Return every instruction in every context that its operands allow."""
     return list(_probes(target))
 
 
@@ -57,7 +57,7 @@ def _probes(target: str) -> Iterator[MatrixProbe]:
 
 
 def _operands(probe: MatrixProbe) -> dict[str, list[str]]:
-    """Registers of A, B, C and D in a context; %r and %d are numbered through."""
+    """Return the registers of A, B, C and D in a context."""
     one = probe.one
     used = {"r": 0, "d": 0}
     found: dict[str, list[str]] = {}
@@ -79,7 +79,7 @@ def _operands(probe: MatrixProbe) -> dict[str, list[str]]:
 
 
 def matrix_module(target: str, first: int, count: int = PER_MODULE) -> tuple[str, list[tuple[str, int]]]:
-    """A module `k(in, out)` of some probes, and the text and line of each."""
+    """Return a module `k(in, out)` with the given probes, and the text and line of each."""
     chosen = matrix_probes(target)[first : first + count]
     lines = [
         f".version {VERSION}", f".target {target}", ".address_size 64",
@@ -109,7 +109,7 @@ def matrix_module(target: str, first: int, count: int = PER_MODULE) -> tuple[str
 
 
 def compare_matrix_probes(target: str, first: int, *, on_gpu: bool = True) -> dict[str, Any]:
-    """Run a module of probes on both sides; what differs, by probe."""
+    """Run a module of probes on both sides and return the differences by probe."""
     text, texts = matrix_module(target, first)
     given = random_bytes(first, THREADS * GIVEN_BYTES)
     blank = np.zeros(THREADS * OUT_BYTES * len(texts), np.uint8)

@@ -1,4 +1,4 @@
-"""Worker processes that may end or hang: each job has a time limit, and who does not answer is replaced."""
+"""Worker processes that may crash or hang: each job has a time limit, and a worker that fails is replaced."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "
 
 
 class Worker:
-    """One process, asked one job at a time."""
+    """One worker process, which runs one job at a time."""
 
     def __init__(self) -> None:
-        """Start it."""
+        """Start the process."""
         environment = {**os.environ, **dict.fromkeys(THREAD_LIMITS, "1"), "CUDA_CACHE_DISABLE": "1"}
         command = [sys.executable, "-m", "tools.fuzz.jobs"]
         self.process = subprocess.Popen(  # noqa: S603 (this package)
@@ -33,7 +33,7 @@ class Worker:
         self.rest = b""
 
     def ask(self, job: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """The answer; one that says so if none came in time, or if the process ended."""
+        """Return the answer to a job, or an answer that reports a timeout or the end of the process."""
         assert self.process.stdin is not None  # noqa: S101 (pipes were asked for)
         assert self.process.stdout is not None  # noqa: S101
         try:
@@ -54,20 +54,20 @@ class Worker:
         return answer
 
     def end(self) -> None:
-        """Stop the process, whatever it does."""
+        """Stop the process."""
         self.process.kill()
-        self.process.communicate()  # reads what is left, closes the pipes and waits
+        self.process.communicate()  # drains and closes the pipes and waits
 
 
 def ended(job: dict[str, Any], state: str, why: str) -> dict[str, Any]:
-    """The answer of a worker that cannot answer."""
+    """Return the answer for a worker that failed."""
     return {**job, "state": state, "why": why, "fatal": True}
 
 
 def work(
     jobs: Iterable[dict[str, Any]], workers: int, *, seconds_each: float, seconds: float
 ) -> Iterator[dict[str, Any]]:
-    """The answers to jobs that are done by several workers, as many as the time allows, in the order they come."""
+    """Run jobs on several workers until the time is up; yield the answers as they arrive."""
     waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     answered: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     for job in jobs:

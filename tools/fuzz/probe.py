@@ -1,4 +1,4 @@
-"""Every spelling alone, in the contexts in which compilers treat it differently.
+"""Probes every spelling in isolation, in the contexts that compilers treat differently.
 
 Each probe is one instruction on values that 64 threads load: with registers, with a guard, with one register twice,
 with a constant in each place that takes one, and with nothing but constants. Hundreds of probes are one kernel, so a
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 THREADS = 64
-GIVEN_BYTES = 1024  # of one thread
+GIVEN_BYTES = 1024  # input bytes per thread
 PER_MODULE = 250
 WIDTHS = {"h": 16, "r": 32, "d": 64}
 
@@ -41,7 +41,7 @@ class Probe(NamedTuple):
 
 @lru_cache(2)
 def probes(target: str) -> list[Probe]:
-    """Every spelling in every context."""
+    """Return every spelling in every context."""
     return list(_probes(target))
 
 
@@ -82,7 +82,7 @@ def _probes(target: str) -> Iterator[Probe]:
 
 
 class Written(NamedTuple):
-    """A probe as it stands in a module: its text, where its operands are in the input, and its line."""
+    """A probe in a module: its text, its operands' offsets in the input, and its line."""
 
     text: str
     context: str
@@ -91,7 +91,7 @@ class Written(NamedTuple):
 
 
 def module(target: str, first: int, count: int) -> tuple[str, list[Written]]:
-    """A module with some probes: `k(in, out)`, 16 bytes of output for each probe of a thread."""
+    """Return a module `k(in, out)` with the given probes, and 16 bytes of output per probe and thread."""
     chosen = probes(target)[first : first + count]
     lines = [
         f".version {VERSION}", f".target {target}", ".address_size 64",
@@ -152,7 +152,7 @@ def _write(lines: list[str], probe: Probe, at: int, random: Random) -> Written:
 
 
 def compare_probes(target: str, first: int, *, on_gpu: bool = True) -> dict[str, Any]:
-    """Run a module of probes on both sides; what differs, by probe."""
+    """Run a module of probes on both sides and return the differences by probe."""
     text, written = module(target, first, PER_MODULE)
     given = random_bytes(first, THREADS * GIVEN_BYTES)
     blank = np.zeros(THREADS * 16 * len(written), np.uint8)

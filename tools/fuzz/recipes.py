@@ -1,4 +1,4 @@
-"""Recipes of single threads: arithmetic, moves, memory, branches, loops and calls."""
+"""Recipes for single threads: arithmetic, moves, memory, branches, loops and calls."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from warpfrag.machine.ir.scalar_types import TYPES
 
 
 def arithmetic(g: Generator) -> None:
-    """One instruction of a row that computes."""
+    """Write one instruction of an arithmetic row."""
     spelling = g.random.choice(g.random.choice(g.lane_rows))
     g.instruction(spelling, g.operands(spelling))
 
 
 def scalar_video(g: Generator) -> None:
-    """A video instruction on bytes, halves or all of each register."""
+    """Write a video instruction on bytes, halves or whole registers."""
     video = g.random.choice(g.random.choice(accepted_video(g.target)))
     result = g.register("r")
     d = f"{result}.{g.choose(*PARTS)}" if video.merges else result
@@ -40,7 +40,7 @@ def scalar_video(g: Generator) -> None:
 
 
 def _part(g: Generator) -> str:
-    """A byte, a half or all of a register, or a constant."""
+    """Return a byte, a half or all of a register, or a constant."""
     if g.random.random() < CONSTANT:
         return g.constant(TYPES["u32"])
     return g.register("r") + g.choose("", "", "", *(f".{part}" for part in PARTS))
@@ -52,7 +52,7 @@ NEGATED: tuple[tuple[int, ...], ...] = ((), (), (), (0,), (1,), (0, 1), (2,))
 
 
 def carry_chain(g: Generator) -> None:
-    """A sum over several words: what gives a carry, what takes one and gives one, what takes the last."""
+    """Write a multi-word sum with a carry chain."""
     kind = g.choose("u32", "s32", "u64", "s64")
     first, then = g.random.choice((("add", "addc"), ("sub", "subc"), ("mad.lo", "madc.hi"), ("mad.hi", "madc.lo")))
     names = [f"{first}.cc.{kind}", *[f"{then}.cc.{kind}"] * g.random.randrange(3), f"{then}.{kind}"]
@@ -63,7 +63,7 @@ def carry_chain(g: Generator) -> None:
 
 
 def move(g: Generator) -> None:
-    """mov in all its shapes: packs, unpacks, constants, special registers, predicates."""
+    """Write a mov: packing, unpacking, constants, special registers or predicates."""
     g.random.choice(MOVES)(g)
 
 
@@ -123,7 +123,7 @@ MOVES = (_pack, _unpack, _unpack, _copy, _copy, _copy_predicate, _special_regist
 
 
 class Area(NamedTuple):
-    """Memory that one thread reads, and writes if it is its own."""
+    """Memory that a thread reads, and writes if it is private."""
 
     space: str
     base: str  # a register or a symbol
@@ -131,7 +131,7 @@ class Area(NamedTuple):
     size: int
     is_writable: bool
     in_function: bool
-    is_narrow: bool = False  # addresses have 32 bits
+    is_narrow: bool = False  # True if addresses have 32 bits
 
 
 AREAS = (
@@ -174,7 +174,7 @@ WIDER = {"h": "hrd", "r": "rd", "d": "d"}
 
 
 def address(g: Generator, area: Area, size: int, *, generic: bool) -> str:
-    """An aligned address in an area: a constant distance from its base, or one that a register says."""
+    """Write an aligned address in an area, at a constant or a register offset."""
     base = area.generic if generic else area.base
     mask = area.size - 1 & ~(size - 1)
     is_constant = g.random.random() < 0.7
@@ -197,7 +197,7 @@ def _fitting_areas(g: Generator, *, writable: bool = False) -> list[Area]:
 
 
 def _moved(g: Generator) -> tuple[str, str, int, int]:
-    """A type, its class of registers, how many at once, and the bytes of all."""
+    """Choose a type; return it with its register class, the vector length and the size in bytes."""
     name = g.choose(*MOVED)
     kind = TYPES[name]
     registers = letter(kind) if kind.is_float else g.random.choice(WIDER[letter(kind)])
@@ -208,12 +208,12 @@ def _moved(g: Generator) -> tuple[str, str, int, int]:
 
 
 def _of_vectors(forms: tuple[str, ...]) -> list[str]:
-    """The forms that take several registers."""
+    """Return the vector forms."""
     return [form for form in forms if ".mmio" not in form]
 
 
 def load(g: Generator) -> None:
-    """A load from any space, by its own or by a generic address."""
+    """Write a load from any space, with a specific or a generic address."""
     area = g.random.choice(_fitting_areas(g))
     generic = g.random.random() < 0.25
     kind, registers, count, size = _moved(g)
@@ -230,7 +230,7 @@ def load(g: Generator) -> None:
 
 
 def store(g: Generator) -> None:
-    """A store into memory of the thread's own."""
+    """Write a store to private memory."""
     area = g.random.choice(_fitting_areas(g, writable=True))
     generic = g.random.random() < 0.25
     kind, registers, count, size = _moved(g)
@@ -248,7 +248,7 @@ def store(g: Generator) -> None:
 
 
 def branch(g: Generator) -> None:
-    """if, and sometimes else."""
+    """Write an if, sometimes with an else."""
     otherwise, end = g.label(), g.label()
     with g.group(whole=True):
         g.emit("bra", otherwise, guard=f"@{g.choose('', '!')}{g.register('p')}")
@@ -267,13 +267,13 @@ def branch(g: Generator) -> None:
 
 
 def _rejoin(g: Generator) -> None:
-    """All lanes of a warp go on together."""
+    """Write a reconvergence of all lanes of a warp."""
     if g.place.together and g.has_whole_warps:
         g.emit("bar.warp.sync", "-1")
 
 
 def loop(g: Generator) -> None:
-    """A loop that every thread runs through as often as a register says."""
+    """Write a loop whose iteration count is in a register."""
     start, end = g.label(), g.label()
     counter, done = f"%count{g.place.depth}", f"%q{g.place.depth}"
     with g.group(whole=True):
@@ -296,7 +296,7 @@ def loop(g: Generator) -> None:
 
 
 def counted_loop(g: Generator) -> None:
-    """A loop that all threads run through equally often: what needs all of them may stand inside."""
+    """Write a loop with the same iteration count in all threads, which may contain collectives."""
     start = g.label()
     counter, more = f"%count{g.place.depth}", f"%q{g.place.depth}"
     with g.group(whole=True):
@@ -310,7 +310,7 @@ def counted_loop(g: Generator) -> None:
 
 
 def switch(g: Generator) -> None:
-    """brx.idx over a few cases, some of which fall through."""
+    """Write brx.idx over a few cases, some of which fall through."""
     cases = [g.label() for _ in range(g.random.randrange(2, 5))]
     end, targets = g.label(), f"targets{g.labels}"
     with g.group(whole=True):
@@ -328,15 +328,15 @@ def switch(g: Generator) -> None:
         _rejoin(g)
 
 
-MAX_INSIDE = 3  # depth at which nothing nests any more
+MAX_INSIDE = 3  # maximum nesting depth
 
 
 def call(g: Generator) -> None:
-    """A call of a function with parameters, which may call itself."""
+    """Write a call of a function with parameters, which may be recursive."""
     name = g.choose("first", "second", "recursive")
     if name not in g.functions:
         g.functions.append(name)
-    with g.group(whole=True):  # lanes that call themselves differently often do not come together again on a GPU
+    with g.group(whole=True):  # lanes with different recursion depths do not reconverge on a GPU
         g.call_of(name, str(g.random.randrange(4)) if name == "recursive" else g.register("r"))
         _rejoin(g)
 

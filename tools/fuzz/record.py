@@ -1,4 +1,4 @@
-"""Record what a GPU leaves of random kernels, so that they can be compared anywhere and later.
+"""Records a GPU's results for random kernels, so that they can be compared later without a GPU.
 
 Each kernel is assembled by ptxas, its cubin runs twice, and the driver compiles and runs its PTX once. The record has
 the PTX itself (a newer generator may make another kernel of a seed) and digests: of the cubin, and of what each run

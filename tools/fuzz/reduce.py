@@ -1,4 +1,4 @@
-"""Why a kernel differs: the first result that does, or the kernel without all that is not needed.
+"""Finds the cause of a difference: the first result that differs, or a reduced kernel.
 
 A trace stores every result of every thread, on the GPU and on the machine. The first that differs names the statement;
 its operands are what the trace has of them. A trace changes what ptxas can optimise, so a difference may vanish in it;
@@ -28,7 +28,7 @@ ENTRY = np.dtype([("number", np.uint64), ("value", np.uint64)])
 
 
 def first_difference(kernel: Kernel, here: NDArray[np.uint8], there: NDArray[np.uint8]) -> dict[str, Any]:
-    """The first result that differs between two traces, its operands, and what wrote them."""
+    """Return the first result that differs between two traces, its operands, and the opcodes that wrote them."""
     results = kernel.traced_results()
     machine, gpu = (trace.view(np.uint64).reshape(kernel.threads, -1) for trace in (here, there))
     threads = np.nonzero((machine != gpu).any(axis=1))[0]
@@ -49,7 +49,7 @@ def first_difference(kernel: Kernel, here: NDArray[np.uint8], there: NDArray[np.
     if at >= count or entries[0][at]["number"] != entries[1][at]["number"]:
         return {"found": True, "statement": "another path", "key": "another path", "thread": thread}
     statement, register = results[number]
-    first = at  # other results of the same statement do not count as its operands
+    first = at  # results of the same statement are not its operands
     while first and results[int(entries[0][first - 1]["number"])][0] is statement:
         first -= 1
     values, writers = last_values(kernel, results, entries[0][:first], thread)
@@ -94,7 +94,7 @@ def context_key(statement: Statement) -> str:
 
 
 def shrink(kernel: Kernel, differs: Callable[[frozenset[Piece]], bool], seconds: float) -> str | None:
-    """The module with as little as keeps the difference, or None if it does not differ at all."""
+    """Return the smallest module that still differs, or None if the kernel does not differ."""
     until = time.monotonic() + seconds
     without: frozenset[Piece] = frozenset()
     if not differs(without):

@@ -1,4 +1,4 @@
-"""Every spelling of the opcode rows that compute on registers or update memory, and what ptxas takes of it.
+"""The spellings of arithmetic and atomic opcode rows, and the forms that ptxas accepts.
 
 A row stands for more names than the assembler accepts (`cvt.rn.f32.f32`, `setp.lt.ftz.f64`), and not every operand of
 an accepted one may be a constant. `accepted.txt.gz` has the answers of ptxas, a line for each spelling and a column for
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 TABLE = Path(__file__).parent / "accepted.txt.gz"
 TARGETS = ("sm_80", "sm_90a")
 VERSION = "8.7"
-PER_MODULE = 3000  # statements that are given to ptxas at once
+PER_MODULE = 3000  # statements per ptxas run
 
 
 class Spelling(NamedTuple):
-    """A name that ptxas takes: the types of its results and sources, and which sources may be constants."""
+    """A name that ptxas accepts: the types of its results and sources, and the sources that may be constants."""
 
     name: str
     row: OpcodeRow
@@ -46,11 +46,11 @@ class Spelling(NamedTuple):
     carries_in: bool
     carries_out: bool
     is_collective: bool
-    has_members: bool  # the last source is the mask of the lanes that take part
+    has_members: bool  # True if the last source is a lane mask
 
 
 def shaped(case: Case, constants: frozenset[int] = frozenset()) -> Spelling:
-    """The operands of a case as they are written: carries are not, second results only where they may be."""
+    """Return the written operands of a case, without carries and optional second results."""
     action = case.action
     takes, gives = case.row.opcode in CARRIES, ".cc" in case.name
     results = tuple(kind for kind in action.results if kind is not None)[: 1 if gives else pairs(case)]
@@ -63,7 +63,7 @@ def shaped(case: Case, constants: frozenset[int] = frozenset()) -> Spelling:
 
 
 def candidates() -> Iterator[Case]:
-    """One case for each name of the rows that compute."""
+    """Return one case for each name of the arithmetic rows."""
     seen: set[str] = set()
     for case in cases():
         if case.name not in seen:
@@ -72,7 +72,7 @@ def candidates() -> Iterator[Case]:
 
 
 class Update(NamedTuple):
-    """An atomic update of memory: atom or red, with its words."""
+    """An atomic: atom or red with its qualifiers."""
 
     name: str
     opcode: str
@@ -83,7 +83,7 @@ class Update(NamedTuple):
 
 
 def updates() -> Iterator[Update]:
-    """Every atom and red of the rows, in each space; the words in the order that ptxas takes."""
+    """Return every atom and red in each space, with the qualifiers in ptxas's order."""
     for opcode in ("atom", "red"):
         for row in (row for row in ROWS[opcode] if "asynchronous" not in row.modifiers):
             for space, operation, vector, kind in product(
@@ -96,7 +96,7 @@ def updates() -> Iterator[Update]:
 
 @lru_cache(2)
 def accepted_updates(target: str) -> tuple[Update, ...]:
-    """The updates that ptxas takes for a target."""
+    """Return the atomics that ptxas accepts for a target."""
     column = TARGETS.index(target)
     return tuple(update for update in updates() if table().get(update.name, ("-",) * len(TARGETS))[column] != "-")
 
@@ -107,11 +107,11 @@ class Video(NamedTuple):
     name: str
     row: OpcodeRow
     takes_c: bool
-    merges: bool  # the result is a part of c
+    merges: bool  # True if the result is inserted into c
 
 
 def scalar_video() -> Iterator[Video]:
-    """Every scalar video instruction that the machine does not refuse."""
+    """Return every scalar video instruction that is modelled."""
     for row in (row for opcode in sorted(SCALAR_VIDEO) for row in ROWS[opcode]):
         for name in spellings(row):
             for count in (3, 4):
@@ -125,7 +125,7 @@ def scalar_video() -> Iterator[Video]:
 
 @lru_cache(2)
 def accepted_video(target: str) -> tuple[tuple[Video, ...], ...]:
-    """The scalar video instructions that ptxas takes for a target, by row."""
+    """Return the scalar video instructions that ptxas accepts for a target, by row."""
     column = TARGETS.index(target)
     taken = [video for video in scalar_video() if table()[video.name][column] != "-"]
     rows = {id(video.row): video.row for video in taken}
@@ -133,18 +133,18 @@ def accepted_video(target: str) -> tuple[tuple[Video, ...], ...]:
 
 
 def _video_probe(video: Video) -> str:
-    """One statement of a scalar video instruction."""
+    """Return one statement of a scalar video instruction."""
     d = "%b32_0.b1" if video.merges else "%b32_0"
     return f"{video.name} {', '.join([d, '%b32_1.h1', '%b32_2.b3', *(['%b32_3'] if video.takes_c else [])])};"
 
 
 def names() -> set[str]:
-    """Every spelling that the table answers."""
+    """Return every spelling in the table."""
     return {one.name for listed in (candidates(), updates(), scalar_video()) for one in listed}
 
 
 def _update_probe(update: Update) -> str:
-    """One statement of an update."""
+    """Return one statement of an atomic."""
     kind = register(update.kind)
 
     def vector(first: int) -> str:
@@ -157,14 +157,14 @@ def _update_probe(update: Update) -> str:
 
 @lru_cache(1)
 def table() -> dict[str, tuple[str, ...]]:
-    """The answers of ptxas by spelling, for each of TARGETS."""
+    """Return ptxas's answers by spelling, for each of TARGETS."""
     lines = gzip.decompress(TABLE.read_bytes()).decode("ascii").splitlines()
     return {name: tuple(answers) for name, *answers in (line.split() for line in lines)}
 
 
 @lru_cache(2)
 def accepted(target: str) -> tuple[Spelling, ...]:
-    """The spellings that ptxas takes for a target."""
+    """Return the spellings that ptxas accepts for a target."""
     column = TARGETS.index(target)
     found = []
     for case in candidates():
@@ -175,14 +175,14 @@ def accepted(target: str) -> tuple[Spelling, ...]:
 
 
 def constant(kind: Type) -> str | None:
-    """A literal of a type, or None where the language has none."""
+    """Return a literal of a type, or None if PTX has none."""
     if kind.is_float:
         return {"f32": "0f40490FDB", "f64": "0d400921FB54442D18"}.get(kind.name)
     return None if kind.bits == 1 else "5"
 
 
 def _probe(case: Case, constant_at: int | None) -> str | None:
-    """One statement with registers, or with a constant in one place; None where there is no such literal."""
+    """Return a statement with registers, or with one constant operand, or None if there is no such literal."""
     spelling = shaped(case)
     written = "|".join(f"%{register(kind)}_{index}" for index, kind in enumerate(spelling.results))
     operands = []
@@ -200,7 +200,7 @@ def _probe(case: Case, constant_at: int | None) -> str | None:
 
 
 def judge(target: str) -> dict[str, str]:
-    """Return the ptxas verdict on every spelling for a target."""
+    """Return ptxas's verdict on every spelling for a target."""
     everything = list(candidates())
     plain = _accepted_of({(case.name, None): _probe(case, None) for case in everything}, target)
     trials: dict[tuple[str, int | None], str | None] = {
@@ -223,7 +223,7 @@ def judge(target: str) -> dict[str, str]:
 
 
 def _accepted_of(statements: dict[tuple[str, int | None], str | None], target: str) -> set[tuple[str, int | None]]:
-    """The keys of the statements that ptxas takes, asked in modules of many."""
+    """Return the keys of the statements that ptxas accepts, tested in large modules."""
     waiting = [(key, text) for key, text in statements.items() if text is not None]
     found: set[tuple[str, int | None]] = set()
     for first in range(0, len(waiting), PER_MODULE):
@@ -239,14 +239,14 @@ def _accepted_of(statements: dict[tuple[str, int | None], str | None], target: s
             bad = {line - start for line in refused}
             left = [item for number, item in enumerate(part) if number not in bad]
             if len(left) == len(part):
-                msg = f"ptxas refuses a module for a reason that is not in a statement: {refused}"
+                msg = f"ptxas rejects a module for a reason outside its statements: {refused}"
                 raise RuntimeError(msg)
             part = left
     return found
 
 
 def write_table() -> None:
-    """Ask ptxas for every target and write the answers."""
+    """Query ptxas for every target and write the answers."""
     answers = [judge(target) for target in TARGETS]
     lines = [" ".join([name, *(answer[name] for answer in answers)]) for name in answers[0]]
     write_atomically(TABLE, gzip.compress("\n".join([*sorted(lines), ""]).encode("ascii"), 9, mtime=0))

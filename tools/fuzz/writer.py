@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
     from warpfrag.machine.ir.scalar_types import Type
 
-GUARDED = 0.12  # of the statements that may have a guard
-CONSTANT = 0.12  # of the operands that may be a constant
-ALL_CONSTANT = 0.02  # of the statements: every operand that may be a constant is one
-SAME = 0.06  # of the operands: the register of the one before
+GUARDED = 0.12  # the share of guarded statements
+CONSTANT = 0.12  # the share of constants among operands that may be constant
+ALL_CONSTANT = 0.02  # the share of statements with only constant operands
+SAME = 0.06  # the share of operands that repeat the previous register
 OWN_BYTES = 64  # shared memory of one thread: 48 bytes of data, an mbarrier, 8 bytes unused
 OWN_DATA, OWN_BARRIER = 48, 48
 TILE_BYTES = 32 * IN_BYTES  # shared memory of one warp, full of its input
-EXCHANGE_BYTES = 16  # of one thread, for what threads tell each other
-TABLE_BYTES = 128  # of the module's variables
+EXCHANGE_BYTES = 16  # bytes per thread for exchanges between threads
+TABLE_BYTES = 128  # bytes of the module's variables
 LOCAL_BYTES = 64
 MAX_DEPTH = 3
 WHOLE_BLOCKS, RAGGED_BLOCKS = (32, 32, 64, 96, 128), (1, 7, 31, 33, 48, 65)
@@ -58,14 +58,14 @@ class Place:
     together: bool = True
     in_function: bool = False
     depth: int = 0
-    members: str = "-1"  # the mask of the lanes that are here, where a warp is divided
+    members: str = "-1"  # the active lanes, if the warp has diverged
 
 
 class Generator:
-    """Writes one kernel."""
+    """Generates one kernel."""
 
     def __init__(self, seed: int, size: int, recipes: Sequence[Recipe], target: str | None = None) -> None:
-        """Everything comes from the seed and the size; without a target the seed chooses one too."""
+        """Create the generator of a seed and a size; the seed also chooses a target if none is given."""
         self.random = Random(f"{seed} {size}")  # noqa: S311 (no secrets)
         self.seed, self.size, self.recipes = seed, size, recipes
         self.target = target or self.random.choice(("sm_80", "sm_90a", "sm_90a"))
@@ -74,11 +74,11 @@ class Generator:
         self.grid = self.random.choice((1, 1, 2, 3))
         self.place = Place()
         self.labels = 0
-        self.has_divided = False  # whether lanes of a warp may have taken different paths so far
+        self.has_divided = False  # True if the lanes of a warp may have diverged
         self.written = 0
         self.open: list[Group] = [Group()]
         self.functions: list[str] = []
-        self.features: set[str] = set()  # what the start of the kernel has to prepare
+        self.features: set[str] = set()  # features that the prologue must prepare
         self.lane_rows = group_rows(
             s for s in accepted(self.target) if not s.is_collective and not s.carries_in | s.carries_out
         )
@@ -88,12 +88,12 @@ class Generator:
     # ---- pieces
 
     def add(self, piece: Piece) -> None:
-        """Put a piece into the innermost open group."""
+        """Add a piece to the innermost open group."""
         self.open[-1].pieces.append(piece)
 
     @contextmanager
     def group(self, *, whole: bool = False) -> Iterator[Group]:
-        """A group of what is written inside."""
+        """Collect the pieces written inside into a group."""
         made = Group(whole=whole)
         self.add(made)
         self.open.append(made)
@@ -102,7 +102,7 @@ class Generator:
 
     @contextmanager
     def at(self, **changes: object) -> Iterator[None]:
-        """Another place for what is written inside."""
+        """Change the context of the statements written inside."""
         before = self.place
         self.has_divided |= not changes.get("together", True)
         self.place = Place(**{**vars(before), **changes})
@@ -118,30 +118,30 @@ class Generator:
         self.written += 1
 
     def label(self) -> str:
-        """A new label."""
+        """Return a new label."""
         self.labels += 1
         return f"L{self.labels}"
 
     # ---- operands
 
     def register(self, kind: str) -> str:
-        """A register of a class: h, r, d or p."""
+        """Return a random register of a class: h, r, d or p."""
         return f"%{kind}{self.random.randrange(REGISTERS[kind])}"
 
     def registers(self, kind: str, count: int) -> list[str]:
-        """Different registers of a class."""
+        """Return distinct registers of a class."""
         return [f"%{kind}{number}" for number in self.random.sample(range(REGISTERS[kind]), count)]
 
     def choose(self, *values: str) -> str:
-        """One of some words."""
+        """Return one of the given words."""
         return self.random.choice(values)
 
     def constant(self, kind: Type) -> str:
-        """A literal of a type."""
+        """Return a literal of a type."""
         return random_constant(self.random, kind)
 
     def operands(self, spelling: Spelling) -> list[str]:
-        """Sources of a spelling: registers, and constants where ptxas takes them."""
+        """Return random sources of a spelling: registers, and constants if ptxas accepts them."""
         every = self.random.random() < ALL_CONSTANT
         found: list[str] = []
         for index, kind in enumerate(spelling.sources):
@@ -160,7 +160,7 @@ class Generator:
         return found
 
     def results(self, spelling: Spelling) -> list[str]:
-        """Registers for the results; no two are the same."""
+        """Return distinct registers for the results."""
         count = len(spelling.results)
         if count == 2 and spelling.row.opcode == "setp" and spelling.results[0].bits == 1:
             pair = "x2" in spelling.name
@@ -170,14 +170,14 @@ class Generator:
         return [self.register(letter(kind)) for kind in spelling.results[:count]]
 
     def instruction(self, spelling: Spelling, sources: Sequence[str], *, guard: bool | str = True) -> None:
-        """Write a spelling with some sources and random results."""
+        """Write a spelling with the given sources and random results."""
         results = self.results(spelling)
         self.emit(spelling.name, "|".join(results), *sources, results=results, guard=guard)
 
     # ---- the whole
 
     def fill(self, count: int) -> None:
-        """Write recipes until so many statements are there."""
+        """Write recipes until the body has `count` statements."""
         until = self.written + count
         while self.written < until:
             fitting = [recipe for recipe in self.recipes if recipe.fits(self)]
@@ -187,7 +187,7 @@ class Generator:
                 chosen.write(self)
 
     def kernel(self) -> Kernel:
-        """The kernel of the seed."""
+        """Return the kernel of the seed."""
         self.fill(self.size)
         body, end = self.open[0], Group()
         self.open = [end]
@@ -210,7 +210,7 @@ class Generator:
         )  # fmt: skip
 
     def start(self) -> Iterator[str]:
-        """Declarations, addresses, and a value for every register and every byte that can be read."""
+        """Write declarations and addresses, and initialise every register and readable byte."""
         yield declared()
         yield TEMPORARIES
         yield f".shared .align 128 .b8 own[{self.block * OWN_BYTES}];"
@@ -246,7 +246,7 @@ class Generator:
         )
 
     def filled(self, load: Callable[[int], str]) -> Iterator[str]:
-        """A value for every register, by what loads so many bytes."""
+        """Yield the lines that initialise every register; `load` returns a load of a number of bytes."""
         for name, count in REGISTERS.items():
             for number in range(count):
                 if name == "p":
@@ -256,7 +256,7 @@ class Generator:
                     yield load({"h": 2, "r": 4, "d": 8}[name]).format(f"{name}{number}")
 
     def finish(self) -> None:
-        """Store every register; in some kernels part of the threads leaves then, and the others store others."""
+        """Write stores of every register; in some kernels, some threads then exit and the others store again."""
         self.store_registers()
         if self.random.random() < 0.3:
             self.emit("exit", guard=f"@{self.register('p')}")
@@ -267,7 +267,7 @@ class Generator:
         self.emit(self.choose("ret", "ret.uni", "exit"))
 
     def store_registers(self) -> None:
-        """Store every register behind the scratch of the thread."""
+        """Write stores of every register, after the thread's scratch memory."""
         at = SCRATCH_BYTES
         for kind in "drh":
             for number in range(REGISTERS[kind]):
@@ -282,7 +282,7 @@ class Generator:
     # ---- functions
 
     def function(self, name: str) -> Function:
-        """A function: registers from its parameters, a few recipes, and a result made of all registers."""
+        """Write a function: registers from its parameters, a few recipes, and a result from all registers."""
         body = Group()
         self.open.append(body)
         recursive = name.startswith("recursive")
@@ -313,7 +313,7 @@ class Generator:
         return Function(signature(name), tuple(start), body, tuple(end))
 
     def recursion(self, name: str) -> None:
-        """The function calls itself, so often as the low bits of its first parameter say."""
+        """Write a recursive call; the low bits of the first parameter give the depth."""
         over = self.label()
         self.emit("ld.param.b32", "%count3", "[a]")
         self.emit("and.b32", "%count3", "%count3", "3")
@@ -324,7 +324,7 @@ class Generator:
         self.add(f"{over}:")
 
     def call_of(self, name: str, first: str, guard: str = "") -> None:
-        """Call a function and take its result."""
+        """Write a call of a function."""
         self.has_divided = True
         self.add("{ .param .b32 pa; .param .b64 pb; .param .align 8 .b8 pc[16]; .param .b32 pq;")
         self.emit("st.param.b32", "[pa]", first)
@@ -338,23 +338,23 @@ class Generator:
 
 
 def signature(name: str) -> str:
-    """The head of a function."""
+    """Return the head of a function."""
     return f".func (.param .b32 q) {name}(.param .b32 a, .param .b64 b, .param .align 8 .b8 c[16])"
 
 
 def declared() -> str:
-    """The registers of a kernel."""
+    """Return the register declarations of a kernel."""
     types = {"h": "b16", "r": "b32", "d": "b64", "p": "pred"}
     return " ".join(f".reg .{types[name]} %{name}<{count}>;" for name, count in REGISTERS.items())
 
 
 def letter(kind: Type) -> str:
-    """The class of registers that holds a type."""
+    """Return the register class of a type."""
     return "p" if kind.bits == 1 else "h" if kind.bits <= 16 else "r" if kind.bits == 32 else "d"
 
 
 def random_constant(random: Random, kind: Type) -> str:
-    """A literal of a type, often one where rules change."""
+    """Return a random literal of a type, often a boundary value."""
     if kind.is_float:
         code = random.choice(SPECIAL[kind.bits]) if random.random() < 0.6 else random.getrandbits(kind.bits)
         return f"0{'f' if kind.bits == 32 else 'd'}{code:0{kind.bits // 4}X}"
@@ -369,7 +369,7 @@ def random_constant(random: Random, kind: Type) -> str:
 
 
 def group_rows(spellings: Iterator[Spelling]) -> list[list[Spelling]]:
-    """Spellings by their rows, so that each row has the same chance."""
+    """Group spellings by row, so that each row is equally likely."""
     rows: dict[int, list[Spelling]] = {}
     for spelling in spellings:
         rows.setdefault(id(spelling.row), []).append(spelling)
@@ -377,9 +377,9 @@ def group_rows(spellings: Iterator[Spelling]) -> list[list[Spelling]]:
 
 
 LIMITED = {("fns", 1): 32}
-"""Operands that are constants below a limit: the result is not defined beyond."""
+"""Operands that must be constants below a limit; the result is otherwise undefined."""
 CONSTANT_BELOW = {("bfe", 1): 256, ("bfe", 2): 256, ("bfi", 2): 256, ("bfi", 3): 256}
-"""Operands of which ptxas takes constants below a limit only."""
+"""Operands whose constants ptxas accepts only below a limit."""
 
 
 @dataclass(frozen=True)
@@ -390,13 +390,13 @@ class Recipe:
     weight: float
     together: bool = False  # needs all threads of the block
     whole_warps: bool = False  # needs all lanes of every warp
-    in_function: bool = True  # may stand in a function
-    nests: bool = False  # has other recipes inside
-    features: tuple[str, ...] = ()  # what the start of the kernel prepares for it
+    in_function: bool = True  # allowed in a function
+    nests: bool = False  # contains other recipes
+    features: tuple[str, ...] = ()  # the feature that the prologue must prepare
     needs: Callable[[Generator], bool] = lambda _: True
 
     def fits(self, generator: Generator) -> bool:
-        """Return True if it may stand where the generator is."""
+        """Return True if the recipe is allowed in the current context."""
         place = generator.place
         return (
             (place.together or not self.together)

@@ -1,4 +1,4 @@
-"""Run what is asked for on the command line."""
+"""Run the command that the command line names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure, explain or write."""
     parser = make_parser("libraries", package.__doc__)
     parser.add_argument("action", choices=ACTIONS)
-    parser.add_argument("folder", type=Path, help="where the measured products lie")
+    parser.add_argument("folder", type=Path, help="the folder of the measured products")
     arguments = parser.parse_args(argv)
     ACTIONS[arguments.action](arguments.folder)
 

@@ -1,4 +1,4 @@
-"""The products that are measured, and their operands: the same in numpy and in torch, element by element."""
+"""The measured products and their operands, which are identical in NumPy and PyTorch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ROWS, COLUMNS = 32, 48
-"""Outputs of each product that are kept."""
+"""The rows and columns of each product's stored outputs."""
 MASK = 0xFFFFFFFF
 DTYPES = {
     "f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "s8": np.int8, "e4m3": ml_dtypes.float8_e4m3fn,
@@ -25,7 +25,7 @@ RESULTS = {"f16": "f16", "bf16": "bf16", "tf32": "f32", "s8": "s32", "e4m3": "bf
 
 @dataclass(frozen=True)
 class Case:
-    """One product: `call` is what of PyTorch computes it; `layout` says which of A and B are transposed in memory."""
+    """One product; `call` is the PyTorch function, `layout` says which of A and B are transposed in memory."""
 
     call: str
     type: str
@@ -46,7 +46,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """As a line of a report."""
+        """The name in reports."""
         many = f"{self.batch} x " if self.batch > 1 else ""
         return f"{self.call} {self.type} {many}{self.m} x {self.n} x {self.k} {self.layout}"
 
@@ -55,7 +55,7 @@ class Case:
 
 
 def scramble(x: Any) -> Any:  # noqa: ANN401 (an int64 array of numpy or torch)
-    """A hash of 32 bits."""
+    """Return a 32-bit hash."""
     x = x & MASK
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & MASK
     x = ((x ^ (x >> 15)) * 0x46CA68B5) & MASK
@@ -63,20 +63,20 @@ def scramble(x: Any) -> Any:  # noqa: ANN401 (an int64 array of numpy or torch)
 
 
 def hashed(rows: Any, columns: Any, seed: int) -> Any:  # noqa: ANN401 (as scramble)
-    """A number of 32 bits for each element of a matrix."""
+    """Return a 32-bit hash for each element of a matrix."""
     start = (seed * 0x2545F491) & MASK
     return scramble(scramble(rows * 0x9E3779B1 + start)[:, None] + columns[None, :] * 0x5EBCA6B7)
 
 
 def values(bits: Any, kind: str) -> Any:  # noqa: ANN401 (as scramble)
-    """Numbers from hashes: whole ones for s8, else 19 bits of fraction and one of four scales, exact in float32."""
+    """Convert hashes to numbers: integers for s8, else 19-bit fractions with one of four scales, exact in float32."""
     if kind == "s8":
         return (bits & 255) - 128
     return ((bits & 0x7FFFF) - 0x40000) * 2.0**-18 * 2.0 ** -(1.0 * ((bits >> 29) & 3))
 
 
 def numpy_matrix(rows: NDArray[Any], columns: NDArray[Any], seed: int, kind: str) -> NDArray[Any]:
-    """Some rows and columns of an operand."""
+    """Return the given rows and columns of an operand."""
     found = values(hashed(rows.astype(np.int64), columns.astype(np.int64), seed), kind)
     if kind != "s8":
         found = found.astype(np.float32)
@@ -85,7 +85,7 @@ def numpy_matrix(rows: NDArray[Any], columns: NDArray[Any], seed: int, kind: str
 
 
 def sample(extent: int, most: int) -> NDArray[np.int64]:
-    """Return the rows or columns to keep, spread over all."""
+    """Return evenly spread rows or columns to store."""
     return np.arange(extent) if extent <= most else np.arange(most) * extent // most
 
 
@@ -102,11 +102,11 @@ COUNTS = {
     ("triton", "f16"): 8, ("triton", "bf16"): 4, ("triton", "tf32"): 4, ("triton", "e4m3"): 6,
 }  # fmt: skip
 LARGEST = 1 << 35
-"""Multiply-adds of a case."""
+"""The maximum multiply-adds of a case."""
 
 
 def cases() -> Iterator[Case]:
-    """Every case: shapes drawn from those that models have, a few with odd extents."""
+    """Return every case: random shapes of models, and a few with odd extents."""
     random = np.random.default_rng(16)
     seed = 0
     for (call, kind), count in COUNTS.items():
@@ -114,7 +114,7 @@ def cases() -> Iterator[Case]:
         while done < count:
             m, n, k = (int(random.choice(extents)) for extents in (M, N, K))
             if done < 2 and call == "matmul":
-                k += 1  # rows that are not aligned
+                k += 1  # unaligned rows
             batch = int(random.choice([2, 4, 16])) if call == "bmm" else 1
             case = _aligned(Case(call, kind, m, n, k, batch=batch))
             if case.m * case.n * case.k * case.batch > LARGEST:
@@ -129,7 +129,7 @@ def cases() -> Iterator[Case]:
 
 
 def _aligned(case: Case) -> Case:
-    """The case with the extents that its call takes."""
+    """Return the case with extents that its call accepts."""
     if case.type == "s8":
         return replace(case, m=max(case.m, 32), n=case.n // 8 * 8, k=case.k // 8 * 8)
     if case.call == "triton":
@@ -140,7 +140,7 @@ def _aligned(case: Case) -> Case:
 
 
 def operands(case: Case) -> dict[str, NDArray[Any]]:
-    """The rows of A, the columns of B, and what of the bias and of C belongs to the outputs that are kept."""
+    """Return the rows of A, the columns of B, and the bias and C of the stored outputs."""
     rows, columns, depth = sample(case.m, ROWS), sample(case.n, COLUMNS), np.arange(case.k)
     last = 1000 * (case.batch - 1)
     found = {

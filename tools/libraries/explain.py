@@ -1,4 +1,4 @@
-"""The order of additions that explains each product."""
+"""Finds the order of additions that explains each product."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Finishes = dict[str, "Finish | None"]
 
 
 def finishes(case: Case, given: dict[str, NDArray[Any]]) -> Finishes:
-    """Operations that a kernel may apply to accumulators before it rounds them, by name; in float32, to nearest."""
+    """Return the epilogues that a kernel may apply before rounding, by name; in float32, to nearest."""
     one = np.float32
     narrow = DTYPES[case.result_type]
     if "bias" in given:
@@ -40,7 +40,7 @@ def finishes(case: Case, given: dict[str, NDArray[Any]]) -> Finishes:
             "bias added to the rounded product": lambda sums, _rows, columns: (
                 sums.astype(narrow).astype(one) + bias[columns]
             ),
-            BIAS_FIRST: None,  # a kernel whose parts are added to D in memory, which holds the bias
+            BIAS_FIRST: None,  # the kernel adds its parts to D, which contains the bias
         }
     if "C" in given:
         C, alpha, beta = given["C"].astype(one), one(case.alpha), one(case.beta)
@@ -60,7 +60,7 @@ def _beginning(bias: NDArray[Any]) -> Begin:
 
 
 def explain_case(case: Case, observed: NDArray[Any], kernels: list[str]) -> dict[str, object]:
-    """The order that gives what was observed, and what the kernel did with the accumulators.
+    """Return the order and epilogue that give the observed outputs.
 
     Several orders may give the same codes of 16 bits: the names of the kernels say whether K was split.
     """
@@ -92,7 +92,7 @@ def explain_case(case: Case, observed: NDArray[Any], kernels: list[str]) -> dict
 
 
 def explain(folder: Path) -> None:
-    """Search the order of every case that ran, on all cores; what was found before is kept."""
+    """Search the order of every case on all cores; earlier results are kept."""
     told = json.loads((folder / "cases.json").read_text(encoding="utf-8"))
     outputs = np.load(folder / "outputs.npz")
     store = folder / "orders.json"

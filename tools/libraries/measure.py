@@ -1,4 +1,4 @@
-"""The products on a GPU, through PyTorch and Triton."""
+"""Runs the products on a GPU with PyTorch and Triton."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEVICE = "cuda"
 
 
 def measure(folder: Path) -> None:
-    """Run every case twice on the GPU, and write what came out and the names of the kernels."""
+    """Run every case twice on the GPU, and write the outputs and kernel names."""
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = True
@@ -55,13 +55,13 @@ def measure(folder: Path) -> None:
 
 
 def say(text: str) -> None:
-    """Tell how far it is."""
+    """Print the progress."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
 
 def _profiled(torch: Any, call: Callable[[], Any]) -> tuple[list[str], Any]:  # noqa: ANN401 (torch may be missing)
-    """The names of the kernels that a call runs, and what it gives."""
+    """Return the names of the kernels that a call runs, and its result."""
     kind = torch.profiler.ProfilerActivity.CUDA
     torch.cuda.synchronize()
     with torch.profiler.profile(activities=[kind]) as profile:
@@ -73,7 +73,7 @@ def _profiled(torch: Any, call: Callable[[], Any]) -> tuple[list[str], Any]:  # 
 
 
 def _matrix(torch: Any, case: Case, rows: int, columns: int, seed: int, *, turned: bool = False) -> Any:  # noqa: ANN401
-    """An operand on the GPU; turned, it lies column by column in memory."""
+    """Return an operand on the GPU, in column-major order if `turned`."""
     r, c = (torch.arange(extent, dtype=torch.int64, device=DEVICE) for extent in (rows, columns))
     dtype = {
         "f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "s8": torch.int8,
@@ -114,7 +114,7 @@ def make_call(torch: Any, case: Case) -> Callable[[], Any]:  # noqa: ANN401 (tor
 
 
 def _stacked(torch: Any, matrices: list[Any], *, turned: bool) -> Any:  # noqa: ANN401 (torch may be missing)
-    """A batch, whose matrices lie in memory as each of them does."""
+    """Return a batch whose matrices keep their memory order."""
     return torch.stack([matrix.t() for matrix in matrices]).transpose(1, 2) if turned else torch.stack(matrices)
 
 
@@ -133,7 +133,7 @@ def _triton_call(torch: Any, case: Case, A: Any, B: Any) -> Callable[[], Any]:  
 
 
 def take(torch: Any, case: Case, result: Any, rows: int = ROWS, columns: int = COLUMNS) -> NDArray[Any]:  # noqa: ANN401
-    """The codes of the outputs that are kept; of a batch those of its last product."""
+    """Return the codes of the stored outputs; for a batch, those of its last product."""
     found = result[-1] if case.call == "bmm" else result
     down, across = (
         torch.as_tensor(sample(extent, most), device=DEVICE) for extent, most in ((case.m, rows), (case.n, columns))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def short_name(kernel: str) -> str:
-    """The name of a kernel without its C++."""
+    """Return a kernel's name without C++ decoration."""
     name = kernel.removeprefix("void ").removeprefix("cutlass::Kernel2<")
     for mark in ("(", ">", "<"):
         name = name.partition(mark)[0]
@@ -34,7 +34,7 @@ TABLE_COLUMNS = [
 
 @dataclass(frozen=True)
 class Result:
-    """A case, what ran, and what explains it."""
+    """A case with its kernels and its explanation."""
 
     case: Case
     kernel: str
@@ -44,13 +44,13 @@ class Result:
 
     @property
     def row(self) -> str:
-        """As a line of the table, in the order of TABLE_COLUMNS."""
+        """The row of the table, in the order of TABLE_COLUMNS."""
         facts = vars(self.case) | vars(self.order or Order()) | {"kernel": self.kernel}
         return json.dumps([facts[column] or 0 for column in TABLE_COLUMNS])
 
 
 def read_results(folder: Path) -> tuple[dict[str, str], list[Result]]:
-    """The measurements and their explanations."""
+    """Return the measurements and their explanations."""
     told = json.loads((folder / "cases.json").read_text(encoding="utf-8"))
     found = json.loads((folder / "orders.json").read_text(encoding="utf-8"))
     outputs = np.load(folder / "outputs.npz")
@@ -72,11 +72,11 @@ def read_results(folder: Path) -> tuple[dict[str, str], list[Result]]:
 
 
 NOT_PREDICTED = {"addmm", "triton", "mm to f32"}
-"""Calls that `wf.predict` does not know."""
+"""Calls that `wf.predict` does not support."""
 
 
 def write(folder: Path) -> None:
-    """Write what was found into the sources: a table, a report, and outputs for the tests."""
+    """Write the table, the report and the outputs for the tests."""
     machine, results = read_results(folder)
     root = Path(__file__).parents[2]
     rows = [
@@ -153,7 +153,7 @@ def _write_report(path: Path, machine: dict[str, str], results: list[Result]) ->
 
 
 def order_kind(order: Order) -> str:
-    """The kind of an order, for counting."""
+    """Return the category of an order, for counting."""
     words = ["segment-K" if order.segment_k else "split-K" if order.split_k > 1 else "k ascending"]
     words += ["promoted"] if order.promote else []
     words += ["residue first"] if order.residue else []

@@ -1,4 +1,4 @@
-"""A plain matrix product in Triton, for `tools.libraries`: what a kernel of one's own gives."""
+"""A plain matrix product in Triton, for `tools.libraries`."""
 
 # mypy: ignore-errors
 # (Triton compiles the source of the function; its types are Triton's.)
@@ -10,14 +10,14 @@ from functools import cache
 try:
     import triton
     from triton import language as tl
-except ImportError:  # it comes with torch on a machine with a GPU
+except ImportError:  # installed with PyTorch on GPU machines
     triton = tl = None
 
 
 def matmul(  # noqa: ANN201 (Triton's language, not Python's)
     a, b, d, depth, a_m, a_k, b_k, b_n, d_m, d_n, BLOCK_K: tl.constexpr  # noqa: ANN001
 ):  # fmt: skip
-    """D = A B, a tile of 64 x 64 for each program, BLOCK_K of k at a time."""
+    """Compute D = A B, with a 64 x 64 tile per program and BLOCK_K elements of k at a time."""
     rows = tl.program_id(0) * 64 + tl.arange(0, 64)
     columns = tl.program_id(1) * 64 + tl.arange(0, 64)
     k = tl.arange(0, BLOCK_K)
@@ -31,5 +31,5 @@ def matmul(  # noqa: ANN201 (Triton's language, not Python's)
 
 @cache
 def compiled():  # noqa: ANN201 (as above)
-    """The kernel."""
+    """Return the compiled kernel."""
     return triton.jit(matmul)

@@ -1,1 +1,1 @@
-"""Machine code: what a GPU left in memory against what the machine computes from the cubin."""
+"""Compares captured launches on a GPU with the machine's execution of the cubin."""

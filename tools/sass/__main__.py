@@ -1,4 +1,4 @@
-"""Machine code: what a GPU left in memory against what the machine computes.
+"""Compares captured launches on a GPU with the machine's execution of the cubin.
 
     python -m tools.sass compare FOLDER    captured launches: equal, differ or refused, and which are called exact
     python -m tools.sass compare FOLDER --evidence counts.json    and the spellings of the equal ones
@@ -27,11 +27,11 @@ ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "src/warpfrag/sass/compared_sm_90.txt.xz"
 PAGE_PATH = ROOT / "docs/evidence/h200_sass.md"
 SAVED_EVERY = 100
-"""Cases between two writes of the counts."""
+"""The number of cases between writes of the counts."""
 
 
 def outcome(case: Case, runner: Runner) -> tuple[str, str]:
-    """Return the verdict of a case, and what differs or why it did not run."""
+    """Return the verdict of a case, with the difference or the reason why it did not run."""
     try:
         results = case.run(runner)
     except Exception as error:  # noqa: BLE001 (reported for each case)

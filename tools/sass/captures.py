@@ -1,4 +1,4 @@
-"""Captured launches of several kinds of folders: the cubin, the arguments, and the arrays that the GPU left."""
+"""Reads captured launches: the cubin, the arguments, and the arrays that the GPU left."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from warpfrag.sass.disassembler import disassemble
 from warpfrag.sass.sass_module import SassModule
 
 LIMIT = 20_000_000
-"""Warp instructions after which a launch is taken as endless."""
+"""The warp instructions after which a launch counts as endless."""
 BATCH = 32
-"""Kernels that one nvdisasm process decodes."""
+"""The number of kernels that one nvdisasm process decodes."""
 UNITS = 1 << 21
 """The size and alignment of the allocator's segments around recorded blocks."""
 
@@ -60,7 +60,7 @@ class Case:
 
 @lru_cache(2 * BATCH)
 def assemble(text: str, arch: str, level: str = "-O3") -> SassModule:
-    """Return the machine code of a PTX module, through the ptxas that is found."""
+    """Assemble a PTX module with the installed ptxas."""
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "module.ptx", Path(folder) / "module.cubin"
         source.write_text(text)
@@ -113,7 +113,7 @@ def launch(kernel: Kernel, facts: dict[str, Any], args: list[Any], runner: Runne
 
 
 def random_kernels(records: Iterator[record.Recorded]) -> Iterator[Case]:
-    """Random kernels that `tools.fuzz record` ran on a GPU; the digest of the arrays stands for their bytes."""
+    """Yield the random kernels of `tools.fuzz record`; digests of the arrays replace their bytes."""
     for recorded in records:
 
         def run(runner: Runner, recorded: record.Recorded = recorded) -> list[Any]:
@@ -129,7 +129,7 @@ def random_kernels(records: Iterator[record.Recorded]) -> Iterator[Case]:
 
 
 def decoded_ahead(records: Iterator[record.Recorded]) -> Iterator[record.Recorded]:
-    """Return the same records, after decoding several kernels with one nvdisasm process, which takes long to start."""
+    """Yield the records after decoding several kernels in one nvdisasm process, which is slow to start."""
     while batch := list(islice(records, BATCH)):
         by_arch: dict[str, list[bytes]] = {}
         for recorded in batch:
@@ -142,7 +142,7 @@ def decoded_ahead(records: Iterator[record.Recorded]) -> Iterator[record.Recorde
 
 
 def reproducers(folder: Path) -> Iterator[Case]:
-    """Kernels with one input and one output buffer; `output_reference` is what the GPU left."""
+    """Yield kernels with one input and one output buffer; `output_reference` is the GPU's output."""
     for path in sorted(folder.glob("*.npz")):
         text, facts = path.with_suffix(".ptx").read_text(), json.loads(path.with_suffix(".json").read_text())
 
@@ -157,7 +157,7 @@ def reproducers(folder: Path) -> Iterator[Case]:
 
 
 def kernels(folder: Path) -> Iterator[Case]:
-    """Kernels with any arguments; arrays are in memory.npz, before and after the launch."""
+    """Yield kernels with any arguments; memory.npz has the arrays before and after the launch."""
     for name, facts in json.loads((folder / "cases.json").read_text()).items():
 
         def run(runner: Runner, name: str = name, facts: dict[str, Any] = facts) -> list[Any]:
@@ -195,7 +195,7 @@ def argument(memory: Any, name: str, number: int, given: dict[str, Any], arrays:
 
 
 def operations(folder: Path) -> Iterator[Case]:
-    """Operations of several launches; the cubins are found by kernel name."""
+    """Yield operations with several launches; cubins are found by kernel name."""
     target = Path(tempfile.gettempdir()) / "captured_operations"
     for name in ("memory", "modules"):
         if not (target / name).exists():

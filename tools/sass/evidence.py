@@ -43,7 +43,7 @@ SPECIAL_WORDS = np.array([0, 1, 0x80000000, 0x7FFFFFFF, 0xFFFFFFFF, 0x3F800000],
 
 @dataclass
 class SpellingCount:
-    """The kernels, operand sets and special operands of a spelling; `values` has digests of different sets."""
+    """The counts of a spelling: kernels, operand sets, special operands, and digests of distinct sets."""
 
     kernels: int = 0
     sets: int = 0
@@ -63,7 +63,7 @@ class SpellingTable(defaultdict[str, SpellingCount]):
     """The counts of all spellings."""
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Create an empty table."""
         super().__init__(SpellingCount)
 
     def join(self, other: SpellingTable) -> None:
@@ -126,7 +126,7 @@ class CollectingBatch(WarpBatch):
     """A batch that counts the operand sets of every spelling."""
 
     def __init__(self, part: LaunchPart, collector: SpellingCollector) -> None:
-        """Take the collector of the launch."""
+        """Create a batch that reports to the launch's collector."""
         super().__init__(part)
         self.collector = collector
 
@@ -241,7 +241,7 @@ def is_compared(spelling: str, count: SpellingCount) -> bool:
 
 
 def table_text(table: SpellingTable) -> str:
-    """Return the rows of the compared spellings: spelling, kernels, operand sets, different ones up to 1,024."""
+    """Return the table of compared spellings: spelling, kernels, operand sets, distinct sets (up to 1,024)."""
     return "".join(
         f"{name}\t{item.kernels}\t{item.sets}\t{min(len(item.values), MAX_DISTINCT)}\n"
         for name, item in sorted(table.items())
@@ -250,7 +250,7 @@ def table_text(table: SpellingTable) -> str:
 
 
 def report(table: SpellingTable, ran: str) -> str:
-    """Return the page of the evidence: what was run, and the compared spellings by opcode."""
+    """Return the evidence page: the runs, and the compared spellings by opcode."""
     compared = {name: item for name, item in table.items() if is_compared(name, item)}
     by_opcode: dict[str, list[str]] = defaultdict(list)
     for name in sorted(compared):

@@ -1,4 +1,4 @@
-"""Textures and surfaces of the PTX machine against a real GPU, element by element.
+"""Compares textures and surfaces of the PTX machine with a GPU, element by element.
 
     python -m tools.textures [REPORT.md] [--only GROUP]
     python -m tools.textures --keep RESULTS.npz

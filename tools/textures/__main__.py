@@ -1,4 +1,4 @@
-"""Run the experiments on the GPU of this machine, and compare."""
+"""Runs the experiments on this machine's GPU and compares the results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare everything; exit 1 if anything differs."""
     parser = report_parser("textures", package.__doc__, "only groups whose name contains this")
-    parser.add_argument("--keep", type=Path, metavar="RESULTS.npz", help="write what the GPU gave, for the tests")
+    parser.add_argument("--keep", type=Path, metavar="RESULTS.npz", help="write the GPU's results, for the tests")
     args = parser.parse_args(argv)
     try:
         driver = TextureDriver()

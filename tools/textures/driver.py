@@ -1,4 +1,4 @@
-"""Experiments on a GPU: CUDA's driver by ctypes, which alone makes arrays, textures and surfaces of every kind."""
+"""Runs experiments on a GPU through CUDA's driver, which supports every kind of texture and surface."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODE_CODES = {"wrap": 0, "clamp": 1, "mirror": 2, "border": 3}
 
 
 class TextureDriver:
-    """CUDA's driver, as far as arrays, textures and surfaces need it."""
+    """The driver functions for arrays, textures and surfaces."""
 
     def __init__(self) -> None:
         """Open the first GPU."""
@@ -40,14 +40,14 @@ class TextureDriver:
         self.call("cuCtxSetCurrent", context)
 
     def call(self, name: str, *args: Any) -> None:  # noqa: ANN401 (whatever C takes)
-        """Call a function of the driver; NoGpu with its number if it fails."""
+        """Call a driver function; raise NoGpu with its status if it fails."""
         status = getattr(self.library, name)(*args)
         if status:
             msg = f"{name} failed with {status}"
             raise NoGpu(msg)
 
     def buffer(self, data: NDArray[Any]) -> ctypes.c_uint64:
-        """A copy of an array in the memory of the GPU."""
+        """Copy an array to GPU memory and return its address."""
         pointer = ctypes.c_uint64()
         size = ctypes.c_size_t(max(256, data.nbytes))
         self.call("cuMemAlloc_v2", ctypes.byref(pointer), size)
@@ -55,7 +55,7 @@ class TextureDriver:
         return pointer
 
     def cuda_array(self, experiment: Experiment) -> ctypes.c_void_p:
-        """A CUDA array with the texels."""
+        """Create a CUDA array with the texels."""
         flags = LAYERED * experiment.is_layered | LOAD_STORE * experiment.is_surface
         flags |= GATHER * experiment.opcode.startswith("tld4")
         code = FORMAT_CODES[experiment.dtype] | experiment.channels << 32
@@ -66,7 +66,7 @@ class TextureDriver:
         return array
 
     def copy(self, experiment: Experiment, array: ctypes.c_void_p, data: NDArray[Any], *, to_host: bool) -> None:
-        """All of a CUDA array from the host, or back."""
+        """Copy a whole CUDA array from the host or to the host."""
         x, y, z = experiment.extents
         row = x * experiment.channels * np.dtype(experiment.dtype).itemsize
         block = np.zeros(25, np.uint64)  # CUDA_MEMCPY3D: source, target, extents
@@ -78,7 +78,7 @@ class TextureDriver:
         self.call("cuMemcpy3D_v2", ctypes.c_void_p(block.ctypes.data))
 
     def handle(self, experiment: Experiment, array: ctypes.c_void_p | None, memory: int) -> ctypes.c_uint64:
-        """The handle of a texture or surface."""
+        """Create the handle of a texture or surface."""
         resource = np.zeros(36, np.uint32)  # CUDA_RESOURCE_DESC
         if array is not None:
             resource[2:4] = np.array([array.value], np.uint64).view(np.uint32)
@@ -102,7 +102,7 @@ class TextureDriver:
     def result(self, experiment: Experiment) -> NDArray[Any]:
         """Return the GPU's result, as `machine_result` does."""
         array, memory = None, 0
-        if experiment.geometry == "1d" and experiment.opcode.endswith(".s32"):  # as tex1Dfetch has it
+        if experiment.geometry == "1d" and experiment.opcode.endswith(".s32"):  # as for tex1Dfetch
             memory = self.buffer(experiment.array).value
         else:
             array = self.cuda_array(experiment)

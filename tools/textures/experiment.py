@@ -1,4 +1,4 @@
-"""One experiment: an instruction, a texture or surface, and what each thread reads.
+"""Experiments: an instruction, a texture or surface, and the inputs of each thread.
 
 Texels and coordinates are made from raw words of a generator, so that they are the same everywhere.
 """
@@ -39,21 +39,21 @@ SPECIAL_TEXELS = {
 
 
 def raw(seed: int, number: int) -> NDArray[np.uint64]:
-    """Random words, which no version of numpy changes."""
+    """Return random words that are the same in every NumPy version."""
     return np.random.PCG64(seed).random_raw(number)
 
 
 def unit(words: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Random words as numbers from 0 to 1."""
+    """Convert random words to numbers from 0 to 1."""
     return (words >> np.uint64(11)).astype(np.float64) / 2.0**53
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One instruction on one texture or surface, by so many threads."""
+    """One instruction on one texture or surface, run by many threads."""
 
     group: str
-    opcode: str  # with all words
+    opcode: str  # the full opcode
     geometry: str
     extents: tuple[int, int, int]  # x, y, and z or layers; 0 where there is none
     dtype: str
@@ -67,11 +67,11 @@ class Experiment:
     normalized: bool = False
     read: ReadMode = "element"
     border: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
-    element: int = 1  # bytes that x of a surface is a multiple of
+    element: int = 1  # the alignment of a surface's x in bytes
 
     @property
     def name(self) -> str:
-        """The name, unique among experiments."""
+        """The unique name of the experiment."""
         return f"{self.group} {self.opcode} {self.dtype} {self.channels} {self.seed}"
 
     @property
@@ -86,7 +86,7 @@ class Experiment:
 
     @cached_property
     def array(self) -> NDArray[Any]:
-        """The texels: [layer or z, y, x, channel], as far as it has these axes."""
+        """The texels [layer or z, y, x, channel], without axes that the texture lacks."""
         x, y, z = self.extents
         whole = texels_of(self).reshape(max(1, z), max(1, y), x, self.channels)
         axes = AXES[self.geometry]
@@ -100,7 +100,7 @@ class Experiment:
 
     @cached_property
     def resource(self) -> Texture | Surface:
-        """The argument of the kernel."""
+        """The kernel argument."""
         if self.is_surface:
             return Surface(self.array, channels=self.channels, layered=self.is_layered)
         return Texture(
@@ -110,7 +110,7 @@ class Experiment:
 
 
 def texels_of(experiment: Experiment) -> NDArray[Any]:
-    """Texels of a style: any bits, their numbers, special floats, or floats of a range of exponents."""
+    """Return texels of a style: random bits, their indices, special floats, or floats in an exponent range."""
     x, y, z = experiment.extents
     size = x * max(1, y) * max(1, z) * experiment.channels
     dtype, style = np.dtype(experiment.dtype), experiment.texels
@@ -138,7 +138,7 @@ def texels_of(experiment: Experiment) -> NDArray[Any]:
 
 
 def float_coordinates(experiment: Experiment, axis: int) -> NDArray[np.float32]:
-    """Coordinates along an axis: inside, around, at 512ths of texels and a few units off, and special ones."""
+    """Return coordinates along an axis: inside, outside, near multiples of 1/512 texel, and special values."""
     number, extent = experiment.threads, experiment.extents[axis]
     words = raw(experiment.seed + 1000 + axis, 2 * number)
     ratio, rest = unit(words[:number]), words[number:]
@@ -163,7 +163,7 @@ def float_coordinates(experiment: Experiment, axis: int) -> NDArray[np.float32]:
 
 
 def integer_coordinates(experiment: Experiment, axis: int) -> NDArray[np.uint32]:
-    """Integers inside and around, some of them far outside; x of a surface is a multiple of its element's bytes."""
+    """Return integer coordinates inside and outside; a surface's x is a multiple of its element size."""
     number, extent = experiment.threads, experiment.extents[axis]
     words = raw(experiment.seed + 3000 + axis, number)
     unit_bytes = experiment.element if axis == 0 else 1

@@ -1,4 +1,4 @@
-"""The list of experiments, group after group: each asks about one property of textures or surfaces."""
+"""The experiments, in groups that each test one property of textures or surfaces."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ UPDATES = ("add.u32", "add.s32", "add.u64", "min.u32", "min.s32", "max.u32", "ma
 
 
 def experiments() -> Iterator[Experiment]:
-    """All of them, group after group, each with a seed of its own."""
+    """Return all experiments by group, each with its own seed."""
     seeds = count(700_000_001, 10_037)
     groups = (point_sampling, wide_textures, linear_filtering, levels, fetches, gathers, surfaces, reductions)
     for make in (*groups, coordinate_bits):
@@ -44,7 +44,7 @@ def experiments() -> Iterator[Experiment]:
 
 
 def texture(geometry: str, dtype: str, read: ReadMode, **options: Any) -> Experiment:  # noqa: ANN401 (fields of an Experiment)
-    """An experiment of tex on a small texture."""
+    """Return a tex experiment on a small texture."""
     result = "f32" if dtype.startswith("float") or read == "normalized" else "s32" if dtype[0] == "i" else "u32"
     kind, lod = options.pop("kind", "f32"), options.pop("lod", "")
     opcode = f"tex{lod}.{geometry}.v4.{result}.{kind}"
@@ -53,7 +53,7 @@ def texture(geometry: str, dtype: str, read: ReadMode, **options: Any) -> Experi
 
 
 def formats() -> Iterator[tuple[str, ReadMode, Channels]]:
-    """Every format, how it is read, and its channels."""
+    """Return every format with its read mode and channels."""
     reads: tuple[ReadMode, ...] = ("element", "normalized")
     counts: tuple[Channels, ...] = (1, 2, 4)
     for dtype in (*INTEGERS, *FLOATS):
@@ -63,12 +63,12 @@ def formats() -> Iterator[tuple[str, ReadMode, Channels]]:
 
 
 def own_axes(geometry: str, mode: AddressMode) -> tuple[AddressMode, ...]:
-    """An address mode for the axes that a texture has."""
+    """Return an address mode for each axis of a texture."""
     return (*(mode,) * AXES[geometry], *MODES[:1] * 3)[:3]
 
 
 def point_sampling() -> Iterator[Experiment]:
-    """Every format in every geometry, the address modes in turn."""
+    """Test every format in every geometry, cycling through the address modes."""
     for geometry in GEOMETRIES:
         for number, (dtype, read, channels) in enumerate(formats()):
             yield texture(
@@ -83,7 +83,7 @@ def point_sampling() -> Iterator[Experiment]:
 
 
 def wide_textures() -> Iterator[Experiment]:
-    """Extents at which the bits of a coordinate matter; a texel is its number."""
+    """Test extents at which the bits of a coordinate matter; each texel is its index."""
     sizes = [(width, 0, 0) for width in (2047, 4097, 6001, 8191, 8193, 10000, 12345, 30001, 65537, 131071)]
     sizes += [(3, 5000, 0), (3, 9000, 0), (9000, 3, 0), (3, 2, 5000), (2, 3, 9000), (2, 9000, 3), (9000, 3, 2)]
     for extents in sizes:
@@ -97,7 +97,7 @@ def wide_textures() -> Iterator[Experiment]:
 
 
 def coordinate_bits() -> Iterator[Experiment]:
-    """Extents on both sides of those at which normalized coordinates get more bits, seen from another axis of 3."""
+    """Test extents around those at which normalized coordinates get more bits, along another axis of extent 3."""
     sizes = [(3, other, 0) for other in (4096, 4097, 8192, 8193, 16385, 32769, 65535, 65536)]
     sizes += [(other, 3, 0) for other in (8192, 8193, 65536, 65537, 131071)]
     sizes += [(3, 3, other) for other in (33, 100, 513, 1000, 1025, 2047, 2048, 2049, 3000, 4096, 4097, 8193, 16384)]
@@ -116,7 +116,7 @@ def coordinate_bits() -> Iterator[Experiment]:
 
 
 def linear_filtering() -> Iterator[Experiment]:
-    """Every format that can be filtered: floats of several ranges, all address modes."""
+    """Test every format that can be filtered: floats of several ranges, in all address modes."""
     for geometry in GEOMETRIES:
         for number, (dtype, read, channels) in enumerate(formats()):
             if dtype in INTEGERS and read == "element":
@@ -139,7 +139,7 @@ def linear_filtering() -> Iterator[Experiment]:
 
 
 def levels() -> Iterator[Experiment]:
-    """tex.level and tex.grad of textures that have one level."""
+    """Test tex.level and tex.grad on textures with one level."""
     for geometry in GEOMETRIES:
         for lod in (".level", ".grad", *((".base",) if not geometry.startswith("a") else ())):
             for filter_mode in FILTERS:
@@ -150,7 +150,7 @@ def levels() -> Iterator[Experiment]:
 
 
 def fetches() -> Iterator[Experiment]:
-    """Integer coordinates."""
+    """Test integer coordinates."""
     for geometry in GEOMETRIES:
         for dtype, read, channels in formats():
             yield texture(geometry, dtype, read, channels=channels, threads=96, kind="s32")
@@ -158,7 +158,7 @@ def fetches() -> Iterator[Experiment]:
 
 
 def gathers() -> Iterator[Experiment]:
-    """tld4 of every format."""
+    """Test tld4 with every format."""
     for number, (dtype, read, channels) in enumerate(formats()):
         plain = texture(
             "2d", dtype, read, channels=channels, texels="special" if dtype in FLOATS else "bits",
@@ -169,7 +169,7 @@ def gathers() -> Iterator[Experiment]:
 
 
 def surface(opcode: str, geometry: str, size: int, places: str, threads: int) -> Experiment:
-    """An experiment on a small surface."""
+    """Return an experiment on a small surface."""
     dtype, channels = ELEMENTS[size]
     return Experiment(
         "", opcode, geometry, SMALL[geometry], dtype, channels, threads, 0, places=places, element=size
@@ -177,7 +177,7 @@ def surface(opcode: str, geometry: str, size: int, places: str, threads: int) ->
 
 
 def surfaces() -> Iterator[Experiment]:
-    """suld and sust of every size; stores of different threads do not meet, and what would trap stays inside."""
+    """Test suld and sust of every size; stores do not overlap, and .trap coordinates are inside."""
     for geometry in GEOMETRIES:
         for size, accesses in ACCESSES.items():
             for access in accesses:
@@ -188,7 +188,7 @@ def surfaces() -> Iterator[Experiment]:
 
 
 def reductions() -> Iterator[Experiment]:
-    """sured, whose order does not matter."""
+    """Test sured, whose result does not depend on the order."""
     for geometry in ("1d", "2d", "3d"):
         for update in UPDATES:
             name, kind = update.split(".")

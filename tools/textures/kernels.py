@@ -1,4 +1,4 @@
-"""The kernels of experiments: every thread reads its words, runs the instruction and stores what it gave."""
+"""Kernels of experiments: every thread reads its inputs, runs the instruction and stores the result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HEAD = """.version 8.0
 
 
 def coordinates(experiment: Experiment) -> str:
-    """The coordinates of the instruction: registers 0 and on."""
+    """Return the instruction's coordinates, from register 0 on."""
     is_integer = experiment.is_surface or experiment.opcode.endswith(".s32")
     number = {"1d": 1, "2d": 2, "3d": 4, "a1d": 2, "a2d": 4}[experiment.geometry]
     kinds = ["r" if is_integer or (experiment.is_layered and place == 0) else "f" for place in range(number)]
@@ -36,7 +36,7 @@ def coordinates(experiment: Experiment) -> str:
 
 
 def texture_kernel(experiment: Experiment) -> str:
-    """A kernel of tex or tld4."""
+    """Return a kernel for tex or tld4."""
     words = experiment.opcode.split(".")
     axes = AXES[experiment.geometry]
     kind = "r" if words[-1] == "s32" else "f"
@@ -59,7 +59,7 @@ def texture_kernel(experiment: Experiment) -> str:
 
 
 def surface_kernel(experiment: Experiment) -> str:
-    """A kernel of suld, sust or sured."""
+    """Return a kernel for suld, sust or sured."""
     words = experiment.opcode.split(".")
     number = next((int(word[1]) for word in words if word in {"v2", "v4"}), 1)
     bits = int(words[-2][1:])
@@ -84,5 +84,5 @@ def surface_kernel(experiment: Experiment) -> str:
 
 
 def kernel(experiment: Experiment) -> str:
-    """The kernel of an experiment, `k(handle, words, out, count)`."""
+    """Return the kernel of an experiment, `k(handle, words, out, count)`."""
     return surface_kernel(experiment) if experiment.is_surface else texture_kernel(experiment)

@@ -1,4 +1,4 @@
-"""Results: what the PTX machine leaves, and the file of what a GPU left, with which the tests compare."""
+"""Results of the PTX machine, and the file with a GPU's results for the tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tools.textures.experiment import Experiment
 
-KEPT_ROWS, KEPT_EVERY = 24, 7  # in the file for the tests: threads of every seventh experiment
+KEPT_ROWS, KEPT_EVERY = 24, 7  # threads of every seventh experiment, in the file for the tests
 
 
 def machine_result(experiment: Experiment) -> NDArray[Any]:
@@ -50,7 +50,7 @@ def write_kept(path: Path, results: dict[str, NDArray[Any]]) -> None:
 
 
 def read_kept(path: Path) -> dict[str, NDArray[np.uint8]]:
-    """Return the contents of such a file, by the names of experiments."""
+    """Read a file that `write_kept` wrote, by experiment name."""
     with np.load(path) as file:
         names = file["names"].tobytes().decode().splitlines()
         parts = np.split(file["data"], np.cumsum(file["sizes"])[:-1])

@@ -378,7 +378,7 @@ class MapField(NamedTuple):
         return tuple(self._read_axis(word, axis) for axis in range(self.numbers))
 
     def _read_axis(self, word: int, axis: int) -> int:
-        """Return the number of one axis."""
+        """Return the field's number for one axis."""
         number = shift = 0
         for part in self.ranges:
             number |= (word >> part.at(axis) & ((1 << part.bits) - 1)) << shift

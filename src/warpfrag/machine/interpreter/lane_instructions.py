@@ -26,7 +26,7 @@ B32, LANE_INDEX = TYPES["b32"], np.arange(LANES, dtype=np.uint32)
 
 
 def run_lane_op(state: WarpState, inst: DecodedInstruction, action: actions.LaneOp, group: LaneGroup) -> None:
-    """Compute lane by lane, and write the results."""
+    """Run a per-lane operation and write its results."""
     args: list[Codes | int] = []
     for operand, kind in zip(inst.sources, action.sources, strict=True):
         if kind is not None:
