@@ -2,25 +2,31 @@
 
     python -m tools.sass compare FOLDER    captured launches: equal, differ or refused, and which are called exact
     python -m tools.sass compare FOLDER --evidence counts.json    and the spellings of the equal ones
+    python -m tools.sass probe FIRST COUNT --out FOLDER    on a machine with a GPU: run the spellings of random kernels
+                                                           that are not in the table yet, and record what they leave
     python -m tools.sass evidence counts*.json    write the table of compared spellings and docs/evidence/h200_sass.md
 
-A folder has the records of `tools.fuzz record`, or cases.json and memory.npz, or operations.json, or NAME.ptx with
-NAME.json and NAME.npz. The ptxas that is found (`warpfrag.cuda_tools`) assembles PTX; to repeat an H200's bytes it must
-be of the version in its driver. --part 3/16 compares every sixteenth case, from the third.
+A folder has the records of `tools.fuzz record` or of `probe`, or cases.json and memory.npz, or operations.json, or
+NAME.ptx with NAME.json and NAME.npz. The ptxas that is found (`warpfrag.cuda_tools`) assembles PTX; to repeat an H200's
+bytes it must be of the version in its driver. --part 3/16 compares every sixteenth case, from the third.
 """
 
 from __future__ import annotations
 
 import lzma
+import os
 import sys
 import time
 import traceback
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 
+from tools.fuzz.generate import SIZE
 from tools.sass.captures import Case, Launch, Runner, in_engine, read_cases
-from tools.sass.evidence import SpellingTable, observe, report, table_text
+from tools.sass.evidence import SpellingCount, SpellingTable, observe, report, table_text
+from tools.sass.probe_runs import FILE, examples_of, probe_cases, record_probes
 from warpfrag.machine.launch.options import LaunchOptions
 
 ROOT = Path(__file__).parents[2]
@@ -30,65 +36,53 @@ SAVED_EVERY = 100
 """The number of cases between writes of the counts."""
 
 
-def outcome(case: Case, runner: Runner) -> tuple[str, str]:
-    """Return the verdict of a case, with the difference or the reason why it did not run."""
+def outcome(case: Case, runner: Runner) -> tuple[str, str, frozenset[str]]:
+    """Return the verdict of a case, what differs or why it did not run, and the names of the results that differ."""
     try:
         results = case.run(runner)
     except Exception as error:  # noqa: BLE001 (reported for each case)
         if "is not modelled" in str(error):
-            return "refused", str(error)
+            return "refused", str(error), frozenset()
         last = traceback.extract_tb(error.__traceback__)[-1]
-        return "error", f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"
+        return "error", f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})", frozenset()
+    reasons = {}
     for name, computed, expected in results:
         wrong = [at for at, (a, b) in enumerate(zip(computed, expected, strict=True)) if a != b]
         if wrong:
-            return "differ", f"{name}: {len(wrong)} of {len(expected)} bytes, the first at {wrong[0]}"
-    return "equal", ""
+            reasons[name] = f"{name}: {len(wrong)} of {len(expected)} bytes, the first at {wrong[0]}"
+    return "differ" if reasons else "equal", "; ".join(reasons.values()), frozenset(reasons)
 
 
 def observed_outcome(case: Case, table: SpellingTable) -> tuple[str, str]:
-    """Return the outcome of a case; if it is equal, add its spellings to the table."""
+    """Return the outcome of a case, and add the spellings whose results are equal to the table."""
     own = SpellingTable()
 
     def run(launch: Launch, options: LaunchOptions) -> None:
         own.join(observe(launch, options, table))
 
-    found = outcome(case, run)
-    if found[0] == "equal":
+    verdict, reason, wrong = outcome(case, run)
+    if case.is_by_spelling and verdict == "differ":
+        for spelling in wrong:
+            own[spelling] = SpellingCount(differs=True)
+    if verdict == "equal" or (case.is_by_spelling and verdict == "differ"):
         table.join(own)
-    return found
+    return verdict, reason
 
 
-def main() -> int:
-    """Compare the cases of a folder; the exit status is 1 if one is not equal."""
-    parser = ArgumentParser(description=__doc__.partition("\n")[0])
-    commands = parser.add_subparsers(required=True, dest="command")
-    compare = commands.add_parser("compare")
-    compare.add_argument("folder", type=Path)
-    compare.add_argument("--engine", default="reference", choices=("reference", "compiled"))
-    compare.add_argument("--only", default="")
-    compare.add_argument("--part", default="0/1")
-    compare.add_argument("--evidence", type=Path)
-    evidence = commands.add_parser("evidence")
-    evidence.add_argument("counts", type=Path, nargs="+")
-    evidence.add_argument("--ran", default="", help="a sentence that says what was run")
-    arguments = parser.parse_args()
+def compare_cases(arguments: Namespace) -> int:
+    """Compare the cases of a folder; return 1 if one is not equal."""
     table = SpellingTable()
-    if arguments.command == "evidence":
-        for path in arguments.counts:
-            table.join(SpellingTable.read(path))
-        TABLE.write_bytes(lzma.compress(table_text(table).encode(), preset=9))
-        PAGE_PATH.write_text(report(table, arguments.ran), encoding="utf-8")
-        return 0
     counts: Counter[str] = Counter()
     part, parts = map(int, arguments.part.split("/"))
-    for case in read_cases(arguments.folder, part, parts):
+    has_probes = (arguments.folder / FILE).exists()
+    cases = probe_cases(arguments.folder) if has_probes else read_cases(arguments.folder, part, parts)
+    for case in islice(cases, part, None, parts) if has_probes else cases:
         if arguments.only not in case.name:
             continue
         start = time.perf_counter()
         if arguments.evidence is None:
             reasons: list[str] = []
-            verdict, reason = outcome(case, in_engine(arguments.engine, reasons))
+            verdict, reason, _ = outcome(case, in_engine(arguments.engine, reasons))
             if verdict in {"equal", "differ"}:
                 counts[f"exact and {verdict}"] += not reasons
                 reason = reason or "; ".join(reasons) or "exact"
@@ -102,6 +96,52 @@ def main() -> int:
         table.write(arguments.evidence)
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
     return int(bool(set(+counts) - {"equal", "exact and equal"}))
+
+
+def write_evidence(arguments: Namespace) -> int:
+    """Write the table of compared spellings and its page."""
+    table = SpellingTable()
+    for path in arguments.counts:
+        table.join(SpellingTable.read(path))
+    TABLE.write_bytes(lzma.compress(table_text(table).encode(), preset=9))
+    PAGE_PATH.write_text(report(table, arguments.ran), encoding="utf-8")
+    return 0
+
+
+def probe_spellings(arguments: Namespace) -> int:
+    """Run the spellings of random kernels that were not compared yet on the GPU."""
+    seeds = range(arguments.first, arguments.first + arguments.count)
+    examples = examples_of(seeds, arguments.size, arguments.workers)
+    record_probes(examples, arguments.out, arguments.workers, arguments.seconds)
+    return 0
+
+
+def main() -> int:
+    """Run the command that the first argument names."""
+    parser = ArgumentParser(description=__doc__.partition("\n")[0])
+    commands = parser.add_subparsers(required=True)
+    compare = commands.add_parser("compare")
+    compare.add_argument("folder", type=Path)
+    compare.add_argument("--engine", default="reference", choices=("reference", "compiled"))
+    compare.add_argument("--only", default="")
+    compare.add_argument("--part", default="0/1")
+    compare.add_argument("--evidence", type=Path)
+    compare.set_defaults(function=compare_cases)
+    evidence = commands.add_parser("evidence")
+    evidence.add_argument("counts", type=Path, nargs="+")
+    evidence.add_argument("--ran", default="", help="a sentence that says what was run")
+    evidence.set_defaults(function=write_evidence)
+    probe = commands.add_parser("probe")
+    probe.add_argument("first", type=int, help="the first seed of the random kernels")
+    probe.add_argument("count", type=int, help="the number of random kernels")
+    probe.add_argument("--size", type=int, default=SIZE, help="statements of a random kernel")
+    probe.add_argument("--out", type=Path, required=True)
+    probe.add_argument("--workers", type=int, default=os.cpu_count())
+    probe.add_argument("--seconds", type=float, default=300)
+    probe.set_defaults(function=probe_spellings)
+    arguments = parser.parse_args()
+    status: int = arguments.function(arguments)
+    return status
 
 
 if __name__ == "__main__":

@@ -52,10 +52,14 @@ RunCase = Callable[[Runner], list[tuple[str, bytes, bytes]]]
 
 @dataclass(frozen=True)
 class Case:
-    """A captured launch, or several on the same memory."""
+    """A captured launch, or several on the same memory.
+
+    With `is_by_spelling`, a result is that of one spelling, whose name it has, and the others do not depend on it.
+    """
 
     name: str
     run: RunCase
+    is_by_spelling: bool = False
 
 
 @lru_cache(2 * BATCH)

@@ -19,6 +19,7 @@ import numpy as np
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.ir.actions import Branch, Jump, LaneOp, MatrixOp, MemoryLoad, Move, Return, WarpCollective
+from warpfrag.machine.ir.program import BankOperand, Immediate, VectorOperand, registers_of
 from warpfrag.machine.jit.register_flow import indices_of, registers_read
 from warpfrag.machine.launch.grid import Work
 from warpfrag.machine.launch.options import launch_config
@@ -31,10 +32,12 @@ if TYPE_CHECKING:
     from tools.sass.captures import Launch
     from warpfrag.machine.interpreter.lane_group import LaneGroup
     from warpfrag.machine.interpreter.warp_state import LaunchPart
-    from warpfrag.machine.ir.program import Program
+    from warpfrag.machine.ir.program import Program, PtxOperand
     from warpfrag.machine.launch.options import LaunchOptions
 
 MAX_DISTINCT = 1024
+MAX_KEPT = 1 << 15
+"""Operand sets of one instruction that are kept in one launch."""
 PURE = LaneOp | Move | MemoryLoad | WarpCollective | MatrixOp
 """Actions whose only effect is their result; a matrix instruction without results stores."""
 SPECIAL_EXPONENTS = (0x7F800000, 0x7FF00000, 0x7C00, 0x7C000000)  # infinities and NaNs of f32, f64, f16
@@ -43,18 +46,23 @@ SPECIAL_WORDS = np.array([0, 1, 0x80000000, 0x7FFFFFFF, 0xFFFFFFFF, 0x3F800000],
 
 @dataclass
 class SpellingCount:
-    """The counts of a spelling: kernels, operand sets, special operands, and digests of distinct sets."""
+    """The kernels, operand sets and special operands of a spelling; `values` has digests of different sets.
+
+    `differs` is True if a result of this spelling alone differed from a GPU's.
+    """
 
     kernels: int = 0
     sets: int = 0
     specials: int = 0
     values: set[int] = field(default_factory=set)
+    differs: bool = False
 
     def add(self, other: SpellingCount) -> None:
         """Add the counts of another kernel or process."""
         self.kernels += other.kernels
         self.sets += other.sets
         self.specials += other.specials
+        self.differs |= other.differs
         if len(self.values) < MAX_DISTINCT:
             self.values |= other.values
 
@@ -66,6 +74,11 @@ class SpellingTable(defaultdict[str, SpellingCount]):
         """Create an empty table."""
         super().__init__(SpellingCount)
 
+    def is_complete(self, spelling: str) -> bool:
+        """Return True if a spelling counts as compared, so that more operands need not be kept."""
+        count = self.get(spelling)
+        return count is not None and is_compared(spelling, count)
+
     def join(self, other: SpellingTable) -> None:
         """Add the counts of equal runs."""
         for spelling, count in other.items():
@@ -74,7 +87,7 @@ class SpellingTable(defaultdict[str, SpellingCount]):
     def write(self, path: Path) -> None:
         """Write the counts; values are kept, so that files of several processes can be joined."""
         rows = {
-            name: [item.kernels, item.sets, item.specials, sorted(item.values)[:MAX_DISTINCT]]
+            name: [item.kernels, item.sets, item.specials, sorted(item.values)[:MAX_DISTINCT], item.differs]
             for name, item in sorted(self.items())
         }
         path.write_text(json.dumps(rows), encoding="utf-8")
@@ -83,17 +96,22 @@ class SpellingTable(defaultdict[str, SpellingCount]):
     def read(path: Path) -> SpellingTable:
         """Read counts that `write` wrote."""
         table = SpellingTable()
-        for name, (kernels, sets, specials, values) in json.loads(path.read_text(encoding="utf-8")).items():
-            table[name] = SpellingCount(kernels, sets, specials, set(values))
+        for name, row in json.loads(path.read_text(encoding="utf-8")).items():
+            kernels, sets, specials, values, differs = row
+            table[name] = SpellingCount(kernels, sets, specials, set(values), differs)
         return table
 
 
-def reaching(program: Program) -> set[int]:
-    """Return the instructions whose result can reach memory or control flow: a backward slice over all paths."""
+def reaching(program: Program, executed: NDArray[np.bool_]) -> set[int]:
+    """Return the executed instructions whose result can reach memory or control flow.
+
+    A backward slice over all paths, in which instructions that were not executed neither use nor change a value.
+    """
     instructions = program.instructions
     starts = sorted({0, *program.ends} - {len(instructions)})
     number = {start: at for at, start in enumerate(starts)}
     before = [0] * len(starts)
+    has_run = executed.tolist()
     reads = [sum(1 << index for index in registers_read(inst)) for inst in instructions]
     writes = [sum(1 << index for index in indices_of(inst.results)) for inst in instructions]
     found: set[int] = set()
@@ -111,7 +129,7 @@ def reaching(program: Program) -> set[int]:
             for at in range(end - 1, starts[block] - 1, -1):
                 inst = instructions[at]
                 is_pure = isinstance(inst.action, PURE) and bool(inst.results)
-                if is_pure and not live & writes[at]:
+                if not has_run[at] or (is_pure and not live & writes[at]):
                     continue
                 found.add(at)
                 if inst.guard is None and isinstance(inst.action, LaneOp | Move | MemoryLoad):
@@ -123,7 +141,7 @@ def reaching(program: Program) -> set[int]:
 
 
 class CollectingBatch(WarpBatch):
-    """A batch that counts the operand sets of every spelling."""
+    """A batch that keeps the operand values of every spelling that is not compared yet."""
 
     def __init__(self, part: LaunchPart, collector: SpellingCollector) -> None:
         """Create a batch that reports to the launch's collector."""
@@ -131,65 +149,100 @@ class CollectingBatch(WarpBatch):
         self.collector = collector
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
-        """Run an instruction; count its lanes before it runs, if it is the first of a machine instruction."""
-        sources = self.collector.firsts.get(at)
-        counted = None
-        if sources is not None:
-            active = self.active_part(self.program.instructions[at], group)
-            if active.mask.any():
-                counted = active, self.collector.words(self, active, sources)
+        """Read the operands of an instruction before it runs, if it is the first of a machine instruction."""
+        watched = self.collector.watched.get(at)
+        if watched is None:
+            return super().run_inst(at, group)
+        active = self.active_part(self.program.instructions[at], group)
+        words = [active.pick(self.registers[index]) for index in watched.sources] if active.mask.any() else None
         has_run = super().run_inst(at, group)
-        if has_run and counted is not None:
-            self.collector.count(self.program.instructions[at].line, *counted)
+        if has_run and words is not None:
+            watched.add(self, active, words)
         return has_run
 
 
-class SpellingCollector:
-    """Counts the spellings of one kernel; `known` has those of earlier kernels, whose values are complete."""
+@dataclass
+class WatchedInstruction:
+    """A machine instruction whose operands are kept: its source registers, constants, and their values by execution."""
 
-    def __init__(self, program: Program, known: SpellingTable) -> None:
-        """Find the machine instructions that reach memory, and the registers that each reads."""
-        self.program, self.known, self.table = program, known, SpellingTable()
-        needed = {program.instructions[at].line for at in reaching(program)}
-        self.firsts: dict[int, list[int]] = {}
-        self.uniform: set[int] = set()
-        by_address: dict[int, list[int]] = defaultdict(list)
-        for at, inst in enumerate(program.instructions):
-            by_address[inst.line].append(at)
-        for address, own in by_address.items():
-            if address not in needed or address not in program.spellings:
-                continue
-            written: set[int] = set()
-            sources: dict[int, None] = {}
-            for at in own:
-                inst = program.instructions[at]
-                sources |= dict.fromkeys(sorted(indices_of(inst.sources) - written))
-                written |= indices_of(inst.results)
-            self.firsts[own[0]] = list(sources)
-            if program.spellings[address].startswith("U"):
-                self.uniform.add(address)
+    spelling: str
+    sources: list[int]
+    immediates: list[int]
+    banks: list[int]
+    sets: int = 0
+    kept: list[NDArray[np.uint64]] = field(default_factory=list)
 
-    def words(self, batch: WarpBatch, group: LaneGroup, sources: list[int]) -> NDArray[np.uint64]:
-        """Return the source values of active lanes, [sources, lanes]."""
-        return np.array([group.pick(batch.registers[index]).astype(np.uint64) for index in sources], np.uint64)
-
-    def count(self, address: int, group: LaneGroup, words: NDArray[np.uint64]) -> None:
-        """Count the operand sets of an instruction."""
-        own = self.table[self.program.spellings[address]]
-        known = self.known.get(self.program.spellings[address])
-        own.kernels = 1
-        is_uniform = address in self.uniform
-        own.sets += len(group.active_rows) if is_uniform else int(group.mask.sum())
-        if not len(words) or (known is not None and len(known.values) >= MAX_DISTINCT and known.specials):
-            own.specials += 1 if known is not None else 0
+    def add(self, batch: WarpBatch, active: LaneGroup, words: list[NDArray[Any]]) -> None:
+        """Count an execution by active lanes."""
+        lanes = len(active.active_rows) if self.spelling.startswith("U") else int(active.mask.sum())
+        self.sets += lanes
+        if len(self.kept) * lanes > MAX_KEPT:
             return
-        own.specials += int(specials_of(words).sum())
-        if len(own.values) < MAX_DISTINCT:
+        constants = [*self.immediates, *(batch.memory.constant(offset, 4) for offset in self.banks)]
+        width = int(active.mask.sum())
+        rows = [np.full(width, value & (1 << 64) - 1, np.uint64) for value in constants]
+        kept = np.array([*(row.astype(np.uint64) for row in words), *rows], np.uint64)
+        self.kept.append(kept.reshape(len(words) + len(rows), width))
+
+    def counted(self) -> SpellingCount:
+        """Return the counts of all executions."""
+        words = np.concatenate(self.kept, axis=1) if self.kept else np.zeros((0, 0), np.uint64)
+        special = words[: len(self.sources)] if self.sources else words
+        digests: set[int] = set()
+        if len(words):
             mixed = np.zeros(words.shape[1], np.uint64)
             for row in words:
                 mixed = (mixed ^ row) * np.uint64(0x9E3779B97F4A7C15)
                 mixed ^= mixed >> np.uint64(29)
-            own.values.update((np.unique(mixed)[:MAX_DISTINCT] >> np.uint64(16)).tolist())
+            digests.update((np.unique(mixed)[:MAX_DISTINCT] >> np.uint64(16)).tolist())
+        return SpellingCount(1, self.sets, int(specials_of(special).sum()) if len(special) else 0, digests)
+
+
+class SpellingCollector:
+    """Counts the spellings of one kernel; `known` has those of earlier kernels: compared ones are not watched."""
+
+    def __init__(self, program: Program, known: SpellingTable) -> None:
+        """Find the registers and constants that each machine instruction reads."""
+        self.program = program
+        self.watched: dict[int, WatchedInstruction] = {}
+        by_address: dict[int, list[int]] = defaultdict(list)
+        for at, inst in enumerate(program.instructions):
+            by_address[inst.line].append(at)
+        operands = [operand for inst in program.instructions for operand in (*inst.sources, *inst.results)]
+        by_name = {register.name: register.index for operand in operands for register in registers_of(operand)}
+        for address, own in by_address.items():
+            spelling = program.spellings.get(address, "")
+            if not spelling or known.is_complete(spelling):
+                continue
+            written: set[int] = set()
+            sources: dict[int, None] = {}
+            constants: list[PtxOperand] = []
+            for at in own:
+                inst = program.instructions[at]
+                sources |= dict.fromkeys(sorted(indices_of(inst.sources) - written))
+                written |= indices_of(inst.results)
+                for operand in inst.sources:
+                    constants += operand.items if isinstance(operand, VectorOperand) else (operand,)
+            if not sources:  # an opcode whose operands are not modelled, such as FCHK
+                text = program.instructions[own[0]].text.partition(",")[2]
+                sources = dict.fromkeys(by_name[name] for name in re.findall(r"\bU?R\d+", text) if name in by_name)
+            immediates = [item.code(None) for item in constants if isinstance(item, Immediate)]
+            banks = [item.offset for item in constants if isinstance(item, BankOperand)]
+            self.watched[own[0]] = WatchedInstruction(spelling, list(sources), immediates, banks)
+
+    def table(self, executed: NDArray[np.bool_]) -> SpellingTable:
+        """Return the counts of the spellings whose results can reach memory."""
+        table = SpellingTable()
+        reached = {self.program.instructions[at].line for at in reaching(self.program, executed)}
+        for at, watched in self.watched.items():
+            if watched.sets and self.program.instructions[at].line in reached:
+                table[watched.spelling].add(watched.counted())
+        for count in table.values():
+            count.kernels = 1
+        for address in reached:
+            if (spelling := self.program.spellings.get(address, "")) and spelling not in table:
+                table[spelling].kernels = 1
+        return table
 
 
 def specials_of(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
@@ -215,7 +268,7 @@ def observe(launch: Launch, options: LaunchOptions, known: SpellingTable) -> Spe
     work.run_waves(kernel.waves(config, None), 1, None)
     if work.failure is not None:
         raise work.failure[1]
-    return collector.table
+    return collector.table(np.asarray(work.tally.instructions) > 0)
 
 
 MIN_SETS = 1024
@@ -225,19 +278,24 @@ ARITHMETIC = re.compile(
 """Opcodes whose result depends on operand values in many cases: floating point, conversions, products."""
 
 
+def is_arithmetic(spelling: str) -> bool:
+    """Return True if the result of a spelling depends on operand values in many cases."""
+    return ARITHMETIC.fullmatch(spelling.partition(" ")[0]) is not None
+
+
 def is_compared(spelling: str, count: SpellingCount) -> bool:
     """Return True if a spelling counts as compared.
 
     It had 1,024 operand sets, with special values among them if it reads registers; opcodes of `ARITHMETIC` had 1,024
     different ones.
     """
-    opcode, _, forms = spelling.partition(" ")
-    if count.sets < MIN_SETS:
+    if count.sets < MIN_SETS or count.differs:
         return False
-    reads = any(re.match(r"[-~|]*U?R(?!Z)", form) for form in forms.split(",")[1:])
-    if not reads:
-        return True
-    return count.specials > 0 and (len(count.values) >= MAX_DISTINCT or not ARITHMETIC.fullmatch(opcode))
+    if is_arithmetic(spelling):
+        return count.specials > 0 and len(count.values) >= MAX_DISTINCT
+    forms = spelling.partition(" ")[2].split(",")[1:]
+    reads = any(re.match(r"[-~|]*U?R(?!Z)", form) for form in forms)
+    return count.specials > 0 or not reads
 
 
 def table_text(table: SpellingTable) -> str:

@@ -1,0 +1,219 @@
+"""The evidence of machine code: when a spelling counts as compared, and kernels that probe one instruction."""
+
+from __future__ import annotations
+
+import json
+import lzma
+
+import numpy as np
+import pytest
+
+from oracle import toolkit
+from tools.sass import probe_runs, probes
+from tools.sass.__main__ import observed_outcome
+from tools.sass.captures import LIMIT, Case, Launch, assemble
+from tools.sass.evidence import SpellingCount, SpellingTable, is_compared, observe
+from warpfrag.machine.launch.options import LaunchOptions
+from warpfrag.sass.cubin import Cubin
+from warpfrag.sass.sass_module import SassModule
+
+ADD = "FADD R,R,R"
+MOVE = "LOP3.LUT R,R,R,R,imm,~P"
+KERNEL = """
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 data)
+{
+    .reg .b32 %r<4>; .reg .b64 %d<4>; .reg .f32 %f<6>; .reg .pred %p<2>;
+    ld.param.u64 %d0, [data]; mov.u32 %r0, %tid.x; mul.wide.u32 %d1, %r0, 8; add.u64 %d2, %d0, %d1;
+    ld.global.f32 %f0, [%d2]; ld.global.f32 %f1, [%d2+4]; @UNUSED@
+    add.f32 %f2, %f0, %f1; st.global.f32 [%d2], %f2;
+    ret;
+}
+"""
+
+
+def evidence(sets=1024, specials=1, different=1024, *, differs=False):
+    return SpellingCount(1, sets, specials, set(range(different)), differs)
+
+
+def test_a_spelling_needs_1024_operand_sets():
+    for name in (ADD, MOVE):
+        assert is_compared(name, evidence())
+        assert not is_compared(name, evidence(sets=1023))
+
+
+def test_arithmetic_needs_1024_different_operand_sets():
+    assert not is_compared(ADD, evidence(sets=5000, different=1023))
+    assert is_compared(MOVE, evidence(sets=5000, different=1023))
+
+
+def test_special_values_must_be_among_the_operands():
+    assert not is_compared(ADD, evidence(specials=0))
+    assert not is_compared(MOVE, evidence(specials=0))
+    assert is_compared("S2R R,SR_TID.X", evidence(specials=0, different=0))  # it reads no register
+
+
+def test_a_spelling_that_differed_alone_is_not_compared():
+    table = SpellingTable()
+    table[ADD].add(evidence())
+    assert table.is_complete(ADD)
+    table[ADD].add(evidence(differs=True))
+    assert not table.is_complete(ADD)
+
+
+def test_counts_are_joined_and_read_back(tmp_path):
+    table = SpellingTable()
+    table[ADD].add(evidence(sets=600, different=600))
+    other = SpellingTable()
+    other[ADD] = SpellingCount(1, 424, 0, set(range(500, 1024)))
+    table.join(other)
+    table.write(tmp_path / "counts.json")
+    read = SpellingTable.read(tmp_path / "counts.json")
+    assert read == table
+    assert read.is_complete(ADD)
+    assert read[ADD] == SpellingCount(2, 1024, 1, set(range(1024)))
+
+
+@pytest.fixture
+def _tools():
+    toolkit.find_ptxas("sm_90a")
+    toolkit.programs("nvdisasm") or toolkit.absent("no nvdisasm: install nvidia-cuda-nvdisasm>=13.4")
+
+
+def counted(text, data, expected):
+    """Return the counts of a kernel that is compared with expected bytes."""
+
+    def run(runner):
+        array = data.copy()
+        runner(Launch(assemble(text, "sm_90")["k"], 1, 64, {"args": [array]}, 0), LaunchOptions(limit=LIMIT))
+        return [("data", array.tobytes(), expected.tobytes())]
+
+    table = SpellingTable()
+    verdict, reason = observed_outcome(Case("k", run), table)
+    assert verdict in {"equal", "differ"}, reason
+    return verdict, table
+
+
+@pytest.mark.usefixtures("_tools")
+def test_only_equal_runs_count():
+    data = np.arange(128, dtype=np.float32)
+    expected = data.copy()
+    expected[::2] += data[1::2]
+    verdict, table = counted(KERNEL.replace("@UNUSED@", ""), data, expected)
+    assert verdict == "equal"
+    assert (table[ADD].kernels, table[ADD].sets, len(table[ADD].values)) == (1, 64, 64)
+    assert table[ADD].specials == 1  # the thread that adds 0 and 1
+    expected[0] += 1
+    verdict, table = counted(KERNEL.replace("@UNUSED@", ""), data, expected)
+    assert verdict == "differ"
+    assert not table
+
+
+@pytest.mark.usefixtures("_tools")
+def test_results_that_never_reach_memory_do_not_count():
+    """A product that is stored only by threads that do not exist, and one that a branch depends on."""
+    guarded = "mul.f32 %f3, %f0, %f1; setp.gt.u32 %p0, %r0, 100; @%p0 st.global.f32 [%d2+4], %f3;"
+    data = np.arange(128, dtype=np.float32)
+    expected = data.copy()
+    expected[::2] += data[1::2]
+    verdict, table = counted(
+        KERNEL.replace("@UNUSED@", f"setp.gt.u32 %p1, %r0, 100; @!%p1 bra L; {guarded} L:"), data, expected
+    )
+    assert verdict == "equal"
+    assert not table["FMUL R,R,R"].sets
+    deciding = "mul.f32 %f3, %f0, %f1; setp.gt.f32 %p0, %f3, 0f7F000000; @%p0 st.global.f32 [%d2+4], %f3;"
+    verdict, table = counted(KERNEL.replace("@UNUSED@", deciding), data, expected)
+    assert verdict == "equal"
+    assert table["FMUL R,R,R"].sets == 64
+
+
+EXAMPLES = """
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 data, .param .u32 word)
+{
+    .reg .b32 %r<12>; .reg .b64 %d<8>; .reg .f32 %f<9>; .reg .f64 %e<4>; .reg .pred %p<4>; .reg .b16 %h<4>;
+    .shared .align 16 .b8 cells[1024];
+    ld.param.u64 %d0, [data]; mov.u32 %r0, %tid.x; mul.wide.u32 %d1, %r0, 64; add.u64 %d2, %d0, %d1;
+    ld.param.u32 %r9, [word]; ld.global.v2.u32 {%r1, %r2}, [%d2]; ld.global.v2.f32 {%f0, %f1}, [%d2];
+    ld.global.v2.f64 {%e0, %e1}, [%d2]; mul.lo.u32 %r7, %r0, 16; mov.u32 %r8, cells; add.u32 %r8, %r8, %r7;
+    fma.rp.ftz.f32 %f2, %f0, %f1, %f0; neg.f32 %f3, %f1; add.rz.f32 %f4, %f2, %f3; mul.rn.f64 %e2, %e0, %e1;
+    setp.leu.xor.f32 %p0, %f0, %f1, %p1; selp.u32 %r3, %r1, %r2, %p0; cvt.rzi.s16.f32 %h0, %f0;
+    cvt.u32.u16 %r4, %h0; shf.l.wrap.b32 %r5, %r1, %r2, %r4; mad.lo.u32 %r6, %r9, %r9, %r5;
+    st.shared.u32 [%r8], %r1; atom.shared.min.s32 %r10, [%r8], %r2; atom.global.add.f32 %f5, [%d2+32], %f0;
+    cvt.rp.f32.u32 %f6, %r9; redux.sync.max.s32 %r11, %r1, -1;
+    st.global.v4.u32 [%d2], {%r3, %r4, %r5, %r6}; st.global.f32 [%d2+16], %f4; st.global.f64 [%d2+24], %e2;
+    st.global.f32 [%d2+36], %f5; st.global.u32 [%d2+40], %r10; st.global.f32 [%d2+44], %f6;
+    st.global.u32 [%d2+48], %r11;
+    ret;
+}
+"""
+
+
+@pytest.mark.usefixtures("_tools")
+def test_probes_give_each_spelling_enough_operands():
+    """Every computing instruction of a kernel becomes a probe, and one launch counts as its comparison."""
+    examples: dict[str, list[int]] = {}
+    for inst in assemble(EXAMPLES, "sm_90").decode("k"):
+        examples.setdefault(inst.spelling, []).append(inst.encoding)
+    made, reasons = probe_runs.probes_of(examples)
+    found = {probe.inst.spelling for probe in made}
+    assert {name.split(".")[0].split(" ")[0] for name in found} >= {
+        "FFMA",
+        "FADD",
+        "DMUL",
+        "FSETP",
+        "SEL",
+        "F2I",
+        "SHF",
+        "ATOMS",
+        "ATOMG",
+        "STG",
+        "REDUX",
+    }
+    assert not set(reasons) & found
+    assert all("EXIT" not in name for name in found)
+    total = SpellingTable()
+    for kernel in probes.kernels_of(made):
+        again = probe_runs.rebuilt(kernel.layout, [probe.inst.encoding for probe in kernel.probes])
+        assert again.cubin == kernel.cubin
+        data, constants = probes.arguments_of(kernel)
+        before = data.copy()
+        module = SassModule(Cubin(kernel.cubin))
+        decoded = {inst.spelling for inst in module.decode("k")}
+        assert decoded >= {probe.inst.spelling for probe in kernel.probes}
+        launch = Launch(module["k"], *kernel.layout, {"args": [data, constants]}, probes.SHARED_BYTES)
+        total.join(observe(launch, LaunchOptions(limit=LIMIT), SpellingTable()))
+        same = (data == before).all(axis=1)  # [group, word]
+        assert same.reshape(-1)[: probes.FIRST_RESULT].all()
+        for probe, words in zip(kernel.probes, kernel.words, strict=True):
+            assert words, probe.inst.text
+            assert probe.address or not any(same[word // 4, word % 4] for word in words), probe.inst.text
+    assert {name for name in found if not total.is_complete(name)} == set()
+
+
+@pytest.mark.usefixtures("_tools")
+def test_a_probe_that_differs_is_not_evidence(tmp_path):
+    """A recorded digest that is wrong marks its spelling, and leaves the others."""
+    examples = {
+        inst.spelling: [inst.encoding]
+        for inst in assemble(EXAMPLES, "sm_90").decode("k")
+        if inst.opcode in {"FFMA", "DMUL"}
+    }
+    made, _ = probe_runs.probes_of(examples)
+    (kernel,) = probes.kernels_of(made)
+    left = [probe_runs.digest(item) for item in probe_runs.emulated(kernel)]
+    codes = [f"{probe.inst.encoding:x}" for probe in kernel.probes]
+    wrong = kernel.probes[0].inst.spelling
+    rows = [[kernel.layout, codes, ["0" * probe_runs.DIGITS, *left[1:]]]]
+    (tmp_path / probe_runs.FILE).write_bytes(lzma.compress(json.dumps(rows).encode()))
+    (case,) = probe_runs.probe_cases(tmp_path)
+    table = SpellingTable()
+    verdict, reason = observed_outcome(case, table)
+    assert verdict == "differ"
+    assert reason.startswith(wrong)
+    assert not table.is_complete(wrong)
+    assert all(table.is_complete(probe.inst.spelling) for probe in kernel.probes[1:])

@@ -1,0 +1,488 @@
+"""Probe kernels: single machine instructions between loads of their operands and stores of their results.
+
+A probe is an instruction as ptxas encoded it somewhere, with its own registers. A kernel has several: for each, code
+loads the registers that it reads from memory, runs it, and stores what it wrote, so that every execution by a lane is
+an operand set whose result reaches memory. Zero registers among the sources are replaced by registers. Instructions of
+memory get an address that belongs to their thread alone.
+
+The code replaces the body of a kernel that ptxas makes (`template`), whose prologue computes the address of a thread's
+words. Every instruction waits for all earlier ones. nvdisasm decodes the code again, so that a wrong field is an error
+here and not on the GPU.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tools.fuzz.inputs import random_bytes
+from tools.sass.captures import assemble
+from tools.sass.evidence import is_arithmetic
+from warpfrag.machine.ir.actions import Atomic, LaneOp, MatrixOp, MemoryLoad, MemoryStore, Move, WarpCollective
+from warpfrag.machine.ir.program import MemoryOperand, Register, registers_of
+from warpfrag.sass.disassembler import disassemble
+from warpfrag.sass.emitter import Emitter
+from warpfrag.sass.opcodes import opcode_table
+from warpfrag.sass.sass_instruction import (
+    AddressOperand,
+    ConstantOperand,
+    ImmediateOperand,
+    RegisterOperand,
+    SassInstruction,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from warpfrag.machine.ir.program import PtxOperand
+
+ARCH = "sm_90"
+THREADS = 2048
+"""Threads of a launch: twice 1,024, because special values repeat."""
+LANES_LAYOUT, WARPS_LAYOUT, ONE_WARP = (THREADS // 128, 128), (THREADS, 1), (1, 32)
+"""Grid and block: full warps, one thread a warp if every operand is uniform, or one warp if none is a register."""
+STRIDE = 16 * THREADS
+"""Bytes between two groups of four words of a thread."""
+INPUT_WORDS, PREDICATE_WORDS = 56, 8
+SHARED_WORD = INPUT_WORDS + PREDICATE_WORDS
+"""Has the thread's offset in shared memory; the next word has the offset plus SHARED_BASE, then SHARED_BASE alone."""
+FIRST_RESULT = SHARED_WORD + 4
+SHARED_BASE, CELL_BYTES = 0x400, 16
+MAX_RESULTS = 1016
+SHARED_BYTES = 128 * CELL_BYTES
+PARAMETERS, CONSTANT_BYTES = 0x210, 256
+BODY = 1900
+"""Instructions that a template's body has room for."""
+ADDRESS, SCRATCH, FREE = 250, 248, (200, 208, 216, 224)
+"""The registers that hold a thread's address, a scratch register, and registers that replace zero registers."""
+DESCRIPTOR, UNIFORM_SCRATCH = 60, 59
+CONTROL = ((1 << 21) - 1) << 105
+STALL, NO_BARRIER, ALL_BARRIERS = 13, 7, 0x3F
+IMMEDIATES = 1600
+"""Immediates, some of them equal, of an instruction that reads nothing else."""
+DELAY, MATRIX_DELAY = 6, 16
+"""NOPs after a probe, for opcodes whose latency is fixed."""
+NOP = 0x7918
+MOV, MOV_UNIFORM, UMOV, R2UR = (
+    0xF00 << 64 | 0x7202,
+    0x8000F00 << 64 | 0x7C02,
+    0x8000000 << 64 | 0x7C82,
+    0xE0000 << 64 | 0x72CA,
+)
+LDG, STG, LDS, STS = 0xC1E1900 << 64 | 0x7981, 0xC101900 << 64 | 0x7986, 0x800 << 64 | 0x7984, 0x800 << 64 | 0x7388
+ISETP_NE, UISETP_NE = 0x3F05270 << 64 | 0xFF0000720C, 0xBF05270 << 64 | 0x3F0000728C
+SEL, USEL = 0x1FF007807, 0x8000000 << 64 | 0x13F007887  # 0 if the predicate is true, else 1
+MEMORY = MemoryLoad | MemoryStore | Atomic
+COMPUTING = LaneOp | Move | WarpCollective
+SHARED_OPCODES = {"ATOMS", "LDS", "STS"}
+STORES = {"REDG", "STG", "STS", "ST"}
+
+
+class NoProbe(Exception):
+    """An instruction that a probe cannot run; the text says why."""
+
+
+class Probe(NamedTuple):
+    """An instruction with the registers that it reads from memory and those that it leaves, by name."""
+
+    inst: SassInstruction
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    address: AddressOperand | None = None
+
+    @property
+    def layout(self) -> tuple[int, int]:
+        """The grid and block that give it different operands: one warp each if no operand is of a lane."""
+        files = {split_name(name)[0] for name in self.reads}
+        if not files and self.address is None and is_arithmetic(self.inst.spelling):
+            return ONE_WARP
+        is_uniform = self.inst.opcode.startswith("U") or bool(files and not ("R" in files or files == {"P"}))
+        if self.address is not None and not self.address.prefix:
+            is_uniform = self.address.base is None or self.address.base.is_constant
+        return WARPS_LAYOUT if is_uniform else LANES_LAYOUT
+
+
+class ProbeKernel(NamedTuple):
+    """A kernel with its probes, and the words that each one leaves."""
+
+    cubin: bytes
+    probes: tuple[Probe, ...]
+    words: tuple[tuple[int, ...], ...]
+    layout: tuple[int, int]
+
+
+def probe_of(inst: SassInstruction) -> Probe:
+    """Return the probe of an instruction; raise NoProbe if there is none."""
+    emitter = Emitter({0: 0}, "shared", PARAMETERS, has_groups=False)
+    opcode_table.emit(emitter, inst)
+    reads: dict[str, None] = {}
+    writes: dict[str, None] = {}
+    for part in emitter.instructions:
+        is_matrix = isinstance(part.action, MatrixOp) and part.action.operation == "mma" and "SP" not in inst.modifiers
+        if not is_matrix and not isinstance(part.action, MEMORY | COMPUTING):
+            raise NoProbe(f"{type(part.action).__name__} is neither arithmetic nor a memory access")
+        reads |= dict.fromkeys(name for name in _names(part.operands_read) if name not in writes)
+        writes |= dict.fromkeys(_names(part.results))
+    if any(isinstance(operand, ConstantOperand) and not is_parameter(operand) for operand in inst.operands):
+        raise NoProbe("a constant that is not a parameter")
+    addresses = [operand for operand in inst.operands if isinstance(operand, AddressOperand)]
+    if not any(isinstance(part.action, MEMORY) for part in emitter.instructions) and not addresses:
+        if not reads and not (inst.operands and isinstance(inst.operands[-1], ImmediateOperand)):
+            raise NoProbe("it reads no register")
+        return _checked(Probe(inst, tuple(reads), tuple(writes)))
+    if len(addresses) != 1:
+        raise NoProbe(f"it has {len(addresses)} addresses")
+    for register in _address_registers(inst, addresses[0]):
+        reads.pop(f"{register.file}{register.index}", None)
+        reads.pop(f"{register.file}{register.index + 1}" if addresses[0].prefix else "", None)
+    return _checked(Probe(inst, tuple(reads), tuple(writes), addresses[0]))
+
+
+def is_parameter(operand: ConstantOperand) -> bool:
+    """Return True if a constant is a word of a probe kernel's second parameter."""
+    first = PARAMETERS + 8
+    return operand.bank == 0 and operand.base is None and first <= operand.offset <= first + CONSTANT_BYTES - 8
+
+
+def _address_registers(inst: SassInstruction, address: AddressOperand) -> list[RegisterOperand]:
+    """Return the registers of an address in global or shared memory that a probe can set."""
+    found = [register for register in (address.base, address.uniform) if register is not None]
+    if address.prefix == "desc":
+        is_known = len(found) == 1 and found[0].selector == "64" and not found[0].is_constant
+    else:
+        is_known = inst.opcode in SHARED_OPCODES and not address.prefix and not any(item.selector for item in found)
+    if not is_known:
+        raise NoProbe("an address of another form or space")
+    data = [operand for operand in inst.operands if isinstance(operand, RegisterOperand) and not operand.is_constant]
+    if inst.opcode not in STORES:
+        del data[: 1 if inst.operands[0] in data else 0]
+    if any(a.file == b.file and b.index - 4 < a.index < b.index + 2 for a in data for b in found):
+        raise NoProbe("an address register is data too")
+    return found
+
+
+def _names(operands: Iterable[PtxOperand]) -> list[str]:
+    """Return the architectural registers of operands."""
+    return [register.name for operand in operands for register in _registers(operand) if register.name[0] != "%"]
+
+
+def _registers(operand: PtxOperand) -> list[Register]:
+    found = list(registers_of(operand))
+    if isinstance(operand, MemoryOperand) and operand.base is not None:
+        found += registers_of(operand.base)
+    return found
+
+
+def _checked(probe: Probe) -> Probe:
+    """Return a probe unless it uses a register of the code around it."""
+    own = {
+        f"R{ADDRESS}",
+        f"R{ADDRESS + 1}",
+        f"R{SCRATCH}",
+        f"R{SCRATCH + 1}",
+        f"UR{DESCRIPTOR}",
+        f"UR{DESCRIPTOR + 1}",
+        f"UR{UNIFORM_SCRATCH}",
+    }
+    taken = own & {*probe.reads, *probe.writes}
+    if taken or any(re.fullmatch(r"R25[2-5]|UR6[2-3]|B\d+", name) for name in (*probe.reads, *probe.writes)):
+        raise NoProbe(f"it uses {', '.join(taken) or 'a register beyond those of the kernel'}")
+    return probe
+
+
+# --- examples: encodings without zero registers
+
+
+def without_guard_and_hints(encoding: int) -> int:
+    """Return an encoding that always runs, and reuses no operand cache."""
+    return encoding & ~(0xF << 12) & ~(0xF << 122) | 7 << 12
+
+
+def usable(encodings: Sequence[int]) -> list[SassInstruction]:
+    """Decode encodings; zero registers become registers if the text shows that this changes nothing else."""
+    fixed = [without_guard_and_hints(encoding) for encoding in encodings]
+    before = decoded(fixed)
+    for field, free in ((16, FREE[0]), (24, FREE[1]), (32, FREE[2]), (64, FREE[3])):
+        trial = [
+            encoding & ~(0xFF << field) | free << field if encoding >> field & 0xFF == 0xFF else encoding
+            for encoding in fixed
+        ]
+        after = decoded(trial)
+        for number, (old, new) in enumerate(zip(before, after, strict=True)):
+            if _is_same_but_zero(old, new):
+                fixed[number], before[number] = trial[number], new
+    return before
+
+
+def _is_same_but_zero(old: SassInstruction, new: SassInstruction) -> bool:
+    """Return True if two instructions differ in one RZ that became a register."""
+    if (old.opcode, old.modifiers, len(old.operands)) != (new.opcode, new.modifiers, len(new.operands)):
+        return False
+    changed = [(a, b) for a, b in zip(old.operands, new.operands, strict=True) if a != b]
+    return (
+        len(changed) == 1
+        and all(
+            isinstance(a, RegisterOperand) and a.file == "R" and a.is_constant and replace(a, index=b.index) == b
+            for a, b in changed
+            if isinstance(b, RegisterOperand)
+        )
+        and isinstance(changed[0][1], RegisterOperand)
+    )
+
+
+def with_immediates(inst: SassInstruction) -> list[int]:
+    """Return the encodings of an instruction without register sources, with many other 32-bit immediates."""
+    given = given_data()[0, :IMMEDIATES, :2].reshape(-1)[::2]
+    return [inst.encoding & ~(0xFFFFFFFF << 32) | int(value) << 32 for value in np.unique(given)]
+
+
+def decoded(encodings: Sequence[int]) -> list[SassInstruction]:
+    """Decode single instructions; addresses of code do not matter."""
+    code = b"".join(encoding.to_bytes(16, "little") for encoding in encodings)
+    (found,) = disassemble([code], ARCH)
+    return list(found)
+
+
+# --- code
+
+
+class CodeWriter:
+    """The body of a kernel."""
+
+    def __init__(self, prologue: Template) -> None:
+        """Copy the thread's address and the memory descriptor from the prologue's registers."""
+        self.code: list[int] = []
+        self.next_result = FIRST_RESULT
+        for _ in range(4):
+            self.add(NOP)
+        for step in range(2):
+            self.add(MOV | ADDRESS + step << 16 | prologue.address + step << 32)
+            self.add(UMOV | DESCRIPTOR + step << 16 | prologue.descriptor + step << 32)
+
+    def add(self, encoding: int, write: int = NO_BARRIER, read: int = NO_BARRIER) -> None:
+        """Append an instruction that waits for all before it."""
+        control = STALL | write << 5 | read << 8 | ALL_BARRIERS << 11
+        self.code.append(encoding & ~CONTROL | control << 105)
+
+    def load(self, register: int, word: int) -> None:
+        """Load a word of the thread."""
+        self.add(LDG | register << 16 | ADDRESS << 24 | DESCRIPTOR << 32 | offset_of(word) << 40, write=0)
+
+    def store(self, register: int) -> int:
+        """Store a register as the thread's next result, and return its word."""
+        word = self.next_result
+        self.next_result += 1
+        self.add(STG | ADDRESS << 24 | register << 32 | offset_of(word) << 40 | DESCRIPTOR << 64, read=1)
+        return word
+
+    def load_named(self, name: str, word: int) -> None:
+        """Load a word into any register; a predicate is true if the word is not 0."""
+        file, index = split_name(name)
+        if file == "R":
+            self.load(index, word)
+            return
+        self.load(SCRATCH, word)
+        if file == "P":
+            self.add(ISETP_NE | SCRATCH << 24 | index << 81)
+        elif file == "UR":
+            self.add(R2UR | index << 16 | SCRATCH << 24)
+        else:
+            self.add(R2UR | UNIFORM_SCRATCH << 16 | SCRATCH << 24)
+            self.add(NOP)
+            self.add(UISETP_NE | UNIFORM_SCRATCH << 24 | index << 81)
+
+    def store_named(self, name: str) -> int:
+        """Store any register."""
+        file, index = split_name(name)
+        if file == "R":
+            return self.store(index)
+        if file == "P":
+            self.add(SEL | SCRATCH << 16 | index << 87)
+        elif file == "UR":
+            self.add(MOV_UNIFORM | SCRATCH << 16 | index << 32)
+        else:
+            self.add(USEL | UNIFORM_SCRATCH << 16 | index << 87)
+            self.add(NOP)
+            self.add(MOV_UNIFORM | SCRATCH << 16 | UNIFORM_SCRATCH << 32)
+        return self.store(SCRATCH)
+
+    def probe(self, probe: Probe, number: int) -> tuple[int, ...]:
+        """Append a probe, and return the words that it leaves."""
+        encoding = probe.inst.encoding
+        cell: list[int] = []
+        for name in probe.reads:
+            self.load_named(name, input_word(name, number))
+        if probe.address is not None:
+            self.next_result += -self.next_result % 4
+            cell = [self.next_result + step for step in range(4)]
+            self.next_result += 4
+            encoding = self.set_address(probe.address, encoding, cell)
+        self.add(encoding, encoding >> 110 & 7, encoding >> 113 & 7)
+        for _ in range(MATRIX_DELAY if "MMA" in probe.inst.opcode else DELAY):
+            self.add(NOP)
+        words = [self.store_named(name) for name in probe.writes]
+        if probe.address is not None and not probe.address.prefix:
+            words += self.shared_cell_words()
+            cell = []
+        return (*words, *cell)
+
+    def set_address(self, address: AddressOperand, encoding: int, cell: list[int]) -> int:
+        """Let an access reach a thread's cell: in global memory, or in shared memory after filling it."""
+        is_global = address.prefix == "desc"
+        if not is_global:
+            self.load(SCRATCH, SHARED_WORD + 1)
+            for step in range(4):
+                self.load(SCRATCH + 1, cell[step])
+                self.add(STS | SCRATCH << 24 | SCRATCH + 1 << 32 | 4 * step << 40, read=1)
+        if is_global and address.base is not None and address.descriptor is not None:
+            for step in range(2):
+                self.add(MOV | address.base.index + step << 16 | ADDRESS + step << 32)
+                self.add(UMOV | address.descriptor.index + step << 16 | DESCRIPTOR + step << 32)
+        elif address.uniform is not None and address.base is not None and not address.base.is_constant:
+            self.load_named(f"R{address.base.index}", SHARED_WORD)
+            self.load_named(f"UR{address.uniform.index}", SHARED_WORD + 2)
+        elif address.uniform is not None:
+            self.load_named(f"UR{address.uniform.index}", SHARED_WORD + 1)
+        elif address.base is not None:
+            self.load_named(f"R{address.base.index}", SHARED_WORD + 1)
+        self.add(NOP)
+        return encoding & ~(0xFFFFFF << 40) | (offset_of(cell[0]) if is_global else 0) << 40
+
+    def shared_cell_words(self) -> list[int]:
+        """Store the thread's cell in shared memory."""
+        words = []
+        for step in range(4):
+            self.load(SCRATCH, SHARED_WORD + 1)
+            self.add(LDS | SCRATCH << 16 | SCRATCH << 24 | 4 * step << 40, write=0)
+            words.append(self.store(SCRATCH))
+        return words
+
+
+def split_name(name: str) -> tuple[str, int]:
+    """Return the file and the index of a register."""
+    file = name.rstrip("0123456789")
+    return file, int(name[len(file) :])
+
+
+def offset_of(word: int) -> int:
+    """Return the offset of a thread's word."""
+    return word // 4 * STRIDE + word % 4 * 4
+
+
+def input_word(name: str, number: int) -> int:
+    """Return the word that a register of a probe gets; pairs of registers get pairs of words."""
+    file, index = split_name(name)
+    if file in {"P", "UP"}:
+        return INPUT_WORDS + (index + number) % PREDICATE_WORDS
+    return (index + 2 * number + (28 if file == "UR" else 0)) % INPUT_WORDS
+
+
+# --- kernels
+
+
+class Template(NamedTuple):
+    """A kernel of ptxas whose instructions from `first` to `last` are replaced.
+
+    `address` and `descriptor` are the registers that its first load uses; `start` is the file offset of its code.
+    """
+
+    cubin: bytes
+    start: int
+    first: int
+    last: int
+    address: int
+    descriptor: int
+
+
+@cache
+def template() -> Template:
+    """Return the template: it uses 254 registers and as many instructions as probes need."""
+    lines = [
+        ".version 8.0", f".target {ARCH}", ".address_size 64",
+        f".visible .entry k(.param .u64 data, .param .align 4 .b8 words[{CONSTANT_BYTES}])", "{",
+        ".reg .b32 %r<250>, %thread, %block, %size;", ".reg .b64 %data, %at;", "ld.param.u64 %data, [data];",
+        "mov.u32 %thread, %tid.x;", "mov.u32 %block, %ctaid.x;", "mov.u32 %size, %ntid.x;",
+        "mad.lo.u32 %thread, %block, %size, %thread;", f"mul.wide.u32 %at, %thread, {CELL_BYTES};",
+        "add.u64 %data, %data, %at;",
+        *(f"ld.volatile.global.u32 %r{index}, [%data+{4096 * index}];" for index in range(242)),
+        *(f"st.volatile.global.u32 [%data+{4096 * (at % 1900)}], %r{at % 242};" for at in range(BODY - 242)),
+        "ret;", "}", "",
+    ]  # fmt: skip
+    module = assemble("\n".join(lines), ARCH)
+    code = module.decode("k")
+    first = next(number for number, inst in enumerate(code) if inst.opcode == "LDG")
+    last = next(number for number, inst in enumerate(code) if inst.opcode == "EXIT")
+    address = code[first].operands[1]
+    if not isinstance(address, AddressOperand) or address.base is None or address.descriptor is None:
+        raise RuntimeError(f"unexpected code in the template: {code[first].text}")
+    cubin = module.cubin.data
+    start = cubin.index(module.cubin["k"].code.data)
+    return Template(cubin, start, first, last, address.base.index, address.descriptor.index)
+
+
+def kernels_of(probes: Iterable[Probe]) -> Iterator[ProbeKernel]:
+    """Put probes into kernels, as many as fit."""
+    by_layout: dict[tuple[int, int], list[Probe]] = {}
+    for probe in probes:
+        by_layout.setdefault(probe.layout, []).append(probe)
+    for layout, group in by_layout.items():
+        rest = group
+        while rest:
+            kernel = kernel_of(rest, layout)
+            yield kernel
+            rest = rest[len(kernel.probes) :]
+
+
+def kernel_of(probes: Sequence[Probe], layout: tuple[int, int]) -> ProbeKernel:
+    """Return a kernel with the first probes that fit."""
+    prologue = template()
+    writer = CodeWriter(prologue)
+    words: list[tuple[int, ...]] = []
+    code: list[int] = []
+    for number, probe in enumerate(probes):
+        left = writer.probe(probe, number)
+        if len(writer.code) > prologue.last - prologue.first or writer.next_result > MAX_RESULTS:
+            break
+        words.append(left)
+        code = list(writer.code)
+    if not words:
+        raise NoProbe(f"{probes[0].inst.text} does not fit a kernel")
+    code += [NOP | (STALL | NO_BARRIER << 5 | NO_BARRIER << 8) << 105] * (prologue.last - prologue.first - len(code))
+    data = b"".join(encoding.to_bytes(16, "little") for encoding in code)
+    at = prologue.start + 16 * prologue.first
+    cubin = prologue.cubin[:at] + data + prologue.cubin[at + len(data) :]
+    return ProbeKernel(cubin, tuple(probes[: len(words)]), tuple(words), layout)
+
+
+@cache
+def given_data() -> NDArray[np.uint32]:
+    """Return the memory before a launch, [groups of four words, thread, word]; all kernels get the same.
+
+    Two registers get the low and the high word of the same 64-bit number.
+    """
+    groups = MAX_RESULTS // 4 + 1
+    data = random_bytes(90, groups * STRIDE).view(np.uint32).reshape(groups, THREADS, 4).copy()
+    for word in range(PREDICATE_WORDS):
+        at = INPUT_WORDS + word
+        data[at // 4, :, at % 4] &= 1
+    return data
+
+
+def arguments_of(kernel: ProbeKernel) -> tuple[NDArray[np.uint32], bytes]:
+    """Return the memory and the constants of a launch; offsets in shared memory depend on the block."""
+    data = given_data().copy()
+    offsets = np.arange(THREADS, dtype=np.uint32) % kernel.layout[1] * CELL_BYTES
+    group = data[SHARED_WORD // 4]
+    group[:, 0], group[:, 1], group[:, 2] = offsets, offsets + SHARED_BASE, SHARED_BASE
+    return data, random_bytes(91, CONSTANT_BYTES).tobytes()
+
+
+def left_by(kernel: ProbeKernel, data: NDArray[np.uint32]) -> list[NDArray[np.uint32]]:
+    """Return what each probe left, [word, thread]."""
+    return [np.array([data[word // 4, :, word % 4] for word in words], np.uint32) for words in kernel.words]
