@@ -28,6 +28,7 @@ nitpick_ignore_regex = [("py:.*", r".*")]  # numpy and our internal types have n
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = "_static/favicon.svg"
 html_extra_path = ["_extra"]  # the explorer, which docs/build.py writes
 html_title = f"warpfrag {release}"
 html_show_sphinx = False

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import family_pages
 import pytest
+import site_checks
 
 import warpfrag as wf
 from warpfrag.layout.linear_layout import DigitRun
@@ -70,7 +71,7 @@ def dotted(kind):
 
 def missing_names(site):
     """The public names of the package that the reference does not have."""
-    page = (site / "reference" / "python.html").read_text(encoding="utf-8")
+    page = "".join(path.read_text(encoding="utf-8") for path in (site / "reference").glob("python*.html"))
     names = [f"warpfrag.{name}" for name in wf.__all__ if not name.startswith("__")]
     assert names
     return [name for name in [*names, *map(dotted, RESULT_CLASSES)] if f'id="{name}"' not in page and name not in SHOWN]
@@ -92,6 +93,14 @@ def broken_links(site):
     return broken
 
 
+def in_a_browser(site):
+    """The complaints of a browser; none if this machine has no browser and has not promised one."""
+    if site_checks.browser_path() is None or find_spec("playwright") is None:
+        assert os.environ.get("WARPFRAG_REQUIRE_BROWSER") != "1", "there is no browser, or no playwright"
+        return []
+    return site_checks.complaints(site)
+
+
 def every_instruction_is_on_one_family_page(folder):
     written = [path for path in folder.glob("*.md") if path.stem != "index"]
     lines = Counter(line for path in written for line in path.read_text(encoding="utf-8").splitlines())
@@ -111,6 +120,8 @@ def test_the_documentation_builds(tmp_path):
     assert missing_names(site) == []
     assert missing_parameters(site) == []
     assert broken_links(site) == []
+    assert site_checks.large_pages(site) == []
+    assert in_a_browser(site) == []
     every_instruction_is_on_one_family_page(tmp_path / "pages" / "docs" / "families")
     assert (site / "families" / "mma.m16n8k16.html").exists()
     assert not (ROOT / "docs" / "families").exists()  # nothing is written into the checkout
