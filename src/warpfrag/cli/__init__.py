@@ -79,11 +79,13 @@ VERB_GROUPS = {  # by heading: verb, module, help
         "survey": ("sweep_verbs", "Record which kernels this machine's cuBLAS chooses for layers."),
         "sweep": ("sweep_verbs", "Run many GEMMs from a file; resumes if interrupted."),
     },
-    "Kernels and this installation": {
+    "Kernels and programs": {
         "ptx": ("ptx_verb", "Inspect, run, profile and compare the kernels of a PTX or CUDA file."),
         "record": ("record_verbs", "Store the kernel launches of a program on this machine's GPU."),
         "replay": ("record_verbs", "Run recorded launches without a GPU, and compare their memory."),
         "gpu": ("gpu_verb", "Run a CUDA program on a virtual GPU."),
+    },
+    "This installation": {
         "samples": ("installation_verbs", "List example files for the other verbs."),
         "check": ("installation_verbs", "Compare this installation with results captured from GPUs."),
         "verify": ("installation_verbs", "Compare with the GPU of this machine."),
@@ -172,7 +174,7 @@ class VerbGroup(PipeSafeCommand, click.Group):
 )
 @click.pass_context
 def commands(context: click.Context) -> None:
-    """Debug NVIDIA tensor-core code without a GPU: layouts, bit-exact arithmetic, GEMMs and PTX kernels."""
+    """Run, debug and test NVIDIA tensor-core code without a GPU: layouts, arithmetic, GEMMs, kernels and programs."""
     if context.invoked_subcommand is None:
         echo(context.get_help())
 

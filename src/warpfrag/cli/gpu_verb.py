@@ -80,7 +80,7 @@ def gpu(
     The exit status is the program's, or 1 if a check found a mistake.
 
     Options:
-        list: List the profiles.
+        list_: List the GPUs that --profile takes.
         profile (NAME): The GPU that the program sees.
         memory: The size of device memory, such as 16G.
         check: The mistakes to search for in every launch: memory, races, uninitialised, barriers, async or all.

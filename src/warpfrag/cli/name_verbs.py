@@ -198,8 +198,8 @@ class NameMeaning(NamedTuple):
 def aliases(name: InstructionName) -> Answer[NameMeaning]:
     """Translate between PTX, SASS, CuTe, LLVM and MLIR names.
 
-    NAME is a CuTe atom, a line of SASS, an NVVM intrinsic, an MLIR operation, source with inline assembly, PTX, a GPU
-    or an element type. The exit status is 1 if the name is unknown; then the nearest names are printed, or why it is
+    INSTRUCTION is a CuTe atom, a line of SASS, an NVVM intrinsic, an MLIR operation, source with inline assembly or PTX;
+    it may also be a GPU or an element type. The exit status is 1 if the name is unknown; then the nearest names are printed, or why it is
     out of scope.
 
     For example:

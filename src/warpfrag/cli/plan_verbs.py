@@ -363,7 +363,8 @@ def relayout(
 ) -> Answer[RelayoutFacts]:
     """Plan the moves of a matrix from the registers of one fragment to those of another, if any are needed.
 
-    SOURCE and DESTINATION are written INSTRUCTION:OPERAND, and INSTRUCTION:OPERAND:col=2 for two tiles side by side,
+    The first FRAGMENT is the source and the second the destination. Each is written INSTRUCTION:OPERAND, and
+    INSTRUCTION:OPERAND:col=2 for two tiles side by side,
     row=2 for two below each other, row=2,col=2 for four. Both must hold a matrix of the same extents; if formats
     differ, values are converted to nearest even, saturating if cvt does. A step that only renames registers is free.
 

@@ -273,13 +273,13 @@ def ptx(
         output: run: the arrays, .npz; profile: a page, .html; explain: a figure, .svg, .png or .txt.
 
     For example:
-        warpfrag ptx info matmul.ptx
+        warpfrag ptx info sample:rowsum.ptx
+        warpfrag ptx run sample:rowsum.ptx --grid 2 --block 128 --arg x:f32:2x128 --arg sums:f32:2 --check races
+        warpfrag ptx profile sample:rowsum.ptx --block 128 --arg x:f32:1x128 --arg sums:f32:1 -o profile.html
+        warpfrag ptx compare sample:rowsum.ptx --with sm_80 --block 128 --arg x:f32:1x128 --arg sums:f32:1
         warpfrag ptx run saxpy.cu --entry saxpy --block 128 --arg f32:2 --arg x.npy --arg y.npy -o results.npz
-        warpfrag ptx profile matmul.ptx --grid 4 --block 128 --arg a.npy --arg b.npy --arg c:f32:64x64 -o profile.html
         warpfrag ptx explain matmul.ptx:565 --grid 4 --block 128 --arg a.npy --arg b.npy --arg c:f32:64x64 -o mma.svg
         warpfrag ptx explain matmul.cu:8 --entry "tile<float, 16>" --block 32 --arg a.npy --arg b.npy --arg d:f32:16x8
-        warpfrag ptx compare matmul.ptx --with sm_80 --grid 4 --block 128 --arg a.npy --arg b.npy --arg c:f32:64x64
-        warpfrag ptx run add.ptx --grid 4 --block 128 --arg x.npy --arg out:f32:512 --arg i32:512 -o results.npz
     """
     line = 0
     if action == "explain":

@@ -42,7 +42,7 @@ class SurveyFacts(NamedTuple):
 def survey(layers: File, *, output: File) -> Answer[SurveyFacts]:
     """Record, for every m, the configuration that this machine's cuBLAS chooses for layers; nothing is multiplied.
 
-    LAYERS is a TOML file. Its table [layers] has lines such as qkv = [6144, 4096], n and k of a weight. Optional keys:
+    FILE is a TOML file. Its table [layers] has lines such as qkv = [6144, 4096], n and k of a weight. Optional keys:
     types = ["bf16"], layouts = ["nt", "nn"], biases = [false, true], fast_accumulation = [true], m = 16384.
 
     Options:
