@@ -33,6 +33,7 @@ def served(site):
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
+        server.server_close()
 
 
 def browser_path():
@@ -54,7 +55,7 @@ def watch(tab, address, found):
     """Note the script errors, failed requests and requests to other machines of a tab."""
     tab.on("pageerror", lambda error: found.append(f"{tab.url}: {error}"))
     tab.on("console", lambda said: found.append(f"{tab.url}: {said.text}") if said.type == "error" else None)
-    tab.on("response", lambda got: found.append(f"{got.url}: status {got.status}") if not got.ok else None)
+    tab.on("response", lambda got: found.append(f"{got.url}: status {got.status}") if got.status >= 400 else None)
     ours = (address, "data:")
     tab.on("request", lambda asked: None if asked.url.startswith(ours) else found.append(f"asks for {asked.url}"))
 

@@ -134,11 +134,11 @@ def where(
     load: Load = IN_TENSOR_MEMORY,
     arch: Arch | None = None,
 ) -> Answer[ElementHolders]:
-    """Show which lanes, registers and bits hold an element: every holder, the one that the hardware reads first.
+    """Show which lanes, registers and bits hold an element; the hardware reads the first of several.
 
     OPERAND is a, b, c, d, metadata, scale_a, scale_b or, for ldmatrix and stmatrix, addresses. ROW and COL are row and
     chunk for metadata, row and scale for scale_a, scale and column for scale_b, and the row alone for addresses. For a
-    sparse A, COL counts stored columns, unless --logical is given. An option that is left out means all.
+    sparse A, COL counts stored columns, unless --logical is given. Without an option, all values are shown.
     For wgmma, B is in shared memory and A may be: the answer is a byte address. For tensor memory it is lane and
     column; with --through, warp, lane and register after that tcgen05.ld.
 

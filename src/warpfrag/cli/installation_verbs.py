@@ -414,7 +414,7 @@ def tools() -> Answer[ToolsFacts]:
     """List the programs of the CUDA toolkit that are found, and how to install those that are missing.
 
     They are searched for below CUDA_HOME and CUDA_PATH, in PyPI packages, in Triton, and on PATH, in this order.
-    WARPFRAG_LEVEL=ptx turns the execution of machine code off.
+    WARPFRAG_LEVEL=ptx disables the execution of machine code.
 
     For example:
         warpfrag tools   # paths and versions of nvcc, ptxas and nvdisasm
