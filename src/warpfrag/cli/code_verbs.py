@@ -172,8 +172,9 @@ def emit(
     """Write code around instructions: a CUDA C++ header, or a PTX module.
 
     For a multiplication: the inline-PTX wrapper, and functions that move each operand between memory and registers,
-    also by ldmatrix and stmatrix if the layout allows it. The header may be included in any number of files. A PTX module has
-    kernels that load and store whole registers. Without --arch the code compiles wherever the instructions are legal.
+    also by ldmatrix and stmatrix if the layout allows it. The header may be included in any number of files. A PTX
+    module has kernels that load and store whole registers. Without --arch the code compiles wherever the instructions
+    are legal.
 
     Options:
         lang: The language.

@@ -135,8 +135,8 @@ def unpack(
     ...), in any order; lines without names are the lanes in order, or one stream. FILE is text; default: stdin. Several
     warps give several matrices.
 
-    Values are printed with the fewest digits that identify them: `warpfrag pack --rounding rne` reads them back. JSON has every
-    digit; values that are not finite are the strings nan, inf and -inf.
+    Values are printed with the fewest digits that identify them: `warpfrag pack --rounding rne` reads them back. JSON
+    has every digit; values that are not finite are the strings nan, inf and -inf.
 
     Options:
         raw: Print codes in hex, not values.
