@@ -16,8 +16,8 @@ from pathlib import Path
 
 import family_pages
 import pytest
-import site_checks
 
+import site_checks
 import warpfrag as wf
 from warpfrag.layout.linear_layout import DigitRun
 from warpfrag.machine.ir.program import Parameter
