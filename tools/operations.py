@@ -91,7 +91,7 @@ def converted(
 
 
 def cluster_of(attribute: dict[str, Any]) -> tuple[int, int, int] | None:
-    """Return the shape of clusters, if this launch attribute has it."""
+    """Return the cluster shape if a launch attribute contains it."""
     if attribute["id"] != 4:
         return None
     x, y, z = np.frombuffer(bytes.fromhex(attribute["hex"]), np.uint32)[:3].tolist()

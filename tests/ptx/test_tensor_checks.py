@@ -23,7 +23,7 @@ MISTAKES = {
     "not freed": ("tcgen05.dealloc", 0, "tcgen05.alloc", "never freed"),
     "no wait for a store": ("tcgen05.wait::st", 0, f"{MMA}.", "no tcgen05.wait::st follows it"),
     "no fence before": ("tcgen05.fence::before", 1, f"{MMA}.", "no tcgen05.fence::before_thread_sync follows"),
-    "no fence behind": ("tcgen05.fence::after", 1, f"{MMA}.", "no tcgen05.fence::after_thread_sync lies between"),
+    "no fence behind": ("tcgen05.fence::after", 1, f"{MMA}.", "no tcgen05.fence::after_thread_sync between"),
     "no fence behind the wait": ("tcgen05.fence::after", 2, "tcgen05.ld", "and the wait for tcgen05.mma"),
     "no wait for the product": ("mbarrier.try_wait", 0, "tcgen05.ld", "no mbarrier was waited for"),
     "no commit": ("tcgen05.commit", 0, "tcgen05.ld", "no mbarrier was waited for"),

@@ -1,8 +1,8 @@
 """Random kernels from a seed: valid, deterministic, and made of every opcode row that the machine has.
 
-What computes on registers comes from the rows themselves (`spellings`). What needs an address, other threads or a frame
-is a recipe: a function with a weight and the places where it may stand. A row that no kernel has is listed by
-`python -m tools.fuzz check --coverage`.
+Arithmetic instructions are generated from the rows (`spellings`). Instructions that need an address, other threads or
+a frame have recipes: functions with a weight and allowed contexts. `python -m tools.fuzz check --coverage` lists rows
+that no kernel contains.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ KERNELS_PER_FILE = 5000
 
 
 class Recorded(NamedTuple):
-    """A kernel and the digests of its cubin, of two runs of the cubin, and of one run of what the driver compiled."""
+    """A kernel with the digests of its cubin, of two runs of the cubin, and of a run of the driver-compiled code."""
 
     seed: int
     text: str

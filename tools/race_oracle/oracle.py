@@ -16,7 +16,7 @@ Word = tuple[str, int, int]  # space, block (0 in global memory), word
 
 
 class Step(NamedTuple):
-    """One instruction of some threads: its name, the warp (of the cluster), the lanes, and arguments by name."""
+    """One instruction: its name, its warp in the cluster, its lanes, and its arguments by name."""
 
     name: str
     warp: int = -1
@@ -180,7 +180,7 @@ class Oracle:
         self.learn(members, self.union(members))
 
     def do_warp(self, _: int, _step: Step, threads: list[int]) -> None:
-        """bar.warp.sync of some lanes."""
+        """Execute bar.warp.sync."""
         self.learn(threads, self.union(threads))
 
     def do_named(self, number: int, step: Step, _threads: list[int]) -> None:
@@ -195,7 +195,7 @@ class Oracle:
         self.learn(waiters, self.union(waiters + arrivers) | View(1 << phase))
 
     def do_cluster(self, _: int, step: Step, _threads: list[int]) -> None:
-        """barrier.cluster by all; a relaxed arrival releases what the threads knew at their last fence."""
+        """Execute barrier.cluster by all threads; a relaxed arrival releases the views at their last fences."""
         everyone = range(self.shape.threads)
         if not step.relaxed:
             self.learn(everyone, self.union(everyone))

@@ -1,4 +1,4 @@
-"""Random steps of a kernel: few or no races are left in them."""
+"""Random steps of a kernel, with few or no races."""
 
 from __future__ import annotations
 

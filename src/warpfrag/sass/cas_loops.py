@@ -1,4 +1,4 @@
-"""Loops of compare-and-swap that compute one commuting atomic, as ptxas writes 64-bit atomics in shared memory.
+"""Compare-and-swap loops that compute one commuting atomic, as ptxas emits for 64-bit atomics in shared memory.
 
     again: old = load [a]            and for min and max:    again: old = load [a]
            new = f(old)                                             if x >= old: leave
@@ -46,7 +46,7 @@ ORDERS = {"min": np.greater, "max": np.less}
 
 
 class Node(NamedTuple):
-    """A value of a loop: `name` is that of a leaf ("constant", "register", "old", "swapped", "done"), or ""."""
+    """A value in a loop; `name` is "constant", "register", "old", "swapped" or "done" for a leaf, else ""."""
 
     name: str
     number: Any  # the immediate, the register, or the result number of an operation
@@ -55,15 +55,15 @@ class Node(NamedTuple):
 
     @property
     def leaves(self) -> set[Node]:
-        """The leaves that the value depends on, without constants."""
+        """The leaves that the value depends on, except constants."""
         return {node for node in self.operations() if node.name not in {"", "constant"}}
 
     def depends_on_memory(self) -> bool:
-        """Return True if the value depends on what was loaded or swapped."""
+        """Return True if the value depends on a loaded or swapped value."""
         return any(leaf.name in {"old", "swapped"} for leaf in self.leaves)
 
     def operations(self) -> Iterator[Node]:
-        """Return the value itself, and all values that it is computed from."""
+        """Return the value and all values that it is computed from."""
         yield self
         for source in self.sources:
             for node in (source,) if isinstance(source, Node) else source:
@@ -83,7 +83,7 @@ def cas_loops(program: Program) -> dict[int, CasLoop]:
 
 
 def loop_around(program: Program, at: int) -> range | None:
-    """Return the innermost loop around an instruction, if it consists of one block or two and has one entry."""
+    """Return the innermost loop around an instruction, if it has one or two blocks and one entry."""
     instructions = program.instructions
     own = max(start for start in (0, *program.ends) if start <= at)
     end = program.ends[at]
@@ -100,10 +100,10 @@ def loop_around(program: Program, at: int) -> range | None:
 
 
 class CasLoop:
-    """A loop around a compare-and-swap, executed symbolically once."""
+    """A loop around a compare-and-swap, after one symbolic execution."""
 
     def __init__(self, program: Program, loop: range) -> None:
-        """Follow the values from the start of the loop to its end."""
+        """Execute the loop symbolically."""
         self.loop = loop
         self.body = [program.instructions[number] for number in loop]
         self.values: dict[int, Node] = {}
@@ -165,7 +165,7 @@ class CasLoop:
         return self.node(operand.base), operand.offset
 
     def put(self, operand: PtxOperand, nodes: list[Node]) -> None:
-        """Set the values of a result; the words of a pair are told apart."""
+        """Set the value of a result; the words of a pair are distinguished."""
         registers = list(registers_of(operand))
         self.is_plain &= len(registers) <= len(nodes)
         for number, (register, node) in enumerate(zip(registers, nodes, strict=False)):
@@ -173,7 +173,7 @@ class CasLoop:
             self.values[register.index] = node._replace(number=(node.number, number)) if is_part else node
 
     def matched(self) -> str:
-        """Return the commuting operation that the loop computes; "" if this is not proven."""
+        """Return the commuting operation that the loop provably computes, or ""."""
         if not self.is_plain or self.swap is None or self.load is None or self.load != self.swap[0]:
             return ""
         _, expected, new = self.swap
@@ -195,7 +195,7 @@ class CasLoop:
         return "" if self.written & {leaf.number for leaf in guard.leaves if leaf.name == "register"} else name
 
     def holds(self, registers: RegisterFile, threads: NDArray[np.int64]) -> bool:
-        """Return True if the words that must be equal are equal in some threads."""
+        """Return True if the words that must be equal are equal in the given threads."""
         for pair in self.equal_words:
             if any(node.name == "register" and not isinstance(node.number, int) for node in pair):
                 return False
@@ -215,9 +215,9 @@ class CasLoop:
         return bool(taken[0]) and not taken[1] and last.targets == (self.loop.start,)
 
     def uncertain_registers(self) -> list[set[int]]:
-        """Return the registers that depend on the order of threads when each branch leaves the loop, in order."""
+        """Return, for each branch, the registers that depend on the order of threads when it leaves the loop."""
         exits = [{index for index, node in self.values.items() if node.depends_on_memory()}]
-        for _, guard in self.guards[:-1]:  # here, what is written later in the loop depends on its number of rounds
+        for _, guard in self.guards[:-1]:  # registers written after this branch depend on the number of iterations
             own = {index for index, node in self.first.items() if node != guard and node.depends_on_memory()}
             exits.insert(0, own | (self.written - self.first.keys()))
         return exits
@@ -246,7 +246,7 @@ def evaluate(node: Any, leaves: Mapping[Node, Codes], kind: Type = B32) -> Codes
 
 
 def bitwise(new: tuple[Node, ...]) -> str:
-    """Return "and", "or" or "xor" if each new bit is this function of the old bit, whatever the other operands are."""
+    """Return "and", "or" or "xor" if each new bit is this function of the old bit for all other operands."""
     effects = set()
     for word, node in enumerate(new):
         if any(item.inst is not None and item.inst.attributes.opcode not in BITWISE for item in node.operations()):
@@ -265,7 +265,7 @@ def bitwise(new: tuple[Node, ...]) -> str:
 
 
 def is_sum(new: tuple[Node, ...]) -> bool:
-    """Return True if a pair of words is the old one plus a number, with a carry from the low to the high word."""
+    """Return True if a pair of words is the old pair plus a loop-invariant pair, with a carry between the words."""
     low, high = new
     if any(node.inst is None or node.inst.attributes.opcode != "iadd3" or node.number != 0 for node in new):
         return False
@@ -278,14 +278,14 @@ def is_sum(new: tuple[Node, ...]) -> bool:
 
 
 def same_word(item: Node) -> Node:
-    """Return the factor of a product with 1, or the value itself."""
+    """Return the other factor of a product with 1, or the value unchanged."""
     is_product = item.inst is not None and item.inst.name.startswith("mul.lo")
     factors = [source for source in item.sources if not is_number(source, 1)] if is_product else []
     return factors[0] if len(factors) == 1 else item
 
 
 def is_number(item: Node, number: int) -> bool:
-    """Return True for a constant."""
+    """Return True if a value is the given constant."""
     return item.name == "constant" and item.number.code(B32) == number
 
 

@@ -42,23 +42,23 @@ FOLLOWED = (
     actions.LaneOp | actions.Move | actions.WarpCollective | actions.MemoryLoad | actions.MemoryStore | actions.Atomic
     | actions.MatrixOp | actions.DirectCall | actions.NoOp
 )  # fmt: skip
-"""Actions whose unwritten operands are followed, or reported if they are addresses."""
+"""Actions whose unwritten operands are tracked, or reported if they are addresses."""
 COMMUTING = {"add", "min", "max", "and", "or", "xor"}
 BITWISE = {"lop3", "plop3", "p2r"}
 """Bitwise operations: each result bit depends on one bit of each operand."""
 MAX_VARIANTS = 1 << 6
-MAX_LAYERS = 16  # of atomics on one word
+MAX_LAYERS = 16  # atomic layers per word
 EXTREMES = {"min", "max"}
-MAX_ANSWERS = 256  # of an mbarrier: results of tests and arrivals
+MAX_ANSWERS = 256  # answers per mbarrier: results of tests and arrivals
 ASYNCHRONOUS = -1
-"""The thread of a change that happens at any time."""
+"""The thread of a change that may happen at any time."""
 
 
 class JudgedOrder(RaceCheck):
     """The race check for machine code, in which lanes that have not diverged run in lockstep."""
 
     def __init__(self, state: WarpBatch, numbers: list[int], judge: LaunchJudge) -> None:
-        """Start with the lanes of every warp in one class."""
+        """Create the check with all lanes of a warp in one class."""
         super().__init__(state, judge.order, judge.shadows, numbers, judge.collector)
         self.decisive, self.uncertain_answers, self.contended = judge.decisive, judge.uncertain_answers, judge.contended
         self.classes = np.zeros((self.state.warps, LANES), np.int64)
@@ -74,7 +74,7 @@ class JudgedOrder(RaceCheck):
         self.loops = judge.loops
         sensitive = {at for at, inst in enumerate(instructions) if is_order_sensitive(inst)}
         self.sensitive = sensitive - self.loops.keys()
-        self.changes: dict[int, dict[int, int]] = defaultdict(dict)  # of an mbarrier, by thread: the last time
+        self.changes: dict[int, dict[int, int]] = defaultdict(dict)  # the last change of an mbarrier, by thread
         self.answers: dict[int, list[MbarrierAnswer]] = defaultdict(list)  # by mbarrier
 
     def arrive(self, at: int, group: LaneGroup) -> None:
@@ -139,20 +139,20 @@ class JudgedOrder(RaceCheck):
                     if cell in self.changes:
                         self.answer(cell, thread)
 
-    # --- mbarriers: the answer to a question is certain if all changes are ordered before or after it
+    # --- mbarriers: an answer is certain if all changes are ordered before or after it
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
-        """mbarrier.init changes the mbarrier."""
+        """Record mbarrier.init as a change."""
         super().mbarrier_initialised(cell, thread)
         self.change(cell, thread)
 
     def mbarrier_invalidated(self, cell: int, thread: int) -> None:
-        """mbarrier.inval changes the mbarrier."""
+        """Record mbarrier.inval as a change."""
         super().mbarrier_invalidated(cell, thread)
         self.change(cell, thread)
 
     def mbarrier_arrived(self, cell: int, thread: int) -> None:
-        """An arrival changes the mbarrier, and may return its state; that of asynchronous copies comes at any time."""
+        """Record an arrival as a change and, if it returns the state, as an answer."""
         super().mbarrier_arrived(cell, thread)
         action = self.inst.action
         is_copy = isinstance(action, actions.MemoryBarrier) and action.name == "copies"
@@ -163,25 +163,25 @@ class JudgedOrder(RaceCheck):
     def copy_write(
         self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False
     ) -> None:
-        """A copy changes its mbarrier at any time."""
+        """Record that a copy may change its mbarrier at any time."""
         super().copy_write(buffer, offsets, size, thread, cell, reduces=reduces)
         if cell is not None:
             self.change(cell, thread, is_asynchronous=True)
 
     def tensor_committed(self, cells: list[int], thread: int) -> None:
-        """tcgen05.commit changes mbarriers at any time."""
+        """Record that tcgen05.commit may change mbarriers at any time."""
         super().tensor_committed(cells, thread)
         for cell in cells:
             self.change(cell, thread, is_asynchronous=True)
 
     def mbarrier_tested(self, cells: Numbers, threads: Numbers) -> None:
-        """The result of a test is an answer."""
+        """Record the result of a test as an answer."""
         if not isinstance(self.inst.results[0], Discard):
             for cell, thread in zip(cells.tolist(), threads.tolist(), strict=True):
                 self.answer(cell, thread)
 
     def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:
-        """Learn from a wait only if the thread would not go on otherwise."""
+        """Order threads after a phase only if they cannot continue before it ends."""
         if self.state.memory.inst in self.decisive:
             super().mbarrier_waited(cells, threads)
 
@@ -223,7 +223,7 @@ class JudgedOrder(RaceCheck):
             self.follow_atomics(buffer, offsets, threads)
 
     def follow_atomics(self, buffer: Bytes, offsets: Numbers, threads: Numbers) -> None:
-        """Report atomics that are unordered and do not commute; the load of a compare-and-swap loop is one too."""
+        """Report unordered atomics that do not commute, including loads of compare-and-swap loops."""
         at, action = self.state.memory.inst, self.inst.action
         loop = self.loops.get(at)
         name = loop.operation if loop else atomic_name(action) if isinstance(action, actions.Atomic) else ""
@@ -257,7 +257,7 @@ class JudgedOrder(RaceCheck):
             self.collector.leave_out("atomics: too many update one word to track them all")
 
     def follows(self, layer: AtomicLayer, thread: int, name: str, *, is_sensitive: bool) -> bool:
-        """Return True if an atomic commutes with those of a layer, or is ordered after them."""
+        """Return True if an atomic commutes with a layer's atomics or is ordered after them."""
         return (not is_sensitive and not layer.is_sensitive and layer.name == name) or self.is_ordered(layer, thread)
 
     def is_ordered(self, layer: AtomicLayer, thread: int) -> bool:
@@ -295,7 +295,7 @@ class MbarrierAnswer(NamedTuple):
 
 
 def atomic_name(action: actions.Atomic) -> str:
-    """Return the operation of an atomic; minima and maxima with and without a sign are different ones."""
+    """Return the operation of an atomic; signed and unsigned minima and maxima are distinct."""
     return f"{action.name}.{action.type.dtype.str[1:]}.{action.type.kind}" if action.name in EXTREMES else action.name
 
 
@@ -340,7 +340,7 @@ class JudgedValues(UnwrittenCheck):
                 super().put_clean(group, item)
 
     def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Report operands of instructions that do more than compute."""
+        """Report unwritten operands of instructions with other effects than results."""
         super().before(inst, group)
         if not self.is_clean and not isinstance(inst.action, FOLLOWED):
             for operand in inst.sources:
@@ -356,7 +356,7 @@ class JudgedValues(UnwrittenCheck):
                 self.put_whole(left, Register(index, self.state.program.registers[index], ""), left.mask)
 
     def guarded_after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Mark the results in lanes whose guard was never written: it is not known if the instruction ran."""
+        """Mark the results in lanes whose guard was never written, because the instruction may not have run."""
         if inst.guard is not None and self.is_marked[inst.guard.index]:
             wrong = group.part(group.mask & self.mask_of(inst.guard)[group.warp_rows].astype(np.bool_))
             for operand in inst.results if wrong.mask.any() else ():
@@ -397,7 +397,7 @@ class JudgedWarpBatch(CheckedWarpBatch):
     """A batch of blocks whose machine code is judged."""
 
     def __init__(self, part: LaunchPart, judge: LaunchJudge) -> None:
-        """Keep the judge of the launch."""
+        """Create a batch for the launch's judge."""
         self.judge = judge
         self.values: JudgedValues | None = None
         super().__init__(part, judge)
@@ -434,9 +434,9 @@ class LaunchJudge(LaunchChecks):
         decisive: frozenset[int],
         uncertain_loops: Collection[CasLoop] = (),
     ) -> None:
-        """Take the compare-and-swap loops, and the waits that order threads: these go on only if the wait succeeds.
+        """Create a judge, given the compare-and-swap loops and the waits that order threads.
 
-        What `uncertain_loops` leave in registers depends on the order of threads.
+        The registers that `uncertain_loops` write depend on the order of threads.
         """
         super().__init__(JUDGED, sources)
         self.loops, self.decisive, self.uncertain_loops = loops, decisive, uncertain_loops

@@ -51,7 +51,7 @@ class ProgramValues(NamedTuple):
 
 
 def is_quiet(inst: DecodedInstruction) -> bool:
-    """Return True if an instruction accesses no memory, and other threads cannot notice it."""
+    """Return True if an instruction accesses no memory and does not affect other threads."""
     return isinstance(inst.action, actions.LaneOp | actions.Move | actions.NoOp | actions.Branch | actions.Reconverge)
 
 
@@ -138,7 +138,7 @@ class ValueFlow:
         return reached
 
     def decisive_waits(self) -> frozenset[int]:
-        """Return the waits after which a thread goes on only if the phase has ended, as in a loop that only waits."""
+        """Return the waits after which a thread continues only if the phase has ended, as in a spin-wait."""
         failing: dict[int, list[int]] = {}  # by wait: the blocks that follow if it fails
         for block, (start, end) in enumerate(zip(self.starts, self.ends, strict=True)):
             last = self.instructions[end - 1]
@@ -162,7 +162,7 @@ class ValueFlow:
         return isinstance(inst.action, actions.MemoryBarrier) and inst.action.name in WAITS and is_wanted(inst)
 
     def waits_again(self, wait: int, start: int, allowed: set[int]) -> bool:
-        """Return True if all paths from a block come to one of some waits for the same mbarrier before all else."""
+        """Return True if every path from a block first reaches one of these waits for the same mbarrier."""
         place = self.instructions[wait].sources[0]
         queue, seen = [start], {start}
         while queue:

@@ -71,7 +71,7 @@ def nearest_plan(instruction: TensorForm, arch: str) -> tuple[Plan, str]:
     """Return the plan of a tcgen05.mma and "", or the nearest plan and the reason if it is not published.
 
     The nearest plan is a dense mma of a single block on sm_100, with the same unit and the products that this one
-    adds. If sums are grouped along k, the plan is dense, for an A whose zeros are written out.
+    adds. If sums are grouped along k, the plan is dense, for an A with explicit zeros.
     """
     base = arch.rstrip("af")
     try:

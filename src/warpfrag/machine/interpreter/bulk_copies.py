@@ -91,7 +91,7 @@ class LaneCopies:
     def tell_read(
         self, buffer: Bytes, offsets: NDArray[np.int64], size: int, lane: int, cells: Sequence[int] = ()
     ) -> None:
-        """Report what a lane's copy reads to the checks, with the mbarriers that it signals."""
+        """Report the bytes that a lane's copy reads to the checks, with the mbarriers that it signals."""
         if self.memory.observer is not None:
             self.memory.observer.copy_read(buffer, offsets, size, int(self.owners.threads[lane]), list(cells))
 
@@ -105,7 +105,7 @@ class LaneCopies:
         *,
         reduces: bool = False,
     ) -> None:
-        """Report what a lane's copy writes to the checks, with the mbarrier that it signals."""
+        """Report the bytes that a lane's copy writes to the checks, with the mbarrier that it signals."""
         if self.memory.observer is not None:
             thread = int(self.owners.threads[lane])
             self.memory.observer.copy_write(buffer, offsets, size, thread, cell, reduces=reduces)

@@ -462,7 +462,7 @@ class Ordering:
     def leave(self, messages: list[Message], new: Message) -> None:
         """Add a message to an address, merged with the message of the same level and block.
 
-        Beyond a few, those that reach every block become one without a block: an access of a smaller scope ignores it.
+        If there are many, GPU-scope messages are merged into one without a block, which narrower accesses ignore.
         """
         if new.level == GPU and len(messages) >= MAX_MESSAGES:
             new = Message(GPU, NOWHERE, NOWHERE, new.snapshot, new.is_promise)

@@ -513,7 +513,7 @@ class RaceCheck(SyncFollower):
         missing = plain & ~self.ordering.knows(threads, entities, times, through_fence=True)
         missing &= self.ordering.columns(entities) >= 0
         if missing.any():
-            text = "no fence.proxy.async lies between"
+            text = "there is no fence.proxy.async in between"
             self.reporter.report(access, missing, entities, natures, kind="fence", text=text)
 
 

@@ -229,10 +229,10 @@ class TensorMemoryCheck(InstructionObserver):
             if commit >= item.time
         ]
         if not any(by == warp or self._known_now(warp, by) >= wait for by, wait in events):
-            return f"{name} may not be complete: no mbarrier was waited for to which it was committed"
+            return f"{name} may not be complete: no thread waited for an mbarrier that it was committed to"
         if not needs_fences or any(self._is_fenced(warp, by, wait) for by, wait in events):
             return ""
-        return f"no tcgen05.fence::after_thread_sync lies between it and the wait for {name}"
+        return f"there is no tcgen05.fence::after_thread_sync between it and the wait for {name}"
 
     def _fault_of_warp(self, item: IssuedAccess, warp: int, op: str, name: str, *, needs_fences: bool) -> str:
         """Return the reason why an access is not ordered after an earlier ld or st, or an empty string."""
@@ -250,7 +250,7 @@ class TensorMemoryCheck(InstructionObserver):
         if not before or self._known_now(warp, item.warp) < before[0]:
             return f"no tcgen05.fence::before_thread_sync follows {name} of another warp"
         if not self._is_fenced(warp, item.warp, before[0]):
-            return f"no tcgen05.fence::after_thread_sync lies between it and {name} of another warp"
+            return f"there is no tcgen05.fence::after_thread_sync between it and {name} of another warp"
         return ""
 
     def _known_now(self, warp: int, other: int) -> int:

@@ -240,7 +240,7 @@ class UnwrittenCheck(InstructionObserver):
         return join_words([self.mask_of(item)[group.warp_rows] for item in items_of(operand)])
 
     def put(self, group: LaneGroup, operand: PtxOperand, mask: Codes) -> None:
-        """Set the mask of an operand's register in some lanes; `mask` is [warps of the group, lanes]."""
+        """Set the mask of an operand's register in the group's lanes; `mask` is [warps of the group, lanes]."""
         if isinstance(operand, VectorOperand):
             is_pair, wide = len(operand.items) <= WORDS_OF_PAIR, mask.astype(np.uint64)
             for item, part in zip(operand.items, split(wide, len(operand.items), 32 * is_pair), strict=True):

@@ -153,7 +153,7 @@ class PopcountKernel(BlockKernel):
         self.is_xor = rule.operation == "xor"
 
     def load(self, operands: ProductOperands) -> LoopArguments:
-        """Return words, and C as the sums to add to."""
+        """Return the one-bit operands packed into words, and C as the initial sums."""
         a, b, c, *_ = operands
         words_a = np.ascontiguousarray(np.packbits(a, axis=2, bitorder="little")).view(np.uint64)
         tiles, depth, width = b.shape

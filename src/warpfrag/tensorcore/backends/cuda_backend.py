@@ -1,4 +1,4 @@
-"""The rules on a GPU: any architecture's arithmetic, on any CUDA GPU.
+"""GPU kernels for the rules: any architecture's arithmetic on any CUDA GPU.
 
 Each rule has a kernel class: the macros that its source is compiled with, the preparation of its operands, and its
 launch. The codes equal the reference's; a canary checks this before a rule is used.
@@ -43,7 +43,7 @@ BLOCKS = aligned(tile=LONG, line=LONG, block=LONG, k=LONG)
 
 
 def _with_zeros(operands: ProductOperands) -> DeviceArray:
-    """Return a sparse A with its zeros written out."""
+    """Return a sparse A with explicit zeros."""
     if operands.columns is None:
         return operands.a
     tiles, height, kept = operands.a.shape

@@ -65,7 +65,7 @@ def decode_into(numbers: NDArray[Any], fmt: Format, codes: Codes) -> None:
 
 
 def with_zeros(stored: NDArray[Any], columns: Codes, depth: int) -> NDArray[Any]:
-    """Return a sparse A with its zeros written out."""
+    """Return a sparse A with explicit zeros."""
     full = np.zeros((*stored.shape[:-1], depth), stored.dtype)
     np.put_along_axis(full, columns.astype(np.int64), stored, axis=-1)
     return full
