@@ -25,8 +25,8 @@ MISTAKES = {
     "no fence before": ("tcgen05.fence::before", 1, f"{MMA}.", "no tcgen05.fence::before_thread_sync follows"),
     "no fence behind": ("tcgen05.fence::after", 1, f"{MMA}.", "no tcgen05.fence::after_thread_sync between"),
     "no fence behind the wait": ("tcgen05.fence::after", 2, "tcgen05.ld", "and the wait for tcgen05.mma"),
-    "no wait for the product": ("mbarrier.try_wait", 0, "tcgen05.ld", "no mbarrier was waited for"),
-    "no commit": ("tcgen05.commit", 0, "tcgen05.ld", "no mbarrier was waited for"),
+    "no wait for the product": ("mbarrier.try_wait", 0, "tcgen05.ld", "no thread waited for an mbarrier"),
+    "no commit": ("tcgen05.commit", 0, "tcgen05.ld", "no thread waited for an mbarrier"),
     "not written": ("tcgen05.st", 0, f"{MMA}.", "was not written since it was allocated"),
 }
 
