@@ -378,6 +378,34 @@ D:"""
     assert verdict(body) == (expected, set())
 
 
+@pytest.mark.parametrize(("outside", "expected"), [("", "clean"), ("st.volatile.shared.u32 [%r2], 3;", "incomplete")])
+def test_accesses_outside_a_lock_are_not_judged_by_one_order_of_its_threads(outside, expected):
+    """In this order the second thread takes the lock after the first; in the other one the store is unordered."""
+    lock = LOCK.replace("st.volatile.shared.u32 [%r2], {0};", "ld.volatile.shared.u32 %r8, [%r2];")
+    first, second = (lock.format(number, "membar.cta;") for number in (1, 2))
+    body = f"@%p1 st.shared.u32 [%r2+2048], 0;\n{SYNC}@!%p1 bra N;\n{first}N: @!%p2 bra D;\n{second}{outside}\nD:"
+    assert verdict(body) == (expected, set())
+
+
+@pytest.mark.parametrize(("load", "expected"), [("ld.volatile", "incomplete"), ("ld", "findings")])
+@pytest.mark.parametrize(
+    "poll", ["atom.shared.add.u32 %r9, [%r2+2048], 0;", "ld.relaxed.cta.shared.u32 %r9, [%r2+2048];"]
+)
+def test_data_behind_a_flag_without_an_acquire_is_never_clean(load, expected, poll):
+    body = f"""@%p1 st.shared.u32 [%r2+2048], 0;
+{SYNC}@%p1 st{load.removeprefix("ld")}.shared.u32 [%r2], 7;
+@%p1 membar.cta;
+@%p1 st.relaxed.cta.shared.u32 [%r2+2048], 1;
+@!%p2 bra D;
+P: {poll} setp.eq.u32 %p5, %r9, 0; @%p5 bra P;
+{{}}
+{load}.shared.u32 %r8, [%r2];
+st.shared.u32 [%r7+512], %r8;
+D:"""
+    assert verdict(body.format("")) == (expected, {"race"} if expected == "findings" else set())
+    assert verdict(body.format("fence.acq_rel.cta;")) == CLEAN
+
+
 @pytest.mark.parametrize("operation", ["add.bf16x2", "add.f16x2", "mul.bf16x2", "fma.rn.f16x2"])
 @pytest.mark.parametrize(("half", "kinds"), [("{%h3, _}", set()), ("{_, %h3}", {"uninitialised"})])
 def test_the_unused_half_of_a_packed_register_may_be_unwritten(operation, half, kinds):

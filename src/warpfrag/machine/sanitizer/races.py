@@ -53,7 +53,7 @@ from warpfrag.machine.sanitizer.conflicts import (
     nature_of,
 )
 from warpfrag.machine.sanitizer.ordering import BLOCK, CLUSTER, GPU, LANE_BITS, LaunchOrder, Ordering
-from warpfrag.machine.sanitizer.sync_tracking import Strength, SyncFollower, strength_of
+from warpfrag.machine.sanitizer.sync_tracking import LockFollower, Strength, SyncFollower, strength_of
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
@@ -61,6 +61,7 @@ Numbers = NDArray[np.int64]
 
 STORES = actions.MemoryStore | actions.Atomic | actions.AsyncStore | actions.DirectCall
 ROUNDED, ROUNDING = np.dtype(np.float32), 2.0**-20  # maximum difference of sums that differ only in rounding
+LOCK_ORDER = "threads take a lock in one of several orders, and there are accesses outside of its critical sections"
 NO_ACQUIRE = "a volatile or relaxed load is ordered only by a flag that was loaded without an acquire or a fence"
 COPIES = actions.AsyncCopy | actions.BulkCopy | actions.TensorCopy | actions.AsyncStore
 
@@ -86,15 +87,14 @@ class RaceCheck(SyncFollower):
         super().__init__(state, ordering, ConflictReporter(state, ordering, collector, self.written), collector)
         self.shared_shadow = ShadowMemory(len(memory.shared), is_shared=True)
         self.strengths: dict[int, Strength] = {}
-        instructions = list(enumerate(state.program.instructions))
+        code = state.program.instructions
+        instructions = list(enumerate(code))
         self.async_stores = [at for at, inst in instructions if isinstance(inst.action, actions.AsyncStore)]
         self.value_loads = value_loads(state.program)
         self.flagged: set[tuple[int, int]] = set()  # threads and cells that are ordered only by a flag without a fence
-        self.synchronizing = {  # atomics in waiting loops, such as locks, and releasing stores and atomics
-            at for at, inst in instructions
-            if (isinstance(inst.action, actions.Atomic) and is_polled(state.program.instructions, at))
-            or strength_of(inst).releases
-        }  # fmt: skip
+        polled = {at for at, inst in instructions if isinstance(inst.action, actions.Atomic) and is_polled(code, at)}
+        self.synchronizing = polled | {at for at, inst in instructions if strength_of(inst).releases}
+        self.locks = LockFollower(code, polled, has_one_block=state.launch.grid == (1, 1, 1))
         self.allocations = [at for at, inst in instructions if is_tensor_allocation(inst)]
 
     # --- accesses
@@ -179,6 +179,7 @@ class RaceCheck(SyncFollower):
         self.note_write(access, stays)
         table = self.ordering.table_of(buffer)
         if strength.is_strong:
+            self.follow_lock(buffer, offsets, threads)
             for offset, thread in zip(offsets.tolist(), threads.tolist(), strict=True):
                 self.ordering.send(buffer, offset, thread, strength.level, releases=strength.releases, passes_on=False)
         elif table:
@@ -197,12 +198,18 @@ class RaceCheck(SyncFollower):
         if self.state.memory.inst not in self.synchronizing:
             self.compare_stores(access, access.shadow.writes.natures[access.cells] & ATOMIC == 0)
         self.note_write(access, stays)
+        self.follow_lock(buffer, offsets, threads)
         ordering = self.ordering
         if not (ordering.table_of(buffer) or ordering.released or strength.releases):
             return
         for offset, thread in zip(offsets.tolist(), threads.tolist(), strict=True):
             ordering.receive(buffer, offset, thread, strength.level, acquires=strength.acquires)
             ordering.send(buffer, offset, thread, strength.level, releases=strength.releases, passes_on=True)
+
+    def follow_lock(self, buffer: Bytes, offsets: Numbers, threads: Numbers) -> None:
+        """Report the check as incomplete if the order in which threads took a lock may matter."""
+        if self.locks.polled and self.locks.is_order_open(self.state.memory.inst, id(buffer), offsets, threads):
+            self.collector.leave_out(LOCK_ORDER)
 
     def copy_read(self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cells: list[int]) -> None:
         """Check the source of a bulk or box copy, which may change after a wait for its mbarriers or its group."""

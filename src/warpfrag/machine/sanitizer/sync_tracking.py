@@ -7,7 +7,7 @@ atomic. Two strong accesses do not race if each one's scope includes the other's
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.kernel_findings import FindingCollector, KernelFinding
 from warpfrag.machine.interpreter.lane_group import LaneGroup
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
+from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.actions import Atomic, Barrier, ClusterBarrier, MatrixOp, MemoryBarrier, NoOp, WarpWait
 from warpfrag.machine.ir.program import DecodedInstruction, Immediate
 from warpfrag.machine.ir.scalar_types import TYPES
@@ -137,6 +138,50 @@ class CopyGroups:
         groups = self.groups[owner]
         done = groups[: len(groups) - left] if left < len(groups) else []
         return max(done, default=0)
+
+
+class LockFollower:
+    """Finds locks: words that a thread polls with an atomic and then changes, and that another thread polls after it.
+
+    The order in which threads took a lock is one of several. Another order could change the result if an access in the
+    program is outside the critical sections, so such a launch is not judged.
+    """
+
+    def __init__(self, instructions: Sequence[DecodedInstruction], polled: set[int], *, has_one_block: bool) -> None:
+        """Start with no lock; `polled` are the atomics in waiting loops."""
+        self.polled = polled
+        self.words: dict[tuple[int, int], dict[int, bool]] = defaultdict(dict)  # True: the thread has changed the word
+        self.has_outside_access = bool(polled) and has_access_outside(instructions, polled, has_one_block=has_one_block)
+
+    def is_order_open(self, at: int, buffer: int, offsets: Numbers, threads: Numbers) -> bool:
+        """Record strong accesses; return True if threads took a lock one after the other and accesses are outside."""
+        is_open = False
+        for offset, thread in zip(offsets.tolist(), threads.tolist(), strict=True):
+            users = self.words[buffer, offset]
+            if at in self.polled:
+                is_open |= any(changed for other, changed in users.items() if other != thread)
+                users.setdefault(thread, False)
+            elif thread in users:
+                users[thread] = True
+        return is_open and self.has_outside_access
+
+
+def has_access_outside(instructions: Sequence[DecodedInstruction], polled: set[int], *, has_one_block: bool) -> bool:
+    """Return True if a load or store is not between an atomic that takes a lock and the next one.
+
+    In a launch of one block, accesses before or after a barrier that precedes or follows all locks are ordered.
+    """
+    barriers = [at for at, inst in enumerate(instructions) if has_one_block and isinstance(inst.action, Barrier)]
+    first = max((at for at in barriers if at < min(polled)), default=0)
+    last = min((at for at in barriers if at > max(polled)), default=len(instructions))
+    is_held = False
+    for at, inst in enumerate(instructions[first:last], first):
+        if isinstance(inst.action, Atomic):
+            is_held = at in polled
+        is_access = isinstance(inst.action, actions.MemoryLoad | actions.MemoryStore) and not is_held
+        if is_access and getattr(inst.action, "space", "") not in {"local", "param", "const"}:
+            return True
+    return False
 
 
 class SyncFollower(InstructionObserver):
