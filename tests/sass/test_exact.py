@@ -11,6 +11,7 @@ import warpfrag as wf
 from oracle import toolkit
 from warpfrag.machine.interpreter.device_memory import DeviceMemory
 from warpfrag.machine.interpreter.warp_state import WarpState
+from warpfrag.machine.jit import loops
 from warpfrag.sass import judged_launch
 from warpfrag.sass.sass_module import SassModule
 
@@ -201,10 +202,36 @@ def test_a_skipped_store_is_a_reason():
 
 
 def test_a_launch_that_is_too_long_is_not_judged(monkeypatch):
+    monkeypatch.setattr(judged_launch, "FEW_STEPS", 0)
     monkeypatch.setattr(judged_launch, "MAX_STEPS", 20)
+    monkeypatch.setattr(judged_launch, "screened", lambda *_: None)
     run, out = launch(EXACT["a divergent loop"])
     assert out[5] == 6
     assert run.inexact == (judged_launch.NOT_JUDGED,)
+
+
+@pytest.mark.parametrize("name", [*EXACT, *INEXACT])
+def test_compiled_code_calls_no_open_order_exact(name, monkeypatch):
+    monkeypatch.setattr(judged_launch, "FEW_STEPS", 0)
+    body = EXACT[name] if name in EXACT else INEXACT[name][1]
+    run, out = launch(body, grid=3)
+    monkeypatch.undo()
+    assert name in EXACT or not run.exact
+    if run.exact:
+        assert out.tolist() == launch(body, grid=3, engine="reference")[1].tolist()
+
+
+def test_a_long_launch_is_judged_by_compiled_code(monkeypatch):
+    if not loops.is_available():
+        pytest.skip("no compiled library")
+    monkeypatch.setattr(judged_launch, "MAX_STEPS", 0)
+    monkeypatch.setattr(judged_launch, "FEW_STEPS", 0)
+    run, out = launch(EXACT["a divergent loop"])
+    assert run.exact
+    assert run.engine == "compiled"
+    assert out[5] == 6
+    raced, _ = launch(INEXACT["a race between warps"][1])
+    assert raced.inexact == (judged_launch.NOT_JUDGED,)
 
 
 # Random sequences of accesses: a run that is called exact leaves the same memory whatever the hardware leaves open.

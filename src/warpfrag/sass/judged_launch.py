@@ -7,6 +7,8 @@ again without it, and says that its order was not judged.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -15,11 +17,17 @@ from warpfrag.machine.interpreter.kernel_findings import BATCH_THREADS
 from warpfrag.machine.interpreter.warp_state import LaunchConfig
 from warpfrag.machine.ir.actions import MemoryBarrier
 from warpfrag.machine.ir.program import Program, SourceLine
+from warpfrag.machine.jit import loops as native_loops
+from warpfrag.machine.jit.engine import CompiledProgram
+from warpfrag.machine.jit.screening import ProgramScreen
 from warpfrag.machine.launch.grid import Judgement, Progress, Waves, Work
 from warpfrag.sass.cas_loops import CasLoop, cas_loops
-from warpfrag.sass.order_judge import LaunchJudge
+from warpfrag.sass.order_judge import JUDGED, LaunchJudge
 from warpfrag.sass.uncertain_values import values_of
 
+MAX_MARKS = 32  # registers that may be read unassigned: following more of them takes too long
+FEW_STEPS = 2000
+"""The instructions of a batch of blocks after which compiled code is tried: it decides less, but is fast."""
 MAX_STEPS = 30_000
 """The instructions per batch after which the judge gives up: a few seconds."""
 NOT_JUDGED = (
@@ -37,8 +45,6 @@ def judge(
 ) -> Judgement:
     """Run a launch under the judge; if the judge gives up, restore the initial memory."""
     blocks = max(1, BATCH_THREADS // config.threads)
-    if -(-waves.total // blocks) * len(program.instructions) > 2 * MAX_STEPS:
-        return Judgement(None, (NOT_JUDGED,))
     before = [(buffer, buffer.copy()) for buffer in memory.writable_buffers()]
 
     def restore() -> None:
@@ -46,18 +52,27 @@ def judge(
             buffer[...] = data
         memory.tags.forget()
 
-    def run(uncertain_loops: Collection[CasLoop] = ()) -> tuple[LaunchJudge, Work]:
+    def run(limit: int, uncertain_loops: Collection[CasLoop] = ()) -> tuple[LaunchJudge, Work]:
         checks = LaunchJudge(sources, loops, values.decisive, uncertain_loops)
-        checks.stops = lambda steps: steps > MAX_STEPS
-        return checks, Work(program, config, memory.fork(), None, checks).run_waves(waves.again(), 1, progress)
+        checks.stops = lambda steps: steps > limit
+        work = Work(program, config, memory.fork(), None, checks).run_waves(waves.again(), 1, progress)
+        if work.failure is None and (checks.is_stopped or (checks.contended and not uncertain_loops)):
+            restore()
+            return (checks, work) if checks.is_stopped else run(limit, checks.contended)
+        return checks, work
 
     values, loops = values_of(program), cas_loops(program)
-    checks, work = run()
-    if checks.contended and not checks.is_stopped and work.failure is None:
+    steps = -(-waves.total // blocks) * len(program.instructions)  # without loops
+    checks, work = run(FEW_STEPS) if steps <= FEW_STEPS else (None, None)
+    if checks is None or work is None or (checks.is_stopped and work.failure is None):
+        judged = screened(program, config, memory, waves, progress)
+        if judged is not None:
+            return judged
         restore()
-        checks, work = run(checks.contended)
+        if steps > 2 * MAX_STEPS:
+            return Judgement(None, (NOT_JUDGED,))
+        checks, work = run(MAX_STEPS)
     if checks.is_stopped and work.failure is None:
-        restore()
         return Judgement(None, (NOT_JUDGED,))
     work.checks = None  # the judge's findings are reasons, not findings of a check
     uncertain = [
@@ -71,6 +86,30 @@ def judge(
         if not is_mbarrier(program, at)
     ]
     return Judgement(work, (*checks.reasons, *uncertain))
+
+
+SCREENS: WeakKeyDictionary[Program, ProgramScreen] = WeakKeyDictionary()
+
+
+def screened(
+    program: Program, config: LaunchConfig, memory: DeviceMemory, waves: Waves, progress: Progress | None
+) -> Judgement | None:
+    """Run a launch in compiled code that may prove that its order does not matter; None if it cannot."""
+    if not native_loops.is_available() or values_of(program).uncertain:
+        return None
+    if program not in SCREENS:
+        SCREENS[program] = ProgramScreen(CompiledProgram(replace(program, follows_unassigned=True)))
+    screen = SCREENS[program]
+    compiled = screen.compiled
+    if not screen.is_possible(config, memory, JUDGED) or len(compiled.layout.marks) > MAX_MARKS:
+        return None
+    compiled.prepare()
+    if not screen.is_decided(JUDGED):
+        return None
+    launch = screen.of_launch(memory, JUDGED)
+    work = Work(compiled.program, config, memory.fork(), compiled, screen=launch)
+    work.run_waves(waves.again(), 1, progress)
+    return None if work.failure or work.divergent or launch.is_uncertain else Judgement(work, ())
 
 
 def is_mbarrier(program: Program, at: int) -> bool:

@@ -49,9 +49,9 @@ BITWISE = {"lop3", "plop3", "p2r"}
 MAX_VARIANTS = 1 << 6
 MAX_LAYERS = 16  # atomic layers per word
 EXTREMES = {"min", "max"}
-MAX_ANSWERS = 256  # answers per mbarrier: results of tests and arrivals
-ASYNCHRONOUS = -1
-"""The thread of a change that may happen at any time."""
+MAX_ANSWERS = 256  # of an mbarrier: results of tests and arrivals
+ASYNCHRONOUS, BY_COPIES = -1, -2
+"""The threads of changes that happen at any time: bytes that are copied, and arrivals that wait for cp.async."""
 
 
 class JudgedOrder(RaceCheck):
@@ -74,7 +74,8 @@ class JudgedOrder(RaceCheck):
         self.loops = judge.loops
         sensitive = {at for at, inst in enumerate(instructions) if is_order_sensitive(inst)}
         self.sensitive = sensitive - self.loops.keys()
-        self.changes: dict[int, dict[int, int]] = defaultdict(dict)  # the last change of an mbarrier, by thread
+        self.changes: dict[int, dict[int, int]] = defaultdict(dict)  # of an mbarrier, by thread: the last time
+        self.completed: dict[int, int] = {}  # the end of the last phase, by mbarrier
         self.answers: dict[int, list[MbarrierAnswer]] = defaultdict(list)  # by mbarrier
 
     def arrive(self, at: int, group: LaneGroup) -> None:
@@ -158,7 +159,7 @@ class JudgedOrder(RaceCheck):
         is_copy = isinstance(action, actions.MemoryBarrier) and action.name == "copies"
         if self.inst.results and not isinstance(self.inst.results[0], Discard):
             self.answer(cell, thread)
-        self.change(cell, thread, is_asynchronous=is_copy)
+        self.change(cell, thread, BY_COPIES if is_copy else None)
 
     def copy_write(
         self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False
@@ -166,13 +167,13 @@ class JudgedOrder(RaceCheck):
         """Record that a copy may change its mbarrier at any time."""
         super().copy_write(buffer, offsets, size, thread, cell, reduces=reduces)
         if cell is not None:
-            self.change(cell, thread, is_asynchronous=True)
+            self.change(cell, thread, ASYNCHRONOUS)
 
     def tensor_committed(self, cells: list[int], thread: int) -> None:
         """Record that tcgen05.commit may change mbarriers at any time."""
         super().tensor_committed(cells, thread)
         for cell in cells:
-            self.change(cell, thread, is_asynchronous=True)
+            self.change(cell, thread, ASYNCHRONOUS)
 
     def mbarrier_tested(self, cells: Numbers, threads: Numbers) -> None:
         """Record the result of a test as an answer."""
@@ -181,9 +182,20 @@ class JudgedOrder(RaceCheck):
                 self.answer(cell, thread)
 
     def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:
-        """Order threads after a phase only if they cannot continue before it ends."""
-        if self.state.memory.inst in self.decisive:
-            super().mbarrier_waited(cells, threads)
+        """Learn from a wait only if the thread would not go on otherwise."""
+        if self.state.memory.inst not in self.decisive:
+            return
+        super().mbarrier_waited(cells, threads)
+        for cell, thread in zip(cells.tolist(), threads.tolist(), strict=True):
+            changes = self.changes.get(cell, {})
+            if changes.get(BY_COPIES, self.ordering.now) <= self.completed.get(cell, 0):  # the phase counted them
+                del changes[BY_COPIES]
+                changes[int(self.ordering.entities(np.array([thread]))[0])] = self.ordering.now
+
+    def mbarrier_completed(self, cell: int) -> None:
+        """Record the end of a phase."""
+        super().mbarrier_completed(cell)
+        self.completed[cell] = self.ordering.now
 
     def answer(self, cell: int, thread: int) -> None:
         """Record an answer: it is uncertain unless all changes so far are ordered before it."""
@@ -192,9 +204,8 @@ class JudgedOrder(RaceCheck):
             return
         changes = self.changes[cell]
         entities, times = np.array(list(changes), np.int64), np.array(list(changes.values()), np.int64)
-        is_known = (
-            ASYNCHRONOUS not in changes and self.ordering.knows(np.full(len(times), thread), entities, times).all()
-        )
+        is_known = changes.keys().isdisjoint((ASYNCHRONOUS, BY_COPIES))
+        is_known = is_known and bool(self.ordering.knows(np.full(len(times), thread), entities, times).all())
         answers = self.answers[cell]
         if is_known and len(answers) < MAX_ANSWERS:
             entity = int(self.ordering.entities(np.array([thread]))[0])
@@ -202,7 +213,7 @@ class JudgedOrder(RaceCheck):
         else:
             self.uncertain_answers.add(at)
 
-    def change(self, cell: int, thread: int, *, is_asynchronous: bool = False) -> None:
+    def change(self, cell: int, thread: int, agent: int | None = None) -> None:
         """Record a change: answers that are not ordered before it are uncertain."""
         entity = int(self.ordering.entities(np.array([thread]))[0])
         answers = self.answers.get(cell, ())
@@ -212,7 +223,9 @@ class JudgedOrder(RaceCheck):
                 np.array([item.time for item in answers]),
             )  # fmt: skip
             self.uncertain_answers |= {item.inst for item, is_known in zip(answers, known, strict=True) if not is_known}
-        self.changes[cell][ASYNCHRONOUS if is_asynchronous else entity] = self.ordering.now
+        key, now = entity if agent is None else agent, self.ordering.now
+        is_repeated = agent is not None and self.changes[cell].get(agent) == now  # some may be for the next phase
+        self.changes[cell][key] = now + is_repeated
 
     # --- atomics
 

@@ -252,6 +252,7 @@ class Program:
     variables: dict[str, ModuleVariable] = field(default_factory=dict)
     leaders: set[int] = field(default_factory=set)
     assigns_registers: bool = True  # False for machine code, which may read unassigned registers without using them
+    follows_unassigned: bool = False  # compiled machine code marks registers that may be read unassigned
     has_absolute_ranks: bool = False  # True if shared addresses contain the block's rank instead of a distance
     spellings: dict[int, str] = field(default_factory=dict)  # spellings of machine code by address, for evidence
 

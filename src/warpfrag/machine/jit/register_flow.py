@@ -20,6 +20,7 @@ from warpfrag.machine.interpreter.warp_state import INEXACT
 from warpfrag.machine.ir.actions import Branch, DirectCall, IndirectCall, LaneOp, MatrixOp, MemoryLoad, Move, Return
 from warpfrag.machine.ir.program import (
     DecodedInstruction,
+    Immediate,
     MemoryOperand,
     Program,
     PtxOperand,
@@ -58,6 +59,8 @@ def is_written_whole(inst: DecodedInstruction) -> bool:
 
 def registers_read(inst: DecodedInstruction) -> set[int]:
     """Return the registers whose values an instruction needs: sources, addresses and the guard."""
+    if inst.attributes.opcode == "first_value" and inst.guard is None and isinstance(inst.sources[1], Immediate):
+        return indices_of(inst.sources[:1])  # a value is always there, so the old one is not needed
     return indices_of(inst.operands_read)
 
 
@@ -233,7 +236,8 @@ def maybe_unassigned(program: Program) -> set[int] | None:
 def _unwritten(program: Program) -> set[int] | None:
     """Return the registers that may be read unwritten, or None if the program has calls or is too large."""
     calls = any(isinstance(inst.action, DirectCall | IndirectCall) for inst in program.instructions)
-    return None if calls or not program.assigns_registers else maybe_unassigned(program)
+    is_followed = program.assigns_registers or program.follows_unassigned
+    return maybe_unassigned(program) if is_followed and not calls else None
 
 
 def is_followed(program: Program) -> bool:

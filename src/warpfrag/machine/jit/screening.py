@@ -53,7 +53,7 @@ ASYNCHRONOUS = (
 ORDERED = (
     actions.LaneOp, actions.Move, actions.NoOp, actions.MemoryLoad, actions.MemoryStore, actions.AsyncCopy,
     actions.WarpCollective, actions.WarpWait, actions.MatrixOp, actions.Branch, actions.Return, actions.Barrier,
-    actions.TextureFetch,
+    actions.TextureFetch, actions.Reconverge, actions.LeaveBarrier,
 )  # fmt: skip
 """Actions whose accesses are ordered by barriers, or by waits for cp.async groups."""
 SURFACES = actions.SurfaceLoad | actions.SurfaceReduction | actions.SurfaceStore

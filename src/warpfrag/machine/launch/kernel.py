@@ -306,11 +306,14 @@ class Kernel:
         if self.program.is_machine_code:
             own = self.waves(config, seed, follow_order=True)
             judged = self.judge(config, memory, own, options.progress)
-            if judged.work is not None and (named or engine_name == "compiled"):
+            is_screened = judged.work is not None and judged.work.screen is not None
+            is_own = not named and engine_name in {"auto", "compiled" if is_screened else "reference"}
+            if judged.work is not None and not is_own:
                 for buffer, data in zip(memory.writable_buffers(), before, strict=True):
                     buffer[...] = data
                 memory.tags.forget()
-        if judged.work is not None and not named and engine_name != "compiled":
+                judged = judged._replace(work=None)
+        if judged.work is not None:
             work = judged.work
         elif named:
             config = replace(config, interleaving=None if seed is None else int(seed))
