@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from oracle.toolkit import find_ptxas
+from tools import exact_runs
 from tools.fuzz import fixed_set, jobs, matrix_probe, probe
 from tools.fuzz.assembler import assemble
 from tools.fuzz.campaign import CALLED_CERTAIN, Tally, readable
@@ -153,3 +154,11 @@ def test_a_fixed_set_is_written_and_read(tmp_path):
     fixed_set.write(tmp_path / "set", kernels)
     assert list(fixed_set.read(tmp_path / "set")) == kernels
     assert len(kernels[0].shown) == fixed_set.SHOWN_BYTES
+
+
+@pytest.mark.slow
+def test_runs_that_are_called_exact_do_not_depend_on_schedules_or_unwritten_values():
+    find_ptxas("sm_90")
+    counts = Counter(exact_runs.outcome(seed, 1, 40) for seed in range(9_000_000, 9_000_030))
+    assert counts["differs"] == 0
+    assert counts["same"] > 10
