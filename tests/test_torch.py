@@ -110,7 +110,7 @@ def test_a_transformer_forward_and_backward():
     assert any(record.differing for record in run)  # an A100 and an H100 do not agree
     assert all(bool(record.differing) == (record.first_differing is not None) for record in run)
     assert all(record.error < 1e-5 for record in run)
-    assert str(run).splitlines()[1].split()[1:3] == ["0.qkv", "forward"]
+    assert str(run).splitlines()[2].split()[1:3] == ["0.qkv", "forward"]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
@@ -646,9 +646,28 @@ def test_every_product_in_the_order_that_the_library_chooses():
         bias=model[0].bias.detach().float().numpy(), layout="nt",
     )  # fmt: skip
     assert np.array_equal(expected.D.view(np.int16), run.results[0].view(torch.int16).numpy().reshape(8, 256))
-    with pytest.raises(wf.errors.InvalidOperand, match="expected an instruction, or library='cublas'; got neither"):
-        emulation.emulate()
+    heads, *lines = str(run).splitlines()[1:3]
+    assert heads.split()[-1] == "order"
+    assert [record.is_guess for record in run] == [record.prediction.is_guess for record in run]
+    assert lines[0].endswith("(a guess)") == run.records[0].is_guess
+    with pytest.raises(wf.errors.InvalidOperand, match="expected an instruction, or library='cublas'; got both"):
+        emulation.emulate(instruction=BF16, library="cublas")
     with pytest.raises(wf.errors.InvalidOperand, match="library: expected 'cublas', got 'mkl'"):
         emulation.emulate(library="mkl")
-    with pytest.raises(wf.errors.NotModelled, match="there are tables for H200, not for 'T4'"):
+    with pytest.raises(wf.errors.NotModelled, match="known on H200, not on 'T4'"):
         emulation.emulate(library="cublas", arch="T4")
+
+
+def test_the_dtypes_choose_the_instruction():
+    torch.manual_seed(0)
+    A, B = torch.randn(5, 40), torch.randn(40, 6)
+    with emulation.emulate(arch="A100", compare="H100", keep=True) as run:
+        for dtype in (torch.float16, torch.bfloat16):
+            _ = A.to(dtype) @ B.to(dtype)
+        with pytest.raises(wf.errors.InvalidOperand, match="torch.float32, and the instruction multiplies tf32: pass"):
+            _ = A @ B
+    assert [wf.get(record.instruction).form.a for record in run] == ["f16", "bf16"]
+    expected = wf.gemm(A.half().numpy(), B.half().numpy(), arch="A100").astype(np.float16)
+    assert np.array_equal(run.results[0].numpy(), expected)
+    assert repr(run) == "<Emulation: the instruction of each dtype on A100, k ascending: 2 products>"
+    assert str(run).splitlines()[1].split()[-4:] == ["differ", "on", "H100", "instruction"]

@@ -223,8 +223,21 @@ def test_a_launch_can_be_debugged_and_profiled():
     assert (stop.source.file.endswith("triton_kernels.py"), stop.source.line) == (True, first + 4)
     (registers,) = [debugger.register(launch.variables[name][-1]) for name in launch.variables if name in "io"][:1]
     assert registers.tolist() == list(range(32))
-    with pytest.raises(wf.errors.InvalidOperand, match="no instruction at source line"):
+    name = next(name for name, held in launch.variables.items() if len(held) == 1)
+    assert np.array_equal(debugger.register(name), debugger.register(launch.variables[name][0]))
+    with pytest.raises(wf.errors.InvalidOperand, match=f"got 'mean'; it has .* and the variables .*{name}"):
+        debugger.register("mean")
+    lines = f"no instruction at source line elsewhere.py:.*: lines with code: .*triton_kernels.py:{first + 4}"
+    with pytest.raises(wf.errors.InvalidOperand, match=lines):
         debugger.break_at(source=f"elsewhere.py:{first + 4}")
+
+
+def test_a_gpu_names_its_architecture(tmp_path):
+    assert warpfrag.triton.emulate("A100").arch == "sm_80"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.pytest_plugin", "--triton-arch", "A1000"]
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert done.stderr.startswith("ERROR: warpfrag.pytest_plugin: arch: expected one that Triton compiles for"), done
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100a", "sm_120"])

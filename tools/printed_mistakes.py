@@ -5,7 +5,8 @@
 Half of the mistakes are made here with plain index arithmetic, half are drawn from the list of `diagnose`. D is printed
 with %f, %g, %.2f or %08x (integers: %d or %08x), as a matrix or by register with one of several labels, read back from
 the text, and diagnosed. The answer for the exact codes of D is the reference: a mistake is found if the answer for the
-text contains one of its findings, and misdiagnosed if the first finding is another one and no note says so.
+text contains one of its findings, and misdiagnosed if the first finding is another one and the answer does not say that
+the digits are too few, or how to tell the findings apart.
 """
 
 from __future__ import annotations
@@ -179,9 +180,10 @@ def judge(case: Case) -> str:
     exact = wf.diagnose(case.mma, case.d, case.A, case.B)
     if _findings(answer) & _findings(exact):
         is_first = answer[0] in exact[:]
-        return "found" if is_first or any("to tell" in note for note in answer.notes) else "misdiagnosed"
-    if answer.correct or not answer or any("for a certain answer" in note for note in answer.notes):
-        return "missed"  # or the answer notes that there are too few digits
+        is_open = not answer.is_certain or any("to tell" in note for note in answer.notes)
+        return "found" if is_first or is_open else "misdiagnosed"
+    if answer.correct or not answer or not answer.is_certain:
+        return "missed"
     return "misdiagnosed"
 
 

@@ -1,4 +1,4 @@
-"""HTML cards for notebooks.
+"""Tables as text, and HTML cards for notebooks.
 
 A card takes its text colour from the notebook and has no background of its own, so that it can be read in light and
 dark themes. Every style rule starts with the card's class and therefore changes nothing else on the page.
@@ -6,7 +6,7 @@ dark themes. Every style rule starts with the card's class and therefore changes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import cache
 
 STYLE = {
@@ -40,6 +40,25 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     heads = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     lines = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
     return f"<table><tr>{heads}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+
+
+def table_lines(
+    header: Sequence[str], rows: Iterable[Sequence[object]], *, gap: int = 2, right: Container[int] | None = None
+) -> list[str]:
+    """Return lines with aligned columns: those with an index in `right`, by default integers, to the right.
+
+    >>> table_lines(["lane", "bits"], [[5, "15:0"], [12, "31:16"]])
+    ['lane  bits', '   5  15:0', '  12  31:16']
+    """
+    cells = [list(row) for row in rows]
+    columns = range(len(header))
+    to_right = [i for i in columns if all(isinstance(row[i], int) for row in cells)] if right is None else right
+    lines = [list(header), *([str(cell) for cell in row] for row in cells)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    aligned = (
+        [line[i].rjust(widths[i]) if i in to_right else line[i].ljust(widths[i]) for i in columns] for line in lines
+    )
+    return [(" " * gap).join(line).rstrip() for line in aligned]
 
 
 class TextCard:

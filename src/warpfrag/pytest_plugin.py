@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from warpfrag.errors import InvalidOperand
 from warpfrag.machine.interpreter.kernel_findings import CHECKS
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class LaunchSummary:
         """Return one line for the end of the run."""
         if not self.launches:
             return "warpfrag: no Triton kernel was launched; nothing was checked"
-        launched = f"warpfrag: {self.launches} Triton launches on {self.session.arch}"
+        launched = f"warpfrag: {self.launches} Triton launch{'es' * (self.launches > 1)} on {self.session.arch}"
         if not self.checks:
             return f"{launched}; no checks (--check all searches for races, wrong addresses and more)"
         incomplete = f", {self.incomplete} launches could not be judged completely" if self.incomplete else ""
@@ -107,9 +108,10 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         import torch  # noqa: F401 (the session redirects devices only if PyTorch is loaded)
     try:
         from warpfrag.triton import emulate
-    except ImportError as error:
+
+        session = emulate(**options)
+    except (ImportError, InvalidOperand) as error:
         raise pytest.UsageError(f"warpfrag.pytest_plugin: {error}") from None
-    session = emulate(**options)
     early_config.stash[SUMMARY] = LaunchSummary(session.__enter__(), checks, options=options)
 
 

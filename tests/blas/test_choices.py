@@ -59,7 +59,7 @@ def test_a_file_of_another_machine_is_used_and_its_limits_are_told(tmp_path):
     assert wf.predict_order(5, 8, 11528, choices=path, layout="nt").omitted_k == 8
     with pytest.raises(wf.errors.NotModelled, match="is not in <Choices of cuBLASLt 99.1 on H999: 2 layers, 3 runs>"):
         wf.predict_order(9, 64, 4104, choices=path, layout="nt")
-    with pytest.raises(wf.errors.NotModelled, match="there are tables for H200, not for 'H999'"):
+    with pytest.raises(wf.errors.NotModelled, match="known on H200, not on 'H999'"):
         wf.predict_order(9, 64, 4096, choices="H999", layout="nt")
 
 

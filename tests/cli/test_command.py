@@ -15,7 +15,8 @@ import pytest
 
 import warpfrag
 from warpfrag.cli import VERB_GROUPS, VERBS, main, verb_command
-from warpfrag.cli.support.output import WIDTH, table_lines
+from warpfrag.cli.support.output import WIDTH
+from warpfrag.html import table_lines
 
 NAME = "mma.m16n8k16.f32.f16.f16.f32"
 FP8 = "mma.m16n8k32.f32.e4m3.e4m3.f32"

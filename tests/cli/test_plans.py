@@ -77,7 +77,7 @@ def test_plans_have_addresses_as_numbers_and_as_c(run):
         "   1             1       4          0     5  ldmatrix.m8n8.x4.shared.b16",
         "",
         "plan 1",
-        "  ldmatrix.m8n8.x4.shared.b16, words 0, 1, 2, 3",
+        "  ldmatrix.m8n8.x4.shared.b16, registers 0, 1, 2, 3",
         "    swizzle(base + (lane & 7) * 128 + (lane >> 3 & 1) * 16 + (lane >> 4) * 1024)",
         "    lane  0:      0    144    288    432    576    720    864   1008",
         "    lane  8:     16    128    304    416    592    704    880    992",
@@ -147,12 +147,11 @@ def test_what_cannot_be_answered_is_refused(refused, words, message):
     assert refused(*words).startswith(message)
 
 
-@pytest.mark.parametrize(
-    ("source", "advice"), [(f"{NAME}:d", "SRC:col=2"), ("mma.m8n8k16.s32.s8.s8.s32:d", "SRC:row=2,col=2")]
-)
+@pytest.mark.parametrize(("source", "advice"), [(f"{NAME}:d", "col=2"), ("mma.m8n8k16.s32.s8.s8.s32:d", "row=2,col=2")])
 def test_tiles_are_advised_as_the_command_spells_them(refused, source, advice):
-    assert refused("relayout", source, f"{NAME}:a").endswith(f"; :row=N,col=N puts tiles side by side: {advice}")
-    assert refused("relayout", f"{NAME}:a", source).endswith(f": {advice.replace('SRC', 'DST')}")
+    advised = f"; :row=N,col=N puts tiles side by side: {source}:{advice}"
+    assert refused("relayout", source, f"{NAME}:a").endswith(advised)
+    assert refused("relayout", f"{NAME}:a", source).endswith(advised)
 
 
 def test_a_relayout_in_tensor_memory(run):

@@ -108,6 +108,8 @@ def test_bad_files_are_refused_in_a_sentence(refused, wrong, tmp_path):
     files = {
         "empty": ("", "is empty"),
         "mixed": ("\n".join([*lines[:31], "lane 31: 0x0 0x0 0x0 0x0"]), "has the hex number '0x0', line 1 the decimal"),
+        "beside": ("\n".join(line + " 0x0" for line in lines), "got 1 with 0x, and numbers without it do not count"),
+        "twice": ("\n".join([*lines, lines[0]]), "expected 4 values of lane 0, got 8: print each lane once"),
         "few": ("\n".join(lines[:16]), "lane 16 is missing: the dump has 16 of 32 lanes; print from every lane"),
         "stream": (rows(wrong.reshape(1, 128), "%f"), "add --as matrix or --as registers"),
         "short": (rows(wrong[:5], "%f"), "expected a matrix, 16 lines of 8 numbers, or registers, a line of 4"),
@@ -143,6 +145,20 @@ def test_nan_and_inf_are_counted(run, wrong):
     assert "1 of 128 wrong elements are infinite" in answer.lines
 
 
+def test_a_dump_of_nan_alone_has_no_note_about_digits(run, wrong):
+    text = "\n".join(f"lane {lane}: nan -nan(0x7fffff) NaN NAN" for lane in range(32))
+    answer = run("diagnose", NAME, "A.npy", "B.npy", "-", stdin=text)
+
+    assert (answer.code, answer.lines[-1]) == (1, "128 of 128 wrong elements are NaN")
+
+
+def test_too_few_digits_are_not_a_certain_answer(run, wrong):
+    reversed_bits = (wrong.view(np.uint32) & 0xFFFF) << 16 | wrong.view(np.uint32) >> 16
+    answer = run("diagnose", NAME, "A.npy", "B.npy", "-", stdin=rows(reversed_bits.view(np.float32) * 0, "%f"))
+
+    assert "explains it" not in answer.out
+
+
 KERNEL = """
 extern "C" __global__ void tile(const unsigned *A, const unsigned short *B, float *D) {
     int lane = threadIdx.x, g = lane >> 2, t = lane & 3;
@@ -156,6 +172,13 @@ extern "C" __global__ void tile(const unsigned *A, const unsigned short *B, floa
     D[g * 8 + t * 2] = d[0]; D[g * 8 + t * 2 + 1] = d[1];
     D[(g + 8) * 8 + t * 2] = d[2]; D[(g + 8) * 8 + t * 2 + 1] = d[3];
 }
+"""
+BY_BLOCKS = """
+    __shared__ __align__(16) unsigned short tile[128];
+    for (int i = lane; i < 128; i += 32) tile[i] = B[i];
+    __syncwarp();
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
+                 : "=r"(b[0]), "=r"(b[1]) : "r"((unsigned)__cvta_generic_to_shared(tile + lane % 16 * 8)));
 """
 WRONG_LOAD = "((const unsigned *)B)[(g + 8 * i) * 4 + t]"
 RIGHT_LOAD = "B[(2 * t + 8 * i) * 8 + g] | (unsigned)B[(2 * t + 1 + 8 * i) * 8 + g] << 16"
@@ -172,8 +195,27 @@ def test_every_mma_of_a_kernel_is_diagnosed_with_its_line(run, refused, wrong, t
     assert answer.code == 1
     assert answer.lines[0].startswith("wrong.cu:8: mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32, block (0, 0, 0)")
     assert answer.lines[1] == "  A: correct: the tile of A at row 0, column 0"
-    assert answer.lines[2].startswith("  B: each 8 x 8 block transposed")
-    assert "     fix: add .trans to the ldmatrix of B, or remove it if it is there" in answer.lines
+    assert answer.lines[2].startswith("  B: laid out like a 16-bit A of 16 x 8")  # there is no ldmatrix
+    assert answer.lines[3].startswith("     fix: element i of a lane is B[")
+    assert answer.lines[4] == "     loaded at wrong.cu:6"
     assert (right.code, right.json["correct"], right.json["executed"], right.json["mmas"]) == (0, True, 1, [])
     assert "expected the intended A and B" in refused("diagnose", "wrong.cu", "A.npy")
+    loop = next(line for line in KERNEL.splitlines() if "LOAD" in line)
+    swapped = KERNEL.replace("LOAD", RIGHT_LOAD).replace(*("A[(g + 8) * 8 + t]", "A[g * 8 + t + 4]")).replace(
+        "A[g * 8 + t + 4], A[g * 8 + t + 4]", "A[g * 8 + t + 4], A[(g + 8) * 8 + t]"
+    )  # fmt: skip
+    mistakes = {
+        "trans.cu": (KERNEL.replace(loop, BY_BLOCKS), "     fix: add .trans to the ldmatrix of B", "trans.cu:10"),
+        "swapped.cu": (swapped, "     fix: swap registers 1 and 2 of A", "swapped.cu:4"),
+        "stored.cu": (
+            KERNEL.replace("LOAD", RIGHT_LOAD).replace("= d[2]; D[(g + 8) * 8 + t * 2 + 1] = d[3]",
+                                                       "= d[3]; D[(g + 8) * 8 + t * 2 + 1] = d[2]"),
+            "  D: registers 2 and 3 swapped", "",
+        ),
+    }  # fmt: skip
+    for name, (source, fix, loaded) in mistakes.items():
+        (tmp_path / name).write_text(source, encoding="utf-8")
+        answer = run("diagnose", name, "A.npy", "B.npy")
+        assert (answer.code, fix in answer.lines) == (1, True), answer.out
+        assert not loaded or f"     loaded at {loaded}" in answer.lines
     assert "--shared are for a kernel" in refused("diagnose", NAME, "A.npy", "B.npy", "right.npy", "--entry", "k")

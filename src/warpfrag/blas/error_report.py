@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 
 from warpfrag.blas.order import Order
-from warpfrag.html import TextCard
+from warpfrag.html import TextCard, table_lines
 from warpfrag.layout.providers import figure_svg
 from warpfrag.tensorcore.reference import TraceStep
 
@@ -130,15 +130,8 @@ class ErrorReport(TextCard):
 
     def __str__(self) -> str:
         """Return the report as a table."""
-        rows = self._rows()
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        body = [
-            "  ".join(
-                cell.ljust(width) if not column else cell.rjust(width)
-                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in rows
-        ]
+        heads, *rows = self._rows()
+        body = table_lines(heads, rows, right=range(1, len(heads)))
         return "\n".join([self._title, *body, *self._differences()])
 
     def _differences(self) -> list[str]:

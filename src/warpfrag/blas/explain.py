@@ -23,7 +23,7 @@ from warpfrag.errors import InvalidOperand, NotModelled, WarpfragError, quote
 from warpfrag.formats.arrays import as_array
 from warpfrag.formats.epilogue import Epilogue, float32_of
 from warpfrag.formats.number_formats import Rounding
-from warpfrag.html import TextCard
+from warpfrag.html import TextCard, table_lines
 from warpfrag.isa.legality import form_of
 from warpfrag.isa.qualifiers import Form, HasForm
 from warpfrag.tensorcore.array_types import Matrix, read_matrices
@@ -113,11 +113,7 @@ class Explanation(TextCard):
         if not rows:
             return self.text
         header = ("step", self.first.name, "sum", self.second.name, "sum")
-        widths = [max(len(row[column]) for row in [header, *rows]) for column in range(5)]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in [header, *rows]
-        ]
-        return "\n".join([self.text, "", *(line.rstrip() for line in lines)])
+        return "\n".join([self.text, "", *table_lines(header, rows, right=())])
 
     def __repr__(self) -> str:
         """Return the number of differing codes and both origins."""

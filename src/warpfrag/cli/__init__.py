@@ -102,9 +102,7 @@ SPELLINGS = {  # patterns of Python spellings in messages, and the command line'
     'rounding="rne"': "--rounding rne",
     r"^\"find\((\w+)=(.*?)\)\"": r"--\1 \2",
     r"\btiled\(\) puts": ":row=N,col=N puts",
-    r"(?<=\.tiled\(row=)(\d+), ": r"\1,",
-    r"\bsource\.tiled\((.*?)\)": r"SRC:\1",
-    r"\btarget\.tiled\((.*?)\)": r"DST:\1",
+    r"( takes [1-9]\d* arguments \(.*\), got \d+)$": r"\1: pass each with --arg: x.npy, out:f32:16x8 (zeros), i32:7",
 }
 
 COMPLETE = "_WARPFRAG_COMPLETE"  # set by a shell that completes a word

@@ -136,12 +136,14 @@ class KernelDiagnosis(NamedTuple):
     correct: true if every mma multiplies a tile of A with a tile of B of the same k
     executed: number of executed mma instructions that were compared, by warp
     mmas: those with a mistake; the first of each source line and mistake
+    d: the mistakes that explain D, if the kernel is one mma whose operands are correct
     """
 
     entry: str
     correct: bool
     executed: int
     mmas: list[ExecutedMma]
+    d: list[Finding]
 
 
 @verb
@@ -257,6 +259,7 @@ def _diagnose_kernel(
     """Run a kernel on A and B, and compare the operands of each mma with their tiles."""
     import numpy as np
 
+    from warpfrag.diagnosis.diagnose import diagnose as find_mistakes
     from warpfrag.diagnosis.kernel_operands import executed_mmas
 
     paths = [path for path in (inputs.a, inputs.b) if path is not None] or list(files)
@@ -266,7 +269,7 @@ def _diagnose_kernel(
     if A.ndim != 2 or B.ndim != 2 or A.shape[1] != B.shape[0]:
         raise InvalidOperand(f"expected A as M x K and B as K x N, got {A.shape} and {B.shape}")
     kernel = chosen_kernel(read_module([file], arch, launch.entry), launch.entry)
-    arguments: list[object] = [read_argument(text, {}) for text in launch.arg]
+    arguments: list[Any] = [read_argument(text, {}) for text in launch.arg]
     if not arguments:
         if len(kernel.parameters) != 3:
             raise click.UsageError(
@@ -280,20 +283,34 @@ def _diagnose_kernel(
     for mma in executed:
         if not mma.is_correct:
             wrong.setdefault((mma.source, *(operand.findings[:1] for operand in mma.operands)), mma)
-    facts = KernelDiagnosis(kernel.name, not wrong, len(executed), [*wrong.values()])
-    return Answer(facts, lambda: _print_kernel(kernel.readable_name, facts), NO if wrong else DONE)
+    stored: list[Finding] = []
+    if (
+        not wrong
+        and not launch.arg
+        and len(executed) == 1
+        and arguments[2].shape == get(executed[0].instruction).d.shape
+    ):
+        stored = [*find_mistakes(executed[0].instruction, arguments[2], A, B, arch=arch)]
+    facts = KernelDiagnosis(kernel.name, not wrong and not stored, len(executed), [*wrong.values()], stored)
+    return Answer(facts, lambda: _print_kernel(kernel.readable_name, facts), DONE if facts.correct else NO)
 
 
 def _print_kernel(name: str, facts: KernelDiagnosis) -> None:
-    if facts.correct:
+    if not facts.mmas:
         echo(f"{name}: all {facts.executed} executed mma instructions multiply a tile of A with its tile of B")
+    if facts.correct:
         echo("  if D is wrong, look at its accumulators and stores: diagnose D itself")
+    for finding in facts.d[:1]:
+        echo(wrapped(f"  {finding}", indent=4))
+        echo(wrapped(f"     fix: {finding.fix}", indent=7))
     for mma in facts.mmas:
         echo(wrapped(f"{mma.source}: {mma.instruction}, block {mma.block}, warp {mma.warp}", indent=2))
         for operand in mma.operands:
             echo(wrapped(f"  {operand}", indent=4))
             if operand.findings and operand.findings[0].fix:
                 echo(wrapped(f"     fix: {operand.findings[0].fix}", indent=7))
+            if operand.loaded_at and (operand.findings or operand.row < 0):
+                echo(wrapped(f"     loaded at {', '.join(operand.loaded_at)}", indent=7))
         a, b = mma.operands
         if min(a.row, b.row) >= 0 and a.col != b.row:
             echo(f"  k differs: A starts at column {a.col}, B at row {b.row}")

@@ -10,7 +10,7 @@ import click
 
 from warpfrag.cli.descriptor_verb import read_word
 from warpfrag.cli.support.arguments import IN_TENSOR_MEMORY, Arch, File, InstructionName, Load, OperandName, WarpIndex
-from warpfrag.cli.support.output import echo, terminal_width
+from warpfrag.cli.support.output import ProgressLine, echo, terminal_width
 from warpfrag.cli.support.verbs import Param, verb
 from warpfrag.errors import quote
 from warpfrag.files import write_atomically
@@ -161,7 +161,9 @@ def explore(*, output: File, url: str = "") -> None:
     """
     from warpfrag.viz import explorer
 
-    page = explorer.build_page(url)
+    with ProgressLine() as line:
+        line.show(0, 1, "building the page of every instruction (a few seconds)")
+        page = explorer.build_page(url)
     if output.endswith("/") or Path(output).is_dir():
         Path(output).mkdir(parents=True, exist_ok=True)
         output = str(Path(output) / "index.html")

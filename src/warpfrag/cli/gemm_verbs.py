@@ -160,12 +160,12 @@ class LibraryOptions(NamedTuple):
     """The library whose choices are used.
 
     Options:
-        gpu (NAME): The GPU whose tabulated choices are used.
+        arch (GPU): The GPU whose tabulated choices are used.
         query_cublas: Query the cuBLAS of this machine.
         choices (FILE): A file that `warpfrag survey` has written; batch-invariance compares several.
     """
 
-    gpu: str = "H200"
+    arch: str = "H200"
     query_cublas: bool = False
     choices: tuple[File, ...] = ()
 
@@ -233,7 +233,7 @@ def predict(
             fast_accumulation=fast_accumulation,
             shape=shape,
             query_cublas=library.query_cublas,
-            choices=library.choices[0] if library.choices else library.gpu,
+            choices=library.choices[0] if library.choices else library.arch,
         )
     _save(prediction.D, output)
 
@@ -297,7 +297,7 @@ def batch_invariance(
         fast_accumulation=fast_accumulation,
         m=m,
         query_cublas=library.query_cublas,
-        choices=library.choices or library.gpu,
+        choices=library.choices or library.arch,
     )
     if svg is not None:
         write_atomically(svg, ranges.svg().encode())

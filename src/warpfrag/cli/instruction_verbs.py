@@ -17,10 +17,10 @@ from warpfrag.cli.support.output import (
     print_notes,
     print_table,
     shape_text,
-    table_lines,
     wrapped,
 )
 from warpfrag.cli.support.verbs import Answer, verb
+from warpfrag.html import table_lines
 from warpfrag.isa.legality import able_architectures, advice, companions, first_versions
 from warpfrag.tensorcore.evidence import Evidence
 from warpfrag.tensorcore.instruction import Instruction

@@ -15,8 +15,9 @@ from warpfrag.cli.support.arguments import (
     WarpIndex,
 )
 from warpfrag.cli.support.operand_view import OperandView, Record
-from warpfrag.cli.support.output import echo, print_heading, print_notes, table_lines, terminal_width
+from warpfrag.cli.support.output import echo, print_heading, print_notes, terminal_width
 from warpfrag.cli.support.verbs import Answer, verb
+from warpfrag.html import table_lines
 
 
 class OperandTable(NamedTuple):

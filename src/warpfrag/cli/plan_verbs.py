@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Literal, NamedTuple
 
@@ -293,7 +294,7 @@ def _short(name: str) -> str:
 def _access_lines(plan: AccessPlan, access: Access, *, lanes: bool) -> Iterator[str]:
     words = ", ".join(map(str, access.words))
     part = "" if access.slot is None else f", element {access.slot}"
-    yield f"  {_short(access.instruction)}, word{'s' if len(access.words) > 1 else ''} {words}{part}"
+    yield f"  {_short(access.instruction)}, register{'s' if len(access.words) > 1 else ''} {words}{part}"
     total = sum_expression(address_sum(access.addresses, plan.memory))
     yield f"    {f'swizzle({total})' if plan.memory.swizzle else total}"
     if lanes:
@@ -382,7 +383,12 @@ def relayout(
         warpfrag relayout tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.bf16.bf16:d
             tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.bf16.bf16:a     # tensor memory: load, convert, store
     """
-    plan = plan_relayout(read_fragment(source, arch), read_fragment(destination, arch), permute=permute)
+    try:
+        plan = plan_relayout(read_fragment(source, arch), read_fragment(destination, arch), permute=permute)
+    except InvalidOperand as error:
+        names = {"source": source, "target": destination}
+        tiled = re.compile(r"\b(source|target)\.tiled\((.+?)\)")
+        raise InvalidOperand(tiled.sub(lambda m: f"{names[m[1]]}:{m[2].replace(' ', '')}", str(error))) from None
     code = plan.emit(emit) if emit else None
     if output and code:
         write_atomically(output, code)

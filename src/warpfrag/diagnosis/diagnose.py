@@ -258,19 +258,14 @@ def _first_explained(case: SuspectProduct, words: dict[str, Words], seen: Observ
         return Search(case, words, seen).diagnosis()
     rows, cols = shape[-2:]
     batch = seen.codes.shape[:-2]
+    size, turned_size = f"{rows} x {cols}", f"{cols} x {rows}"
+    transposed = f"stored as its transpose, {turned_size} instead of {size}"
+    reshaped = f"shaped {turned_size} instead of {size}; its elements are in the right order"
     views: dict[Finding, Callable[[NDArray[Any]], NDArray[Any]]] = {
-        Finding(
-            "transposed",
-            "d",
-            f"stored as its transpose, {cols} x {rows} instead of {rows} x {cols}",
-            "store or pass D.T",
-        ): (lambda array: array.swapaxes(-1, -2)),
-        Finding(
-            "layout",
-            "d",
-            f"shaped {cols} x {rows} instead of {rows} x {cols}; its elements are in the right order",
-            f"reshape D to ({rows}, {cols})",
-        ): (lambda array: array.reshape(*batch, rows, cols)),
+        Finding("transposed", "d", transposed, "store or pass D.T"): lambda array: array.swapaxes(-1, -2),
+        Finding("layout", "d", reshaped, f"reshape D to ({rows}, {cols})"): lambda array: array.reshape(
+            *batch, rows, cols
+        ),
     }
     found = {turned: Search(case, words, seen.map(view)).diagnosis() for turned, view in views.items()}
     turned, best = max(found.items(), key=lambda pair: (pair[1].correct, bool(pair[1])))

@@ -282,6 +282,7 @@ def _by(step: int) -> str:
 
 Suspect: TypeAlias = Mistake | Misreading
 MAX_LISTED = 3  # findings in a repr
+TOO_FEW_DIGITS = "print D with %.9g or %08x for a certain answer"
 
 
 @dataclass(frozen=True)
@@ -346,6 +347,11 @@ class Diagnosis(list[Finding]):
         return html.card("<code>Diagnosis</code>", f"<p>{html.escape(self.summary)}</p>", findings, partial)
 
     @property
+    def is_certain(self) -> bool:
+        """False if the printed digits are too few to distinguish mistakes."""
+        return not any(note.endswith(TOO_FEW_DIGITS) for note in self.notes)
+
+    @property
     def summary(self) -> str:
         """The answer in one sentence."""
         if self.correct and self.notes:
@@ -354,7 +360,7 @@ class Diagnosis(list[Finding]):
             return "correct: the instruction gives this result"
         if self:
             which = {1: "1 mistake", 2: "either of 2 mistakes"}.get(len(self), f"any of {len(self)} mistakes")
-            return f"{which} explains it"
+            return f"{which} {'explains' if self.is_certain else 'may explain'} it"
         counts = ", ".join(f"{kind} {count}" for kind, count in self.tried.items())
         return f"nothing found: {sum(self.tried.values())} mistakes tried ({counts})"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from warpfrag.diagnosis.findings import Finding
 from warpfrag.errors import InvalidOperand
+from warpfrag.machine.debugger.debug_views import ptx_operands
 from warpfrag.machine.ir.actions import MatrixOp
+from warpfrag.machine.ir.program import DecodedInstruction, registers_of
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import get
 
@@ -26,13 +28,15 @@ MAX_TILES = 256  # tiles of A or B that a wrong operand is compared with
 class MmaOperand:
     """One operand of an executed mma: the tile that it should hold, and the mistakes that turn one into the other.
 
-    `row` and `col` are the tile's first row and column; they are -1 if no mistake explains the registers.
+    `row` and `col` are the tile's first row and column; they are -1 if no mistake explains the registers. `loaded_at`
+    are the source lines of the loads that fill the registers.
     """
 
     role: str
     row: int
     col: int
     findings: tuple[Finding, ...] = ()
+    loaded_at: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return one line: the tile and the first mistake."""
@@ -62,7 +66,8 @@ class ExecutedMma:
 
 def executed_mmas(debugger: Debugger, matrices: dict[str, NDArray[Any]]) -> Iterator[ExecutedMma]:
     """Run a kernel and yield each mma of its warps, compared with the intended A and B."""
-    lines = {inst.line for inst in debugger.program.instructions if _is_mma(inst.action)}
+    actions = {inst.line: inst.action for inst in debugger.program.instructions}
+    lines = [line for line, act in actions.items() if isinstance(act, MatrixOp) and act.operation == "mma"]
     if not lines:
         raise InvalidOperand(f"{debugger.program.name} has no mma instruction")
     for line in sorted(lines):
@@ -72,17 +77,47 @@ def executed_mmas(debugger: Debugger, matrices: dict[str, NDArray[Any]]) -> Iter
         if stop is None:
             return
         instruction = get(debugger.instruction.name)
+        loads = {role: _loads(debugger, role) for role in "ab"}
         for block, warp in stop.warps:
-            operands = tuple(
-                _compared(operand, debugger.matrix(role, block=block, warp=warp), matrices[role])
-                for role, operand in (("a", instruction.a), ("b", instruction.b))
-            )
+            held = {role: debugger.matrix(role, block=block, warp=warp) for role in "ab"}
+            compared = [
+                _compared(each, held[each.role], matrices[each.role]) for each in (instruction.a, instruction.b)
+            ]
+            operands = tuple(_from_loads(operand, loads[operand.role], debugger) for operand in compared)
             source = str(stop.source) if stop.source else f"line {stop.line} of the PTX"
             yield ExecutedMma(source, instruction.name, block, warp, operands)
 
 
-def _is_mma(action: object) -> bool:
-    return isinstance(action, MatrixOp) and action.operation == "mma"
+def _loads(debugger: Debugger, role: str) -> list[DecodedInstruction]:
+    """Return the loads whose values reach an operand of the next mma through registers."""
+    writers: dict[str, list[DecodedInstruction]] = {}
+    for inst in debugger.program.instructions:
+        for register in (register for result in inst.results for register in registers_of(result)):
+            writers.setdefault(register.name, []).append(inst)
+    loads: dict[int, DecodedInstruction] = {}
+    followed: set[str] = set()
+    names = [register.name for register in registers_of(ptx_operands(debugger.instruction)[role])]
+    while names:
+        name = names.pop()
+        for inst in () if name in followed else writers.get(name, ()):
+            if inst.name.startswith("ld"):
+                loads[inst.line] = inst
+            else:
+                names += [register.name for source in inst.sources for register in registers_of(source)]
+        followed.add(name)
+    return [loads[line] for line in sorted(loads)]
+
+
+def _from_loads(operand: MmaOperand, loads: list[DecodedInstruction], debugger: Debugger) -> MmaOperand:
+    """Return an operand with its loads: a finding about 8 x 8 blocks comes last if none of them is ldmatrix."""
+    sources = sorted({(debugger.sources.get(inst.line), inst.line) for inst in loads}, key=str)
+    lines = (f"line {line} of the PTX" if source is None else str(source) for source, line in sources)
+    by_block = [inst.name for inst in loads if inst.name.startswith("ldmatrix")]
+    change = "remove .trans from" if any(".trans" in name for name in by_block) else "add .trans to"
+    findings = sorted(operand.findings, key=lambda finding: finding.kind == "blocks" and not by_block)
+    if by_block and findings and findings[0].fix.startswith("add .trans"):
+        findings[0] = replace(findings[0], fix=f"{change} the ldmatrix of {operand.role.upper()}")
+    return replace(operand, findings=tuple(findings), loaded_at=tuple(dict.fromkeys(lines)))
 
 
 def _compared(operand: Operand, held: NDArray[Any], matrix: NDArray[Any]) -> MmaOperand:
@@ -90,27 +125,19 @@ def _compared(operand: Operand, held: NDArray[Any], matrix: NDArray[Any]) -> Mma
     from warpfrag.diagnosis.diagnose import diagnose
 
     high, wide = operand.shape
-    corners = [
-        (row, col)
+    tiles = {
+        (row, col): matrix[row : row + high, col : col + wide]
         for row in range(0, matrix.shape[0] - high + 1, high)
         for col in range(0, matrix.shape[1] - wide + 1, wide)
-    ]
-    tiles = {corner: _tile(matrix, corner, operand.shape) for corner in corners}
+    }
     for (row, col), tile in tiles.items():
         if np.array_equal(tile, held):
             return MmaOperand(operand.role, row, col)
     counts = np.sort(held, axis=None)
-    likely: Sequence[tuple[int, int]] = sorted(
-        tiles, key=lambda corner: int((np.sort(tiles[corner], axis=None) != counts).sum())
-    )
+    likely = sorted(tiles, key=lambda corner: int((np.sort(tiles[corner], axis=None) != counts).sum()))
     words = operand.pack(held)
     for row, col in likely[:MAX_TILES]:
         findings = diagnose(operand, words, tiles[row, col])
         if findings:
             return MmaOperand(operand.role, row, col, tuple(findings))
     return MmaOperand(operand.role, -1, -1)
-
-
-def _tile(matrix: NDArray[Any], corner: tuple[int, int], shape: tuple[int, ...]) -> NDArray[Any]:
-    row, col = corner
-    return matrix[row : row + shape[0], col : col + shape[1]]

@@ -24,6 +24,7 @@ from warpfrag.diagnosis.arithmetic_mistakes import (
     shift,
 )
 from warpfrag.diagnosis.findings import (
+    TOO_FEW_DIGITS,
     Codes,
     Diagnosis,
     Misreading,
@@ -115,7 +116,7 @@ class Search:
             fix=partial_of(fix, self.case.instruction.operands),
             notes=(
                 *notes,
-                *(() if any("certain answer" in note for note in notes) else self._tell_apart(explanations)),
+                *(() if any(note.endswith(TOO_FEW_DIGITS) for note in notes) else self._tell_apart(explanations)),
             ),
         )
 

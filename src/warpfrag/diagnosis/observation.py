@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from warpfrag.diagnosis.findings import Codes
+from warpfrag.diagnosis.findings import TOO_FEW_DIGITS, Codes
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.arrays import as_array, as_doubles
 from warpfrag.formats.codes import codes_of, from_codes, to_codes
@@ -119,11 +119,11 @@ class Observation:
 
     def notes(self, right: Codes) -> tuple[str, ...]:
         """Return a note on the digits to which codes are compared; none if they are compared exactly."""
-        if self.printed is None:
+        if self.printed is None or not np.isfinite(self.printed.values).any():
             return ()
         note = f"compared to the precision of the dump: {self.printed.digits}"
         if np.unique(self.printed.values).size * MIN_DISTINCT < np.unique(right).size:
-            note += "; most elements look alike at this precision: print D with %.9g or %08x for a certain answer"
+            note += f"; most elements look alike at this precision: {TOO_FEW_DIGITS}"
         return (note,)
 
 

@@ -23,15 +23,17 @@ from warpfrag.blas.cublas.predict_order import (
     product_kind,
 )
 from warpfrag.blas.gemm import gemm
+from warpfrag.blas.instruction_choice import choose_instruction
 from warpfrag.blas.order import Order
 from warpfrag.errors import InvalidOperand, NoGpu, NotEmulated, NotModelled, check_flag, quote
 from warpfrag.formats.codes import as_read, from_codes, to_codes
 from warpfrag.formats.epilogue import Epilogue, finish
 from warpfrag.formats.number_formats import FORMATS
+from warpfrag.html import table_lines
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.qualifiers import HasForm
-from warpfrag.tensorcore.array_types import ArrayKind, to_caller_kind
+from warpfrag.tensorcore.array_types import ArrayKind, dtype_of, to_caller_kind
 from warpfrag.tensorcore.backends.device_kernel import cupy
 from warpfrag.torch.process import AttentionWatch, ProcessSwitch, ProductHooks
 from warpfrag.torch.torch_operations import OPERATIONS, PLAIN_PRODUCTS, TorchProduct, computes, has_numbers
@@ -57,8 +59,14 @@ class Record:
     differing: int | None
     outputs: int
     first_differing: tuple[int, ...] | None
+    instruction: str = ""
     prediction: PredictedOrder | None = None
     """The order that the library chooses, and how that is known, if a library is emulated."""
+
+    @property
+    def is_guess(self) -> bool:
+        """True if the library's order of additions is not known for certain."""
+        return self.prediction is not None and self.prediction.is_guess
 
 
 class ProductChoice(NamedTuple):
@@ -127,6 +135,7 @@ SWITCH = ProcessSwitch(_warn_of_workers)
 class Emulation(TorchDispatchMode):
     """A context in which every mm, addmm, bmm, baddbmm and linear runs as `instruction` on `arch` computes it.
 
+    Without an instruction, the dtypes and `arch` choose the one that libraries use; `Record.instruction` says which.
     It emulates forward and backward matmuls, on CPU and GPU tensors; a GPU computes its own tensors if CuPy is
     installed. `compare` names another architecture, with which every matmul is compared; `model` gives layers their
     names; `keep` keeps the result of every matmul. Operands must have a dtype that the instruction's formats contain,
@@ -163,16 +172,16 @@ class Emulation(TorchDispatchMode):
     ) -> None:
         """Check the settings; nothing changes before the context is entered."""
         super().__init__()
-        if (instruction is None) == (library is None):
-            raise InvalidOperand(
-                "expected an instruction, or library='cublas'; got " + ("neither" if instruction is None else "both")
-            )
-        if instruction is None:
+        if instruction is not None and library is not None:
+            raise InvalidOperand("expected an instruction, or library='cublas'; got both")
+        if library is not None:
             if not isinstance(library, str) or library != "cublas":
                 raise InvalidOperand(f"library: expected 'cublas', got {quote(library)}")
             choices_of(arch)  # rejects a GPU without a table
-            instruction = library_instruction("bf16", arch)
-        form = form_of(instruction)
+        self.is_chosen = instruction is None
+        """True if the instruction of each matmul is chosen by its dtypes."""
+        half = np.dtype(np.float16)
+        form = form_of(choose_instruction(half, half, arch) if instruction is None else instruction)
         for name in (arch, *([compare] if compare is not None else [])):
             arithmetic_arch(form, name)
         is_dense = form.operation.does == "multiply" and not form.operation.sparsity and not form.block_scale
@@ -325,7 +334,7 @@ class Emulation(TorchDispatchMode):
     def _choice(self, operation: TorchProduct) -> ProductChoice:
         """Return the instruction and order of a matmul: the same for all, or the library's choice."""
         if self.library is None:
-            return ProductChoice(self.instruction, self.order)
+            return ProductChoice(self._instruction(operation), self.order)
         names = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "tf32"}
         name = names.get(operation.A.dtype)
         if name is None or operation.alpha != 1 or operation.beta != 1:
@@ -343,6 +352,14 @@ class Emulation(TorchDispatchMode):
         shape = (int(rows), int(b.shape[-1]), int(a.shape[-1]))
         known = find_product_order(kind, shape, query_cublas=False, choices=self.arch)
         return ProductChoice(library_instruction(name, self.arch), known.order, known.omitted_k, known)
+
+    def _instruction(self, operation: TorchProduct) -> str:
+        """Return the instruction that was given, or the one that libraries use for the dtypes."""
+        if not self.is_chosen:
+            return self.instruction
+        wide = np.dtype(np.float32)  # float64 is not chosen: sums are float32
+        a, b = (dtype_of(tensor) if tensor.dtype in CONTAINED else wide for tensor in (operation.A, operation.B))
+        return choose_instruction(a, b, self.arch)
 
     def _product(
         self, A: torch.Tensor, B: torch.Tensor, operation: TorchProduct, arch: str, choice: ProductChoice
@@ -386,7 +403,7 @@ class Emulation(TorchDispatchMode):
             first = tuple(int(index) for index in unlike.nonzero()[0]) if differing else None
         return Record(
             0, layer, direction, operation.name, tuple(product.shape), A.shape[-1],
-            distance / size if size else distance, differing, product.numel(), first,
+            distance / size if size else distance, differing, product.numel(), first, choice.instruction,
         )  # fmt: skip
 
     def _layer(self, operation: TorchProduct) -> tuple[str, str]:
@@ -400,27 +417,37 @@ class Emulation(TorchDispatchMode):
         known = [self._layer_of_storage[storage] for storage in storages if storage in self._layer_of_storage]
         return (known[0], "backward") if known else ("", "")
 
+    def __repr__(self) -> str:
+        """Return the settings and the number of matmuls."""
+        return f"<Emulation: {self._heading()}>"
+
+    def _heading(self) -> str:
+        used = self.library or ("the instruction of each dtype" if self.is_chosen else self.instruction)
+        order = f"{sum(record.is_guess for record in self)} orders guessed" if self.library else self.order
+        return f"{used} on {self.arch}, {order}: {len(self.records)} products"
+
     def __str__(self) -> str:
-        """Return a line for each matmul."""
-        against = f"outputs whose bits differ on {self.compare}" if self.compare else ""
-        what = f"{self.instruction} on {self.arch}, {self.order}"
-        if self.library is not None:
-            guesses = sum(record.prediction is not None and record.prediction.is_guess for record in self.records)
-            what = f"{self.library} on {self.arch}, {guesses} orders guessed"
-        lines = [f"{what}: {len(self.records)} products"]
-        width = max([len(record.layer) for record in self.records] + [5])
+        """Return a table with a line for each matmul."""
+        heads = ["", "layer", "pass", "call", "shape (..., k)", "error"]
+        rows = []
         for record in self.records:
-            shape = " x ".join(map(str, (*record.shape, record.k)))
-            unlike = f"  {record.differing} of {record.outputs}" if against else ""
-            lines.append(
-                f"{record.number:4}  {record.layer:{width}}  {record.direction:8}  {record.operation:7}  "
-                f"{shape:24}  error {record.error:.3g}{unlike}"
-            )
-        lines += [f"(last column: {against})"] if against else []
+            shape, error = " x ".join(map(str, (*record.shape, record.k))), f"{record.error:.3g}"
+            row: list[object] = [record.number, record.layer, record.direction, record.operation, shape, error]
+            if self.compare:
+                row.append(f"{record.differing} of {record.outputs}")
+            if self.library and record.prediction:
+                order = record.prediction.order.describe(record.k)
+                row.append(f"{order} (a guess)" if record.is_guess else order)
+            elif self.is_chosen:
+                row.append(record.instruction)
+            rows.append(row)
+        heads += [f"differ on {self.compare}"] * bool(self.compare)
+        heads += ["order"] if self.library else ["instruction"] * self.is_chosen
+        lines = table_lines(heads, rows)
         if self.library is not None and self.not_emulated:
             counts = ", ".join(f"{name} {count}" for name, count in self.not_emulated.most_common())
             lines.append(f"computed by PyTorch, not as on a GPU: {counts}")
-        return "\n".join(lines)
+        return "\n".join([self._heading(), *(lines if rows else ())])
 
 
 emulate = Emulation

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -108,9 +108,8 @@ class OrderRecorder(Emulation):
         except NotModelled:
             known = None
         shape, k = (*operation.A.shape[:-1], operation.B.shape[-1]), operation.A.shape[-1]
-        self.records.append(
-            Record(len(self.records), layer, direction, operation.name, shape, k, 0.0, None, 0, None, known)
-        )
+        record = Record(len(self.records), layer, direction, operation.name, shape, k, 0.0, None, 0, None)
+        self.records.append(replace(record, prediction=known))
         return operation.written(operation.A.new_zeros(shape, dtype=operation.result))
 
 

@@ -17,6 +17,7 @@ from triton.runtime.errors import OutOfResources, PTXASError
 from triton.runtime.jit import JITFunction, KernelInterface
 
 from warpfrag.errors import InvalidOperand, PtxError, quote
+from warpfrag.isa.targets import gpus
 from warpfrag.machine.debugger.debugger import Debugger
 from warpfrag.machine.interpreter.kernel_findings import Check
 from warpfrag.machine.launch.options import Engine, LaunchOptions, chosen_level
@@ -75,7 +76,7 @@ class Launch:
     def debug(self) -> Debugger:
         """Return a debugger for the same launch, on copies of the arguments as they were before it.
 
-        `break_at(source="softmax.py:12")` stops at a line of the kernel; `variables` names the registers.
+        `break_at(source="softmax.py:12")` stops at a line of the kernel; `register("mean")` reads a Python variable.
         """
         if self._entry.storages and not self._before:
             raise InvalidOperand(
@@ -86,7 +87,9 @@ class Launch:
         copies = {address: memory.copy() for address, memory in self._before.items()}
         values, _owners = self._entry.values(copies)
         kernel = self._loaded.kernel
-        return kernel.debug(grid, self.block, values, shared=self.shared, arch=self.run.arch, options=options)
+        debugger = kernel.debug(grid, self.block, values, shared=self.shared, arch=self.run.arch, options=options)
+        debugger.variables = self.variables
+        return debugger
 
 
 class Session:
@@ -115,6 +118,7 @@ class Session:
         seconds: float | None = None,
     ) -> None:
         """Check the architecture; nothing changes before the context is entered."""
+        arch = gpus().get(arch, arch)
         self.arch, self.config, self.checks, self.engine, self.seed = arch, config, checks, engine, seed
         self.level = level
         chosen = chosen_level(level)

@@ -307,9 +307,12 @@ def choices_of(source: object) -> Choices:
         changed = Path(source).stat().st_mtime_ns
     except (OSError, ValueError) as error:
         if not Path(source).suffix:
-            hint = "run `warpfrag survey` on a machine with that GPU, and pass its file as choices="
+            hint = (
+                "run `warpfrag survey` on a machine with that GPU, and pass its file as choices; `gemm` computes with"
+            )
             raise NotModelled(
-                f"choices: there are tables for {', '.join(BUILT_IN)}, not for {quote(source)}: {hint}"
+                f"the order of additions of cuBLAS is known on {', '.join(BUILT_IN)}, not on {quote(source)}: {hint} "
+                "the arithmetic of every GPU, k ascending"
             ) from None
         raise FileError(f"choices: {quote(str(source))} cannot be read: {_reason(error)}") from None
     return _opened(str(source), changed)

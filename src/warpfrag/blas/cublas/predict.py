@@ -56,7 +56,8 @@ def predict(
     fast_accumulation: bool = False,
     shape: tuple[int, int, int] | None = None,
     query_cublas: bool = False,
-    choices: str | PathLike[str] | Choices = GPU,
+    choices: str | PathLike[str] | Choices | None = None,
+    arch: str = GPU,
 ) -> Prediction:
     """Predict what torch.matmul returns on a GPU for A (M x K) and B (K x N), and how well that is known.
 
@@ -66,8 +67,8 @@ def predict(
     the weight of a linear layer is. Three axes are a batch, as for torch.bmm. A and B may be some rows and columns of
     a larger gemm, whose (m, n, k) is `shape`.
 
-    The order of additions is the library's own choice if `choices` has it: the table of a GPU, by its name, or a file
-    that `warpfrag survey` wrote; `query_cublas` queries the cuBLAS of this machine. Otherwise it is modelled, and a
+    The order of additions is the library's own choice if the table of the GPU `arch` has it, or `choices`: a file that
+    `warpfrag survey` wrote; `query_cublas` queries the cuBLAS of this machine. Otherwise it is modelled, and a
     guess. A `LossyProduct` warning says that the library omits terms along K.
     """
     a, b, _ = read_matrices(A, B)
@@ -80,7 +81,7 @@ def predict(
     name = operand_type(a.dtype, b.dtype)
     batch = max(1, a.shape[0]) if axes == 3 else None
     kind = product_kind(name, layout, bias=bias is not None, fast_accumulation=fast_accumulation, batch=batch)
-    known = find_product_order(kind, wanted, query_cublas=query_cublas, choices=choices)
+    known = find_product_order(kind, wanted, query_cublas=query_cublas, choices=choices or arch)
     if known.omitted_k:
         kept = wanted[2] - known.omitted_k
         warnings.warn(

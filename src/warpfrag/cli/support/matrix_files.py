@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpfrag.cli.support.output import shape_text, table_lines
+from warpfrag.cli.support.output import shape_text
 from warpfrag.errors import FileError, InvalidOperand, quote
 from warpfrag.files import read_bytes
 from warpfrag.formats.number_formats import Format, Rounding
+from warpfrag.html import table_lines
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Self
 
 from warpfrag.errors import IllegalInstruction
+from warpfrag.html import table_lines
 
 DONE, NO, ERROR, FAULT = range(4)
 INCOMPLETE = FAULT  # of a checked launch: nothing is wrong, but not everything could be judged
@@ -221,26 +222,6 @@ def _bounded(message: str) -> str:
     """Return a message on one line, cut in the middle if it repeats pages of user input."""
     line = " ".join(message.split())
     return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE // 2]} ... {line[-MAX_MESSAGE // 2 :]}"
-
-
-def table_lines(header: Sequence[str], rows: Iterable[Sequence[object]], *, gap: int = 2) -> list[str]:
-    """Return lines with aligned columns: numbers to the right, text to the left.
-
-    >>> table_lines(["lane", "bits"], [[5, "15:0"], [12, "31:16"]])
-    ['lane  bits', '   5  15:0', '  12  31:16']
-    """
-    cells = [list(row) for row in rows]
-    lines = [list(header), *([str(cell) for cell in row] for row in cells)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    to_right = [all(isinstance(row[column], int) for row in cells) for column in range(len(header))]
-    aligned = (
-        [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(line, widths, to_right, strict=True)
-        ]
-        for line in lines
-    )
-    return [(" " * gap).join(line).rstrip() for line in aligned]
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

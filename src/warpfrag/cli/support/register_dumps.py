@@ -52,6 +52,7 @@ BARE_NAME = re.compile(r"[%$]?[A-Za-z_][\w.]*+(?:\[\d++\])?", re.ASCII)  # R4 0x
 PREFIXED = re.compile(r"0x([0-9a-f]++)u?l{0,2}", re.IGNORECASE)
 HEX = re.compile(r"[0-9a-f]++", re.IGNORECASE)
 VALUE = re.compile(r"[+-]?(?:inf(?:inity)?|nan|\d*+\.?\d*+(?:e[+-]?\d++)?)f?", re.ASCII | re.IGNORECASE)
+NAN = re.compile(r"nan\([^)]*+\)", re.IGNORECASE)  # with a payload, as debuggers print it
 IS_VALUE = re.compile(r"[.+-]|nan|inf", re.IGNORECASE)
 
 
@@ -194,7 +195,10 @@ def _rows(lines: list[DumpLine], dumped: DumpFormat, *, is_value: bool) -> tuple
             found = sum(1 + (not is_value and _is_wide(word, dumped)) for word in row)
             if found != count:
                 noun = f"{'value' if is_value else 'word'}{'s' * (count > 1)}"
-                raise InvalidOperand(f"expected {count} {noun} of lane {lane}, got {found}")
+                hint = ": print each lane once, and name the warp if there are several" if found > count else ""
+                if found < count and any(word.has_prefix for word in row):
+                    hint = " with 0x, and numbers without it do not count: print all in the same way"
+                raise InvalidOperand(f"expected {count} {noun} of lane {lane}, got {found}{hint}")
     return groups, count
 
 
@@ -203,7 +207,7 @@ def dump_lines_of(text: str, dumped: DumpFormat) -> list[DumpLine]:
     lines = []
     standing: dict[str, int] = {}
     for number, full in enumerate(text.splitlines(), start=1):
-        line = COMMENT.sub("", full).lstrip(" \t,;")
+        line = NAN.sub("nan", COMMENT.sub("", full)).lstrip(" \t,;")
         own, start = _labels(line, number, dumped)
         words = _words(line, start, number)
         if words:

@@ -60,6 +60,8 @@ class Debugger:
         self.program, self.config, self.memory, self.sources = program, config, memory, sources
         self.breakpoints: list[Breakpoint] = []
         self.watchpoints: list[Watchpoint] = []
+        self.variables: Mapping[str, tuple[str, ...]] = {}
+        """The registers of the source's variables, if the compiler keeps their names."""
         self.stop: Stop | None = None
         self.is_finished = False
         self._waves = waves
@@ -127,9 +129,12 @@ class Debugger:
                 if value is not None
             )
             hint = f"; instructions are near it on line {', '.join(near)}" if near else ""
-            raise InvalidOperand(
-                f"{self.program.name} has no instruction at {wanted or 'all'}{hint}: lines {lines[0]} to {lines[-1]}"
-            )
+            known = f"lines {lines[0]} to {lines[-1]}"
+            if number_of_source is not None and self.sources:
+                known = (
+                    f"lines with code: {', '.join(dict.fromkeys(str(self.sources[at]) for at in sorted(self.sources)))}"
+                )
+            raise InvalidOperand(f"{self.program.name} has no instruction at {wanted or 'all'}{hint}: {known}")
         self.breakpoints.append(point)
         return point
 
@@ -399,10 +404,14 @@ class Debugger:
         return {name: registers[item.index][row].copy() for name, item in self._names.items()}
 
     def register(self, name: str, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> Array:
-        """Return a register's codes in the 32 lanes of a warp."""
+        """Return a register's codes in the 32 lanes of a warp; a variable of several registers has a row for each."""
+        if isinstance(name, str) and name in self.variables:
+            held = [self.register(register, block=block, warp=warp) for register in self.variables[name]]
+            return held[0] if len(held) == 1 else np.stack(held)
         if not isinstance(name, str) or name not in self._names:
+            known = f" and the variables {', '.join(self.variables)}" if self.variables else ""
             raise InvalidOperand(
-                f"expected a register of {self.program.name}, got {quote(name)}; it has {len(self._names)}"
+                f"expected a register of {self.program.name}, got {quote(name)}; it has {len(self._names)}{known}"
             )
         codes: NDArray[Any] = self.batch.registers[self._names[name].index][self._row_of(block, warp)].copy()
         return codes

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from warpfrag.html import card, escape, table, table_lines
 from warpfrag.machine.ir.actions import MatrixOp
 from warpfrag.machine.ir.program import DecodedInstruction, SourceLine
 
@@ -79,7 +80,9 @@ class Profile:
 
     def __str__(self) -> str:
         """Format the lines with the largest counts as a table, by source line if known."""
-        return "\n".join([repr(self)[1:-1], *_table(*self.table())])
+        heads, rows = self.table()
+        numbers = range(1, len(heads) - (heads[-1] == "instruction"))
+        return "\n".join([repr(self)[1:-1], *table_lines(heads, rows, right=numbers)])
 
     def table(
         self, *, by: str = "", sort: str = "instructions", limit: int | None = MAX_ROWS
@@ -102,8 +105,6 @@ class Profile:
 
     def _repr_html_(self) -> str:
         """Return a card for notebooks."""
-        from warpfrag.html import card, escape, table
-
         return card(f"<code>{escape(repr(self)[1:-1])}</code>", table(*self.table()))
 
     def to_dict(self) -> dict[str, object]:
@@ -125,22 +126,6 @@ def _sum(rows: Iterable[LineProfile], start: LineProfile) -> LineProfile:
     for row in rows:
         start = start.plus(row)
     return start
-
-
-def _table(heads: list[str], rows: list[list[str]]) -> list[str]:
-    """Format a table with left-aligned text and right-aligned numbers."""
-    columns = list(zip(heads, *rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    lines = []
-    for cells in (heads, *rows):
-        parts = [
-            cell.ljust(width)
-            if at in {0, *([len(heads) - 1] if heads[-1] == "instruction" else [])}
-            else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        ]
-        lines.append("  ".join(parts).rstrip())
-    return lines
 
 
 def tensor_operations(inst: DecodedInstruction) -> int:

@@ -199,13 +199,15 @@ WHY = {
 
 FIXES = {
     "race": "put __syncthreads() (bar.sync) between them",
+    "global": "use an atomic operation if both update it, else put __syncthreads() between them"
+    " (in Triton: tl.atomic_add, tl.debug_barrier)",
     "blocks": "use an atomic operation, let one block write each element, or use a grid-wide barrier",
     "lockstep": "put __syncwarp() (bar.warp.sync) between them",
     "async": "wait for the asynchronous operation first (cp.async.wait_group, an mbarrier, wgmma.wait_group)",
     "fence": "put fence.proxy.async between them",
     "unordered": "put __syncwarp() or __syncthreads() between them; volatile does not order accesses",
 }
-"""The usual fix for each kind of conflict; `blocks` are races between blocks."""
+"""The usual fix for each kind of conflict; `blocks` are races between blocks, `global` those within one."""
 
 
 class AccessGroup(NamedTuple):
@@ -253,12 +255,13 @@ class ConflictReporter:
             second = self.description(other, at, thread)
             place = self.place(access, index)
             why = text or WHY[named]
+            scope = "blocks" if first.block != second.block else "global" if place["space"] == "global" else "race"
             self.collector.add(
                 KernelFinding(
                     named, first.line, f"{first.what} and {second.text} both access {place['name']}: {why}",
                     block=first.block, thread=first.thread, stack=first.stack, other=second,
                     space=place["space"], address=place["address"], array=place["array"], element=place["element"],
-                    fix=FIXES["blocks" if named == "race" and first.block != second.block else named],
+                    fix=FIXES[named if named != "race" else scope],
                 ),
                 int(chosen.any(axis=1).sum()),
             )  # fmt: skip
