@@ -14,6 +14,7 @@ from tools.sass.__main__ import observed_outcome
 from tools.sass.captures import LIMIT, Case, Launch, assemble
 from tools.sass.evidence import SpellingCount, SpellingTable, is_compared, observe
 from warpfrag.machine.launch.options import LaunchOptions
+from warpfrag.sass.compared_spellings import compared_rows
 from warpfrag.sass.cubin import Cubin
 from warpfrag.sass.sass_module import SassModule
 
@@ -53,6 +54,15 @@ def test_special_values_must_be_among_the_operands():
     assert not is_compared(ADD, evidence(specials=0))
     assert not is_compared(MOVE, evidence(specials=0))
     assert is_compared("S2R R,SR_TID.X", evidence(specials=0, different=0))  # it reads no register
+    assert is_compared("BAR.SYNC.DEFER_BLOCKING imm,R", evidence(specials=0, different=2))  # a number of threads
+    assert not is_compared("MUFU.RCP R,imm", evidence(different=1))  # an immediate is an operand
+
+
+def test_every_row_of_the_table_follows_the_definition():
+    rows = compared_rows("sm_90")
+    assert rows
+    for row in rows:
+        assert is_compared(row.spelling, evidence(row.sets, 1, row.distinct)), row
 
 
 def test_a_spelling_that_differed_alone_is_not_compared():

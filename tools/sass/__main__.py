@@ -28,6 +28,7 @@ from tools.sass.captures import Case, Launch, Runner, in_engine, read_cases
 from tools.sass.evidence import SpellingCount, SpellingTable, observe, report, table_text
 from tools.sass.probe_runs import FILE, examples_of, probe_cases, record_probes
 from warpfrag.machine.launch.options import LaunchOptions
+from warpfrag.sass.compared_spellings import compared_rows
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "src/warpfrag/sass/compared_sm_90.txt.xz"
@@ -103,6 +104,8 @@ def write_evidence(arguments: Namespace) -> int:
     table = SpellingTable()
     for path in arguments.counts:
         table.join(SpellingTable.read(path))
+    for row in compared_rows("sm_90") if arguments.keep else ():
+        table[row.spelling].add(SpellingCount(row.kernels, row.sets, 1, set(range(-row.distinct, 0))))
     TABLE.write_bytes(lzma.compress(table_text(table).encode(), preset=9))
     PAGE_PATH.write_text(report(table, arguments.ran), encoding="utf-8")
     return 0
@@ -130,6 +133,7 @@ def main() -> int:
     evidence = commands.add_parser("evidence")
     evidence.add_argument("counts", type=Path, nargs="+")
     evidence.add_argument("--ran", default="", help="a sentence that says what was run")
+    evidence.add_argument("--keep", action="store_true", help="keep the rows of the table that still count as compared")
     evidence.set_defaults(function=write_evidence)
     probe = commands.add_parser("probe")
     probe.add_argument("first", type=int, help="the first seed of the random kernels")

@@ -287,7 +287,7 @@ def is_compared(spelling: str, count: SpellingCount) -> bool:
     """Return True if a spelling counts as compared.
 
     It had 1,024 operand sets, with special values among them if it reads registers; opcodes of `ARITHMETIC` had 1,024
-    different ones.
+    different ones. A barrier reads a number of threads, which has no special values.
     """
     if count.sets < MIN_SETS or count.differs:
         return False
@@ -295,7 +295,7 @@ def is_compared(spelling: str, count: SpellingCount) -> bool:
         return count.specials > 0 and len(count.values) >= MAX_DISTINCT
     forms = spelling.partition(" ")[2].split(",")[1:]
     reads = any(re.match(r"[-~|]*U?R(?!Z)", form) for form in forms)
-    return count.specials > 0 or not reads
+    return count.specials > 0 or not reads or spelling.startswith("BAR.")
 
 
 def table_text(table: SpellingTable) -> str:
@@ -331,11 +331,17 @@ A spelling is an opcode with its modifiers and the forms and modifiers of its op
 counts as compared if
 
 - it was executed in kernels whose bytes are all equal to those that an H200 left,
-- its result can reach memory in these kernels: a backward slice from stores, addresses and branches contains it,
+- its result can reach memory in these kernels: a backward slice from stores, addresses and branches contains it, in
+  which only executed instructions count,
 - it had at least 1,024 operand sets: executions by a lane, or by a warp if the opcode is uniform,
-- special values were among the register operands: zero, one, the largest or smallest integer, an infinity or a NaN,
-- and, for floating point, conversions and products, 1,024 operand sets were different. Other opcodes (integer, logic,
-  memory, control) often have operands with few values, such as addresses; the table keeps the number of different sets.
+- special values were among the register operands: zero, one, the largest or smallest integer, an infinity or a NaN
+  (BAR reads a number of threads, which has none),
+- and, for floating point, conversions and products, 1,024 operand sets were different; immediates and constants are
+  operands too. Other opcodes (integer, logic, memory, control) often have operands with few values, such as addresses;
+  the table keeps the number of different sets.
+
+Operand sets are counted until a spelling counts as compared. `python -m tools.sass probe` runs the spellings that
+random kernels have and this table lacks on a GPU, each alone between loads of its operands and stores of its results.
 
 {ran}
 
