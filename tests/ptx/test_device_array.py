@@ -108,5 +108,5 @@ def test_what_has_no_memory_that_a_kernel_reads_is_refused(source, message):
 @pytest.mark.one_engine
 @pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_an_address_cannot_be_copied(duplicate):
-    with pytest.raises(TypeError, match="its address is one of this process"):
+    with pytest.raises(TypeError, match="its address is valid in this process only"):
         duplicate(DeviceArray(floats(1)))

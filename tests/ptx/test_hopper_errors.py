@@ -193,6 +193,6 @@ def test_a_map_gives_the_layout_that_it_leaves_and_the_descriptor_that_reads_it(
     assert "swizzle" in tiles._repr_html_()
     with pytest.raises(InvalidOperand, match="expected a box whose rows have 128 bytes, those of its swizzle, got 64"):
         wf.ptx.TensorMap(A, box=(32, 32), swizzle=128).descriptor()
-    with pytest.raises(InvalidOperand, match="make it over a DeviceArray"):
+    with pytest.raises(InvalidOperand, match="create it over a DeviceArray"):
         bytes(tiles)
     assert len(bytes(wf.ptx.TensorMap(wf.ptx.DeviceArray(A), box=(32, 64)))) == 128

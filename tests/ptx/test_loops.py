@@ -201,7 +201,7 @@ def test_a_library_of_other_c_files_is_not_used(tmp_path):
         f"from warpfrag.tensorcore.native import library\nlibrary.FOLDER = library.Path({str(tmp_path)!r})"
     )
     assert runs == 3 * [("reference", 1)]
-    assert "other C files" in message
+    assert "different C files" in message
 
 
 # --- objects on disk

@@ -83,7 +83,7 @@ def test_without_a_file_nothing_is_loaded(copied, name):
     ("key", "value", "reason"),
     [
         ("target", "riscv64-linux", "built for riscv64-linux"),
-        ("source", "0" * 64, "other C files"),
+        ("source", "0" * 64, "different C files"),
         ("sha256", "0" * 64, "is damaged"),
         ("sha256", None, "is damaged"),
     ],
