@@ -201,7 +201,7 @@ def test_lane_masks_and_the_factor_of_d():
     assert not launched.uncertain
     before[:, :32] = 3  # a subnormal, which eighths of are none
     _, launched = run(kernel("\n".join(lines), size=image.size), image, before)
-    assert "scaled D" in launched.inexact_lines[0].reason
+    assert "scaled subnormal D" in launched.inexact_lines[0].reason
 
 
 @pytest.mark.slow

@@ -125,8 +125,8 @@ NOT_MODELLED = [
     (instruction("mma", "m16n8k16", "f64.f64.f64.f64"), "sm_80", "neither published nor measured"),
     (instruction("mma", "m8n8k4", "f64.f64.f64.f64"), "sm_121", "neither published nor measured"),
     (instruction("mma", "m16n8k32", "f32.e4m3.e4m3.f32", kind="f8f6f4"), "sm_100", "neither published nor measured"),
-    (instruction("wmma.mma", "m16n16k16", "f16.f16.f16.f32"), "sm_70", "when C is converted"),
-    (instruction("wmma.mma", "m16n16k16", "f32.f16.f16.f16"), "sm_70", "when C is converted"),
+    (instruction("wmma.mma", "m16n16k16", "f16.f16.f16.f32"), "sm_70", "the conversion of C"),
+    (instruction("wmma.mma", "m16n16k16", "f32.f16.f16.f16"), "sm_70", "the conversion of C"),
     *[
         (instruction("mma.sp", "m16n8k32", "f32.f16.f16.f32"), arch, "measured on sm_90 only")
         for arch in ("sm_80", "sm_86", "sm_89", "sm_100", "sm_103", "sm_120")

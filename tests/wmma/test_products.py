@@ -311,5 +311,5 @@ def test_integer_products_are_exact_where_the_map_is_unknown(arch):
 def test_what_nobody_published_is_refused():
     """C and D of two types: nobody has said when sm_70 converts."""
     fragments = product_fragments(wmma.half, wmma.float, (16, 16, 16), arch="sm_70", kind_of_d=wmma.half)
-    with pytest.raises(wf.errors.NotModelled, match="not modelled on sm_70: when C is converted"):
+    with pytest.raises(wf.errors.NotModelled, match="not modelled on sm_70: the conversion of C"):
         wmma.mma_sync(*fragments)
