@@ -22,6 +22,7 @@ TOOLS = {
     "nvcc": "compiles CUDA C++ to PTX",
     "ptxas": "assembles PTX to machine code",
     "nvdisasm": "decodes machine code",
+    "nvlink": "links machine code",
 }
 INSTALL = install_command("assembler")
 VERSION = re.compile(r"\bV([0-9]+(?:\.[0-9]+)+)")

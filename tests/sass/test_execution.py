@@ -15,6 +15,7 @@ import warpfrag as wf
 from oracle import toolkit
 from seeded import seeded
 from warpfrag.errors import CompilationFailed, InvalidOperand, PtxError
+from warpfrag.machine.ir.actions import Refused
 from warpfrag.sass.cubin import Cubin
 from warpfrag.sass.emitter import Emitter
 from warpfrag.sass.instruction_parser import parse_instruction
@@ -253,7 +254,7 @@ class TextModule(SassModule):
 
     def program(self, entry):
         """Lower the text."""
-        return lower(self.cubin[entry], self.code, self.address_of, self.variables())
+        return lower(self.cubin[entry], self.code, self.address_of, self.variables(), {})
 
 
 def run_text(text, folder, engine):
@@ -454,10 +455,19 @@ def test_generic_addresses_in_global_memory(tmp_path):
 
 def test_sparse_wgmma_reads_a_before_d_is_written():
     """D takes the place of A here, and C is moved to D first."""
-    emitter = Emitter({0: 0}, "shared", 0x210, has_groups=False)
+    emitter = Emitter({0: 0}, "shared", 0x210, {}, has_groups=False)
     text = "IGMMA.SP.64x8x64.U8.S8.SAT R36, R36, gdesc[UR8], R40, !UP0, R24, gsb0"
     opcode_table.emit(emitter, parse_instruction(text, 0, 0))
     matrix = emitter.instructions[-2]  # then the group is committed
     assert matrix.attributes.name == "wgmma.mma_async.sp.sync.aligned.m64n8k64.satfinite.s32.u8.s8"
     assert [item.name for item in matrix.results[0].items] == ["R36", "R37", "R38", "R39"]
     assert all(item.name.startswith("%t") for item in matrix.sources[0].items)
+
+
+def test_indexed_constants_may_count_from_before_the_parameters():
+    """The index of an array parameter may include its offset; a word of the driver has no index."""
+    for text, is_refused in (("LDC R5, c[0x0][R7+0x1ac]", False), ("LDC R5, c[0x0][0x1ac]", True)):
+        emitter = Emitter({0: 0}, "shared", 0x210, {}, has_groups=False)
+        opcode_table.emit(emitter, parse_instruction(text, 0, 0))
+        refused = [inst.action.reason for inst in emitter.instructions if isinstance(inst.action, Refused)]
+        assert bool(refused) == is_refused, text

@@ -73,6 +73,7 @@ def gpu(
     check: Annotated[tuple[str, ...], Param("NAMES", read_checks)] | None = None,
     report: File | None = None,
     record_only: bool = False,
+    fast: bool = False,
 ) -> Answer[GpuFacts]:
     """Run a CUDA program on a virtual GPU: no GPU, no driver and no changes to the program are needed.
 
@@ -86,6 +87,7 @@ def gpu(
         check: The mistakes to search for in every launch: memory, races, uninitialised, barriers, async or all.
         report: Write an HTML page with every launch: grid, time, exact or the reason, findings.
         record_only: Record the launches and do not execute them.
+        fast: Do not judge whether the results of launches are exact.
 
     For example:
         warpfrag gpu -- python train.py
@@ -104,7 +106,7 @@ def gpu(
     if report is not None:
         check_writable(report)
     as_json = click.get_current_context().params.get("as_json")
-    options = GpuOptions(profile, memory, check or (), record_only)
+    options = GpuOptions(profile, memory, check or (), record_only, fast)
     status, log = run_program(program, options, output=sys.stderr.fileno() if as_json else None)
     if report is not None:
         write_atomically(report, report_of(log, subprocess.list2cmdline(program)).encode())

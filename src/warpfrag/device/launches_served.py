@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from warpfrag.device.gpu_profile import read_profile
 from warpfrag.device.launch_log import LaunchLog, LaunchRecord
-from warpfrag.device.loaded_modules import LoadedModule
+from warpfrag.device.loaded_modules import LoadedModule, link_images
 from warpfrag.errors import CudaError, PtxError, WarpfragError
 from warpfrag.machine.launch.launch_arguments import GlobalMemory
 from warpfrag.machine.launch.names import readable
@@ -71,6 +71,7 @@ class LaunchServer:
         self.arch = read_profile(os.environ.get("WARPFRAG_GPU_PROFILE", "H200")).arch
         self.checks = checks_of([name for name in os.environ.get("WARPFRAG_GPU_CHECKS", "").split(",") if name])
         self.is_recording = os.environ.get("WARPFRAG_GPU_RECORD_ONLY") == "1"
+        self.is_fast = os.environ.get("WARPFRAG_GPU_FAST") == "1"
         self.log = LaunchLog(os.environ.get("WARPFRAG_GPU_LOG", ""))
         self.allocations: dict[int, tuple[int, int]] = {}  # size and category by address
         self.freed: dict[int, int] = {}
@@ -192,15 +193,13 @@ class LaunchServer:
         return struct.pack("<I", len(names)) + b"".join(name.encode() + b"\0" for name in names)
 
     def link(self, payload: bytes) -> bytes:
-        """Link the inputs of cuLink*: one image, or several PTX texts."""
+        """Link the inputs of cuLink*: one image stays as it is, several are linked by nvlink."""
         inputs, at = [], 0
         while at < len(payload):
-            _, size = struct.unpack_from("<QQ", payload, at)
-            inputs.append(payload[at + 16 : at + 16 + size])
+            category, size = struct.unpack_from("<QQ", payload, at)
+            inputs.append((category, payload[at + 16 : at + 16 + size]))
             at += 16 + size
-        if len(inputs) == 1:
-            return inputs[0]
-        raise CudaError(NOT_SUPPORTED, f"cuLinkComplete: expected one input, got {len(inputs)}; link with nvJitLink")
+        return inputs[0][1] if len(inputs) == 1 else link_images(inputs, self.arch)
 
     def note(self, payload: bytes) -> bytes:
         """Record the name of an entry point that is not supported."""
@@ -279,6 +278,7 @@ class LaunchServer:
                 options = LaunchOptions(
                     cluster=cluster if any(cluster) else None,
                     cooperative=bool(is_cooperative),
+                    judge=not self.is_fast,
                     progress=progress_of(record),
                 )
                 run = module.kernel(name).launch(

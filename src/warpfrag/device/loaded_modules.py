@@ -6,16 +6,19 @@ are images whose loader is not in a file.
 
 from __future__ import annotations
 
+import subprocess
+import tempfile
+from collections.abc import Sequence
 from functools import cached_property
 from math import prod
 from mmap import ACCESS_READ, mmap
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.cuda_tools import execution_level
+from warpfrag.cuda_tools import execution_level, find_tool
 from warpfrag.errors import CudaError, FileError, MissingExtra, WarpfragError
 from warpfrag.machine.launch.kernel import Kernel, KernelModule
 from warpfrag.machine.launch.names import readable
@@ -37,6 +40,7 @@ NO_BINARY = 209
 INVALID_PTX = 218
 INVALID_IMAGE = 200
 NOT_SUPPORTED = 801
+LINK_SUFFIXES = {0: ".cubin", 1: ".ptx", 2: ".fatbin", 3: ".o", 4: ".a"}  # of the input types of cuLinkAddData
 
 
 class PlacedModule(SassModule):
@@ -235,3 +239,33 @@ def read_ptx(image: bytes, arch: str) -> KernelModule:
         return module
     except WarpfragError as error:
         raise CudaError(INVALID_PTX, str(error)) from None
+
+
+def link_images(inputs: Sequence[tuple[int, bytes]], arch: str) -> bytes:
+    """Link several inputs of cuLinkAddData, each with its type, to one cubin; PTX is assembled first."""
+    with tempfile.TemporaryDirectory(prefix="warpfrag-link-") as folder:
+        paths = []
+        for number, (category, data) in enumerate(inputs):
+            if category not in LINK_SUFFIXES:
+                raise CudaError(NOT_SUPPORTED, f"cuLinkAddData: input type {category} is not supported")
+            path = Path(folder) / f"input{number}{LINK_SUFFIXES[category]}"
+            path.write_bytes(data.rstrip(b"\0") if path.suffix == ".ptx" else data)
+            if path.suffix == ".ptx":
+                object_path = path.with_suffix(".cubin")
+                run_linker("ptxas", "-c", f"-arch={arch}", str(path), "-o", str(object_path))
+                path = object_path
+            paths.append(str(path))
+        result = Path(folder) / "linked.cubin"
+        run_linker("nvlink", f"-arch={arch}", *paths, "-o", str(result))
+        return result.read_bytes()
+
+
+def run_linker(name: str, *arguments: str) -> None:
+    """Run ptxas or nvlink; CudaError has its message if it fails."""
+    command = [str(find_tool(name).path), *arguments]
+    done = subprocess.run(  # noqa: S603 (a program of CUDA, with arguments that no shell reads)
+        command, capture_output=True, check=False, text=True, errors="replace", stdin=subprocess.DEVNULL
+    )
+    if done.returncode:
+        code = INVALID_PTX if name == "ptxas" else INVALID_IMAGE
+        raise CudaError(code, f"cuLinkComplete: {(done.stderr or done.stdout).strip()}")

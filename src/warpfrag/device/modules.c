@@ -101,16 +101,26 @@ EXPORT CUresult cuLibraryLoadData(CUhandle *library, const void *image, int *jit
     return warpfrag_load(library, image, __builtin_return_address(0), true);
 }
 
-static CUresult load_file(CUhandle *module, const char *path, const void *caller, bool is_library) {
+// The contents of a file, with a zero byte after them; NULL if it cannot be read.
+static char *file_contents(const char *path, long *size) {
     FILE *file = path ? fopen(path, "rb") : NULL;
-    REQUIRE(file, 301);
+    if (!file) return NULL;
     fseek(file, 0, SEEK_END);
-    long size = ftell(file);
+    *size = ftell(file);
     rewind(file);
-    char *data = calloc(1, size + 1);
-    bool is_read = data && fread(data, 1, size, file) == (size_t)size;
+    char *data = calloc(1, *size + 1);
+    bool is_read = data && fread(data, 1, *size, file) == (size_t)*size;
     fclose(file);
-    CUresult error = is_read && size > 3 ? warpfrag_load(module, data, caller, is_library) : INVALID_IMAGE;
+    if (is_read) return data;
+    free(data);
+    return NULL;
+}
+
+static CUresult load_file(CUhandle *module, const char *path, const void *caller, bool is_library) {
+    long size;
+    char *data = file_contents(path, &size);
+    REQUIRE(data, 301);
+    CUresult error = size > 3 ? warpfrag_load(module, data, caller, is_library) : INVALID_IMAGE;
     free(data);
     return error;
 }
@@ -571,6 +581,19 @@ EXPORT CUresult cuLinkAddData_v2(CUhandle handle, int type, void *data, size_t s
     memcpy(link->inputs + link->size + sizeof header, data, size);
     link->size += sizeof header + size;
     return SUCCESS;
+}
+
+EXPORT CUresult cuLinkAddFile_v2(CUhandle handle, int type, const char *path, unsigned number, int *options,
+                                 void **values) {
+    NEED_CONTEXT;
+    REQUIRE(object_of(handle, LINK), INVALID_HANDLE);
+    REQUIRE(path, INVALID_VALUE);
+    long size;
+    char *data = file_contents(path, &size);
+    REQUIRE(data, 301);
+    CUresult result = cuLinkAddData_v2(handle, type, data, size, path, number, options, values);
+    free(data);
+    return result;
 }
 
 EXPORT CUresult cuLinkComplete(CUhandle handle, void **image, size_t *size) {

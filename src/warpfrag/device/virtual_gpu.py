@@ -31,13 +31,14 @@ CHECK_NAMES = ("memory", "races", "uninitialised", "barriers", "async", "all")
 class GpuOptions:
     """The options of a virtual GPU: its profile, its memory in bytes if not the profile's, and the checks of launches.
 
-    With `record_only` launches are recorded and not executed.
+    With `record_only` launches are recorded and not executed; with `fast` it is not judged whether they are exact.
     """
 
     profile: str = "H200"
     memory: int | None = None
     checks: tuple[str, ...] = ()
     record_only: bool = False
+    fast: bool = False
 
     def __post_init__(self) -> None:
         """Reject unknown names and sizes."""
@@ -45,6 +46,7 @@ class GpuOptions:
             raise InvalidOperand(f"profile: expected a name such as 'H200', got {quote(self.profile)}")
         read_profile(self.profile)
         check_flag("record_only", self.record_only)
+        check_flag("fast", self.fast)
         unknown = [name for name in self.checks if name not in CHECK_NAMES]
         if unknown:
             raise InvalidOperand(f"expected checks among {', '.join(CHECK_NAMES)}, got {quote(unknown[0])}")
@@ -64,6 +66,7 @@ class GpuOptions:
             "LOG": str(log),
             "MEMORY": str(self.memory or read_profile(self.profile).total_memory),
             "RECORD_ONLY": str(int(self.record_only)),
+            "FAST": str(int(self.fast)),
         }
         return {PREFIX + name: value for name, value in values.items()}
 
@@ -145,16 +148,17 @@ def gpu(
     memory: int | None = None,
     checks: Sequence[str] | str = (),
     record_only: bool = False,
+    fast: bool = False,
 ) -> AbstractContextManager[GpuSession]:
     """Give this process a virtual GPU for code that calls CUDA's driver or runtime API.
 
     It must be entered before the imports that load CUDA's libraries, such as `import torch`. `warpfrag gpu` runs a
-    whole program instead. The libraries stay loaded after the block.
+    whole program instead. The libraries stay loaded after the block. With `fast` no launch is judged to be exact.
     """
     if not isinstance(checks, str | list | tuple) or not all(isinstance(name, str) for name in checks):
         raise InvalidOperand(f"checks: expected names of checks, got {quote(checks)}")
     names = (checks,) if isinstance(checks, str) else tuple(checks)
-    return _entered(GpuOptions(profile, memory, names, record_only))
+    return _entered(GpuOptions(profile, memory, names, record_only, fast))
 
 
 @contextmanager

@@ -79,13 +79,21 @@ class Unsupported(Exception):
 class Emitter:
     """Collects the machine instructions of a kernel."""
 
-    def __init__(self, banks: Mapping[int, int], shared: StateSpace, parameters: int, *, has_groups: bool) -> None:
-        """Create an emitter, given the start of each constant bank, the shared space and the parameter offset.
+    def __init__(
+        self,
+        banks: Mapping[int, int],
+        shared: StateSpace,
+        parameters: int,
+        driver_functions: Mapping[str, int],
+        *,
+        has_groups: bool,
+    ) -> None:
+        """Take the start of each constant bank, the space of shared addresses, and the first parameter in bank 0.
 
-        With `has_groups`, lanes may run the same instruction in several groups (WARPSYNC.EXCLUSIVE).
+        `driver_functions` are the addresses that stand for functions of the driver. With `has_groups`, lanes may run the same instruction in several groups (WARPSYNC.EXCLUSIVE).
         """
         self.banks, self.shared, self.parameters, self.has_groups = banks, shared, parameters, has_groups
-        self.driver_words = DRIVER_WORDS[parameters]
+        self.driver_words, self.driver_functions = DRIVER_WORDS[parameters], driver_functions
         self.instructions: list[DecodedInstruction] = []
         self.bits: list[int] = []  # the width of each register
         self.targets: list[tuple[DecodedInstruction, int]] = []  # branches with their target addresses
@@ -242,13 +250,11 @@ class Emitter:
         if operand.bank is None or operand.bank not in self.banks:
             raise Unsupported(f"the constant bank {operand.bank}, which the module does not have")
         offset = self.banks[operand.bank] + operand.offset + more
-        if (
-            operand.bank == 0
-            and operand.offset < self.parameters
-            and operand.offset + more not in self.driver_words.known
-        ):
-            raise Unsupported(f"c[0x0][{operand.offset:#x}], an unknown word of the driver")
-        if operand.base is not None and not operand.base.is_constant:
+        is_indexed = operand.base is not None and not operand.base.is_constant
+        is_driver_word = operand.bank == 0 and operand.offset < self.parameters and not is_indexed
+        if is_driver_word and operand.offset + more not in self.driver_words.known:
+            raise Unsupported(f"c[0x0][{operand.offset:#x}], a word of the driver that is not known")
+        if operand.base is not None and is_indexed:  # of an array parameter: compilers also subtract from its start
             base = self.register(operand.base.file, operand.base.index)
             return self.compute(f"ld.param.{kind}", MemoryOperand(base, offset))
         return BankOperand(offset) if kind == "b32" else self.compute(f"ld.param.{kind}", MemoryOperand(None, offset))

@@ -6,7 +6,7 @@ The constant banks are one buffer, which the parameter window shows too: bank 0 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from warpfrag.errors import NotModelled
@@ -68,6 +68,7 @@ def lower(
     code: Sequence[SassInstruction],
     address_of: Callable[[CubinSymbol], int],
     variables: dict[str, ModuleVariable],
+    driver_functions: Mapping[str, int],
 ) -> SassProgram:
     """Lower a kernel; an instruction that is not modelled is an error only if it runs."""
     base = _parameter_base(function)
@@ -80,7 +81,7 @@ def lower(
         banks[bank] = data.ljust(end - starts[bank], b"\0")
     has_groups = any(inst.opcode == "WARPSYNC" and "EXCLUSIVE" in inst.modifiers for inst in code)
     space: StateSpace = "cluster" if function.cluster else "shared"
-    emitter = Emitter(starts, space, base, has_groups=has_groups)
+    emitter = Emitter(starts, space, base, driver_functions, has_groups=has_groups)
     firsts: dict[int, int] = {}
     for inst in code:
         firsts[inst.address] = len(emitter.instructions)

@@ -12,6 +12,7 @@ from warpfrag.cuda_tools import check_machine_code_allowed
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.machine.interpreter.device_memory import DeviceMemory
 from warpfrag.machine.interpreter.warp_state import LaunchConfig
+from warpfrag.machine.ir.actions import SYSTEM_FUNCTIONS
 from warpfrag.machine.ir.program import ModuleVariable, SourceLine
 from warpfrag.machine.ir.state_spaces import ALIGNMENT, CODE, VARIABLES
 from warpfrag.machine.launch.grid import Judgement, Progress, Waves, Work
@@ -23,9 +24,10 @@ from warpfrag.sass.disassembler import disassemble
 from warpfrag.sass.fatbin import read_cubins
 from warpfrag.sass.judged_launch import judge, uncompared
 from warpfrag.sass.lowering import SassProgram, lower
-from warpfrag.sass.sass_instruction import SassInstruction
+from warpfrag.sass.sass_instruction import CodeTarget, SassInstruction
 
 INSTRUCTION_BYTES = 16
+FUNCTIONS = 1 << 28  # the address of the first function that kernels call; every kernel starts at 0
 
 
 def load(
@@ -123,22 +125,58 @@ class SassModule(KernelModule):
         return starts
 
     def address_of(self, symbol: CubinSymbol) -> int:
-        """Return the address of a symbol: global, or relative to its shared, constant or code section."""
-        if not symbol.section:  # a driver function; calling it raises an error
-            return CODE
-        return self.section_starts.get(symbol.section, 0) + symbol.offset
+        """Return the address of a symbol: global, or in its section of shared memory, constants or code."""
+        if not symbol.section:  # a call of a function that is not modelled fails when it runs
+            return self.driver_functions.get(symbol.name, CODE)
+        start = self.section_starts.get(symbol.section) or self.function_starts.get(symbol.section, 0)
+        return start + symbol.offset
+
+    @cached_property
+    def driver_functions(self) -> dict[str, int]:
+        """The addresses of the driver's functions that the module names."""
+        used = {symbol.name for symbol in self.cubin.symbols.values() if not symbol.section}
+        return {name: CODE + (at + 1) * INSTRUCTION_BYTES for at, name in enumerate(SYSTEM_FUNCTIONS) if name in used}
+
+    @cached_property
+    def function_starts(self) -> dict[str, int]:
+        """The address of each section with a function that kernels call."""
+        starts, end = {}, FUNCTIONS
+        for name in self.cubin.functions:
+            if name not in self.cubin.kernels:
+                code = self.cubin[name].code
+                starts[code.name], end = end, end + len(code.data)
+        return starts
+
+    def callees(self, entry: str) -> list[str]:
+        """Return the functions in sections of their own that a kernel may call, directly or through a pointer."""
+        if not self.function_starts:
+            return []
+        function = self.cubin[entry]
+        found: list[str] = []
+        sections = [function.code, *function.constants.values(), *self.cubin.global_sections]
+        while sections:
+            for each in sections.pop().relocations:
+                name = each.symbol.section.removeprefix(".text.")
+                if each.symbol.section in self.function_starts and name not in found:
+                    found.append(name)
+                    sections.append(self.cubin[name].code)
+        return found
 
     def decode(self, entry: str) -> tuple[SassInstruction, ...]:
-        """Return the instructions of a kernel, with source lines if the cubin has line information."""
-        function = self.cubin[entry]
-        (code,) = disassemble([function.code.relocated(self.address_of)], function.arch, self.nvdisasm)
-        if not len(function.lines):
-            return code
-        return tuple(replace(inst, source=function.lines.at(inst.address)) for inst in code)
+        """Return the instructions of a kernel and its callees, with source lines if the cubin has line information."""
+        functions = [self.cubin[name] for name in (entry, *self.callees(entry))]
+        codes = [function.code.relocated(self.address_of) for function in functions]
+        found: list[SassInstruction] = []
+        for function, code in zip(functions, disassemble(codes, self.cubin.arch, self.nvdisasm), strict=True):
+            start = self.function_starts.get(function.code.name, 0)
+            if start or len(function.lines):
+                code = [moved(replace(inst, source=function.lines.at(inst.address)), start) for inst in code]
+            found += code
+        return tuple(found)
 
     def program(self, entry: str) -> SassProgram:
         """Decode and lower a kernel."""
-        return lower(self.cubin[entry], self.decode(entry), self.address_of, self.variables())
+        return lower(self.cubin[entry], self.decode(entry), self.address_of, self.variables(), self.driver_functions)
 
     def kernel(self, entry: str) -> SassKernel:
         """Return a new kernel for an entry."""
@@ -168,3 +206,14 @@ class SassModule(KernelModule):
     def __repr__(self) -> str:
         """Format the architecture and the kernels."""
         return f"<machine code for {self.cubin.arch}: {', '.join(map(readable, self))}>"
+
+
+def moved(inst: SassInstruction, start: int) -> SassInstruction:
+    """Return an instruction of a function that starts at an address; absolute targets are already addresses."""
+    operands = tuple(
+        replace(operand, address=operand.address + start)
+        if isinstance(operand, CodeTarget) and "ABS" not in inst.modifiers
+        else operand
+        for operand in inst.operands
+    )
+    return replace(inst, address=inst.address + start, operands=operands)

@@ -300,10 +300,12 @@ class Kernel:
         waves = self.waves(config, seed, follow_order=bool(ORDER_CHECKS & set(named)))
         if not self.is_shared_out or options.limit < LIMIT or options.cooperative:
             threads = 1
-        is_repeated = bool(options.explore) or self.program.is_machine_code
+        is_judged = self.program.is_machine_code and options.judge
+        is_repeated = bool(options.explore) or is_judged
         before = [buffer.copy() for buffer in memory.writable_buffers()] if is_repeated else []
-        module, judged = self.module, Judgement()
-        if self.program.is_machine_code:
+        module = self.module
+        judged = Judgement(reasons=("whether the result is exact was not judged",))
+        if is_judged:
             own = self.waves(config, seed, follow_order=True)
             judged = self.judge(config, memory, own, options.progress)
             is_screened = judged.work is not None and judged.work.screen is not None

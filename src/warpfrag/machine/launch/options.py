@@ -48,6 +48,8 @@ class LaunchOptions:
     """Stop a launch after this time, with an error that names the line it runs; None for no limit."""
     threads: int | None = None
     """The number of cores for the blocks of a compiled kernel; None for all."""
+    judge: bool = True
+    """Judge whether the result of machine code is exact; without it `Run.exact` is False, and launches are faster."""
     progress: Progress | None = None
     """Called with the number of finished blocks and the number of all blocks."""
 
@@ -65,6 +67,7 @@ class LaunchOptions:
                 f"expected progress as a function of finished and all blocks, got {quote(self.progress)}"
             )
         check_flag("cooperative", self.cooperative)
+        check_flag("judge", self.judge)
         check_threads(self.threads)
 
 

@@ -10,17 +10,27 @@ import numpy as np
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.ir.actions import (
     Branch,
+    SYSTEM_FUNCTIONS,
     Jump,
     LaneFunction,
     LeaveBarrier,
     Reconverge,
     Return,
+    SystemCall,
     Trap,
     WarpCollective,
 )
 from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.opcode import DecodedOpcode
-from warpfrag.machine.ir.program import BankOperand, Discard, Immediate, PtxOperand, Register, SpecialRegister
+from warpfrag.machine.ir.program import (
+    BankOperand,
+    Discard,
+    Immediate,
+    PtxOperand,
+    Register,
+    SpecialRegister,
+    VectorOperand,
+)
 from warpfrag.machine.ir.scalar_types import B32, PRED, Codes
 from warpfrag.machine.ir.state_spaces import WINDOWS
 from warpfrag.machine.ops import table
@@ -30,6 +40,8 @@ from warpfrag.sass.emitter import ONE, SASS_ROW, WORD, ZERO, Emitter, Unsupporte
 from warpfrag.sass.opcodes.sass_row import SassRow, Words, is_predicate, is_true, row
 
 ALL_LANES = Immediate(WORD)
+RETURN_REGISTER = 20  # the calling convention of the driver's functions: R20 and R21 have the return address
+FIRST_ARGUMENT = 4
 
 
 # --- branches
@@ -82,19 +94,53 @@ def bra(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def call(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """CALL.NOINC: jump; the return address is in a register."""
-    if "REL" not in words:
-        raise Unsupported("an absolute call: functions of the driver are not modelled")
-    if isinstance(a[-1], asm.CodeTarget) and a[-1].register is not None:
+    """CALL.NOINC is a jump: the return address is in a register."""
+    target = a[-1]
+    if isinstance(target, asm.RegisterOperand):
+        _call_address(e, words, target)
+    elif isinstance(target, asm.CodeTarget) and target.register is not None:
         jump(e, words, a)
     else:
-        _go(e, a[-1])
+        _go(e, target)
+
+
+def _call_address(e: Emitter, words: Words, target: asm.RegisterOperand) -> None:
+    """CALL.ABS with an address in registers: a function of the driver is run at once, another is jumped to."""
+    guard, e.guard = e.guard, None
+    called, next_address = (e.compute("mov.b64", e.pair(target), bits=64) for _ in range(2))
+    returns = VectorOperand((e.register("R", RETURN_REGISTER), e.register("R", RETURN_REGISTER + 1)))
+    for name, address in e.driver_functions.items():
+        e.guard = None
+        is_called = e.compute("setp.eq.u64", called, Immediate(address), bits=1)
+        e.guard = both(e, is_called, guard)
+        function = SYSTEM_FUNCTIONS[name]
+        e.act(
+            Attributes("call", "call"),
+            SystemCall(name),
+            _call_registers(e, function.results),
+            _call_registers(e, function.arguments),
+        )
+        e.emit("mov.b64", [next_address], [returns])
+    e.guard = guard
+    e.act(Attributes(words.opcode, words.opcode), Jump({}), [], [next_address])
+
+
+def _call_registers(e: Emitter, sizes: tuple[int, ...]) -> list[PtxOperand]:
+    """Return the registers of arguments or results with these sizes: consecutive and aligned, from R4 on."""
+    found: list[PtxOperand] = []
+    at = FIRST_ARGUMENT
+    for count in (size // 4 for size in sizes):
+        at = -(-at // count) * count
+        words = tuple(e.register("R", at + step) for step in range(count))
+        found.append(VectorOperand(words) if count > 1 else words[0])
+        at += count
+    return found
 
 
 def jump(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """BRX and RET: jump to a register pair plus an offset; `lowering` adds the valid addresses."""
     target = a[-1]
-    if "ABS" in words or not isinstance(target, asm.CodeTarget) or target.register is None:
+    if not isinstance(target, asm.CodeTarget) or target.register is None:
         raise Unsupported(f"the target {target}")
     if target.register.file == "UR" or words.opcode == "BRXU":
         value: PtxOperand = e.register("UR", target.register.index)
@@ -104,6 +150,14 @@ def jump(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     wide = e.compute("cvt.s64.s32", value, bits=64)
     address = e.compute("add.u64", wide, Immediate(target.address), bits=64)
     e.act(Attributes(words.opcode, words.opcode), Jump({}), [], [address])
+
+
+def lepc(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
+    """LEPC: the address of an instruction, to which a function shall return."""
+    target = a[-1]
+    if not isinstance(target, asm.CodeTarget) or target.register is not None:
+        raise Unsupported(f"the target {target}")
+    e.emit("mov.b64", [e.results(a[0], 2)], [Immediate(target.address)])
 
 
 def rpcmov(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
@@ -418,8 +472,9 @@ def shfl(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 ANY = "*"
 ROWS: list[SassRow] = [
     *row("BRA", "DIV U CONV UNIFORM ANY", bra),
-    *row("CALL", "REL NOINC", call),
-    *row("RET", "REL NODEC", jump),
+    *row("CALL", "ABS REL NOINC", call),
+    *row("RET", "ABS REL NODEC", jump),
+    *row("LEPC", "", lepc),
     *row("BRX BRXU", "", jump),
     *row("RPCMOV", "32", rpcmov),
     *row("NANOSLEEP", "", nanosleep),
