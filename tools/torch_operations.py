@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -24,8 +25,8 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 
 ROWS, COLUMNS = 24, 130
 f16, bf16, f32, f64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
-Result = torch.Tensor | Sequence[torch.Tensor]
-Operation = Callable[[], Result]
+Result: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
+Operation: TypeAlias = Callable[[], Result]
 e4m3, i32, i64, u8 = torch.float8_e4m3fn, torch.int32, torch.int64, torch.uint8
 
 
@@ -178,7 +179,7 @@ OPERATIONS: dict[str, Operation] = {
     "sort_wide": lambda: floats(2, 3000).sort(-1),
     "argsort_i32": lambda: integers(999, 3, 200, dtype=i32).argsort(-1, stable=True),
     "unique": lambda: integers(40, 300).unique(return_counts=True),
-    "nonzero": lambda: (floats(8, 90) > 2).nonzero(),
+    "nonzero": lambda: (floats(8, 90) > 2).nonzero(),  # noqa: PLW0108 (not one function)
     "masked_select": unary(lambda x: x[x > 3]),
     "searchsorted": lambda: torch.searchsorted(torch.arange(0, 40, device="cuda"), integers(50, 200)),
     "bucketize": unary(lambda x: torch.bucketize(x, torch.arange(-3, 4, device="cuda").float())),
@@ -218,7 +219,7 @@ OPERATIONS: dict[str, Operation] = {
     "interpolate_cubic": lambda: F.interpolate(image(), size=19, mode="bicubic"),
     "grid_sample": lambda: F.grid_sample(image(), floats(2, 6, 6, 2) / 4, align_corners=False),
     "local_response": lambda: F.local_response_norm(image(), 3),
-    "depthwise_conv": lambda: torch.ops.aten._conv_depthwise2d(
+    "depthwise_conv": lambda: torch.ops.aten._conv_depthwise2d(  # noqa: SLF001 (cuDNN is not used)
         image(), floats(8, 1, 3, 3), [3, 3], None, [1, 1], [1, 1], [1, 1]
     ),
     "smooth_l1": binary(F.smooth_l1_loss),

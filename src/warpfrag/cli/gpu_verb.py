@@ -78,7 +78,7 @@ def gpu(
     """Run a CUDA program on a virtual GPU: no GPU, no driver and no changes to the program are needed.
 
     Stand-ins for libcuda and libcudart are loaded instead of NVIDIA's, and every kernel is executed as machine code.
-    The exit status is the program's, or 1 if a check found a mistake.
+    The exit status is the program's, or 1 if a check found a mistake or the launches could not be recorded.
 
     Options:
         list_: List the GPUs that --profile takes.
@@ -117,4 +117,4 @@ def gpu(
         if report is not None:
             echo(f"wrote {report}")
 
-    return Answer(facts, show, status or (NO if log["findings"] else 0))
+    return Answer(facts, show, status or (NO if log["findings"] or not log["complete"] else 0))

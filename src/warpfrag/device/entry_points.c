@@ -1,4 +1,8 @@
 // The table of entry points. One that no other file defines says its name and returns CUDA_ERROR_NOT_SUPPORTED.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "stand_in.h"
@@ -38,4 +42,37 @@ CUresult find_entry_point(const char *name, void **function, int version, uint64
     *function = best < 0 ? NULL : (void *)entries[best].function;
     if (status) *status = best >= 0 ? 0 : has_name ? 2 : 1;
     return best >= 0 ? SUCCESS : NOT_FOUND;
+}
+
+// Programs also open CUDA's libraries by path, such as PyTorch those of its wheels: they get the stand-ins.
+
+static void *(*real_dlopen)(const char *, int);
+static const char *const stand_ins[] = {"libcuda.so.1",    "libcudart.so.12",   "libcudart.so.13",  "libcublas.so.12",
+                                        "libcublas.so.13", "libcublasLt.so.12", "libcublasLt.so.13"};
+
+__attribute__((constructor)) static void find_dlopen(void) { *(void **)&real_dlopen = dlsym(RTLD_NEXT, "dlopen"); }
+
+static void *open_stand_in(const char *file, int mode) {
+    static const char here;
+    const char *name = strrchr(file, '/') + 1;
+    Dl_info own;
+    if (!dladdr(&here, &own) || !strrchr(own.dli_fname, '/')) return NULL;
+    for (size_t at = 0; at < sizeof stand_ins / sizeof *stand_ins; at++) {
+        size_t length = strlen(stand_ins[at]);
+        if (strncmp(name, stand_ins[at], length) || (name[length] && name[length] != '.')) continue;
+        char path[PATH_MAX];
+        int folder = strrchr(own.dli_fname, '/') - own.dli_fname;
+        int size = snprintf(path, sizeof path, "%.*s/%s", folder, own.dli_fname, stand_ins[at]);
+        return size < (int)sizeof path ? real_dlopen(path, mode) : NULL;
+    }
+    return NULL;
+}
+
+EXPORT void *dlopen(const char *file, int mode) {
+    void *found = file && strchr(file, '/') ? open_stand_in(file, mode) : NULL;
+    if (found) return found;
+#ifdef __clang__
+    __attribute__((musttail))  // the linker searches the RUNPATH of the library that called, so it must return there
+#endif
+    return real_dlopen(file, mode);
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from typing import Any
 from warpfrag import html
 
 MAX_ROWS = 2000  # of the table in a report
+COMPLETE = b'{"complete": true }\n'
+INCOMPLETE = b'{"complete": false}\n'
+"""The first line of a log: it is overwritten if a launch cannot be stored, which a full disk permits."""
 
 
 @dataclass
@@ -52,12 +56,17 @@ class LaunchLog:
         if not self.path:
             return
         line = (json.dumps({"process": os.getpid(), **entry}) + "\n").encode()
+        problem, written = "the disk is full", 0
         try:
             if self.descriptor < 0:
                 self.descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            os.write(self.descriptor, line)
-        except OSError as error:  # such as a full disk: the program goes on
-            sys.stderr.write(f"warpfrag gpu: launches are no longer recorded: {self.path}: {error.strerror}\n")
+            written = os.write(self.descriptor, line)
+        except OSError as error:
+            problem = error.strerror or str(error)
+        if written < len(line):  # the program goes on
+            sys.stderr.write(f"warpfrag gpu: launches are no longer recorded: {self.path}: {problem}\n")
+            with suppress(OSError), Path(self.path).open("r+b") as file:
+                file.write(INCOMPLETE)
             self.path = ""
 
     def launch(self, record: LaunchRecord) -> None:
@@ -72,15 +81,18 @@ class LaunchLog:
 
 
 def read_log(path: Path) -> dict[str, Any]:
-    """Return the launches and the unsupported entry points in a log."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    entries = [json.loads(line) for line in lines if line.endswith("}")]
+    """Return the launches and the unsupported entry points in a log; a truncated line is left out."""
+    entries = []
+    for line in path.read_bytes().splitlines() if path.exists() else []:
+        with suppress(ValueError):
+            entries.append(json.loads(line))
     launches = [entry["launch"] for entry in entries if "launch" in entry]
     return {
         "launches": launches,
         "failed": sum(1 for each in launches if each["error"]),
         "findings": sum(len(each["findings"]) for each in launches),
         "exact": sum(1 for each in launches if each["exact"]),
+        "complete": {"complete": False} not in entries,
         "seconds": sum(each["seconds"] for each in launches),
         "unsupported": sorted({entry["unsupported"] for entry in entries if "unsupported" in entry}),
     }
@@ -91,6 +103,7 @@ def summary_of(log: dict[str, Any]) -> str:
     count = len(log["launches"])
     parts = [f"{count} launches", f"{log['seconds']:.1f} s in kernels", f"{log['exact']} exact"]
     parts += [f"{log['failed']} failed"] * bool(log["failed"]) + [f"{log['findings']} findings"] * bool(log["findings"])
+    parts += ["later launches were not recorded"] * (not log["complete"])
     return ", ".join(parts)
 
 

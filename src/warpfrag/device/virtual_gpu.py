@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from warpfrag.device.gpu_profile import read_profile
-from warpfrag.device.launch_log import read_log, summary_of
-from warpfrag.errors import InvalidOperand, MissingExtra, check_flag, quote
+from warpfrag.device.launch_log import COMPLETE, read_log, summary_of
+from warpfrag.errors import FileError, InvalidOperand, MissingExtra, check_flag, quote
 
 FOLDER = Path(__file__).parent
 DRIVER = "libcuda.so.1"
@@ -90,8 +91,8 @@ def run_program(
 ) -> tuple[int, dict[str, Any]]:
     """Run a program with a virtual GPU; return its exit status and its launches."""
     paths = libraries()
-    with tempfile.TemporaryDirectory(prefix="warpfrag-gpu-") as folder:
-        log = Path(folder) / "launches.jsonl"
+    log = new_log()
+    try:
         environment = {**os.environ, **options.environment(log)}
         for name, first in (("LD_PRELOAD", ":".join(map(str, paths))), ("LD_LIBRARY_PATH", str(FOLDER))):
             environment[name] = ":".join(filter(None, (first, os.environ.get(name))))
@@ -101,6 +102,18 @@ def run_program(
         except OSError as error:
             raise InvalidOperand(f"cannot start {quote(command[0])}: {error.strerror}") from None
         return status if status >= 0 else 128 - status, read_log(log)
+    finally:
+        shutil.rmtree(log.parent, ignore_errors=True)
+
+
+def new_log() -> Path:
+    """Return the path of an empty log in a temporary folder of its own."""
+    try:
+        log = Path(tempfile.mkdtemp(prefix="warpfrag-gpu-")) / "launches.jsonl"
+        log.write_bytes(COMPLETE)
+    except OSError as error:
+        raise FileError(f"cannot write the log of launches below {tempfile.gettempdir()}: {error.strerror}") from None
+    return log
 
 
 def _wait(program: subprocess.Popen[bytes]) -> int:
@@ -172,7 +185,7 @@ def _entered(options: GpuOptions) -> Iterator[GpuSession]:
                 f"{loaded[0]} is already loaded: enter wf.gpu() before the imports that load CUDA, "
                 "or run the program with `warpfrag gpu -- python program.py`"
             )
-        log = Path(tempfile.mkdtemp(prefix="warpfrag-gpu-")) / "launches.jsonl"
+        log = new_log()
         os.environ.update(options.environment(log))
         for path in paths:
             ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)

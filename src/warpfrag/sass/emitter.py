@@ -90,7 +90,8 @@ class Emitter:
     ) -> None:
         """Take the start of each constant bank, the space of shared addresses, and the first parameter in bank 0.
 
-        `driver_functions` are the addresses that stand for functions of the driver. With `has_groups`, lanes may run the same instruction in several groups (WARPSYNC.EXCLUSIVE).
+        `driver_functions` are the addresses that stand for functions of the driver. With `has_groups`, lanes may run
+        the same instruction in several groups (WARPSYNC.EXCLUSIVE).
         """
         self.banks, self.shared, self.parameters, self.has_groups = banks, shared, parameters, has_groups
         self.driver_words, self.driver_functions = DRIVER_WORDS[parameters], driver_functions

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from warpfrag.errors import NotModelled
 from warpfrag.machine.ir.actions import Jump, Refused
@@ -151,10 +152,15 @@ def _connect(
         if inst.opcode == "CALL" and inst.address + INSTRUCTION_BYTES in firsts
     }
     by_address = {inst.address: inst for inst in code}
+    called = returns | {
+        inst.address: firsts[inst.address]
+        for before, inst in pairwise(code)
+        if inst.address != before.address + INSTRUCTION_BYTES
+    }
     for inst in instructions:
         if isinstance(inst.action, Jump):
             opcode = by_address[inst.line].opcode
-            starts = returns if opcode == "RET" else firsts
+            starts = returns if opcode == "RET" else called if opcode == "CALL" else firsts
             if opcode == "BRX":
                 starts = _table_targets(by_address[inst.line], firsts, banks)
             inst.action = Jump(starts)

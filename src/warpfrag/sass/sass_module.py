@@ -144,7 +144,7 @@ class SassModule(KernelModule):
         for name in self.cubin.functions:
             if name not in self.cubin.kernels:
                 code = self.cubin[name].code
-                starts[code.name], end = end, end + len(code.data)
+                starts[code.name], end = end, end + len(code.data) + INSTRUCTION_BYTES  # a gap shows the start
         return starts
 
     def callees(self, entry: str) -> list[str]:
@@ -167,11 +167,12 @@ class SassModule(KernelModule):
         functions = [self.cubin[name] for name in (entry, *self.callees(entry))]
         codes = [function.code.relocated(self.address_of) for function in functions]
         found: list[SassInstruction] = []
-        for function, code in zip(functions, disassemble(codes, self.cubin.arch, self.nvdisasm), strict=True):
+        for function, part in zip(functions, disassemble(codes, self.cubin.arch, self.nvdisasm), strict=True):
             start = self.function_starts.get(function.code.name, 0)
             if start or len(function.lines):
-                code = [moved(replace(inst, source=function.lines.at(inst.address)), start) for inst in code]
-            found += code
+                found += (moved(replace(inst, source=function.lines.at(inst.address)), start) for inst in part)
+            else:
+                found += part
         return tuple(found)
 
     def program(self, entry: str) -> SassProgram:

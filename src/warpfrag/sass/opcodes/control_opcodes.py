@@ -9,8 +9,8 @@ import numpy as np
 
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.ir.actions import (
-    Branch,
     SYSTEM_FUNCTIONS,
+    Branch,
     Jump,
     LaneFunction,
     LeaveBarrier,
