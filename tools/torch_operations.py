@@ -45,7 +45,7 @@ def gradients(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> 
     """Return the gradients of a function, whose own gradient is 1 in every element."""
     inputs = [tensor.detach().requires_grad_() for tensor in tensors]
     result = function(*inputs)
-    return torch.autograd.grad(result, inputs, torch.ones_like(result))
+    return tuple(torch.autograd.grad(result, inputs, torch.ones_like(result)))
 
 
 def stepped(optimizer: type[torch.optim.Optimizer], **options: float) -> torch.Tensor:
@@ -177,7 +177,7 @@ OPERATIONS: dict[str, Operation] = {
     # Order and indices
     "topk": unary(lambda x: x.topk(5)),
     "sort_wide": lambda: floats(2, 3000).sort(-1),
-    "argsort_i32": lambda: integers(999, 3, 200, dtype=i32).argsort(-1, stable=True),
+    "argsort_i32": lambda: torch.argsort(integers(999, 3, 200, dtype=i32), dim=-1, stable=True),
     "unique": lambda: integers(40, 300).unique(return_counts=True),
     "nonzero": lambda: (floats(8, 90) > 2).nonzero(),  # noqa: PLW0108 (not one function)
     "masked_select": unary(lambda x: x[x > 3]),
@@ -276,8 +276,8 @@ def run(chosen: re.Pattern[str], stored: dict[str, str]) -> dict[str, str]:
         try:
             found[name] = digest_of(operation())
             torch.cuda.synchronize()
-        except (RuntimeError, NotImplementedError) as error:
-            found[name] = f"error: {str(error).splitlines()[0]}"
+        except (RuntimeError, TypeError, ValueError) as error:
+            found[name] = f"error: {(str(error).strip().splitlines() or [repr(error)])[-1][:200]}"
         verdict = found[name]
         if name in stored and not verdict.startswith("error"):
             verdict = "equal" if verdict == stored[name] else "DIFFERS"
