@@ -119,7 +119,7 @@ class ProbeKernel(NamedTuple):
 
 def probe_of(inst: SassInstruction) -> Probe:
     """Return the probe of an instruction; raise NoProbe if there is none."""
-    emitter = Emitter({0: 0}, "shared", PARAMETERS, has_groups=False)
+    emitter = Emitter({0: 0}, "shared", PARAMETERS, {}, has_groups=False)
     opcode_table.emit(emitter, inst)
     reads: dict[str, None] = {}
     writes: dict[str, None] = {}
