@@ -12,6 +12,7 @@ import warpfrag as wf
 from device.conditions import is_found, needs_nvcc, needs_nvdisasm, needs_stand_ins
 from device.driver_api import run
 from warpfrag.cuda_tools import find_tool
+from warpfrag.device.launch_log import read_log
 from warpfrag.errors import PtxError
 
 needs_nvlink = pytest.mark.skipif(not is_found("nvlink"), reason="needs nvlink, of the extra assembler")
@@ -88,6 +89,9 @@ def test_a_program_gets_the_text_and_the_error_of_an_assertion(fast, folder):
         "thread 3 of one block: 1.50 %", "thread 19 of one block: 9.50 %", "print 0", "allocate 0", "check 710", "710",
     ], program.stderr  # fmt: skip
     assert "assertion `threadIdx.x < limit` failed" in program.stderr
+    launches = read_log(folder / "launches.jsonl")["launches"]
+    assert not any(launch["exact"] for launch in launches), "calls were not compared with a GPU"
+    assert any("CALL.ABS.NOINC" in reason for reason in launches[-3]["reasons"])
 
 
 @needs_nvlink

@@ -130,7 +130,8 @@ class LoadedModule:
         if module is None:
             raise CudaError(NOT_SUPPORTED, f"{readable(name)} is not executed: {self.refusal}")
         if name not in self.kernels:
-            self.kernels[name] = Kernel(module.program(name), module)
+            is_machine_code = isinstance(module, SassModule)  # its kernels judge whether they are exact
+            self.kernels[name] = module.kernel(name) if is_machine_code else Kernel(module.program(name), module)
         kernel = self.kernels[name]
         program = kernel.program
         if isinstance(program, SassProgram) and CONSTANT in self.sections and CONSTANT_BANK in program.banks:
