@@ -239,7 +239,7 @@ def test_verify_without_a_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch, capsy
     from warpfrag.hardware import verification as module
 
     def no_gpu(_device: int):
-        reason = "no NVIDIA GPU 0 can be used: none"
+        reason = "NVIDIA GPU 0 cannot be used: none"
         raise NoGpu(reason)
 
     monkeypatch.setattr(module, "Worker", no_gpu)
@@ -249,7 +249,7 @@ def test_verify_without_a_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch, capsy
     error = capsys.readouterr().err
     assert (
         error
-        == "warpfrag: no NVIDIA GPU 0 can be used: none; `warpfrag check` compares with captured results instead\n"
+        == "warpfrag: NVIDIA GPU 0 cannot be used: none; `warpfrag check` compares with captured results instead\n"
     )
 
 

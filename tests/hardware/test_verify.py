@@ -194,13 +194,13 @@ def test_wgmma_is_compared_recorded_and_read_back(gpu: type[Pretended], tmp_path
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"only": 3}, "only is a text that names contain, got 3"),
-        ({"cases": 0}, "cases is an integer, at least 1, got 0"),
-        ({"cases": "many"}, "cases is an integer, at least 1, got 'many'"),
-        ({"device": -1}, "device is an integer, at least 0, got -1"),
+        ({"only": 3}, "only: expected a part of an instruction name, got 3"),
+        ({"cases": 0}, "cases: expected an integer of at least 1, got 0"),
+        ({"cases": "many"}, "cases: expected an integer of at least 1, got 'many'"),
+        ({"device": -1}, "device: expected an integer of at least 0, got -1"),
         ({"seed": -1}, "seed is an integer, at least 0, got -1"),
-        ({"capture": "mine.txt"}, "a capture is a file in .npz, got 'mine.txt'"),
-        ({"instructions": 3}, "expected the name of an instruction, or several, got 3"),
+        ({"capture": "mine.txt"}, "capture: expected the name of an .npz file, got 'mine.txt'"),
+        ({"instructions": 3}, "expected one or more instruction names, got 3"),
         ({"instructions": [3]}, "expected PTX text, got a int"),
     ],
 )
@@ -252,7 +252,7 @@ def test_the_kernels_to_run_are_those_that_are_emitted(name: str):
 
 def test_without_a_gpu_there_is_a_clear_message(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with pytest.raises(NoGpu, match="cuda-core is not installed|no NVIDIA GPU 0 can be used"):
+    with pytest.raises(NoGpu, match="cuda-core is not installed|NVIDIA GPU 0 cannot be used"):
         verify(F16, cases=1)
 
 

@@ -12,7 +12,7 @@ from instructions import every
 from warpfrag.codegen.emit import raw_module
 from warpfrag.codegen.statement import raw_name, wgmma_variants
 from warpfrag.hardware.gpu_device import POISON, Gpu
-from warpfrag.hardware.launches import MAX_BYTES, chosen_variants, wgmma_launches
+from warpfrag.hardware.launches import MAX_BYTES, verified_variants, wgmma_launches
 from warpfrag.isa.immediates import Immediates
 from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
 from warpfrag.tensorcore.wgmma_call import Variant
@@ -27,9 +27,9 @@ def test_every_value_of_every_immediate_runs_in_every_family():
     for instruction in (one for one in wf.find() if one.form.is_warpgroup):
         form = instruction.form
         families.setdefault((form.op, form.d, form.a, form.b, form.satfinite), set()).update(
-            chosen_variants(instruction)
+            verified_variants(instruction)
         )
-        assert {variant.staged for variant in chosen_variants(instruction)} == {True, False}
+        assert {variant.staged for variant in verified_variants(instruction)} == {True, False}
     assert len(families) == 41
     for (op, _, a, *_), found in families.items():
         selectors = 2 if op.endswith("sp") and a in {"f16", "bf16", "tf32"} else 1
@@ -40,7 +40,7 @@ def test_every_value_of_every_immediate_runs_in_every_family():
 @pytest.mark.parametrize("instruction", WGMMA[::5], ids=str)
 def test_descriptors_of_every_kind_stay_inside_their_memory(instruction: wf.Instruction):
     swizzles, scales = set(), set()
-    for variant in chosen_variants(instruction)[:8]:
+    for variant in verified_variants(instruction)[:8]:
         for what, cases in wgmma_launches(instruction, variant, 6, seed=0):
             word_a, word_b = cases.descriptors
             swizzles.add(wf.Descriptor.decode(word_b).swizzle)

@@ -197,7 +197,7 @@ def test_content_is_compared_when_that_is_asked_for(stores, tmp_path):
         sweep(SweepPlan.of_table(TABLE), path, verify=True, progress=stop)
     with pytest.warns(StoreWarning, match="is damaged: 1/c/0/0 is missing; 1/c/0/1 is missing"):
         assert not open_results(path).is_complete
-    with pytest.warns(StoreWarning, match="these chunks are computed again: 1/c/0/0 is missing"):
+    with pytest.warns(StoreWarning, match="computing these chunks again: 1/c/0/0 is missing"):
         sweep(SweepPlan.of_table(TABLE), path)
     assert files(path) == files(stores / "complete.zarr")
 

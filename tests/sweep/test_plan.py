@@ -69,16 +69,16 @@ def test_the_hash_is_of_what_a_file_means():
         ({"order": "split_k=2"}, "order: expected a table such as { split_k = 4, unit = 64 } with the keys split_k, "),
         ({"order": {"split": 2}}, "with the keys split_k, unit, promote, residue, step, segment_k, in_place; got "),
         ({"order": {"split_k": 0}}, "order: split_k is an integer, at least 1; got 0"),
-        ({"seed": -1}, "seed: expected an integer, 0 or larger; got -1"),
+        ({"seed": -1}, "seed: expected a non-negative integer; got -1"),
         ({"backend": "gpu"}, "backend: expected one of cpu, cuda, native, auto; got 'gpu'"),
         ({"block": [16]}, "block: expected two integers from 1 to 16777216, such as [256, 256]; got [16]"),
-        ({"instruction": FP8, "arch": "sm_80"}, "none of its cases can be computed; the first is mma.m16n8k32.row.col"),
+        ({"instruction": FP8, "arch": "sm_80"}, "no case can be computed; the first is mma.m16n8k32.row.col"),
         (
             {"data": "extreme"},
             "data 'extreme' does not fit f16; expected one of normal, uniform, positive, powers, bits, finite",
         ),
         ({"order": {"promote": 24}}, "promote: expected a multiple of the instruction's k, 16; got 24"),
-        ({"seed": [*range(100_001)]}, "these are 100001 cases: expected at most 100000"),
+        ({"seed": [*range(100_001)]}, "the plan has 100001 cases; expected at most 100000"),
     ],
 )
 def test_what_is_wrong_is_named_by_its_key(change: dict, message: str):

@@ -325,9 +325,10 @@ def test_stores_that_hold_something_else(tmp_path):
     other = SweepPlan.of_table(TABLE | {"seed": 5, "data": "tiny"})
     with pytest.raises(wf.errors.FileError) as refused:
         sweep(other, tmp_path / "a.zarr")
-    assert str(refused.value).partition(" holds ")[2] == (
-        "another sweep: data is ['normal', 'special'] there and ['tiny'] here; seed is [0] there and [5] here; "
-        "block is [16, 9] there and [256, 256] here; give another name with -o"
+    assert str(refused.value).partition(" has ")[2] == (
+        "a different sweep: data is ['normal', 'special'] in the store and ['tiny'] in the plan; "
+        "seed is [0] in the store and [5] in the plan; block is [16, 9] in the store and [256, 256] in the plan; "
+        "give another name with -o"
     )
     with (
         sweep_store.StoreWriter(tmp_path / "a.zarr", plan),
@@ -345,7 +346,7 @@ def test_another_version_is_refused_in_a_store_and_in_a_worker(tmp_path, monkeyp
     with pytest.raises(SchedulerError, match=r"a worker has version .*, and the sweep version 9"):
         run_task(tasks[0]._replace(versions={"version": "9", "numpy": "9"}))
     monkeypatch.setattr(sweep_store, "versions", lambda: {"version": "9", "numpy": np.__version__})
-    with pytest.raises(wf.errors.FileError, match=r"it was made with version \S+, and this is 9"):
+    with pytest.raises(wf.errors.FileError, match=r"it was made with version \S+; this is 9"):
         sweep(plan, tmp_path / "a.zarr")
 
 

@@ -1,7 +1,7 @@
 // The connection to the server process, and the memory that both map.
 //
-// The server is started at the first use, with a socket and the memory file. It leaves the process tree of the program,
-// so that the program never waits for a child it does not know, and ends when the socket closes.
+// The first use starts the server with a socket and the memory file. The server leaves the program's process tree, so
+// that the program never waits for a child that it did not start, and ends when the socket closes.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -114,7 +114,7 @@ CUresult request(enum request type, const void *payload, size_t size, void *repl
     return SUCCESS;
 }
 
-// For the other stand-in libraries: the same under a public name.
+// The same under a public name, for the other stand-in libraries.
 EXPORT CUresult warpfrag_request(uint32_t type, const void *payload, size_t size, void *reply, size_t capacity,
                                  size_t *length) {
     NEED_INIT;
@@ -139,7 +139,7 @@ static void forget_in_child(void) {
     lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 }
 
-// Map device memory, four times its size so that freed addresses are not reused soon; less if the system refuses.
+// Map four times the size of device memory, so that freed addresses are not reused soon; less if the system refuses.
 static bool map_memory(size_t size) {
     memory = syscall(SYS_memfd_create, "warpfrag device memory", 1u /* close on exec */);
     if (memory < 0) return false;
@@ -148,7 +148,7 @@ static bool map_memory(size_t size) {
         int flags = MAP_SHARED | MAP_NORESERVE;
         view = mmap(NULL, span, PROT_READ | PROT_WRITE, flags, memory, 0);
         if (view == MAP_FAILED) continue;
-        void *place = mmap((void *)BASE, span, PROT_NONE, flags, memory, 0);  // elsewhere if that range is taken
+        void *place = mmap((void *)BASE, span, PROT_NONE, flags, memory, 0);  // elsewhere if that range is in use
         if (place != MAP_FAILED) {
             base = (CUdeviceptr)place;
             return true;
@@ -183,7 +183,7 @@ static bool start_server(int socket) {
                          (char *)(folder ? folder : ""), numbers, NULL};
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
-    // High numbers first: the descriptors themselves may be 3 or 4. Copies are open in the server, these are not.
+    // Duplicate to high numbers first, because the descriptors themselves may be 3 or 4. Only the copies stay open.
     int safe_socket = fcntl(socket, F_DUPFD_CLOEXEC, 10), safe_memory = fcntl(memory, F_DUPFD_CLOEXEC, 10);
     posix_spawn_file_actions_adddup2(&actions, safe_socket, SERVER_SOCKET);
     posix_spawn_file_actions_adddup2(&actions, safe_memory, SERVER_MEMORY);
@@ -206,7 +206,7 @@ static bool start_server(int socket) {
         say("cannot start %s: %s", python, strerror(failed));
         return false;
     }
-    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) continue;  // the server has continued as an orphan
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) continue;  // the server goes on as an orphan
     return true;
 }
 

@@ -1,4 +1,4 @@
-// The stand-in for libcublas: handles, and gemms of every form. The server computes them.
+// The stand-in for libcublas: handles and all GEMM functions. The server computes the GEMMs.
 #include "cublas_stand_in.h"
 
 struct handle {
@@ -77,7 +77,7 @@ static const char *const names[] = {
 TEXT(cublasGetStatusString, texts)
 TEXT(cublasGetStatusName, names)
 
-// The type of alpha and beta; a compute type is followed by its pedantic form.
+// The type of alpha and beta; the pedantic variant of a compute type is the next number.
 static int scale_type_of(int compute) {
     switch (compute & ~1) {
         case COMPUTE_F16: return TYPE_F16;
@@ -103,7 +103,7 @@ static int multiply(struct handle *handle, struct gemm *gemm, const char *functi
     return send_gemm(gemm, handle->stream);
 }
 
-// The parameters that every gemm has, with 32 or 64 bits for extents.
+// The parameters of every GEMM, with 32-bit or 64-bit extents.
 #define SHAPE(integer) struct handle *handle, int ta, int tb, integer m, integer n, integer k, const void *alpha
 #define COMMON                                                                                                         \
     .m = m, .n = n, .k = k, .transpose_a = ta, .transpose_b = tb, .a = (uint64_t)a, .b = (uint64_t)b, .c = (uint64_t)c, \

@@ -104,7 +104,7 @@ OBJECT(MatmulDesc)
 OBJECT(MatrixLayout)
 OBJECT(MatmulPreference)
 
-// Return why a multiplication is not supported, or NULL.
+// Return the unsupported part of a multiplication, or NULL.
 static const char *refusal(const uint64_t *desc, const uint64_t *a, const uint64_t *b, const uint64_t *c,
                            const uint64_t *d) {
     if (a[LAYOUT_ORDER] || b[LAYOUT_ORDER] || c[LAYOUT_ORDER] || d[LAYOUT_ORDER]) return "a layout that is not column-major";

@@ -1,4 +1,4 @@
-// Declarations that the stand-ins for libcublas and libcublasLt share; our own, only the public ABI is imitated.
+// Declarations shared by the stand-ins for libcublas and libcublasLt. They are our own, not CUDA's headers.
 #ifndef WARPFRAG_CUBLAS_STAND_IN_H
 #define WARPFRAG_CUBLAS_STAND_IN_H
 
@@ -19,7 +19,7 @@ enum {
 };
 enum { TYPE_F32 = 0, TYPE_F64 = 1, TYPE_F16 = 2, TYPE_S32 = 10 };
 enum { COMPUTE_F16 = 64, COMPUTE_F32 = 68, COMPUTE_F64 = 70, COMPUTE_S32 = 72 };
-#define NO_REDUCED_PRECISION 16  // of the math mode
+#define NO_REDUCED_PRECISION 16  // a flag of the math mode
 #define VERSION (CUDA_MAJOR * 10000 + 100)
 
 struct gemm {  // gemms_served.py has the same fields; D and C are column-major
@@ -49,7 +49,7 @@ static inline double half_to_double(uint16_t bits) {
     return bits >> 15 ? -value : value;
 }
 
-// Read alpha or beta of a type; the server reads device memory.
+// Read alpha or beta from host memory; the server reads them from device memory.
 static inline void set_factor(const void *source, int type, bool on_device, double *value, uint64_t *address) {
     *address = on_device ? (uint64_t)source : 0;
     if (on_device || !source) return;

@@ -1,5 +1,5 @@
-// Every other entry point of libcublas and libcublasLt that PyTorch and cuSOLVER import: it says its name and returns
-// CUBLAS_STATUS_NOT_SUPPORTED.
+// The other entry points of libcublas and libcublasLt that PyTorch and cuSOLVER import. Each prints its name and
+// returns CUBLAS_STATUS_NOT_SUPPORTED.
 #include "cublas_stand_in.h"
 
 #define STUB(name) \

@@ -12,7 +12,7 @@ static bool is_initialized;
 
 void unlock(pthread_mutex_t **held) { pthread_mutex_unlock(*held); }
 
-// Handles: the type and an index that is never used twice, so that a destroyed handle stays invalid.
+// A handle is a type and an index that is never reused, so that a destroyed handle stays invalid.
 
 static void **objects;
 static size_t object_count, object_capacity;
@@ -354,7 +354,7 @@ EXPORT CUresult cuGetErrorString(CUresult error, const char **text) {
     return *text ? SUCCESS : INVALID_VALUE;
 }
 
-// Entry points. NVIDIA's own libraries ask for private tables here, and authenticate the driver: that is not answered.
+// Entry points. NVIDIA's own libraries request private tables here and authenticate the driver; both are rejected.
 
 static const struct {
     const char *file, *advice;

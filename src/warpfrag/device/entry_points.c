@@ -26,7 +26,7 @@ static bool is_per_thread(const char *symbol) {
     return length > 5 && (!strcmp(symbol + length - 5, "_ptsz") || !strcmp(symbol + length - 5, "_ptds"));
 }
 
-// Find the newest function of a name that a CUDA version has; flag 2 asks for default streams per thread.
+// Find the newest variant of a function that a CUDA version has; flag 2 selects per-thread default streams.
 CUresult find_entry_point(const char *name, void **function, int version, uint64_t flags, int *status) {
     bool wants_per_thread = flags & 2, has_name = false;
     int best = -1;

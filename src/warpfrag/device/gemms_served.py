@@ -1,4 +1,4 @@
-"""The gemms that a program asks cuBLAS for, computed as `wf.predict` does, with the reasons why bits may differ.
+"""The GEMMs of a program's cuBLAS calls, computed like `wf.predict`, with the reasons why a GPU's bits may differ.
 
 cuBLAS is column-major: its D is our D transposed, its A is our B, and its m is our n.
 """
@@ -50,7 +50,7 @@ Matrix = NDArray[Any]
 
 
 class GemmCall(NamedTuple):
-    """A gemm as cuBLAS receives it: struct gemm of cublas_stand_in.h."""
+    """The arguments of a cuBLAS GEMM: `struct gemm` of cublas_stand_in.h."""
 
     a: int
     b: int
@@ -103,15 +103,15 @@ class GemmCall(NamedTuple):
 
 
 def read_gemm_call(payload: bytes) -> GemmCall:
-    """Return the gemm of a request."""
+    """Decode the GEMM in a request."""
     return GemmCall(*FIELDS.unpack(payload))
 
 
 class ServedGemm:
-    """One gemm: its matrices in device memory, and the result with the reasons why a GPU's bits may differ."""
+    """A GEMM on device memory, and the reasons why a GPU's bits may differ from its result."""
 
     def __init__(self, call: GemmCall, memory: Callable[[int, int], NDArray[np.uint8]]) -> None:
-        """Reject types and extents that cuBLAS or this stand-in does not accept."""
+        """Raise CudaError for types and extents that cuBLAS or this stand-in does not accept."""
         self.call, self.memory = call, memory
         self.reasons: list[str] = []
         unknown = [each for each in (call.type_a, call.type_b, call.type_c, call.type_d) if each not in CUDA_TYPES]
@@ -123,11 +123,11 @@ class ServedGemm:
         pairs = (call.lda, rows_a), (call.ldb, rows_b), (call.ldc, call.m), (call.ldd, call.m)
         if min(call.m, call.n, call.k, call.batch) < 0 or any(ld < max(1, rows) for ld, rows in pairs):
             raise CudaError(
-                INVALID_VALUE, "expected extents of at least 0, and leading dimensions of at least the rows"
+                INVALID_VALUE, "expected non-negative extents, and leading dimensions of at least the number of rows"
             )
 
     def run(self, record: LaunchRecord) -> None:
-        """Compute D and write it; the record gets the basis and the reasons."""
+        """Compute D, write it to device memory, and put the basis and the reasons into `record`."""
         call = self.call
         if 0 in {call.m, call.n, call.batch}:
             record.exact = True
@@ -179,11 +179,11 @@ class ServedGemm:
         return found
 
     def matrices(self, start: int, stride: int, layout: tuple[int, int, int, int, int]) -> Matrix:
-        """Return an operand as one array with an axis for the batch."""
+        """Return an operand as an array whose first axis is the batch."""
         return np.stack(self.views(start, stride, layout))
 
     def factor(self, value: float, address: int) -> float:
-        """Return alpha or beta, from device memory if it is there."""
+        """Return alpha or beta: the value at `address` in device memory, or `value` if the address is 0."""
         if not address:
             return value
         dtype = np.dtype(DTYPES[CUDA_TYPES[self.call.scale_type]])
@@ -192,7 +192,7 @@ class ServedGemm:
     # Results
 
     def predicted_type(self) -> str | None:
-        """Return the operand format if the order of additions can be predicted, else None."""
+        """Return the operand format if the order of additions can be predicted, otherwise None."""
         call = self.call
         name = CUDA_TYPES[call.type_a] if call.type_a == call.type_b else ""
         if name in {"f16", "bf16", "e4m3"} and call.compute == COMPUTE_F32:
@@ -203,11 +203,11 @@ class ServedGemm:
         return "tf32" if name == "f32" and is_tf32 else None
 
     def in_float64(self, a: Matrix, b: Matrix, c: Matrix | None, epilogue: Epilogue) -> Matrix:
-        """Return D computed in float64 and rounded once, for gemms whose order is not known."""
+        """Return D computed in float64 and rounded once, for GEMMs whose order of additions is unknown."""
         call = self.call
         if "e4m3" in {CUDA_TYPES[call.type_a], CUDA_TYPES[call.type_b]} or CUDA_TYPES[call.type_d] in {"s8", "s32"}:
             raise CudaError(NOT_SUPPORTED, f"compute type {call.compute} is not supported for these data types")
-        self.reasons.append("computed in float64 and rounded once: the order of the GPU's additions is not known")
+        self.reasons.append("computed in float64 and rounded once: the order of the GPU's additions is unknown")
         with np.errstate(all="ignore"):
             total = epilogue.alpha * (a.astype(np.float64) @ b.astype(np.float64))
             if c is not None:
@@ -225,15 +225,15 @@ class ServedGemm:
         if known.is_guess:
             reasons.append(known.text)
         if result != expected:
-            reasons.append(f"the order of additions was measured with a result of {expected}, not of {result}")
+            reasons.append(f"the order of additions was measured with {expected} results, not with {result}")
         if (epilogue.alpha, epilogue.beta) != (1, 0):
             reasons.append("the order of additions was measured with alpha 1 and beta 0")
         is_split = known.order.split_k > 1 or known.order.segment_k is not None
         if name in {"f16", "bf16"} and is_split and not call.math & NO_REDUCED_PRECISION:
-            reasons.append("the program permits sums of parts in reduced precision, and none are assumed")
+            reasons.append("the program permits reduced-precision sums of partial results; full precision is assumed")
         kept = call.k - known.omitted_k
         if known.omitted_k:
-            reasons.append(f"the library leaves out the last {known.omitted_k} terms along k")
+            reasons.append(f"cuBLAS omits the last {known.omitted_k} terms along k")
         if not call.is_batched:
             a, b, c = a[0], b[0], None if c is None else c[0]
         used = read_matrices(a[..., :kept], b[..., :kept, :], c)
@@ -242,7 +242,9 @@ class ServedGemm:
             warnings.simplefilter("ignore")
             if name == "s8":
                 if (epilogue.alpha, epilogue.beta) != (1, 0) or call.epilogue != PLAIN or result != "s32":
-                    raise CudaError(NOT_SUPPORTED, "int8 needs alpha 1, beta 0, an int32 result and no epilogue")
+                    raise CudaError(
+                        NOT_SUPPORTED, "an int8 GEMM needs alpha 1, beta 0, an int32 result and no epilogue"
+                    )
                 D = run_gemm(chain, *used, GemmOptions(known.order))
             else:
                 is_direct = not EPILOGUES[call.epilogue] and result in {"f16", "bf16", "f32"}
@@ -261,16 +263,16 @@ class ServedGemm:
         layout = "nt"[call.transpose_b > 0] + "nt"[call.transpose_a > 0]
         batch = call.batch if call.is_batched else None
         if has_bias and layout != "nt":
-            self.reasons.append(f"a bias was measured with layout nt, not with {layout}")
+            self.reasons.append(f"the order of additions was measured for a bias with layout nt, not with {layout}")
         kind = product_kind(name, layout, bias=has_bias, fast_accumulation=bool(call.fast), batch=batch)
         return find_product_order(kind, (call.n, call.m, call.k), query_cublas=False, choices=GPU)
 
     def activated(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Apply the activation of the epilogue."""
+        """Return the values after the epilogue's activation."""
         activation = EPILOGUES[self.call.epilogue]
         if not activation:
             return values
-        self.reasons.append(f"the arithmetic of the {activation} epilogue is not measured")
+        self.reasons.append(f"the arithmetic of the {activation} epilogue has not been measured")
         if activation == "relu":
             return np.maximum(values, 0.0)
         gelu: NDArray[np.float64] = 0.5 * values * (1 + np.tanh(np.sqrt(2 / np.pi) * (values + 0.044715 * values**3)))

@@ -1,4 +1,4 @@
-"""Profiles: the attributes of a GPU as its driver reports them, read from a real GPU."""
+"""GPU profiles: the attributes of a real GPU, as its driver reports them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from warpfrag.errors import InvalidOperand, NoGpu, quote
 FOLDER = Path(__file__).parent / "profiles"
 ATTRIBUTES, LIMITS = 256, 16  # as in stand_in.h
 NO_LIMIT = 2**64 - 1
-MAJOR = 75  # the attribute of the compute capability; the minor version follows
+MAJOR = 75  # the attribute with the major compute capability; the next has the minor one
 UUID = b"warpfrag gpu 0\0\0"
 
 
 @dataclass(frozen=True)
 class GpuProfile:
-    """The driver's description of a GPU: its name, memory, limits, and attributes 1 and up by number."""
+    """The driver's description of a GPU; `attributes` starts with attribute 1."""
 
     name: str
     arch: str
@@ -32,7 +32,7 @@ class GpuProfile:
     attributes: tuple[int, ...]
 
     def encode(self) -> bytes:
-        """Return `struct profile` of stand_in.h."""
+        """Return the bytes of `struct profile` in stand_in.h."""
         limits = [NO_LIMIT if limit is None else limit for limit in self.limits]
         limits += [NO_LIMIT] * (LIMITS - len(limits))
         attributes = [0, *self.attributes]
@@ -49,12 +49,12 @@ def profile_names() -> list[str]:
 
 
 def read_profile(name: str) -> GpuProfile:
-    """Return a profile by name, or from a file that `warpfrag verify --attributes` wrote."""
+    """Return the named profile, or the one in a file that `warpfrag verify --attributes` wrote."""
     names = {each.lower(): each for each in profile_names()}
     path = Path(name) if name.endswith(".json") else FOLDER / f"{names.get(name.lower(), '')}.json"
     try:
         exists = path.is_file()
-    except (OSError, ValueError):  # a name that no file can have
+    except (OSError, ValueError):  # no file can have this name
         exists = False
     if not exists:
         raise InvalidOperand(f"expected a GPU profile ({', '.join(names.values())} or a file), got {quote(name)}")
@@ -67,7 +67,7 @@ def read_profile(name: str) -> GpuProfile:
 
 
 def measure_profile(device: int = 0) -> GpuProfile:
-    """Read the attributes of this machine's GPU through its driver; NoGpu if there is none."""
+    """Return the profile of this machine's GPU; raise NoGpu if there is none."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -75,7 +75,7 @@ def measure_profile(device: int = 0) -> GpuProfile:
 
     def call(function: str, *arguments: object) -> None:
         if code := getattr(driver, function)(*arguments):
-            raise NoGpu(f"{function} returns error {code}")
+            raise NoGpu(f"{function} returned error {code}")
 
     call("cuInit", 0)
     context, number, size = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_size_t()

@@ -1,4 +1,4 @@
-"""The launches of a program: one JSON line for each, and the report that is made of them."""
+"""The launches of a program as JSON lines, and a report of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INCOMPLETE = b'{"complete": false}\n'
 
 @dataclass
 class LaunchRecord:
-    """A launch: its shape, its time, the judgement about its result, and its findings."""
+    """A launch: its shape, its time, the evidence for its result, and its findings."""
 
     kernel: str
     grid: tuple[int, ...]
@@ -47,7 +47,7 @@ class LaunchLog:
     """A file with one JSON object per line; several servers append to one file."""
 
     def __init__(self, path: str) -> None:
-        """Write nothing if the path is empty."""
+        """Open the log; an empty path discards everything."""
         self.path = path
         self.descriptor = -1
         self.notes: set[str] = set()
@@ -99,7 +99,7 @@ def read_log(path: Path) -> dict[str, Any]:
 
 
 def summary_of(log: dict[str, Any]) -> str:
-    """Return one sentence about all launches."""
+    """Return a one-line summary of all launches."""
     count = len(log["launches"])
     parts = [f"{count} launches", f"{log['seconds']:.1f} s in kernels", f"{log['exact']} exact"]
     parts += [f"{log['failed']} failed"] * bool(log["failed"]) + [f"{log['findings']} findings"] * bool(log["findings"])
@@ -125,5 +125,5 @@ def report_of(log: dict[str, Any], command: str) -> str:
     parts += [f"<p>{more} more launches are not listed.</p>"] if more > 0 else []
     if log["unsupported"]:
         names = ", ".join(log["unsupported"])
-        parts += [f"<p>Entry points that are not supported: {html.escape(names)}.</p>"]
+        parts += [f"<p>Unsupported entry points: {html.escape(names)}.</p>"]
     return f'<!doctype html><meta charset="utf-8"><title>warpfrag gpu</title>\n{html.card(*parts)}\n'

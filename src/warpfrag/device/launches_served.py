@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from warpfrag.machine.launch.run import Run
 
 ALLOCATE, FREE, LOAD, PLACE, UNLOAD, FUNCTION, VARIABLE, KERNELS, LAUNCH, LINK, NOTE, TENSOR_MAP, GEMM = range(1, 14)
-SILENT = {ALLOCATE, FREE, UNLOAD, NOTE}  # have no reply
+SILENT = {ALLOCATE, FREE, UNLOAD, NOTE}  # without a reply
 LAUNCH_FIELDS = struct.Struct("<13I")  # struct launch of stand_in.h
 INVALID_VALUE, INVALID_HANDLE, NOT_FOUND, UNKNOWN, NOT_SUPPORTED = 1, 400, 500, 999, 801
 ILLEGAL_ADDRESS, TIMEOUT, ASSERT, MISALIGNED, LAUNCH_FAILED = 700, 702, 710, 716, 719
@@ -42,7 +42,7 @@ CATEGORY_ERRORS = {
     "bounds": ILLEGAL_ADDRESS, "readonly": ILLEGAL_ADDRESS, "freed": ILLEGAL_ADDRESS, "misaligned": MISALIGNED,
     "deadlock": TIMEOUT,
 }  # fmt: skip
-NOT_MODELLED = "not modelled"  # in the reason of an instruction that is refused
+NOT_MODELLED = "not modelled"  # in the message for an instruction that cannot be executed
 ADDRESS = re.compile(r"\b0x[0-9a-f]{9,16}\b")
 MAX_SHOWN = 5  # findings of a launch that are printed
 PROGRESS_SECONDS = 5.0
@@ -50,10 +50,10 @@ FREED_KEPT = 4096  # freed allocations that messages can name
 
 
 class DeviceMapping:
-    """Device memory as this process sees it: one mapping, and views of it by device address."""
+    """The server's mapping of device memory."""
 
     def __init__(self, descriptor: int, base: int, span: int) -> None:
-        """Map the file; pages are allocated when they are written."""
+        """Map the file; pages are allocated when they are first written."""
         self.base, self.span = base, span
         self.bytes: NDArray[np.uint8] = np.frombuffer(mmap(descriptor, span), np.uint8)
 
@@ -66,7 +66,7 @@ class LaunchServer:
     """The state of one program: its allocations, modules and functions."""
 
     def __init__(self, mapping: DeviceMapping) -> None:
-        """Start with no allocation."""
+        """Start without allocations and modules."""
         self.mapping = mapping
         self.arch = read_profile(os.environ.get("WARPFRAG_GPU_PROFILE", "H200")).arch
         self.checks = checks_of([name for name in os.environ.get("WARPFRAG_GPU_CHECKS", "").split(",") if name])
@@ -75,7 +75,7 @@ class LaunchServer:
         self.log = LaunchLog(os.environ.get("WARPFRAG_GPU_LOG", ""))
         self.allocations: dict[int, tuple[int, int]] = {}  # size and category by address
         self.freed: dict[int, int] = {}
-        self.memory: GlobalMemory | None = None  # of the next launch, if no allocation has changed
+        self.memory: GlobalMemory | None = None  # for the next launch; None if allocations have changed
         self.modules: list[LoadedModule | None] = []
         self.functions: list[tuple[LoadedModule, str]] = []
         self.ids: dict[tuple[int, str], int] = {}
@@ -88,7 +88,7 @@ class LaunchServer:
         }  # fmt: skip
 
     def answer(self, category: int, payload: bytes) -> tuple[int, bytes | None]:
-        """Return the error code and the reply to a request; None if the program does not wait for one."""
+        """Return the error code and the reply to a request; the reply is None if the program does not wait for one."""
         reply: bytes | None = b""
         code = 0
         try:
@@ -119,7 +119,7 @@ class LaunchServer:
         return b""
 
     def free(self, payload: bytes) -> bytes:
-        """Forget an allocation; messages can name it for a while."""
+        """Remove an allocation; later messages can still name it."""
         (address,) = struct.unpack("<Q", payload)
         self.freed[address] = self.allocations.pop(address)[0]
         while len(self.freed) > FREED_KEPT:
@@ -139,7 +139,7 @@ class LaunchServer:
     # Modules
 
     def load(self, payload: bytes) -> bytes:
-        """Read an image; the reply has the module's number and the bytes that its variables need."""
+        """Read an image; reply with the module's number and the size of its variables."""
         loader, _, image = payload.partition(b"\0")
         module = LoadedModule(image, os.fsdecode(loader), self.arch)
         self.modules.append(module)
@@ -160,12 +160,12 @@ class LaunchServer:
         return b""
 
     def unload(self, payload: bytes) -> bytes:
-        """Forget a module."""
+        """Remove a module."""
         self.modules[struct.unpack("<I", payload)[0]] = None
         return b""
 
     def function(self, payload: bytes) -> bytes:
-        """Return a function's number, attributes and parameters."""
+        """Reply with a function's number, attributes and parameters."""
         (number,), name = struct.unpack_from("<I", payload), payload[4:-1].decode()
         module = self.module(number)
         if module.module is not None and name not in module.names():
@@ -180,7 +180,7 @@ class LaunchServer:
         )
 
     def variable(self, payload: bytes) -> bytes:
-        """Return the address and the size of a variable."""
+        """Reply with the address and the size of a variable."""
         (number,), name = struct.unpack_from("<I", payload), payload[4:-1].decode()
         try:
             return struct.pack("<QQ", *self.module(number).variable(name))
@@ -188,7 +188,7 @@ class LaunchServer:
             raise CudaError(NOT_FOUND, "") from None
 
     def kernels(self, payload: bytes) -> bytes:
-        """Return the names of a module's kernels."""
+        """Reply with the names of a module's kernels."""
         names = self.module(struct.unpack("<I", payload)[0]).names()
         return struct.pack("<I", len(names)) + b"".join(name.encode() + b"\0" for name in names)
 
@@ -207,7 +207,7 @@ class LaunchServer:
         return b""
 
     def tensor_map(self, payload: bytes) -> bytes:
-        """Return the 128 bytes of a tensor map, or the error for a description that a driver rejects."""
+        """Reply with the 128 bytes of a tensor map; raise CudaError if a driver would reject the description."""
         from warpfrag.smem.tensor_map import (
             DRIVER_TYPES,
             ELEMENT_TYPES,
@@ -235,7 +235,7 @@ class LaunchServer:
     # Launches
 
     def gemm(self, payload: bytes) -> bytes:
-        """Compute a gemm of cuBLAS; CudaError has the code for one that fails."""
+        """Compute a cuBLAS GEMM; raise CudaError if it fails."""
         from warpfrag.device.gemms_served import ServedGemm, read_gemm_call
 
         call = read_gemm_call(payload)
@@ -256,14 +256,14 @@ class LaunchServer:
         return b""
 
     def memory_at(self, address: int, size: int) -> NDArray[np.uint8]:
-        """Return the bytes of an allocation; CudaError if they are not in one."""
+        """Return the bytes at an address; raise CudaError if they are not all in one allocation."""
         for start, (length, _) in self.allocations.items():
             if start <= address and address + size <= start + length:
                 return self.mapping.view(address, size)
         raise CudaError(ILLEGAL_ADDRESS, f"{size} bytes at {address:#x} are outside every allocation")
 
     def launch(self, payload: bytes) -> bytes:
-        """Execute a launch; CudaError has the code that a GPU returns for a failed one."""
+        """Execute a launch; if it fails, raise CudaError with the code that a GPU would return."""
         number, *numbers = LAUNCH_FIELDS.unpack_from(payload)
         grid, block, cluster = tuple(numbers[:3]), tuple(numbers[3:6]), tuple(numbers[6:9])
         shared, is_cooperative, _ = numbers[9:]
@@ -304,7 +304,7 @@ class LaunchServer:
         return b""
 
     def judge(self, record: LaunchRecord, run: Run, module: LoadedModule, name: str) -> None:
-        """Store the result of a launch; findings are printed, and an access that a GPU rejects is an error."""
+        """Store and print the findings of a launch; raise CudaError if a GPU would reject one of its accesses."""
         if run.printed:
             sys.stdout.write(run.printed)
             sys.stdout.flush()
@@ -325,7 +325,7 @@ class LaunchServer:
         return f"{finding.kind}: {text}{self.freed_text(finding.text)}"
 
     def failure(self, error: PtxError, module: LoadedModule, name: str) -> tuple[int, str]:
-        """Return the CUDA error and the text of an error that ended a launch."""
+        """Return the CUDA error code and the message for an error that ended a launch."""
         reason = error.reason
         code = CATEGORY_ERRORS.get(error.kind, LAUNCH_FAILED)
         if NOT_MODELLED in reason:
@@ -337,7 +337,7 @@ class LaunchServer:
         return code, f"{place_of(module, name, error.line)}{reason}{self.freed_text(reason)}"
 
     def freed_text(self, reason: str) -> str:
-        """Return a remark if a message names an address in memory that was freed."""
+        """Return a note if a message names an address in freed memory, or an empty string."""
         for address in (int(word, 16) for word in ADDRESS.findall(reason)):
             for start, size in self.freed.items():
                 if start <= address < start + size:
@@ -346,7 +346,7 @@ class LaunchServer:
 
 
 def place_of(module: LoadedModule, name: str, line: int) -> str:
-    """Return the location of an instruction: the source line if it is known, else the address."""
+    """Return the location of an instruction: its address, and its source line if known."""
     source = module.source_of(name, line)
     return f"{source} (address {line:#x}): " if source else f"address {line:#x}: "
 

@@ -1,7 +1,6 @@
-"""Modules that a program has loaded: choose the image for the GPU, place its variables, and select kernels.
+"""The modules that a program has loaded: they choose an image for the GPU and store its variables in device memory.
 
-The file that loaded a module decides whether it is executed: images of NVIDIA's closed libraries never are, and neither
-are images whose loader is not in a file.
+Images that NVIDIA's closed libraries load are never executed, and neither are images whose loader is not in a file.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from warpfrag.machine.ir.program import ModuleVariable, SourceLine
 
 RESERVED_SHARED = 1024  # bytes that sm_90 reserves in every block
-DYNAMIC_SHARED = 48 * 1024  # static and dynamic, unless a program asks for more
+DYNAMIC_SHARED = 48 * 1024  # static and dynamic together, unless a program requests more
 CONSTANT = f".nv.constant{CONSTANT_BANK}"
 REGISTERS_PER_BLOCK = 65536
 NO_BINARY = 209
@@ -44,29 +43,29 @@ LINK_SUFFIXES = {0: ".cubin", 1: ".ptx", 2: ".fatbin", 3: ".o", 4: ".a"}  # of t
 
 
 class PlacedModule(SassModule):
-    """Machine code whose variables are in device memory, at addresses that the caller chooses."""
+    """Machine code whose variables are in device memory, at addresses set by the caller."""
 
     def __init__(self, cubin: Cubin) -> None:
-        """Start with no section placed."""
+        """Start without addresses for the sections."""
         super().__init__(cubin, keep_state=True)
         self.section_starts = {}
 
     @property
     def memory_sections(self) -> list[CubinSection]:
-        """The sections of global variables and of constants."""
+        """The sections with global variables and constants."""
         constants = self.cubin.section(CONSTANT)
         return [*self.cubin.global_sections, *([constants] if constants is not None else [])]
 
     def variables(self) -> dict[str, ModuleVariable]:
-        """Return nothing: the variables are part of device memory."""
+        """Return no variables: they are in device memory."""
         return {}
 
 
 class LoadedModule:
-    """A module of the program: its code and the memory of its variables."""
+    """A module that the program has loaded: its code and the memory of its variables."""
 
     def __init__(self, image: bytes, loader: str, arch: str) -> None:
-        """Read the image for an architecture; CudaError if there is none that it can run."""
+        """Read the image for an architecture; raise CudaError if none can run on it."""
         self.loader, self.arch = loader, arch
         self.refusal = refusal_of(loader)
         self.module: KernelModule | None = None
@@ -78,7 +77,7 @@ class LoadedModule:
 
     @cached_property
     def sections(self) -> dict[str, tuple[int, int]]:
-        """The offset and the size of each section or variable in the memory of the module."""
+        """The offset and the size of each section or variable in the module's memory."""
         found, end = {}, 0
         module = self.module
         sizes: list[tuple[str, int, int]] = []
@@ -93,11 +92,11 @@ class LoadedModule:
 
     @property
     def bytes(self) -> int:
-        """The bytes that the variables need."""
+        """The size of all variables in bytes."""
         return max((start + size for start, size in self.sections.values()), default=0)
 
     def place(self, address: int, memory: NDArray[np.uint8]) -> None:
-        """Put the variables into device memory and write their initial values."""
+        """Assign device memory to the variables, and write their initial values."""
         self.address, self.memory = address, memory
         module = self.module
         if isinstance(module, PlacedModule):
@@ -117,7 +116,7 @@ class LoadedModule:
         return list(self.module) if self.module is not None else []
 
     def variable(self, name: str) -> tuple[int, int]:
-        """Return the address and the size of a variable; KeyError if there is none."""
+        """Return the address and the size of a variable; raise KeyError if there is none."""
         if isinstance(self.module, PlacedModule):
             symbol = self.module.cubin.symbols[name]
             return self.address + self.sections[symbol.section][0] + symbol.offset, symbol.size
@@ -125,7 +124,7 @@ class LoadedModule:
         return self.address + start, size
 
     def kernel(self, name: str) -> Kernel:
-        """Return a kernel that is ready to launch, decoded on first use, with the current constants."""
+        """Return a kernel with the current values of its constants; it is decoded on first use."""
         module = self.module
         if module is None:
             raise CudaError(NOT_SUPPORTED, f"{readable(name)} is not executed: {self.refusal}")
@@ -148,7 +147,7 @@ class LoadedModule:
         return module.sources.get(line) if module is not None else None
 
     def attributes(self, name: str) -> tuple[list[int], list[tuple[int, int]], int]:
-        """Return the attributes of a kernel by number, the offsets and sizes of its parameters, and their bytes."""
+        """Return the attributes of a kernel by number, the offset and size of each parameter, and their total size."""
         if self.module is None:
             return [1024, 0, 0, 0, 32, 90, 90, 0, 227 * 1024, -1, 0, 0, 0, 0, 0, 0], [], 0
         bounds: tuple[int, ...] | None
@@ -176,15 +175,15 @@ class LoadedModule:
 
 
 def refusal_of(loader: str) -> str:
-    """Return why code that a file loaded is not executed; empty if it may be."""
+    """Return the reason why code that this file loads is not executed, or an empty string."""
     if not loader:
-        return "the code that loaded it is in no file, so its origin is unknown"
+        return "the code that loaded it is not in a file, so its origin is unknown"
     names = [PurePath(loader).name]
     try:
         with open(loader, "rb") as file:  # noqa: PTH123 (as in warpfrag.files)
             names.append(ElfFile(mmap(file.fileno(), 0, access=ACCESS_READ), loader).soname)
     except (OSError, ValueError, WarpfragError):
-        pass  # the name decides
+        pass  # the file name decides
     closed = [name for name in names if CLOSED_LIBRARY.fullmatch(name)]
     if closed:
         return f"NVIDIA's closed library {closed[0]} loaded it, and its licence forbids disassembly"
@@ -192,7 +191,7 @@ def refusal_of(loader: str) -> str:
 
 
 def read_module(image: bytes, arch: str) -> KernelModule:
-    """Return the module of an image: a cubin, a fatbin, or PTX text, assembled if a ptxas is found."""
+    """Return the module in a cubin, a fatbin or a PTX text; PTX is assembled if a ptxas is found."""
     if image[:4] not in {FATBIN_MAGIC, b"\x7fELF"}:
         return read_ptx(image, arch)
     try:
@@ -210,7 +209,7 @@ def read_module(image: bytes, arch: str) -> KernelModule:
 
 
 def number(arch: str) -> int:
-    """Return the number of an architecture."""
+    """Return the number of an architecture, such as 90."""
     return int(arch.removeprefix("sm_").rstrip("af"))
 
 
@@ -220,12 +219,12 @@ def number_of(image: CodeImage) -> int:
 
 
 def runs(image: CodeImage, arch: str) -> bool:
-    """Return True if a GPU can run a cubin: the same major version, and no higher minor version."""
+    """Return True if the cubin has the GPU's major version and at most its minor version."""
     return number_of(image) // 10 == number(arch) // 10 and number_of(image) <= number(arch)
 
 
 def read_ptx(image: bytes, arch: str) -> KernelModule:
-    """Return the module of a PTX text."""
+    """Return the module in a PTX text, assembled if a ptxas is found."""
     from warpfrag.ptx import load
 
     try:

@@ -1,6 +1,6 @@
 // Device memory: allocations, pools, pointer attributes, copies and fills.
 //
-// Freed addresses are used again only when no new ones are left, so that a use after free is found. The gap after an
+// Freed addresses are reused only when no new ones are left, so that a use after free is detected. The gap after an
 // allocation is never part of another one.
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -20,7 +20,7 @@ static size_t count, capacity, used;
 static CUdeviceptr next;
 static uint64_t next_id = 1;
 
-static size_t index_after(CUdeviceptr address) {  // of the first allocation that starts after an address
+static size_t index_after(CUdeviceptr address) {  // the first allocation that starts after an address
     size_t low = 0, high = count;
     while (low < high) {
         size_t middle = (low + high) / 2;
@@ -87,7 +87,7 @@ CUresult allocate(struct context *context, size_t size, size_t align, uint8_t ca
     return send_request(REQUEST_ALLOCATE, message, sizeof message);
 }
 
-// Free an allocation by its first address; `category` -1 takes any.
+// Free the allocation that starts at an address; `category` -1 matches any.
 CUresult release(CUdeviceptr address, int category) {
     struct allocation *found = find_allocation(address);
     REQUIRE(found && found->start == address, INVALID_VALUE);
@@ -167,7 +167,7 @@ EXPORT CUresult cuMemHostGetFlags(unsigned *flags, void *host) {
     return SUCCESS;
 }
 
-// Registered host memory can be copied from and to like all host memory, but kernels cannot access it.
+// Registered host memory can be copied like other host memory, but kernels cannot access it.
 EXPORT CUresult cuMemHostRegister_v2(void *host, size_t size, unsigned flags) {
     (void)flags;
     NEED_CONTEXT;
@@ -229,7 +229,7 @@ EXPORT CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr add
     return SUCCESS;
 }
 
-// As cuPointerGetAttribute, but memory that CUDA does not know has zeros.
+// Like cuPointerGetAttribute, but returns zeros for memory that CUDA does not know.
 EXPORT CUresult cuPointerGetAttributes(unsigned number, int *attributes, void **data, CUdeviceptr address) {
     NEED_CONTEXT;
     REQUIRE(number && attributes && data, INVALID_VALUE);
@@ -262,7 +262,7 @@ EXPORT CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t size, CUdevice de
 }
 PTSZ(cuMemPrefetchAsync);
 
-// Copies and fills. The driver finds out from the addresses which memory is meant; so do these.
+// Copies and fills. Like the driver, they tell host memory from device memory by the address.
 
 void run_copy(const struct copy *copy) {
     for (size_t z = 0; z < copy->depth; z++)
@@ -358,7 +358,7 @@ EXPORT CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, size_t siz
 }
 PTSZ(cuMemcpyAsync);
 
-struct side {  // of a copy in two or three dimensions
+struct side {  // the source or destination of a 2D or 3D copy
     int type;
     const char *host;
     CUdeviceptr device;
@@ -462,7 +462,7 @@ FILL(8, unsigned char);
 FILL(16, unsigned short);
 FILL(32, unsigned);
 
-// Memory pools: allocations in stream order are ordinary ones, because streams run in call order.
+// Memory pools. Stream-ordered allocations are ordinary ones, because streams run in call order.
 
 struct pool {
     uint64_t attributes[16];

@@ -18,7 +18,7 @@
 #define SM_COUNT 16
 #define WARPS_PER_SM (profile.attributes[39] / 32)
 
-struct wrapper {  // that nvcc puts around a fatbin
+struct wrapper {  // nvcc's wrapper of a fatbin
     uint32_t magic, version;
     const void *data;
 };
@@ -48,7 +48,7 @@ static size_t image_size(const void *image) {
     return end;
 }
 
-// Load an image for a caller; the file that contains the caller's code decides whether it may be executed.
+// Load an image; the file with the caller's code determines whether it may be executed.
 EXPORT CUresult warpfrag_load(CUhandle *out, const void *image, const void *caller, int is_library) {
     NEED_INIT;
     REQUIRE(out && image, INVALID_VALUE);
@@ -85,7 +85,7 @@ EXPORT CUresult cuModuleLoadData(CUhandle *module, const void *image) {
     return warpfrag_load(module, image, __builtin_return_address(0), false);
 }
 
-// The log that a caller gives a buffer for stays empty; the server prints the reason.
+// The caller's log buffer stays empty; the server prints the reason.
 EXPORT CUresult cuModuleLoadDataEx(CUhandle *module, const void *image, unsigned number, int *options, void **values) {
     (void)number, (void)options, (void)values;
     return warpfrag_load(module, image, __builtin_return_address(0), false);
@@ -153,7 +153,7 @@ EXPORT CUresult cuModuleGetLoadingMode(int *mode) {
     return SUCCESS;
 }
 
-// Functions. A kernel of a library and the function of it are one object.
+// Functions. A library's kernel and its function are one object.
 
 static struct function *known_function(uint32_t id, struct module *module);
 
@@ -354,7 +354,7 @@ EXPORT CUresult cuKernelSetCacheConfig(CUhandle kernel, int config, CUdevice dev
     return cuFuncSetCacheConfig(kernel, config);
 }
 
-// Occupancy: the blocks that fit into one multiprocessor, by warps, registers and shared memory.
+// Occupancy: the number of blocks that fit on a multiprocessor, limited by warps, registers and shared memory.
 
 static int active_blocks(const struct function *function, int threads, size_t shared) {
     const int32_t *attributes = function->attributes;
@@ -363,7 +363,7 @@ static int active_blocks(const struct function *function, int threads, size_t sh
     int warps = (threads + 31) / 32, blocks = profile.attributes[BLOCKS_PER_SM];
     int by_warps = WARPS_PER_SM / warps;
     if (by_warps < blocks) blocks = by_warps;
-    int registers = (attributes[REGISTERS] * 32 + 255) / 256 * 256;  // of a warp
+    int registers = (attributes[REGISTERS] * 32 + 255) / 256 * 256;  // per warp
     if (registers) {
         int by_registers = profile.attributes[REGISTERS_PER_SM] / 4 / registers * 4 / warps;  // four partitions
         if (by_registers < blocks) blocks = by_registers;
@@ -423,7 +423,7 @@ EXPORT CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, CUhandle 
 
 // Launches
 
-struct attribute_value {  // of a launch
+struct attribute_value {  // a launch attribute
     int id;
     char padding[4];
     union {
@@ -461,7 +461,7 @@ static CUresult check_launch(const struct function *function, const struct launc
     return SUCCESS;
 }
 
-// Check a launch and copy its parameters, as an operation that a stream can run.
+// Check a launch, and make it an operation that a stream can run, with a copy of its parameters.
 CUresult launch_operation(struct function *function, const struct launch *launch, void **parameters, void **extra,
                           struct operation *operation) {
     TRY(check_launch(function, launch));
@@ -552,7 +552,7 @@ EXPORT CUresult cuOccupancyMaxPotentialClusterSize(int *size, CUhandle handle, c
     return SUCCESS;
 }
 
-// Linking: the inputs are collected here and linked by the server.
+// Linking. The inputs are collected here; the server links them.
 
 struct link {
     char *inputs;
@@ -620,7 +620,7 @@ EXPORT CUresult cuLinkDestroy(CUhandle handle) {
     return SUCCESS;
 }
 
-// Tensor maps: the server checks the description and writes the 128 bytes that the machine reads.
+// Tensor maps. The server checks the description and encodes the 128 bytes.
 
 EXPORT CUresult cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *address, const uint64_t *dims,
                                        const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides,

@@ -1,8 +1,8 @@
 /* Records kernel launches of a CUDA program: parameters, code, and the memory they can reach, before and after.
 
    The driver loads this library if CUDA_INJECTION64_PATH names it, and calls InitializeInjection. CUPTI then calls
-   `on_event` around every driver call. Chosen launches are written to the folder WARPFRAG_RECORD as PID.log (JSON lines)
-   with PID-N.before, PID-N.after and PID-N.cubin beside it; record.py packs them. Declarations are our own. */
+   `on_event` around every driver call. Selected launches are written to the folder WARPFRAG_RECORD: PID.log (JSON
+   lines), PID-N.before, PID-N.after and PID-N.cubin; record.py packs them. The declarations are our own. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -38,7 +38,7 @@ typedef struct { uint64_t start, size; } Range;
 typedef struct { uint64_t handle; int image, is_kernel; } Handle;
 typedef struct { char *file; int is_open; char *cubin; size_t size; uint64_t module, library; } Image;
 
-/* The functions of the driver that are called. */
+/* The driver functions that are called. */
 static int (*synchronize)(void), (*copy)(uint64_t, uint64_t, size_t), (*is_capturing)(void *, int *);
 static int (*address_range)(uint64_t *, size_t *, uint64_t);
 static int (*function_param)(void *, size_t, size_t *, size_t *), (*kernel_param)(void *, size_t, size_t *, size_t *);
@@ -49,8 +49,8 @@ static int (*library_global)(uint64_t *, size_t *, uint64_t, const char *);
 static int (*driver_version)(int *), (*device_name)(char *, int, int), (*current_device)(int *);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static __thread int is_own_call;  /* calls of this library are not recorded */
-static __thread int is_recording; /* between enter and exit of a chosen launch */
+static __thread int is_own_call;  /* this library's own calls are not recorded */
+static __thread int is_recording; /* between enter and exit of a selected launch */
 static __thread int lock_depth;
 static __thread int current_image = -1;
 
@@ -240,7 +240,7 @@ static int is_call(const char *name, const char *wanted)
     return !strncmp(name, wanted, length) && (!name[length] || name[length] == '_');
 }
 
-/* Code that a call may load belongs to this image; -1 if the call loads none. */
+/* Returns the image of the code that a call may load, or -1 if it loads none. */
 static int image_of_call(const char *name, const uint64_t *params)
 {
     if (is_call(name, "cuModuleLoadData") || is_call(name, "cuModuleLoadDataEx") || is_call(name, "cuModuleLoadFatBinary")
@@ -310,7 +310,7 @@ static const char *write_ranges(const char *path, int scan)
     for (int index = 0; !problem && index < range_count; index++) {
         size_t size = ranges[index].size;
         unsigned char *data = (total += size) > (uint64_t)max_bytes ? NULL : malloc(size);
-        if (!data) problem = "the memory that it can reach is larger than --max-bytes";
+        if (!data) problem = "the memory that it can reach exceeds --max-bytes";
         else if (copy((uint64_t)data, ranges[index].start, size)) problem = "its memory cannot be read";
         else if (fwrite(data, 1, size, file) != size) problem = "the folder cannot be written";
         else if (scan) add_pointers(data, size, 0);
@@ -405,7 +405,7 @@ static void begin_launch(const CallbackData *call, const LaunchParams *launch, c
     Handle *known = find_handle((uint64_t)launch->function);
     uint64_t loaded;
     if (!problem && known && known->is_kernel && kernel_function) kernel_function(&loaded, launch->function); /* loads lazy code */
-    current_image = -1; /* code that the driver loads from here on is its own */
+    current_image = -1; /* from here on, the driver loads code of its own */
     memset(params, 0, sizeof params);
     size_t size = is_open ? read_params(launch->function, launch->values, launch->extra, params) : 0;
     if (only_last) recorded = 0;
@@ -424,7 +424,7 @@ static void begin_launch(const CallbackData *call, const LaunchParams *launch, c
     if (!current_device(&device)) device_name(gpu, sizeof gpu, device);
     fprintf(output, ",\"gpu\":");
     quoted(gpu);
-    if (!problem && is_open) { /* of closed code, only the shape of the launch is stored */
+    if (!problem && is_open) { /* for closed code, only the shape of the launch is stored */
         stored++;
         add_variables(images + image);
         add_pointers(params, size, 1);
@@ -519,7 +519,7 @@ static void on_call(const CallbackData *call)
 static void on_event(void *unused, int domain, uint32_t id, const void *data)
 {
     (void)unused;
-    if (domain == RESOURCE && id == MODULE_LOADED) { /* also during a call of this library, which may load lazy code */
+    if (domain == RESOURCE && id == MODULE_LOADED) { /* also in this library's own calls, which may load lazy code */
         acquire();
         keep_cubin(((const ResourceData *)data)->descriptor);
         release();
@@ -541,7 +541,7 @@ static void *open_cupti(void)
     static const char *const names[] = {"libcupti.so.13", "libcupti.so.12", NULL};
     const char *path = getenv("WARPFRAG_CUPTI");
     void *library = NULL;
-    /* A copy that the program has loaded is used: two copies in one process disturb each other. */
+    /* Use the copy that the program has loaded: two copies in one process interfere with each other. */
     for (const char *const *name = names; !library && *name; name++) library = dlopen(*name, RTLD_NOW | RTLD_NOLOAD);
     if (!library && path && *path) library = dlopen(path, RTLD_NOW);
     for (const char *const *name = names; !library && *name; name++) library = dlopen(*name, RTLD_NOW);
@@ -602,7 +602,7 @@ int InitializeInjection(void)
     return 1;
 }
 
-/* With LD_PRELOAD instead of CUDA_INJECTION64_PATH. */
+/* The start with LD_PRELOAD instead of CUDA_INJECTION64_PATH. */
 __attribute__((constructor)) static void start(void)
 {
     const char *preloads = getenv("WARPFRAG_RECORD_PRELOAD");

@@ -1,4 +1,4 @@
-"""Run a program on a GPU, and store its launches: `record.c` reports them through CUPTI, and this file packs them."""
+"""Run a program on a GPU, and store its launches: `record.c` observes them with CUPTI, and this module packs them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONSTANTS = ".nv.constant0."  # the section that every kernel has
 
 
 class RecordOptions(NamedTuple):
-    """The launches to store: those of kernels that match, with these numbers, or only the last."""
+    """The launches to store: of kernels that match, only those with these numbers, or only the last one."""
 
     kernel: str = ""
     launches: tuple[int, ...] = ()
@@ -37,7 +37,7 @@ class RecordOptions(NamedTuple):
 
 
 class RecordedProgram(NamedTuple):
-    """The result of a recorded program: its exit status, the GPU, the stored records, and problems on the way."""
+    """The result of a recorded program: its exit status, the GPU, the stored records, and problems that occurred."""
 
     status: int
     gpu: str
@@ -46,7 +46,7 @@ class RecordedProgram(NamedTuple):
 
 
 def record_program(program: Sequence[str], folder: str | PathLike[str], options: RecordOptions) -> RecordedProgram:
-    """Run a program and store its launches in a folder; NoGpu if this machine has no driver or no CUPTI."""
+    """Run a program and store its launches in a folder; raise NoGpu if there is no driver or no CUPTI."""
     if not program or shutil.which(program[0]) is None:
         raise InvalidOperand(f"expected a program after --, got {quote(program[0] if program else '')}")
     if options.last and options.launches:
@@ -68,7 +68,7 @@ def record_program(program: Sequence[str], folder: str | PathLike[str], options:
 
 
 def build_library(folder: Path) -> Path:
-    """Compile `record.c`; it needs a C compiler and no headers of CUDA."""
+    """Compile `record.c`, which needs a C compiler but no CUDA headers."""
     compiler = os.environ.get("CC") or next(filter(shutil.which, COMPILERS), None)
     if compiler is None:
         raise NoGpu(f"recording needs a C compiler: none of {', '.join(COMPILERS)} is on PATH")
@@ -81,7 +81,7 @@ def build_library(folder: Path) -> Path:
 
 
 def _settings(library: Path, raw: str, options: RecordOptions) -> dict[str, str]:
-    """Return the environment variables that `record.c` reads, and the one by which the driver finds it."""
+    """Return the environment variables for `record.c`, and the one that makes the driver load it."""
     return {
         "CUDA_INJECTION64_PATH": str(library),
         "WARPFRAG_RECORD": str(Path(raw).resolve()),
@@ -95,7 +95,7 @@ def _settings(library: Path, raw: str, options: RecordOptions) -> dict[str, str]
 
 
 def find_cupti() -> Iterator[Path]:
-    """Return the CUPTI libraries of the toolkit and of PyPI packages."""
+    """Yield the CUPTI libraries of the toolkit and of PyPI packages."""
     homes = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")] + ["/usr/local/cuda"]
     for home in filter(None, homes):
         for part in ("lib64", "extras/CUPTI/lib64", "lib", "targets/*/lib"):
@@ -105,11 +105,11 @@ def find_cupti() -> Iterator[Path]:
         yield from sorted(Path(package).glob("*/lib/libcupti.so.1[0-9]"), reverse=True)
 
 
-# --- pack what record.c wrote
+# --- pack the files of record.c
 
 
 class ProcessLog(NamedTuple):
-    """The log of one process: its launches in order, the file of each image and its cubins."""
+    """The log of one process: its launches in order, and the origin and the cubins of each image."""
 
     launches: list[dict[str, Any]]
     origins: dict[int, dict[str, Any]]
@@ -119,10 +119,10 @@ class ProcessLog(NamedTuple):
 
 
 def pack(raw: Path, folder: str | PathLike[str], status: int = 0) -> RecordedProgram:
-    """Write the recording of what `record.c` left in a folder."""
+    """Write a recording from the files that `record.c` left in the folder `raw`."""
     logs = {path.stem: read_log(path) for path in sorted(raw.glob("*.log"))}
     if not any(log.driver for log in logs.values()):
-        nothing = "the program ended without a call of the CUDA driver: nothing was recorded"
+        nothing = "the program did not call the CUDA driver: nothing was recorded"
         raise NoGpu(next((note for log in logs.values() for note in log.notes), nothing))
     gpu = next((launch["gpu"] for log in logs.values() for launch in log.launches), "")
     used = _used_kernels(logs.values())
@@ -136,7 +136,7 @@ def pack(raw: Path, folder: str | PathLike[str], status: int = 0) -> RecordedPro
 
 
 def read_log(path: Path) -> ProcessLog:
-    """Read the log of a process; a last line that is not complete is ignored."""
+    """Read the log of a process; incomplete lines are ignored."""
     launches: dict[int, dict[str, Any]] = {}
     log = ProcessLog([], {}, defaultdict(list), 0, [])
     driver = 0
@@ -174,7 +174,7 @@ def _used_kernels(logs: Iterable[ProcessLog]) -> dict[Path, set[str]]:
 
 
 def strip(data: bytes, kernels: set[str]) -> bytes:
-    """Return a cubin with the code of all but these kernels blanked, which makes it small when compressed."""
+    """Return a cubin that compresses well: the sections of all but these kernels are zero."""
     sections = ElfFile(data, "the cubin").sections
     others = {section.name.removeprefix(CONSTANTS) for section in sections if section.name.startswith(CONSTANTS)}
     suffixes = tuple(f".{name}" for name in others - kernels)
@@ -188,13 +188,13 @@ def strip(data: bytes, kernels: set[str]) -> bytes:
 def _record(
     row: dict[str, Any], log: ProcessLog, codes: dict[Path, str], raw: Path, process: str, writer: RecordingWriter
 ) -> RecordedSequence:
-    """Return the record of a launch; its memory goes to the writer."""
+    """Return the record of a launch, and store its memory."""
     origin = log.origins.get(row["image"], {"file": "", "is_open": 0})
     found = {codes[path] for path in log.cubins.get(row["image"], ()) if path in codes and _has(path, row["name"])}
     reason = ""
     if not origin["is_open"]:
         file = Path(origin["file"]).name
-        reason = f"the code of {file}, a closed library, is not stored" if file else "its code has no known origin"
+        reason = f"the code of {file}, a closed library, is not stored" if file else "the origin of its code is unknown"
     elif len(found) != 1:
         reason = f"expected one module with its code, got {len(found)}"
     end = row.get("end", {"error": 0, "problem": "the program ended during the launch"})
@@ -213,7 +213,7 @@ def _has(path: Path, kernel: str) -> bool:
 
 
 def _memory(row: dict[str, Any], before: Path, after: Path | None, writer: RecordingWriter) -> Iterator[MemoryBlock]:
-    """Store the memory of a launch."""
+    """Store the memory of a launch, and yield its blocks."""
     names = {index: name for name, index in row.get("variables", ())}
     with before.open("rb") as first, (after or Path(os.devnull)).open("rb") as second:
         for index, (address, size) in enumerate(row["ranges"]):

@@ -1,7 +1,7 @@
-"""Recorded launches on disk: `launches.json`, and `blobs.zip` with code and memory by content.
+"""The format of recorded launches: `launches.json`, and `blobs.zip` with code and memory, named by their digests.
 
 A record is one launch, or several on the same memory, with the memory that they can reach, before and after. Memory is
-stored in chunks of 64 KiB, each under the digest of its bytes, so that equal parts are stored once.
+stored in chunks of 64 KiB, so that equal chunks are stored once.
 
     {"schema": 1, "gpu": "NVIDIA H200", "driver": 13000, "records": [{
         "name": "vector_add",
@@ -39,7 +39,7 @@ Extent = tuple[int, int, int]
 
 
 class RecordedLaunch(NamedTuple):
-    """A launch as the driver received it; `code` is the digest of its cubin, "" if `reason` says why there is none.
+    """A launch as the driver received it; `code` is the digest of its cubin, or "" if `reason` explains its absence.
 
     `number` counts the matching launches of the program, and `origin` is the file that loaded the code.
     """
@@ -58,7 +58,7 @@ class RecordedLaunch(NamedTuple):
 
 
 class MemoryBlock(NamedTuple):
-    """An allocation: the digests of its chunks before and after; `after` is empty if it was not recorded.
+    """A range of memory: the digests of its chunks before and after; `after` is empty if it was not recorded.
 
     `variable` is the name of a module variable, "" for an allocation.
     """
@@ -71,7 +71,7 @@ class MemoryBlock(NamedTuple):
 
 
 class RecordedSequence(NamedTuple):
-    """Launches on the same memory."""
+    """One or more launches that share their memory."""
 
     name: str
     launches: tuple[RecordedLaunch, ...]
@@ -84,7 +84,7 @@ class Recording:
     """The records of a folder; code and memory are read on request."""
 
     def __init__(self, folder: str | PathLike[str]) -> None:
-        """Read the index; FileError says what is wrong with it."""
+        """Read the index; raise FileError if it is missing or invalid."""
         self.folder = Path(folder)
         data = read_bytes(self.folder / INDEX, MAX_INDEX_BYTES)
         try:
@@ -103,7 +103,7 @@ class Recording:
         return zipfile.ZipFile(self.folder / BLOBS)
 
     def blob(self, digest: str) -> bytes:
-        """Return the bytes of a digest; FileError if they are missing or corrupt."""
+        """Return the bytes with this digest; raise FileError if they are missing or corrupt."""
         path = self.folder / BLOBS
         try:
             data = self._archive.read(digest)
@@ -116,7 +116,7 @@ class Recording:
         return data
 
     def blobs(self, digests: Iterable[str]) -> bytes:
-        """Return the bytes of several chunks."""
+        """Return the bytes of these chunks, joined."""
         known: dict[str, bytes] = {}
         parts = []
         for digest in digests:
@@ -127,10 +127,10 @@ class Recording:
 
 
 class RecordingWriter:
-    """Writes a recording; use it in a with statement, which writes the index at its end."""
+    """Writes a recording; use it in a `with` statement, which writes the index at the end."""
 
     def __init__(self, folder: str | PathLike[str], gpu: str, driver: int) -> None:
-        """Create the folder; one that contains a recording is replaced."""
+        """Create the folder; an existing recording is replaced."""
         self.folder, self.gpu, self.driver = Path(folder), gpu, driver
         self.records: list[RecordedSequence] = []
         try:
@@ -142,11 +142,11 @@ class RecordingWriter:
         self._known: set[str] = set()
 
     def __enter__(self) -> Self:
-        """Use it in a with statement."""
+        """Return the writer."""
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        """Write the index, unless an error ended the block."""
+        """Write the index, unless the block raised an error."""
         self._archive.close()
         if error is None:
             index = {"schema": SCHEMA, "gpu": self.gpu, "driver": self.driver, "records": list(map(_row, self.records))}
@@ -169,18 +169,18 @@ class RecordingWriter:
 
 
 def digest_of(data: bytes) -> str:
-    """Return the name of a blob."""
+    """Return the digest of a blob, which is its name."""
     return hashlib.sha256(data).hexdigest()[:DIGITS]
 
 
 def _row(record: RecordedSequence) -> dict[str, Any]:
-    """Return a record as JSON has it."""
+    """Return a record for JSON."""
     launches = [launch._asdict() | {"params": launch.params.hex()} for launch in record.launches]
     return record._asdict() | {"launches": launches, "memory": [block._asdict() for block in record.memory]}
 
 
 def _record(row: dict[str, Any]) -> RecordedSequence:
-    """Return a record from its JSON; ValueError, KeyError or TypeError if it is not one."""
+    """Return a record from its JSON; raise ValueError, KeyError or TypeError if it is invalid."""
     memory = tuple(_block(block) for block in row["memory"])
     launches = tuple(_launch(launch) for launch in row["launches"])
     compared = None if row["compared"] is None else tuple((int(start), int(size)) for start, size in row["compared"])

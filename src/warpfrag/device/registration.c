@@ -1,4 +1,4 @@
-// Code that nvcc registers when a program or library is loaded: fatbins, kernels, variables; and launches of it.
+// Fatbins, kernels and variables that nvcc's code registers when a program or library is loaded, and their launches.
 //
 // A fatbin is loaded when its first kernel or variable is used.
 #define _GNU_SOURCE
@@ -21,7 +21,7 @@ struct fatbin {
     int error;
 };
 
-struct entry {  // a kernel or a variable, by the address of its host counterpart
+struct entry {  // a kernel or a variable; the key is the address of its host counterpart
     const void *host;
     struct fatbin *fatbin;
     const char *name;
@@ -96,7 +96,7 @@ EXPORT void **__cudaRegisterFatBinary(const void *image) {
 }
 
 EXPORT void __cudaRegisterFatBinaryEnd(void **fatbin) { (void)fatbin; }
-EXPORT void __cudaUnregisterFatBinary(void **fatbin) { (void)fatbin; }  // the process ends
+EXPORT void __cudaUnregisterFatBinary(void **fatbin) { (void)fatbin; }  // called only when the process ends
 EXPORT char __cudaInitModule(void **fatbin) { return !load((struct fatbin *)fatbin); }
 
 EXPORT void __cudaRegisterFunction(void **fatbin, const char *host, char *device, const char *name, int limit, void *tid,
@@ -111,7 +111,7 @@ EXPORT void __cudaRegisterVar(void **fatbin, char *host, char *device, const cha
     register_entry((struct fatbin *)fatbin, host, name);
 }
 
-// A managed variable is reached through a pointer on the host, which is set when the module is loaded: at once.
+// The host reaches a managed variable through a pointer that loading the module sets, so the module is loaded at once.
 EXPORT void __cudaRegisterManagedVar(void **fatbin, void **host, char *device, const char *name, int ext, size_t size,
                                      int constant, int global) {
     (void)device, (void)ext, (void)size, (void)constant, (void)global;
@@ -175,7 +175,7 @@ EXPORT int cudaLaunchCooperativeKernel(const void *host, struct dim3 grid, struc
 }
 PTSZ(cudaLaunchCooperativeKernel);
 
-// The configuration has the layout of the driver's: the size of shared memory is 64 bits wide, the driver reads 32.
+// The configuration has the driver's layout, except that the shared memory size has 64 bits; the driver reads 32.
 EXPORT int cudaLaunchKernelExC(const void *config, const void *host, void **arguments) {
     CUhandle function;
     int error = function_of(host, &function);
@@ -237,7 +237,7 @@ EXPORT int cudaGetSymbolAddress(void **address, const void *host) {
 
 EXPORT int cudaGetSymbolSize(size_t *size, const void *host) { return report(symbol_of(host, NULL, size)); }
 
-// Copy to or from a variable, after a check of its size.
+// Check the size, and copy to or from a variable.
 static int copy_symbol(const void *host, const void *memory, size_t size, size_t offset, bool is_target, CUhandle stream) {
     CUdeviceptr address;
     size_t whole;

@@ -1,4 +1,4 @@
-"""Run recorded launches without a GPU, and compare the memory that they leave with the memory that the GPU left."""
+"""Run recorded launches without a GPU, and compare the resulting memory with the GPU's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Bytes = NDArray[np.uint8]
 
 
 class Difference(NamedTuple):
-    """The number of bytes of a block that differ from the GPU's, and the first, with both values."""
+    """The difference between a block and the GPU's: the number of bytes, and the first one with both values."""
 
     address: int
     variable: str
@@ -41,9 +41,9 @@ class Difference(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """The result of a record.
+    """The result of replaying a record.
 
-    `status` is "ran" if the recording has no memory to compare with; `reason` explains "failed" and "not replayed".
+    `status` is "ran" if the recording has no memory to compare; `reason` explains "failed" and "not replayed".
     """
 
     launch: int
@@ -63,7 +63,7 @@ class Replay:
     """A recording and the modules of its kernels."""
 
     def __init__(self, recording: Recording) -> None:
-        """Load modules on first use."""
+        """Open no module yet: each is loaded on first use."""
         self.recording = recording
         self._module = lru_cache(32)(self._load)
 
@@ -71,11 +71,11 @@ class Replay:
         return RecordedModule(Cubin(self.recording.blob(digest), "the recorded cubin"), dict(addresses))
 
     def select(self, kernel: str | None = None, launches: Sequence[int] = ()) -> list[int]:
-        """Return the indices of the records with a kernel whose name matches, and with these indices."""
+        """Return the indices of records with a matching kernel name; `launches` limits them unless it is empty."""
         records = self.recording.records
         for index in launches:
             if not 0 <= index < len(records):
-                raise InvalidOperand(f"expected a launch 0..{len(records) - 1}, got {index}")
+                raise InvalidOperand(f"expected a launch from 0 to {len(records) - 1}, got {index}")
         try:
             pattern = re.compile(kernel or "")
         except re.error as error:
@@ -92,7 +92,7 @@ class Replay:
         engine: Engine = "auto",
         progress: Callable[[int, int], None] | None = None,
     ) -> Replayed:
-        """Run a record, and compare."""
+        """Run a record, and compare its memory with the GPU's."""
         record, start = self.recording.records[index], time.perf_counter()
         reason = _missing(record)
         if reason:
@@ -119,7 +119,7 @@ class Replay:
         return _result(index, record, status, reason, differences, runs, time.perf_counter() - start)
 
     def debug(self, index: int) -> Debugger:
-        """Return a debugger for the last launch of a record; the launches before it have run."""
+        """Run all launches of a record but the last, and return a debugger for that one."""
         record = self.recording.records[index]
         if reason := _missing(record):
             raise InvalidOperand(f"launch {index} cannot be debugged: {reason}")
@@ -136,11 +136,11 @@ class Replay:
         raise InvalidOperand(f"launch {index} has no kernel")
 
     def module(self, digest: str, record: RecordedSequence) -> RecordedModule:
-        """Return a module whose variables have the addresses of a record."""
+        """Return a module whose variables are at the addresses in a record."""
         return self._module(digest, tuple((block.variable, block.address) for block in record.memory if block.variable))
 
     def kernel(self, launch: RecordedLaunch, memory: ReplayMemory) -> Kernel:
-        """Return the kernel of a launch; its constants have the values in memory."""
+        """Return the kernel of a launch, with the constants that are in memory."""
         module = self.module(launch.code, memory.record)
         kernel = module[launch.kernel]
         if isinstance(kernel.program, SassProgram) and CONSTANT_BANK in kernel.program.banks:
@@ -150,10 +150,10 @@ class Replay:
 
 
 class RecordedModule(PlacedModule):
-    """Machine code whose variables have recorded addresses; the driver places each variable on its own."""
+    """Machine code whose variables are at recorded addresses; the driver places each variable separately."""
 
     def __init__(self, cubin: Cubin, addresses: dict[str, int]) -> None:
-        """Give the sections addresses, too, for variables that were not recorded."""
+        """Also assign addresses to the sections, for variables that were not recorded."""
         super().__init__(cubin)
         self.addresses = addresses
         self.section_starts, end = {}, VARIABLES
@@ -162,7 +162,7 @@ class RecordedModule(PlacedModule):
             end += -(-(section.size + 1) // ALIGNMENT) * ALIGNMENT
 
     def address_of(self, symbol: CubinSymbol) -> int:
-        """Return the recorded address of a global variable; of other symbols as every module does."""
+        """Return the recorded address of a global variable, or the module's own address of another symbol."""
         is_recorded = symbol.section in self.section_starts and symbol.name in self.addresses
         return self.addresses[symbol.name] if is_recorded else super().address_of(symbol)
 
@@ -170,11 +170,11 @@ class RecordedModule(PlacedModule):
 class ReplayMemory:
     """The memory of a record while it runs: allocations and variables, at their recorded addresses.
 
-    A variable may be in a recorded allocation: overlapping ranges become one array.
+    Overlapping ranges, such as a variable in a recorded allocation, share one array.
     """
 
     def __init__(self, session: Replay, record: RecordedSequence) -> None:
-        """Read the memory before the launches."""
+        """Start with the memory before the launches."""
         self.recording, self.record = session.recording, record
         modules = [session.module(digest, record) for digest in {launch.code for launch in record.launches}]
         ranges = [
@@ -190,7 +190,7 @@ class ReplayMemory:
         self.arrays = GlobalMemory(dict(self.data))
 
     def constants(self, module: RecordedModule) -> bytes:
-        """Return the constants of a module: initial values, replaced by recorded ones."""
+        """Return the constants of a module: the recorded values, or else the initial ones."""
         section = module.cubin.section(CONSTANT)
         if section is None:
             return b""
@@ -213,7 +213,7 @@ class ReplayMemory:
         return data
 
     def differences(self) -> Iterator[Difference]:
-        """Yield the blocks that differ from those of the GPU."""
+        """Yield a difference for each block that is not equal to the GPU's."""
         for block in self.record.memory:
             yield from self._compare(block, self.view(block.address, block.size))
 
@@ -234,7 +234,7 @@ class ReplayMemory:
 
 
 def _merge(ranges: list[tuple[int, int]]) -> dict[int, Bytes]:
-    """Return arrays for ranges of memory, one for each group of ranges that overlap."""
+    """Return an array for each group of overlapping ranges, by its start."""
     ends: dict[int, int] = {}
     start = -1
     for address, size in sorted(ranges):
@@ -250,7 +250,7 @@ def _kernel_names(record: RecordedSequence) -> list[str]:
 
 
 def _missing(record: RecordedSequence) -> str:
-    """Return the reason why a record cannot run; an empty string if it can."""
+    """Return the reason why a record cannot run, or an empty string."""
     return record.reason or next((launch.reason for launch in record.launches if not launch.code), "")
 
 
@@ -259,7 +259,7 @@ def _options(launch: RecordedLaunch, progress: Callable[[int, int], None] | None
 
 
 def _params(kernel: Kernel, launch: RecordedLaunch) -> bytes:
-    """Return the parameter bytes, with the padding that the kernel's last parameter may have."""
+    """Return the parameter bytes, padded to the size that the kernel declares."""
     return launch.params.ljust(kernel.program.parameter_bytes, b"\0")
 
 

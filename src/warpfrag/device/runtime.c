@@ -197,7 +197,7 @@ EXPORT int cudaPointerGetAttributes(struct pointer_attributes *out, const void *
     memset(out, 0, CUDART == 12 ? 24 : sizeof *out);
     out->host_pointer = (void *)address;
     out->device = -2;
-    if (cuPointerGetAttribute(&type, 2, (CUdeviceptr)address)) return SUCCESS;  // memory of the host
+    if (cuPointerGetAttribute(&type, 2, (CUdeviceptr)address)) return SUCCESS;  // host memory
     cuPointerGetAttribute(&is_managed, 8, (CUdeviceptr)address);
     out->type = is_managed ? 3 : (int)type;
     out->device = 0;

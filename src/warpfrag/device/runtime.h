@@ -1,10 +1,10 @@
-// Declarations that the parts of the stand-in runtime share: the driver's functions, and the checks of every call.
+// Declarations shared by the parts of the stand-in runtime: the driver's functions, and the checks of every call.
 #ifndef WARPFRAG_RUNTIME_H
 #define WARPFRAG_RUNTIME_H
 
 #include "stand_in.h"
 
-// The driver functions that are called have the signatures of the C files here; the compiler need not check them again.
+// The driver functions, without prototypes: the C files that define them have the signatures.
 #define ENTRY(name, symbol, version) extern CUresult symbol();
 #include "driver_names.inc"
 #undef ENTRY

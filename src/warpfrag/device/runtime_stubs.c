@@ -1,4 +1,4 @@
-// Every entry point of the runtime that no other file defines: it says its name and returns cudaErrorNotSupported.
+// The runtime's entry points that no other file defines. Each prints its name and returns cudaErrorNotSupported.
 #include "runtime.h"
 
 extern CUresult warpfrag_not_supported(const char *function);

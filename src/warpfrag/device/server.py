@@ -1,7 +1,7 @@
 """The server process of a virtual GPU: it loads modules and executes launches for one program.
 
-It is started by libcuda with a socket and the file of device memory, and ends when the program does. A message is a
-type and a size, each 32 bits, and the payload; a reply is a CUDA error code, a size, and the payload.
+The stand-in libcuda starts it with a socket and the file of device memory, and it ends when the program does. A request
+is a 32-bit type, a 32-bit size and the payload; a reply is a CUDA error code, a size and the payload.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Connection:
         self.channel = channel
 
     def read(self, size: int) -> bytes:
-        """Read an exact number of bytes; EOFError if the program has ended."""
+        """Read exactly `size` bytes; raise EOFError if the program has ended."""
         data = bytearray(size)
         view, done = memoryview(data), 0
         while done < size:
@@ -61,9 +61,9 @@ def exit_with_program(channel: socket.socket) -> None:
 
 
 def main(place: str) -> None:
-    """Serve one program; `place` has the address and the size of device memory."""
+    """Serve one program; `place` is "address:size" of device memory."""
     if os.fork():
-        os._exit(0)  # the program waits for this process, and never sees the server as its child
+        os._exit(0)  # the program waits for this process only, so the server is not its child
     os.setsid()
     channel = socket.socket(fileno=SOCKET)
     channel.sendall(read_profile(os.environ.get("WARPFRAG_GPU_PROFILE", "H200")).encode())

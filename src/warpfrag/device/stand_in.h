@@ -1,4 +1,4 @@
-// Declarations that the parts of the stand-in driver share. They are our own: only the public ABI is imitated.
+// Declarations shared by the parts of the stand-in driver. They are our own, not CUDA's headers.
 #ifndef WARPFRAG_STAND_IN_H
 #define WARPFRAG_STAND_IN_H
 
@@ -64,7 +64,7 @@ enum handle_type { CONTEXT = 1, STREAM, EVENT, MODULE, FUNCTION, GRAPH, NODE, GR
 #define ATTRIBUTES 256
 #define LIMITS 16
 
-struct profile {  // of the device, as the server sends it first
+struct profile {  // the device's attributes, the server's first message
     int32_t driver_version, attribute_count, least_priority, greatest_priority;
     uint64_t total_memory, limits[LIMITS];
     int32_t attributes[ATTRIBUTES];
@@ -74,7 +74,7 @@ struct profile {  // of the device, as the server sends it first
 
 struct context {
     CUhandle handle;
-    CUresult error;  // an error of a launch stays until the context is destroyed
+    CUresult error;  // a launch error stays until the context is destroyed
     uint32_t flags, references;
     uint64_t limits[LIMITS];
     bool primary;
@@ -89,14 +89,14 @@ struct allocation {
     uint64_t id;
 };
 
-enum { DEVICE_MEMORY, HOST_MEMORY, MANAGED_MEMORY, HIDDEN_MEMORY };  // hidden: the variables of a module
+enum { DEVICE_MEMORY, HOST_MEMORY, MANAGED_MEMORY, HIDDEN_MEMORY };  // hidden: a module's variables
 
 struct parameter {
     uint32_t offset, size;
 };
 
 #define FUNCTION_ATTRIBUTES 16
-enum {  // of a function
+enum {  // function attributes
     MAX_THREADS,
     SHARED_BYTES,
     CONST_BYTES,

@@ -1,4 +1,4 @@
-// Streams, events and graphs. All work runs at once, in call order; a capturing stream adds it to a graph instead.
+// Streams, events and graphs. All work runs immediately, in call order; a capturing stream adds it to a graph instead.
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ struct node {
     size_t dependency_count;
 };
 
-struct graph {  // an executable graph is a copy of the nodes in the order in which they run
+struct graph {  // an executable graph is a copy with the nodes in execution order
     CUhandle handle;
     struct node **nodes;
     size_t count;
@@ -36,7 +36,7 @@ struct event {
 };
 
 static struct stream default_streams[3];
-static struct stream **streams;  // all others
+static struct stream **streams;  // all except the default streams
 static size_t stream_count;
 static uint64_t next_id = 10;
 
@@ -333,7 +333,7 @@ EXPORT CUresult cuEventRecord(CUhandle handle, CUhandle stream_handle) {
     TRY(find_stream(stream_handle, &stream));
     REQUIRE(event->context == context, INVALID_HANDLE);
     event->capture = stream->capture;
-    if (stream->capture) return SUCCESS;  // a graph has no event inside, only dependencies
+    if (stream->capture) return SUCCESS;  // a graph has dependencies instead of events
     struct operation operation = {OP_RECORD, {.handle = handle}};
     return run_operation(&operation);
 }
@@ -447,7 +447,7 @@ static bool is_done(const struct graph *graph, const bool *done, CUhandle node) 
     return true;
 }
 
-// Copy the nodes in an order that follows their dependencies; the node of the original is the copy's only dependency.
+// Copy the nodes in topological order; each copy has the original node as its only dependency.
 static CUresult instantiate(CUhandle *out, CUhandle handle) {
     struct graph *graph = object_of(handle, GRAPH);
     REQUIRE(out && graph, INVALID_VALUE);
@@ -611,7 +611,7 @@ EXPORT CUresult cuGraphAddKernelNode_v2(CUhandle *out, CUhandle graph, const CUh
 }
 ALIAS(cuGraphAddKernelNode, cuGraphAddKernelNode_v2);
 
-// Change the parameters of a node in an executable graph; `graph` NULL changes the node itself.
+// Change the parameters of a node in an executable graph, or in the original graph if `graph` is NULL.
 static CUresult change_node(struct graph *graph, CUhandle handle, const struct kernel_node *kernel) {
     struct node *node = object_of(handle, NODE);
     for (size_t at = 0; graph && at < graph->count; at++)

@@ -1,4 +1,4 @@
-"""Run a program, or this process, with a virtual GPU: the stand-in libraries go in before NVIDIA's."""
+"""Run a program, or this process, on a virtual GPU: load the stand-in libraries instead of NVIDIA's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHECK_NAMES = ("memory", "races", "uninitialised", "barriers", "async", "all")
 
 @dataclass(frozen=True)
 class GpuOptions:
-    """The options of a virtual GPU: its profile, its memory in bytes if not the profile's, and the checks of launches.
+    """The options of a virtual GPU.
 
     With `record_only` launches are recorded and not executed; with `fast` it is not judged whether they are exact.
     """
@@ -42,7 +42,7 @@ class GpuOptions:
     fast: bool = False
 
     def __post_init__(self) -> None:
-        """Reject unknown names and sizes."""
+        """Raise InvalidOperand for unknown names and sizes out of range."""
         if not isinstance(self.profile, str):
             raise InvalidOperand(f"profile: expected a name such as 'H200', got {quote(self.profile)}")
         read_profile(self.profile)
@@ -50,7 +50,7 @@ class GpuOptions:
         check_flag("fast", self.fast)
         unknown = [name for name in self.checks if name not in CHECK_NAMES]
         if unknown:
-            raise InvalidOperand(f"expected checks among {', '.join(CHECK_NAMES)}, got {quote(unknown[0])}")
+            raise InvalidOperand(f"expected checks from {', '.join(CHECK_NAMES)}, got {quote(unknown[0])}")
         is_size = isinstance(self.memory, int) and MIN_MEMORY <= self.memory <= MAX_MEMORY
         if self.memory is not None and not is_size:
             raise InvalidOperand(
@@ -58,7 +58,7 @@ class GpuOptions:
             )
 
     def environment(self, log: Path) -> dict[str, str]:
-        """Return the variables that the stand-in libraries and their server read."""
+        """Return the environment variables for the stand-in libraries and their server."""
         values = {
             "SERVER": sys.executable,
             "SOURCE": str(FOLDER.parents[1]),
@@ -73,9 +73,9 @@ class GpuOptions:
 
 
 def libraries() -> list[Path]:
-    """Return the stand-in libraries in the order in which they are loaded; MissingExtra if they were not compiled."""
+    """Return the stand-in libraries in loading order; raise MissingExtra if they were not compiled."""
     if sys.platform != "linux":
-        raise MissingExtra("the virtual GPU needs Linux, because CUDA's libraries are replaced by the dynamic linker")
+        raise MissingExtra("the virtual GPU needs Linux, where the dynamic linker can replace CUDA's libraries")
     paths = [FOLDER / name for name in (DRIVER, *RUNTIMES)]
     missing = [path.name for path in paths if not path.exists()]
     if missing:
@@ -89,7 +89,7 @@ def libraries() -> list[Path]:
 def run_program(
     command: Sequence[str], options: GpuOptions, *, output: int | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """Run a program with a virtual GPU; return its exit status and its launches."""
+    """Run a program on a virtual GPU, and return its exit status and the log of its launches."""
     paths = libraries()
     log = new_log()
     try:
@@ -117,7 +117,7 @@ def new_log() -> Path:
 
 
 def _wait(program: subprocess.Popen[bytes]) -> int:
-    """Wait for a program; an interrupt from the keyboard reaches it too, so that it decides when to end."""
+    """Wait for a program; Ctrl-C reaches it too, and it decides when to end."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         return program.wait()
@@ -129,7 +129,7 @@ class GpuSession:
     """The virtual GPU of this process."""
 
     def __init__(self, options: GpuOptions, log: Path) -> None:
-        """Keep the log that the server writes."""
+        """Store the options and the path of the log that the server writes."""
         self.options, self._log = options, log
 
     @property
@@ -148,7 +148,7 @@ class GpuSession:
         ]
 
     def __str__(self) -> str:
-        """Return one line about all launches."""
+        """Return a one-line summary of all launches."""
         return f"warpfrag gpu: {summary_of(read_log(self._log))}"
 
 
@@ -191,7 +191,7 @@ def _entered(options: GpuOptions) -> Iterator[GpuSession]:
             ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
         _session.append(GpuSession(options, log))
     if _session[0].options != options:
-        raise InvalidOperand(f"this process has a virtual GPU with {_session[0].options}; a process has only one")
+        raise InvalidOperand(f"this process already has a virtual GPU, and can have only one: {_session[0].options}")
     yield _session[0]
 
 

@@ -1,1 +1,1 @@
-"""The GPU, and comparisons with it: with a GPU, every predicted code can be checked."""
+"""Runs on a real GPU, to check every predicted code."""

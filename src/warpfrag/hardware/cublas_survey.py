@@ -1,7 +1,7 @@
-"""Record the kernels that this machine's cuBLAS selects for layers, in a file of choices.
+"""Record which kernels this machine's cuBLAS selects for a list of layers.
 
-Every m up to `DENSE` is queried, then multiples of `STEP`; between two that differ, a search finds the m at which the
-choice changes. The file is written after every layer, so a survey that is killed can be resumed.
+cuBLAS is queried for every m up to `DENSE`, then for multiples of `STEP`. If two neighbours differ, a binary search
+finds the m at which the choice changes. The file is written after every layer, so a survey can be killed and resumed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAYOUTS = ("nt",)
 
 @dataclass(frozen=True)
 class SurveyPlan:
-    """The questions of a survey: types and layouts of gemms, layers by name, and the largest m."""
+    """The queries of a survey: the categories of GEMMs, the named layers, and the largest m."""
 
     kinds: tuple[LayerKind, ...]
     layers: Mapping[str, tuple[int, int]]
@@ -39,16 +39,16 @@ class SurveyPlan:
         known = {"layers", "types", "layouts", "biases", "fast_accumulation", "m"}
         if set(table) - known:
             raise InvalidOperand(
-                f"{path}: expected {', '.join(sorted(known))}; got {', '.join(sorted(set(table) - known))}"
+                f"{path}: expected the keys {', '.join(sorted(known))}; got {', '.join(sorted(set(table) - known))}"
             )
         layers = {name: _pair(path, name, pair) for name, pair in dict(table.get("layers", {})).items()}
         if not layers:
             raise InvalidOperand(
-                f"{path}: expected a table [layers] with lines such as qkv = [6144, 4096], n and k of a weight"
+                f"{path}: expected a table [layers] with the n and k of each weight, such as qkv = [6144, 4096]"
             )
         m = table.get("m", 16384)
         if isinstance(m, bool) or not isinstance(m, int) or not 1 <= m <= MAX_M:
-            raise InvalidOperand(f"{path}: m is an integer from 1 to {MAX_M}, got {quote(m)}")
+            raise InvalidOperand(f"{path}: m: expected an integer from 1 to {MAX_M}, got {quote(m)}")
         kinds = [
             product_kind(name, layout, bias=bias, fast_accumulation=fast).layer(1)
             for name in table.get("types", TYPES)
@@ -67,7 +67,7 @@ def _pair(path: object, name: str, pair: object) -> tuple[int, int]:
 
 
 def find_runs(choose: Callable[[int], Choice], last: int) -> list[ChoiceRun]:
-    """Return the runs of m = 1..last: every m to DENSE, then multiples of STEP, and each change between two of them."""
+    """Return the ranges of m from 1 to `last` in which the choice is the same."""
     points = [*range(1, min(DENSE, last) + 1), *range(DENSE + STEP, last + 1, STEP)]
     if points[-1] != last:
         points.append(last)
@@ -88,34 +88,34 @@ def _changes(choose: Callable[[int], Choice], points: list[int]) -> Iterator[Cho
 
 
 def survey(plan: SurveyPlan, path: str | PathLike[str], *, report: Progress | None = None) -> Choices:
-    """Query every layer of a plan that the file does not have yet, and write the file."""
-    asked = library()
-    gpu, version = asked.gpu.removeprefix("NVIDIA "), f"cuBLASLt {asked.version}"
+    """Query cuBLAS for every layer that the file at `path` does not contain yet, and write the file."""
+    cublas = library()
+    gpu, version = cublas.gpu.removeprefix("NVIDIA "), f"cuBLASLt {cublas.version}"
     runs: dict[tuple[LayerKind, int, int], list[ChoiceRun]] = {}
     if Path(path).exists():
-        before = Choices.load(path)
-        if (before.gpu, before.library) != (gpu, version):
+        recorded = Choices.load(path)
+        if (recorded.gpu, recorded.library) != (gpu, version):
             raise FileError(
-                f"{path} has choices of {before.source}, and this is {version} on an {gpu}: name another file"
+                f"{path} has the choices of {recorded.source}; this is {version} on an {gpu}: give another file"
             )
-        runs = {layer: before.runs(*layer) or [] for layer in before.listed}
-    wanted = [(kind, *pair) for kind in plan.kinds for pair in dict.fromkeys(plan.layers.values())]
-    wanted = [layer for layer in wanted if _is_taken(*layer)]
-    missing = [layer for layer in wanted if layer not in runs or runs[layer][-1].last < plan.m]
+        runs = {layer: recorded.runs(*layer) or [] for layer in recorded.listed}
+    layers = [(kind, *pair) for kind in plan.kinds for pair in dict.fromkeys(plan.layers.values())]
+    layers = [layer for layer in layers if _is_supported(*layer)]
+    missing = [layer for layer in layers if layer not in runs or runs[layer][-1].last < plan.m]
 
     def table() -> Choices:
         return Choices.build(runs, gpu=gpu, library=version, torch="")
 
     for done, (kind, n, k) in enumerate(missing):
         if report is not None:
-            report(len(wanted) - len(missing) + done, len(wanted), f"{kind.call} {kind.type} {kind.layout} {n} x {k}")
+            report(len(layers) - len(missing) + done, len(layers), f"{kind.call} {kind.type} {kind.layout} {n} x {k}")
         memo: dict[int, Choice] = {}
 
         def choose(m: int, kind: LayerKind = kind, n: int = n, k: int = k, memo: dict[int, Choice] = memo) -> Choice:
             if m not in memo:
                 question = Question(kind.call, kind.type, kind.layout, m, n, k)
                 try:
-                    memo[m] = asked.choice(question)
+                    memo[m] = cublas.choice(question)
                 except NotModelled:
                     memo[m] = Choice(0, 0, 0, 0, 0, 0, "none")
             return memo[m]
@@ -127,6 +127,6 @@ def survey(plan: SurveyPlan, path: str | PathLike[str], *, report: Progress | No
     return result
 
 
-def _is_taken(kind: LayerKind, n: int, k: int) -> bool:
-    """Return True if PyTorch supports this gemm; fp8 needs rows of whole vectors."""
+def _is_supported(kind: LayerKind, n: int, k: int) -> bool:
+    """Return True if PyTorch supports this gemm; fp8 needs extents that are multiples of 16."""
     return kind.type != "e4m3" or (n % 16 == 0 and k % 16 == 0)

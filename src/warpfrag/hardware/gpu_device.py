@@ -1,7 +1,7 @@
-"""One NVIDIA GPU through cuda-core: load PTX, run a raw kernel, read its registers back.
+"""An NVIDIA GPU, used through cuda-core: load PTX, run a raw kernel, read its registers.
 
-Memory is pinned host memory, which the GPU reads and writes directly: there is nothing to copy. PTX is assembled by the
-driver, so no toolkit is needed.
+Kernels use pinned host memory, which the GPU reads and writes directly. The driver assembles the PTX, so no toolkit is
+needed.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from warpfrag.tensorcore.wgmma_call import Variant, WgmmaCases
 Argument: TypeAlias = NDArray[np.uint32] | np.integer[Any] | None
 OperandSet: TypeAlias = dict[str, NDArray[np.uint32]] | WgmmaCases | TensorLaunch
 LoadedModule: TypeAlias = Any
-"""Machine code on the GPU: an ObjectCode of cuda-core, which has no types and may not be installed."""
+"""Machine code on the GPU: cuda-core's ObjectCode. It is untyped, because cuda-core may not be installed."""
 
 WARPS_PER_BLOCK = 4
 WARPGROUP = (4, 32)  # warps and lanes
-POISON = 0xDEADBEEF  # in D before a run, so that a word that is not written shows
+POISON = 0xDEADBEEF  # the contents of D before a run, which reveal unwritten words
 
 
 @dataclass
 class Gpu:
-    """An open device."""
+    """An open GPU."""
 
     name: str
     target: str
@@ -50,7 +50,7 @@ class Gpu:
 
     @property
     def arch(self) -> str:
-        """The architecture whose arithmetic it has."""
+        """The architecture whose arithmetic the GPU has."""
         return targets()[self.target].arch
 
     def load(self, ptx: str) -> LoadedModule:
@@ -104,9 +104,9 @@ class Gpu:
         shared: int = 0,
         result: int = 0,
     ) -> NDArray[np.uint32]:
-        """Run a kernel with `warps` warps in each block; return the array with number `result`.
+        """Run a kernel with `warps` warps in each block; return the array at index `result`.
 
-        Arguments are arrays, None for a null pointer, and numbers.
+        Arguments are arrays, numbers, and None for a null pointer.
         """
         from cuda.core import LaunchConfig, launch
 
@@ -125,14 +125,14 @@ class Gpu:
         launch(self.stream, config, module.get_kernel(entry), *words)
         self.stream.sync()
         answer = views[result].copy()
-        views.clear()  # they point into the buffers
+        views.clear()  # the arguments point into these buffers
         for buffer in buffers:
             buffer.close()
         return answer
 
 
 def open_gpu(number: int = 0) -> Gpu:
-    """Open a GPU; raise NoGpu if the driver, cuda-core or a known GPU is missing."""
+    """Open a GPU; raise NoGpu if the driver, cuda-core or a supported GPU is missing."""
     try:
         from cuda.core import Device, LegacyPinnedMemoryResource
     except ImportError as error:
@@ -142,12 +142,12 @@ def open_gpu(number: int = 0) -> Gpu:
         device.set_current()
         stream = device.create_stream()
     except Exception as error:  # noqa: BLE001 (cuda-core raises many kinds where there is no driver or GPU)
-        raise NoGpu(f"no NVIDIA GPU {number} can be used: {error}") from None
+        raise NoGpu(f"NVIDIA GPU {number} cannot be used: {error}") from None
     major, minor = device.compute_capability
     known = [name for name in (f"sm_{major}{minor}a", f"sm_{major}{minor}") if name in targets()]
     if not known:
         raise NoGpu(
-            f"{device.name} is sm_{major}{minor}, which warpfrag does not know; targets are {', '.join(targets())}"
+            f"{device.name} is sm_{major}{minor}, which warpfrag does not support; targets are {', '.join(targets())}"
         )
     driver, cuda = _versions()
     assembler = f"the driver's, CUDA {cuda}"
@@ -155,7 +155,7 @@ def open_gpu(number: int = 0) -> Gpu:
 
 
 def _versions() -> tuple[str, str]:
-    """Return the version of the driver, and of the CUDA it implements."""
+    """Return the versions of the driver and of the CUDA release that it implements."""
     from cuda.bindings import driver
 
     _, number = driver.cuDriverGetVersion()
@@ -164,7 +164,7 @@ def _versions() -> tuple[str, str]:
 
 
 def _module_version() -> str:
-    """Return the driver's version as the Linux kernel module spells it, or "" on other systems."""
+    """Return the version of the Linux kernel module, or "" on other systems."""
     path = Path("/proc/driver/nvidia/version")
     if not path.exists():
         return ""
@@ -172,11 +172,11 @@ def _module_version() -> str:
     return match[1] if match else ""
 
 
-EXIT_SECONDS = 10  # for a process to end by itself
+EXIT_SECONDS = 10  # the time that a process has to end
 
 
 class Worker:
-    """A process that owns the GPU; it is started again after a kernel has destroyed its context."""
+    """A process that owns the GPU; it is restarted after a kernel destroys the context."""
 
     def __init__(self, device: int) -> None:
         """Open the GPU in a new process; raise NoGpu if there is none."""
@@ -185,7 +185,7 @@ class Worker:
         self._start()
 
     def __enter__(self) -> Self:
-        """Use it in a with statement."""
+        """Return the worker."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -194,14 +194,14 @@ class Worker:
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
-        self.pipe, other = context.Pipe()
-        self.process = context.Process(target=_serve, args=(other, self.device), daemon=True)
+        self.pipe, far_end = context.Pipe()
+        self.process = context.Process(target=_serve, args=(far_end, self.device), daemon=True)
         self.process.start()
-        other.close()
+        far_end.close()
         try:
             answer = self.pipe.recv()
         except EOFError:
-            # the new process imports the script that started it, which must not start another
+            # the new process imports the caller's script, which must not start another process
             hint = "" if self.about else '; a script must call verify under `if __name__ == "__main__":`'
             raise NoGpu(self._end() + hint) from None
         if isinstance(answer, str):
@@ -209,7 +209,7 @@ class Worker:
         self.about = answer
 
     def _end(self) -> str:
-        """Wait for the process and return a sentence with its exit code."""
+        """Wait for the process, and return a message with its exit code."""
         self.process.join(timeout=EXIT_SECONDS)
         return f"the process that owns the GPU ended with exit code {self.process.exitcode}"
 
@@ -219,11 +219,11 @@ class Worker:
         if self.process.is_alive():
             self.process.kill()
 
-    def run(self, name: str, how: Immediates | Variant, operands: OperandSet) -> NDArray[np.uint32] | str:
-        """Return D's registers, or an error message; wgmma takes a variant and its staged operands."""
+    def run(self, name: str, variant: Immediates | Variant, operands: OperandSet) -> NDArray[np.uint32] | str:
+        """Return D's registers, or an error message."""
         answer: NDArray[np.uint32] | str
         try:
-            self.pipe.send((name, how, operands))
+            self.pipe.send((name, variant, operands))
             answer = self.pipe.recv()
         except (EOFError, ConnectionError):
             answer = self._end()
@@ -234,7 +234,7 @@ class Worker:
 
 
 def _serve(pipe: Connection, device: int) -> None:
-    """Run in the process: describe the GPU, then run kernels until the pipe is closed."""
+    """Send a description of the GPU, then run kernels until the pipe is closed; this runs in the new process."""
     try:
         gpu = open_gpu(device)
     except NoGpu as error:
@@ -246,11 +246,11 @@ def _serve(pipe: Connection, device: int) -> None:
     modules: dict[tuple[str, Immediates | Variant], LoadedModule] = {}
     while True:
         try:
-            name, how, operands = pipe.recv()
+            name, variant, operands = pipe.recv()
         except EOFError:
             return
         try:
-            pipe.send(_run(gpu, modules, name, how, operands))
+            pipe.send(_run(gpu, modules, name, variant, operands))
         except Exception as error:  # noqa: BLE001 (a trap can surface as any error of the driver)
             pipe.send(f"{type(error).__name__}: {error}".splitlines()[0])
             return
@@ -260,21 +260,21 @@ def _run(
     gpu: Gpu,
     modules: dict[tuple[str, Immediates | Variant], LoadedModule],
     name: str,
-    how: Immediates | Variant,
+    variant: Immediates | Variant,
     operands: OperandSet,
 ) -> NDArray[np.uint32]:
-    """Run one kernel; its module stays in `modules` until another kernel is requested."""
+    """Run one kernel, and keep its module in `modules` until another one is requested."""
     if isinstance(operands, TensorLaunch):
         arrays = [*operands.arrays.values()]
         module = gpu.load(operands.text)
         result = [*operands.arrays].index(operands.result)
         return gpu.run_blocks(module, operands.entry, operands.blocks, arrays, WARPS, result=result)
     instruction = get(name, arch=gpu.target)
-    key = (name, how)
+    key = (name, variant)
     if key not in modules:
-        modules.clear()  # one at a time: kernels come in order
-        modules[key] = gpu.load(raw_module([(instruction, how)], gpu.target))
-    entry = raw_name(instruction, how)
+        modules.clear()  # cases of one kernel arrive together: one module is enough
+        modules[key] = gpu.load(raw_module([(instruction, variant)], gpu.target))
+    entry = raw_name(instruction, variant)
     if isinstance(operands, WgmmaCases):
         return gpu.run_warpgroups(modules[key], entry, operands, instruction.d.words)
     return gpu.run(modules[key], entry, operands, instruction.d.words)

@@ -1,10 +1,10 @@
-"""Launches on the GPU: the wgmma and tcgen05 kernels that `verify` runs, with operands, tiles and descriptors.
+"""The wgmma and tcgen05 launches of `verify`, with their operands, tiles and descriptors.
 
 The width n does not change the arithmetic, so tcgen05 runs at one width. wgmma runs every combination of immediates at
 that width, and two of them at each other width: one with A in shared memory, one with A in registers.
 
-Shared memory is full of random codes, so that any descriptor reads some. Each wgmma kernel gets tiles of every swizzle,
-and unusual descriptors: tiles that overlap, odd distances, starts anywhere in a pattern.
+Shared memory is filled with random codes, so that any descriptor reads some. Each wgmma kernel runs with tiles of every
+swizzle and with unusual descriptors: overlapping tiles, odd strides, and starts anywhere in a swizzle pattern.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from warpfrag.tensorcore.wgmma_call import Variant, WgmmaCases
 
 Words: TypeAlias = NDArray[np.uint32]
 WIDTH = 64
-MAX_BYTES = 47 * 1024  # of shared memory: a kernel may use this without asking the driver
-RANDOM = -1  # instead of a swizzle: a random descriptor
+MAX_BYTES = 47 * 1024  # shared memory that a kernel gets without an attribute
+RANDOM = -1  # in `SETS`: a random descriptor instead of a swizzle
 WARPS = 4
 SETS = (*SWIZZLES, RANDOM, RANDOM)
 
 
-def chosen_variants(instruction: Instruction) -> list[Variant]:
-    """Return the variants of one instruction that are run."""
-    every = list(wgmma_variants(instruction))
+def verified_variants(instruction: Instruction) -> list[Variant]:
+    """Return the variants of a wgmma that `verify` runs."""
+    variants = list(wgmma_variants(instruction))
     if instruction.shape.n == WIDTH:
-        return every
+        return variants
     step = instruction.shape.n // 8
-    in_shared = [variant for variant in every if variant.staged]
-    in_registers = [variant for variant in every if not variant.staged]
+    in_shared = [variant for variant in variants if variant.staged]
+    in_registers = [variant for variant in variants if not variant.staged]
     return [in_shared[5 * step % len(in_shared)], in_registers[5 * step % len(in_registers)]]
 
 
@@ -59,15 +59,15 @@ def warp_tiles(instruction: Instruction) -> int:
 def wgmma_launches(
     instruction: Instruction, variant: Variant, cases: int, seed: int
 ) -> Iterator[tuple[str, WgmmaCases]]:
-    """Yield operands with a description of each: `cases` in all, and at least one of each set."""
+    """Yield the description and operands of each launch: `cases` in total, at least one for each of `SETS`."""
     categories = classes(instruction)
     share = -(-cases // len(SETS))
-    # a different start for each kernel, so that each class is run with each swizzle and each scale-d
-    turn = zlib.crc32(f"{instruction.name} {variant.description} {variant.selector}".encode())
+    # each kernel starts at another class, so that all classes meet all swizzles and both values of scale-d
+    offset = zlib.crc32(f"{instruction.name} {variant.description} {variant.selector}".encode())
     for number, swizzle in enumerate(SETS):
-        category = categories[(number + turn) % len(categories)]
-        random = np.random.default_rng([seed, turn, number])
-        is_added = (number + turn // 7) % 3 > 0
+        category = categories[(number + offset) % len(categories)]
+        random = np.random.default_rng([seed, offset, number])
+        is_added = (number + offset // 7) % 3 > 0
         tiles = "odd descriptors" if swizzle == RANDOM else f"swizzle {swizzle}"
         call = variant, is_added
         yield (
@@ -84,7 +84,7 @@ def wgmma_operands(
     cases: int,
     random: np.random.Generator,
 ) -> WgmmaCases:
-    """Return cases of one class of operands, in tiles of one swizzle, for a variant with C or without."""
+    """Return cases with operands of one class in tiles of one swizzle."""
     variant, is_added = call
     words: dict[str, NDArray[np.uint32]] = random_words(instruction, category, cases, random, variant.selector)
     descriptor_a, reach_a = Descriptor(), 0
@@ -92,7 +92,7 @@ def wgmma_operands(
         words.pop("a")
         descriptor_a = _descriptor(instruction.a, swizzle, variant.trans[0], random, (0, MAX_BYTES // 4))
         reach_a = _reach(instruction.a, descriptor_a, variant.trans[0])
-    start = int(random.integers(0, reach_a + 1)) if swizzle == RANDOM else reach_a  # random ones may share bytes
+    start = int(random.integers(0, reach_a + 1)) if swizzle == RANDOM else reach_a  # random tiles may overlap
     start = -(-start // UNIT) * UNIT
     descriptor_b = _descriptor(instruction.b, swizzle, variant.trans[1], random, (start, MAX_BYTES))
     reach = max(reach_a, _reach(instruction.b, descriptor_b, variant.trans[1]))
@@ -114,7 +114,7 @@ def _descriptor(
     random: np.random.Generator,
     span: tuple[int, int],
 ) -> Descriptor:
-    """Return a descriptor of a tile within a part of memory: one of a tile without gaps, or a random one."""
+    """Return the descriptor of a tile within `span`: a dense tile, or a random one."""
     first, end = span
     while True:
         start = first + UNIT * int(random.integers(0, 128))
@@ -124,12 +124,12 @@ def _descriptor(
             width = int(random.choice(list(SWIZZLES)))
         else:
             tile = _compact(operand, swizzle, trans)
-            if tile is None:  # lines too short for this swizzle: any distances will do
+            if tile is None:  # lines too short for this swizzle: any strides will do
                 leading, stride, width, step = 512, 1024, swizzle, 0
             else:
-                chosen = tile[int(random.integers(0, len(tile)))]
-                leading, stride, width, step = chosen.leading, chosen.stride, swizzle, chosen.start
-            # in half of the cases at the start of a pattern, in the others anywhere
+                part = tile[int(random.integers(0, len(tile)))]
+                leading, stride, width, step = part.leading, part.stride, swizzle, part.start
+            # half of the tiles start with a swizzle pattern, the others anywhere
             start = -(-first // 1024) * 1024 + step if random.random() < 0.5 else start + step
         base_offset = int(random.choice([0, int(random.integers(0, 8))]))
         descriptor = Descriptor(start, leading, stride, width, base_offset)
@@ -138,11 +138,11 @@ def _descriptor(
 
 
 def _compact(operand: Operand, swizzle: int, trans: bool) -> list[Descriptor] | None:  # noqa: FBT001
-    """Return the descriptors along k of a tile whose lines fill a swizzle; None if no tile does."""
-    mine = operand.shape[1 if operand.role == "a" else 0]
+    """Return the descriptors along k of a dense tile with this swizzle, or None if there is none."""
+    k = operand.shape[1 if operand.role == "a" else 0]
     for steps in (1, 2, 4):
         try:
-            return operand.descriptors(k=mine * steps, swizzle=swizzle, trans=trans)
+            return operand.descriptors(k=k * steps, swizzle=swizzle, trans=trans)
         except InvalidOperand:
             continue
     return None
@@ -150,7 +150,7 @@ def _compact(operand: Operand, swizzle: int, trans: bool) -> list[Descriptor] | 
 
 @dataclass(frozen=True, eq=False)
 class TensorLaunch:
-    """One launch: a module, its entry, the number of blocks, an array for each parameter, and the one it writes."""
+    """A launch: PTX text, entry, number of blocks, an array for each parameter, and the name of the array it writes."""
 
     text: str
     entry: str
@@ -160,17 +160,17 @@ class TensorLaunch:
 
     @property
     def operands(self) -> dict[str, Words]:
-        """The arrays that it reads."""
+        """The arrays that the kernel reads."""
         return {name: array for name, array in self.arrays.items() if name != self.result}
 
 
-def is_chosen(instruction: Instruction) -> bool:
-    """Return True if an instruction runs when none is named; tcgen05 runs at one width."""
+def is_verified_by_default(instruction: Instruction) -> bool:
+    """Return True if `verify` runs this instruction when none is named; tcgen05 runs at one width."""
     return instruction.form.operation.scope != "block" or instruction.shape.n == WIDTH
 
 
 def tensor_launches(t: TensorMma, cases: int, seed: int, target: str) -> Iterator[tuple[str, TensorLaunch]]:
-    """Yield launches with the class of their operands: `cases` in all, and at least one of each class."""
+    """Yield the operand class and each launch: `cases` in total, at least one for each class."""
     text, entry = module([t], target), f"{identifier(t)}_kernel"
     categories = classes(t)
     for number, category in enumerate(categories):
@@ -180,7 +180,7 @@ def tensor_launches(t: TensorMma, cases: int, seed: int, target: str) -> Iterato
 
 
 def random_images(t: TensorMma, category: str, random: np.random.Generator) -> dict[str, Words]:
-    """Return images with operands of one class, and an empty one for D."""
+    """Return memory images with operands of one class, and an empty image for D."""
     form, operands = t.form, tensor_operands(t.form)
     images: dict[str, Words] = {}
     for role, part, axis in zip("ab", shared_parts(form), (0, 1), strict=True):
@@ -189,14 +189,14 @@ def random_images(t: TensorMma, category: str, random: np.random.Generator) -> d
         images[role] = np.ascontiguousarray(tile.memory).view(np.uint32)
     columns = image_columns(form)
     d = operands["d"]
-    old = d.pack(_codes(d.format, category, d.shape, random), raw=True)
-    images["c"] = np.zeros((*old.shape[:-1], columns["end"]), np.uint32)
-    images["c"][..., : d.columns] = old
+    accumulator = d.pack(_codes(d.format, category, d.shape, random), raw=True)
+    images["c"] = np.zeros((*accumulator.shape[:-1], columns["end"]), np.uint32)
+    images["c"][..., : d.columns] = accumulator
     for role, column in columns.items():
         if role in ("metadata", "scale_a", "scale_b"):
             operand = operands[role]
             images["c"][..., column : column + operand.columns] = _packed(t, role, operand, category, random)
-    images["d"] = np.zeros_like(old)
+    images["d"] = np.zeros_like(accumulator)
     return images
 
 
@@ -207,14 +207,14 @@ def _codes(number_format: Format, category: str, shape: tuple[int, ...], random:
 
 
 def _packed(t: TensorMma, role: str, operand: Any, category: str, random: np.random.Generator) -> Words:  # noqa: ANN401
-    """Return the columns of metadata or of scale factors."""
+    """Return the tensor-memory columns of the metadata or scale factors."""
     if role == "metadata":
         legal = list(t.pattern.rising) if t.pattern is not None else [0]
-        codes: Words = operand.pack(random.choice(legal, operand.shape[-2:]).astype(np.uint8))
-        return codes
+        metadata: Words = operand.pack(random.choice(legal, operand.shape[-2:]).astype(np.uint8))
+        return metadata
     if category == "bits":
-        drawn = random.integers(0, 128 if operand.format.name == "ue4m3" else 256, operand.shape)
+        codes = random.integers(0, 128 if operand.format.name == "ue4m3" else 256, operand.shape)
     else:
-        drawn = operand.format.encode(1.0) + random.integers(-6, 7, operand.shape)
-    scales: Words = operand.pack(drawn, raw=True)
+        codes = operand.format.encode(1.0) + random.integers(-6, 7, operand.shape)
+    scales: Words = operand.pack(codes, raw=True)
     return scales

@@ -1,4 +1,4 @@
-"""Verify: run instructions on the GPU and compare every code with what `wf.execute` predicts."""
+"""Run instructions on the GPU, and compare every code with the result of `wf.execute`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.hardware.gpu_device import Worker
 from warpfrag.hardware.launches import (
     TensorLaunch,
-    chosen_variants,
-    is_chosen,
+    is_verified_by_default,
     tensor_launches,
+    verified_variants,
     warp_tiles,
     wgmma_launches,
 )
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 VARIANTS: Mapping[str, Callable[[Instruction], Iterable[Immediates | Variant]]] = {
     "warp": choices,
-    "warpgroup": chosen_variants,
+    "warpgroup": verified_variants,
     "block": lambda _: (Immediates(),),
 }
 """The immediates or variants to run, by the scope of the operation."""
@@ -56,31 +56,33 @@ def verify(
     capture: str | PathLike[str] | None = None,
     progress: Callable[[int, int, KernelResult], None] | None = None,
 ) -> Report:
-    """Compare instructions (all that the GPU can run, unless some are named) with the GPU, code by code.
+    """Compare instructions with the GPU of this machine, code by code: the named ones, or all that the GPU can run.
 
-    With `only`, those whose name contains this text. `cases` are spread over the classes of operands that make sense
-    for each instruction, for each selector; test vectors are added, except those with byte or thread ids other than 0:
-    block-scaled instructions run with ids 0 only. `hardware.launches` chooses the kernels of wgmma and tcgen05, whose
-    cases are counted in tiles of 16 x 8; tcgen05 runs at n 64 unless `only` is given. With `capture`, operands and
-    results are written there in the format of `warpfrag.tensorcore.captures`. Raises NoGpu if there is no GPU. A script
-    calls this under `if __name__ == "__main__":`, because kernels run in their own process.
+    `only` selects the instructions whose names contain this text. For each selector of an instruction, `cases` random
+    cases are spread over its classes of operands; then come its test vectors. Block-scaled instructions run with byte
+    and thread ids 0 only. `hardware.launches` chooses the kernels of wgmma and tcgen05, whose cases are counted in
+    tiles of 16 x 8; tcgen05 runs at n = 64 unless `only` is given. Operands and results are written to `capture`, in
+    the format of `warpfrag.tensorcore.captures`.
+
+    Raises NoGpu if there is no GPU. A script must call this under `if __name__ == "__main__":`, because kernels run in
+    another process.
     """
     for name, number, minimum in (("cases", cases, 1), ("device", device, 0)):
         if not isinstance(number, int) or number < minimum:
-            raise InvalidOperand(f"{name} is an integer, at least {minimum}, got {quote(number)}")
+            raise InvalidOperand(f"{name}: expected an integer of at least {minimum}, got {quote(number)}")
     check_seed(seed)
     if capture is not None and not str(capture).endswith(".npz"):
-        raise InvalidOperand(f"a capture is a file in .npz, got {quote(str(capture))}")
+        raise InvalidOperand(f"capture: expected the name of an .npz file, got {quote(str(capture))}")
     if not isinstance(only, str):
-        raise InvalidOperand(f"only is a text that names contain, got {quote(only)}")
+        raise InvalidOperand(f"only: expected a part of an instruction name, got {quote(only)}")
     named = _named(instructions)  # reject a misspelt name before the GPU is opened
     with Worker(device) as worker:
         about = worker.about
         jobs = _jobs(named, only, about["target"])
         lines: list[KernelResult] = []
         recorder = Recorder() if capture else None
-        for number, (instruction, how) in enumerate(jobs):
-            line = _compare(worker, instruction, how, cases, seed, recorder)
+        for number, (instruction, variant) in enumerate(jobs):
+            line = _compare(worker, instruction, variant, cases, seed, recorder)
             lines.append(line)
             if progress:
                 progress(number + 1, len(jobs), line)
@@ -90,33 +92,33 @@ def verify(
 
 
 def _named(instructions: Iterable[str | Instruction] | str | Instruction | None) -> list[Instruction] | None:
-    """Return the named instructions, or None for all; reject those that compute nothing."""
+    """Return the named instructions, or None for all; raise InvalidOperand for those that do not multiply."""
     if instructions is None:
         return None
     try:
-        several = [instructions] if isinstance(instructions, str | Instruction) else list(instructions)
+        names = [instructions] if isinstance(instructions, str | Instruction) else list(instructions)
     except TypeError:
-        raise InvalidOperand(f"expected the name of an instruction, or several, got {quote(instructions)}") from None
-    named = [get(instruction) for instruction in several]
+        raise InvalidOperand(f"expected one or more instruction names, got {quote(instructions)}") from None
+    named = [get(instruction) for instruction in names]
     for instruction in named:
         if isinstance(instruction, TensorMma):
-            product(instruction)  # rejects one without shape and types
+            product(instruction)  # raises if the shape or the types are missing
         else:
             check_multiplies(instruction, "verify runs")
     return named
 
 
 def _jobs(named: list[Instruction] | None, only: str, target: str) -> list[tuple[Instruction, Immediates | Variant]]:
-    """Return every kernel to run: each instruction with each of its selectors; for wgmma a choice of variants."""
+    """Return every kernel to run: each instruction with each of its selectors or, for wgmma, some of its variants."""
     if named is None:
-        products = [item for item in find(arch=target) if item.form.operation.does == "multiply"]
-        chosen = [item for item in products if only or is_chosen(item)]
+        multiplying = [entry for entry in find(arch=target) if entry.form.operation.does == "multiply"]
+        chosen = [entry for entry in multiplying if only or is_verified_by_default(entry)]
     else:
         chosen = [get(instruction.name, arch=target) for instruction in named]
     chosen = [instruction for instruction in chosen if only in instruction.name]
     if not chosen:
         raise InvalidOperand(f"no instruction that {target} can run contains {quote(only)}")
-    return [(instruction, how) for instruction in chosen for how in _variants(instruction)]
+    return [(instruction, variant) for instruction in chosen for variant in _variants(instruction)]
 
 
 def _variants(instruction: Instruction) -> Iterable[Immediates | Variant]:
@@ -126,28 +128,28 @@ def _variants(instruction: Instruction) -> Iterable[Immediates | Variant]:
 def _compare(
     worker: Worker,
     instruction: Instruction,
-    how: Immediates | Variant,
+    variant: Immediates | Variant,
     cases: int,
     seed: int,
     recorder: Recorder | None,
 ) -> KernelResult:
-    """Run one kernel on every class of operands and compare."""
+    """Run one kernel with every class of operands, and compare the results."""
     target = worker.about["target"]
     ran = differing = 0
     mismatches: list[Mismatch] = []
     skip_reason = ""
-    selector = how.selector if instruction.pattern is not None else None
-    variant = how.description if isinstance(how, Variant) else ""
-    for kind, operands in _operand_sets(instruction, how, cases, seed, target):
-        answer = worker.run(instruction.name, how, operands)
+    selector = variant.selector if instruction.pattern is not None else None
+    description = variant.description if isinstance(variant, Variant) else ""
+    for category, operands in _operand_sets(instruction, variant, cases, seed, target):
+        answer = worker.run(instruction.name, variant, operands)
         if isinstance(operands, TensorLaunch) and not isinstance(answer, str):
-            answer = answer[None]  # one case
+            answer = answer[None]  # add the axis of cases
         if isinstance(answer, str):
-            return KernelResult(instruction.name, selector, ran, differing, tuple(mismatches), answer, variant)
+            return KernelResult(instruction.name, selector, ran, differing, tuple(mismatches), answer, description)
         if recorder:
-            recorder.add(instruction, how, kind, operands, answer)
+            recorder.add(instruction, variant, category, operands, answer)
         try:
-            predicted = _predict(instruction, how, operands, target)
+            predicted = _predict(instruction, variant, operands, target)
         except NotModelled as error:
             skip_reason = f"not modelled: {error}"
             continue
@@ -157,12 +159,12 @@ def _compare(
         for index in wrong[: MAX_MISMATCHES - len(mismatches)]:
             case, *warp, lane, word = map(int, index)
             pair = f"{answer[tuple(index)]:08x}", f"{predicted[tuple(index)]:08x}"
-            mismatches.append(Mismatch(kind, case, lane, word, *pair, *warp))
-    return KernelResult(instruction.name, selector, ran, differing, tuple(mismatches), skip_reason, variant)
+            mismatches.append(Mismatch(category, case, lane, word, *pair, *warp))
+    return KernelResult(instruction.name, selector, ran, differing, tuple(mismatches), skip_reason, description)
 
 
 def _predict(
-    instruction: Instruction, how: Immediates | Variant, operands: OperandSet, target: str
+    instruction: Instruction, variant: Immediates | Variant, operands: OperandSet, target: str
 ) -> NDArray[np.uint32]:
     if isinstance(operands, WgmmaCases):
         return run_wgmma_cases(instruction, operands, target)
@@ -172,87 +174,88 @@ def _predict(
 
     if isinstance(operands, TensorLaunch):
         raise InvalidOperand(f"expected a tcgen05.mma, got {instruction}")
-    return execute_registers(instruction, operands, None if isinstance(how, Variant) else how, arch=target)
+    return execute_registers(instruction, operands, None if isinstance(variant, Variant) else variant, arch=target)
 
 
 def _operand_sets(
-    instruction: Instruction, how: Immediates | Variant, cases: int, seed: int, target: str
+    instruction: Instruction, variant: Immediates | Variant, cases: int, seed: int, target: str
 ) -> Iterator[tuple[str, OperandSet]]:
-    """Yield operands to run: `cases` of the random classes together, then the test vectors of this choice."""
-    if isinstance(how, Variant):
-        yield from wgmma_launches(instruction, how, -(-cases // warp_tiles(instruction)), seed)
+    """Yield named sets of operands: `cases` random ones over all classes, then the matching test vectors."""
+    if isinstance(variant, Variant):
+        yield from wgmma_launches(instruction, variant, -(-cases // warp_tiles(instruction)), seed)
         return
     if isinstance(instruction, TensorMma):
         yield from tensor_launches(instruction, -(-cases // warp_tiles(instruction)), seed, target)
         return
-    kinds = classes(instruction)
-    share = -(-cases // len(kinds))
-    for number, kind in enumerate(kinds):
-        random = np.random.default_rng([seed, number, how.selector])
-        yield kind, random_words(instruction, kind, share, random, how.selector)
+    categories = classes(instruction)
+    share = -(-cases // len(categories))
+    for number, category in enumerate(categories):
+        random = np.random.default_rng([seed, number, variant.selector])
+        yield category, random_words(instruction, category, share, random, variant.selector)
     try:
         groups = test_vectors(instruction, arch=target).groups
-    except NotModelled:  # no expected results; the random classes are captured all the same
+    except NotModelled:  # test vectors need expected results; random operands do not
         return
     for group in groups:
-        if group.choice == how:
+        if group.choice == variant:
             yield f"vectors: {group.name}", group.words
 
 
 def _arrays(operands: OperandSet) -> Mapping[str, NDArray[np.uint32]]:
-    """Return operands as a capture keeps them: those of tcgen05 are one case."""
+    """Return operands as a capture stores them, with an axis of cases."""
     if isinstance(operands, TensorLaunch):
         return {role: image[None] for role, image in operands.operands.items()}
     return operands.arrays if isinstance(operands, WgmmaCases) else operands
 
 
 class Recorder:
-    """Collects operands and results for a capture file; operands that several kernels share are kept once."""
+    """Collects operands and results for a capture file; operands shared by several kernels are stored once."""
 
     def __init__(self) -> None:
-        """Collect arrays and entries; `write` makes the capture file of them."""
+        """Start with no arrays and no entries."""
         self.arrays: dict[str, NDArray[np.uint32]] = {}
         self.entries: dict[tuple[str, Immediates | Variant], CaptureEntry] = {}
 
     def add(
         self,
         instruction: Instruction,
-        how: Immediates | Variant,
-        kind: str,
+        variant: Immediates | Variant,
+        category: str,
         operands: OperandSet,
         result: NDArray[np.uint32],
     ) -> None:
-        """Keep one class of one kernel."""
+        """Add the operands and results of one kernel and one class."""
         sparse = instruction.pattern is not None
         keys = {}
         for role, array in _arrays(operands).items():
             key = f"in/{role}/{hashlib.sha256(array.tobytes()).hexdigest()[:12]}"
             self.arrays.setdefault(key, array)
             keys[role] = key
-        suffix = how.suffix(sparse=sparse) if isinstance(how, Variant) else f"#{how.selector}" if sparse else ""
-        keys["d"] = f"out/{instruction.name}{suffix}/{kind}"
+        selector = f"#{variant.selector}" if sparse else ""
+        suffix = variant.suffix(sparse=sparse) if isinstance(variant, Variant) else selector
+        keys["d"] = f"out/{instruction.name}{suffix}/{category}"
         self.arrays[keys["d"]] = result
         entry: CaptureEntry = {
             "instruction": instruction.name,
-            "selector": how.selector if sparse else None,
+            "selector": variant.selector if sparse else None,
             "classes": {},
         }
-        kept = self.entries.setdefault((instruction.name, how), entry)
-        kept["classes"][kind] = keys
+        kept = self.entries.setdefault((instruction.name, variant), entry)
+        kept["classes"][category] = keys
         if isinstance(operands, WgmmaCases):
-            kept.setdefault("calls", {})[kind] = operands.call.row
+            kept.setdefault("calls", {})[category] = operands.call.row
 
     def write(self, path: str | PathLike[str], about: dict[str, str]) -> None:
         """Write the capture file."""
         write_capture(path, {**about, "entries": list(self.entries.values())}, self.arrays)
 
 
-MAX_MISMATCHES = 5  # mismatches kept per kernel: the first few tell the story
+MAX_MISMATCHES = 5  # per kernel
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """One word that differs: its location, and both values."""
+    """A word that differs: its location and both values."""
 
     operands: str
     case: int
@@ -263,7 +266,7 @@ class Mismatch:
     warp: int | None = None  # of a warpgroup
 
     def __str__(self) -> str:
-        """One line, in hex."""
+        """Return one line with both values in hexadecimal."""
         warp = "" if self.warp is None else f"warp {self.warp}, "
         return (
             f"{self.operands} case {self.case}, {warp}lane {self.lane}, word {self.word}: "
@@ -273,15 +276,15 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class KernelResult:
-    """One kernel: an instruction with a selector."""
+    """The result for one kernel: an instruction with a selector or variant."""
 
     instruction: str
     selector: int | None
     cases: int
     differing: int
     mismatches: tuple[Mismatch, ...] = ()
-    skip_reason: str = ""  # why it was not compared in full: a trap, an assembler error, no model
-    variant: str = ""  # of wgmma: where A is, what is transposed and negated
+    skip_reason: str = ""  # an assembler error, a trap, or arithmetic that is not modelled
+    variant: str = ""  # wgmma: where A is, and the transposed and negated operands
 
     @property
     def kernel(self) -> str:
@@ -291,13 +294,13 @@ class KernelResult:
 
     @property
     def equal(self) -> bool:
-        """True if it was compared in full and every code was equal."""
+        """True if all cases were compared and every code was equal."""
         return not self.skip_reason and not self.differing
 
 
 @dataclass(frozen=True)
 class Report:
-    """A whole comparison."""
+    """The result of `verify`."""
 
     device: str
     arch: str
@@ -313,12 +316,12 @@ class Report:
 
     @property
     def differing(self) -> int:
-        """The number of cases that differ in some word."""
+        """The number of cases with a word that differs."""
         return sum(line.differing for line in self.lines)
 
     @property
     def skipped(self) -> tuple[KernelResult, ...]:
-        """The kernels that were not compared in full."""
+        """The kernels with cases that were not compared."""
         return tuple(line for line in self.lines if line.skip_reason)
 
     @property
@@ -327,7 +330,7 @@ class Report:
         return bool(self.lines) and all(line.equal for line in self.lines)
 
     def summary(self) -> str:
-        """Return a sentence with the numbers of kernels and cases, and of those that differ."""
+        """Return one line with the numbers of kernels, cases and differing cases."""
         if not self.cases:
             result = "nothing was compared"
         else:

@@ -1,11 +1,11 @@
-"""Sweeps: GEMMs over many instructions, architectures, shapes and data, computed in blocks and kept in a Zarr store.
+"""Sweeps: GEMMs over many instructions, architectures, shapes and data, computed in blocks and stored as Zarr arrays.
 
     plan = SweepPlan.read("sweep.toml")      # the cases
-    sweep(plan, "sweep.zarr")                # computes the blocks that are missing
-    plan.cases[3].operands()                 # operands of one case; they follow from the seed
-    warpfrag.sweep.open("sweep.zarr")        # reads a store, without the TOML file and without computing
+    sweep(plan, "sweep.zarr")                # compute the missing blocks
+    plan.cases[3].operands()                 # the operands of one case, generated from its seed
+    warpfrag.sweep.open("sweep.zarr")        # read a store; needs no TOML file and computes nothing
 
-`warpfrag sweep` does the same from the command line. It needs the extra `dask`.
+The command `warpfrag sweep` does the same. Sweeps need the extra `dask`.
 """
 
 from __future__ import annotations

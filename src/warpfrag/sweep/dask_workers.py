@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
-SECONDS = 10  # a scheduler must answer within
-AHEAD = 2  # queued tasks per worker thread: few, so that results do not pile up
+CONNECT_TIMEOUT = 10  # seconds
+TASKS_PER_THREAD = 2  # queued at once; few, so that results do not pile up
 
 
 @contextmanager
 def connected(scheduler: str | None, workers: int | None) -> Iterator[Any]:
-    """Yield a client of a scheduler, or of `workers` local processes; a local process that dies is restarted."""
+    """Yield a client for the scheduler, or for `workers` local processes, which Dask restarts if they die."""
     distributed = import_extra("distributed", "dask")
     with ExitStack() as stack:
         stack.enter_context(_without_logs())
@@ -38,7 +38,7 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator[Any]:
                 )
             scheduler = stack.enter_context(cluster)
         try:
-            client = distributed.Client(scheduler, timeout=SECONDS)
+            client = distributed.Client(scheduler, timeout=CONNECT_TIMEOUT)
         except (OSError, ValueError, TypeError, RuntimeError) as error:
             raise SchedulerError(
                 f"no scheduler answers at {quote(scheduler)} ({type(error).__name__}: {error})"
@@ -50,39 +50,39 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator[Any]:
 def _without_logs() -> Iterator[None]:
     """Silence distributed's log: the sweep reports a lost scheduler or worker itself."""
     logger = logging.getLogger("distributed")
-    before = logger.level
+    previous = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        logger.setLevel(previous)
 
 
 @contextmanager
 def _ignored_interrupts() -> Iterator[None]:
-    """Start processes that ignore SIGINT: the sweep handles it and ends them."""
+    """Ignore SIGINT, so that processes started meanwhile ignore it too; the sweep handles it and ends them."""
     if threading.current_thread() is not threading.main_thread():  # other threads cannot set handlers
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)
 
 
 def run_all(
     client: distributed.Client, function: Callable[[Task], Answer], tasks: Iterator[Task]
 ) -> Generator[tuple[Task, Answer]]:
-    """Yield each task and its result, in order of completion; Dask reruns tasks of a worker that dies."""
+    """Yield each task and its result, in order of completion; Dask reruns the tasks of a worker that dies."""
     distributed = import_extra("distributed", "dask")
     pending: dict[Any, Task] = {}
     done = distributed.as_completed()
     capacity = answers = 0
     try:
         while True:
-            if answers == capacity:  # the number of workers changes: count their threads again
-                capacity, answers = AHEAD * max(1, sum(client.nthreads().values())), 0
+            if answers == capacity:  # workers come and go: count their threads again
+                capacity, answers = TASKS_PER_THREAD * max(1, sum(client.nthreads().values())), 0
             for task in islice(tasks, max(0, capacity - len(pending))):
                 future = client.submit(function, task, pure=False)
                 pending[future] = task

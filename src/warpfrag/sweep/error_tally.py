@@ -1,7 +1,7 @@
-"""Error statistics of a block of D, which add up to those of the whole D in any order.
+"""Error statistics of a block of D; added in any order, they give those of the whole D.
 
-Sums are exact and rounded once, in the summary, so the figures are those of `wf.error_report` for the whole GEMM. An
-output is compared if it and all of its inputs are finite.
+Sums are exact and rounded once, in the summary, so the figures equal those of `wf.error_report` for the whole GEMM.
+An output is compared only if it and all of its inputs are finite.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from warpfrag.blas.error_figures import Figures, magnitude
 from warpfrag.blas.error_report import Summary
 from warpfrag.formats.exact_sums import exact_numbers, exact_product
 
-NOTHING = Fraction(0)
+ZERO = Fraction(0)
 
 
 @dataclass(frozen=True)
 class ErrorTally:
-    """Counts and exact sums over some outputs; ulps and relative errors cover the compared ones."""
+    """Counts and exact sums over the outputs of a block; ulps and relative errors cover compared outputs only."""
 
     outputs: int = 0
     nonfinite: int = 0
     compared: int = 0
-    ulps: Fraction = NOTHING
-    squared_ulps: Fraction = NOTHING
+    ulps: Fraction = ZERO
+    squared_ulps: Fraction = ZERO
     relatives: int = 0
-    """Outputs that have a relative error: their exact value is not 0."""
-    relative: Fraction = NOTHING
-    squared_relative: Fraction = NOTHING
+    """The number of outputs with a relative error: those whose exact value is not 0."""
+    relative: Fraction = ZERO
+    squared_relative: Fraction = ZERO
     largest_relative: float = 0.0
-    largest_ulps: Fraction = NOTHING
-    squared_to_magnitude: Fraction = NOTHING
+    largest_ulps: Fraction = ZERO
+    squared_to_magnitude: Fraction = ZERO
     largest_to_magnitude: float = 0.0
-    squared_errors: Fraction = NOTHING
-    squared_results: Fraction = NOTHING
-    largest_error: Fraction = NOTHING
+    squared_errors: Fraction = ZERO
+    squared_results: Fraction = ZERO
+    largest_error: Fraction = ZERO
     worst: tuple[int, int] | None = None
-    """The first row and column with the largest error in ulps."""
+    """The row and column of the first output with the largest error in ulps."""
 
     def __add__(self, other: ErrorTally) -> ErrorTally:
         """Combine the errors of two parts of D."""
@@ -76,7 +76,7 @@ class ErrorTally:
         )
 
     def figures(self) -> dict[str, Any]:
-        """Return the figures that a store and JSON contain."""
+        """Return the figures for the store and for JSON."""
         summary = self.summary()
         return {
             "outputs": self.outputs,
@@ -94,9 +94,9 @@ class ErrorTally:
         }
 
     @classmethod
-    def from_dict(cls, facts: dict[str, Any]) -> ErrorTally:
-        """Return the tally that `to_dict` converted."""
-        parts = dict(facts)
+    def from_dict(cls, stored: dict[str, Any]) -> ErrorTally:
+        """Return the tally from which `to_dict` made this dictionary."""
+        parts = dict(stored)
         for name, field in cls.__dataclass_fields__.items():
             if isinstance(field.default, Fraction) and name in parts:
                 numerator, denominator = parts[name].split("/")
@@ -109,7 +109,7 @@ class ErrorTally:
 def tally(
     D: NDArray[Any], a: NDArray[np.float64] | None, b: NDArray[np.float64] | None, result: str, start: tuple[int, int]
 ) -> ErrorTally:
-    """Return the errors of the block at `start`; without the values of A and B, no output is compared."""
+    """Return the errors of the block at `start`; without `a` and `b`, no output is compared."""
     computed = D.astype(np.float64)
     nonfinite = int((~np.isfinite(computed)).sum())
     if a is None or b is None:

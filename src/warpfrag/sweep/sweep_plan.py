@@ -9,20 +9,20 @@
     backend = "cpu"                                 # the default
     block = [256, 256]                              # rows and columns of D per task; the default
 
-The keys are arguments of `wf.gemm`. Each but `block` takes one value or a list.
+Most keys are arguments of `wf.gemm`. Every key except `block` takes one value or a list.
 
 Operands are random codes. Each row of A and each column of B has its own generator, seeded with the seed, the operand,
-the index of the row or column, and the name of the distribution. So operands do not depend on blocks, architecture or
-order, and the format only rounds the values:
+the index of the row or column, and the name of the distribution. So operands depend neither on the block
+size nor on the architecture or the order; the format only determines the rounding:
 
-    normal    a standard normal distribution
-    uniform   between -1 and 1; integers of every size
-    positive  between 0 and 1; integers that are not negative
-    powers    powers of two of both signs, from 2**-8 to 2**8
+    normal    standard normal
+    uniform   uniform between -1 and 1, or over all integers
+    positive  uniform between 0 and 1, or over all non-negative integers
+    powers    powers of two with a random sign, from 2**-8 to 2**8
 
-These are rounded to nearest even and clipped to the range of the format; integers are a quarter of the largest integer
-times the normal distribution. `bits`, `finite`, `narrow`, `wide`, `special`, `tiny` and `extreme` are the classes of
-`warpfrag.formats.random_codes`.
+Values are rounded to nearest even and clipped to the range of the format. For integers, the standard deviation of
+`normal` is a quarter of the largest integer. `bits`, `finite`, `narrow`, `wide`, `special`, `tiny` and `extreme` are
+the classes of `warpfrag.formats.random_codes`.
 """
 
 from __future__ import annotations
@@ -60,23 +60,23 @@ from warpfrag.tensorcore.registry import get
 MAX_CASES = 100_000
 MAX_EXTENT = 1 << 24
 MAX_POWER = 8
-SCALE_SPREAD = 6  # codes that a scale factor may be away from 1
+SCALE_SPREAD = 6  # largest distance of a scale factor from 1, in codes
 ROLES = ("A", "B")
 
 
-def _draw_values(row: Format, data: str, size: int, random: np.random.Generator) -> NDArray[np.float64]:
-    """Return values of one of the distributions `VALUES`, before they are rounded to the format."""
+def _draw_values(number_format: Format, data: str, size: int, random: np.random.Generator) -> NDArray[np.float64]:
+    """Return unrounded values of a distribution from `VALUES`."""
     if data == "normal":
         values = random.standard_normal(size)
-        return values if row.is_float else np.rint(values * (float(row.max) / 4))
+        return values if number_format.is_float else np.rint(values * (float(number_format.max) / 4))
     if data == "powers":
-        low = max(-MAX_POWER, row.emin) if row.is_float else 0
-        high = min(MAX_POWER, int(np.log2(float(row.max))))
+        low = max(-MAX_POWER, number_format.emin) if number_format.is_float else 0
+        high = min(MAX_POWER, int(np.log2(float(number_format.max))))
         signs = np.where(random.random(size) < 0.5, -1.0, 1.0)
         return signs * np.exp2(random.integers(low, high, size, endpoint=True))
-    if row.is_float:
+    if number_format.is_float:
         return random.uniform(-1, 1, size) if data == "uniform" else random.random(size)
-    integers = random.integers(int(row.min), int(row.max), size, endpoint=True).astype(np.float64)
+    integers = random.integers(int(number_format.min), int(number_format.max), size, endpoint=True).astype(np.float64)
     return integers if data == "uniform" else np.abs(integers)
 
 
@@ -85,7 +85,7 @@ DISTRIBUTIONS = tuple(dict.fromkeys((*VALUES, *FLOAT_CLASSES, *INTEGER_CLASSES))
 
 
 def data_refusal(form: Form, data: str) -> str:
-    """Return why a distribution does not fit an instruction's operands, or an empty string."""
+    """Return the reason why a distribution does not suit an instruction's operands, or an empty string."""
     fits = (*VALUES, *(FLOAT_CLASSES if FORMATS[form.a].is_float else INTEGER_CLASSES))
     return "" if data in fits else f"data {data!r} does not fit {form.a}; expected one of {', '.join(fits)}"
 
@@ -93,44 +93,46 @@ def data_refusal(form: Form, data: str) -> str:
 def draw(
     form: Form, data: str, seed: int, role: str, lines: range, depth: int
 ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Return the codes of rows of A or columns of B, [line, k], and of their scale factors."""
-    row = FORMATS[form.a if role == "A" else form.b]
-    codes = np.empty((len(lines), depth), code_dtype(row))
+    """Return the codes of rows of A or columns of B, [line, k], and the codes of their scale factors."""
+    number_format = FORMATS[form.a if role == "A" else form.b]
+    codes = np.empty((len(lines), depth), code_dtype(number_format))
     scales = None
     if form.block_scale:
         scale = operands(form, "")[f"scale_{role.lower()}"]
-        each = form.shape.k // scale.layout.outs["scale"]  # numbers that share a scale factor
-        scales = np.empty((len(lines), -(-depth // each)), np.uint8)
+        block = form.shape.k // scale.layout.outs["scale"]  # elements that share a scale factor
+        scales = np.empty((len(lines), -(-depth // block)), np.uint8)
     pruned = pattern_of(form) if role == "A" else None
     for index, line in enumerate(lines):
         random = np.random.default_rng([seed, ROLES.index(role), line, *data.encode()])
-        codes[index] = _codes(row, data, depth, random)
+        codes[index] = _codes(number_format, data, depth, random)
         if pruned is not None:
-            codes[index] *= _kept(pruned, depth, random)
+            codes[index] *= _pruning_mask(pruned, depth, random)
         if scales is not None:
             scales[index] = _scales(scale.format, data, scales.shape[1], random)
     return codes, scales
 
 
-def _codes(row: Format, data: str, size: int, random: np.random.Generator) -> NDArray[Any]:
+def _codes(number_format: Format, data: str, size: int, random: np.random.Generator) -> NDArray[Any]:
     if data in VALUES:
-        values = np.clip(_draw_values(row, data, size, random), float(row.min), float(row.max))
-        return to_codes(row, values, rounding="rne")
+        values = np.clip(
+            _draw_values(number_format, data, size, random), float(number_format.min), float(number_format.max)
+        )
+        return to_codes(number_format, values, rounding="rne")
     if data == "bits":
-        return random.integers(0, row.codes - 1, size, dtype=np.uint64, endpoint=True)
-    return random_codes(row, data, (size,), random)
+        return random.integers(0, number_format.codes - 1, size, dtype=np.uint64, endpoint=True)
+    return random_codes(number_format, data, (size,), random)
 
 
-def _kept(pruned: Pattern, size: int, random: np.random.Generator) -> NDArray[np.bool_]:
+def _pruning_mask(pruned: Pattern, size: int, random: np.random.Generator) -> NDArray[np.bool_]:
     """Return a random mask of the elements that pruning keeps."""
     choices = np.array([[column in kept for column in range(pruned.chunk)] for kept in pruned.rising.values()])
     return choices[random.integers(0, len(choices), -(-size // pruned.chunk))].reshape(-1)[:size]
 
 
-def _scales(row: Format, data: str, size: int, random: np.random.Generator) -> NDArray[Any]:
+def _scales(number_format: Format, data: str, size: int, random: np.random.Generator) -> NDArray[Any]:
     if data == "bits":
-        return random.integers(0, row.codes, size)
-    return row.encode(1.0) + random.integers(-SCALE_SPREAD, SCALE_SPREAD, size, endpoint=True)
+        return random.integers(0, number_format.codes, size)
+    return number_format.encode(1.0) + random.integers(-SCALE_SPREAD, SCALE_SPREAD, size, endpoint=True)
 
 
 class SweepBlock(NamedTuple):
@@ -164,7 +166,7 @@ class Case:
         return data_refusal(self.form, self.data) or _refusal(smallest)
 
     def operands(self, block: SweepBlock | None = None) -> dict[str, Any]:
-        """Return the codes A and B, and scale_a and scale_b if it is block-scaled, for `wf.gemm(raw=True)`."""
+        """Return the codes of A and B, and of their scale factors if there are any, for `wf.gemm(raw=True)`."""
         rows, columns = block or SweepBlock(range(self.shape[0]), range(self.shape[1]))
         a, scale_a = draw(self.form, self.data, self.seed, "A", rows, self.shape[2])
         b, scale_b = draw(self.form, self.data, self.seed, "B", columns, self.shape[2])
@@ -179,7 +181,7 @@ class Case:
         return options if self.backend == "cpu" else options | {"backend": self.backend}
 
     def blocks(self, size: tuple[int, int]) -> Iterator[tuple[tuple[int, int], SweepBlock]]:
-        """Yield the blocks of D, by their index in the grid of chunks."""
+        """Yield each block of D after its index in the grid of chunks."""
         rows, columns = (
             [range(first, min(first + step, extent)) for first in range(0, extent, step)]
             for extent, step in zip(self.shape[:2], size, strict=True)
@@ -189,14 +191,14 @@ class Case:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, for JSON."""
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        return {field.name: _to_json(getattr(self, field.name)) for field in fields(self)}
 
     def texts(self, *names: str) -> list[str]:
-        """Return a short text for each of these fields."""
+        """Return the named fields as short texts."""
         special = {
             "instruction": self.instruction.replace(".sync.aligned", ""),
             "shape": "x".join(map(str, self.shape)),
-            "order": ",".join(f"{name}={value}" for name, value in _parts(self.order).items()) or "ascending",
+            "order": ",".join(f"{name}={value}" for name, value in _changed_fields(self.order).items()) or "ascending",
         }
         return [special.get(name, str(getattr(self, name))) for name in names]
 
@@ -206,7 +208,7 @@ class Case:
 
 
 def matrices_of(operands: dict[str, Any]) -> list[Any]:
-    """Return A and B as `wf.gemm` takes them: with their scale factors, if there are any."""
+    """Return A and B as arguments of `wf.gemm`: a `Scaled` with the scale factors, if there are any."""
     if "scale_a" not in operands:
         return [operands["A"], operands["B"]]
     return [Scaled(operands[role], operands[f"scale_{role.lower()}"]) for role in "AB"]
@@ -214,7 +216,7 @@ def matrices_of(operands: dict[str, Any]) -> list[Any]:
 
 @cache
 def _refusal(case: Case) -> str:
-    """Return the error of a GEMM without rows and columns, or an empty string."""
+    """Return the error message of this GEMM without rows and columns, or an empty string."""
     try:
         gemm(*matrices_of(case.operands(SweepBlock(range(0), range(0)))), **case.options(), raw=True)
     except WarpfragError as error:
@@ -222,16 +224,16 @@ def _refusal(case: Case) -> str:
     return ""
 
 
-def _parts(order: Order) -> dict[str, int]:
+def _changed_fields(order: Order) -> dict[str, int]:
     """Return the fields of an order that differ from the default."""
     return {name: number for name, number in asdict(order).items() if number != getattr(Order(), name)}
 
 
-def _plain(value: object) -> object:
-    """Convert a value for JSON."""
+def _to_json(value: object) -> object:
+    """Return a value in a type that JSON has."""
     if isinstance(value, Order):
-        return _parts(value)
-    return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
+        return _changed_fields(value)
+    return [_to_json(entry) for entry in value] if isinstance(value, tuple) else value
 
 
 @dataclass(frozen=True)
@@ -249,7 +251,7 @@ class SweepPlan:
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> SweepPlan:
-        """Read a TOML file; errors name the wrong key."""
+        """Read a TOML file; raise FileError, which names the wrong key, if it is not a plan."""
         table = read_toml(path)
         try:
             return cls.of_table(table)
@@ -271,36 +273,36 @@ class SweepPlan:
         plan = cls(**values)
         axes = [getattr(plan, name) for name in READERS if name != "block"]
         if prod(map(len, axes)) > MAX_CASES:
-            raise FileError(f"these are {prod(map(len, axes))} cases: expected at most {MAX_CASES}")
+            raise FileError(f"the plan has {prod(map(len, axes))} cases; expected at most {MAX_CASES}")
         if all(case.refusal for case in plan.cases):
-            raise FileError(f"none of its cases can be computed; the first is {plan.cases[0]}: {plan.cases[0].refusal}")
+            raise FileError(f"no case can be computed; the first is {plan.cases[0]}: {plan.cases[0].refusal}")
         return plan
 
     @cached_property
     def cases(self) -> tuple[Case, ...]:
         """All combinations; the last key varies fastest."""
         axes = [getattr(self, field.name) for field in fields(Case)]
-        return tuple(Case(*chosen) for chosen in product(*axes))
+        return tuple(Case(*values) for values in product(*axes))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields, defaults included, for JSON."""
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        """Return all fields, including defaults, for JSON."""
+        return {field.name: _to_json(getattr(self, field.name)) for field in fields(self)}
 
     @property
     def digest(self) -> str:
-        """A hash of the values: comments, spaces and the order of keys do not matter."""
+        """A hash of the values; comments, spaces and the order of the keys do not change it."""
         return sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
 
 
 class KeyReader(NamedTuple):
-    """Reads the value of a key: the expected value in words, and the function that checks one."""
+    """The reader of one key: a description of the expected value, and the function that checks and converts it."""
 
     expected: str
     read_value: Callable[[Any], Any]
     is_list: bool = True
 
     def read(self, name: str, value: object) -> object:
-        """Return the checked value; raise FileError with the expected one."""
+        """Return the checked value; raise FileError, which says what was expected, if it is wrong."""
         if not self.is_list:
             return self._read_entry(name, value)
         listed = value if isinstance(value, list) and not (name == "shape" and _is_shape(value)) else [value]
@@ -313,7 +315,7 @@ class KeyReader(NamedTuple):
         firsts: dict[Any, int] = {}
         for index, entry in enumerate(entries):
             if firsts.setdefault(entry, index) != index:
-                raise FileError(f"{name}[{index}] repeats {name}[{firsts[entry]}]: {quote(_plain(entry))}")
+                raise FileError(f"{name}[{index}] repeats {name}[{firsts[entry]}]: {quote(_to_json(entry))}")
         return entries
 
     def _read_entry(self, name: str, value: object) -> object:
@@ -359,7 +361,7 @@ READERS = {
         f"a table such as {{ split_k = 4, unit = 64 }} with the keys {', '.join(Order.__dataclass_fields__)}",
         lambda value: Order(**value),
     ),
-    "seed": KeyReader("an integer, 0 or larger", lambda value: _integer(value, 0, (1 << 63) - 1)),
+    "seed": KeyReader("a non-negative integer", lambda value: _integer(value, 0, (1 << 63) - 1)),
     "backend": KeyReader(f"one of {', '.join(BACKENDS)}", lambda value: BACKENDS[BACKENDS.index(value)]),
     "block": KeyReader(f"two integers from 1 to {MAX_EXTENT}, such as [256, 256]", _integers_of(2), is_list=False),
 }

@@ -1,4 +1,4 @@
-"""Run a sweep: compute the blocks that its store does not contain yet, in this process or on workers."""
+"""Run a sweep: compute the blocks that its store does not contain yet, in this process or on Dask workers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Progress = Callable[[int, int, Case, bool], None]
 
 
 class BlockTask(NamedTuple):
-    """A block to compute, and the versions that must compute it."""
+    """A block to compute, and the package versions that a worker must have."""
 
     number: int
     grid_index: tuple[int, int]
@@ -50,16 +50,14 @@ class BlockTask(NamedTuple):
 def run_task(task: BlockTask) -> tuple[NDArray[Any], ErrorTally]:
     """Return a block of D and its errors."""
     if task.versions != versions():
-        texts = (
-            ", ".join(f"{name} {number}" for name, number in stack.items()) for stack in (versions(), task.versions)
-        )
-        raise SchedulerError("a worker has {}, and the sweep {}: results could differ".format(*texts))
+        texts = (", ".join(f"{name} {number}" for name, number in each.items()) for each in (versions(), task.versions))
+        raise SchedulerError("a worker has {}, but the sweep was started with {}: results could differ".format(*texts))
     case, block = task.case, task.block
     matrices = case.operands(block)
     backend = Cpu(task.threads) if case.backend == "cpu" else case.backend
     try:
         codes = gemm(*matrices_of(matrices), **case.options() | {"backend": backend}, raw=True)
-    except NotModelled as error:  # by the GPU of this machine
+    except NotModelled as error:  # this machine's GPU cannot compute it
         raise NotModelled(f"{case}: {error}") from None
     D = from_codes(FORMATS[case.form.d], codes)
     a, b = _values(case, matrices)
@@ -69,7 +67,7 @@ def run_task(task: BlockTask) -> tuple[NDArray[Any], ErrorTally]:
 def _values(
     case: Case, matrices: dict[str, NDArray[Any]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | tuple[None, None]:
-    """Return the scaled values of A and B, or None if there is no exact product to compare with."""
+    """Return the values of A and B times their scale factors, or None if D is not their matrix product."""
     form = case.form
     if isinstance(arithmetic_plan(form, arithmetic_arch(form, case.arch)).rule, Popcount):
         return None, None
@@ -78,9 +76,9 @@ def _values(
         values = values_of(FORMATS[getattr(form, role.lower())], matrices[role])
         if form.block_scale:
             scale = operands(form, "")[f"scale_{role.lower()}"]
-            each = form.shape.k // scale.layout.outs["scale"]
+            block = form.shape.k // scale.layout.outs["scale"]
             factors = values_of(scale.format, matrices[f"scale_{role.lower()}"])
-            values = values * np.repeat(factors, each, axis=axis)[: values.shape[0], : values.shape[1]]
+            values = values * np.repeat(factors, block, axis=axis)[: values.shape[0], : values.shape[1]]
         scaled.append(values)
     return scaled[0], scaled[1]
 
@@ -96,12 +94,13 @@ def sweep(
 ) -> list[Outcome]:
     """Compute the blocks that the store at `path` does not contain yet, and return the outcome of every case.
 
-    Blocks are computed in this process, in `workers` processes of this machine, or on the workers of the Dask scheduler
-    at this address. A sweep may be killed at any moment; the next call resumes it, with the same results. `progress` is
-    called with the number of finished blocks, of all blocks, the case of the last one, and whether that is finished.
+    Blocks are computed in this process, in `workers` local processes, or on the workers of the Dask scheduler at the
+    address `scheduler`. A sweep may be killed at any moment; the next call resumes it and gives the same results.
+    `progress` is called after each block with the number of finished blocks, the number of all blocks, the case of the
+    block, and True if that case is complete.
 
-    Missing and truncated chunks are computed again, with a `StoreWarning` that lists them; with `verify` also chunks
-    whose content has changed.
+    Missing and truncated chunks are computed again, and a `StoreWarning` lists them. With `verify`, so are chunks that
+    do not match their checksums.
     """
     if not isinstance(plan, SweepPlan):
         raise InvalidOperand(f"plan: expected a SweepPlan, such as SweepPlan.read('sweep.toml'), got {quote(plan)}")
@@ -111,24 +110,24 @@ def sweep(
     with StoreWriter(path, plan) as store:
         run = _Run(store, progress, verify=verify)
         run.repair()
-        if run.left and scheduler is None and not workers:
+        if run.remaining and scheduler is None and not workers:
             for task in run.tasks(threads=None):
-                run.keep(task, run_task(task))
-        elif run.left:
+                run.store_result(task, run_task(task))
+        elif run.remaining:
             with (
                 connected(scheduler, workers) as client,
                 closing(run_all(client, run_task, run.tasks(threads=1))) as answers,
             ):
                 for task, answer in answers:
-                    run.keep(task, answer)
+                    run.store_result(task, answer)
         return run.outcomes()
 
 
 class _Run:
-    """The state of a sweep: the stored part of every case, and the blocks that are left."""
+    """The state of a sweep: the stored part of every case, and the blocks that are still to be computed."""
 
     def __init__(self, store: StoreWriter, progress: Progress | None, *, verify: bool) -> None:
-        """Read the store."""
+        """Read the state from the store."""
         self.store, self.plan, self.progress = store, store.plan, progress
         self.refusals = {number: case.refusal for number, case in enumerate(self.plan.cases) if case.refusal}
         self.cases: dict[int, StoredCase] = {
@@ -147,7 +146,7 @@ class _Run:
         return set(self.store.blocks(self.plan.cases[number])) - stored.tallies.keys()
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """The number of blocks to compute."""
         return sum(map(len, self.missing.values()))
 
@@ -158,7 +157,7 @@ class _Run:
             self.store.delete_block(number, entry.block)
         if damage:
             listed = list_damage([entry for _, entry in damage])
-            msg = f"{quote(str(self.store.path))} is damaged; these chunks are computed again: {listed}"
+            msg = f"{quote(str(self.store.path))} is damaged; computing these chunks again: {listed}"
             warnings.warn(msg, StoreWarning, stacklevel=3)
         for number, missing in self.missing.items():
             if not missing:
@@ -174,8 +173,8 @@ class _Run:
                 if index in missing:
                     yield BlockTask(number, index, case, block, versions(), threads)
 
-    def keep(self, task: BlockTask, answer: tuple[NDArray[Any], ErrorTally]) -> None:
-        """Write a block, and the figures of its case after the last block."""
+    def store_result(self, task: BlockTask, answer: tuple[NDArray[Any], ErrorTally]) -> None:
+        """Write a block and, after the last block of a case, its figures."""
         number = task.number
         stored, (D, errors) = self.cases[number], answer
         is_new = stored.figures is None
@@ -186,7 +185,7 @@ class _Run:
         if not self.missing[number]:
             self._finish(number)
         if self.progress is not None:
-            self.progress(self.total - self.left, self.total, task.case, not self.missing[number])
+            self.progress(self.total - self.remaining, self.total, task.case, not self.missing[number])
 
     def _finish(self, number: int) -> None:
         """Write the figures of a case that has all of its blocks."""
@@ -201,14 +200,14 @@ class _Run:
 
     def outcomes(self) -> list[Outcome]:
         """Return the outcome of every case, in the order of the plan."""
-        nothing = StoredCase(None, {})
+        empty = StoredCase(None, {})
         return [
             Outcome(
                 self.store.name(number),
                 case,
-                self.cases.get(number, nothing).figures,
+                self.cases.get(number, empty).figures,
                 self.refusals.get(number, ""),
-                tuple(str(entry) for entry in self.cases.get(number, nothing).damage),
+                tuple(str(entry) for entry in self.cases.get(number, empty).damage),
             )
             for number, case in enumerate(self.plan.cases)
         ]

@@ -1,14 +1,15 @@
 """The results of a sweep as a Zarr store that survives a kill at any moment.
 
     sweep.zarr/
-      zarr.json           a group; attributes["warpfrag"] has the plan and the versions that computed it
+      zarr.json           a group; attributes["warpfrag"] has the plan and the package versions
       0, 1, ...           an array for each case: D, in chunks of one block; its attributes are the case and, once D is
                           complete, the figures
       .blocks/0/1.2.json  the error tally of a finished block of an unfinished case
 
 Every file is replaced atomically. The tally of a block is written after its chunk, and the figures of a case after all
-of its tallies, so a file that is mentioned exists. A chunk ends with its crc32c (Zarr's codec). A damaged chunk is
-deleted before it is computed again: if the process is killed in between, the next one sees that it is missing.
+of its tallies, so a tally implies its chunk, and figures imply all chunks. A chunk ends with its crc32c (Zarr's codec).
+A damaged chunk is deleted before it is computed again; if the process is killed in between, the next one finds the
+chunk missing.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ KEY = "warpfrag"
 RECORDS = ".blocks"
 METADATA = "zarr.json"
 PARTIAL = (f"{PART}*", "*.partial")  # files that warpfrag and Zarr were writing when they were killed
-MAX_BYTES = 1 << 20  # of a JSON file
+MAX_BYTES = 1 << 20  # size of a JSON file
 CRC_BYTES = 4
-MAX_LISTED = 5  # damaged files in a message
+MAX_LISTED = 5  # damaged files listed in a message
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that results may depend on."""
+    """Return the versions of the packages that results may depend on."""
     return {"version": version("warpfrag"), "numpy": np.__version__}
 
 
@@ -67,12 +68,12 @@ class Outcome:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, for JSON."""
-        facts = {"figures": self.figures, "refusal": self.refusal, "repaired": [*self.repaired]}
-        return {"name": self.name, **self.case.to_dict(), **facts}
+        results = {"figures": self.figures, "refusal": self.refusal, "repaired": [*self.repaired]}
+        return {"name": self.name, **self.case.to_dict(), **results}
 
 
 class BlockDamage(NamedTuple):
-    """A block whose chunk is missing or damaged: its case, its index in the grid of chunks, its file in the store."""
+    """A missing or damaged chunk: its case, its index in the grid of chunks, and its file in the store."""
 
     case: str
     block: tuple[int, int]
@@ -85,7 +86,7 @@ class BlockDamage(NamedTuple):
 
 
 def list_damage(damage: Sequence[BlockDamage]) -> str:
-    """Return the first damaged files, as a part of a sentence."""
+    """Return a text that lists the first damaged files and the number of the rest."""
     more = f"; and {len(damage) - MAX_LISTED} more" if damage[MAX_LISTED:] else ""
     return "; ".join(map(str, damage[:MAX_LISTED])) + more
 
@@ -99,7 +100,7 @@ class StoredCase(NamedTuple):
 
 
 class StoreReader:
-    """The files of a store, read according to its plan."""
+    """A store opened for reading, with the paths of its files."""
 
     def __init__(self, path: Path, plan: SweepPlan) -> None:
         """Keep the folder and the plan; nothing is read yet."""
@@ -115,19 +116,19 @@ class StoreReader:
         return list(product(range(rows), range(columns)))
 
     def chunk_shape(self, case: Case) -> tuple[int, int]:
-        """Return the shape of every chunk: those at the edges are padded."""
+        """Return the shape of every chunk; chunks at the edges are padded."""
         return min(case.shape[0], self.plan.block[0]), min(case.shape[1], self.plan.block[1])
 
     def chunk_file(self, number: int, block: tuple[int, int]) -> Path:
-        """Return the file of a chunk."""
+        """Return the path of a block's chunk."""
         return self.path / self.name(number) / "c" / str(block[0]) / str(block[1])
 
     def record_file(self, number: int, block: tuple[int, int]) -> Path:
-        """Return the file of a record."""
+        """Return the path of a block's error tally."""
         return self.path / RECORDS / self.name(number) / f"{block[0]}.{block[1]}.json"
 
     def read_case(self, number: int, *, verify: bool) -> StoredCase:
-        """Return the stored part of a case; chunks are checked for their size, and with `verify` for their content."""
+        """Return the stored part of a case; a chunk with a wrong size or, if `verify`, a wrong checksum is damaged."""
         metadata = self.path / self.name(number) / METADATA
         figures = read_json(metadata).get("attributes", {}).get("figures") if metadata.exists() else None
         blocks = self.blocks(self.plan.cases[number])
@@ -143,14 +144,14 @@ class StoreReader:
         return StoredCase(figures, tallies, tuple(damage))
 
     def _tally(self, number: int, block: tuple[int, int]) -> ErrorTally | None:
-        """Return the error tally of a block; None if it does not exist or was not written completely."""
+        """Return the error tally of a block, or None if it is missing or incomplete."""
         try:
             return ErrorTally.from_dict(json.loads(read_bytes(self.record_file(number, block), MAX_BYTES)))
         except (FileError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
     def _chunk_problem(self, number: int, block: tuple[int, int], *, verify: bool) -> str:
-        """Return the defect of a chunk, or nothing; with `verify` its content is compared with its checksum."""
+        """Return the problem with a chunk, or an empty string; with `verify`, the checksum is compared too."""
         case, file = self.plan.cases[number], self.chunk_file(number, block)
         rows, columns = self.chunk_shape(case)
         size = rows * columns * natural_dtype(FORMATS[case.form.d]).itemsize + CRC_BYTES
@@ -183,7 +184,7 @@ def _damaged(path: Path) -> FileError:
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """Return attributes["warpfrag"] of a store; raise FileError if the folder is not a store of this version."""
+    """Return attributes["warpfrag"] of a store; raise FileError if the folder is not a store with this schema."""
     header = read_json(path / METADATA).get("attributes", {}).get(KEY)
     if not isinstance(header, dict) or not isinstance(header.get("plan"), dict):
         raise FileError(f"{quote(str(path / METADATA))} is not a sweep: it has no attributes[{KEY!r}]")
@@ -194,7 +195,7 @@ def read_header(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class SweepResults:
-    """The content of a store: `done` of the `blocks` of all cases that can be computed are stored."""
+    """The content of a store: `done` of `blocks` are stored, counted over the cases that can be computed."""
 
     plan: SweepPlan
     outcomes: tuple[Outcome, ...]
@@ -211,7 +212,7 @@ class SweepResults:
         return self.done == self.blocks and not self.damage
 
     def read(self, name: str) -> NDArray[Any]:
-        """Return D of a case, by its name; raise FileError if it is unfinished or does not match its checksums."""
+        """Return D of the named case; raise FileError if it is unfinished or does not match its checksums."""
         names = [outcome.name for outcome in self.outcomes]
         if name not in names:
             raise InvalidOperand(f"name: expected one of the cases {names[0]} to {names[-1]}, got {quote(name)}")
@@ -229,7 +230,7 @@ def open_results(path: str | PathLike[str], *, verify: bool = False) -> SweepRes
     """Open a store for reading; nothing is computed or written.
 
     Missing and truncated chunks are listed in `damage`, with a `StoreWarning`; `verify=True` also reads every chunk and
-    compares it with its checksum. FileError if the folder is not a store.
+    compares it with its checksum. Raises FileError if the folder is not a store.
     """
     check_flag("verify", verify)
     if not isinstance(path, str | os.PathLike):
@@ -255,7 +256,7 @@ def open_results(path: str | PathLike[str], *, verify: bool = False) -> SweepRes
 
 
 class StoreWriter(StoreReader):
-    """A store that this process writes; a lock keeps other processes out until it is closed."""
+    """A store opened for writing and locked against other processes until it is closed."""
 
     def __init__(self, path: str | PathLike[str], plan: SweepPlan) -> None:
         """Create a store, or continue one with the same plan and versions."""
@@ -290,12 +291,10 @@ class StoreWriter(StoreReader):
         stored = read_header(self.path)
         for name in ("plan", *versions()):
             if stored.get(name) != header[name]:
-                difference = (
-                    _difference(stored[name], header[name])
-                    if name == "plan"
-                    else f"it was made with {name} {stored.get(name)}, and this is {header[name]}"
-                )
-                raise FileError(f"{quote(str(self.path))} holds another sweep: {difference}; give another name with -o")
+                change = f"it was made with {name} {stored.get(name)}; this is {header[name]}"
+                if name == "plan":
+                    change = _difference(stored[name], header[name])
+                raise FileError(f"{quote(str(self.path))} has a different sweep: {change}; give another name with -o")
         self._group = self._zarr.open_group(self.path, mode="r+")
 
     def __enter__(self) -> Self:
@@ -318,7 +317,7 @@ class StoreWriter(StoreReader):
         return self._arrays[number]
 
     def begin(self, number: int) -> None:
-        """Create the array of a case, unless it exists."""
+        """Create the array of a case if it does not exist."""
         case, name = self.plan.cases[number], self.name(number)
         if (self.path / name / METADATA).is_file():
             return
@@ -331,7 +330,7 @@ class StoreWriter(StoreReader):
                 dtype=natural_dtype(FORMATS[case.form.d]),
                 compressors=[import_extra("zarr.codecs", "dask").Crc32cCodec()],
                 attributes=case.to_dict(),
-                config={"write_empty_chunks": True},  # else a chunk of negative zeros would come back positive
+                config={"write_empty_chunks": True},  # else negative zeros would be read as positive ones
             )
 
     def write(self, number: int, block: tuple[int, int], D: NDArray[Any], tally: ErrorTally | None) -> None:
@@ -351,7 +350,7 @@ class StoreWriter(StoreReader):
         self.delete_records(number)
 
     def delete_records(self, number: int) -> None:
-        """Delete the records of a case, and their folder if it was the last."""
+        """Delete the error tallies of a case, and their folder once it is empty."""
         self._arrays.pop(number, None)
         folder = self.path / RECORDS
         _remove(folder / self.name(number))
@@ -359,7 +358,7 @@ class StoreWriter(StoreReader):
             folder.rmdir()
 
     def delete_block(self, number: int, block: tuple[int, int]) -> None:
-        """Delete the record and the chunk of a damaged block."""
+        """Delete the chunk and the error tally of a damaged block."""
         _remove(self.record_file(number, block))
         _remove(self.chunk_file(number, block))
 
@@ -373,24 +372,27 @@ def _remove(path: Path) -> None:
             path.unlink()
 
 
-def _difference(stored: dict[str, Any], asked: dict[str, Any]) -> str:
-    """Return the keys in which two plans differ."""
-    names = [name for name in dict.fromkeys([*stored, *asked]) if stored.get(name) != asked.get(name)]
-    return "; ".join(f"{name} is {quote(stored.get(name))} there and {quote(asked.get(name))} here" for name in names)
+def _difference(stored: dict[str, Any], requested: dict[str, Any]) -> str:
+    """Return a text that lists the keys in which two plans differ."""
+    names = [name for name in dict.fromkeys([*stored, *requested]) if stored.get(name) != requested.get(name)]
+    return "; ".join(
+        f"{name} is {quote(stored.get(name))} in the store and {quote(requested.get(name))} in the plan"
+        for name in names
+    )
 
 
 @contextmanager
 def _write_errors(path: Path) -> Iterator[None]:
-    """Turn errors of the operating system into a FileError."""
+    """Convert errors of the operating system to FileError."""
     try:
         yield
-    except (OSError, ValueError) as error:  # a ValueError: a NUL in the path
+    except (OSError, ValueError) as error:  # ValueError: the path contains a NUL
         reason = error.strerror if isinstance(error, OSError) else error
         raise FileError(f"cannot write {quote(str(path))}: {reason}") from None
 
 
 def _lock(path: Path) -> int | None:
-    """Lock a folder until the process ends; return None if the system has no locks."""
+    """Lock a folder until the process ends; return None on a system without fcntl."""
     try:
         import fcntl
     except ImportError:  # pragma: no cover (not on Windows)
@@ -400,5 +402,5 @@ def _lock(path: Path) -> int | None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        raise FileError(f"{quote(str(path))} is in use: another sweep writes to it") from None
+        raise FileError(f"{quote(str(path))} is in use: another sweep is writing to it") from None
     return descriptor
