@@ -81,7 +81,7 @@ def test_a_stream_may_be_broken_anywhere(per_line):
     ("text", "message"),
     [
         ("", "expected a dump of 32 lanes of 4 words, got no numbers"),
-        ("lane 32: 0x0", "line 1: a lane is 0..31, got '32'"),
+        ("lane 32: 0x0", "line 1: expected a lane from 0 to 31, got '32'"),
         ("0 0\nhello", "line 2: 'hello' is not a hex number"),
         ("1.5 2.5", "line 1: '1.5' is not a hex number"),
         ("-1", "line 1: '-1' is not a hex number"),
@@ -93,7 +93,7 @@ def test_a_stream_may_be_broken_anywhere(per_line):
             write("T%d %x %x %x %x", lanes=range(31)),
             "lane 31 is missing: the dump has 31 of 32 lanes; print from every lane",
         ),
-        (write("T%d %x %x %x %x").replace("T7 7 ", "T7 "), "expected 4 words of lane 7, got 3"),
+        (write("T%d %x %x %x %x").replace("T7 7 ", "T7 "), "expected 4 words for lane 7, got 3"),
         (write("T%d %x %x %x %x").replace("T7 ", ""), "line 8 names no lane, though other lines do"),
     ],
 )

@@ -67,7 +67,7 @@ def test_a_value_that_is_not_exact_is_refused_with_the_option_that_rounds(refuse
     np.save("b", operands[1].astype(np.float64) / 3)
     words = ["error-report", "a.npy", "b.npy", "--instruction", F16]
 
-    assert refused(*words).endswith("not exact in f16; --rounding rne takes the nearest value")
+    assert refused(*words).endswith("not exact in f16; --rounding rne rounds it to the nearest value")
 
 
 def test_what_is_no_order_is_refused(refused, operands):

@@ -46,7 +46,7 @@ def test_no_order(run, operands):
     answer = run("find-order", "a.npy", "b.npy", "d.npy", "--instruction", F16)
 
     assert answer.code == 1
-    assert answer.out.startswith("no order explains it: ")
+    assert answer.out.startswith("no order that was tried ")
 
 
 def test_types_that_npy_cannot_name_are_given_as_codes(run, operands):
@@ -71,7 +71,8 @@ def test_what_cannot_be_read_is_refused(refused, operands):
         "float16, bfloat16, since D is f32; got dtype uint16"
     )
     assert (
-        refused("find-order", "a.txt", "b.npy", "d.npy") == "'a.txt' is not .npy: save the whole matrix with numpy.save"
+        refused("find-order", "a.txt", "b.npy", "d.npy")
+        == "'a.txt' is not a .npy file: save the whole matrix with numpy.save"
     )
     assert refused("find-order", "void.npy", "b.npy", "d.npy") == (
         "'void.npy' has 2-byte elements without a type: name it with --codes"

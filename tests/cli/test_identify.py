@@ -57,7 +57,7 @@ def test_a_fragment_is_found_by_its_tiles(run):
         "lane: c2 c4 r1 r2 r4 | reg: c1 r8 c8 c16 | slot: -",
         "No operand has this layout.",
         "",
-        "Tiles side by side that make it:",
+        "Operands whose tiles form this layout:",
         "  col=3: c of mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 and 515 more",
         "  row=2,col=3: c of mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 and 99 more",
     ]
@@ -76,7 +76,7 @@ def test_what_is_near_is_said_and_the_status_is_no(run):
     answer = run("identify", "--triton", text)
     assert answer.code == 1
     assert answer.lines[3:5] == [
-        "Near, but not the same:",
+        "Similar operands:",
         "  lanes in another order: c of mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 and 515 more",
     ]
 

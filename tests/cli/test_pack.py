@@ -185,7 +185,7 @@ def test_the_two_words_of_an_f64_register_may_be_given_as_one(run):
         (
             "a",
             "0.5 " + "0 " * 511,
-            "element (0, 0) is '0.5', but that is not exact in s8; --rounding rne takes the nearest value",
+            "element (0, 0) is '0.5', but that is not exact in s8; --rounding rne rounds it to the nearest value",
         ),
         ("a", str(1 << 70) + " 0" * 511, "element (0, 0) is '1180591620717411303424'"),
         ("a", b"\xff\xfe", "stdin is neither text in UTF-8 nor .npy"),
@@ -222,7 +222,7 @@ def test_what_cannot_be_packed_is_refused(refused):
     assert "addresses of ldmatrix" in refused("unpack", "ldmatrix.m8n8.x4.b16", "addresses")
     assert "--full is for A and metadata" in refused("pack", SPARSE, "b", "--full")
     assert "only mma.sp has stored elements" in refused("pack", NAME, "a", "--full", stdin=text(A))
-    assert "--selector is not for a of" in refused("pack", SPARSE, "a", "--selector", 0)
+    assert "--selector does not apply to a of" in refused("pack", SPARSE, "a", "--selector", 0)
     assert "it was not measured" in refused("unpack", "ldmatrix.m8n16.x4.s8.s4", "d")
 
 

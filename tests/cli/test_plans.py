@@ -107,7 +107,7 @@ def test_packed_elements_are_unpacked(run):
     answer = run("loads", name, "b", "--order", "col", "--pitch", 48, "--packed")
 
     assert answer.lines[3] == "   1             3       2          0     5  ldmatrix.m8n16.x2.shared.b8x16.b4x16_p64"
-    assert "  then each word << 2: where its elements belong" in answer.lines
+    assert "  then shift each word left by 2 bits" in answer.lines
     assert run("loads", name, "b", "--order", "col", "--packed", "--json").json["plans"][0]["shift"] == 2
 
 

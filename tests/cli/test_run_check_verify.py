@@ -104,8 +104,8 @@ def test_an_architecture_may_be_spelled_in_short(arch: str, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([F16, "--trace", "0", "0", "--mma", "1"], "--mma goes with --trace, and with m8n8k4 of f16"),
-        (["mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32", "--mma", "1"], "--mma goes with --trace"),
+        ([F16, "--trace", "0", "0", "--mma", "1"], "--mma needs --trace, and m8n8k4 with f16"),
+        (["mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32", "--mma", "1"], "--mma needs --trace"),
     ],
 )
 def test_run_refuses_what_it_would_ignore(words: list[str], message: str, capsys: pytest.CaptureFixture[str]):

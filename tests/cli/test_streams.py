@@ -39,13 +39,13 @@ def shell(command, warpfrag=WARPFRAG, **settings):
 @pytest.mark.parametrize(
     ("command", "status", "error"),
     [
-        ("warpfrag samples >&-", 2, "cannot write the answer: stdout is closed"),
-        ("warpfrag --help >&-", 2, "cannot write the answer: stdout is closed"),
+        ("warpfrag samples >&-", 2, "cannot write the output: stdout is closed"),
+        ("warpfrag --help >&-", 2, "cannot write the output: stdout is closed"),
         pytest.param(
-            "warpfrag samples >/dev/full", 2, "cannot write the answer: No space left on device", marks=needs_full
+            "warpfrag samples >/dev/full", 2, "cannot write the output: No space left on device", marks=needs_full
         ),
         pytest.param("warpfrag --help >/dev/full", 2, "No space left on device", marks=needs_full),
-        ("warpfrag samples </dev/null 1</dev/null", 2, "cannot write the answer: Bad file descriptor"),
+        ("warpfrag samples </dev/null 1</dev/null", 2, "cannot write the output: Bad file descriptor"),
         (f"warpfrag pack {NAME} a <&-", 2, "expected a file, or input on stdin, which is closed"),
         (f"warpfrag unpack {NAME} a 0>/dev/null", 2, "cannot read stdin: "),
         (f"head -c 20000000 /dev/zero | warpfrag unpack {NAME} a", 2, "stdin: it has more than 16777216 bytes"),
@@ -107,7 +107,7 @@ def test_the_help_says_what_the_exit_statuses_mean(run):
         (RecursionError("too deep"), 3, "internal error (RecursionError: 'too deep'); "),
         (OSError(24, "Too many open files", "x"), 2, "Too many open files: 'x'"),
         (EOFError("no data left"), 3, "internal error (EOFError: 'no data left'); "),
-        (MemoryError(), 2, "there is not enough memory"),
+        (MemoryError(), 2, "not enough memory"),
         (KeyboardInterrupt(), 130, None),
     ],
 )

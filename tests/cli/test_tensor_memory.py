@@ -119,8 +119,11 @@ def test_lanes_and_columns_head_a_table_by_lane(run):
     ("question", "message"),
     [
         ((DENSE, "d", 0, 0, "--column", 4), "--column and --base-lane belong to the address of a load"),
-        (("mma.m16n8k16.f32.f16.f16.f32", "d", 0, 0, "--through", LOAD), "--through is not for d of mma.sync"),
-        ((DENSE, "b", 0, 0, "--through", LOAD), "in shared memory: it is for an operand in tensor memory"),
+        (
+            ("mma.m16n8k16.f32.f16.f16.f32", "d", 0, 0, "--through", LOAD),
+            "--through: expected an operand in tensor memory, got d of mma.sync",
+        ),
+        ((DENSE, "b", 0, 0, "--through", LOAD), "--through: expected an operand in tensor memory, got b"),
         ((DENSE, "d", 0, 0, "--through", DENSE), "expected tcgen05.ld or tcgen05.st"),
         ((DENSE, "d", 0, 0, "--through", PACKED), "is f32: a load that packs halves keeps the lower 16 bits"),
         ((DENSE, "d", 0, 0, "--through", LOAD, "--base-lane", 7), "base_lane is 0 or 16, got 7"),

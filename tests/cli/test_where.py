@@ -92,10 +92,10 @@ def test_where_a_scale_factor_is(run, operand, position, byte_id):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([SCALED, "scale_a", 3, 1, "--byte-id", 1], "byte_id is one of 0, 2, got 1"),
-        ([SCALED, "scale_a", 3, 1, "--thread-id", 2], "thread_id is one of 0, 1, got 2"),
-        ([SPARSE, "metadata", 3, 1, "--selector", 2], "selector is one of 0, 1, got 2"),
-        ([QUAD, "a", 3, 1, "--mma", 4], "mma is one of 0, 1, 2, 3, got 4"),
+        ([SCALED, "scale_a", 3, 1, "--byte-id", 1], "byte_id: expected one of 0, 2, got 1"),
+        ([SCALED, "scale_a", 3, 1, "--thread-id", 2], "thread_id: expected one of 0, 1, got 2"),
+        ([SPARSE, "metadata", 3, 1, "--selector", 2], "selector: expected one of 0, 1, got 2"),
+        ([QUAD, "a", 3, 1, "--mma", 4], "mma: expected one of 0, 1, 2, 3, got 4"),
     ],
 )
 def test_a_choice_out_of_range_is_refused(refused, words, message):

@@ -114,13 +114,13 @@ def test_the_verb_replays_checks_and_debugs(machine, cubin, tmp_path, capsys, mo
     run_recorded(machine, cubin, folder)
     assert main(["replay", folder, "--check", "all"]) == 0
     printed = capsys.readouterr().out
-    assert "3 of 3 launches leave the bytes of the Fake GPU" in printed
+    assert "3 of 3 launches leave the same bytes as the Fake GPU" in printed
     assert "2: verdict of the checks: clean" in printed
     monkeypatch.setattr(sys, "stdin", io.StringIO("print(debugger.run(), debugger.is_finished)\n"))
     assert main(["replay", folder, "--launch", "1", "--debug"]) == 0
     assert "None True" in capsys.readouterr().out
     assert main(["replay", folder, "--debug"]) == 2
-    assert "--debug needs one launch" in capsys.readouterr().err
+    assert "--debug needs exactly one launch" in capsys.readouterr().err
     assert main(["replay", folder, "--launch", "3"]) == 2
     assert "expected a launch from 0 to 2, got 3" in capsys.readouterr().err
 

@@ -257,12 +257,12 @@ def test_ctrl_c_ends_with_what_is_done_and_how_to_go_on(tmp_path, monkeypatch, c
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.split("\n\n")[0].splitlines()[-1] == (
-        "interrupted; 6 of 24 blocks are in sweep.zarr, and the same command resumes there"
+        "interrupted; 6 of 24 blocks are in sweep.zarr; run the same command again to resume"
     )
     assert main(["sweep", "sweep.toml", "--json"]) == 0
     assert '"computed": 17' in capsys.readouterr().out
     assert main(["sweep", "sweep.toml"]) == 0
-    assert "nothing was left to compute; everything is in sweep.zarr" in capsys.readouterr().out
+    assert "nothing to compute; everything is in sweep.zarr" in capsys.readouterr().out
 
 
 def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path, monkeypatch, capsys):
@@ -332,7 +332,7 @@ def test_stores_that_hold_something_else(tmp_path):
     )
     with (
         sweep_store.StoreWriter(tmp_path / "a.zarr", plan),
-        pytest.raises(wf.errors.FileError, match="another sweep writes to it"),
+        pytest.raises(wf.errors.FileError, match="another sweep is writing to it"),
     ):
         sweep(plan, tmp_path / "a.zarr")
 
@@ -343,7 +343,7 @@ def test_another_version_is_refused_in_a_store_and_in_a_worker(tmp_path, monkeyp
     tasks = []
     monkeypatch.setattr(run, "run_task", lambda task: tasks.append(task) or run_task(task))
     sweep(plan, tmp_path / "b.zarr")
-    with pytest.raises(SchedulerError, match=r"a worker has version .*, and the sweep version 9"):
+    with pytest.raises(SchedulerError, match=r"a worker has version .*, but the sweep has version 9"):
         run_task(tasks[0]._replace(versions={"version": "9", "numpy": "9"}))
     monkeypatch.setattr(sweep_store, "versions", lambda: {"version": "9", "numpy": np.__version__})
     with pytest.raises(wf.errors.FileError, match=r"it was made with version \S+; this is 9"):
@@ -351,7 +351,7 @@ def test_another_version_is_refused_in_a_store_and_in_a_worker(tmp_path, monkeyp
 
 
 def test_a_scheduler_that_never_answers(tmp_path, monkeypatch):
-    monkeypatch.setattr(dask_workers, "SECONDS", 0.05)
+    monkeypatch.setattr(dask_workers, "CONNECT_TIMEOUT", 0.05)
     plan = SweepPlan.of_table(TABLE)
     for address in ("tcp://127.0.0.1:9", "zzz://x"):
         with pytest.raises(SchedulerError, match=f"no scheduler answers at '{address}'"):
@@ -381,7 +381,7 @@ def test_a_scheduler_that_goes_away(tmp_path, monkeypatch, capsys):
             assert main(words) == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("warpfrag: the scheduler is no longer reachable")
-    assert said.endswith("blocks are in sweep.zarr, and the same command resumes there")
+    assert said.endswith("blocks are in sweep.zarr; run the same command again to resume")
 
     children = set()
 

@@ -75,7 +75,7 @@ def test_scales_are_chosen_by_ids():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "expected an instruction, or --figure and a number"),
+        ([], "expected an instruction, or --figure N"),
         (["--figure", "46", MMA, "--rows", "0-1"], f"leave out {MMA}, --rows"),
         (["--figure", "45"], "there is no figure '45'"),
         ([MMA, "a", "--rows", "one"], "expected first-last, such as 16-31, got 'one'"),

@@ -1,7 +1,7 @@
 """The command `warpfrag`: each verb is a function in a module that is imported when the verb is called.
 
-To add a verb, add a line to `VERB_GROUPS` that names its module, and a function of that name there, declared by
-`cli.support.verbs.verb`.
+To add a verb, add a line to `VERB_GROUPS` that names its module, and in that module a function with the verb's name,
+decorated with `cli.support.verbs.verb`.
 
 Exit statuses are `STATUSES`. An error is one sentence on stderr and, with `--json`, an object
 `{"schema": 2, "error": {...}}` on stdout.
@@ -40,24 +40,24 @@ from warpfrag.errors import IllegalInstruction, WarpfragError, quote
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-VERB_GROUPS = {  # by heading: verb, module, help
+VERB_GROUPS = {  # heading: verb, module, help
     "Instructions and layouts": {
         "find": ("name_verbs", "List instructions by architecture, type and shape."),
         "get": ("instruction_verbs", "Show everything about one instruction."),
         "aliases": ("name_verbs", "Translate between PTX, SASS, CuTe, LLVM and MLIR names."),
-        "legal": ("name_verbs", "Check whether an architecture accepts an instruction."),
+        "legal": ("name_verbs", "Check if an architecture accepts an instruction."),
         "at": ("element_verbs", "Show which elements a lane holds."),
         "where": ("element_verbs", "Show which lane, register and bits hold an element."),
         "table": ("operand_table", "Show a whole operand, by matrix or by lane."),
         "identify": ("identify_verb", "Find the operand that matches a CuTe or Triton layout."),
         "draw": ("figure_verbs", "Draw an instruction as SVG, PNG or text."),
-        "explore": ("figure_verbs", "Write an interactive page of every fragment."),
+        "explore": ("figure_verbs", "Write an interactive page that shows every fragment."),
     },
     "Registers and shared memory": {
         "pack": ("pack_verbs", "Convert a matrix to hex registers."),
         "unpack": ("pack_verbs", "Convert a hex register dump to a matrix."),
         "descriptor": ("descriptor_verb", "Decode or build a wgmma or tcgen05 descriptor."),
-        "relayout": ("plan_verbs", "Plan the moves from one fragment to another."),
+        "relayout": ("plan_verbs", "Plan the conversion of one fragment to another."),
         "loads": ("plan_verbs", "Plan loads of an operand from shared memory."),
         "stores": ("plan_verbs", "Plan stores of an operand to shared memory."),
     },
@@ -72,11 +72,11 @@ VERB_GROUPS = {  # by heading: verb, module, help
     "Matrix multiplications": {
         "gemm": ("gemm_verbs", "Compute a GEMM bit for bit, and trace one output."),
         "predict": ("gemm_verbs", "Predict the result of torch.matmul on an H200."),
-        "batch-invariance": ("gemm_verbs", "List the batch sizes for which a layer keeps its bits."),
+        "batch-invariance": ("gemm_verbs", "List the batch sizes for which a layer's results have the same bits."),
         "find-order": ("gemm_verbs", "Find the order of additions that gives a GEMM result."),
         "explain": ("gemm_verbs", "Explain why two results of one GEMM differ."),
         "error-report": ("gemm_verbs", "Measure the error of a GEMM against the exact result."),
-        "survey": ("sweep_verbs", "Record which kernels this machine's cuBLAS chooses for layers."),
+        "survey": ("sweep_verbs", "Record which kernels this machine's cuBLAS selects for layers."),
         "sweep": ("sweep_verbs", "Run many GEMMs from a file; resumes if interrupted."),
     },
     "Kernels and programs": {
@@ -90,7 +90,7 @@ VERB_GROUPS = {  # by heading: verb, module, help
         "check": ("installation_verbs", "Compare this installation with results captured from GPUs."),
         "verify": ("installation_verbs", "Compare with the GPU of this machine."),
         "cache": ("installation_verbs", "Show or clear the compiled code on disk."),
-        "tools": ("installation_verbs", "List the CUDA programs that are found, with their versions."),
+        "tools": ("installation_verbs", "List the CUDA tools that were found, with their versions."),
     },
 }
 VERBS = {verb: row for group in VERB_GROUPS.values() for verb, row in group.items()}
@@ -98,14 +98,14 @@ EXAMPLE = """\
   warpfrag where mma.m16n8k16.f32.f16.f16.f32 a 9 3     # which lane holds A[9, 3]
   warpfrag --help                                       # every verb; each has its own --help"""
 
-SPELLINGS = {  # patterns of Python spellings in messages, and the command line's spelling
+SPELLINGS = {  # Python spellings in messages, and those of the command line
     'rounding="rne"': "--rounding rne",
     r"^\"find\((\w+)=(.*?)\)\"": r"--\1 \2",
     r"\btiled\(\) puts": ":row=N,col=N puts",
     r"( takes [1-9]\d* arguments \(.*\), got \d+)$": r"\1: pass each with --arg: x.npy, out:f32:16x8 (zeros), i32:7",
 }
 
-COMPLETE = "_WARPFRAG_COMPLETE"  # set by a shell that completes a word
+COMPLETE = "_WARPFRAG_COMPLETE"  # set by a shell for completion
 TRACEBACK = "WARPFRAG_TRACEBACK"
 
 
@@ -116,10 +116,10 @@ def verb_command(verb: str) -> VerbCommand:
 
 
 class VerbGroup(PipeSafeCommand, click.Group):
-    """The verbs of `VERBS`. Listing them imports none; calling one imports its module."""
+    """The verbs in `VERBS`; only calling a verb imports its module."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
-        """Return the verbs, in the order of the help."""
+        """Return the verbs in the order of the help text."""
         return [*VERBS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
@@ -127,7 +127,7 @@ class VerbGroup(PipeSafeCommand, click.Group):
         return verb_command(cmd_name) if cmd_name in VERBS else None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete verbs, without importing them, and options."""
+        """Complete options and verbs, without importing their modules."""
         from click.shell_completion import CompletionItem
 
         verbs = [CompletionItem(verb, help=text) for verb, (_, text) in VERBS.items() if verb.startswith(incomplete)]
@@ -136,7 +136,7 @@ class VerbGroup(PipeSafeCommand, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the arguments name; the error for an unknown verb suggests the nearest one."""
+        """Return the command that the arguments name; an error suggests the verb nearest to an unknown one."""
         verb = args[0]
         if verb not in VERBS and not verb.startswith("-"):
             from difflib import get_close_matches
@@ -147,7 +147,7 @@ class VerbGroup(PipeSafeCommand, click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the tables of verbs, without importing them."""
+        """Write the tables of verbs, without importing their modules."""
         width = max(map(len, VERBS))
         for heading, group in VERB_GROUPS.items():
             with formatter.section(heading):
@@ -187,28 +187,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OutputClosed, BrokenPipeError):
         return BROKEN_PIPE
     except OutputFailed as error:
-        echo_error(f"warpfrag: cannot write the answer: {error}")
+        echo_error(f"warpfrag: cannot write the output: {error}")
         return ERROR
     finally:
         _discard_unwritten()
 
 
 def _status(words: list[str], *, as_json: bool) -> int:
-    """Run the verb, or print why it failed; return the exit status."""
+    """Run the verb or report why it failed, and return the exit status."""
     try:
         status = _answer(words, as_json=as_json)
         flush()
     except (OutputClosed, BrokenPipeError, OutputFailed):
         raise
-    except OSError as error:  # the machine rejects it, not warpfrag
+    except OSError as error:  # the operating system rejects it, not warpfrag
         where = f": {quote(error.filename)}" if error.filename else ""
         print_error(error, f"{error.strerror or error}{where}", as_json=as_json)
         return ERROR
     except (click.Abort, KeyboardInterrupt) as error:
-        cause = error.__cause__  # click takes an EOFError for Ctrl-D at a prompt, but no verb prompts
+        cause = error.__cause__  # click treats EOFError as Ctrl-D at a prompt, but no verb prompts
         return _fault(cause, as_json=as_json) if isinstance(cause, EOFError) else INTERRUPTED
     except MemoryError as error:
-        print_error(error, "there is not enough memory", as_json=as_json)
+        print_error(error, "not enough memory", as_json=as_json)
         return ERROR
     except Exception as error:  # noqa: BLE001 (anything else is a defect)
         return _fault(error, as_json=as_json)
@@ -216,7 +216,7 @@ def _status(words: list[str], *, as_json: bool) -> int:
 
 
 def _answer(words: list[str], *, as_json: bool) -> int:
-    """Run a verb and return the exit status; print an error in one sentence."""
+    """Run a verb, print its error in one sentence if it fails, and return the exit status."""
     if sys.stdout is None:
         raise OutputFailed("stdout is closed")
     try:
@@ -232,14 +232,14 @@ def _answer(words: list[str], *, as_json: bool) -> int:
 
 
 def _as_typed(message: str) -> str:
-    """Return a message with Python spellings replaced by those of the command line."""
+    """Return a message with the command line's spellings instead of Python's."""
     for python, typed in SPELLINGS.items():
         message = re.sub(python, typed, message)
     return message
 
 
 def _suggestion(words: list[str], error: Exception) -> str:
-    """Return the command with the nearest instruction, or the command for a PTX file."""
+    """Return a suggestion: the command with the nearest instruction, or the command for a PTX file."""
     if not isinstance(error, IllegalInstruction) or words.count(error.name) != 1:
         return ""
     import shlex
@@ -264,7 +264,7 @@ def _fault(error: Exception, *, as_json: bool) -> int:
 
 
 def _discard_unwritten() -> None:
-    """Send output that cannot be written to /dev/null: Python would report it again at exit."""
+    """Send output that cannot be written to /dev/null, because Python would report it again at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:

@@ -1,4 +1,4 @@
-"""`warpfrag arithmetic-table`, `test-vectors` and `emit`: the rules of an instruction, and code and tests for it."""
+"""`warpfrag arithmetic-table`, `test-vectors` and `emit`: an instruction's arithmetic, test vectors and code."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from warpfrag.files import write_atomically
 from warpfrag.tensorcore.arithmetic_table import ArithmeticRow, ArithmeticTable
 from warpfrag.tensorcore.registry import get
 
-CELLS = """8/24: 8 products per step, 24 fraction bits kept; fma: every product is rounded by itself; exact: integers;
+CELLS = """8/24: 8 products per step, 24 fraction bits kept; fma: rounded after every product; exact: integers;
 -: no such instruction, or not modelled""".replace("\n", " ")
 
 
 class ArithmeticFacts(NamedTuple):
     """The arithmetic of tensor cores.
 
-    arch: the architecture of the question; null for all
+    arch: the requested architecture; null for all
     rows: one for each arithmetic
     not_modelled: instructions whose arithmetic is not published
     references: the publications that rows cite, by key
@@ -34,8 +34,8 @@ class ArithmeticFacts(NamedTuple):
 def arithmetic_table(arch: str | None = None, *, for_: InstructionName | None = None) -> Answer[ArithmeticFacts]:
     """Show how many products a tensor core adds per step, the bits kept, the rounding and the order, with references.
 
-    Without ARCH, show one table of all architectures: products per step / fraction bits kept; fma if every product is
-    rounded by itself; exact for integers.
+    Without ARCH, show one table of all architectures: products per step / fraction bits kept; fma if the sum is rounded
+    after every product; exact for integers.
 
     Options:
         for_: Only the row of this instruction.
@@ -108,13 +108,13 @@ def test_vectors(
 ) -> Answer[TestVectorFacts]:
     """Write test vectors that expose layout mistakes: operand registers and the expected result registers.
 
-    For tcgen05 they are the contents of shared and tensor memory, with descriptors.
+    For tcgen05, they are the contents of shared and tensor memory, with descriptors.
 
-    Each group says which mistakes it catches.
+    Each group lists the mistakes that it catches.
 
     Options:
         arch: The architecture whose arithmetic is used.
-        output: Write them as an .npz archive.
+        output: Write the vectors to this .npz archive.
 
     For example:
         warpfrag test-vectors mma.m16n8k16.f32.f16.f16.f32                  # the groups, and the mistakes they catch
@@ -146,7 +146,7 @@ class EmittedCode(NamedTuple):
 
     instructions: canonical names
     lang: cuda or ptx
-    arch: the architecture of the question
+    arch: the requested architecture
     kernels: true if the code has kernels
     file: file that was written
     text: the code; null if it was written to a file
@@ -179,7 +179,7 @@ def emit(
     Options:
         lang: The language.
         arch: Reject an instruction that this architecture does not accept; use all of its features.
-        kernels: CUDA C++: kernels too, from memory to memory, for a file that is compiled, not included.
+        kernels: CUDA C++: add kernels that read and write memory, for a file that is compiled, not included.
         output: Write the code to a file.
 
     For example:

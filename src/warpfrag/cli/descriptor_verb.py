@@ -23,9 +23,9 @@ class DescriptorFacts(NamedTuple):
     word: its bits, in hex
     fields: each field with its bits, raw value and meaning
     problems: with --for: field and text of each problem
-    cute: of shared memory: the layout as CuTe writes it
-    hints: fields that look like bytes although units of 16 were meant
-    columns: of a zero-column mask: the columns
+    cute: for shared memory, the layout in CuTe notation
+    hints: fields that look like bytes instead of units of 16 bytes
+    columns: for a zero-column mask, the columns
     start: start address, in bytes
     leading: leading byte offset
     stride: stride byte offset
@@ -47,7 +47,7 @@ class DescriptorFacts(NamedTuple):
 
 
 class DescriptorAnswer(NamedTuple):
-    """Descriptors, decoded.
+    """Decoded descriptors.
 
     instruction: with --for: canonical name
     operand: with --for: a, b, idesc or mask
@@ -88,9 +88,9 @@ def descriptor(
 ) -> Answer[DescriptorAnswer]:
     """Decode or build a shared-memory descriptor of wgmma or tcgen05: its fields, its CuTe layout and its problems.
 
-    WORD is 64 bits in hex, with or without 0x; or give its fields, in bytes; or --tile for a tile without
-    gaps. With --for, the exit status is 1 if there is a problem: the hardware itself reports none. For tcgen05, idesc
-    is the 32-bit instruction descriptor, and mask the zero-column mask of mma.ws; without a WORD, idesc is built.
+    Give the 64 bits of WORD in hex, with or without 0x, or its fields in bytes, or --tile for a tile without gaps. With
+    --for, the exit status is 1 if there is a problem, which the hardware would not report. For tcgen05, idesc is the
+    32-bit instruction descriptor, and mask the zero-column mask of mma.ws; without a WORD, idesc is built.
 
     Options:
         start (BYTES): Start address of the operand.
@@ -98,19 +98,19 @@ def descriptor(
         stride (BYTES): Stride byte offset.
         swizzle (BYTES): Swizzle width: 0, 32, 64 or 128.
         base_offset (N): Swizzle phase, in 128-byte rows.
-        for_ (INSTRUCTION OPERAND): The A or B it is for; for tcgen05 also idesc and mask.
-        trans: The operand is MN-major (16-bit types; for tcgen05 also 8-bit ones and tf32).
-        tile (K): A tile without gaps of this extent along K: a descriptor for each step.
+        for_ (INSTRUCTION OPERAND): The operand that the descriptor is for: a or b; for tcgen05 also idesc and mask.
+        trans: The operand is MN-major (16-bit types; for tcgen05 also 8-bit types and tf32).
+        tile (K): Build the descriptors of a tile without gaps, one for each step along K.
 
     For example:
-        warpfrag descriptor 0x4000004000000000                 # decoded field by field
+        warpfrag descriptor 0x4000004000000000                 # decode its fields
         warpfrag descriptor 4000004000000000                   # the same: digits without 0x are hex
-        warpfrag descriptor --stride 1024 --swizzle 128        # built
+        warpfrag descriptor --stride 1024 --swizzle 128        # build one
         warpfrag descriptor 0x4000004000000000 --for wgmma.mma_async.m64n64k16.f32.f16.f16 b   # its problems
         warpfrag descriptor --tile 64 --swizzle 128 --for wgmma.mma_async.m64n64k16.f32.f16.f16 b
         warpfrag descriptor 0x4000404000000000 --for tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 b
         warpfrag descriptor 0x8400490 --for tcgen05.mma.cta_group::1.kind::f16 idesc    # the instruction descriptor
-        warpfrag descriptor --for tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 idesc    # built
+        warpfrag descriptor --for tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 idesc    # build it
     """
     if for_ is not None and for_[1].lower() in ("idesc", "mask"):
         return _tensor_word(for_[0], for_[1].lower(), word)
@@ -118,7 +118,7 @@ def descriptor(
     values = {name: number for name, number in fields.items() if number is not None}
     operand = _operand(*for_) if for_ else None
     if trans and operand is not None:
-        operand.memory(0, trans=trans)  # rejects a type that cannot be transposed
+        operand.memory(0, trans=trans)  # raises if the type cannot be transposed
     if tile is not None:
         descriptors = _of_tile(operand, values, word, tile, trans=trans)
     elif (word is None) == (not values):

@@ -1,4 +1,4 @@
-"""`warpfrag diagnose`: the mistake that explains a wrong D, or wrong registers."""
+"""`warpfrag diagnose`: find the mistake that explains a wrong D, or wrong registers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from warpfrag.diagnosis.observation import Printed
 
-MAX_FINDINGS = 12  # findings in text; JSON has all
+MAX_FINDINGS = 12  # findings printed as text; JSON has all
 
 Pair = tuple[Annotated[int, Param("N", integer(0))], Annotated[int, Param("N", integer(0))]]
 
@@ -40,7 +40,7 @@ class DiagnosisFacts(NamedTuple):
     """The mistakes that explain a result.
 
     instruction: canonical name
-    operand: the operand of the registers: d, or that of --expect
+    operand: the operand in the registers: d, or that of --expect
     arch: the architecture whose arithmetic is used; null if nothing was computed
     correct: true if nothing is wrong
     findings: the likeliest first
@@ -68,7 +68,7 @@ class Inputs(NamedTuple):
         c: The C you intended; default: zero.
         metadata: Metadata words of all lanes, as a dump or .npy, uint32 (32,); default: made from A.
         scale_a: Scale factors of A: a matrix, or the words of all lanes as .npy, uint32 (32,).
-        scale_b: Scale factors of B, in the same form.
+        scale_b: Scale factors of B, likewise.
     """
 
     a: File | None = None
@@ -85,8 +85,8 @@ class Warpgroup(NamedTuple):
     Options:
         descriptor_a (WORD): wgmma: A is in shared memory, read with this descriptor.
         descriptor_b (WORD): wgmma: the descriptor of B; default: a tile without gaps.
-        trans: wgmma: operand that is MN-major in shared memory.
-        negate: wgmma: operand that should be negated.
+        trans: wgmma: an operand that is MN-major in shared memory.
+        negate: wgmma: an operand that should be negated.
         scale_d (0|1): wgmma: 0 if C should not be read.
     """
 
@@ -101,9 +101,9 @@ class IntendedImmediates(NamedTuple):
     """The intended immediates.
 
     Options:
-        selector: The sparsity selector.
-        byte_id (A B): The byte ids of the scale factors that should be used.
-        thread_id (A B): Their thread ids.
+        selector: The intended sparsity selector.
+        byte_id (A B): The intended byte ids of the scale factors.
+        thread_id (A B): The intended thread ids of the scale factors.
     """
 
     selector: int = 0
@@ -117,7 +117,7 @@ class DiagnosedLaunch(NamedTuple):
     Options:
         entry (NAME): kernel: its name; needed only if the file has several.
         grid: kernel: number of blocks; default: 1.
-        block: kernel: threads per block; default: .reqntid of the kernel, else 32.
+        block: kernel: threads per block; default: the kernel's .reqntid, or 32.
         arg (ARG): kernel: an argument, as for `warpfrag ptx run`; default: A, B and a D of zeros.
         shared (BYTES): kernel: dynamic shared memory.
     """
@@ -162,11 +162,11 @@ def diagnose(
     launch: DiagnosedLaunch = DiagnosedLaunch(),  # noqa: B008 (immutable)
     arch: NamedArch = "sm_90",
 ) -> Answer[DiagnosisFacts] | Answer[KernelDiagnosis]:
-    """Find the mistakes that explain a wrong result: those that reproduce it exactly are listed, the likeliest first.
+    """Find the mistakes that reproduce a wrong result exactly, and list them, the likeliest first.
 
     The last of FILES is the result: D's registers as printf or a debugger prints them (as for `warpfrag unpack`), or D
     as a matrix, as text or .npy; for wgmma the registers of all four warps, uint32 (4, 32, words). Decimals are
-    compared to the precision with which they are printed. A and B, and optionally C, come before it, or are given as
+    compared with the precision of the file. A and B, and optionally C, come before it, or are given as
     --a, --b and --c. With --expect the result is the registers of that operand. Each finding has a fix. If no mistake
     explains the result, the answer says which rows, columns, blocks, lanes and registers are right and what the wrong
     elements equal. With --tile, the files are the matrices of a whole kernel, as .npy. Exit status 1 if nothing is
@@ -178,16 +178,16 @@ def diagnose(
     Options:
         expect (OPERAND MATRIX): The result is the registers of this operand, which should hold the matrix in this file
             (a sparse A as it is stored; metadata as codes, a row of 4-bit fields for each row of A).
-        warp: Which warp of a dump of several.
-        as_: Whether the numbers of a text are a matrix, row by row, or registers, lane by lane; default: as its lines
-            show.
-        tile (MxN[xK]): The files are those of a whole kernel, whose blocks compute tiles of D of this size.
+        warp: The warp to read from a dump of several.
+        as_: Read the numbers of a text as a matrix, row by row, or as registers, lane by lane; default: inferred from
+            its lines.
+        tile (MxN[xK]): The files are the matrices of a whole kernel, whose blocks compute tiles of D of this size.
 
     For example:
         warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 A.npy B.npy dump.txt              # D's registers
         warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 A.npy B.npy C.txt D.npy           # D as a matrix
         warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --expect a A.npy a.txt             # A's registers
-        warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --tile 128x128x32 A.npy B.npy D.npy   # of a kernel
+        warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --tile 128x128x32 A.npy B.npy D.npy   # a whole kernel
         warpfrag diagnose kernel.cu A.npy B.npy --entry tile                              # each mma of a kernel
         warpfrag diagnose mma.sp.m16n8k32.f32.f16.f16.f32 --a full.txt --b wide.txt --metadata e.txt --selector 1
             dump.txt
@@ -207,7 +207,7 @@ def diagnose(
     if launch != DiagnosedLaunch():
         raise click.UsageError("--entry, --grid, --block, --arg and --shared are for a kernel: FILE.cu or FILE.ptx")
     resolved = get(instruction)
-    if resolved.arch:  # wmma: the fragments of the GPU that runs it
+    if resolved.arch:  # wmma fragments depend on the GPU
         resolved = instruction_of(resolved.form, arithmetic_arch(resolved.form, arch))
     paths = {role: path for role, path in inputs._asdict().items() if path is not None}
     *matrices, file = files or ("-",)
@@ -256,7 +256,7 @@ def diagnose(
 def _diagnose_kernel(
     file: str, files: tuple[str, ...], inputs: Inputs, launch: DiagnosedLaunch, arch: str
 ) -> Answer[KernelDiagnosis]:
-    """Run a kernel on A and B, and compare the operands of each mma with their tiles."""
+    """Run a kernel on A and B, and compare the operands of each mma with the tiles of A and B."""
     import numpy as np
 
     from warpfrag.diagnosis.diagnose import diagnose as find_mistakes
@@ -325,7 +325,7 @@ class Dump(NamedTuple):
 
 
 def _positional(matrices: list[str], paths: dict[str, str], *, is_one_operand: bool) -> dict[str, str]:
-    """Return the positional inputs before the result."""
+    """Return the inputs that are given as positional files before the result."""
     if not matrices:
         return {}
     if is_one_operand or len(matrices) not in (2, 3):
@@ -345,7 +345,7 @@ def _check_options(
     is_staged = any(isinstance(operand, Operand) and operand.staged for operand in instruction.operands.values())
     missing = [role for role in "ab" if role not in paths]
     if is_one_operand and (paths or has_descriptor):
-        raise click.UsageError("give --a and --b, or --expect alone, which needs no inputs")
+        raise click.UsageError("give --a and --b, or --expect alone")
     if (warpgroup.trans or has_descriptor) and not is_staged:
         raise click.UsageError(f"--descriptor-a, --descriptor-b and --trans are for wgmma, not for {instruction.name}")
     if missing and not is_one_operand:
@@ -363,7 +363,7 @@ def _registers(instruction: Instruction, role: str) -> OperandBase:
 
 
 def _print(diagnosis: Diagnosis) -> None:
-    """Print a diagnosis; the correct elements only if nothing explains all of it."""
+    """Print a diagnosis; the correct elements are printed only if no mistake explains the result."""
     echo(wrapped(diagnosis.summary + (":" if diagnosis else ""), indent=2))
     for rank, finding in enumerate(diagnosis[:MAX_FINDINGS], start=1):
         number = f"{rank}. " if len(diagnosis) > 1 else ""
@@ -392,15 +392,15 @@ def _extents(tile: str | None) -> tuple[int, ...] | None:
 
 
 def _whole_matrix(role: str, path: str) -> NDArray[Any]:
-    """Return a matrix of a kernel, of any extents."""
+    """Return a whole matrix, of any extents, from a .npy file."""
     source = read_source(path)
     if not source.is_array:
-        raise InvalidOperand(f"{path}: {role.upper()} is a whole matrix of any extents: expected .npy")
+        raise InvalidOperand(f"{path}: with --tile, expected a .npy file for {role.upper()}")
     return source.array()
 
 
 def _input(instruction: Instruction, role: str, path: str, *, dump: Dump, rounding: Rounding) -> NDArray[Any] | Printed:
-    """Return the intended input: a matrix (for a sparse instruction the full A), or the registers of all lanes."""
+    """Return an intended input: a matrix (for a sparse instruction the full A), or the registers of all lanes."""
     from warpfrag.formats.codes import from_codes
 
     registers = instruction.operands.get(role)
@@ -438,7 +438,7 @@ def _is_words(path: str) -> bool:
 
 
 def _observed(registers: OperandBase, dump: Dump) -> NDArray[Any] | Printed:
-    """Return the observed result. Metadata and scale factors have one word per lane."""
+    """Return the observed result; metadata and scale factors have one word per lane."""
     if registers.role not in SELECTED_BY:
         return read_result(dump.file, registers, dump.warp, dump.arranged)
     source = read_source(dump.file)

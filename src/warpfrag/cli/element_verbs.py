@@ -1,4 +1,4 @@
-"""`warpfrag at` and `warpfrag where`: from lanes to elements, and from elements to lanes."""
+"""`warpfrag at` and `warpfrag where`: the elements of a lane, and the lanes of an element."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LaneElements(NamedTuple):
 
     instruction: canonical name
     operand: a, b, c, d, metadata, scale_a, scale_b or addresses
-    elements: one for each slot of the question, with its register and bits
+    elements: one for each requested slot, with its register and bits
     notes: notes on the answer
     """
 
@@ -46,9 +46,9 @@ class ElementHolders(NamedTuple):
 
     instruction: canonical name
     operand: a, b, c, d, metadata, scale_a, scale_b or addresses
-    position: row and column of the question
+    position: the requested row and column
     logical: true if the column is one of the full A
-    holders: lanes, registers and bits, the one that the hardware reads first; empty if the element is not stored
+    holders: lanes, registers and bits; the hardware reads the first; empty if the element is not stored
     notes: notes on the answer
     """
 
@@ -75,7 +75,7 @@ def at(
     """Show which elements a lane holds, in one slot, one register or all registers of an operand.
 
     OPERAND is a, b, c, d, metadata, scale_a, scale_b or, for ldmatrix and stmatrix, addresses. Four warps run wgmma:
-    --warp selects one; default: all. For tensor memory, LANE and REG are lane and column. --through shows the
+    --warp selects one; default: all. For tensor memory, LANE and REG are the lane and the column. --through shows the
     registers after that tcgen05.ld.
 
     For example:
@@ -170,7 +170,7 @@ def where(
     view = operand_view(resolved, operand, load)
     position = [row] if col is None else [row, col]
     if logical:
-        next(view.chosen(choice))  # rejects an option that is not for this operand
+        next(view.chosen(choice))  # raises if an option does not apply to this operand
         holders, extra = _possible(view, position)
     else:
         holders = view.where(position, choice)
@@ -230,7 +230,7 @@ def _address(
         along = (col if operand.role == "a" else row) % PADDED * bits
     else:
         address = operand.memory(descriptor, trans=trans).address(row=row, col=col, bits=bits)
-    notes = [] if word else ["no --descriptor was given: this is a tile without gaps"]
+    notes = [] if word else ["no --descriptor: a tile without gaps is assumed"]
     text = f"0x{descriptor.word:016x}"
     holder = {"address": address, "bit": along % 8, "descriptor": text, "trans": trans}
 

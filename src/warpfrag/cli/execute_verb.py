@@ -1,4 +1,4 @@
-"""`warpfrag execute`: execute one instruction, and show the steps of one output."""
+"""`warpfrag execute`: execute one instruction, and trace one output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Source = Literal["file", "random", "zero"]
 Codes = dict[str, "NDArray[Any]"]
 
-MAX_DIFFERENT = 16  # elements that are listed side by side
+MAX_DIFFERENT = 16  # elements listed side by side
 ROUNDINGS = {
     "RZ-FP32": "truncated to f32",
     "RZ-E8M13": "truncated to 13 fraction bits",
@@ -57,16 +57,16 @@ class TraceFacts(NamedTuple):
     """One step of a trace. Fractions are text, such as 3/8.
 
     rule: the rule of the step
-    terms: name, value, exponent, the part that was kept in units of the last bit, and the part that was lost
+    terms: name, value, exponent, kept part in units of the last bit, and lost part
     common_exponent: exponent of the aligned terms
-    fraction_bits: bits kept below it
+    fraction_bits: fraction bits kept at that exponent
     total: sum of the kept parts
     rounding: rounding of the sum
     result_format: format of the result
-    result: its code
+    result: code of the result
     nearest: the code nearest to the exact sum; null if nothing was aligned
     special: infinite or NaN terms; null if there are none
-    exact_sum: sum of the terms before anything is cut off; null if nothing was aligned
+    exact_sum: sum of the terms before truncation; null if nothing was aligned
     """
 
     rule: str
@@ -96,7 +96,7 @@ class ArchResult(NamedTuple):
 
 
 class Execution(NamedTuple):
-    """One instruction, executed.
+    """The execution of one instruction.
 
     instruction: canonical name
     seed: seed of random operands; null if none is random
@@ -124,15 +124,15 @@ def execute(
     trace: tuple[int, int] | None = None,
     mma: int | None = None,
 ) -> Answer[Execution]:
-    """Execute one instruction bit for bit on an architecture: with random operands, unless files are given.
+    """Execute one instruction bit for bit as an architecture does, on random operands unless files are given.
 
-    A text file has numbers separated by spaces or commas, a line per row. Values must be exact in the format of the
-    operand, unless --rounding. For matrices of other extents, see `warpfrag gemm`.
+    A text file has numbers separated by spaces or commas, a line per row. Values must be exact in the operand's format,
+    unless --rounding is given. For matrices of other extents, see `warpfrag gemm`.
 
     Options:
-        arch (ARCH...): The architecture whose arithmetic is used; default: sm_90. Several are printed side by side.
+        arch (ARCH...): The architecture whose arithmetic is used; default: sm_90. Several are compared side by side.
         trace (ROW COL): Show each step of one output.
-        mma: Which of the four multiplications of m8n8k4 with f16.
+        mma: The number of one of the four multiplications of m8n8k4 with f16.
 
     For example:
         warpfrag execute mma.m16n8k16.f32.f16.f16.f32                     # random operands; the seed is shown
@@ -146,12 +146,12 @@ def execute(
 
     archs = tuple(dict.fromkeys((*arch, *more) or ("sm_90",)))
     resolved = get(instruction)
-    if resolved.arch:  # wmma: the fragments of the GPU that runs it
+    if resolved.arch:  # wmma fragments depend on the GPU
         resolved = instruction_of(resolved.form, arithmetic_arch(resolved.form, archs[0]))
     if mma is not None and not (trace and len(resolved.d.shape) > 2):
-        raise click.UsageError("--mma goes with --trace, and with m8n8k4 of f16, which multiplies four pairs")
+        raise click.UsageError("--mma needs --trace, and m8n8k4 with f16, which computes four multiplications")
     for each in archs:
-        arithmetic_arch(resolved.form, each)  # rejects what cannot run there, before operands are made
+        arithmetic_arch(resolved.form, each)  # raises if an architecture cannot run it, before operands are made
     operands = _operands(resolved, files._asdict(), seed, rounding=rounding)
     codes = operands.codes
     a, b = (Scaled(codes[role], codes[f"scale_{role}"]) if f"scale_{role}" in codes else codes[role] for role in "ab")
@@ -175,7 +175,7 @@ class RandomOperands(NamedTuple):
 
     @property
     def description(self) -> str:
-        """Return the sources, such as `a from files; b random, seed 7; c zero`."""
+        """Return the sources as text, such as `a from files; b random, seed 7; c zero`."""
         words = {"file": "from files", "random": f"random, seed {self.seed}", "zero": "zero"}
         roles = {source: [role for role, origin in self.sources.items() if origin == source] for source in words}
         return "; ".join(f"{', '.join(roles[source])} {text}" for source, text in words.items() if roles[source])
@@ -198,10 +198,11 @@ def _operands(
     elif seed is None:
         seed = int(np.random.default_rng().integers(1 << 31))
     random = np.random.default_rng(seed)
-    codes = {role: random_matrix(instruction, role, random) for role in roles}  # all: a file changes no other operand
+    # Operands from files are drawn too, so that a file does not change the others.
+    codes = {role: random_matrix(instruction, role, random) for role in roles}
     codes |= {role: read_operand(instruction, role, path, rounding) for role, path in paths.items()}
     if "a" in paths and instruction.pattern is not None:
-        instruction.compress(codes["a"], raw=True)  # rejects an A that is not sparse
+        instruction.compress(codes["a"], raw=True)  # raises if A is not pruned
     if sources["c"] == "zero":
         codes["c"] = np.zeros(instruction.c.shape, code_dtype(instruction.c.format))
     return RandomOperands(codes, sources, seed)
@@ -234,7 +235,7 @@ def _trace(instruction: Instruction, arch: str, codes: Codes, output: tuple[int,
 
 
 def _by_column(step: TraceStep, columns: list[int]) -> TraceStep:
-    """Return a step of a sparse instruction with its terms labelled by logical column."""
+    """Return a step of a sparse instruction with terms labelled by logical column."""
     terms = [
         replace(term, name=f"k={columns[int(term.name[2:])]}") if term.name.startswith("k=") else term
         for term in step.terms
@@ -280,7 +281,7 @@ def _print_result(instruction: Instruction, result: NDArray[Any]) -> None:
 
 
 def _print_side_by_side(instruction: Instruction, results: Codes) -> None:
-    """Print the elements of D in which architectures differ, a column for each architecture."""
+    """Print the elements of D that differ, with a column for each architecture."""
     import numpy as np
 
     write = _writer(instruction.d.format)
@@ -308,14 +309,14 @@ def _writer(number_format: Format) -> Callable[[int], str]:
     shortest = short_text(natural_dtype(number_format))
 
     def write(code: int) -> str:
-        with np.errstate(over="ignore"):  # a few digits of a large value may exceed the largest one
+        with np.errstate(over="ignore"):  # rounded to a few digits, a large value may exceed the largest one
             return shortest(number_format.decode(code))
 
     return write
 
 
 def _exact_text(value: Fraction | float) -> str:
-    """Return an exact value with the precision of a float64, even if it is too large for one."""
+    """Return an exact value with float64 precision, even if it exceeds the float64 range."""
     from decimal import Decimal
 
     try:
@@ -329,7 +330,7 @@ def _exact_text(value: Fraction | float) -> str:
 
 
 def _print_step(number: int, count: int, step: TraceStep) -> None:
-    """Print the terms, the parts that were cut off, and the result of one step."""
+    """Print the terms, the lost parts and the result of one step."""
     from warpfrag.formats.number_formats import FORMATS
 
     echo()
@@ -352,7 +353,7 @@ def _print_step(number: int, count: int, step: TraceStep) -> None:
     if step.exact_sum is not None and step.nearest is not None:
         result, nearest = result_format.decode(step.result), result_format.decode(step.nearest)
         distance = step.ulps_above_nearest or 0
-        shares_sign = result * nearest > 0  # across zero, ulps count every exponent down to it
+        shares_sign = result * nearest > 0  # across zero, the distance in ulps would be huge
         side = f"{abs(distance)} ulp" if shares_sign else _exact_text(abs(result - nearest))
         verdict = f"this is {side} {'above' if distance > 0 else 'below'} it" if distance else "the same"
         about = "" if float(step.exact_sum) == step.exact_sum else "about "  # float64 may have too few digits

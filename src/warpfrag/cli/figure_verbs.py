@@ -39,14 +39,14 @@ class Selection(NamedTuple):
     """The part of an operand to draw.
 
     Options:
-        view: Default: the clearest for the operand.
+        view: The kind of figure; default: the clearest for the operand.
         rows: Only these rows of the matrix.
         cols: Only these columns of the matrix.
         parts: Only these matrices.
         selector: The sparsity selector.
-        thread_id: Which lanes supply the scale factors.
-        byte_id: The first byte of the scale word that is used.
-        block: Which of a pair of blocks (tcgen05).
+        thread_id: The thread id, which selects the lanes that supply the scale factors.
+        byte_id: The byte id: the first byte of the scale word that is used.
+        block: The number of a block in a pair (tcgen05).
     """
 
     view: View | None = None
@@ -80,15 +80,15 @@ def draw(
     printed as text.
 
     Options:
-        output: A name in .svg, .png or .txt.
-        figure (N): A figure of the PTX ISA by its number, instead of an instruction.
+        output: A file that ends in .svg, .png or .txt.
+        figure (N): Draw this figure of the PTX ISA instead of an instruction.
         descriptor: The shared-memory descriptor of A or B of wgmma; repeat it for each step along k.
         trans: The operand is MN-major in shared memory (16-bit types).
-        theme: Colours.
+        theme: The colours.
 
     For example:
-        warpfrag draw mma.m16n8k16.f32.f16.f16.f32 -o mma.svg            # A left, B above, D in the corner
-        warpfrag draw mma.m16n8k16.f32.f16.f16.f32 a                     # in the terminal
+        warpfrag draw mma.m16n8k16.f32.f16.f16.f32 -o mma.svg            # A on the left, B above D
+        warpfrag draw mma.m16n8k16.f32.f16.f16.f32 a                     # as text, in the terminal
         warpfrag draw mma.m16n8k16.f32.f16.f16.f32 a --view warp -o a.png
         warpfrag draw mma.sp.m16n8k32.f32.f16.f16.f32 metadata --selector 1 -o e.svg
         warpfrag draw wgmma.mma_async.m64n64k16.f32.f16.f16 d --warp 1 -o d.svg
@@ -108,10 +108,10 @@ def draw(
     if figure is not None:
         extra = [word for word in (instruction, operand) if word] + [_spelled(option) for option in options]
         if extra:
-            raise click.UsageError(f"--figure needs no other option than --theme and -o; leave out {', '.join(extra)}")
+            raise click.UsageError(f"--figure takes only --theme and -o; leave out {', '.join(extra)}")
         picture = draw_figure(figure, theme=theme)
     elif instruction is None:
-        raise click.UsageError("expected an instruction, or --figure and a number")
+        raise click.UsageError("expected an instruction, or --figure N")
     else:
         _check_options(get(instruction), operand, options)
         byte_id, thread_id = options.get("byte_id", 0), options.get("thread_id", 0)
@@ -137,7 +137,7 @@ def _spelled(option: str) -> str:
 
 
 def _check_options(instruction: Instruction, operand: str | None, options: dict[str, Any]) -> None:
-    """Reject an option that would change nothing: only metadata have selectors, only scale factors have ids."""
+    """Reject options without effect: selectors apply to metadata only, byte and thread ids to scale factors."""
     drawn = {operand} if operand else {*instruction.operands}
     for option, roles in CHOSEN.items():
         if option in options and not {*roles} & drawn & {*instruction.operands}:
@@ -147,13 +147,13 @@ def _check_options(instruction: Instruction, operand: str | None, options: dict[
 
 @verb
 def explore(*, output: File, url: str = "") -> None:
-    """Write an interactive page of every fragment of every instruction, for a browser without a network.
+    """Write an interactive page that shows every fragment of every instruction, and works offline.
 
-    The page is one static file. Its address names what is shown: #i=NAME&at=d.12.5 is row 12, column 5 of D.
+    The page is one static file. Its URL selects what is shown: #i=NAME&at=d.12.5 is row 12, column 5 of D.
 
     Options:
-        output: The file of the page, or a folder, which gets an index.html.
-        url (URL): The address where the page is hosted: links copied from a page on disk lead there.
+        output: The file to write, or a folder, in which index.html is written.
+        url (URL): The address at which the page will be hosted; links copied from a page on disk use it.
 
     For example:
         warpfrag explore -o explorer.html     # one file: open it in a browser

@@ -49,7 +49,7 @@ CodesFormat = Annotated[
     Param(
         "FORMAT",
         read_format,
-        help="A and B are codes of this format; bf16 and e4m3 need it, because .npy has no such type.",
+        help="A and B are codes of this format; needed for bf16 and e4m3, which .npy lacks.",
     ),
 ]
 ResultFormat = Annotated[Literal["bf16", "f16", "f32"], Param("FORMAT", help="The results are codes of this format.")]
@@ -63,7 +63,7 @@ class GemmResult(NamedTuple):
     instruction: canonical name
     shape: M, N and K
     order: order of additions
-    d: D, as numbers
+    d: D as numbers
     trace: with --trace: the steps of the output
     """
 
@@ -89,15 +89,15 @@ def gemm(
     output: File | None = None,
     backend: Backend = "cpu",
 ) -> Answer[GemmResult]:
-    """Compute D = A B bit for bit, as a kernel built from an instruction does, and trace one output.
+    """Compute D = A B bit for bit, as a kernel that uses an instruction does, and trace one output.
 
-    A and B are .npy files of any extents.
+    A and B are .npy files of any shape.
 
     Options:
-        instruction: The instruction of the kernel; default: the one that libraries use for the dtypes.
+        instruction: The instruction of the kernel; default: the one that libraries use for these dtypes.
         order: The order of additions, such as split_k=3,unit=64; default: k ascending.
-        trace (ROW COL): Show each instruction of one output.
-        output: Write D to this .npy: numbers, or codes of bf16 as uint16.
+        trace (ROW COL): Show each instruction that contributes to one output.
+        output: Write D to this .npy file; bf16 is written as codes, in uint16.
 
     For example:
         warpfrag gemm A.npy B.npy --arch A100 -o D.npy
@@ -123,7 +123,7 @@ def gemm(
         print_heading(f"{name} on {arch}: {shape_text(shape)}")
         echo(wrapped(order.describe(A.shape[-1])))
         if trace is None:
-            echo(f"D is {D.dtype} of {shape_text(D.shape)}; --trace ROW COL shows an output")
+            echo(f"D is {D.dtype} of {shape_text(D.shape)}; --trace ROW COL traces an output")
         else:
             echo(f"D[{trace[0]}, {trace[1]}] in {len(steps)} steps")
             table = [[number, row.text, f"0x{row.code:x}", f"{row.value:.9g}"] for number, row in enumerate(steps, 1)]
@@ -134,14 +134,14 @@ def gemm(
 
 
 def _scaled(matrix: NDArray[Any], scales: File | None) -> NDArray[Any] | Scaled:
-    """Return a matrix with the scale factors of a file, if one is given."""
+    """Return a matrix, with scale factors if their file is given."""
     from warpfrag.tensorcore.array_types import Scaled
 
     return matrix if scales is None else Scaled(matrix, read_array(scales, None))
 
 
 def _save(D: NDArray[Any], output: str | None) -> None:
-    """Write a matrix to a .npy; .npy has no name for bfloat16, so its codes are written."""
+    """Write a matrix to a .npy file; bfloat16, which .npy cannot name, is written as codes."""
     import numpy as np
 
     if output is not None:
@@ -157,12 +157,12 @@ def _print_written(output: str | None) -> None:
 
 
 class LibraryOptions(NamedTuple):
-    """The library whose choices are used.
+    """The source of the library's choices.
 
     Options:
         arch (GPU): The GPU whose tabulated choices are used.
         query_cublas: Query the cuBLAS of this machine.
-        choices (FILE): A file that `warpfrag survey` has written; batch-invariance compares several.
+        choices (FILE): A file written by `warpfrag survey`; batch-invariance compares several.
     """
 
     arch: str = "H200"
@@ -174,10 +174,10 @@ class PredictedProduct(NamedTuple):
     """A predicted result.
 
     shape: extents of D
-    instruction: the instruction that computes it
+    instruction: the instruction of the kernel
     order: order of additions
-    product: the GEMM, and how well its order is known
-    text: everything in words
+    product: the GEMM, and the evidence for its order
+    text: all of this as text
     """
 
     shape: tuple[int, ...]
@@ -200,16 +200,16 @@ def predict(
     library: LibraryOptions = LibraryOptions(),  # noqa: B008 (immutable)
     output: File | None = None,
 ) -> Answer[PredictedProduct]:
-    """Predict D = A B as PyTorch computes it on a GPU, to the last bit, and state how well that is known.
+    """Predict D = A B as PyTorch computes it on a GPU, to the last bit, and show the evidence.
 
-    The order of additions is the library's own choice if it is tabulated, queried or in a file. Otherwise it is
-    modelled, and labelled as a guess.
+    The order of additions is the library's own choice if that is tabulated, queried or in a file. Otherwise it comes
+    from a model, and is labelled as a guess.
 
     Options:
-        layout: Which of A and B is transposed in memory.
-        fast_accumulation: e4m3 with use_fast_accum.
-        shape (M N K): Full M N K if A and B are slices.
-        output: Write D to this .npy: numbers, or codes of bf16 as uint16.
+        layout: The transposition of A and B in memory; nt: B is transposed.
+        fast_accumulation: PyTorch's use_fast_accum, for e4m3.
+        shape (M N K): M, N and K of the whole GEMM, if A and B are slices.
+        output: Write D to this .npy file; bf16 is written as codes, in uint16.
 
     For example:
         warpfrag predict A.npy B.npy -o D.npy                        # float16; float32 with TF32; int8
@@ -224,7 +224,7 @@ def predict(
             f"--choices: expected one file, got {len(library.choices)}; `warpfrag batch-invariance` compares several"
         )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LossyProduct)  # the answer says so itself
+        warnings.simplefilter("ignore", LossyProduct)  # the answer includes the warning
         prediction = predict_product(
             read_array(a, codes),
             read_array(b, codes),
@@ -260,24 +260,24 @@ def batch_invariance(
     library: LibraryOptions = LibraryOptions(),  # noqa: B008 (immutable)
     svg: File | None = None,
 ) -> Answer[Invariance]:
-    """List the ranges of the batch size m in which a layer keeps its order of additions, and so its bits.
+    """List the ranges of the batch size m in which a layer's order of additions, and so its bits, stay the same.
 
-    TYPE is bf16, f16, tf32, e4m3 or s8. A layer is --n and --k, or a file of --layers. Ranges in which the library
-    omits the end of K say so.
+    TYPE is bf16, f16, tf32, e4m3 or s8. Give one layer with --n and --k, or a file with --layers. Ranges
+    in which the library omits the end of K are marked.
 
     Options:
         n: Columns of the layer.
         k: Depth of the layer.
-        layers: Layers as `warpfrag survey` takes them.
+        layers: A TOML file with layers, as for `warpfrag survey`.
         m (FIRST LAST): The range of m.
-        layout: Which of A and B is transposed in memory.
+        layout: The transposition of A and B in memory; nt: B is transposed.
         bias: The layer has a bias.
-        fast_accumulation: e4m3 with use_fast_accum.
-        svg: Write a picture of the ranges.
+        fast_accumulation: PyTorch's use_fast_accum, for e4m3.
+        svg: Write a figure of the ranges to this file.
 
     For example:
-        warpfrag batch-invariance bf16 --n 4096 --k 14336            # ranges of m in which a row keeps its bits
-        warpfrag batch-invariance --layers layers.toml --svg bits.svg   # of a whole model
+        warpfrag batch-invariance bf16 --n 4096 --k 14336            # one layer
+        warpfrag batch-invariance --layers layers.toml --svg bits.svg   # a whole model
     """
     from warpfrag.blas.cublas.batch_invariance import batch_invariance as compute
 
@@ -317,7 +317,7 @@ class FoundOrder(NamedTuple):
     shape: extents of D
     k: depth
     order: null if no order gives D
-    text: the order in words
+    text: the order as text
     seen_in: kernels that add in this order
     """
 
@@ -342,9 +342,9 @@ def find_order(
     arch: Arch = "sm_90",
     backend: Backend = "cpu",
 ) -> Answer[FoundOrder]:
-    """Find the order of additions that gives every bit of D = A B: k ascending, split-K, promotion, residue first.
+    """Find the order of additions that reproduces every bit of D: k ascending, split-K, promotion, residue first.
 
-    A, B and D may be some rows and some columns of a GEMM, with the whole K. The exit status is 1 if no order gives D.
+    A, B and D may be some rows and columns of a GEMM, with the whole K. The exit status is 1 if no order reproduces D.
 
     Options:
         arch: The architecture whose arithmetic is used.
@@ -365,7 +365,7 @@ def find_order(
 
     def show() -> None:
         if order is None:
-            echo(wrapped("no order explains it: none that was tried gives every code of D"))
+            echo(wrapped("no order that was tried reproduces every code of D"))
             return
         echo(wrapped(f"{text}: as {seen_in}"))
         echo(wrapped(f"all {D.size} codes are equal; in Python: wf.{order!r}"))
@@ -387,10 +387,10 @@ def explain(
     result: ResultFormat | None = None,
     arch: tuple[Annotated[str, Param("ARCH")], ...] = (),
 ) -> Answer[Explanation]:
-    """Explain why two results of D = A B differ: the order and architecture of each, and where their sums diverge.
+    """Explain why two results of one GEMM differ: show the order and architecture of each, and where they diverge.
 
-    A, B and the results may be some rows and columns of a GEMM, with the whole K. Exit status 1 if no modelled order
-    explains a result.
+    A, B and the results may be some rows and columns of a GEMM, with the whole K. The exit status is 1 if no modelled
+    order reproduces one of the results.
 
     Options:
         arch: An architecture to try; may be repeated.
@@ -398,7 +398,7 @@ def explain(
     For example:
         warpfrag explain D1.npy D2.npy A.npy B.npy                          # float16, float32 (as tf32) or int8
         warpfrag explain D1.npy D2.npy A.npy B.npy --codes bf16 --result bf16   # codes, as uint16
-        warpfrag explain D1.npy D2.npy A.npy B.npy --arch sm_80 --arch sm_90   # which of these computed them
+        warpfrag explain D1.npy D2.npy A.npy B.npy --arch sm_80 --arch sm_90   # try these
     """
     from warpfrag.blas.explain import ARCHS
     from warpfrag.blas.explain import explain as compare
@@ -445,16 +445,16 @@ def error_report(
     output: File | None = None,
     backend: Backend = "cpu",
 ) -> Answer[ErrorReport]:
-    """Compare D = A B + C with the exact result: largest, root mean square and mean error, in ulps and relative.
+    """Compare D = A B + C with the exact result, and show the largest, root mean square and mean errors.
 
-    A and B are .npy files of any extents. The exact result is computed in integers. Errors are in ulps, relative to
-    each result, to |A||B| + |C| (the size of the terms), and to the root mean square of the results.
+    A and B are .npy files of any shape. The exact result is computed with integers. Errors are given in ulps, and
+    relative to each result, to |A||B| + |C| (the size of the terms), and to the root mean square of the results.
 
     Options:
-        instruction: The instruction that computes the GEMM; default: the one that libraries use for the dtypes.
+        instruction: The instruction that computes the GEMM; default: the one that libraries use for these dtypes.
         arch (ARCH...): The architectures, or GPUs such as A100; default: sm_90.
         order: An order of additions, such as split_k=3,unit=64 or promote=128; may be repeated.
-        c: C.npy; default: zero.
+        c: C, as .npy; default: zero.
         scale_a: Scale factors of A, as .npy.
         scale_b: Scale factors of B, as .npy.
         against (A B): A and B before quantization, as .npy: compare with their exact product.
@@ -492,7 +492,7 @@ def error_report(
         echo(str(report))
         for series in report:
             if series.nonfinite:
-                echo(f"{series.name}: {series.nonfinite} outputs are infinite or NaN, and left out")
+                echo(f"{series.name}: {series.nonfinite} outputs are infinite or NaN and are left out")
         _print_written(output)
 
     return Answer(report, show)

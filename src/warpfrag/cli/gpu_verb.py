@@ -40,7 +40,7 @@ def read_checks(text: str) -> tuple[str, ...]:
 
 
 class ProfileRow(NamedTuple):
-    """A GPU profile: its name, the GPU's own name, its architecture and memory, and the origin of its attributes."""
+    """A GPU profile: its name, the GPU's name, architecture and memory, and the source of its attributes."""
 
     profile: str
     name: str
@@ -52,9 +52,9 @@ class ProfileRow(NamedTuple):
 class GpuFacts(NamedTuple):
     """The launches of a program, or the profiles.
 
-    status: of the program; null with --list
+    status: exit status of the program; null with --list
     launches: with kernel, grid, block, seconds, exact, reasons, findings, error and message
-    unsupported: entry points that the program called and that are not supported
+    unsupported: unsupported entry points that the program called
     """
 
     status: int | None

@@ -1,4 +1,4 @@
-"""`warpfrag identify`: the operands that match a layout from another tool."""
+"""`warpfrag identify`: find the operands that match a layout from another tool."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ LayoutText = Annotated[str, Param("LAYOUT", complete=complete_file)]
 class ReadLayout(NamedTuple):
     """One reading of the input as a layout, and the operands that match it.
 
-    bases: for each input the step of each bit, low bit first
-    dims: coordinates
-    extents: their extents
+    bases: for each input, the step of each bit, low bit first
+    dims: names of the coordinates
+    extents: extents of the coordinates
     slots: values per register
     transposed: true if the text was read as N x K, the order of B in CuTe
-    operands: those that match
+    operands: operands that match
     """
 
     bases: dict[str, list[str]]
@@ -46,10 +46,10 @@ class ReadLayout(NamedTuple):
 class Identification(NamedTuple):
     """The operands that match a layout.
 
-    layouts: each reading of the input that an operand matches; the plainest if none does
-    tiles: operands whose tiles make it
-    near: if no operand matches: those that differ little, the nearest first
-    loads: tensor-memory loads after which registers hold an accumulator like this
+    layouts: each reading of the input that matches an operand; if none does, the simplest reading
+    tiles: operands whose tiles form the layout
+    near: if no operand matches, similar operands, the nearest first
+    loads: tensor-memory loads after which registers hold an accumulator in this layout
     """
 
     layouts: list[ReadLayout]
@@ -59,7 +59,7 @@ class Identification(NamedTuple):
 
 
 class LayoutReading:
-    """One interpretation of the text, and the operands that match; only B if the text is in CuTe's order for B."""
+    """One reading of the text, and the operands that match it; only B if it is in CuTe's order for B."""
 
     def __init__(self, layout: Layout, *, transposed: bool = False) -> None:
         """Find the matching operands."""
@@ -74,7 +74,7 @@ class LayoutReading:
 
     @property
     def assumptions(self) -> str:
-        """Return the assumptions of this interpretation."""
+        """Return the assumptions of this reading as text."""
         slots = self.layout.slots
         several = f", {slots} values per register" if slots > 1 else ""
         return several + (", read as N x K, the order of B in CuTe" if self.transposed else "")
@@ -92,20 +92,20 @@ def identify(
     transposed: bool = False,
     all_: bool = False,
 ) -> Answer[Identification]:
-    """Find the operands with a layout, or whose tiles make it; if none, the closest ones.
+    """Find the operands that have a layout, or whose tiles form it; if there are none, show the nearest ones.
 
-    LAYOUT is the text itself, or the name of a file that holds it, or - for stdin. FRAGMENT is a layout of warpfrag,
-    written INSTRUCTION:OPERAND, or INSTRUCTION:OPERAND:col=2 for two tiles side by side. The exit status is 0 if an
-    operand was found and 1 if none was.
+    A LAYOUT is the text itself, the name of a file that contains it, or - for stdin. FRAGMENT is one of warpfrag's own
+    layouts, written INSTRUCTION:OPERAND, or INSTRUCTION:OPERAND:col=2 for two tiles side by side. The exit status is 1
+    if no operand is found.
 
     Options:
         cute: A thread-value layout of CuTe.
         triton: A linear layout of Triton.
         shape (ROWSxCOLS): The extents of the matrix, which CuTe's text does not contain.
         slots: Values per register; default: all are tried.
-        dims (NAMES): Names of the coordinates, if not row and col: matrix,row,col.
-        transposed: The text counts columns first; default: both are tried for B.
-        all_: List every operand, not only the first.
+        dims (NAMES): Names of the coordinates, such as matrix,row,col; default: row,col.
+        transposed: The text has columns first; default: both orders are tried for B.
+        all_: List every operand, not only the first ones.
 
     For example:
         warpfrag identify --cute "((_4,_8),(_2,_2,_2)):((_32,_1),(_16,_8,_128))" --shape 16x16
@@ -140,15 +140,15 @@ def identify(
                 echo()
             _print_matches(reading, limit=len(reading.matches) if all_ else MAX_LINES)
         tiles = ((_tile_text(match) + reading.assumptions, match) for reading in tiled for match in reading.tiles)
-        _print_groups("Tiles side by side that make it:", tiles)
-        _print_groups("Near, but not the same:", ((", ".join(match.differences), match) for match in near))
-        _print_groups("Tensor-memory loads that leave it in registers:", ((match.load.name, match) for match in loads))
+        _print_groups("Operands whose tiles form this layout:", tiles)
+        _print_groups("Similar operands:", ((", ".join(match.differences), match) for match in near))
+        _print_groups("Tensor-memory loads that give this layout:", ((match.load.name, match) for match in loads))
 
     return Answer(facts, show, 0 if fitting or tiled or loads else NO)
 
 
 class PastedLayout(NamedTuple):
-    """A text in some notation, with the shape and coordinate names that it omits."""
+    """The text of a layout, with the shape and coordinate names that it omits."""
 
     notation: str
     text: str
@@ -171,17 +171,17 @@ class PastedLayout(NamedTuple):
 
 
 def _readings(pasted: PastedLayout, slots: int | None, *, transposed: bool) -> Iterator[LayoutReading]:
-    """Yield every reading of the text as a layout, the literal one first."""
+    """Yield every reading of the text, the literal one first."""
     plain = pasted.read(slots, transposed=transposed)
     yield LayoutReading(plain)
     if "tlane" in plain.ins and (pasted.notation == "cute" or slots or plain.slots > 1):
-        return  # its text says how many elements share a column
+        return  # the text has the number of elements per column
     counts = [plain.slots] if slots or plain.slots > 1 else SLOTS
     tries_both = pasted.notation == "cute" and not transposed and len(plain.dims) == 2
     for count, is_turned in product(counts, [False, True] if tries_both else [transposed]):
         if (count, is_turned) == (plain.slots, transposed):
             continue
-        with suppress(WarpfragError):  # there are fewer values
+        with suppress(WarpfragError):  # there are fewer values than slots
             yield LayoutReading(pasted.read(count, transposed=is_turned), transposed=is_turned and not transposed)
 
 

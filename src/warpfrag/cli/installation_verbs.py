@@ -1,4 +1,4 @@
-"""`warpfrag samples`, `check`, `verify`, `cache` and `tools`: example files, GPUs, compiled code, CUDA programs."""
+"""`warpfrag samples`, `check`, `verify`, `cache` and `tools`: example files, comparisons, compiled code, CUDA tools."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAPS = "wgmma addresses in shared memory, by descriptor"
 
 
 class SampleFile(NamedTuple):
-    """An example file; `sample:NAME` names it wherever a file is read."""
+    """An example file, which any file argument accepts as `sample:NAME`."""
 
     name: str
     bytes: int
@@ -39,7 +39,7 @@ class SampleFile(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """The example files, or the one that was named."""
+    """All example files, or the named one."""
 
     samples: list[SampleFile]
 
@@ -50,7 +50,7 @@ def samples(
     *,
     output: File | None = None,
 ) -> Answer[Samples]:
-    """List, print or copy the example files. Any file argument accepts sample:NAME for one of them.
+    """List, print or copy the example files; any file argument accepts sample:NAME.
 
     Options:
         output: Write the sample to this file.
@@ -104,13 +104,13 @@ class CheckFacts(NamedTuple):
 
 @verb
 def check(*, only: str = "") -> Answer[CheckFacts]:
-    """Run every captured case and compare every code with the GPU's result; exit status 1 if one differs.
+    """Run every captured case, and compare every code with the GPU's result; the exit status is 1 if one differs.
 
     Options:
-        only (TEXT): Only instructions with this name, or whose name contains this.
+        only (TEXT): Only the instruction with this name, or instructions whose names contain this text.
 
     For example:
-        warpfrag check                    # all of it, one line per family
+        warpfrag check                    # everything, one line per family
         warpfrag check --only mma.sp
     """
     from warpfrag.isa.legality import nearest
@@ -118,7 +118,7 @@ def check(*, only: str = "") -> Answer[CheckFacts]:
     from warpfrag.tensorcore.captures.capture import captures
 
     rows: list[FamilyCheck] = []
-    devices: dict[int, str] = {}  # by the index of their first row
+    devices: dict[int, str] = {}  # in the order of their first rows
     with ProgressLine() as line:
         for capture in captures():
             about = capture.about
@@ -135,7 +135,7 @@ def check(*, only: str = "") -> Answer[CheckFacts]:
     if not rows:
         near = "; ".join(nearest(only))
         raise click.UsageError(
-            f"no captured instruction contains {quote(only)}" + (f"; legal names near it: {near}" if near else "")
+            f"no captured instruction contains {quote(only)}" + (f"; similar legal names: {near}" if near else "")
         )
     total, different = sum(row.cases for row in rows), sum(row.differing for row in rows)
 
@@ -152,7 +152,7 @@ def check(*, only: str = "") -> Answer[CheckFacts]:
 
 
 def _named(text: str, known: dict[str, Form]) -> set[str]:
-    """Return the names that match a text: the instruction itself, or names that contain the text or its words."""
+    """Return the names that match a text: the instruction itself, or names that contain the text or its parts."""
     try:
         meant = get(text).form
     except WarpfragError:
@@ -177,7 +177,7 @@ def _label(family: Family) -> str:
 
 
 def _address_maps(only: str) -> list[FamilyCheck]:
-    """Compare the address maps of the instructions that a text means."""
+    """Compare the address maps of the instructions that match a text."""
     import numpy as np
 
     from warpfrag.tensorcore.captures.capture import MEMORY, address_maps
@@ -236,25 +236,25 @@ def verify(
 ) -> Answer[Report]:
     """Run instructions on the GPU of this machine and compare every code with warpfrag's prediction.
 
-    Exit status 0 if every code is equal, 1 if one differs or was not compared, 2 if there is no GPU.
+    The exit status is 0 if every code is equal, 1 if one differs or was not compared, and 2 if there is no GPU.
 
     Options:
-        only (TEXT): Only instructions whose name contains this.
+        only (TEXT): Only instructions whose names contain this text.
         cases: Cases for each instruction and selector; for wgmma, tiles of 16 x 8.
-        device: The GPU.
-        capture: Write operands and results, for `warpfrag check`.
-        attributes: Write the GPU's attributes, as a profile for `warpfrag gpu --profile FILE`.
+        device: The number of the GPU.
+        capture: Write operands and results to this file, for `warpfrag check`.
+        attributes: Write the GPU's attributes to this file, as a profile for `warpfrag gpu --profile FILE`.
 
     For example:
         warpfrag verify                                       # everything this GPU can run, 1000 cases each
         warpfrag verify mma.m16n8k16.f32.f16.f16.f32 --cases 100000
-        warpfrag verify --only wgmma --cases 60               # all whose name contains it
+        warpfrag verify --only wgmma --cases 60               # every wgmma
         warpfrag verify --capture my_gpu.npz                  # evidence to contribute
     """
     from warpfrag.hardware.verification import verify as compare
 
     if capture is not None:
-        check_writable(capture)  # before the GPU has worked for it
+        check_writable(capture)  # fail before the GPU runs
     if attributes is not None:
         write_atomically(attributes, (json.dumps(asdict(measure_profile(device)), indent=1) + "\n").encode())
     try:
@@ -283,24 +283,24 @@ def verify(
 
 
 def _result_text(result: KernelResult) -> str:
-    """Return the result of one kernel in a line."""
+    """Return one line with the result of a kernel."""
     state = result.skip_reason or ("equal" if not result.differing else f"{result.differing} DIFFER")
     return f"{result.kernel}: {result.cases} cases, {state}"
 
 
 class CodeFolder(NamedTuple):
-    """A folder with compiled code; `contents` says which."""
+    """A folder with compiled code of one category, `contents`."""
 
     contents: str
     folder: Path
     patterns: tuple[str, ...]
 
     def files(self) -> list[Path]:
-        """Return its files."""
+        """Return the files in the folder."""
         return [path for pattern in self.patterns for path in sorted(self.folder.glob(pattern))]
 
     def facts(self) -> FolderFacts:
-        """Return the number and total size of its files; other processes may remove some in the meantime."""
+        """Return the number and total size of the files; other processes may remove some at the same time."""
         sizes = []
         for path in self.files():
             with suppress(OSError):
@@ -313,7 +313,7 @@ class FolderFacts(NamedTuple):
 
     contents: wheel (the installed library), ptx (compiled kernels) or sass (the text of machine code)
     files: number of files
-    bytes: their size
+    bytes: total size
     """
 
     contents: str
@@ -325,9 +325,9 @@ class FolderFacts(NamedTuple):
 class CacheFacts(NamedTuple):
     """The compiled code on disk.
 
-    folders: in the order in which code is looked up
+    folders: in the order in which they are searched
     removed: files that --clear removed
-    kept: files that --clear could not remove, and why
+    kept: files that --clear could not remove, with the reason
     """
 
     folders: list[FolderFacts]
@@ -339,8 +339,8 @@ class CacheFacts(NamedTuple):
 def cache(*, clear: bool = False) -> Answer[CacheFacts]:
     """Show where compiled code is stored: the library of the wheel, compiled kernels, and decoded machine code.
 
-    Removed code is compiled again on its next heavy use; results do not depend on it. WARPFRAG_CACHE_DIR names a
-    folder for compiled kernels. Exits with 1 if --clear could not remove every file.
+    Removed code is compiled again when it is needed; results do not depend on it. WARPFRAG_CACHE_DIR names a
+    folder for compiled kernels. The exit status is 1 if --clear could not remove every file.
 
     Options:
         clear: Remove code that was compiled here; code from a wheel stays.
@@ -369,7 +369,7 @@ def cache(*, clear: bool = False) -> Answer[CacheFacts]:
 
 
 def code_folders() -> list[CodeFolder]:
-    """Return every folder of compiled code, in the order in which it is looked up."""
+    """Return the folders of compiled code, in the order in which they are searched."""
     from warpfrag.sass.disassembler import CACHE as TEXTS
     from warpfrag.tensorcore.native import library
     from warpfrag.tensorcore.native.levels import library_name
@@ -386,7 +386,7 @@ class ToolFacts(NamedTuple):
     path: the program that is used; null if there is none
     version: the version that it reports
     source: the rule that found it: CUDA_HOME, CUDA_PATH, PyPI, Triton or PATH
-    others: further programs of this name, which are not used
+    others: other programs with this name, which are not used
     """
 
     name: str
@@ -400,8 +400,8 @@ class ToolFacts(NamedTuple):
 class ToolsFacts(NamedTuple):
     """The programs of the CUDA toolkit that warpfrag can run.
 
-    install: a command that installs those that are missing; null if none is
-    level: the level at which PTX kernels run by default: auto, sass or ptx (WARPFRAG_LEVEL)
+    install: a command that installs the missing ones; null if none is missing
+    level: the default level at which PTX kernels run: auto, sass or ptx (WARPFRAG_LEVEL)
     """
 
     tools: list[ToolFacts]
@@ -411,7 +411,7 @@ class ToolsFacts(NamedTuple):
 
 @verb
 def tools() -> Answer[ToolsFacts]:
-    """List the programs of the CUDA toolkit that are found, and how to install those that are missing.
+    """List the CUDA tools that were found, with their versions, and how to install the missing ones.
 
     They are searched for below CUDA_HOME and CUDA_PATH, in PyPI packages, in Triton, and on PATH, in this order.
     WARPFRAG_LEVEL=ptx disables the execution of machine code.

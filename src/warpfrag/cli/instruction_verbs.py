@@ -38,10 +38,10 @@ class LayoutFacts(NamedTuple):
     """A layout: the linear map as bases, and as formulas.
 
     dims: names of the coordinates
-    extents: extent of each
-    bases: the step of each bit, low bit first: r8 is 8 rows, 0 a copy
-    copies: how often each element is held
-    element_number: what i counts
+    extents: extents of the coordinates
+    bases: the step of each bit, low bit first: r8 is 8 rows, 0 is a copy
+    copies: number of copies of each element
+    element_number: the meaning of i
     from_lane_and_i: each coordinate as a formula
     from_coordinates: lane, reg and slot as formulas
     """
@@ -60,9 +60,9 @@ class OperandFacts(NamedTuple):
 
     format: number format
     shape: extents of the matrix
-    home: warp, warpgroup, shared, tensor or either
+    home: where the operand is: warp, warpgroup, shared, tensor or either
     source: the origin of the layout
-    not_modelled: why the layout is unknown
+    not_modelled: the reason why the layout is unknown
     registers: registers per lane
     register_bits: width of a register: 32, or 64 for f64
     words: 32-bit words per lane
@@ -87,7 +87,7 @@ class OperandFacts(NamedTuple):
 
 
 class Companion(NamedTuple):
-    """PTX that a kernel must contain before or after an instruction, and the condition."""
+    """PTX that a kernel must contain before or after an instruction, and the condition for it."""
 
     name: str
     condition: str
@@ -113,22 +113,22 @@ class InstructionFacts(NamedTuple):
 
     instruction: canonical name
     op: operation, such as mma.sp
-    scope: the threads that run it together: warp, warpgroup or block
-    shape: m, n, k; k is 0 for movers
+    scope: the threads that execute it together: warp, warpgroup or block
+    shape: m, n, k; k is 0 for loads, stores and transposes
     layouts: the row and col qualifiers
     kind: the qualifier after kind::, or an empty string
     space: state space of a load or store; empty if generic
-    fragments_of: for wmma, the architecture of these fragments
+    fragments_of: for wmma, the architecture that the fragments are for
     operands: by role
-    addresses: the lanes that supply row addresses: ldmatrix and stmatrix
+    addresses: the lanes that supply row addresses (ldmatrix and stmatrix)
     archs: architectures that accept it
     ptx_versions: lowest PTX version by architecture
     advice: the assembler's advice
-    companions: PTX that a kernel must write around it: wgmma
+    companions: PTX that a kernel must contain around it (wgmma)
     selectors: sparsity selectors that do not trap
     sparsity: the pruning of A
-    sources: where the facts come from
-    evidence: by architecture
+    sources: the sources of the facts
+    evidence: the evidence by architecture
     notation: with --to: the notation
     texts: with --to: the layout of each operand in that notation
     """
@@ -159,7 +159,7 @@ class InstructionFacts(NamedTuple):
 def get(
     instruction: InstructionName, *, to: NotationName | None = None, arch: Arch | None = None
 ) -> Answer[InstructionFacts]:
-    """Show operands, registers, layout formulas, architectures, selectors, sparsity and sources of an instruction.
+    """Show the operands, registers, layout formulas, architectures, selectors, sparsity and sources of an instruction.
 
     With --to, show only the layouts of all operands, in the notation of another tool.
 
@@ -195,7 +195,7 @@ def get(
 
 def _views(instruction: Instruction) -> list[OperandView]:
     """Return every operand with a known layout, and the addresses."""
-    from warpfrag.cli.support.operand_view import ADDRESSES, operand_view  # an unknown name needs no operands
+    from warpfrag.cli.support.operand_view import ADDRESSES, operand_view
 
     operands = instruction.operands.items()
     known = [role for role, operand in operands if not operand.spec.unknown and operand.storage != "shared"]
@@ -248,7 +248,7 @@ def _layout_facts(view: OperandView) -> LayoutFacts:
 
 
 def _print_texts(views: list[OperandView], notation: str, texts: dict[str, str]) -> None:
-    """Print the layout of each operand in another notation; operands with the same one share a line."""
+    """Print the layout of each operand in another notation; operands with the same layout share a line."""
     from warpfrag.cli.support.operand_view import numbering_notes
 
     alike = grouped((text, name) for name, text in texts.items())
@@ -260,7 +260,7 @@ def _print_texts(views: list[OperandView], notation: str, texts: dict[str, str])
 
 
 def _equation(instruction: Instruction) -> str:
-    """Return the formula of the instruction; empty for one that moves matrices."""
+    """Return the formula of the instruction, or an empty string if it moves matrices."""
     form = instruction.form
     template = EQUATIONS.get((form.operation.does, form.operation.scope), "")
     term = "(A · SA) · (B · SB)" if form.block_scale else f"popc(A {form.bitop} B)" if form.bitop else "A · B"
@@ -291,11 +291,11 @@ def formulas(view: OperandView) -> tuple[dict[str, str], dict[str, str]]:
     from warpfrag.layout.index_expressions import element_formulas, place_formulas
 
     forth = element_formulas(view.layout)
-    if not view.layout.is_onto:  # a load reaches some elements only: the others have no inverse
+    if not view.layout.is_onto:  # a load that reaches only some elements has no inverse
         return forth, {}
     back = place_formulas(view.layout)
     step = view.step("byte_id")
-    if step > 1 and view.layout.outs["byte_id"] > 1:  # the layout counts groups of bytes, the instruction counts bytes
+    if step > 1 and view.layout.outs["byte_id"] > 1:  # the layout counts groups of bytes, the instruction bytes
         forth = {f"byte_id / {step}" if dim == "byte_id" else dim: formula for dim, formula in forth.items()}
         back = {index: re.sub(r"\bbyte_id\b", f"(byte_id / {step})", formula) for index, formula in back.items()}
     used = view.threads if view.registers is None else (*view.threads, *view.counted)
@@ -346,6 +346,6 @@ def _print_rest(facts: InstructionFacts) -> None:
 
 
 def _evidence_text(evidence: Evidence) -> str:
-    """Return the evidence as a template, with a placeholder for the architectures."""
+    """Return the evidence as a format string, with a placeholder for the architectures."""
     level = evidence.level if evidence.level == evidence.authority else f"{evidence.level} (rule {evidence.authority})"
     return f"{level} on {{}}" + ("" if evidence.level == "not modelled" else f": {evidence.detail}")

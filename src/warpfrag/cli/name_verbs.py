@@ -22,8 +22,8 @@ from warpfrag.isa.qualifiers import Form
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.registry import get as get_instruction
 
-MAX_DETAILED = 4  # instructions whose names are shown, as fit on a screen
-MAX_LISTED = 12  # instructions in a text list; --json has all
+MAX_DETAILED = 4  # instructions shown with their names: one screen
+MAX_LISTED = 12  # instructions listed as text; --json has all
 
 
 class FoundInstruction(NamedTuple):
@@ -154,7 +154,7 @@ class InstructionNames(NamedTuple):
     sass: machine code by architecture
     nvvm: the LLVM intrinsic
     mlir: the MLIR operation
-    synonyms: other names, and atoms built from it
+    synonyms: other names, and CuTe atoms that use it
     """
 
     instruction: str
@@ -168,16 +168,16 @@ class InstructionNames(NamedTuple):
 class NameMeaning(NamedTuple):
     """The meaning of a name from another tool; keys that do not apply are null or empty.
 
-    query: the name of the question
+    query: the name that was looked up
     notation: cute, sass, nvvm, mlir, ptx, gpu or type; null if unknown
-    origin: the meaning of the name, if the instruction is only a part of it
+    origin: the meaning of the name, if it is more than the instruction
     instructions: the instructions that it names
-    expands_to: other instructions that also become it
+    expands_to: other instructions that compile to this name
     gpu: the GPU
     arch: the architecture that accepts everything the GPU can run
     types: element types that it may mean
-    requires: qualifiers; an instruction with such elements has one of each list
-    reason: why the name is unknown
+    requires: lists of qualifiers; an instruction with these types has one from each
+    reason: the reason why the name is unknown
     nearest: the closest instructions to an unknown name
     """
 
@@ -209,7 +209,7 @@ def aliases(name: InstructionName) -> Answer[NameMeaning]:
         warpfrag aliases 'asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0'   # a source line
         warpfrag aliases mma.m16n8k32.s32.s8.s8.s32                    # other names of a PTX instruction
         warpfrag aliases hopper                                        # a generation of GPUs
-        warpfrag aliases 'RTX 4090'                                    # a GPU; nvfp4: an element type
+        warpfrag aliases 'RTX 4090'                                    # a GPU
     """
     from warpfrag.isa.instruction_names import spell
     from warpfrag.isa.rows import nickname
@@ -295,7 +295,7 @@ def _print_type(facts: NameMeaning) -> None:
 
 
 def _print_illegal(facts: NameMeaning | Legality) -> None:
-    """Print why an instruction does not exist, and the nearest ones."""
+    """Print the reason why an instruction is illegal, and the nearest ones."""
     print_heading("no")
     echo(wrapped(facts.reason or ""))
     for near in facts.nearest:
@@ -305,17 +305,17 @@ def _print_illegal(facts: NameMeaning | Legality) -> None:
 class Legality(NamedTuple):
     """The verdict on an instruction for an architecture; keys that do not apply are null or empty.
 
-    query: the name of the question
-    arch: the architecture of the question
-    selector: the selector of the question
-    legal: the answer
+    query: the name that was checked
+    arch: the requested architecture
+    selector: the requested selector
+    legal: true if the instruction is legal
     instruction: canonical name
-    left_out: qualifiers that the full name adds
+    left_out: qualifiers that the full name has in addition
     archs: architectures that accept it
     ptx_versions: lowest PTX version by architecture
     advice: the assembler's advice
-    reason: the wrong word, if not legal
-    nearest: the closest legal names, if not legal
+    reason: the reason why it is not legal
+    nearest: the nearest legal names, if it is not legal
     """
 
     query: str
@@ -333,9 +333,9 @@ class Legality(NamedTuple):
 
 @verb
 def legal(instruction: InstructionName, *, arch: Arch | None = None, selector: int | None = None) -> Answer[Legality]:
-    """Check whether an architecture accepts an instruction; if not, show the wrong word and the closest alternatives.
+    """Check if an architecture accepts an instruction; if not, show the reason and the nearest legal names.
 
-    The exit status is 0 for yes and 1 for no.
+    The exit status is 0 if it is legal, and 1 if not.
 
     Options:
         arch: The architecture; default: any.

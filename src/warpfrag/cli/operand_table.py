@@ -1,4 +1,4 @@
-"""`warpfrag table`: a whole operand, by matrix or by lane."""
+"""`warpfrag table`: show a whole operand, by matrix or by lane."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OperandTable(NamedTuple):
 
     instruction: canonical name
     operand: a, b, c, d, metadata, scale_a, scale_b or addresses
-    by: the order: matrix or lane
+    by: the rows of the table: matrix or lane
     elements: every element with its lane, register and bits
     notes: notes on the answer
     """
@@ -91,8 +91,8 @@ def table(
 
 
 def _print_by_matrix(view: OperandView, records: list[Record]) -> None:
-    """Print the meaning of a cell, and a grid per matrix whose cells name lane and element."""
-    # Addresses have one coordinate beside the matrix: then the matrix is the line.
+    """Print the meaning of a cell, and a grid for each matrix whose cells contain lane and element."""
+    # Addresses have one coordinate besides the matrix: a line is a matrix.
     down, across = view.positions if len(view.positions) == 2 else view.dims
     is_numbered = view.registers is not None and (view.layout.slots > 1 or not view.in_tensor_memory)
     number = "" if not is_numbered else ":slot" if view.in_tensor_memory else ":element"
@@ -109,7 +109,7 @@ def _print_by_matrix(view: OperandView, records: list[Record]) -> None:
 
 
 def _print_by_lane(view: OperandView, records: list[Record]) -> None:
-    """Print the meaning of a cell, and a grid per warp whose cells give the coordinates of elements."""
+    """Print the meaning of a cell, and a grid for each warp whose cells contain coordinates."""
     slots = view.layout.slots
     echo(f"cell = {','.join(view.dims)}")
 
@@ -145,7 +145,7 @@ def _print_grids(
         corner, *labels = header(columns)
         width = max(map(len, [*labels, *(text for line in lines.values() for text in line.values())]))
         fitting = max(1, (terminal_width() - len(corner)) // (width + 1))
-        per_block = 1 << (fitting.bit_length() - 1)  # a power of two, as the extents are
+        per_block = 1 << (fitting.bit_length() - 1)  # a power of two, like the extents
         for start in range(0, len(columns), per_block):
             shown = slice(start, start + per_block)
             echo()

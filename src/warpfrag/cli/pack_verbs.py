@@ -1,4 +1,4 @@
-"""`warpfrag pack` and `warpfrag unpack`: from a matrix to hex registers, and back."""
+"""`warpfrag pack` and `warpfrag unpack`: convert a matrix to hex registers, and back."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ def pack(
 ) -> Answer[PackedRegisters]:
     """Convert a matrix to hex registers: a line per lane (and warp), a 32-bit word per column.
 
-    For an operand in tensor memory, a line is a tensor-memory lane, and a word a column.
+    For an operand in tensor memory, a line is a tensor-memory lane, and a word is a column.
 
     FILE is text (numbers separated by spaces or commas, a line per row; 0x... and 0b... are accepted) or .npy; default:
-    stdin. Values must be exact in the format of the operand, unless --rounding. A sparse A is given as it is stored and
-    metadata as codes, rows by chunks, unless --full.
+    stdin. Values must be exact in the operand's format, unless --rounding is given. Without --full, a sparse A contains
+    only the stored elements, and metadata are codes, rows by chunks.
 
     Options:
         raw: The numbers are codes, not values.
-        full: FILE holds the full A of a sparse instruction: compress it first.
+        full: FILE contains the full A of a sparse instruction, which is compressed first.
 
     For example:
         warpfrag pack mma.m16n8k16.f32.f16.f16.f32 a matrix.txt
@@ -80,7 +80,7 @@ def pack(
         warpfrag pack mma.sp.m16n8k32.f32.f16.f16.f32 metadata sparse.txt --full
     """
     view = operand_view(get(instruction, arch), operand)
-    next(view.chosen(choice))  # rejects an option that is not for this operand
+    next(view.chosen(choice))  # raises if an option does not apply to this operand
     packed = _pack(view, file, choice, raw=raw, rounding=rounding, full=full)
     group = dump_of(view.matrix_registers).group
     words = packed if group == "block" else packed.reshape(*view.matrix_registers.threads, -1)
@@ -112,7 +112,7 @@ def _pack(
 
 
 def _chosen(view: OperandView, choice: ElementChoice) -> dict[str, int]:
-    """Return the choices that this operand has, 0 by default."""
+    """Return the coordinates that select a matrix or a part of this operand, 0 by default."""
     return {dim: index or 0 for dim, index in choice._asdict().items() if dim in view.choices}
 
 
@@ -128,20 +128,20 @@ def unpack(
     choice: ElementChoice = ElementChoice(),  # noqa: B008 (immutable)
     arch: Arch | None = None,
 ) -> Answer[UnpackedMatrix]:
-    """Convert registers to a matrix, from a dump as printf or a debugger prints it.
+    """Convert a register dump, as printf or a debugger prints it, to a matrix.
 
-    Words are hex, with or without 0x; if one of the numbers has a point or a sign, or is inf or nan, all are values of
-    a float operand. A line may name its warp and lane (lane 3:, T3, warp 1 lane 3:) and its registers (a3=..., %r12 =
-    ...), in any order; lines without names are the lanes in order, or one stream. FILE is text; default: stdin. Several
-    warps give several matrices.
+    Words are hex, with or without 0x; if one of the numbers has a decimal point or a sign, or is inf or nan, all are
+    values. A line may name its warp and lane (lane 3:, T3, warp 1 lane 3:) and its registers (a3=..., %r12 = ...), in
+    any order; lines without names are the lanes in order, or one stream. FILE is text; default: stdin. Several warps
+    give several matrices.
 
     Values are printed with the fewest digits that identify them: `warpfrag pack --rounding rne` reads them back. JSON
     has every digit; values that are not finite are the strings nan, inf and -inf.
 
     Options:
         raw: Print codes in hex, not values.
-        strict: Reject copies of one element that differ (wmma).
-        warp: Which warp of a dump of several; default: all.
+        strict: Reject copies of an element that differ (wmma).
+        warp: The warp to read from a dump of several; default: all.
 
     For example:
         warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 d dump.txt
@@ -149,7 +149,7 @@ def unpack(
         warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 d dump.txt --raw      # codes in hex
     """
     view = operand_view(get(instruction, arch), operand)
-    next(view.chosen(choice))  # rejects an option that is not for this operand
+    next(view.chosen(choice))  # raises if an option does not apply to this operand
     registers = view.matrix_registers
     words = read_registers(read_source(file).text(), registers, warp, batch=True)
     is_raw = raw or registers.format.kind == "bits" or isinstance(registers, Metadata)
@@ -170,7 +170,7 @@ def unpack(
 def _unpack(
     view: OperandView, words: NDArray[np.uint32], choice: ElementChoice, *, raw: bool, strict: bool
 ) -> NDArray[Any]:
-    """Return the matrix, of codes if raw; those of several warps are a batch."""
+    """Return the matrix, as codes if `raw`; several warps give a batch."""
     from warpfrag.tensorcore.tensor_operand import TensorMetadata, TensorScale
 
     registers, chosen = view.matrix_registers, _chosen(view, choice)

@@ -1,4 +1,4 @@
-"""`warpfrag loads`, `stores` and `relayout`: plans that move operands between memory and registers, and fragments."""
+"""`warpfrag loads`, `stores` and `relayout`: plan moves between memory and registers, and between fragments."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class AccessFacts(NamedTuple):
     """One instruction of a plan.
 
     words: registers that it moves
-    slot: element of a register that it moves alone
+    slot: the only element of a register that it moves, if not all
     width: bytes per lane
-    addresses: by lane; null for a lane that takes no part
+    addresses: address by lane; null for a lane that does not take part
     expression: the address in CUDA C++
-    passes: passes of shared memory
-    conflicts: passes beyond the fewest possible
+    passes: shared-memory passes
+    conflicts: passes above the minimum
     """
 
     instruction: str
@@ -108,7 +108,7 @@ class MatrixInMemory(NamedTuple):
 
     Options:
         order: The contiguous direction.
-        pitch: Bytes from row to row, or in column order from column to column.
+        pitch: Bytes from one row to the next or, in column order, from one column to the next.
         swizzle: Swizzle width in bytes; default: 0.
         start: Start address of the matrix.
     """
@@ -124,9 +124,9 @@ class PlanOutput(NamedTuple):
 
     Options:
         search: Find pitches and swizzles without bank conflicts.
-        plan: Only plan N; code and figures: default 1.
+        plan: Only plan N; code and figures default to plan 1.
         lanes: Show the address of every lane, in bytes.
-        output: With --emit the code; else a figure, .svg, .png or .txt.
+        output: Write the code with --emit, otherwise a figure: .svg, .png or .txt.
     """
 
     search: bool = False
@@ -148,11 +148,11 @@ def loads(
 ) -> Answer[AccessPlans]:
     """Show every plan to load an operand from shared memory, the cheapest first: addresses, passes, bank conflicts.
 
-    OPERAND is a, b, c or d; b:col=2 is two tiles side by side, row=2 two below each other. Without --pitch the matrix
-    has no gaps. All sizes are in bytes. The cost is the number of instructions and shared-memory passes.
+    OPERAND is a, b, c or d; b:col=2 is two tiles side by side, b:row=2 two tiles one above the other. Without --pitch
+    the matrix has no gaps. All sizes are in bytes. The cost is the number of instructions and shared-memory passes.
 
     Options:
-        packed: 16 elements of 4 or 6 bits are at the start of each 16 bytes.
+        packed: Each group of 16 elements of 4 or 6 bits starts at a multiple of 16 bytes.
 
     For example:
         warpfrag loads mma.m16n8k16.f32.f16.f16.f32 a --order row --pitch 128 --swizzle 128
@@ -176,14 +176,14 @@ def stores(
 ) -> Answer[AccessPlans]:
     """Show every plan to store an operand to shared memory, the cheapest first: addresses, passes, bank conflicts.
 
-    OPERAND is a, b, c or d; b:col=2 is two tiles side by side, row=2 two below each other. Without --pitch the matrix
-    has no gaps. All sizes are in bytes. The cost is the number of instructions and shared-memory passes.
+    OPERAND is a, b, c or d; b:col=2 is two tiles side by side, b:row=2 two tiles one above the other. Without --pitch
+    the matrix has no gaps. All sizes are in bytes. The cost is the number of instructions and shared-memory passes.
 
     For example:
         warpfrag stores mma.m16n8k16.f16.f16.f16.f16 d --order row --pitch 32 --swizzle 32
         warpfrag stores mma.m16n8k16.f32.f16.f16.f32 d --pitch 32 --arch sm_80
         warpfrag stores mma.m16n8k16.f16.f16.f16.f16 d:col=2 --search --emit ptx
-        warpfrag stores wgmma.mma_async.m64n64k16.f16.f16.f16 d --pitch 128 --swizzle 128   # by four warps
+        warpfrag stores wgmma.mma_async.m64n64k16.f16.f16.f16 d --pitch 128 --swizzle 128   # with four warps
     """
     return _plan_answer("store", read_operand(get(instruction, arch), operand), memory, shown, arch)
 
@@ -236,7 +236,7 @@ def _plan_facts(plan: AccessPlan) -> PlanFacts:
 
 
 def _print_code(code: str, output: str | None) -> None:
-    """Print code, or the size of the file that has it."""
+    """Print code, or the name and size of the file with it."""
     echo(f"{output}: {code.count(chr(10))} lines" if output else code.rstrip("\n"))
 
 
@@ -274,12 +274,12 @@ def _print_plans(
             for line in _access_lines(plan, access, lanes=shown.lanes):
                 echo(line)
         if plan.shift:
-            echo(f"  then each word << {plan.shift}: where its elements belong")
+            echo(f"  then shift each word left by {plan.shift} bits")
     print_notes(_notes(operand, found))
 
 
 def _unaligned(operand: Operand, memory: MatrixInMemory) -> str:
-    """Return the reason why there is no plan, if elements are misaligned."""
+    """Return the reason why there is no plan if elements are misaligned, or an empty string."""
     size = operand.spec.container // 8
     offsets = {"pitch": memory.pitch or 0, "start": memory.start or 0}
     misaligned = [f"{name} {offset}" for name, offset in offsets.items() if size > 1 and offset % size]
@@ -308,7 +308,7 @@ def _access_lines(plan: AccessPlan, access: Access, *, lanes: bool) -> Iterator[
 def _notes(operand: Operand, found: list[AccessPlan]) -> list[str]:
     notes = ["base is the start of the matrix in shared memory, as a 32-bit address, in bytes"]
     if len(operand.threads) > 1:
-        notes.append("thread is threadIdx.x % 128, the number of a thread in its warpgroup; all four warps take part")
+        notes.append("thread is threadIdx.x % 128, the index of a thread in its warpgroup; all four warps take part")
     for memory in {plan.memory.swizzle: plan.memory for plan in found if plan.memory.swizzle}.values():
         formula = f"swizzle(a) = {swizzle_expression(memory, 'a')}"
         notes.append(f"{formula} for {memory.swizzle} bytes; align the memory to {8 * memory.swizzle}")
@@ -320,7 +320,7 @@ def _notes(operand: Operand, found: list[AccessPlan]) -> list[str]:
 
 
 class RelayoutMove(NamedTuple):
-    """One step of a relayout: instructions of one type, and a sentence."""
+    """One step of a relayout: instructions of one type, and a description."""
 
     instruction: str
     count: int  # type: ignore[assignment] # not the method of tuple
@@ -330,9 +330,9 @@ class RelayoutMove(NamedTuple):
 class RelayoutFacts(NamedTuple):
     """The plan that moves a matrix from one fragment to another.
 
-    free: true if no element changes its lane, and registers only change names
+    free: true if registers are only renamed
     counts: instructions by type: shfl, movmatrix, select, prmt, cvt
-    cost: instructions, and one more for each shfl and movmatrix
+    cost: number of instructions, where shfl and movmatrix count twice
     steps: in order
     permutation: with --permute: destination column (or row) j holds source column p[j]
     lang: language of the code
@@ -362,18 +362,18 @@ def relayout(
     output: File | None = None,
     arch: Arch | None = None,
 ) -> Answer[RelayoutFacts]:
-    """Plan the moves of a matrix from the registers of one fragment to those of another, if any are needed.
+    """Plan the instructions that move a matrix from the registers of one fragment to those of another.
 
     The first FRAGMENT is the source and the second the destination. Each is written INSTRUCTION:OPERAND, and
     INSTRUCTION:OPERAND:col=2 for two tiles side by side,
     row=2 for two below each other, row=2,col=2 for four. Both must hold a matrix of the same extents; if formats
     differ, values are converted to nearest even, saturating if cvt does. A step that only renames registers is free.
 
-    From D to A of tcgen05 the plan is a tensor-memory load, conversions and a store.
+    From D to A of tcgen05, the plan is a tensor-memory load, conversions and a store.
 
     Options:
-        permute: Allow any order of the destination's rows or columns.
-        output: With --emit the code; else a figure, .svg, .png or .txt.
+        permute: Allow a permutation of the destination's rows or columns.
+        output: Write the code with --emit, otherwise a figure: .svg, .png or .txt.
 
     For example:
         warpfrag relayout mma.m16n8k16.f32.f16.f16.f32:d:col=2 mma.m16n8k16.f32.f16.f16.f32:a   # two D become A
@@ -396,7 +396,7 @@ def relayout(
         from warpfrag.viz.draw import draw
 
         if isinstance(plan, TensorRelayout):
-            raise InvalidOperand("a relayout in tensor memory has no figure; --emit cuda writes its code")
+            raise InvalidOperand("there is no figure of a relayout in tensor memory; --emit cuda writes its code")
         draw(plan).save(output)
     moves = [RelayoutMove(*cost(step), described(step)) for step in plan.operations]
     if isinstance(plan, TensorRelayout):

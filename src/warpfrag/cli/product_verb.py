@@ -1,4 +1,4 @@
-"""`warpfrag products`: the terms that are multiplied and added for one element of D, and their registers."""
+"""`warpfrag products`: list the terms of one element of D, and their registers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from warpfrag.tensorcore.registry import get
 class ProductTerm(NamedTuple):
     """One product of A and B.
 
-    k: column of A and row of B; null for a sparse A, whose metadata decide
+    k: column of A and row of B; null for a sparse A, whose metadata select it
     a: holders of A's element
     b: holders of B's element; null for a sparse A
     stored: stored column of a sparse A
@@ -52,11 +52,11 @@ class ScalePair(NamedTuple):
 class ElementTerms(NamedTuple):
     """All contributions to one element of D.
 
-    mma: which of the four multiplications of m8n8k4
+    mma: number of one of the four multiplications of m8n8k4
     d: holders of D's element
     c: holders of C's element
     terms: one for each product
-    scales: with block scaling
+    scales: the scale factors, with block scaling
     """
 
     mma: int | None
@@ -70,7 +70,7 @@ class ElementProducts(NamedTuple):
     """The terms of one element of D.
 
     instruction: canonical name
-    results: one; four for m8n8k4 with f16, unless --mma chooses
+    results: one; four for m8n8k4 with f16, unless --mma selects one
     notes: notes on the answer
     """
 
@@ -91,13 +91,13 @@ def products(
     selector: int | None = None,
     arch: Arch | None = None,
 ) -> Answer[ElementProducts]:
-    """List the elements of A, B and C that make D[ROW, COL], with their lanes, registers and bits.
+    """List the elements of A, B and C that contribute to D[ROW, COL], with their lanes, registers and bits.
 
-    For a sparse A: the stored columns, and the metadata codes that say which columns they are. With block scaling: the
-    scale factors, for byte id 0 and thread id 0.
+    For a sparse A, list the stored columns, and the metadata codes that select the logical columns. With block scaling,
+    list the scale factors for byte id 0 and thread id 0.
 
     Options:
-        mma: Which of the four multiplications of m8n8k4 with f16; default: all.
+        mma: The number of one of the four multiplications of m8n8k4 with f16; default: all.
         selector: The sparsity selector; default: 0.
 
     For example:
@@ -122,7 +122,7 @@ def products(
     if "b" not in terms.views:
         notes.append(f"B is in shared memory: `warpfrag where {resolved} b ROW COL` shows addresses")
     elif resolved.pattern is not None:
-        notes.append(f"the metadata choose k: `warpfrag where {resolved} b K {col}` shows the element of B")
+        notes.append(f"the metadata select k: `warpfrag where {resolved} b K {col}` shows the element of B")
     notes = list(dict.fromkeys(notes))
 
     def show() -> None:
@@ -141,7 +141,7 @@ class ElementOperands:
     """The operands of one element of D."""
 
     def __init__(self, instruction: Instruction, row: int, col: int) -> None:
-        """Look up every operand that is not in shared memory."""
+        """Look up every operand that is in registers."""
         self.instruction, self.row, self.col = instruction, row, col
         self.views: dict[str, OperandView] = {
             role: operand_view(instruction, role)
@@ -150,7 +150,7 @@ class ElementOperands:
         }
 
     def of(self, choice: ElementChoice, selector: int) -> ElementTerms:
-        """Return the terms of the element in one of the matrices that the instruction computes."""
+        """Return the terms of the element in one of the instruction's multiplications."""
         d, c = (self.views[role].where([self.row, self.col], choice) for role in "dc")
         terms = self._terms(choice) if self.instruction.pattern is None else self._sparse_terms(selector)
         return ElementTerms(choice.mma, d, c, terms, self._scales() if self.instruction.form.block_scale else [])
@@ -198,7 +198,7 @@ class ElementOperands:
 
 
 def _cells(role: str, holders: list[Record]) -> list[object]:
-    """Return the holder that the hardware reads, as table cells."""
+    """Return table cells with the holder that the hardware reads."""
     first = holders[0]
     if "lane" not in first:
         return [f"{role.upper()}[{first['row']}, {first['col']}]"]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 MAX_BLOCKS = 2**31 - 1
-MAX_ROWS = 30  # of a profile, as text
+MAX_ROWS = 30  # of a profile printed as text
 CUDA_ARCH = "sm_90a"  # for CUDA C++, unless --arch is given
 TENSOR = re.compile(r"(wgmma\.|tcgen05\.)?(mma|wmma)\b")
 SPACES = ("global", "shared", "local", "param", "const")
@@ -65,17 +65,17 @@ class LaunchSettings(NamedTuple):
 
     Options:
         entry (NAME): The kernel, or a part of its C++ name; needed only if there are several.
-        link (FILE.ptx): Another module, which defines .extern names of this one.
+        link (FILE.ptx): Another module that defines .extern names of this one.
         grid: Number of blocks; default: 1.
-        block: Threads per block; default: .reqntid of the kernel, else 32.
+        block: Threads per block; default: the kernel's .reqntid, or 32.
         arg (ARG): An argument, in order: FILE.npy, NAME:TYPE:SHAPE for zeros, TYPE:NUMBER, null, or [ARG,ARG] for
             pointers.
-        symbol (NAME[=VALUE]): A module variable, optionally set to FILE.npy or a number; written with the arrays.
+        symbol (NAME[=VALUE]): A module variable, optionally set to FILE.npy or a number; -o writes it too.
         shared (BYTES): Dynamic shared memory.
-        cluster: Blocks per cluster; default: as the PTX says.
-        cooperative: Run all blocks at once: grid.sync() needs it.
-        seed: Seed of the order in which blocks run; with --check, also warps.
-        arch: The architecture whose arithmetic is used; default: sm_90 if it runs the module, else the module's.
+        cluster: Blocks per cluster; default: as declared in the PTX.
+        cooperative: Run all blocks at the same time, as grid.sync() needs.
+        seed: Seed of the order in which blocks and, with --check, warps run.
+        arch: The architecture whose arithmetic is used; default: sm_90 if it can run the module, or the module's.
     """
 
     entry: str | None = None
@@ -91,7 +91,7 @@ class LaunchSettings(NamedTuple):
     arch: Arch | None = None
 
     def settings(self, kernel: Kernel, arrays: Arrays) -> dict[str, Any]:
-        """Return the arguments of `Kernel.launch`; the arrays are added by name."""
+        """Return the arguments of `Kernel.launch`, and add the arrays to `arrays` by name."""
         from warpfrag.ptx import LaunchOptions
 
         return {
@@ -109,8 +109,8 @@ class RunOptions(NamedTuple):
     """The checks of a run, and the warp whose instruction is explained.
 
     Options:
-        check: The mistakes to search for: exit status 1 if any are found, 3 if not everything could be judged.
-        explore: Run N more interleavings, and compare.
+        check: The mistakes to search for; exit status 1 if any are found, 3 if not everything could be judged.
+        explore: Run N more interleavings, and compare the results.
         at_block: explain: the block; default: the first that reaches the line.
         warp: explain: the warp; default: the first that reaches the line.
         visit: explain: number of earlier executions to skip.
@@ -141,7 +141,7 @@ class EntryFacts(NamedTuple):
     instructions: number of instructions
     cluster: blocks per cluster
     tensor_maps: parameters that are tensor maps
-    opcodes: how well each opcode is known
+    opcodes: the evidence for each opcode
     """
 
     name: str
@@ -157,9 +157,9 @@ class EntryFacts(NamedTuple):
 class ModuleFacts(NamedTuple):
     """The contents of a PTX module.
 
-    version: its PTX version
-    target: its .target
-    arch: the architecture that the evidence is about
+    version: PTX version
+    target: the .target
+    arch: the architecture that the evidence is for
     """
 
     action: str
@@ -181,13 +181,13 @@ class RunFacts(NamedTuple):
     """A kernel launch.
 
     exact: true if a GPU would leave the same bytes
-    basis: what was executed: ptx, or sass with the architecture, the ptxas version and the cubin's digest
+    basis: the executed code: ptx, or sass with the architecture, the ptxas version and the cubin's digest
     inexact: reasons why the result may differ on a GPU
-    instructions: warp instructions
-    evidence: how well each opcode is known
-    verdict: of the checks: clean, findings or incomplete; null without checks
-    unjudged: reasons why something could not be judged
-    notes: unusual accesses that are no mistakes
+    instructions: number of warp instructions
+    evidence: the evidence for each opcode
+    verdict: verdict of the checks: clean, findings or incomplete; null without checks
+    unjudged: reasons why the checks could not judge everything
+    notes: unusual accesses that are not mistakes
     exploration: with --explore: the other interleavings
     inexact_lines: lines whose results may differ on a GPU
     printed: output of printf
@@ -213,12 +213,12 @@ class RunFacts(NamedTuple):
 
 
 class ExplainedInstruction(NamedTuple):
-    """An instruction in one warp.
+    """An instruction that one warp executes.
 
     source: the source line that it was compiled from
     visit: number of earlier executions
     lanes: the active lanes, as a mask
-    operands: sources before, results after
+    operands: sources before the instruction, results after it
     """
 
     line: int
@@ -234,10 +234,10 @@ class ExplainedInstruction(NamedTuple):
 
 
 class PtxView(NamedTuple):
-    """The result of an action; one of the keys is not null.
+    """The result of an action; exactly one of the keys is not null.
 
     profile: counts by line
-    instruction: the instruction, explained
+    instruction: the explained instruction
     comparison: where two runs differ
     """
 
@@ -258,19 +258,19 @@ def ptx(
     by: Literal["source", "line"] | None = None,
     output: File | None = None,
 ) -> Answer[ModuleFacts] | Answer[RunFacts] | Answer[PtxView]:
-    """Inspect the kernels of a PTX or CUDA file (info), run one (run), and look inside the run.
+    """Inspect the kernels of a PTX or CUDA file, run one, and profile, explain or compare the run.
 
-    info lists entries, parameters, shared memory and opcodes with how well each is known. run reads arrays from files
-    and writes them as the kernel left them. profile counts instructions, bytes, wavefronts, bank conflicts and tensor
-    operations by line. explain FILE:LINE shows an instruction in one warp, its operands as matrices; LINE is a line of
-    the PTX or CUDA file, and the first tensor core instruction of that line is chosen. compare runs a launch twice and
-    finds where the runs first differ: exit status 1 if they do. FILE may be CUDA C++ (.cu), if nvcc is installed; an
-    --entry with template arguments is instantiated.
+    info lists entries, parameters, shared memory, and opcodes with their evidence. run reads arrays from files and
+    writes the arrays that the kernel leaves. profile counts instructions, bytes, wavefronts, bank conflicts and tensor
+    operations by line. explain FILE:LINE shows an instruction in one warp, with its operands as matrices; LINE is a
+    line of the PTX or CUDA file, of which the first tensor core instruction is shown. compare runs a launch twice and
+    finds where the runs first differ; the exit status is 1 if they do. FILE may be CUDA C++ (.cu) if nvcc is installed;
+    an --entry with template arguments is instantiated.
 
     Options:
         with_ (ARCH|FILE.ptx): compare: the other architecture, or the other kernel.
-        by: profile: rows; default: source lines if .loc names them.
-        output: run: the arrays, .npz; profile: a page, .html; explain: a figure, .svg, .png or .txt.
+        by: profile: the rows of the table; default: source lines if the PTX has .loc directives.
+        output: run: an .npz file with the arrays; profile: an .html page; explain: a figure, .svg, .png or .txt.
 
     For example:
         warpfrag ptx info sample:rowsum.ptx
@@ -328,7 +328,7 @@ def _run(kernel: Kernel, settings: dict[str, Any], checks: RunOptions) -> Run:
 
 
 def read_module(files: list[str], arch: str | None, entry: str | None) -> Module:
-    """Return the module of a file, or of several that are linked; CUDA C++ is compiled first."""
+    """Return the module in a file, linked with other files if any; CUDA C++ is compiled first."""
     from warpfrag.ptx import compile as compile_cuda
     from warpfrag.ptx import link, load
 
@@ -343,7 +343,7 @@ def read_module(files: list[str], arch: str | None, entry: str | None) -> Module
 
 
 def chosen_kernel(module: Module, entry: str | None) -> Kernel:
-    """Return the kernel of --entry, or the only one."""
+    """Return the kernel that --entry names, or the only one."""
     from warpfrag.machine.launch.names import readable
 
     names = list(module)
@@ -468,7 +468,7 @@ def _compare(
     from warpfrag.ptx import compare
 
     if other is None or output is not None:
-        raise click.UsageError("compare: expected --with and an architecture or a PTX file, and no -o")
+        raise click.UsageError("compare: expected --with ARCH or --with FILE.ptx, and no -o")
     kernels = [kernel]
     if other.startswith("sm_"):
         settings["arch"] = [launch.arch or kernel.launch_arch, other]
@@ -488,7 +488,7 @@ def _file_and_line(file: str) -> tuple[str, int]:
 
 
 def _ptx_line(kernel: Kernel, file: str, line: int) -> int:
-    """Return the PTX line of the first tensor core instruction of a line of CUDA C++, else of its first instruction."""
+    """Return the PTX line of the first tensor core instruction, or else the first instruction, of a CUDA C++ line."""
     from warpfrag.machine.debugger.stepping import Breakpoint
 
     sources = kernel.module.sources
@@ -536,20 +536,20 @@ def _explain(
 
 
 def _stopped(kernel: Kernel, settings: dict[str, Any], line: int, options: RunOptions) -> InstructionView:
-    """Run to the instruction of a line, in one warp at one visit."""
+    """Run until a warp reaches the instruction at a line for the given visit."""
     with kernel.debug(**settings) as debugger:
         debugger.break_at(line, block=options.at_block, warp=options.warp)
         stop = debugger.run()
         if stop is None:
             raise InvalidOperand(
-                f"no warp of {kernel.readable_name} that fits --at-block and --warp reached line {line} in this launch"
+                f"no warp of {kernel.readable_name} that matches --at-block and --warp reached line {line}"
             )
         block, warp = debugger.focus()
         debugger.breakpoints.clear()
         point = debugger.break_at(line, block=block, warp=warp)
         for _ in range(options.visit):
             if debugger.run() is None:
-                raise InvalidOperand(f"line {line} has fewer visits by warp {warp} of block {block}: {point.hits + 1}")
+                raise InvalidOperand(f"warp {warp} of block {block} visits line {line} only {point.hits + 1} times")
         debugger.breakpoints.clear()
         return debugger.explain()
 

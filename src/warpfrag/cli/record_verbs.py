@@ -24,7 +24,7 @@ class RecordFacts(NamedTuple):
 
     status: exit status of the program
     launches: kernels of the stored launches
-    without_code: launches that were stored without code, with the reason
+    without_code: launches stored without code, with the reason
     """
 
     folder: str
@@ -38,7 +38,7 @@ class ReplayFacts(NamedTuple):
     """The results of a replay.
 
     gpu: the GPU that the launches were recorded on
-    equal: number of launches that leave the GPU's bytes
+    equal: number of launches with the same bytes as the GPU
     launches: the result of each launch
     """
 
@@ -61,16 +61,17 @@ def record(
     """Run a program on this machine's GPU, and store kernel launches for `warpfrag replay`.
 
     A stored launch has its code, grid, parameters, and the memory that it can reach, before and after. The program runs
-    unchanged: CUPTI, which is part of the CUDA toolkit and of PyTorch, reports its launches. Memory that parameters
-    point to is stored, and memory that its contents point to. NVIDIA's closed libraries are stored without code.
+    unchanged: CUPTI, which is part of the CUDA toolkit and of PyTorch, reports its launches. The memory that
+    parameters point to is stored, and the memory that its contents point to. The code of NVIDIA's closed libraries is
+    not stored.
 
     Options:
         output (FOLDER): The folder to write.
         kernel (REGEX): Store only kernels whose mangled name matches this extended regular expression.
-        launch: Store only this launch, counted from 0 among those that match; repeatable.
-        last: Store only the last launch that matches, also if it fails.
+        launch: Store only this launch, counted from 0 among the matching ones; may be repeated.
+        last: Store only the last matching launch, even if it fails.
         limit: Store at most N launches.
-        max_bytes: Store no launch that can reach more than N bytes.
+        max_bytes: Skip launches that can reach more than N bytes.
 
     For example:
         warpfrag record -o launches/ --kernel softmax --limit 5 -- python train.py
@@ -100,16 +101,16 @@ def replay(
     check: tuple[Literal["memory", "races", "uninitialised", "barriers", "async", "all"], ...] = (),
     debug: bool = False,
 ) -> Answer[ReplayFacts] | None:
-    """Run recorded launches without a GPU, and compare the memory that they leave with the GPU's.
+    """Run recorded launches without a GPU, and compare the resulting memory with the GPU's.
 
-    Every byte of the stored memory is compared. Exit status 1: a launch differs, fails or has findings; 3: a launch
-    could not be replayed, for example because its code belongs to a closed library.
+    Every byte of the stored memory is compared. The exit status is 1 if a launch differs, fails or has findings, and 3
+    if a launch could not be replayed, for example because its code belongs to a closed library.
 
     Options:
         kernel (REGEX): Run only kernels whose name matches this regular expression.
-        launch: Run only this launch, counted from 0 in the folder; repeatable.
+        launch: Run only this launch, counted from 0 in the folder; may be repeated.
         check: The mistakes to search for.
-        debug: Open a Python prompt with a debugger of one launch, before its first instruction.
+        debug: Open a Python prompt with a debugger that stops before a launch's first instruction.
 
     For example:
         warpfrag replay launches/
@@ -163,14 +164,14 @@ def _print_replay(facts: ReplayFacts) -> None:
         notes += [f"{each.launch}: {finding}" for finding in each.findings]
         notes += [f"{each.launch}: verdict of the checks: {each.verdict}"] if each.verdict else []
     print_notes(notes)
-    echo(f"{facts.equal} of {len(facts.launches)} launches leave the bytes of the {facts.gpu or 'GPU'}")
+    echo(f"{facts.equal} of {len(facts.launches)} launches leave the same bytes as the {facts.gpu or 'GPU'}")
 
 
 def _debug(session: Replay, chosen: list[int]) -> None:
     import click
 
     if len(chosen) != 1:
-        raise click.UsageError(f"--debug needs one launch: give --launch N; {len(chosen)} match")
+        raise click.UsageError(f"--debug needs exactly one launch, but {len(chosen)} match: give --launch N")
     with session.debug(chosen[0]) as debugger:
         stop = "debugger.break_at(LINE), debugger.run(), debugger.step(), debugger.explain(); Ctrl-D ends"
         banner = f"{_short(session.recording.records[chosen[0]].name)}: `debugger` is at its first instruction; {stop}"

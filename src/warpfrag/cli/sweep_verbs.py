@@ -1,4 +1,4 @@
-"""`warpfrag survey` and `warpfrag sweep`: the kernels that cuBLAS chooses, and studies of many GEMMs."""
+"""`warpfrag survey` and `warpfrag sweep`: record the kernels that cuBLAS selects, and run many GEMMs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ FIGURES = ("largest_ulps", "rms_ulps", "mean_ulps", "rms_relative", "rms_to_magn
 class SurveyFacts(NamedTuple):
     """The recorded choices of cuBLAS.
 
-    layers: layers in the file
-    runs: ranges of m in the file
+    layers: number of layers in the file
+    runs: number of ranges of m in the file
     gpu: name of the GPU
-    library: name and version
+    library: name and version of the library
     file: file that was written
     settings: assumptions about PyTorch
     """
@@ -40,13 +40,13 @@ class SurveyFacts(NamedTuple):
 
 @verb
 def survey(layers: File, *, output: File) -> Answer[SurveyFacts]:
-    """Record, for every m, the configuration that this machine's cuBLAS chooses for layers; nothing is multiplied.
+    """Record, for every m, the kernel that this machine's cuBLAS selects for a list of layers; nothing is multiplied.
 
     FILE is a TOML file. Its table [layers] has lines such as qkv = [6144, 4096], n and k of a weight. Optional keys:
     types = ["bf16"], layouts = ["nt", "nn"], biases = [false, true], fast_accumulation = [true], m = 16384.
 
     Options:
-        output: The file of choices, .npz; choices that it contains are not queried again.
+        output: The .npz file of choices; layers that it already contains are not queried again.
 
     For example:
         warpfrag survey layers.toml -o choices.npz        # on a machine with a GPU; resumes if interrupted
@@ -69,8 +69,8 @@ class SweepFacts(NamedTuple):
 
     store: the Zarr store
     sha256: hash of the plan file
-    computed: blocks that this call computed; the others existed
-    cases: every combination, the last key of the file changing first
+    computed: number of blocks that this call computed
+    cases: every combination; the last key varies fastest
     """
 
     store: str
@@ -88,35 +88,35 @@ def sweep(
     verify: bool = False,
     output: File | None = None,
 ) -> Answer[SweepFacts]:
-    """Compute every GEMM of a TOML file, block by block, and compare it with the exact one.
+    """Compute every GEMM of a TOML file, block by block, and measure its error.
 
-    FILE names instructions, architectures, shapes, data and orders; every combination is a case. Blocks are written to
-    a Zarr store as they are done. If it is interrupted, the same command resumes it. Missing or truncated blocks are
-    computed again; with --verify also those that do not match their checksum.
+    FILE names instructions, architectures, shapes, data and orders; every combination is a case. Finished blocks are
+    written to a Zarr store. If the sweep is interrupted, the same command resumes it. Missing and truncated blocks are
+    computed again; with --verify, so are blocks that do not match their checksums.
 
     Options:
         scheduler (ADDRESS): Run on the workers of the Dask scheduler at this address.
-        workers: Number of processes on this machine; default: only this one.
+        workers: Number of processes on this machine; default: this process only.
         verify: Read every existing block, and compare it with its checksum.
         output: The Zarr store; default: FILE.zarr.
 
     For example:
         warpfrag sweep sweep.toml                                   # writes sweep.zarr; the same command resumes
-        warpfrag sweep sweep.toml --workers 8 -o results.zarr       # on eight processes of this machine
-        warpfrag sweep sweep.toml --verify                          # reads all blocks, and repairs damaged ones
+        warpfrag sweep sweep.toml --workers 8 -o results.zarr       # in eight processes
+        warpfrag sweep sweep.toml --verify                          # read all blocks, and repair damaged ones
         warpfrag sweep sweep.toml --scheduler tcp://10.0.0.1:8786   # on the workers of a Dask scheduler
     """
     from warpfrag.sweep import SweepPlan
     from warpfrag.sweep import sweep as run_sweep
 
     if scheduler is not None and workers is not None:
-        raise click.UsageError("give --scheduler, whose workers already run, or --workers, which are started; not both")
+        raise click.UsageError("give --scheduler, to use running workers, or --workers, to start some, but not both")
     plan = SweepPlan.read(file)
     store = str(Path(file).with_suffix(".zarr")) if output is None else output
     with ProgressLine(lines=True) as line:
         progress = CaseProgress(line)
         try:
-            with warnings.catch_warnings(action="ignore", category=StoreWarning):  # outcomes list the repairs
+            with warnings.catch_warnings(action="ignore", category=StoreWarning):  # the outcomes list the repairs
                 outcomes = run_sweep(
                     plan, store, scheduler=scheduler, workers=workers, verify=verify, progress=progress
                 )
@@ -129,24 +129,24 @@ def sweep(
 
     for outcome in outcomes:
         for chunk in outcome.repaired:
-            echo_error(f"warpfrag: {store} was damaged: {chunk}; computed again")
+            echo_error(f"warpfrag: {store} was damaged; computed again: {chunk}")
 
     def show() -> None:
         _print_outcomes(plan, outcomes)
-        summary = f"computed {progress.computed} blocks" if progress.computed else "nothing was left to compute"
+        summary = f"computed {progress.computed} blocks" if progress.computed else "nothing to compute"
         echo(f"{summary}; everything is in {store}")
 
     return Answer(SweepFacts(store, plan.digest, progress.computed, outcomes), show)
 
 
 def _names(plan: SweepPlan, outcomes: list[Outcome]) -> tuple[list[str], list[str]]:
-    """Return the keys of a case, and those that vary in this plan."""
+    """Return the keys of a case, and the keys that vary in this plan."""
     names = [field.name for field in fields(outcomes[0].case)]
     return names, [name for name in names if len(getattr(plan, name)) > 1]
 
 
 class CaseProgress:
-    """Progress of a sweep: a bar on a terminal, elsewhere a line for each finished case."""
+    """The progress of a sweep: a bar on a terminal, or elsewhere a line for each finished case."""
 
     def __init__(self, line: ProgressLine) -> None:
         """Show the progress on this line."""
@@ -154,21 +154,21 @@ class CaseProgress:
         self.done = self.total = self.computed = 0
 
     def __call__(self, done: int, total: int, case: Case, is_done: bool) -> None:  # noqa: FBT001 (sweep's)
-        """Count a block."""
+        """Count a finished block."""
         self.done, self.total = done, total
         self.computed += 1
         if self.line.is_terminal or is_done:
             self.line.show(done, total, str(case))
 
     def kept(self, store: str) -> str:
-        """Return the end of the message about an interrupted sweep."""
+        """Return the end of the message for an interrupted sweep."""
         if not self.total:
             return ""
-        return f"; {self.done} of {self.total} blocks are in {store}, and the same command resumes there"
+        return f"; {self.done} of {self.total} blocks are in {store}; run the same command again to resume"
 
 
 def _print_outcomes(plan: SweepPlan, outcomes: list[Outcome]) -> None:
-    """Print the common keys, a line for each case, and why some could not be computed."""
+    """Print the common keys, a line for each case, and the reasons why some could not be computed."""
     names, varying = _names(plan, outcomes)
     common = [name for name in names if name not in varying and name not in {"seed", "backend"}]
     echo(", ".join(outcomes[0].case.texts(*common)))

@@ -51,7 +51,7 @@ def run_task(task: BlockTask) -> tuple[NDArray[Any], ErrorTally]:
     """Return a block of D and its errors."""
     if task.versions != versions():
         texts = (", ".join(f"{name} {number}" for name, number in each.items()) for each in (versions(), task.versions))
-        raise SchedulerError("a worker has {}, but the sweep was started with {}: results could differ".format(*texts))
+        raise SchedulerError("a worker has {}, but the sweep has {}: results could differ".format(*texts))
     case, block = task.case, task.block
     matrices = case.operands(block)
     backend = Cpu(task.threads) if case.backend == "cpu" else case.backend

@@ -1,1 +1,1 @@
-"""Code that several verbs share: declarations of verbs, common options, printed output, and input files."""
+"""Code shared by the verbs: their declarations, common options, output and input files."""

@@ -1,4 +1,4 @@
-"""Types of arguments and options that several verbs take, and their shell completion."""
+"""Argument and option types shared by several verbs, and their shell completion."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPERANDS = ("a", "b", "c", "d", "metadata", "scale_a", "scale_b")
 
 
 def read_arch(text: str) -> str:
-    """Return the name of an architecture; sm_90a may also be SM90a, 90a or a GPU such as H100."""
+    """Return the name of an architecture, which may be written sm_90a, SM90a, 90a or as a GPU such as H100."""
     try:
         return read_target(text, "").name
     except IllegalInstruction as error:
@@ -32,13 +32,13 @@ def read_arch(text: str) -> str:
 
 
 def read_arch_name(text: str) -> str:
-    """Return an architecture as the user names it: a GPU such as A100, or sm_80 in any spelling."""
+    """Return the name of a GPU such as A100 unchanged, or the canonical name of an architecture."""
     target = read_arch(text)
     return text.strip() if gpu_called(text) else target
 
 
 def read_order(text: str) -> Order:
-    """Return an order of additions, written as its fields, such as split_k=3,unit=64,in_place=1."""
+    """Return the order of additions with these fields, such as split_k=3,unit=64,in_place=1."""
     from warpfrag.blas.order import Order
 
     fields: dict[str, Any] = {}
@@ -54,7 +54,7 @@ def read_order(text: str) -> Order:
 
 
 def complete_instruction(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-    """Complete instruction names, in full or shortened."""
+    """Complete full and short instruction names."""
     from warpfrag.isa.instruction_names import spell
     from warpfrag.isa.ops import OPS
     from warpfrag.isa.rows import forms
@@ -78,7 +78,7 @@ def complete_operand(context: click.Context, _parameter: click.Parameter, start:
 
 
 def complete_arch(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-    """Complete architectures, and GPUs in one word."""
+    """Complete architectures, and the names of GPUs that are one word."""
     return _beginning((*targets(), *(name.lower().replace(" ", "-") for name in gpus())), start)
 
 
@@ -90,7 +90,7 @@ def complete_type(_context: click.Context, _parameter: click.Parameter, start: s
 
 
 def complete_file(_context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
-    """Complete samples; the shell itself completes files."""
+    """Complete the names of samples; the shell completes files."""
     from click.shell_completion import CompletionItem
 
     from warpfrag.samples import PREFIX, SAMPLES
@@ -131,7 +131,7 @@ RoundingName = Annotated[Literal["rne"], Param(help="Round values that are not e
 Backend = Annotated[
     str,
     Param(
-        "cpu|cuda|native|auto", help="Compute on the CPU, by emulation on a GPU (cuda), on its tensor cores (native)."
+        "cpu|cuda|native|auto", help="Compute on the CPU, by emulation on a GPU (cuda), or on tensor cores (native)."
     ),
 ]
 NotationName = Annotated[
@@ -140,14 +140,14 @@ NotationName = Annotated[
 
 
 class ElementChoice(NamedTuple):
-    """Coordinates that select one of several matrices or parts of a register.
+    """Coordinates that select a matrix or a part of a register.
 
     Options:
-        mma: Which of the four multiplications of m8n8k4 with f16.
-        matrix: Which matrix of ldmatrix or stmatrix.
+        mma: The number of one of the four multiplications of m8n8k4 with f16.
+        matrix: The number of a matrix of ldmatrix or stmatrix.
         selector: The sparsity selector.
-        thread_id: Which lanes supply the scale factors.
-        byte_id: The first byte of the scale word that is used.
+        thread_id: The thread id, which selects the lanes that supply the scale factors.
+        byte_id: The byte id: the first byte of the scale word that is used.
     """
 
     mma: int | None = None
@@ -158,12 +158,12 @@ class ElementChoice(NamedTuple):
 
 
 class Load(NamedTuple):
-    """A tcgen05.ld and its address, which loads an operand from tensor memory to registers.
+    """A tcgen05.ld that loads an operand from tensor memory, and its address.
 
     Options:
-        through (LOAD): Show the registers after this tcgen05.ld, not tensor memory.
+        through (LOAD): Show the registers after this tcgen05.ld instead of tensor memory.
         column: The first column of the operand that it loads.
-        base_lane: The lane of its address: 0, or 16 for shapes 16x.
+        base_lane: The lane in its address: 0, or for the shapes 16x... also 16.
     """
 
     through: str | None = None
@@ -174,7 +174,7 @@ class Load(NamedTuple):
         """Reject options that would have no effect."""
         options = [f"--{name.replace('_', '-')}" for name, choice in self._asdict().items() if choice is not None]
         if options:
-            raise InvalidOperand(f"{' and '.join(options)} is not for {operand}: it is for an operand in tensor memory")
+            raise InvalidOperand(f"{' and '.join(options)}: expected an operand in tensor memory, got {operand}")
 
 
 IN_TENSOR_MEMORY = Load()

@@ -1,4 +1,4 @@
-"""Completion in bash, which splits words at colons, although instruction and sample names contain them."""
+"""Completion in bash, which splits the names of instructions and samples at their colons."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from click.shell_completion import BashComplete, CompletionItem, add_completion_
 
 @add_completion_class
 class ColonBashComplete(BashComplete):
-    """Completion that joins the words that bash splits at colons, and offers the part after the last colon."""
+    """Bash completion that joins words split at colons, and completes the part after the last colon."""
 
     kept = ""
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the complete words, and the incomplete one."""
+        """Return the complete words, and the incomplete word."""
         args, incomplete = super().get_completion_args()
         words: list[str] = []
         for word in (*args, incomplete):

@@ -18,7 +18,7 @@ from warpfrag.tensorcore.registry import get
 if TYPE_CHECKING:
     from warpfrag.tensorcore.tensor_operand import TensorOperand
 
-# instruction names contain pairs of colons, as in kind::mxf4: a single one ends the name
+# A single colon ends an instruction name; the name itself may contain pairs, as in kind::mxf4.
 FRAGMENT = re.compile(r"(?P<name>.+[^:]):(?P<operand>[A-Za-z_]+(?::[^:]*)?)", re.ASCII)
 COUNT = re.compile(r"(row|col|matrix)=(\d{1,4})", re.ASCII)
 MAX_WORDS = 256

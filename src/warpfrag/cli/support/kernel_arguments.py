@@ -1,4 +1,4 @@
-"""Kernel arguments and module variables on the command line: `x:f32:4x200`, `i32:200`, a file."""
+"""Kernel arguments and module variables on the command line: `x:f32:4x200`, `i32:200` or a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 def read_symbol(text: str, module: Module) -> tuple[str, np.ndarray[Any, Any]]:
-    """Set a variable, and return it with its name."""
+    """Set a variable, and return its name and its array."""
     name, equals, value = text.partition("=")
     memory = module.symbols[name]
     if value.endswith(".npy"):
@@ -38,7 +38,7 @@ def read_symbol(text: str, module: Module) -> tuple[str, np.ndarray[Any, Any]]:
 
 
 def read_argument(text: str, arrays: Arrays) -> object:
-    """Return the argument that a text describes; arrays are also stored in `arrays`, by name."""
+    """Return the argument that a text describes, and store an array in `arrays` by its name."""
     if text == "null":
         return None
     if text.startswith("[") and text.endswith("]"):

@@ -1,8 +1,8 @@
-"""Matrices in files: text with numbers, or .npy; and back to text.
+"""Read matrices from text and .npy files, and format them as text.
 
-Numbers may be separated by spaces, commas, semicolons or tabs and be in brackets, as numpy and C print them; `#` starts
-a comment. Lines are the rows of the matrix, unless all numbers are on one line. A number is read exactly, with all its
-digits, and rounded at most once: to the format of the operand.
+Numbers are separated by spaces, commas, semicolons or tabs, and may be in brackets, as NumPy and C print them; `#`
+starts a comment. A line is a row of the matrix, unless all numbers are on one line. A number is read exactly and
+rounded at most once, to the format of the operand.
 
 Files are not trusted: sizes are bounded, and the header of a .npy is checked.
 """
@@ -32,33 +32,33 @@ if TYPE_CHECKING:
 
     from warpfrag.tensorcore.instruction import Instruction
 
-MAX_BYTES = 1 << 24  # of an input: the largest operand, as text with every digit, is a tenth of that
+MAX_BYTES = 1 << 24  # of an input; the largest operand, as text with all digits, has a tenth of this
 MAX_ARRAY_BYTES = 1 << 30  # of a whole matrix, as .npy
-MAX_DIGITS = 4000  # of a number: an exact f64 has at most 1100, and Python reads no more than 4300
-FAR = 5 * MAX_DIGITS  # powers of ten or two: beyond, a number is as large or as small as any to every format
+MAX_DIGITS = 4000  # of a number; an exact f64 has at most 1100, and Python reads at most 4300
+FAR = 5 * MAX_DIGITS  # exponents beyond this overflow or underflow in every format
 NPY = b"\x93NUMPY"
 ZIP = b"PK"  # .npz is an archive of .npy
 COMMENT = re.compile(r"(#|//).*")
 WORD = re.compile(r"[^\s,;\[\](){}|]+")
-NOTATIONS = {  # by pattern: the base of the digits, the base of the exponent, and its steps per digit
+NOTATIONS = {  # base of the digits, base of the exponent, and exponent steps per digit
     re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:e([+-]?\d+))?", re.ASCII | re.IGNORECASE): (10, 10, 1),
     re.compile(r"([+-]?)0x([\da-f]*)(?:\.([\da-f]*))?(?:p([+-]?\d+))?", re.ASCII | re.IGNORECASE): (16, 2, 4),
     re.compile(r"([+-]?)0b([01]+)()()", re.ASCII | re.IGNORECASE): (2, 2, 1),
 }
 SPECIAL = re.compile(r"[+-]?(inf|infinity|nan)", re.IGNORECASE)
-MAX_WHOLE = 1e15  # a whole number up to here is written without a point
+MAX_WHOLE = 1e15  # whole numbers below this are written without a decimal point
 
 
 @dataclass(frozen=True)
 class InputSource:
-    """An input: its name for error messages, and its bytes."""
+    """An input: its name in error messages, and its bytes."""
 
     name: str
     content: bytes
 
     @property
     def is_array(self) -> bool:
-        """Return True for a .npy."""
+        """Return True if the input is a .npy file."""
         return self.content.startswith(NPY)
 
     def text(self) -> str:
@@ -72,7 +72,7 @@ class InputSource:
             raise FileError(f"{self.name} is {held}") from None
 
     def array(self, *, opaque: bool = False) -> NDArray[Any]:
-        """Return the array in a .npy file: real numbers, or with `opaque` also elements without a type."""
+        """Return the array of real numbers in a .npy file; with `opaque`, elements without a type are accepted."""
         import numpy as np
 
         try:
@@ -105,7 +105,7 @@ def read_source(file: str, max_bytes: int = MAX_BYTES) -> InputSource:
 def read_codes(
     file: str, number_format: Format, shape: tuple[int, ...], *, raw: bool = False, rounding: Rounding = None
 ) -> NDArray[Any]:
-    """Return the codes of the matrix in a text or .npy file, which contains values, or codes if `raw`."""
+    """Return the codes of the matrix in a text or .npy file, which contains codes if `raw` and values otherwise."""
     source = read_source(file)
     if not source.is_array:
         return _codes_of_text(source, number_format, shape, raw=raw, rounding=rounding)
@@ -127,7 +127,7 @@ def _codes_of_text(
     from warpfrag.formats.codes import code_dtype
 
     words = _words(source, shape)
-    known: dict[str, int] = {}  # a matrix repeats its numbers: zeros above all
+    known: dict[str, int] = {}  # most matrices repeat numbers, such as zero
     for position, (line, word) in enumerate(words):
         if word not in known:
             value = exact_value(word, f"{source.name}, line {line}")
@@ -140,7 +140,7 @@ def _codes_of_text(
 
 
 def _words(source: InputSource, shape: tuple[int, ...]) -> list[tuple[int, str]]:
-    """Return the numbers in a text with their lines; reject a count that does not match the shape."""
+    """Return the numbers in a text with their line numbers; raise FileError if their count does not match the shape."""
     expected = f"{source.name}: expected {shape_text(shape)} numbers"
     count = math.prod(shape)
     words: list[tuple[int, str]] = []
@@ -153,7 +153,7 @@ def _words(source: InputSource, shape: tuple[int, ...]) -> list[tuple[int, str]]
                 raise InvalidOperand(f"{expected}, {count} in all, got more")
     if len(words) != count:
         for number, word in words:
-            exact_value(word, f"{source.name}, line {number}")  # a word that is not a number is the better message
+            exact_value(word, f"{source.name}, line {number}")  # a message about a word that is not a number is better
         raise InvalidOperand(f"{expected}, {count} in all, got {len(words)}")
     for number, came in per_line.items():
         if len(per_line) > 1 and came != shape[-1]:
@@ -162,7 +162,7 @@ def _words(source: InputSource, shape: tuple[int, ...]) -> list[tuple[int, str]]
 
 
 def exact_value(word: str, what: str) -> Fraction | float:
-    """Return the exact value of a number in a text: decimal, 0x..., 0x1.8p3, 0b...; a float for inf, nan and -0.
+    """Return the exact value of a decimal, 0x..., 0x1.8p3 or 0b... number, or a float for inf, nan and -0.
 
     >>> exact_value("1.0000000000000000001", "here"), exact_value("0x1.8p1", "here"), exact_value("-0", "here")
     (Fraction(10000000000000000001, 10000000000000000000), Fraction(3, 1), -0.0)
@@ -184,25 +184,25 @@ def exact_value(word: str, what: str) -> Fraction | float:
 
 
 def _encode(number_format: Format, value: Fraction | float, rounding: Rounding) -> int | str:
-    """Return the code of a value, or the reason why it has none."""
+    """Return the code of a value, or an error message if it has none."""
     try:
         return number_format.encode(value, rounding=rounding)
     except InvalidOperand:
         if number_format.min <= value <= number_format.max:
-            return f"that is not exact in {number_format}; --rounding rne takes the nearest value"
+            return f"that is not exact in {number_format}; --rounding rne rounds it to the nearest value"
         numbers = "values" if number_format.is_float else "integers"
         return f"{number_format} holds the {numbers} {number_format.min}..{number_format.max}"
 
 
 def _check_code(number_format: Format, value: Fraction | float) -> int | str:
-    """Return a number as a code, or the reason why it is not one."""
+    """Return a number as a code, or an error message if it is not one."""
     if value == 0 or (isinstance(value, Fraction) and value.denominator == 1 and 0 < value < number_format.codes):
         return int(value)
     return f"a code of {number_format} is 0..{number_format.codes - 1:#x}"
 
 
 def read_operand(instruction: Instruction, role: str, file: str, rounding: Rounding) -> NDArray[Any]:
-    """Return the codes of an operand's matrix in a file; a sparse A is given in full."""
+    """Return the codes of an operand's matrix in a file, which contains the full A of a sparse instruction."""
     operand = instruction.operands.get(role)
     if operand is None:
         raise click.BadParameter(f"{instruction.name} takes no {role}", param_hint=f"--{role.replace('_', '-')}")
@@ -217,7 +217,7 @@ def code_text(code: int, number_format: Format) -> str:
 
 
 def value_text(value: float) -> str:
-    """Return a value with the precision of a float64.
+    """Return a value as text with float64 precision.
 
     >>> value_text(1.0), value_text(-0.0), value_text(0.0999755859375), value_text(-3)
     ('1', '-0.0', '0.0999755859375', '-3')
@@ -256,7 +256,7 @@ def matrix_lines(matrix: NDArray[Any], write: Callable[[Any], str]) -> list[str]
 
 
 def read_optional(file: str | None) -> NDArray[Any] | None:
-    """Return the array in a .npy file, if one is named."""
+    """Return the array in a .npy file, or None if there is no file."""
     return None if file is None else read_array(file, None)
 
 
@@ -269,7 +269,7 @@ def read_array(file: str, codes: str | None, option: str = "--codes") -> NDArray
 
     source = read_source(file, MAX_ARRAY_BYTES)
     if not source.is_array:
-        raise FileError(f"{source.name} is not .npy: save the whole matrix with numpy.save")
+        raise FileError(f"{source.name} is not a .npy file: save the whole matrix with numpy.save")
     array = source.array(opaque=True)
     if codes is None:
         if array.dtype.kind == "V":

@@ -1,4 +1,4 @@
-"""The command-line view of one operand: its registers and lanes, the coordinates that users pass, and notes.
+"""An operand as the command line shows it: its registers and lanes, the coordinates that users pass, and notes.
 
 Layout coordinates that select a matrix, selector or byte are options; row and column are arguments. A record is a
 register slot with its element: a dict from column to number, printed as text or JSON.
@@ -30,16 +30,16 @@ ADDRESSES = "addresses"
 
 
 class OperandView:
-    """An operand, or the row addresses of ldmatrix and stmatrix, which have no registers.
+    """An operand, or the row addresses of ldmatrix and stmatrix, which are not in registers.
 
     `dims` are the coordinates of its elements: `choices` are options of a verb, `positions` are arguments. `threads`
-    are the coordinates of a thread (for tensor memory, lane and column), `counted` those inside a thread.
+    are the coordinates of a thread (for tensor memory, lane and column), and `counted` those within a thread.
     """
 
     def __init__(
         self, instruction: Instruction, name: str, layout: Layout, registers: OperandBase | None = None, after: str = ""
     ) -> None:
-        """Split the coordinates of the layout."""
+        """Split the coordinates of the layout into options and arguments."""
         self.instruction, self.name, self.layout, self.registers, self.after = (
             instruction, name, layout, registers, after,
         )  # fmt: skip
@@ -53,11 +53,11 @@ class OperandView:
         self.is_access = "tlane" in layout.outs  # the registers of tcgen05.ld and st hold columns of tensor memory
         self.lane_name = "tlane" if self.in_tensor_memory else "lane"
         self.counted: tuple[str, ...] = ("slot",) if self.in_tensor_memory else ("reg", "slot")
-        self.has_numbers = len(name) == 1 and not self.in_tensor_memory  # PTX numbers elements: a0, a1, ...
+        self.has_numbers = len(name) == 1 and not self.in_tensor_memory  # PTX numbers elements as a0, a1, ...
 
     @property
     def title(self) -> str:
-        """Return the heading of an answer."""
+        """Return the heading of the output."""
         if self.registers is None:
             return f"row addresses of {self.instruction}"
         extents = [self.layout.outs[dim] for dim in self.dims if dim in self.positions]
@@ -67,7 +67,7 @@ class OperandView:
 
     @property
     def matrix_registers(self) -> Metadata | Scale | Operand | TensorScale:
-        """Return the registers of a matrix operand; reject addresses."""
+        """Return the registers of a matrix operand; raise InvalidOperand for addresses."""
         from warpfrag.tensorcore.tensor_operand import TensorScale
 
         if not isinstance(self.registers, Metadata | Scale | Operand | TensorScale):
@@ -85,10 +85,10 @@ class OperandView:
         return "row" if self.name == "scale_a" else "col", scaled_lines(form, self.name[-1])
 
     def warps(self, warp: int | None) -> list[dict[str, int]]:
-        """Return the requested warp, or all warps; an empty index if the operand belongs to one warp."""
+        """Return the requested warp, or all warps, as indices; an empty index if one warp holds the operand."""
         if "warp" not in self.layout.ins:
             if warp is not None:
-                raise InvalidOperand(f"one warp runs {self.instruction}: it takes no --warp, got {warp}")
+                raise InvalidOperand(f"one warp executes {self.instruction}, so --warp does not apply, got {warp}")
             return [{}]
         count = self.layout.ins["warp"]
         warps = range(count) if warp is None else [check_index("warp", warp, count)]
@@ -124,20 +124,20 @@ class OperandView:
         return [record for record in map(self.record, places) if not padded or record[padded] >= 0]
 
     def check_lane(self, lane: int) -> bool:
-        """Return True if the lane is used (ldmatrix may read only some lanes' addresses); reject an invalid lane."""
+        """Return True if the lane is used (ldmatrix may read only some addresses); reject an invalid lane."""
         if self.in_tensor_memory:
             return check_index("tlane", lane, self.layout.ins["tlane"]) == lane
         check_index("lane", lane, LANES)
         return lane < self.layout.lanes
 
     def chosen(self, choice: ElementChoice = ElementChoice()) -> Iterator[Record]:  # noqa: B008 (immutable)
-        """Yield every combination of the selecting coordinates that the options allow."""
+        """Yield every combination of selecting coordinates that the options allow."""
         indices = choice._asdict()
         for dim, index in indices.items():
             if index is not None and dim not in self.choices:
                 has = ", ".join(f"--{own.replace('_', '-')}" for own in self.choices) or "no such option"
                 raise InvalidOperand(
-                    f"--{dim.replace('_', '-')} is not for {self.name} of {self.instruction}, which takes {has}"
+                    f"--{dim.replace('_', '-')} does not apply to {self.name} of {self.instruction}, which takes {has}"
                 )
         extents = self.layout.outs
         ranges = []
@@ -145,12 +145,12 @@ class OperandView:
             legal = range(0, extents[dim] * self.step(dim), self.step(dim))
             index = indices.get(dim)
             if index is not None and index not in legal:
-                raise InvalidOperand(f"{dim} is one of {', '.join(map(str, legal))}, got {index}")
+                raise InvalidOperand(f"{dim}: expected one of {', '.join(map(str, legal))}, got {index}")
             ranges.append(legal if index is None else [index])
         return (dict(zip(self.choices, values, strict=True)) for values in product(*ranges))
 
     def where(self, position: Sequence[int], choice: ElementChoice = ElementChoice()) -> list[Record]:  # noqa: B008 (immutable)
-        """Return every holder of the element at a position, for every choice that the options leave open."""
+        """Return every holder of the element at a position, for every combination that the options allow."""
         if len(position) != len(self.positions):
             names = " and ".join(self.positions)
             raise InvalidOperand(
@@ -230,7 +230,7 @@ class OperandView:
         """Return notes on this operand."""
         notes = []
         if self.instruction.arch:
-            notes.append(f"wmma fragments differ between GPUs: these are for {self.instruction.arch}; see --arch")
+            notes.append(f"wmma fragments depend on the GPU; these are for {self.instruction.arch} (see --arch)")
         if not self.in_tensor_memory and self.layout.lanes < LANES:
             notes.append(f"the addresses of lanes {self.layout.lanes} to {LANES - 1} are not read")
         form = self.instruction.form
@@ -243,18 +243,18 @@ class OperandView:
         if self.registers and self.registers.spec.register_bits > 32:
             notes.append("a register has 64 bits: register r is the 32-bit words 2r and 2r + 1")
         if isinstance(self.registers, SparseOperand):
-            notes.append("half of A is stored: the metadata code of a chunk says which logical columns")
+            notes.append("half of A is stored; the metadata code of a chunk selects its logical columns")
         return notes
 
 
 def bits_text(record: Record) -> str:
-    """Return a range of bits in the usual notation."""
+    """Return a range of bits as text, such as 31:16."""
     high, low = record["bit_high"], record["bit_low"]
     return f"{high}:{low}" if high > low else f"{low}"
 
 
 def operand_view(instruction: Instruction, operand: str, load: Load = IN_TENSOR_MEMORY) -> OperandView:
-    """Return the operand of this name, in any case; raise NotModelled if its layout is unknown."""
+    """Return the view of the named operand, in upper or lower case; raise NotModelled if its layout is unknown."""
     name = operand.lower()
     if name in instruction.operands:
         registers = instruction.operands[name]
@@ -267,7 +267,7 @@ def operand_view(instruction: Instruction, operand: str, load: Load = IN_TENSOR_
 
 
 def _loaded(view: OperandView, registers: OperandBase, load: Load) -> OperandView:
-    """Return the same operand after a load, or the registers of a load or store at another address."""
+    """Return the operand after a load, or the registers of a load or store at another address."""
     if load == IN_TENSOR_MEMORY:
         return view
     from warpfrag.tensorcore.tensor_operand import after_load, load_layout
@@ -286,7 +286,7 @@ def _loaded(view: OperandView, registers: OperandBase, load: Load) -> OperandVie
 
 
 def numbering_notes(views: Iterable[OperandView], notation: str) -> list[str]:
-    """Return a sentence about the numbering of elements for each group of similar operands."""
+    """Return a note on the numbering of elements for each group of similar operands."""
     numberings: dict[str, list[str]] = {}
     for view in views:
         numberings.setdefault(view.numbering(notation), []).append(view.name)

@@ -17,14 +17,14 @@ from warpfrag.errors import IllegalInstruction
 from warpfrag.html import table_lines
 
 DONE, NO, ERROR, FAULT = range(4)
-INCOMPLETE = FAULT  # of a checked launch: nothing is wrong, but not everything could be judged
-INTERRUPTED = 130  # as a shell reports it: 128 + SIGINT
+INCOMPLETE = FAULT  # checks of a launch found nothing, but could not judge everything
+INTERRUPTED = 130  # 128 + SIGINT, as in a shell
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 STATUSES = {
     DONE: "Success, or the answer is yes.",
     NO: "The answer is no: not legal, nothing found, a difference, a finding.",
     ERROR: "Invalid command or input; one sentence on stderr.",
-    FAULT: "Checks found nothing but could not judge everything; or internal error (WARPFRAG_TRACEBACK=1 shows it).",
+    FAULT: "Checks found nothing but could not judge everything, or internal error (WARPFRAG_TRACEBACK=1 shows it).",
     INTERRUPTED: "Interrupted.",
     BROKEN_PIPE: "The output pipe was closed.",
 }
@@ -34,7 +34,7 @@ WIDTH = 100
 TIMES = "\N{MULTIPLICATION SIGN}"
 ASCII = str.maketrans({TIMES: "x", "·": "*", "─": "-", "…": "..."})
 UNUSUAL = re.compile(r"[^\n\t\x20-\x7e]")
-MAX_MESSAGE = 4000  # characters; lists of known names have a quarter of that
+MAX_MESSAGE = 4000  # characters; a list of known names may have a quarter of this
 BAR = 30  # characters of a progress bar
 
 
@@ -53,11 +53,11 @@ def encodable(text: str, encoding: str | None) -> str:
 
 
 class OutputClosed(Exception):
-    """The reader of the output has closed the pipe."""
+    """Raised if the reader of the output has closed the pipe."""
 
 
 class OutputFailed(Exception):
-    """The answer cannot be written: a full disk, a closed stream."""
+    """Raised if the output cannot be written, for example to a full disk or a closed stream."""
 
 
 def printable(text: str) -> str:
@@ -79,13 +79,13 @@ def _write(text: str) -> None:
     if stream is None:  # closed before Python started
         raise OutputFailed("stdout is closed")
     with _output_errors():
-        # Line by line: if Python does not buffer, one long write that breaks off halfway goes unnoticed.
+        # Line by line, because an unbuffered long write can stop halfway without an error.
         for line in (encodable(text, stream.encoding) + "\n").splitlines(keepends=True):
             stream.write(line)
 
 
 def flush() -> None:
-    """Write the buffered output, so that a failure is noticed."""
+    """Write the buffered output; raise OutputFailed or OutputClosed if that fails."""
     with _output_errors():
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -102,7 +102,7 @@ def _output_errors() -> Iterator[None]:
 
 
 def echo_error(text: str) -> None:
-    """Print a line on stderr; if that fails too, drop it."""
+    """Print a line on stderr, and ignore failures."""
     with suppress(OSError):
         if sys.stderr is not None:
             sys.stderr.write(encodable(printable(text), sys.stderr.encoding) + "\n")
@@ -110,24 +110,24 @@ def echo_error(text: str) -> None:
 
 
 def terminal_width() -> int:
-    """Return the characters per line: COLUMNS, else the terminal's, else WIDTH.
+    """Return the characters per line: COLUMNS, the terminal's width, or WIDTH.
 
-    `shutil` has the same, but takes longer to import than many look-ups.
+    `shutil` has a function for this, but importing it takes longer than many look-ups.
     """
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns):
         return int(columns)
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns or WIDTH
-    except (OSError, ValueError):  # no terminal; closed
+    except (OSError, ValueError):  # no terminal, or closed
         return WIDTH
 
 
 class ProgressLine:
-    """A progress bar on a terminal; elsewhere, with `lines`, a line per step."""
+    """A progress bar on a terminal, or elsewhere, with `lines`, one line per step."""
 
     def __init__(self, *, lines: bool = False) -> None:
-        """Use stderr: stdout is for the answer."""
+        """Use stderr, because stdout is for the output."""
         self.is_terminal = sys.stderr is not None and sys.stderr.isatty()
         self.lines = lines
 
@@ -140,7 +140,7 @@ class ProgressLine:
         self.clear()
 
     def show(self, done: int, total: int, text: str) -> None:
-        """Show that `done` of `total` steps are done, and a text about the current one."""
+        """Show the number of finished steps, and a text about the current one."""
         if self.is_terminal:
             filled = BAR * done // max(total, 1)
             self._overwrite(f"[{'#' * filled}{'.' * (BAR - filled)}] {done}/{total} {text}")
@@ -148,7 +148,7 @@ class ProgressLine:
             echo_error(f"[{done}/{total}] {text}")
 
     def clear(self) -> None:
-        """Remove the line before an answer is printed."""
+        """Remove the line before other output is printed."""
         if self.is_terminal:
             self._overwrite("")
 
@@ -167,15 +167,15 @@ def print_heading(text: str) -> None:
 
 
 def print_notes(lines: Iterable[str]) -> None:
-    """Print notes on the answer above."""
+    """Print notes on the output above."""
     for number, line in enumerate(lines):
         echo(("" if number else "\n") + wrapped(f"note: {line}", indent=6))
 
 
 def to_json(value: Any) -> Any:  # noqa: ANN401 (any result)
-    """Return a result as JSON types: named tuples and dataclasses by field, an instruction as its name.
+    """Return a result as JSON types: named tuples and dataclasses as objects, an instruction as its name.
 
-    If there is a method `to_dict`, it decides; anything else becomes text.
+    A method `to_dict` takes precedence; anything else becomes text.
 
     >>> to_json({"shape": (16, 8), "largest": float("inf")})
     {'shape': [16, 8], 'largest': 'inf'}
@@ -186,7 +186,7 @@ def to_json(value: Any) -> Any:  # noqa: ANN401 (any result)
         return value if abs(value) < float("inf") else repr(value)
     if hasattr(value, "to_dict"):
         return to_json(value.to_dict())
-    if hasattr(value, "tolist"):  # numbers may have a type that Python does not have
+    if hasattr(value, "tolist"):  # NumPy numbers
         return to_json((value if value.dtype.kind in "biu" else value.astype(float)).tolist())
     fields = getattr(value, "_fields", None) or getattr(value, "__dataclass_fields__", None)
     if fields is not None and not hasattr(value, "form"):
@@ -219,7 +219,7 @@ def print_error(error: Exception, message: str, *, as_json: bool) -> None:
 
 
 def _bounded(message: str) -> str:
-    """Return a message on one line, cut in the middle if it repeats pages of user input."""
+    """Return a message as one line, shortened in the middle if it contains too much user input."""
     line = " ".join(message.split())
     return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE // 2]} ... {line[-MAX_MESSAGE // 2 :]}"
 
@@ -238,7 +238,7 @@ def shape_text(shape: Iterable[int]) -> str:
 def wrapped(text: str, *, indent: int = 0) -> str:
     """Return a text in lines of at most WIDTH characters; the lines after the first are indented.
 
-    The textwrap of the standard library would do, but importing it costs more than many look-ups.
+    `textwrap` has a function for this, but importing it takes longer than many look-ups.
     """
     lines: list[str] = []
     for word in text.split(" "):

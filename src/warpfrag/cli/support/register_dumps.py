@@ -1,15 +1,17 @@
-"""Register dumps as printf and debuggers print them, read and written.
+"""Read and write register dumps in the formats of printf and debuggers.
 
 A line may begin with its thread: `lane 3:`, `T3`, `[3]`, `3:`, `t=3`, `thread (3,0,0)`, `warp 1 lane 3:`. Threads
-beyond 31 belong to the next warps. A line with a label alone applies to the lines below. Words may have names with
-numbers, which order them: `a3=0x3c00`, `a[3]:`, `reg 3:`, `%r15 = ...`, `R15 0x...`. Words after one name are the
-registers from there on.
+beyond 31 belong to the next warps. A line with only a label applies to the lines below it. Words may have names
+with numbers, which give their order: `a3=0x3c00`, `a[3]:`, `reg 3:`, `%r15 = ...`, `R15 0x...`. Several words after a
+name are consecutive registers.
 
-If a line has numbers with 0x, those are the words, and other numbers beside them are remarks. If it has none, every
-number is hex, unless one number of the dump has a point or a sign, or is inf or nan: then all are values, an element
-each. Whole numbers are also values if none of many digits is a letter. Anything else is rejected with its line.
+If a line has numbers with 0x, those are the words, and its other numbers are ignored. If it has none, every number is
+hex, unless a number in the dump has a decimal point or a sign, or is inf or nan: then all numbers are values, one for
+each element. Whole numbers are also values if a dump of many digits has no letter. Anything else is an error that names
+the line.
 
-A dump of tensor memory has a line for each lane, with a hex word for each column, and for a pair of blocks the block:
+A dump of tensor memory has a line for each lane with a hex word for each column; with a pair of blocks, lines name the
+block:
 `lane 0: 00000000 3f800000`, `block 1 lane 37: 00000000 3f800000`.
 """
 
@@ -33,9 +35,9 @@ REGISTER_BITS = 32
 MASK = (1 << REGISTER_BITS) - 1
 WORD_DIGITS = 8
 MIN_DIGITS = 40  # 40 hex digits without a letter have a probability of 7e-9
-NUMBER_DIGITS = 7  # of a lane, or in the name of a register
-LIMITS = {"thread": 1024, "warp": 32}  # of a block
-# A dump may come from anywhere and be of any length, so no pattern may backtrack: repetitions are possessive (`*+`).
+NUMBER_DIGITS = 7  # of a lane or register number
+LIMITS = {"thread": 1024, "warp": 32}  # per block
+# A dump may be long and untrusted, so no pattern may backtrack: repetitions are possessive (`*+`).
 LABEL = re.compile(
     r"""(?:(?P<kind>t?lane|thread|tid|warp|block|cta)(?:Idx\.x|_?id)?+\s*+[=:]?+\s*+|T\s*+[=:]\s*+|(?=[\[(]))
             (?:(\d++)|[\[(]\s*+(\d++)(?:\s*+,\s*+\d++)*+\s*+[\])])(?![\w.])\s*+[:=,]?+[\s,;]*+
@@ -57,7 +59,7 @@ IS_VALUE = re.compile(r"[.+-]|nan|inf", re.IGNORECASE)
 
 
 class DumpWord(NamedTuple):
-    """One number of a dump, as written but without 0x: its line, and the stem and number of its register name."""
+    """A number in a dump, without 0x, with its line, and the stem and number of its register name."""
 
     text: str
     line: int
@@ -67,7 +69,7 @@ class DumpWord(NamedTuple):
 
 
 class DumpLine(NamedTuple):
-    """One line of a dump: its number, its labels by type, and its words."""
+    """A line of a dump: its number, its labels by type, and its words."""
 
     number: int
     labels: dict[str, int]
@@ -110,7 +112,7 @@ def dump_of(registers: OperandBase) -> DumpFormat:
 def read_registers(
     text: str, registers: OperandBase, warp: int | None = None, *, batch: bool = False
 ) -> NDArray[np.uint32]:
-    """Return an operand's registers by lane, for all its warps or blocks; with `batch`, for all warps in the dump."""
+    """Return an operand's registers by lane, for its warps or blocks or, with `batch`, for all warps in the dump."""
     import numpy as np
 
     found = parse_dump(text, dump_of(registers))
@@ -134,7 +136,7 @@ def _warps(registers: OperandBase) -> int:
 def _of_warps(
     found: dict[int, list[list[Entry]]], registers: OperandBase, warp: int | None, *, batch: bool = False
 ) -> list[list[list[Entry]]]:
-    """Return the warps or blocks that hold an operand; with `batch`, all that the dump has."""
+    """Return the warps or blocks that hold an operand or, with `batch`, all those in the dump."""
     group, count = dump_of(registers).group, _warps(registers)
     listed = f"the {group}s {', '.join(map(str, found))}"
     if count > 1:
@@ -218,7 +220,7 @@ def dump_lines_of(text: str, dumped: DumpFormat) -> list[DumpLine]:
 
 
 def _labels(line: str, number: int, dumped: DumpFormat) -> tuple[dict[str, int], int]:
-    """Return the labels of a line (warp, lane and block, if present), and where its numbers start."""
+    """Return the labels of a line (warp, lane and block, if present), and the index at which its numbers start."""
     labels: dict[str, int] = {}
     start = 0
     limits = {**LIMITS, "lane": dumped.lanes}
@@ -230,7 +232,7 @@ def _labels(line: str, number: int, dumped: DumpFormat) -> tuple[dict[str, int],
         digits = next(filter(None, match.groups()[1:]))
         limit = limits.get(kind, 10**NUMBER_DIGITS)
         if len(digits) > NUMBER_DIGITS or int(digits) >= limit:
-            raise InvalidOperand(f"line {number}: a {kind} is 0..{limit - 1}, got {quote(digits)}")
+            raise InvalidOperand(f"line {number}: expected a {kind} from 0 to {limit - 1}, got {quote(digits)}")
         labels[kind] = int(digits)
         start = match.end()
     thread = labels.pop("thread", None)
@@ -242,15 +244,15 @@ def _labels(line: str, number: int, dumped: DumpFormat) -> tuple[dict[str, int],
 
 
 def _words(line: str, start: int, number: int) -> list[DumpWord]:
-    """Return the numbers of a line, each with the register name before it."""
+    """Return the numbers of a line, each with the preceding register name."""
     tokens = [(match["name"], match["word"]) for match in TOKEN.finditer(line, start)]
     plain = [word for _, word in tokens if word]
     has_prefix = any(map(PREFIXED.fullmatch, plain))
-    # printf's %#x writes a zero without 0x: if all other words have it, a bare 0 is a word too
+    # printf's %#x writes zero without 0x, so a bare 0 is a word if all others have 0x
     has_bare_zeros = all(word == "0" or PREFIXED.fullmatch(word) for word in plain)
     words: list[DumpWord] = []
     stem, index = "", None
-    unused = ""  # a name that no word has followed yet
+    unused = ""  # a name without a word so far
     for name, word in tokens:
         prefixed = PREFIXED.fullmatch(word or "")
         if name or (has_prefix and not prefixed and BARE_NAME.fullmatch(word)):
@@ -327,7 +329,7 @@ def value_text(text: str) -> str:
 
 
 def _by_position(lines: list[DumpLine], dumped: DumpFormat, count: int) -> list[list[DumpWord]]:
-    """Return the numbers of each lane in a dump without labels: lines in order, one stream, or named registers."""
+    """Return the numbers of each lane in a dump without labels, from lines in order, one stream, or named registers."""
     lanes = dumped.lanes
     sizes = [sum(1 + _is_wide(word, dumped) for word in line.words) for line in lines]
     heads = [(line.words[0].stem, line.words[0].number) for line in lines]
@@ -369,7 +371,7 @@ def _codes(row: list[DumpWord], count: int, dumped: DumpFormat, encoding: ValueE
 
 def _decode(word: DumpWord, dumped: DumpFormat, encoding: ValueEncoding | None) -> tuple[int, ...]:
     """Return a 32-bit register, the two halves of a 64-bit register, or the code of a value."""
-    if encoding:  # to nearest: a decimal number is seldom exact
+    if encoding:  # round to nearest, because decimal numbers are seldom exact
         value = exact_value(value_text(word.text), f"line {word.line}")
         return (encoding.format.encode(value, rounding="rne"),)
     digits = word.text.lstrip("0") or "0"
@@ -403,7 +405,7 @@ def _in_order(row: list[DumpWord], lane: int) -> list[DumpWord]:
 
 
 def dump_lines(words: NDArray[np.uint32], group: str = "") -> list[str]:
-    """Return a dump with a line per lane, which `parse_dump` reads back; lines have labels if `group` names them."""
+    """Return a dump with a line per lane that `parse_dump` can read; with `group`, lines have labels."""
     lines = []
     for number, rows in enumerate(words.reshape(-1, *words.shape[-2:]).tolist()):
         prefix = f"{group} {number} " if words.ndim > 2 else ""

@@ -1,9 +1,9 @@
-"""Observed results in files: registers or a matrix, in hex or in decimals.
+"""Read observed results from files: registers or a matrix, in hex or decimal.
 
-A text that names lanes or registers is a register dump. Otherwise its lines decide: the lines and numbers of the
-matrix (or its transpose) are a matrix; one line for each lane is a register dump. Rows may be labelled (`row 3:`),
-in brackets, as NumPy and PyTorch print them, or be single elements (`D[3][4] = 1.5`). If a text can be both, the
-user is asked.
+A text that names lanes or registers is a register dump. Otherwise the number of lines and of numbers per line decides
+if it is a matrix (or its transpose) or a register dump with a line for each lane. Rows may be labelled (`row 3:`) or in
+brackets, as NumPy and PyTorch print them, and elements may be on lines of their own (`D[3][4] = 1.5`). An ambiguous
+text is an error that suggests `--as`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _checked(source: InputSource) -> str:
 
 
 def _rows_of_brackets(text: str, name: str) -> str:
-    """Return a matrix printed by NumPy or PyTorch with one line per row; return any other text unchanged."""
+    """Return a matrix that NumPy or PyTorch printed with one line per row; return any other text unchanged."""
     if "[[" not in text:
         return text
     if "..." in text:
@@ -82,7 +82,7 @@ def _rows_of_brackets(text: str, name: str) -> str:
 
 
 def _labelled(text: str, operand: OperandBase) -> NDArray[Any] | Printed | None:
-    """Return a matrix whose elements are printed one by one with row and column; None if the text is different."""
+    """Return a matrix whose elements are printed one by one with row and column, or None for any other text."""
     found = {(int(row), int(col)): word for row, col, word in ELEMENT.findall(text)}
     rows, cols = operand.shape[-2:]
     if len(operand.shape) > 2 or found.keys() != {(row, col) for row in range(rows) for col in range(cols)}:
@@ -92,7 +92,7 @@ def _labelled(text: str, operand: OperandBase) -> NDArray[Any] | Printed | None:
 
 
 def _arrangement(lines: list[DumpLine], operand: OperandBase, name: str) -> Arrangement:
-    """Return the arrangement that fits the lines; ask the user for --as if none fits, or both."""
+    """Return the arrangement that fits the lines; raise FileError, which suggests --as, if none or both fit."""
     rows, cols = operand.shape[-2:]
     sizes = [len(line.words) for line in lines]
     is_matrix = len(operand.shape) == 2 and sizes in ([cols] * rows, [rows] * cols)
@@ -123,7 +123,7 @@ def _arrangement(lines: list[DumpLine], operand: OperandBase, name: str) -> Arra
 
 
 def _matrix(lines: list[DumpLine], operand: OperandBase, name: str) -> NDArray[Any] | Printed:
-    """Return a matrix, or its transpose if the lines have its shape."""
+    """Return a matrix, transposed if the lines have the transposed shape."""
     words = [word for line in lines for word in line.words]
     rows, cols = operand.shape[-2:]
     if len(words) != rows * cols:

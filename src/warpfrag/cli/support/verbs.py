@@ -1,11 +1,11 @@
 """Verbs as typed functions: the signature and docstring of a function declare its command.
 
-A positional parameter is an argument and a keyword-only one an option. The annotation says how a value is read: `int`,
-`str`, `bool` (a flag), `Literal` (a choice), `X | None`, `tuple[X, X]` (two values), `tuple[X, ...]` (any number), or
-an alias of `arguments`. A named tuple is a group of options that travel together: one for each of its fields. Lines
-`name (METAVAR): text` below `Options:` in a docstring are the help of options, and those below `For example:` are
-examples; the text above is the help of the verb. A verb returns an `Answer`: --json prints its facts, and else it
-prints itself. A verb that returns None writes files and has no --json.
+A positional parameter is an argument, and a keyword-only parameter is an option. Its annotation is the type of value:
+`int`, `str`, `bool` (a flag), `Literal` (a choice), `X | None`, `tuple[X, X]` (two values), `tuple[X, ...]` (any
+number), or an alias of `arguments`. A named tuple is a group of options, one for each field. In the docstring, lines
+`name (METAVAR): text` below `Options:` are the help of options, lines below `For example:` are examples, and the text
+above is the help of the verb. A verb returns an `Answer`: `--json` prints its facts; otherwise its function prints
+text. A verb that returns None writes files and has no `--json`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Answer(NamedTuple, Generic[Facts]):
 
 
 def facts_of(facts: type[Facts], source: object, **more: object) -> Facts:
-    """Return this named tuple, filled from an object's attributes with the same names, and from keyword arguments."""
+    """Fill a named tuple from the attributes of an object and from keyword arguments."""
     names = facts._fields  # type: ignore[attr-defined] # a named tuple
     return facts(**{name: more[name] if name in more else getattr(source, name) for name in names})
 
@@ -67,7 +67,7 @@ def integer(low: int = -LARGEST, high: int = LARGEST) -> Callable[[object], int]
 
 
 class PipeSafeCommand(click.Command):
-    """A command that prints help like an answer, since click hides a broken pipe."""
+    """A command that prints its help with `echo`, because click hides a broken pipe."""
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         """Return the option --help."""
@@ -78,7 +78,7 @@ class PipeSafeCommand(click.Command):
 
 
 def print_and_exit(text: Callable[[click.Context], str]) -> Callable[[click.Context, click.Parameter, bool], None]:
-    """Return the callback of an option that prints a text instead of running the command."""
+    """Return a callback for an option that prints a text instead of running the command."""
 
     def callback(context: click.Context, _parameter: click.Parameter, is_set: bool) -> None:  # noqa: FBT001 (click's)
         if is_set and not context.resilient_parsing:
@@ -89,13 +89,13 @@ def print_and_exit(text: Callable[[click.Context], str]) -> Callable[[click.Cont
 
 
 class VerbCommand(PipeSafeCommand):
-    """A command with examples at the end of its help, which treats -1 as a number and not as an option."""
+    """A command with examples at the end of its help, which reads -1 as a number, not as an option."""
 
     examples: tuple[str, ...] = ()
     function: Callable[..., Answer[Any] | None]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the command line; with a negative number, arguments reject unknown options."""
+        """Parse the command line; if it contains a negative number, unknown options are treated as arguments."""
         ctx.ignore_unknown_options = any(NEGATIVE.fullmatch(word) for word in args)
         return super().parse_args(ctx, args)
 
@@ -106,7 +106,7 @@ class VerbCommand(PipeSafeCommand):
 
 
 def verb(function: Callable[..., Answer[Any] | None]) -> VerbCommand:
-    """Declare a verb."""
+    """Turn a function into a verb's command."""
     name = function.__name__.rstrip("_").replace("_", "-")
     about, texts, examples = _documented(function)
     declared = [
@@ -149,10 +149,10 @@ def _documented(function: Callable[..., object]) -> tuple[str, dict[str, tuple[s
 
 
 def _parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
-    """Return the parameters with evaluated annotations; the fields of a named tuple are keyword-only."""
+    """Return the parameters with evaluated annotations; fields of named tuples become keyword-only parameters."""
     if _is_group(function):
         hints = get_type_hints(function, include_extras=True)
-    else:  # without the return type, which may not be imported
+    else:  # not the return type, which may not be imported
         annotations = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
         hints = get_type_hints(SimpleNamespace(__annotations__=annotations), function.__globals__, include_extras=True)
     parameters = [each.replace(annotation=hints[each.name]) for each in inspect.signature(function).parameters.values()]
@@ -192,7 +192,7 @@ def _click_parameter(parameter: inspect.Parameter, metavar: str, text: str) -> c
 
 
 def _not_none(hint: Any) -> Any:  # noqa: ANN401 (types)
-    """Return X of X | None."""
+    """Return X for X | None."""
     if get_origin(hint) not in (Union, UnionType):
         return hint
     (inner,) = (choice for choice in get_args(hint) if choice is not NoneType)
