@@ -137,13 +137,13 @@ def test_an_architecture_that_is_not_the_gpus_own_is_refused(monkeypatch):
         ("sm_90a", "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", "has operands in shared memory"),
         ("sm_90a", "mma.sp::ordered_metadata.m16n8k32.f32.f16.f16.f32", "is sparse"),
         ("sm_120a", "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0", "has scale factors"),
-        ("sm_70", "mma.m8n8k4.row.col.f32.f16.f16.f32", "is four products of a warp"),
+        ("sm_70", "mma.m8n8k4.row.col.f32.f16.f16.f32", "computes four products per warp"),
     ],
 )
 def test_what_the_native_kernel_does_not_run_is_refused_and_auto_says_why(own, instruction, why, monkeypatch, caplog):
     monkeypatch.setattr("warpfrag.blas.native_gemm._own_target", lambda: own)
     resolved = resolve_instruction(instruction, own.removesuffix("a"))
-    said = f"backend 'native' runs one dense mma of a warp from registers: \\S+ {why}; use 'cuda'"
+    said = f"backend 'native' runs a dense mma from registers: \\S+ {why}; use 'cuda'"
     with pytest.raises(NotModelled, match=said):
         backend.machine_of("native", resolved, work=1, on_gpu=True)
     monkeypatch.setattr(backend, "cuda", lambda: SimpleNamespace(name="cuda"))

@@ -82,7 +82,7 @@ def test_what_is_no_file_of_choices_is_refused_with_the_reason(tmp_path):
     wrong = {
         "expected a file of choices": b"nothing",
         "expected schema 1 of a file of choices, got 2": other_header(data, schema=2),
-        "expected a file of choices, as `warpfrag survey` writes them": other_header(data, format="x"),
+        "expected a file of choices written by `warpfrag survey`": other_header(data, format="x"),
         "the checksum does not match": changed(data, ends=np.array([1, 2, 3], np.uint16)),
         "expected the arrays": changed(data, ends=np.zeros(3)),
         "its parts are inconsistent": other_header(data, kinds=[]),
@@ -171,11 +171,11 @@ def test_a_lossy_product_gives_what_comes_out_and_warns(tmp_path):
     small_table().save(path)
     A, B = np.ones((2, 11528), ml_dtypes.bfloat16), np.zeros((11528, 8), ml_dtypes.bfloat16)
     B[-8:] = 1
-    with pytest.warns(wf.errors.LossyProduct, match="leaves out the last 8 of 11528 terms along K, and so does this"):
+    with pytest.warns(wf.errors.LossyProduct, match="omits the last 8 of 11528 terms along K, and so does this"):
         found = wf.predict(A, B, layout="nt", choices=path)
     assert not found.D.any()
     assert found.omitted_k == 8
-    assert "the library leaves out the last 8 products of K" in found.text
+    assert "the library omits the last 8 terms along K" in found.text
     assert found.to_dict()["omitted_k"] == 8
 
 

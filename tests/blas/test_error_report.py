@@ -195,7 +195,7 @@ def test_exact_products_of_any_width(powers: tuple[int, int]):
         ({"order": wf.Order(promote=3)}, "promote: expected a multiple of the instruction's k, 16; got 3"),
         ({"C": np.full((2, 3), 0.1)}, "C: element"),
         ({"C": np.ones((3, 3))}, "C: expected 2 x 3 numbers, got float64 of shape"),
-        ({"instruction": "mma.m16n8k256.s32.b1.b1.s32.xor.popc"}, "counts bits and has no rounding errors"),
+        ({"instruction": "mma.m16n8k256.s32.b1.b1.s32.xor.popc"}, "counts bits, so it has no rounding errors"),
     ],
 )
 def test_what_has_no_errors_is_refused(change: dict, message: str):

@@ -67,7 +67,7 @@ def test_two_architectures_a_bias_and_lost_products(operands):
     lossy = wf.gemm(A[:, :960], B[:960], instruction=MMA)
     found = wf.explain(lossy, wf.gemm(A, B, instruction=MMA), A, B, arch="sm_90", names=("library", "gemm"))
     assert found.first.omitted_k == 40
-    assert "library: k ascending, on sm_90, without the last 40 products of K" in found.text
+    assert "library: k ascending, on sm_90, without the last 40 terms along K" in found.text
     nothing = wf.explain(lossy + 1, lossy, A, B, arch="sm_90")
     assert nothing.first.order is None
     assert nothing.parted is None
@@ -79,8 +79,8 @@ def test_explain_refuses_what_is_no_product(operands):
     for change, message in (
         ({"D1": D[:2]}, "expected two matrices and their product"),
         ({"D1": D.astype(np.float64)}, "expected one of float32, float16, bfloat16, since D is f32; got dtype float64"),
-        ({"D1": D.astype(np.float16)}, "expected two of one format"),
-        ({"arch": ()}, "expected an architecture or several"),
+        ({"D1": D.astype(np.float16)}, "expected the same format"),
+        ({"arch": ()}, "expected one or more architectures"),
         ({"names": ("x",)}, "expected two names"),
     ):
         with pytest.raises(wf.errors.InvalidOperand, match=message):
@@ -136,9 +136,9 @@ def test_layers_that_never_change_on_an_h200():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n": 0}, "a layer is n and k, two positive integers"),
+        ({"n": 0}, "a layer: expected n and k, two positive integers"),
         ({"n": [(64, 4096)]}, r"expected n and k, or a list of pairs"),
-        ({"n": {"x": 7}, "k": None}, "a layer is n and k"),
+        ({"n": {"x": 7}, "k": None}, "a layer: expected n and k"),
         ({"m": (0, 5)}, "m: expected the first and the last m, from 1 to 65536"),
         ({"m": 5}, r"m: expected the first and the last m, from 1 to 65536, such as \(1, 8192\); got 5"),
         ({"dtype": "f32"}, "dtype: expected one of f16, bf16, tf32, e4m3, s8, or its dtype; got 'f32'"),

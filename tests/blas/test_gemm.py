@@ -191,7 +191,7 @@ def test_operands_that_choose_no_instruction_are_refused():
         wf.gemm(A, A.astype(np.float32))
     with pytest.raises(InvalidOperand, match="A is int16: expected float16, .*, or name an instruction"):
         wf.gemm(A.astype(np.int16), A)
-    with pytest.raises(InvalidOperand, match="codes do not choose an instruction: name one"):
+    with pytest.raises(InvalidOperand, match="codes do not determine an instruction: name one"):
         wf.gemm(A, A, raw=True)
     with pytest.raises(wf.WarpfragError, match="'gemm': unknown arch 'A1000'"):
         wf.gemm(A, A, arch="A1000")

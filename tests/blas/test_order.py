@@ -130,7 +130,9 @@ def test_units_may_be_shorter_than_an_instruction():
              (slice(40), slice(40, 80), slice(80, 100))]  # fmt: skip
     found = wf.gemm(A, B, instruction=F16, order=wf.Order(split_k=3, unit=8, residue=32))
     assert np.array_equal(found, (parts[0] + parts[1]) + parts[2])
-    with pytest.raises(wf.errors.InvalidOperand, match="unit is a multiple of the instruction's k, 32, for a sparse A"):
+    with pytest.raises(
+        wf.errors.InvalidOperand, match="unit: expected a multiple of the instruction's k, 32, for a sparse A"
+    ):
         wf.gemm(
             np.zeros((2, 64)), np.ones((64, 2)), instruction="mma.sp.m16n8k32.f32.f16.f16.f32", order=wf.Order(2, 8)
         )
@@ -245,11 +247,11 @@ def test_orders_in_words():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"split_k": 0}, "split_k is an integer, at least 1; got 0"),
-        ({"split_k": None}, "split_k is an integer, at least 1; got None"),
-        ({"unit": True}, "unit is an integer, at least 1, or None; got True"),
+        ({"split_k": 0}, "split_k: expected an integer of at least 1; got 0"),
+        ({"split_k": None}, "split_k: expected an integer of at least 1; got None"),
+        ({"unit": True}, "unit: expected an integer of at least 1, or None; got True"),
         ({"promote": 96, "residue": 64}, "promote must be a multiple of residue, 64; got 96"),
-        ({"split_k": 2, "segment_k": 2}, "K is cut by split_k or by segment_k, not by both; got 2 and 2"),
+        ({"split_k": 2, "segment_k": 2}, "expected split_k or segment_k, not both; got 2 and 2"),
         ({"step": 12}, "step: expected a divisor of the instruction's k, 16; got 12"),
         ({"step": 8, "residue": 12}, "residue: expected a multiple of step, 8; got 12"),
         ({"promote": 8}, "promote: expected a multiple of the instruction's k, 16; got 8"),
@@ -351,7 +353,7 @@ def test_every_nan_is_converted_to_the_same():
         ({"A": np.ones((3, 7), np.float16)}, "A is 3 x 7 and B is 8 x 5: the inner extents differ"),
         (
             {"B": np.ones((8, 5), np.float32)},
-            "A is float16 and B is float32: expected both of one of float16, bfloat16",
+            "A is float16 and B is float32: expected both to be one of float16, bfloat16",
         ),
         ({"arch": "sm_80"}, "the instructions that libraries use were measured on sm_90, not on sm_80: name one"),
     ],

@@ -75,7 +75,7 @@ def test_what_is_no_order_is_refused(refused, operands):
     fields = "split_k=N, unit=N, promote=N, residue=N, step=N, segment_k=N, in_place=N"
     assert f"expected {fields}, separated by commas; got 'x=1'" in refused(*words, "--order", "x=1")
     assert "promote: expected a multiple of the instruction's k, 16; got 3" in refused(*words, "--order", "promote=3")
-    assert "split_k is an integer, at least 1; got 0" in refused(*words, "--order", "split_k=0")
+    assert "split_k: expected an integer of at least 1; got 0" in refused(*words, "--order", "split_k=0")
 
 
 def test_gpus_are_called_as_the_user_calls_them(run, operands):

@@ -43,7 +43,7 @@ def test_a_permutation_is_a_list_and_a_sentence(run):
     order = wf.relayout(mma.d.tiled(col=4), mma.a, permute="col").permutation
 
     assert run(*words, "--json").json["permutation"] == list(order)
-    sentence = "Target column j holds source column p[j]. Give the rows of the other factor in the order p: "
+    sentence = "Target column j holds source column p[j]. Permute the rows of the other factor by p too: "
     assert sentence + " ".join(map(str, order)) in " ".join(run(*words).out.split())
 
 

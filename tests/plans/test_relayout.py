@@ -344,7 +344,7 @@ def test_conversions_round_to_nearest_and_saturate_as_cvt_does(source: str, targ
         (lambda: relayout(F16.d.tiled(col=3), F16.a), InvalidOperand, r"tiled\(\) puts tiles side by side$"),
         (lambda: relayout(F16, F16.a), InvalidOperand, "source: expected an operand such as mma.d"),
         (lambda: relayout(F16.a, "a"), InvalidOperand, "target: expected an operand .* got 'a'"),
-        (lambda: relayout(F16.a, F16.a, permute="x"), InvalidOperand, "permute is one of row, col, got 'x'"),
+        (lambda: relayout(F16.a, F16.a, permute="x"), InvalidOperand, "permute: expected one of row, col, got 'x'"),
         (lambda: relayout(F16.d, F64.d), wf.errors.NotModelled, "no conversion from f32 to f64"),
         (lambda: relayout(F16.a, F16.b.tiled(col=2), permute="col"), InvalidOperand, "no order of the cols keeps"),
         (lambda: relayout(F16.d, F16.d).emit("c"), InvalidOperand, "lang is one of cuda, ptx, got 'c'"),

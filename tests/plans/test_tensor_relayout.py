@@ -119,7 +119,7 @@ def test_what_no_warp_reaches_is_refused_with_the_reason():
         wf.relayout(accumulator(128, 64), multiplicand(64, "f16"))
     with pytest.raises(wf.errors.InvalidOperand, match="whole steps of 32 columns"):
         wf.relayout(accumulator(128, 48), multiplicand(128, "e4m3"))
-    with pytest.raises(wf.errors.InvalidOperand, match="brings D to A, got a to d"):
+    with pytest.raises(wf.errors.InvalidOperand, match="moves D to A, got a to d"):
         wf.relayout(multiplicand(128, "f16"), accumulator(128, 64))
     with pytest.raises(wf.errors.NotModelled, match="no conversion from f32 to tf32"):
         wf.relayout(accumulator(128, 64), wf.get(f"{MMA}1.kind::tf32", m=128, n=8).a)

@@ -97,5 +97,5 @@ def test_a_changed_plan_passes_only_if_its_execution_is_right():
 def test_a_wrong_plan_is_refused(monkeypatch):
     swapped = Permute(32, tuple((RegisterSlot(word ^ 1, 0),) for word in range(24)))
     monkeypatch.setattr(planner, "_plan", lambda *_: (swapped,))
-    with pytest.raises(wf.errors.InvalidOperand, match="could be proven right: store the matrix in shared memory"):
+    with pytest.raises(wf.errors.InvalidOperand, match="could be proved correct: store the matrix in shared memory"):
         wf.relayout(wgmma(24).d.tiled(col=2), wgmma(48).d)

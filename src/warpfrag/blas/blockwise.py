@@ -1,4 +1,4 @@
-"""gemm of Dask arrays: one task for each block of D, which gets the whole strips of A and B that the block needs.
+"""The gemm of Dask arrays: one task for each block of D, which reads the strips of A and B that the block needs.
 
 Chunks only determine how D is split: its rows like A's, its columns like B's. Each task adds along the whole K in
 the requested order, so the codes equal those of one gemm, however the arrays are split.
@@ -59,7 +59,7 @@ def _parts(argument: object) -> tuple[object, ...]:
 
 
 def _joined(arrays: dict[str, Any]) -> dict[str, Any]:
-    """Return the matrices of a gemm by name, those with scale factors as `Scaled`."""
+    """Return the matrices of a gemm by name; a matrix with scale factors is a `Scaled`."""
     joined = {role: array for role, array in arrays.items() if role in "ABC"}
     for role in "AB":
         scales = arrays.get(f"scale_{role.lower()}")
@@ -106,7 +106,7 @@ def _graph(gemm: Callable[..., Any], arguments: dict[str, Any]) -> da.Array:
             parts += [None, None]
             continue
         labels = list(axes[-array.ndim :])
-        if role != "C":  # one axis runs along k, and every task takes all of it: it has a label that D has not
+        if role != "C":  # every task takes the whole k axis, so its label is not one of D's
             labels[-1 if role in {"A", "scale_a"} else -2] = len(axes) + place
         cut = {
             axis: chunks[label]
@@ -139,7 +139,7 @@ class _Block:
     """The computation of one task: the gemm of a strip of A and a strip of B."""
 
     def __init__(self, gemm: Callable[..., Any], dtypes: dict[str, np.dtype[Any]], options: dict[str, Any]) -> None:
-        """Keep the state that all tasks share. A worker runs one task per thread, so a task defaults to one thread."""
+        """Store what all tasks share; a worker runs one task per thread, so a task uses one thread by default."""
         self.gemm, self.dtypes = gemm, dtypes
         self.options = options | {"backend": Cpu(1) if options.get("backend", "cpu") == "cpu" else options["backend"]}
 
@@ -162,21 +162,21 @@ class _Block:
         return product
 
     def _declared(self, role: str, strip: NDArray[Any]) -> NDArray[Any]:
-        """Return a strip in the dtype of its Dask array; reject blocks of another dtype."""
+        """Return a strip in the dtype of its Dask array; raise InvalidOperand for blocks of another dtype."""
         declared = self.dtypes[role]
         _check_block(role, strip, _travelling(declared))
         return strip if strip.dtype == declared else strip.view(declared)
 
 
 def _travelling(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype in which blocks are sent, since distributed cannot send every ml_dtypes dtype."""
+    """Return the dtype in which blocks are sent, because distributed cannot send every ml_dtypes dtype."""
     return np.dtype(f"uint{8 * dtype.itemsize}") if hasattr(ml_dtypes, dtype.name) else dtype
 
 
 def _check_block(role: str, block: NDArray[Any], declared: np.dtype[Any]) -> None:
     """Reject a block whose dtype differs from its Dask array's: its bits would be misread."""
     if block.dtype != declared:
-        raise InvalidOperand(f"{role}: expected blocks of {declared}, as its Dask array says, got one of {block.dtype}")
+        raise InvalidOperand(f"{role}: expected blocks of the Dask array's dtype {declared}, got {block.dtype}")
 
 
 def _taken(role: str, argument: object) -> da.Array | NDArray[Any]:
@@ -205,7 +205,7 @@ def _taken(role: str, argument: object) -> da.Array | NDArray[Any]:
 
 
 def _check_extents(arrays: dict[str, Any], options: dict[str, Any]) -> ProductShape:
-    """Reject shapes that do not match; report the full shapes, since a task sees only its own part."""
+    """Reject shapes that do not match; the message has the full shapes, which a task does not see."""
     extents = ProductShape.of(arrays["A"].shape, arrays["B"].shape)
     if "C" in arrays:
         extents.check_c(arrays["C"].shape)
@@ -232,7 +232,7 @@ def _probe(gemm: Callable[..., Any], arrays: dict[str, Any], options: dict[str, 
     empty: dict[str, Any] = {}
     for role, array in arrays.items():
         shape = tuple(size if cut is None else cut for size, cut in zip(array.shape[-2:], kept[role], strict=True))
-        empty[role] = np.empty_like(getattr(array, "_meta", array), shape=shape)  # of the library that its chunks are
+        empty[role] = np.empty_like(getattr(array, "_meta", array), shape=shape)  # in the library of its chunks
     if _bias(options) is not None:
         options = options | {"epilogue": replace(options["epilogue"], bias=np.empty(0, np.float32))}
     if options.get("backend") in OF_WORKERS and all(isinstance(array, np.ndarray) for array in empty.values()):

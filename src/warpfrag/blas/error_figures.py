@@ -1,6 +1,6 @@
-"""Errors of computed outputs: exact fractions, and the figures that follow from them.
+"""Exact errors of computed outputs, and their statistics.
 
-The exact result is computed in integers. An ulp is the distance between adjacent values of D's format there.
+The exact result is computed with integers. An ulp is the distance between adjacent values of D's format at the result.
 Figures in ulps come from exact errors and are rounded once, at the end; a gemm is processed a few rows at a time.
 """
 
@@ -34,7 +34,7 @@ class Figures:
     """Statistics of errors in ulps, from exact fractions; a gemm is processed a few rows at a time."""
 
     def __init__(self, result: str) -> None:
-        """Start without outputs, for this format."""
+        """Start without outputs; D has this format."""
         self.format = FORMATS[result]
         self.count = self.nonfinite = self.differing = 0
         self.worst = Worst(Fraction(-1), 0, 0, 0.0, Fraction(0))
@@ -129,9 +129,9 @@ class Figures:
         }
 
     def histogram(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
-        """Return a histogram around zero, with bins of a power of two; the outermost bins count everything beyond.
+        """Return a histogram around zero, with bins of a power of two; the outermost bins include all larger errors.
 
-        Outputs that nearly cancel have errors of thousands of ulps, so the width fits 90 % of the outputs.
+        Outputs that nearly cancel have errors of thousands of ulps, so the range covers 90 % of the outputs.
         """
         values = np.concatenate(self.ulps)
         typical = float(np.quantile(np.abs(values), 0.9)) or 0.5
@@ -142,7 +142,7 @@ class Figures:
 
 
 def exact_result(a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None) -> ExactArray:
-    """Return A B + C, in integers."""
+    """Return A B + C, computed with integers."""
     exact = exact_product(a, b)
     return exact if c is None else exact.plus(exact_numbers(c))
 

@@ -49,7 +49,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Errors(Summary):
-    """The errors of one architecture and order; computed minus exact, so that a negative mean is a bias downwards.
+    """The errors of one architecture and order, computed minus exact: a negative mean is a downward bias.
 
     `outputs` counts the finite outputs, on which all figures are based; relative errors omit outputs whose exact value
     is 0.
@@ -81,7 +81,7 @@ class Errors(Summary):
         return self.arch if self.order == Order() else f"{self.arch}, {self.order}"
 
     def to_dict(self) -> dict[str, object]:
-        """Return everything as plain objects, for JSON."""
+        """Return all fields as JSON types."""
         left_out = {"exact", "steps", "order", "growth"}
         facts = {field: getattr(self, field) for field in self.__dataclass_fields__ if field not in left_out}
         return {
@@ -135,7 +135,7 @@ class ErrorReport(TextCard):
         return "\n".join([self._title, *body, *self._differences()])
 
     def _differences(self) -> list[str]:
-        """Return one line per entry that says whether its bits equal those of the first."""
+        """Return a line for each entry that compares its bits with those of the first one."""
         first = self.errors[0]
         lines = []
         for other in self.errors[1:]:
@@ -151,7 +151,7 @@ class ErrorReport(TextCard):
         return f"<ErrorReport of {self._title}\n largest {largest}>"
 
     def to_dict(self) -> dict[str, object]:
-        """Return everything except the trace as plain objects, for JSON."""
+        """Return all fields except the trace as JSON types."""
         return {
             "instruction": self.instruction,
             "shape": list(self.shape),

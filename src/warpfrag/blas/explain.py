@@ -1,7 +1,7 @@
-"""Explain why two results of one gemm differ: the origin of each, the first different output, where its sums diverge.
+"""Explain why two results of one gemm differ: find the origin of each, and where the sums of an output diverge.
 
-A result is explained by an architecture, an order of additions, and how much of K is omitted. A prediction has its
-own origin; for an array, every modelled architecture and order is tried (`find_order`).
+The origin of a result is an architecture, an order of additions, and the number of omitted terms. A prediction has a
+known origin; for an array, every modelled architecture and order is tried (`find_order`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from warpfrag.tensorcore.resolved import resolve_chain
 ARCHS = ("sm_90", "sm_80", "sm_100", "sm_120")
 """The architectures that are tried for an array by default."""
 TAIL = 64
-"""If no order explains a result, try omitting the last K % 64 terms, as one library does."""
+"""The terms at the end of K, modulo this, that are omitted in a second search: one library omits them."""
 CONTEXT = 3
 """The number of steps listed before the first difference."""
 LISTED = 12
@@ -40,7 +40,7 @@ LISTED = 12
 
 @dataclass(frozen=True)
 class ResultOrigin:
-    """The order and architecture that reproduce a result bit for bit; None if no modelled ones do."""
+    """The order and architecture that reproduce a result bit for bit, or None if no modelled ones do."""
 
     name: str
     arch: str | None
@@ -54,7 +54,7 @@ class ResultOrigin:
         if self.order is None:
             return f"{self.name}: no order of additions on the architectures that were tried reproduces it"
         words = self.order.describe(self.depth - self.omitted_k)
-        omitted = f", without the last {self.omitted_k} products of K" if self.omitted_k else ""
+        omitted = f", without the last {self.omitted_k} terms along K" if self.omitted_k else ""
         return f"{self.name}: {words}, on {self.arch}{omitted}"
 
 
@@ -86,7 +86,7 @@ class Explanation(TextCard):
         if self.output is None:
             return "\n".join([*lines, f"every code of {self.outputs} is the same"])
         row, col = self.output
-        lines.append(f"{self.differing} of {self.outputs} codes differ, the first is D[{row}, {col}]")
+        lines.append(f"{self.differing} of {self.outputs} codes differ, the first at D[{row}, {col}]")
         if self.parted is not None:
             lines.append(f"its sums diverge at step {self.parted + 1}")
         return "\n".join(lines)
@@ -122,7 +122,7 @@ class Explanation(TextCard):
         )
 
     def to_dict(self) -> dict[str, object]:
-        """All of it as plain objects, for JSON."""
+        """Return all fields as JSON types."""
 
         def origin(result: ResultOrigin) -> dict[str, object]:
             order = None if result.order is None else asdict(result.order)
@@ -152,16 +152,16 @@ def explain(
     names: tuple[str, str] = ("D1", "D2"),
     progress: Progress | None = None,
 ) -> Explanation:
-    """Explain why two results of A B differ: the origin of each, the first different output, where its sums diverge.
+    """Explain why two results of A B differ: find the origin of each, and where the sums of an output diverge.
 
     A result is an array, observed or computed, or a prediction of `wf.predict`. A, B and the results may be some rows
     and columns of a gemm with the whole K. The default instruction is the one that libraries use for these operands;
-    `arch` names the architectures that may have computed an array. float32 operands are rounded to tf32 first.
+    `arch` limits the architectures that are tried for an array. float32 operands are rounded to tf32 first.
     """
     a, b, _ = read_matrices(A, B)
     archs = (arch,) if isinstance(arch, str) else tuple(arch) if isinstance(arch, tuple | list) else ()
     if not archs or not all(isinstance(entry, str) for entry in archs):
-        raise InvalidOperand(f"arch: expected an architecture or several, such as 'sm_90'; got {quote(arch)}")
+        raise InvalidOperand(f"arch: expected one or more architectures, such as 'sm_90'; got {quote(arch)}")
     if not isinstance(names, tuple | list) or len(names) != 2 or not all(isinstance(name, str) for name in names):
         raise InvalidOperand(f"names: expected two names, got {quote(names)}")
     if bias is not None and float32_of(bias, "bias").shape != b.shape[-1:]:
@@ -174,7 +174,7 @@ def explain(
     results = [work.codes(D, name) for D, name in zip((D1, D2), names, strict=True)]
     if results[0].format != results[1].format:
         raise InvalidOperand(
-            f"{names[0]} is {results[0].format} and {names[1]} is {results[1].format}: expected two of one format"
+            f"{names[0]} is {results[0].format} and {names[1]} is {results[1].format}: expected the same format"
         )
     origins = [work.origin(D, seen, name) for D, seen, name in zip((D1, D2), results, names, strict=True)]
     unlike = results[0].codes[0] != results[1].codes[0]
@@ -199,7 +199,7 @@ class _Work:
     progress: Progress | None
 
     def prepare(self, arch: str, omitted_k: int) -> PreparedGemm:
-        """Return the gemm without the last k, on an architecture; float32 is rounded to tf32."""
+        """Return the gemm without the last terms along K, on an architecture; float32 is rounded to tf32."""
         end = self.a.shape[-1] - omitted_k
         rounding: Rounding = "rne" if self.form.a == "tf32" else None
         return prepare_gemm(resolve_chain(self.instruction, arch), self.a[:, :end], self.b[:end], rounding=rounding)

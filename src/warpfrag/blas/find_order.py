@@ -42,13 +42,13 @@ MAX_AHEAD = 32
 MAX_AT_ONCE = 1 << 22
 """The number of codes of A and B processed together: more would cost memory without saving time."""
 MIN_FILLED = 3 / 4
-"""The minimum length of a chain that is padded, relative to the longest one."""
+"""The minimum length of a chain, relative to the longest one, for which it is padded."""
 MAX_ROWS, MAX_COLUMNS, MAX_NEW_COLUMNS = 4, 16, 6
 """The number of refuting outputs to keep: more would cost more time than they save."""
 
 
-Some: TypeAlias = "list[int] | slice"
-"""Indices of rows or columns; None means all."""
+Indices: TypeAlias = "list[int] | slice"
+"""Indices of rows or columns."""
 
 
 class Progress(Protocol):
@@ -58,9 +58,9 @@ class Progress(Protocol):
         """Report that `done` of `total` steps are finished; `text` describes the next one."""
 
 
-Begin: TypeAlias = "Callable[[Some, Some], Codes]"
+Begin: TypeAlias = "Callable[[Indices, Indices], Codes]"
 """The initial values of a kernel's sums for these rows and columns; they broadcast to [T, rows, columns]."""
-Finish: TypeAlias = "Callable[[Codes, Some, Some], Codes]"
+Finish: TypeAlias = "Callable[[Codes, Indices, Indices], Codes]"
 """An operation on the accumulators of these rows and columns before they are rounded to the result."""
 
 
@@ -78,8 +78,8 @@ def find_order(
 
     A, B and `observed` may be some rows and columns of a gemm with the whole K. The default instruction is the one
     that libraries use for operands of these dtypes. float32 operands are rounded to tf32 first, to nearest even, as
-    cuBLAS does. `progress(done, total, text)` is called before each order is tried. `backend` says what computes, as
-    for `wf.gemm`.
+    cuBLAS does. `progress(done, total, text)` is called before each order is tried. `backend` is that of
+    `wf.gemm`.
     """
     check_backend(backend)
     a, b, _ = read_matrices(A, B)
@@ -102,7 +102,7 @@ class Observed(NamedTuple):
 
     @classmethod
     def read(cls, seen: NDArray[Any], accumulator: str, name: str) -> Observed:
-        """Return an array as codes; reject a dtype to which no kernel rounds this accumulator."""
+        """Return an array as codes; raise InvalidOperand for a dtype to which no kernel rounds this accumulator."""
         formats = {natural_dtype(FORMATS[result]): result for result in RESULTS[accumulator]}
         if seen.dtype not in formats:
             known = ", ".join(map(str, formats))
@@ -124,11 +124,10 @@ def search(
     """Return the first candidate that reproduces the observed codes.
 
     `finish(sums, rows, columns)` transforms the accumulators of these outputs before the kernel rounds them,
-    `begin(rows, columns)` is added to the first part; `allowed` selects the orders to try, if more is known about
-    the kernel.
+    and `begin(rows, columns)` is added to the first part. `allowed` selects the orders to try.
     """
     rule = operands.rule
-    is_exact = isinstance(rule, Popcount) or (isinstance(rule, IntegerSum) and not rule.clamps)  # any order is the same
+    is_exact = isinstance(rule, Popcount) or (isinstance(rule, IntegerSum) and not rule.clamps)  # in any order
     tried = [Order()] if is_exact or not observed.codes.size else list(candidates(operands.depth, rule))
     tried = tried if allowed is None else [order for order in tried if allowed(order)]
     whole = Sample(operands, observed, begin, finish)
@@ -167,7 +166,7 @@ def candidates(depth: int, rule: Rule) -> Iterator[Order]:
     orders = chain(
         [Order()],
         (Order(residue=tile) for tile in TILES if is_dense and tile % k == 0),
-        [*promoted, *split] if bits == 8 else [*split, *promoted],  # they add alike; only fp8 kernels promote
+        [*promoted, *split] if bits == 8 else [*split, *promoted],  # orders that add alike; only fp8 kernels promote
         _cutlass(parts, rule) if is_dense else [],
         (Order(unit=unit, segment_k=count) for unit in units[:2] for count in range(2, MAX_SEGMENTS + 1)),
         (Order(split_k, unit, promote=length) for length in promotions for split_k, unit in parts),
@@ -175,13 +174,13 @@ def candidates(depth: int, rule: Rule) -> Iterator[Order]:
     )
     known = set()
     for order in orders:
-        key = _what_it_adds(order, depth, line)
+        key = _equivalence_key(order, depth, line)
         if key is not None and key not in known:
             known.add(key)
             yield order
 
 
-def _what_it_adds(order: Order, depth: int, line: int) -> tuple[int | None, ...] | None:
+def _equivalence_key(order: Order, depth: int, line: int) -> tuple[int | None, ...] | None:
     """Return a key that is equal for equivalent orders; None if K has fewer parts than the order."""
     length = depth
     if order.segment_k is not None and order.unit is not None:
@@ -192,7 +191,7 @@ def _what_it_adds(order: Order, depth: int, line: int) -> tuple[int | None, ...]
             return None
     promote = order.promote
     if promote is not None and order.split_k == 1 and order.residue is None:
-        length, promote = min(promote, depth), None  # chains of one part are added as parts of one chain each are
+        length, promote = min(promote, depth), None  # chains of one part are added like parts with one chain each
     last = depth - (-(-depth // max(length, 1)) - 1) * length
     rests = (length % order.residue, last % order.residue) if order.residue else (0, 0)
     tile = order.residue if promote and any(rests) else None
@@ -218,13 +217,13 @@ class Sample:
     def __init__(self, operands: Multiplicands, observed: Observed, begin: Begin | None, finish: Finish | None) -> None:
         """Start with all outputs."""
         self.operands, self.observed, self.begin, self.finish = operands, observed, begin, finish
-        self.rows: Some = slice(None)
-        self.columns: Some = slice(None)
+        self.rows: Indices = slice(None)
+        self.columns: Indices = slice(None)
         self.sums: dict[Chain, Codes] | None = None
         self.learnt: set[Order] = set()
 
     def only(self, rows: list[int], columns: list[int]) -> Sample:
-        """Return the sample of these rows and columns."""
+        """Return a sample of these rows and columns."""
         observed = Observed(self.observed.codes[:, rows][:, :, columns], self.observed.format)
         some = Sample(self.operands.only(rows, columns), observed, self.begin, self.finish)
         some.rows, some.columns, some.sums = rows, columns, {}
@@ -243,7 +242,7 @@ class Sample:
         return np.asarray(convert(accumulator.format, accumulator.write(total), result) != codes)
 
     def learn(self, orders: list[Order]) -> None:
-        """Cache the chain sums of several orders: computing them together is much cheaper."""
+        """Cache the chain sums of several orders, which are much cheaper to compute together."""
         self._sums_of([spans for order in orders for part in self.operands.chains(order) for spans in part])
         self.learnt.update(orders)
 

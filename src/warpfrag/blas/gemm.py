@@ -1,6 +1,6 @@
-"""Whole GEMMs: the codes that a kernel built from one instruction computes for any M, N and K.
+"""Whole GEMMs: the codes that a kernel that uses one instruction computes for any M, N and K.
 
-Each output is a chain of instructions: the D of one is the C of the next, k ascending, or as an `Order` says. Edges
+Each output is a chain of instructions: the D of one is the C of the next, with k ascending or in another `Order`. Edges
 are padded with zeros, as a kernel pads its last tile.
 """
 
@@ -53,7 +53,7 @@ class GemmOptions:
     backend: str | Machine = "cpu"
 
     def __post_init__(self) -> None:
-        """Reject an invalid order, epilogue or backend."""
+        """Raise InvalidOperand for an invalid order, epilogue or backend."""
         if not isinstance(self.order, Order):
             raise InvalidOperand(f"order: expected a wf.Order, got {quote(self.order)}")
         if self.epilogue is not None and not isinstance(self.epilogue, Epilogue):
@@ -128,31 +128,31 @@ def gemm(
 ) -> Array | Foreign:
     """Return D = A B + C for A (M x K) and B (K x N), as a kernel that uses this instruction computes it.
 
-    Without an instruction, the dtypes and `arch` (an architecture or a GPU such as "A100") choose the one that
-    libraries use; `D.instruction` says which. float32 is multiplied as tf32.
+    Without an instruction, the one that libraries use for these dtypes on `arch` (an architecture or a GPU such as
+    "A100") is chosen; `D.instruction` is its name. float32 is multiplied as tf32.
 
     Arrays are converted as in `Operand.pack`; C=None is zero; leading axes are a batch and broadcast. A sparse
     instruction takes the full, pruned A. A block-scaled one takes A and B as `wf.Scaled`, with scale factors
-    (M, blocks) and (blocks, N). `order` says how the kernel adds along k: by default in a chain that starts from C.
-    `epilogue` transforms the kernel's sums, which then start from zero; C may be any numbers that are exact
-    in float32. An instruction whose C and D have different formats is rejected: it cannot be chained.
+    (M, blocks) and (blocks, N). `order` is the order of additions along k; by default one chain that starts from C.
+    `epilogue` transforms the kernel's sums, which then start from zero; C may contain any numbers that are exact in
+    float32. An instruction whose C and D have different formats is rejected, because it cannot be chained.
 
-    `backend` says what computes: "cpu", all cores; `warpfrag.blas.gemm_backend.Cpu(threads=n)`; "cuda", a GPU that
-    emulates; "native", that GPU's own tensor cores, if `arch` is its own; "auto", the fastest of these. The codes are
-    always the same. Arrays come from numpy, PyTorch or CuPy, and so does D; those in GPU memory need a backend that
-    runs there. `Cpu(threads=n)` does not limit GEMMs of large integer matrices: numpy's BLAS computes them, with the
-    threads that its own settings allow (OPENBLAS_NUM_THREADS and the like).
+    `backend` is "cpu" (all cores), `warpfrag.blas.gemm_backend.Cpu(threads=n)`, "cuda" (emulation on a GPU), "native"
+    (the GPU's own tensor cores, if `arch` is its architecture) or "auto" (the fastest of these). The codes are always
+    the same. A and B may be NumPy, PyTorch or CuPy arrays, and D is of the same type; arrays in GPU memory need a
+    backend that runs there. `Cpu(threads=n)` does not limit GEMMs of large integer matrices, which NumPy's BLAS
+    computes with its own number of threads (OPENBLAS_NUM_THREADS).
     """
     options = GemmOptions(order, epilogue, raw, rounding, backend)
     a, b, c = read_matrices(A, B, C)
     if instruction is not None:
         return run_gemm(resolve_chain(instruction, arch), a, b, c, options)
     if raw or isinstance(A, Scaled) or isinstance(B, Scaled):
-        raise InvalidOperand(f"{'codes' if raw else 'scaled operands'} do not choose an instruction: name one")
+        raise InvalidOperand(f"{'codes' if raw else 'scaled operands'} do not determine an instruction: name one")
     chosen = choose_instruction(a.dtype, b.dtype, arch)
     D = run_gemm(resolve_chain(chosen, arch), a, b, c, options)
     D = D.view(ChosenGemm) if isinstance(D, np.ndarray) else D
-    with suppress(AttributeError):  # CuPy's arrays have no further attributes
+    with suppress(AttributeError):  # CuPy arrays accept no attributes
         D.instruction = chosen  # type: ignore[union-attr] # PyTorch's tensors take any
     return D
 
@@ -160,7 +160,7 @@ def gemm(
 def run_gemm(
     resolved: ResolvedInstruction, a: Matrix, b: Matrix, c: Matrix | None, options: GemmOptions
 ) -> Array | Foreign:
-    """Compute a gemm whose arguments have been read."""
+    """Compute a gemm from arguments that were already checked."""
     kind = a.kind
     if kind.on_gpu and options.backend == "cpu":
         raise InvalidOperand(f"A is a {kind}, but backend is 'cpu': use backend='cuda', or move the arrays to the host")
@@ -183,13 +183,11 @@ def run_gemm(
 
 
 def _finished(gemm: PreparedGemm, c: NDArray[Any] | None, order: Order, epilogue: Epilogue) -> Codes:
-    """Return the codes of a kernel with an epilogue, which runs on the host; reject one that does not fit."""
+    """Return the codes of a kernel with an epilogue, which runs on the host; raise an error if it does not fit."""
     if gemm.rule.d != "f32":
         raise InvalidOperand(f"{gemm.resolved.name}: an epilogue needs sums in f32, but D is {gemm.rule.d}")
     if order.in_place and epilogue.alpha != 1:
-        raise InvalidOperand(
-            f"order: parts that are added in place are measured with alpha 1, not with {epilogue.alpha}"
-        )
+        raise InvalidOperand(f"order: parts added in place were measured with alpha 1 only, got alpha {epilogue.alpha}")
     bias = None if epilogue.bias is None else float32_of(epilogue.bias, "bias")
     if bias is not None:
         gemm.extents.check_bias(len(bias))
@@ -216,7 +214,7 @@ def read_gemm(
     raw: bool = False,
     rounding: Rounding = None,
 ) -> PreparedGemm:
-    """Read the arguments of a gemm that is searched or traced instead of run as a whole."""
+    """Read the arguments of a gemm that is searched or traced instead of run."""
     resolved = resolve_chain(instruction, arch)
     a, b, _ = read_matrices(A, B)
     return prepare_gemm(resolved, a, b, raw=raw, rounding=rounding)

@@ -1,7 +1,7 @@
-"""Backends of a gemm: the CPU, a GPU that emulates, or the GPU's own tensor cores.
+"""The backends of a gemm.
 
-    cpu       every rule, on the cores
-    cuda      every rule, on a GPU of any architecture
+    cpu       emulation of every rule on the CPU
+    cuda      emulation of every rule on a GPU of any architecture
     native    the real instruction, if the GPU has the requested architecture
     auto      the fastest of these that is exact
 
@@ -29,9 +29,9 @@ from warpfrag.tensorcore.schedule import check_threads
 
 BACKENDS = ("cpu", "cuda", "native", "auto")
 PAYS = 1 << 26
-"""The number of multiply-adds from which a GPU is faster: below, copying and launching take longer."""
+"""The number of multiply-adds from which a GPU is faster, despite copies and launches."""
 log = logging.getLogger("warpfrag")
-"""Logs, at level INFO, which machine `auto` chose, and why it did not choose the tensor cores."""
+"""Logs, at level INFO, the machine that `auto` chose, and why it did not choose the tensor cores."""
 CHOSEN = "%d multiply-adds on %s: backend %r (%s)"
 
 
@@ -91,7 +91,7 @@ def check_backend(backend: object) -> None:
 
 
 def machine_of(backend: str | Machine, resolved: ResolvedInstruction, *, work: int, on_gpu: bool) -> Machine:
-    """Return the machine that a caller asks for; `on_gpu` says that the operands are in GPU memory."""
+    """Return the machine for a backend; `on_gpu` is True if the operands are in GPU memory."""
     if not isinstance(backend, str):
         return backend
     if backend == "auto" and work < PAYS and not on_gpu:
@@ -114,7 +114,7 @@ def machine_of(backend: str | Machine, resolved: ResolvedInstruction, *, work: i
 
 
 def cuda() -> Machine:
-    """Return a GPU that emulates; NoGpu if there is none."""
+    """Return a GPU that emulates; raise NoGpu if there is none."""
     from warpfrag.tensorcore.backends.cuda_backend import Cuda
     from warpfrag.tensorcore.backends.device_kernel import cupy
 

@@ -1,4 +1,4 @@
-"""Shapes of a gemm: checks of matrices and scale factors, pruning and compression."""
+"""The shapes of matrices and scale factors in a gemm, pruning, and compression."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ProductShape(NamedTuple):
 
     @classmethod
     def of(cls, a: Shape, b: Shape) -> ProductShape:
-        """Return the shapes of A and B; reject shapes that do not match."""
+        """Return the shape of a gemm of A and B; raise InvalidOperand if they do not match."""
         if a[-1] != b[-2]:
             raise InvalidOperand(f"A is {_text(a)} and B is {_text(b)}: the inner extents differ")
         try:
@@ -70,7 +70,7 @@ class ProductShape(NamedTuple):
             raise InvalidOperand(f"{role}: its batch axes {shape[:-2]} do not broadcast to {self.batch}")
 
     def padded_scales(self, codes: NDArray[Any], rule: Rule, operand: Scale) -> NDArray[Any]:
-        """Return scale codes for every instruction along k; blocks that only padding reaches get the scale 1."""
+        """Return scale codes for every instruction along k; blocks of padding get the scale 1."""
         self.check_scales(rule, operand.role, codes.shape)
         along = -1 if operand.role == "scale_a" else -2
         padding = [(0, 0)] * codes.ndim
@@ -98,8 +98,8 @@ def _text(shape: Shape) -> str:
 def prune(A: ArrayLike, pattern: str = "2:4") -> Array:
     """Return A with the smallest magnitudes of each chunk set to zero, as sparse instructions require.
 
-    Of equal magnitudes the first are kept. Pairs (4:8) are compared by the sum of their magnitudes. A row that ends
-    inside a chunk is pruned as if zeros followed. The dtype is kept; a NaN counts as the largest magnitude.
+    If magnitudes are equal, the first ones are kept. Pairs (4:8) are compared by the sum of their magnitudes. A row
+    that ends inside a chunk is pruned as if zeros followed. The dtype is kept; a NaN counts as the largest magnitude.
 
     >>> prune(np.array([[1, -5, 3, 2]]))
     array([[ 0, -5,  3,  0]])
@@ -121,7 +121,8 @@ def prune(A: ArrayLike, pattern: str = "2:4") -> Array:
 def compress(A: ArrayLike, pattern: str = "2:4") -> tuple[Array, Bytes]:
     """Return the stored half of a pruned A, and the metadata code of each chunk: uint8[..., rows, chunks].
 
-    Rows that end inside a chunk are padded with zeros. InvalidSparsity names the first row that is not pruned.
+    Rows that end inside a chunk are padded with zeros. Raises InvalidSparsity, which names the first row that is not
+    pruned.
     """
     rule = _find(pattern)
     matrix = _rows(A)
@@ -149,7 +150,7 @@ def _rows(A: ArrayLike) -> NDArray[Any]:
 
 
 def _chunks(matrix: NDArray[Any], rule: Pattern) -> tuple[NDArray[Any], int]:
-    """Return the rows cut into chunks [..., chunks, chunk], padded with zeros, and the original number of columns."""
+    """Return the rows split into chunks [..., chunks, chunk], padded with zeros, and the original number of columns."""
     columns = matrix.shape[-1]
     missing = -columns % rule.chunk
     if missing:

@@ -26,7 +26,7 @@ class ProductStep:
     """One step of one output: the operation, its range of k, and the resulting code."""
 
     what: str
-    """multiply: an instruction; add: a chain or part added to the sum so far; bias; round: to the format of D."""
+    """multiply: an instruction; add: a chain or part is added to the sum; bias; round: to D's format."""
     part: int
     first: int
     last: int
@@ -100,7 +100,7 @@ class _OutputTrace:
                 yield self._added(number, _span(part), total)
 
     def _tree(self, parts: list[list[Chain]], first: int, last: int) -> Generator[ProductStep, None, Sums]:
-        """Yield the steps of some parts that are added as a tree, and return their sum."""
+        """Yield the steps of parts that are added as a tree, and return their sum."""
         if last - first == 1:
             return (yield from self._part(last, parts[first]))
         middle = (first + last) // 2
@@ -139,5 +139,5 @@ class _OutputTrace:
 
 
 def _span(part: list[Chain]) -> KSpan:
-    """Return the k that a part adds."""
+    """Return the range of k that a part adds."""
     return KSpan(part[0][0].first, part[-1][-1].last)

@@ -22,7 +22,7 @@ ACCUMULATORS |= {"s8": "s32", "u8": "s32"}
 
 
 class ChosenGemm(np.ndarray[Any, Any]):
-    """The D of a gemm for which no instruction was named: an array with the `instruction` that was chosen."""
+    """The D of a gemm without a named instruction: an array with the chosen `instruction`."""
 
     instruction: str = ""
 
@@ -46,7 +46,7 @@ def choose_instruction(a: np.dtype[Any], b: np.dtype[Any], arch: str) -> str:
     chosen = _chosen(names[a], names[b], arch)
     if not chosen:
         raise InvalidOperand(
-            f"A is {a} and B is {b}: no mma of {arch} multiplies them with a modelled arithmetic; name an instruction"
+            f"A is {a} and B is {b}: {arch} has no mma with modelled arithmetic for them; name an instruction"
         )
     return chosen
 
@@ -56,7 +56,7 @@ def _chosen(a: str, b: str, arch: str) -> str:
     try:
         if a == b:
             return library_instruction(a, arch)
-    except (NotModelled, KeyError):  # no library was measured with this architecture or type
+    except (NotModelled, KeyError):  # no library was measured for this architecture or type
         pass
     fitting = []
     for instruction in find(op="mma", a=a, b=b, c=ACCUMULATORS[a], d=ACCUMULATORS[a], arch=arch, sparse=False):

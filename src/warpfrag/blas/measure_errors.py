@@ -1,8 +1,8 @@
 """Measure errors: compute a gemm, and compare it with the exact result.
 
-Operands are used twice: as codes, which are multiplied on each architecture and in each order, and as the float64 that
-a tensor core reads, from which the exact result comes. So they must be finite, and C exact in its format. A large gemm
-is compared some rows at a time, since exact numbers are large.
+Operands are used as codes, which are multiplied on each architecture and in each order, and as the float64 values that
+a tensor core reads, which give the exact result. So they must be finite, and C must be exact in its format. A large
+gemm is compared a few rows at a time, because exact numbers are large.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from warpfrag.tensorcore.sparsity import compress, logical_columns
 MAX_OUTPUTS = 1 << 17
 """Outputs compared at a time: an exact number takes about a hundred bytes."""
 MAX_GROWTH = 48
-"""Rows and columns used to measure the growth with k: few, because each point of the curve costs one gemm."""
+"""The number of rows and columns used to measure the growth with k; each point of the curve costs one gemm."""
 
 
 def error_report(
@@ -52,22 +52,22 @@ def error_report(
     backend: str | Machine = "cpu",
     against: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> ErrorReport:
-    """Report how far D = A B + C is from the exact result, for each architecture and each order of additions.
+    """Measure the errors of D = A B + C against the exact result, for each architecture and order of additions.
 
     Without an instruction, each architecture uses the one that `wf.gemm` chooses for the dtypes; the report names it.
     Operands are converted as in `wf.gemm`, and must be finite; if they are rounded or `Scaled`, the exact result is
-    computed from the rounded or scaled values. A large gemm is compared some rows at a time; `progress(done, total,
-    text)` is called before each of these steps. `backend` says what computes, as for `wf.gemm`.
+    computed from the rounded or scaled values. A large gemm is compared a few rows at a time; `progress(done, total,
+    text)` is called before each of these steps. `backend` is that of `wf.gemm`.
 
-    `against` is A and B before they were quantized: D is compared with the exact product of those, so that errors are
-    those of quantization and arithmetic together.
+    `against` is A and B before quantization: D is compared with their exact product, so that errors include those of
+    quantization.
     """
     check_backend(backend)
     archs = [arch] if isinstance(arch, str) else _listed("arch", arch)
     orders = [order] if isinstance(order, Order) else _listed("order", order)
     matrices = read_matrices(A, B)[:2]
     if instruction is None and (isinstance(A, Scaled) or isinstance(B, Scaled)):
-        raise InvalidOperand("scaled operands do not choose an instruction: name one")
+        raise InvalidOperand("scaled operands do not determine an instruction: name one")
     dtypes = matrices[0].dtype, matrices[1].dtype
     chosen = {str(name): choose_instruction(*dtypes, name) if instruction is None else instruction for name in archs}
     taken = {
@@ -78,7 +78,7 @@ def error_report(
     if len(first.shape) != 2 or 0 in first.shape:
         raise InvalidOperand(f"A and B: expected matrices with at least one output, got a D of shape {first.shape}")
     if isinstance(first.rule, Popcount):
-        raise InvalidOperand(f"{first.resolved.name} counts bits and has no rounding errors")
+        raise InvalidOperand(f"{first.resolved.name} counts bits, so it has no rounding errors")
     a, b = (_values(first, "a"), _values(first, "b")) if against is None else _unquantised(against, first)
     added = None if C is None else _added(C, first)
     tasks = [MeasuredTask(gemm, name, which) for (name, gemm), which in product(taken.items(), orders)]
@@ -137,7 +137,7 @@ class MeasuredTask:
     def growth(
         self, a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None
     ) -> tuple[Growth, ...]:
-        """Return the errors of gemms over the first k, for doubling k."""
+        """Return the errors over the first k terms, for k = 1, 2, 4 and so on."""
         depth, rule = a.shape[1], self.taken.rule
         some = slice(MAX_GROWTH)
         c = None if c is None else c[some, some]
@@ -197,7 +197,7 @@ def _errors(
 
 
 def _unquantised(against: object, taken: PreparedGemm) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the matrices to compare with; reject extents other than those of A and B."""
+    """Return the matrices to compare with; raise InvalidOperand if their shapes are not those of A and B."""
     if not isinstance(against, tuple | list) or len(against) != 2:
         raise InvalidOperand(f"against: expected A and B before quantization, got {quote(against)}")
     values = []
@@ -242,5 +242,5 @@ def _added(C: ArrayLike, taken: PreparedGemm) -> NDArray[np.float64]:
         raise InvalidOperand(
             f"C: expected {' x '.join(map(str, taken.shape))} numbers, got {values.dtype} of shape {values.shape}"
         )
-    codes_of(FORMATS[taken.rule.c], values, raw=False, rounding=None, what="C")  # rejects values that are not exact
+    codes_of(FORMATS[taken.rule.c], values, raw=False, rounding=None, what="C")  # raises if values are not exact
     return _finite(as_doubles(values), "C")

@@ -1,7 +1,7 @@
-"""The native backend: runs the real instruction on a GPU's tensor cores, with k in the requested order.
+"""The native backend: run the real instruction on a GPU's tensor cores, with k in the requested order.
 
-Codes are gathered into the registers of whole fragments by the operands' layouts; a warp then issues the instruction
-along K, the D of one being the C of the next. It is exact by construction, but only for the GPU's own architecture.
+The operands' layouts determine how codes are gathered into registers; a warp then issues the instruction along K, and
+the D of one is the C of the next. The result is exact by construction, but only for the GPU's own architecture.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class NativeKernel(DeviceKernel):
     bytes_per_element = 8.0
 
     def __init__(self, rule: Rule, form: Form, rows: dict[str, OperandBase]) -> None:
-        """Keep the form and its operands."""
+        """Store the form and its operands."""
         super().__init__(rule)
         self.form, self.rows = form, rows
 
@@ -71,7 +71,7 @@ class NativeKernel(DeviceKernel):
         return {role: (kind, self.rows[role].words // (2 if kind == "d" else 1)) for role, kind in kinds.items()}
 
     def macros(self) -> dict[str, int | str]:
-        """Return the macros: registers per fragment, and tiles per warp."""
+        """Return the C++ macros for registers per fragment and tiles per warp."""
         types = {"f": "float", "d": "double", "r": "u32"}
         return {
             "REGISTERS_A": self.rows["a"].words,
@@ -145,7 +145,7 @@ class TensorCores:
     on_gpu = True
 
     def __init__(self, resolved: ResolvedInstruction) -> None:
-        """Reject instructions that this GPU or this kernel cannot run."""
+        """Raise an error if this GPU or this kernel cannot run the instruction."""
         form, wanted, own = resolved.form, resolved.arch, _own_target()
         if targets()[own].arch != wanted:
             raise NotModelled(
@@ -156,17 +156,15 @@ class TensorCores:
             "is sparse" if form.operation.sparsity
             else "has scale factors" if form.block_scale
             else "has operands in shared memory" if any(row.storage != "warp" for row in rows.values())
-            else "is four products of a warp" if any(len(row.shape) != 2 for row in rows.values())
+            else "computes four products per warp" if any(len(row.shape) != 2 for row in rows.values())
             else ""
         )  # fmt: skip
         if why:
-            raise NotModelled(
-                f"backend 'native' runs one dense mma of a warp from registers: {resolved.name} {why}; use 'cuda'"
-            )
+            raise NotModelled(f"backend 'native' runs a dense mma from registers: {resolved.name} {why}; use 'cuda'")
         self.form, self.rows = form, rows
 
     def matmul(self, rule: Rule, operands: ProductOperands) -> Codes:
-        """The codes of D = A B + C."""
+        """Return the codes of D = A B + C."""
         kernel = _kernel_of(rule, self.form, tuple(self.rows.items()), current_gpu())
         product = on_device(kernel, operands).astype(code_dtype(FORMATS[rule.d]), copy=False)
         return in_memory_of(product, operands)

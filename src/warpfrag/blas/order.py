@@ -3,12 +3,12 @@
 A tensor core adds one instruction's products at a time; the kernel decides how these partial sums are combined, and the
 last bits of the result depend on it. A few numbers describe the kernels of cuBLAS and CUTLASS:
 
-    Order()                        one chain, k ascending, from C on
-    Order(split_k=3, unit=64)      K cut into 3 parts of whole units; a chain for each part, then the parts added
-    Order(promote=128)             a new chain every 128 k, each added to an accumulator of its own
+    Order()                        one chain, k ascending, starting from C
+    Order(split_k=3, unit=64)      K split into 3 parts of whole units; a chain for each part, then the parts added
+    Order(promote=128)             a new chain every 128 k, each added to a separate accumulator
     Order(residue=32)              the first K % 32 are a tile padded with zeros; then whole tiles of 32
-    Order(step=8)                  an instruction adds 8 k at a time, as a shorter one does
-    Order(segment_k=3, unit=32)    K cut into 3 parts that differ by at most a unit, added as a tree: 0 + (1 + 2)
+    Order(step=8)                  an instruction adds 8 k at a time, like a shorter one
+    Order(segment_k=3, unit=32)    K split into 3 parts that differ by at most a unit, added as a tree: 0 + (1 + 2)
     Order(split_k=3, in_place=True)    the parts are added to D one by one: C and a bias come first, not last
 
 Parts and promoted chains start from zero and are added in float32, to nearest, ascending; C is added last, unless the
@@ -24,7 +24,7 @@ from typing import NamedTuple, TypeAlias
 from warpfrag.errors import InvalidOperand, check_flag, quote
 
 LINE = 1024
-"""Bits: a kernel's tile of K is usually a line of the cache, 128 bytes of A's row."""
+"""The usual tile of K in bits: a cache line, 128 bytes of A's row."""
 
 
 class KSpan(NamedTuple):
@@ -43,7 +43,7 @@ def _check_count(name: str, value: object, *, minimum: int, optional: bool) -> N
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         raise InvalidOperand(
-            f"{name} is an integer, at least {minimum}{', or None' if optional else ''}; got {quote(value)}"
+            f"{name}: expected an integer of at least {minimum}{', or None' if optional else ''}; got {quote(value)}"
         )
 
 
@@ -54,7 +54,7 @@ def part_length(depth: int, unit: int, parts: int) -> int:
 
 
 def _in_steps(chain: Chain, step: int) -> Chain:
-    """Return the spans of a chain, cut into steps."""
+    """Return the spans of a chain, split into steps."""
     return (
         tuple(
             KSpan(first, min(first + step, span.last)) for span in chain for first in range(span.first, span.last, step)
@@ -67,12 +67,11 @@ def _in_steps(chain: Chain, step: int) -> Chain:
 class Order:
     """The order of additions along k; every length is counted in k.
 
-    `split_k` parts of ceil(ceil(K / unit) / split_k) units; `unit` is 128 bytes of A's row if it is None. `promote`:
-    the length of the chains inside a part. `residue`: the tile of a kernel that begins each part with the remainder.
-    `step`: the number of k that an instruction adds at a time, if not all. `segment_k`: as split_k, but part
-    i ends at unit (i + 1) * units // segment_k, and the parts are added as a binary tree, the
-    first half of them to the second. `in_place`: C or the bias is added
-    to the first part, before the others.
+    K is split into `split_k` parts of ceil(ceil(K / unit) / split_k) units; a `unit` of None is 128 bytes of A's row.
+    `promote` is the length of the chains in a part. `residue` is the tile of a kernel that begins each part with the
+    remainder. `step` is the number of k that an instruction adds at a time, if not all. `segment_k` is like `split_k`,
+    but part i ends at unit (i + 1) * units // segment_k, and the parts are added as a binary tree, the first half to
+    the second half. With `in_place`, C or the bias is added to the first part, before the others.
     """
 
     split_k: int = 1
@@ -84,15 +83,13 @@ class Order:
     in_place: bool = False
 
     def __post_init__(self) -> None:
-        """Reject an invalid count."""
+        """Raise InvalidOperand for an invalid field."""
         for name in ("split_k", "unit", "promote", "residue", "step", "segment_k"):
             _check_count(name, getattr(self, name), minimum=1, optional=name != "split_k")
         if check_flag("in_place", self.in_place) and self.split_k == 1:
             raise InvalidOperand("in_place applies to the parts of split_k, but split_k is 1")
         if self.segment_k and self.split_k > 1:
-            raise InvalidOperand(
-                f"K is cut by split_k or by segment_k, not by both; got {self.split_k} and {self.segment_k}"
-            )
+            raise InvalidOperand(f"expected split_k or segment_k, not both; got {self.split_k} and {self.segment_k}")
         if self.promote and self.residue and self.promote % self.residue:
             raise InvalidOperand(f"promote must be a multiple of residue, {self.residue}; got {self.promote}")
 
@@ -142,7 +139,7 @@ class Order:
         start = part.first + rest
         ends = [part.last]
         if self.promote:
-            filled = self.residue - rest if self.residue and rest else 0  # zeros count towards the first chain
+            filled = self.residue - rest if self.residue and rest else 0  # the first chain includes the zeros
             ends = [*range(part.first + self.promote - filled, part.last, self.promote), part.last]
         chains: list[Chain] = []
         first = part.first
@@ -157,7 +154,7 @@ class Order:
         return self.describe()
 
     def describe(self, depth: int | None = None) -> str:
-        """Describe the order; if the depth of K is given, with the lengths of its parts.
+        """Describe the order, with the lengths of its parts if the depth of K is given.
 
         >>> Order(split_k=3, unit=64).describe(4096)
         'split-K in 3 parts of 1408 (the last of 1280), k ascending in each, added in float32'

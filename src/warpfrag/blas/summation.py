@@ -30,7 +30,7 @@ DTYPES: dict[str, tuple[type, type]] = {
     "f64": (np.float64, np.float64),
     "s32": (np.int32, np.int64),
 }
-"""The dtype of an accumulator, and the one in which partial sums are added."""
+"""The dtype of an accumulator, and the dtype in which partial sums are added."""
 
 
 class PartialSums:
@@ -96,9 +96,9 @@ def _plus(total: Sums, part: Sums) -> Sums:
 
 @dataclass(frozen=True)
 class Multiplicands:
-    """Codes of A [T, M, K] and B [T, K, N], K of any length, the rule that multiplies them, and the machine.
+    """The codes of A [T, M, K] and B [T, K, N], the rule that multiplies them, and the machine.
 
-    Scale factors are [T, M, s] and [T, s, N], padded to whole instructions; `pattern` is that of a sparse A.
+    Scale factors are [T, M, s] and [T, s, N], padded to whole instructions; `pattern` is the sparsity pattern of A.
     """
 
     rule: Rule
@@ -135,7 +135,7 @@ class Multiplicands:
         )
 
     def multiply(self, c: Codes | None, order: Order) -> Codes:
-        """Return D's codes [T, M, N]; C=None is zero, and is then not added."""
+        """Return D's codes [T, M, N]; C=None is zero, which is not added."""
         if self.rule.is_sparse or self.rule.scales:
             _check_whole(order, self.rule.k)
         parts, sums = self.chains(order), self.sums
@@ -193,22 +193,22 @@ class Multiplicands:
 
 
 def _check_whole(order: Order, k: int) -> None:
-    """Reject orders that split elements with shared metadata or scale factors: no kernel does that."""
+    """Raise InvalidOperand for orders that split elements with shared metadata or scale factors."""
     if order.residue or order.step:
         raise InvalidOperand("residue and step apply only to dense gemms without scale factors")
     if order.unit and order.unit % k:
         raise InvalidOperand(
-            f"unit is a multiple of the instruction's k, {k}, for a sparse A or scale factors; got {order.unit}"
+            f"unit: expected a multiple of the instruction's k, {k}, for a sparse A or scale factors; got {order.unit}"
         )
 
 
 def may_be_filled_up(rule: Rule) -> bool:
-    """Return True if trailing instructions of zeros change nothing; they would turn a sum of -0 into +0."""
+    """Return True if trailing instructions of zeros change nothing; otherwise they turn a sum of -0 into +0."""
     return isinstance(rule, Fused) and not rule.scales and not rule.is_sparse
 
 
 def instructions(chain: Chain, k: int) -> int:
-    """Return the number of instructions of a chain; an empty chain has one, of zeros."""
+    """Return the number of instructions in a chain; an empty chain has one, with zeros."""
     return sum(max(1, -(-(last - first) // k)) for first, last in chain)
 
 
@@ -227,7 +227,7 @@ def _gather(codes: Codes, chain: Chain, k: int, axis: int) -> Codes:
 
 @lru_cache(256)
 def _places(chain: Chain, k: int) -> tuple[NDArray[np.int64], tuple[NDArray[np.int64], int]]:
-    """Return the k of a chain, their positions in whole instructions, and the number of positions."""
+    """Return the k of a chain, their positions in the instructions, and the number of positions."""
     firsts, lasts = np.array(chain, np.int64).T
     lengths = lasts - firsts
     padded = np.maximum(1, -(-lengths // k)) * k

@@ -4,9 +4,9 @@ Between fragments:
 
     shuffle_search        the fewest shuffles that a linear map needs
     relayout_operations   operations on registers, their cost, conversions between formats
-    relayout              the plan between registers, and the fragments that have equal extents
-    tensor_relayout       the plan from D to A in tensor memory; `wf.relayout` is either
-    relayout_execution    operations on registers, with numpy
+    relayout              the plan between registers, and the distinct fragments
+    tensor_relayout       the plan from D to A in tensor memory; `wf.relayout` makes both
+    relayout_execution    execution of the operations, with NumPy
 
 Between memory and fragments:
 

@@ -55,7 +55,7 @@ class Access(NamedTuple):
 
     @property
     def passes(self) -> int:
-        """The number of passes that shared memory takes."""
+        """The number of shared-memory passes."""
         return sum(wavefronts(request, self.width) for request in self.requests)
 
     @property
@@ -94,20 +94,20 @@ class AddressSum(NamedTuple):
     terms: tuple[AddressTerm, ...]
 
     def at(self, thread: int) -> int:
-        """Return the address of a thread, by its number."""
+        """Return the address for a thread index."""
         parts = ((thread >> term.low & ((1 << term.bits) - 1)) * term.stride for term in self.terms)
         return self.origin + sum(parts)
 
 
 def address_sum(addresses: Sequence[int | None], memory: Memory) -> AddressSum:
     """Return a formula for the address of each lane, relative to the start of the memory."""
-    # a swizzle undoes itself
+    # a swizzle is its own inverse
     flat = [None if address is None else swizzled(address, memory.swizzle, memory.base_offset) for address in addresses]
     origin = flat[0] or 0
     terms: list[AddressTerm] = []
     for bit in range((len(flat) - 1).bit_length()):
         there = flat[1 << bit]
-        stride = 0 if there is None else there - origin  # a lane whose address is not read repeats another's
+        stride = 0 if there is None else there - origin  # an address that is not read repeats another lane's
         if not stride:
             continue
         last = terms[-1] if terms else None
@@ -122,7 +122,7 @@ def address_sum(addresses: Sequence[int | None], memory: Memory) -> AddressSum:
 
 
 def sum_expression(address: AddressSum) -> str:
-    """Return the sum as a C expression of `base` and the number of the thread."""
+    """Return the sum as a C expression of `base` and the thread index."""
     parts = map(_part, address.terms)
     return " + ".join(["base", *([str(address.origin)] if address.origin else []), *parts])
 
@@ -141,7 +141,7 @@ def thread_name(threads: int) -> str:
 
 
 def swizzle_expression(memory: Memory, address: str) -> str:
-    """Return a swizzled address, as C."""
+    """Return the swizzled address as a C expression."""
     row = f"{address} / {ROW_OF_UNITS}"
     turned = f"({row} - {memory.base_offset})" if memory.base_offset else row
     return f"{address} ^ ({turned} & {(1 << SWIZZLES[memory.swizzle]) - 1}) * {UNIT}"
@@ -154,7 +154,7 @@ MAX_ROWS = 8  # accesses in a card
 class AccessPlan:
     """A plan to load or store an operand: its instructions, in order, and the operations after them.
 
-    `transposes`: movmatrix transposes every register. `shift`: every register is then shifted left by this many bits.
+    With `transposes`, movmatrix transposes every register. Every register is then shifted left by `shift` bits.
     """
 
     operand: Operand
@@ -166,7 +166,7 @@ class AccessPlan:
 
     @property
     def name(self) -> str:
-        """The distinct instructions."""
+        """The distinct instructions, joined by +."""
         names = dict.fromkeys(access.instruction for access in self.accesses)
         moved = ["movmatrix.sync.aligned.m8n8.trans.b16"] if self.transposes else []
         return " + ".join([*names, *moved] if self.direction == "load" else [*moved, *names])
@@ -183,7 +183,7 @@ class AccessPlan:
 
     @property
     def instructions(self) -> int:
-        """The number of instructions that each warp runs."""
+        """The number of instructions that each warp executes."""
         return len(self.accesses) + self.operand.words * (self.transposes + (self.shift > 0))
 
     @cached_property
@@ -237,12 +237,12 @@ class AccessPlan:
         return f"{self.instructions} x {self.name}, {self.passes} passes, {conflicts}"
 
     def expression(self, access: Access) -> str:
-        """Return the address that a lane passes, as a C expression of `base` and `lane`, then swizzled.
+        """Return the swizzled address that a lane passes, as a C expression of `base` and `lane`.
 
         Lanes whose address is not read repeat another lane's address.
         """
         if not isinstance(access, Access):
-            raise InvalidOperand(f"access is one of the accesses of this plan, got {quote(access)}")
+            raise InvalidOperand(f"access: expected one of the accesses of this plan, got {quote(access)}")
         total = sum_expression(address_sum(access.addresses, self.memory))
         if not self.memory.swizzle:
             return total
@@ -314,12 +314,12 @@ class AccessPlan:
         return memory
 
     def _reached(self, memory: Bytes) -> Bytes:
-        """Return the memory as bytes; reject it if an access would go past its end."""
+        """Return the memory as bytes; raise InvalidOperand if an access goes past its end."""
         last = max(
             address + access.width for access in self.accesses for address in access.addresses if address is not None
         )
         if last > len(memory):
-            raise InvalidOperand(f"{self.name} reaches byte {last - 1} of a memory of {len(memory)} bytes")
+            raise InvalidOperand(f"{self.name} reaches byte {last - 1}, but the memory has {len(memory)} bytes")
         return memory
 
     @property
@@ -337,7 +337,7 @@ def _plain_addresses(access: Access) -> tuple[list[int], NDArray[Any]]:
 
 
 def _own_bytes(access: Access) -> slice:
-    """Return which bytes of its registers a thread moves."""
+    """Return a mask of the bytes of its registers that a thread moves."""
     first = 0 if access.slot is None else access.slot * access.width
     return slice(first, first + access.width)
 

@@ -3,10 +3,10 @@
 The operand's layout gives the element in every register, and the memory gives the address of every element, so the
 address of every register byte is known. The search finds the instructions that move exactly those bytes.
 
-- `ldmatrix` and `stmatrix` move lines of 16 bytes, one for each address. Their layout says which lane, register and bit
-  each part of a line goes to; the operand's layout says which element belongs there. So each part tells where its line
-  starts in the matrix. If all parts of every line agree, the instruction can be used, and the starts are its addresses.
-  They exist for 8 x 8 16-bit elements and, from sm_100a on, for 8-, 6- and 4-bit elements.
+- `ldmatrix` and `stmatrix` move lines of 16 bytes, one for each address. Their layout gives the lane, register and bit
+  of each part of a line; the operand's layout gives the element that belongs there. So each part determines where its
+  line starts in the matrix. If all parts of every line agree, the instruction can be used, and the starts are its
+  addresses. They exist for 8 x 8 16-bit elements and, from sm_100a on, for 8-, 6- and 4-bit elements.
 - Plain loads and stores move 4, 8 or 16 bytes of one lane if they are adjacent, or single elements if not.
 - If only a transposed register can be loaded, `movmatrix` transposes it afterwards.
 
@@ -45,7 +45,7 @@ class LinePart(NamedTuple):
     lane: int
     reg: int
     bit: int
-    giver: int  # the lane that gives the address of the line
+    giver: int  # the lane that passes the address of the line
     at: int
 
 
@@ -58,7 +58,7 @@ def moved(mover: Instruction) -> Operand:
 def line_starts(
     mover: Instruction, operand: OperandSpec, order: str, regs: Sequence[int] | None = None, warp: int = 0
 ) -> tuple[LineStart, ...] | None:
-    """Return the first element of each lane's line; None if the parts of a line contradict each other.
+    """Return the first element of each lane's line, or None if the parts of a line contradict each other.
 
     `regs` are the operand's registers that the instruction moves, by default from the first. The matrix is
     contiguous along its rows, or with order "col" along its columns. In a warpgroup, `warp` selects the warp.
@@ -121,7 +121,7 @@ def matrix_accesses(
 ) -> Iterator[tuple[Instruction, tuple[Access, ...]]]:
     """Yield each single-matrix ldmatrix or stmatrix that fits an operand, and the accesses of its group.
 
-    With `packed`, the loads that unpack 4-bit or 6-bit elements.
+    With `packed`, these are the loads that unpack 4-bit or 6-bit elements.
     """
     for movers in _kinds(op):
         unit = moved(movers[-1]).spec
@@ -146,7 +146,7 @@ def _kinds(op: str) -> tuple[tuple[Instruction, ...], ...]:
 
 @cache
 def _matrices(mover: Instruction, operand: OperandSpec, order: Order) -> tuple[MatrixLines, ...]:
-    """Return the matrices that an operand's registers form, for a single-matrix instruction; () if some form none."""
+    """Return the matrices that an operand's registers form for a single-matrix instruction, or () if some form none."""
     left, matrices = list(range(operand.layout.regs)), []
     while left:
         some = permutations(left, moved(mover).layout.regs)
@@ -160,7 +160,7 @@ def _matrices(mover: Instruction, operand: OperandSpec, order: Order) -> tuple[M
 
 
 def _matrix(mover: Instruction, operand: OperandSpec, order: Order, regs: tuple[int, ...]) -> MatrixLines | None:
-    """Return the matrix that these registers form in every warp; None if they form none."""
+    """Return the matrix that these registers form in every warp, or None."""
     starts = []
     for warp in range(operand.layout.ins.get("warp", 1)):
         of_warp = line_starts(mover, operand, order, regs, warp)
@@ -181,7 +181,7 @@ def _warp_addresses(starts: tuple[LineStart, ...], operand: OperandSpec, memory:
     addresses = element_addresses(memory, (rows, cols), bits)
     line_addresses = []
     for row, col in starts:
-        inside = range(0, LINE * 8 // bits, max(1, 8 // bits))  # elements that start a byte
+        inside = range(0, LINE * 8 // bits, max(1, 8 // bits))  # elements that start at a byte
         elements = [(row, col + at) if memory.contiguous == "col" else (row + at, col) for at in inside]
         if not all(0 <= row < rows and 0 <= col < cols for row, col in elements):
             return []
@@ -219,7 +219,7 @@ def loads(operand: Operand, memory: Memory, *, packed: bool = False) -> list[Acc
     """Return every plan to load an operand, or adjacent tiles of it, from shared memory, cheapest first.
 
     With `packed`, sixteen elements of 4 or 6 bits are adjacent at the start of each 16 bytes of memory, as
-    `ldmatrix` with `.b4x16_p64` or `.b6x16_p32` unpacks them; else every element has the container of a register.
+    `ldmatrix` with `.b4x16_p64` or `.b6x16_p32` expects them; otherwise every element has the container of a register.
     """
     if check_flag("packed", packed):
         return _packed(operand, memory)
@@ -267,7 +267,7 @@ def _packed(operand: Operand, memory: Memory) -> list[AccessPlan]:
     _check(operand, memory)
     if operand.format.bits not in PACKED_BITS or operand.spec.container != BYTE:
         raise InvalidOperand(
-            f"packed needs elements of 4 or 6 bits in bytes, such as A of kind::f8f6f4; {operand.description} has none"
+            f"packed needs 4-bit or 6-bit elements in bytes, such as A of kind::f8f6f4; {operand.description} has none"
         )
     every = matrix_accesses(operand.spec, memory, "ldmatrix", packed=True)
     plans = [AccessPlan(operand, memory, "load", accesses, shift=operand.spec.low) for _, accesses in every]
@@ -281,7 +281,7 @@ def _plans(operand: Operand, memory: Memory, direction: Direction) -> list[Acces
     return sorted(plans, key=lambda plan: plan.cost)
 
 
-@lru_cache(maxsize=32)  # one question asks several times
+@lru_cache(maxsize=32)  # one search calls this several times
 def _elements(layout: Layout) -> list[tuple[tuple[int, int, int], tuple[int, ...]]]:
     """Return the thread, register and slot of every place, with the row and column of its element."""
     elements = []
@@ -303,7 +303,7 @@ class _Bytes:
         self.of: list[list[list[int | None]]] = [
             [[None] * WORD for _ in range(self.words)] for _ in range(self.threads)
         ]
-        self.whole = True  # whether no byte of a register is made of elements from several bytes of memory
+        self.whole = True  # True if each byte of a register comes from one byte of memory
         for (thread, reg, slot), (row, col) in _elements(operand.layout):
             first = reg * register // 8 + slot * container // 8
             for byte in range(size):
@@ -315,7 +315,7 @@ class _Bytes:
                 self.of[thread][word][inside] = address
 
     def start(self, thread: int, word: int) -> int | None:
-        """Return the address of a register's bytes if they are contiguous, else None."""
+        """Return the address of a register's bytes if they are contiguous, otherwise None."""
         addresses = self.of[thread][word]
         first = addresses[0]
         in_order = first is not None and addresses == [first + byte for byte in range(WORD)]
@@ -358,7 +358,7 @@ def _by_words(operand: Operand, memory: Memory, direction: Direction) -> Iterato
 
 
 def _neighbours(left: list[int], starts: list[list[int | None]], count: int) -> tuple[int, ...]:
-    """Return `count` registers, including left[0], whose bytes are contiguous and aligned in every lane; () if none."""
+    """Return `count` registers, including left[0], whose bytes are contiguous and aligned in every lane, or ()."""
     for first in left:
         group = [first]
         while len(group) < count:

@@ -70,12 +70,12 @@ class Relayout:
 
     @property
     def is_free(self) -> bool:
-        """True if no data crosses lanes or is permuted within a lane, except by renames and conversions of pairs."""
+        """True if the plan only renames registers and converts pairs of elements."""
         return all(isinstance(op, Convert) or (isinstance(op, Permute) and op.renames) for op in self.operations)
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """The number of instructions that every lane runs, by name; renames cost none."""
+        """The number of instructions that every lane executes, by name; renames need none."""
         counts = dict.fromkeys(("shfl", "movmatrix", "select", "prmt", "cvt"), 0)
         for op in self.operations:
             instruction, count = cost(op)
@@ -84,7 +84,7 @@ class Relayout:
 
     @property
     def cost(self) -> int:
-        """The cost of all instructions, and a pass for each shuffle and movmatrix; see `relayout_operations.price`."""
+        """The cost of all instructions, with a pass for each shuffle and movmatrix; see `relayout_operations.price`."""
         return total_cost(self.operations)
 
     @property
@@ -101,21 +101,19 @@ class Relayout:
 
     @property
     def permutation_text(self) -> str:
-        """A sentence that tells how to apply the permutation; empty without one."""
+        """A sentence that explains how to apply the permutation, or an empty string."""
         if not self.permutation:
             return ""
         whole, other = ("column", "rows") if self.permuted == "col" else ("row", "columns")
         order = " ".join(map(str, self.permutation))
-        return (
-            f"Target {whole} j holds source {whole} p[j]. Give the {other} of the other factor in the order p: {order}"
-        )
+        return f"Target {whole} j holds source {whole} p[j]. Permute the {other} of the other factor by p too: {order}"
 
     def __repr__(self) -> str:
         """Show the cost and both operands."""
         return f"<Relayout {self}\n from {_summary(self.source)}\n to {_summary(self.target)}>"
 
     def _repr_html_(self) -> str:
-        """A card for notebooks: the verdict, the operands and every operation."""
+        """Return a card for notebooks: the verdict, the operands and every operation."""
         ends = [(word, _summary(end)) for word, end in (("from", self.source), ("to", self.target))]
         operations = [(*map(str, cost(op)), described(op)) for op in self.operations]
         notes = [text for text in (self.verdict, self.permutation_text) if text]
@@ -123,7 +121,7 @@ class Relayout:
             "<code>Relayout</code>",
             *(f"<p>{escape(text)}</p>" for text in notes),
             table(("", "operand"), ends),
-            table(("instruction", "count", "what each lane does"), operations) if operations else "",
+            table(("instruction", "count", "operation in each lane"), operations) if operations else "",
         )
 
     def __str__(self) -> str:
@@ -155,9 +153,9 @@ def _summary(operand: Operand) -> str:
 def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"] | None = None) -> Relayout:
     """Return the cheapest plan that moves a matrix from the registers of one operand to those of another.
 
-    Formats may differ: values are converted to nearest even, saturating where PTX's cvt does. With `permute="col"` the
-    columns of the target may come in any order that keeps every element in its lane, and `permutation` says which:
-    target column j holds source column permutation[j]. The rows of the other factor must then come in that order too.
+    If the formats differ, values are rounded to nearest even, with the saturation of PTX's cvt. With `permute="col"`,
+    the columns of the target may be permuted so that every element stays in its lane: target column j holds source
+    column permutation[j]. The rows of the other factor must then be permuted in the same way.
     """
     _check(source, target)
     end, permutation = target.layout, None
@@ -176,13 +174,13 @@ def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"]
         if is_right(operations, source.spec, target.spec, end):
             return Relayout(source, target, operations, permutation, permute)
     raise InvalidOperand(
-        f"no plan from {_summary(source)} to {_summary(target)} could be proven right: store the matrix in shared"
+        f"no plan from {_summary(source)} to {_summary(target)} could be proved correct: store the matrix in shared"
         " memory and load it from there"
     )
 
 
 def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:
-    """Yield an operand with its elements in the smaller format of another, for every way to join registers."""
+    """Yield an operand with its elements in the smaller format of another, for every way of joining registers."""
     joined = (narrow.layout.slots // wide.layout.slots).bit_length() - 1
     steps = {name: wide.layout.steps(name) for name in wide.layout.ins}
     if any(step.radix != 2 for name in ("reg", "slot") for step in steps[name]):
@@ -229,7 +227,7 @@ def _check(source: Operand, target: Operand) -> None:
             )
         if operand.storage == "tensor":
             raise InvalidOperand(
-                f"the {name} of a relayout is in registers; {operand.description} is in tensor memory: load it first"
+                f"the {name} of a relayout must be in registers; {operand.description} is in tensor memory: load it"
             )
     if source.layout.outs != target.layout.outs or source.threads != target.threads:
         mine, its = (
@@ -239,7 +237,7 @@ def _check(source: Operand, target: Operand) -> None:
         raise InvalidOperand(
             f"a relayout keeps the matrix: the source has {mine}, the target {its}{_advice(source, target)}"
         )
-    conversion(source.format.name, target.format.name)  # rejects formats without a conversion
+    conversion(source.format.name, target.format.name)  # raises if there is no conversion
 
 
 def _threads(operand: Operand) -> str:
@@ -248,7 +246,7 @@ def _threads(operand: Operand) -> str:
 
 
 def _advice(source: Operand, target: Operand) -> str:
-    """Return advice to tile an operand, if tiling is enough."""
+    """Return advice to tile an operand if that is enough, or an empty string."""
     if source.threads != target.threads:
         return ""
     calls = []
@@ -263,7 +261,7 @@ def _advice(source: Operand, target: Operand) -> str:
 
 
 def _check_warps(start: Layout, end: Layout) -> None:
-    """Reject plans that move elements between warps, or differently in each warp, since shuffles stay within a warp."""
+    """Raise an error for plans that move elements between warps, or differently in each warp: shuffles cannot."""
     if WARP in end.ins and not (start.inverse() @ end).is_trivial_over(WARP):
         raise InvalidOperand(
             "elements would move between warps, or differently in each warp, which shuffles cannot do: store the matrix"
@@ -317,10 +315,10 @@ class _Lane:
 def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple[RelayoutOperation, ...]:
     """Return the operations from layout `start` of the source's registers to layout `end` of the target's."""
     pull = start.inverse() @ end
-    # both sides as the composed map cuts them: 6 registers are 2 x 3 in one layout and 3 x 2 in another
+    # split both sides like the composed map: 6 registers may be 2 x 3 or 3 x 2
     own, its = _Lane(pull.out_axes), _Lane(pull.in_axes)
     zero = dict.fromkeys(pull.ins, 0)
-    # of an element that the source holds several times, the copy in the lane that wants it is the best
+    # prefer the copy of an element in the lane that needs it
     copies = [own.direction(holder) for holder in start.where(**start.at(**zero)._asdict())]
 
     def image(lane: int = 0, **unit: int) -> int:
@@ -337,7 +335,7 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
     slots = max(1, WORD_BITS // bits).bit_length() - 1
     early = stored[0] != stored[1] and target.spec.container <= source.spec.container
     late = stored[0] != stored[1] and not early
-    moves = find_shuffles(lanes, cells, slots, _liked(cells, own, its, late=late))
+    moves = find_shuffles(lanes, cells, slots, _preferred_directions(cells, own, its, late=late))
     if moves is None:
         raise InvalidOperand(f"no plan of shuffles is known from {source!r} to {target!r}")
 
@@ -348,7 +346,7 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
         return Permute(bits, words)
 
     packets: list[tuple[RegisterSlot | None, ...]] = []
-    homes: dict[RegisterSlot, RegisterSlot] = {}  # where each cell of the target is found among the words that arrived
+    homes: dict[RegisterSlot, RegisterSlot] = {}  # the location of each target cell among the received words
     rounds = len(moves.shuffle.flips)
     for number, to in enumerate(its.repeats()):
         since = own.repeat_of(pull.at(**zero | to))
@@ -364,7 +362,7 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
             *(_repeated(op, repeats) for op in (*moves.publish, moves.shuffle, *moves.receive)),
             (converted if late else permuted)(wanted),
         ]
-    else:  # nothing changes lanes: packets need not be made, only to be taken apart again
+    else:  # nothing changes lanes: packing and unpacking would be useless
         order = [number * len(moves.packets) + word for number in range(repeats) for word in moves.order]
         direct = tuple(tuple(packets[order[cell.word]][cell.slot] for cell in cells_of) for cells_of in wanted)
         operations = [(converted if early or late else permuted)(direct)]
@@ -372,7 +370,7 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
     return tuple(fused(_widened(op, wide) for op in _without_idle(operations, source.regs)))
 
 
-def _liked(cells: list[int], own: _Lane, its: _Lane, *, late: bool) -> list[int]:
+def _preferred_directions(cells: list[int], own: _Lane, its: _Lane, *, late: bool) -> list[int]:
     """Return the directions along which packets are cheapest: along the slots of both sides, then of one side.
 
     Elements that are converted at the end are unpacked anyway, so their new slots do not matter.
@@ -439,7 +437,7 @@ def _without_idle(operations: list[RelayoutOperation], words: int) -> list[Relay
 def find_permutation(source: Layout, target: Layout, axis: str) -> Layout:
     """Return the permutation of one coordinate, as a map, that keeps every element in its lane."""
     if not isinstance(axis, str) or axis not in target.outs or list(source.outs) != list(target.outs):
-        raise InvalidOperand(f"permute is one of {', '.join(target.outs)}, got {quote(axis)}")
+        raise InvalidOperand(f"permute: expected one of {', '.join(target.outs)}, got {quote(axis)}")
     axes = {name: Axis.of_size(name, size) for name, size in target.outs.items()}
     bits = [weight for weight, radix in zip(axes[axis].weights, axes[axis].radices, strict=True) if radix == 2]
     zero = dict.fromkeys(target.outs, 0)
@@ -488,7 +486,7 @@ def _movmatrix(layout: Layout) -> Layout:
 
 
 MAX_TILES = 4
-WIDTH = 64  # columns of D of a warpgroup: A has 8 to 256
+WIDTH = 64  # columns of a warpgroup's D; A has 8 to 256
 
 
 @cache
@@ -504,7 +502,7 @@ def fragments() -> tuple[Operand, ...]:
 
 @cache
 def warpgroup_fragments() -> tuple[Operand, ...]:
-    """Return every distinct fragment of a warpgroup; D, whose registers repeat every 8 columns, in one width only."""
+    """Return every distinct fragment of a warpgroup; D, whose registers repeat every 8 columns, has one width only."""
     return _distinct(
         operand
         for instruction in find()
@@ -528,7 +526,7 @@ def _distinct(operands: Iterable[Operand | None]) -> tuple[Operand, ...]:
 
 
 def tiled_alike(source: Operand, target: Operand, max_tiles: int = MAX_TILES) -> tuple[Operand, Operand] | None:
-    """Return both operands tiled to the same extents; None if that takes too many tiles, or no conversion exists."""
+    """Return both operands, tiled to equal extents, or None if that needs too many tiles or no conversion exists."""
     outs = source.layout.outs, target.layout.outs
     if list(outs[0]) != list(outs[1]):
         return None

@@ -53,7 +53,7 @@ def is_right(operations: Iterable[RelayoutOperation], source: OperandSpec, targe
 
 
 class _Broken(Exception):
-    """An element was cut or lost, or not converted exactly once."""
+    """Raised if an element is split, lost, or not converted exactly once."""
 
 
 class _Runner:

@@ -15,7 +15,7 @@ from warpfrag.tables import read_table
 
 @dataclass(frozen=True)
 class Conversion:
-    """One row of the table of conversions, which explains the fields."""
+    """A row of the table of conversions, which explains the fields."""
 
     source: str
     target: str
@@ -37,7 +37,7 @@ def conversions() -> dict[tuple[str, str], Conversion]:
 
 
 def conversion(source: str, target: str) -> Conversion | None:
-    """Return the conversion between two formats; None if they are equal; NotModelled if it is unknown."""
+    """Return the conversion between two formats, or None if they are equal; raise NotModelled if it is unknown."""
     if source == target:
         return None
     row = conversions().get((source, target))
@@ -79,7 +79,7 @@ class Permute:
 class LanePermute:
     """Registers assembled from the bytes of two registers, by `words`, or by `others` in lanes that `mask` selects.
 
-    One prmt whose selector depends on the lane. It replaces a Select and a Permute.
+    This is one prmt whose selector depends on the lane. It replaces a Select and a Permute.
     """
 
     mask: int
@@ -167,7 +167,7 @@ def cost(op: RelayoutOperation) -> tuple[str, int]:
         size = 2 if row and row.pair else 1
         together = {cells[at : at + size] for cells in op.words for at in range(0, len(cells), size)}
         return "cvt", sum(any(cells) for cells in together)  # copies are converted once
-    # a prmt takes bytes of two words: n words are joined by n - 1 of them
+    # a prmt reads two words, so n words need n - 1 of them
     joined = [len({cell.word for cell in cells if cell}) for cells in op.words if whole_word(cells) is None]
     return "prmt", sum(max(1, words - 1) for words in joined)
 
@@ -180,7 +180,7 @@ def described(op: RelayoutOperation) -> str:
         others = f", with another selector {_where(op.mask)}" if isinstance(op, LanePermute) else ""
         return f"assemble registers from {op.bits}-bit pieces{others}"
     if isinstance(op, Convert):
-        return f"convert {op.source} to {op.target}, {len(op.words[0])} to a word"
+        return f"convert {op.source} to {op.target}, {len(op.words[0])} per word"
     if isinstance(op, Transpose):
         return f"transpose 8 x 8 elements across the warp, in {_listed(op.words)}"
     if isinstance(op, Select):

@@ -1,4 +1,4 @@
-"""The fewest shuffles that a linear map between registers of lanes needs.
+"""Find the fewest shuffles for a linear map between the registers of lanes.
 
 **The problem.** A map gives, for every target (lane, cell), the source (lane, cell) of its element. Data crosses
 lanes only through `shfl`: every lane publishes one register, and every lane reads the register of one lane.
@@ -6,12 +6,12 @@ lanes only through `shfl`: every lane publishes one register, and every lane rea
 **Packets.** The cells of a target lane that come from one source lane are gathered into words there, so that every
 shuffle is full.
 
-**Rounds.** If all lanes asked for their packet 0 first, several might want different packets of one lane. So lane d
-starts with packet A d instead, for a matrix A that makes "which lane do I read" a permutation in every round. Such an A
-exists whenever the map is one to one. The number of shuffles is then minimal: each one brings a lane one register
-from another lane, and no lane needs fewer.
+**Rounds.** If all lanes read their packet 0 first, several might need different packets of one lane. So lane d starts
+with packet A d instead, for a matrix A that makes the lanes that are read a permutation in every round. Such an A exists
+whenever the map is one-to-one. The number of shuffles is then minimal: each one brings a lane one register from another
+lane, and no lane needs fewer.
 
-Everything is linear over bits, so lanes and cells are integers, directions are joined by xor, and `Echelon` solves.
+Everything is linear over bits, so lanes and cells are integers, directions are joined by xor, and `Echelon` solves the equations.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Shuffle:
     """Every register is read from another lane: lane d reads the xor of `flip` and columns[i] for the bits i of d."""
 
     columns: tuple[int, ...]
-    flips: tuple[int | None, ...]  # one for each word; None if the word stays in its lane
+    flips: tuple[int | None, ...]  # for each word; None if it stays in its lane
 
     def lanes(self, flip: int) -> list[int]:
         """Return the lane that each lane reads."""
@@ -65,11 +65,11 @@ CELL = (1 << LANE) - 1
 class ShufflePlan:
     """A shuffle plan: packets are packed in the source lane, exchanged between lanes, and unpacked in the target lane.
 
-    packets   for each packet of a source lane the cells that it is made of
+    packets   the cells of each packet of a source lane
     publish   words exchanged before the shuffles, by lane
     shuffle   the lane that each word is read from
-    receive   words exchanged after them
-    cells     for each cell of a target lane its packet, and its slot in it
+    receive   words exchanged after the shuffles
+    cells     the packet, and the slot in it, of each cell of a target lane
     """
 
     packets: tuple[tuple[int, ...], ...]
@@ -94,22 +94,22 @@ class ShufflePlan:
         return self.publish[-1].words
 
 
-def find_shuffles(lanes: list[int], cells: list[int], slots: int, liked: list[int]) -> ShufflePlan | None:
+def find_shuffles(lanes: list[int], cells: list[int], slots: int, preferred: list[int]) -> ShufflePlan | None:
     """Return the fewest shuffles for a linear map from target (lane, cell) to source (lane, cell).
 
     `lanes` and `cells` are the images of the bits of the target lane and of the target cell. A register has 2**slots
-    cells. `liked` are the preferred directions of packets among target cells, best first. Return None if lanes would
-    have to read different registers of one lane in the same round.
+    cells. `preferred` are the preferred directions of packets among target cells, best first. Return None if lanes
+    would have to read different registers of one lane in the same round.
     """
     reduced, basis = _independent(cells)
     inside = [bits for bits in _span(basis) if bits and not combined(bits, cells) >> LANE]
-    inner = _choose(sorted(inside, key=lambda bits: (_rank_of(bits, liked), bits.bit_count(), bits)), slots)
+    inner = _choose(sorted(inside, key=lambda bits: (_rank_of(bits, preferred), bits.bit_count(), bits)), slots)
     outer = _complete(inner, basis)
     inner_images = [combined(bits, cells) for bits in inner]
     chosen = _start_packets(lanes, cells, outer, inner_images)
     if chosen is None:
         return None
-    starts, columns = chosen  # the packet that a lane starts with, and what it then reads, for each bit of the lane
+    starts, columns = chosen  # the first packet and the lanes that are read, for each bit of the lane
     source_basis: list[int] = []  # directions from packet to packet among the cells of a source lane
     seen = Echelon()
     for at, image in enumerate(inner_images):
@@ -167,7 +167,7 @@ def find_shuffles(lanes: list[int], cells: list[int], slots: int, liked: list[in
               for slot in range(1 << len(inner)))
         for number in range(1 << len(source_basis))
     )  # fmt: skip
-    in_order = Select(0, tuple(wanted))  # no lane exchanges anything: the words are put into the order of the rounds
+    in_order = Select(0, tuple(wanted))  # no lane exchanges anything: only order the words by round
     return ShufflePlan(packets, (*publish, in_order), shuffle, (*receive, *swaps), tuple(homes))
 
 
@@ -181,7 +181,7 @@ def combined(bits: int, directions: Sequence[int]) -> int:
 
 
 def _independent(cells: list[int]) -> tuple[list[int], list[int]]:
-    """Return the target cells without copies: for each bit the equivalent cells, and the bits with new elements."""
+    """Return the target cells without copies: the equivalent cells for each bit, and the bits with new elements."""
     rows = Echelon()
     reduced, basis = [], []
     for bit, image in enumerate(cells):
@@ -201,12 +201,12 @@ def _span(basis: Sequence[int]) -> list[int]:
     return span
 
 
-def _rank_of(bits: int, liked: list[int]) -> int:
-    return liked.index(bits) if bits in liked else len(liked)
+def _rank_of(bits: int, preferred: list[int]) -> int:
+    return preferred.index(bits) if bits in preferred else len(preferred)
 
 
 def _choose(candidates: Sequence[int], count: int) -> list[int]:
-    """Return the first `count` independent ones."""
+    """Return the first `count` independent vectors."""
     rows = Echelon()
     chosen: list[int] = []
     for vector in candidates:

@@ -1,4 +1,4 @@
-"""From D of one tcgen05.mma to A of the next: a load, conversions in registers, and a store of some columns.
+"""Move D of one tcgen05.mma to A of the next: load some columns, convert them in registers, and store them.
 
 Both are in tensor memory. The registers of a load map linearly to D, those of a store to A, so the work in between
 is an ordinary register relayout. Among the loads and stores that reach the lanes of D and A, the plan uses the pair
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     from warpfrag.formats.arrays import Words
 
-COLUMNS = {"32x32b": 1, "16x64b": 2, "16x128b": 4, "16x256b": 8}  # that one repeat of a shape reaches
-WHOLE, HALVES = ("32x32b",), ("16x64b", "16x128b", "16x256b")  # shapes that reach all lanes, or 16 of each 32
+COLUMNS = {"32x32b": 1, "16x64b": 2, "16x128b": 4, "16x256b": 8}  # reached by one repetition of a shape
+WHOLE, HALVES = ("32x32b",), ("16x64b", "16x128b", "16x256b")  # shapes that reach all lanes, or 16 of every 32
 SAME_LANES = "ACDF"  # data paths whose D and A are in the same lanes
-WIDEST = 64  # columns of D at a time: registers of a thread
+WIDEST = 64  # columns of D at a time, limited by a thread's registers
 REPEATS = 128
 HALF = 16  # bits of an element that a load packs
 
@@ -119,9 +119,9 @@ def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"]
 def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"] | None = None) -> Relayout:
     """Return the cheapest plan from the registers of one operand to those of another that holds the same matrix.
 
-    Formats may differ: values are converted to nearest even, saturating where PTX's cvt does. With `permute="col"` the
-    columns of the target may come in any order that keeps every element in its lane, and `permutation` says which:
-    target column j holds source column permutation[j]. The rows of the other factor must then come in that order too.
+    If the formats differ, values are rounded to nearest even, with the saturation of PTX's cvt. With `permute="col"`,
+    the columns of the target may be permuted so that every element stays in its lane: target column j holds source
+    column permutation[j]. The rows of the other factor must then be permuted in the same way.
 
     From D to A of tcgen05, in tensor memory, the plan is a load, conversions and a store.
     """
@@ -134,7 +134,7 @@ def tensor_relayout(source: TensorOperand, target: TensorOperand) -> TensorRelay
     """Return the plan from D of one mma to A of another, which reads all columns of D, k at a time."""
     first, second = (cast("TensorInstruction", get(operand.instruction)).form for operand in (source, target))
     if source.role not in "cd" or target.role != "a":
-        raise InvalidOperand(f"a relayout in tensor memory brings D to A, got {source.role} to {target.role}")
+        raise InvalidOperand(f"a relayout in tensor memory moves D to A, got {source.role} to {target.role}")
     n, k = source.layout.outs["col"], target.layout.outs["col"]
     if (first.shape.m, first.blocks) != (second.shape.m, second.blocks) or n % k:
         raise InvalidOperand(

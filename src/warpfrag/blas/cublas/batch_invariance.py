@@ -1,7 +1,7 @@
-"""Batch invariance: the ranges of m in which a layer keeps its order of additions.
+"""Batch invariance: the ranges of m in which a layer's order of additions stays the same.
 
 While the order stays the same, a row of D depends only on its own row of A and on B, so a token gets the same bits
-in every batch. But the library's choice of kernel depends on m, so the order changes at some values of m.
+in every batch. But the library's choice of kernel depends on m, and the order changes with it.
 `batch_invariance` lists the ranges between them, for one layer or for all layers of a model.
 """
 
@@ -30,7 +30,7 @@ MAX_SPAN = 1 << 16
 
 @dataclass(frozen=True)
 class LayerRanges:
-    """One layer: its name, n and k, and the ranges of m in which each output keeps its order of additions."""
+    """A layer: its name, n and k, and the ranges of m in which its order of additions stays the same."""
 
     name: str
     n: int
@@ -40,7 +40,7 @@ class LayerRanges:
 
 @dataclass(frozen=True)
 class Invariance:
-    """The ranges of m in which layers keep their order of additions."""
+    """The ranges of m in which the order of additions of each layer stays the same."""
 
     layers: tuple[LayerRanges, ...]
     type: str
@@ -89,13 +89,13 @@ class Invariance:
         return f"<Invariance of {layers}, {self.type} {self.layout}, {span}: {count} range{'s' * (count != 1)}>"
 
     def _repr_html_(self) -> str:
-        """A card for notebooks, with the picture."""
+        """Return a card for notebooks, with a figure."""
         return html.card(
             html.escape(repr(self)[1:-1]), f"<figure>{self.svg()}</figure>", f"<p>{html.escape(self.source)}</p>"
         )
 
     def to_dict(self) -> dict[str, object]:
-        """Return everything as plain objects, for JSON."""
+        """Return all fields as JSON types."""
         return {
             "type": self.type,
             "layout": self.layout,
@@ -140,7 +140,7 @@ def batch_invariance(
     query_cublas: bool = False,
     choices: str | PathLike[str] | Choices | Sequence[str | Choices] = GPU,
 ) -> Invariance:
-    """Return the ranges of m in which every output keeps its order of additions, so that a row keeps its bits.
+    """Return the ranges of m in which a layer's order of additions, and so the bits of each row, stay the same.
 
     `n` and `k` are the extents of a layer's weight. Alternatively, `n` is a list of pairs (n, k), or maps names to
     them. The other keywords are those of `wf.predict_order`. If several tables of choices are given, every layer is
@@ -183,13 +183,13 @@ def _layers(n: object, k: object) -> dict[str, tuple[int, int]]:
     layers: dict[str, tuple[int, int]] = {}
     for name, pair in named:
         if not _is_pair(pair, MAX_EXTENT) or not isinstance(name, str):
-            raise InvalidOperand(f"a layer is n and k, two positive integers; got {quote(pair)}")
+            raise InvalidOperand(f"a layer: expected n and k, two positive integers; got {quote(pair)}")
         layers[name or f"{int(pair[0])} x {int(pair[1])}"] = (int(pair[0]), int(pair[1]))
     return layers
 
 
 def _is_pair(pair: object, largest: int) -> TypeGuard[tuple[int, int]]:
-    """Return True for two integers from 1 to the largest."""
+    """Return True for two integers from 1 to `largest`."""
     return (
         isinstance(pair, tuple | list)
         and len(pair) == 2

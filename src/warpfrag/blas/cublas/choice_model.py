@@ -1,4 +1,4 @@
-"""A model of a library's choice, for shapes that no table has: decision trees, fitted to the library's answers.
+"""Decision trees, fitted to a library's choices, that predict its choice for shapes that no table contains.
 
 The features are the extents, the number of tiles of D for several tile sizes, how full their last wave on the GPU is,
 the depth of K in lines, and the alignment of the extents. Each tree has an accuracy: the fraction of unseen shapes for
@@ -35,7 +35,7 @@ WAVES = ((64, 64), (128, 64), (128, 128), (256, 128))
 
 
 class ChoiceTree(NamedTuple):
-    """A decision tree: a feature below the threshold leads left; a leaf has no feature, only the number of a choice."""
+    """A decision tree: a feature below the threshold leads left; a leaf has the number of a choice."""
 
     feature: NDArray[np.int8]
     threshold: NDArray[np.float32]

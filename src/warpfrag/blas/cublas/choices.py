@@ -31,7 +31,7 @@ MAX_EXTENT = 1 << 24
 MAX_BYTES = 1 << 28  # of a file of choices
 MAX_M = (1 << 16) - 1
 SETTINGS = {"workspace": 32 << 20, "lt_workspace": 1 << 20, "reduced_precision_reduction": False, "tf32": True}
-"""Assumed PyTorch settings: workspace bytes of cuBLAS and cuBLASLt, parts added in float32, TF32 allowed."""
+"""The assumed PyTorch settings: workspace sizes of cuBLAS and cuBLASLt, parts added in float32, TF32 allowed."""
 BUILT_IN = {"H200": "choices_h200.npz"}
 """The built-in tables, by the name of the GPU."""
 TABLE_OF_ARCH = {"sm_90": "H200"}
@@ -83,7 +83,7 @@ class ProductKind(NamedTuple):
 
 @dataclass(frozen=True)
 class Choices:
-    """A library's choices on one GPU: `runs` of a layer, `find` for one gemm."""
+    """The choices of a library on one GPU; `runs` looks up a layer, `find` one gemm."""
 
     gpu: str
     library: str
@@ -194,7 +194,7 @@ class Choices:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Choices:
-        """Read a file; reject a damaged file or one of another type."""
+        """Read a file; raise FileError if it is damaged or of another type."""
         return cls.from_bytes(read_bytes(path, MAX_BYTES), Path(path).name)
 
     @classmethod
@@ -206,7 +206,7 @@ class Choices:
             header = json.loads(bytes(arrays.pop("header")))
         except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
             what = f"{type(error).__name__}: {error}"
-            raise FileError(f"{name}: expected a file of choices, as `warpfrag survey` writes them; {what}") from None
+            raise FileError(f"{name}: expected a file of choices written by `warpfrag survey`; {what}") from None
         _check(name, header, arrays)
         kernels = header["kernels"]
         rows = tuple(Choice._make([*row[:-1], kernels[row[-1]]]) for row in arrays["choices"].tolist())
@@ -238,13 +238,13 @@ def _checksum(arrays: Mapping[str, NDArray[Any]]) -> int:
 
 
 def _check(name: str, header: object, arrays: dict[str, NDArray[Any]]) -> None:
-    """Reject an incomplete file or one with another schema."""
+    """Raise FileError if the file is incomplete or has another schema."""
 
     def refuse(reason: str) -> None:
         raise FileError(f"{name}: {reason}")
 
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        refuse("expected a file of choices, as `warpfrag survey` writes them")
+        refuse("expected a file of choices written by `warpfrag survey`")
     elif header.get("schema") != SCHEMA:
         refuse(f"expected schema {SCHEMA} of a file of choices, got {quote(header.get('schema'))}")
     elif {key: array.dtype for key, array in arrays.items()} != {key: np.dtype(kind) for key, kind in ARRAYS.items()}:
@@ -298,7 +298,7 @@ def choices_of(source: object) -> Choices:
         return source
     if not isinstance(source, str | Path):
         raise InvalidOperand(
-            f"choices: expected a GPU, a file that `warpfrag survey` has written, or a table; got {quote(source)}"
+            f"choices: expected a GPU, a file written by `warpfrag survey`, or a table; got {quote(source)}"
         )
     name = TABLE_OF_ARCH.get(str(source), str(source).removeprefix("NVIDIA "))
     if name in BUILT_IN:

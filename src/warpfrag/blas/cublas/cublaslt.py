@@ -1,15 +1,15 @@
 """Query cuBLAS for a gemm: the configuration that its heuristic returns, and the kernels that it launches.
 
-There are two queries. Neither runs a gemm:
+There are two queries, neither of which runs a gemm:
 
-    configuration    cublasLtMatmulAlgoGetHeuristic, asked as PyTorch asks it: 32 MiB of workspace, or 1 MiB if
-    PyTorch calls cuBLASLt itself; sums of parts in float32
+    configuration    cublasLtMatmulAlgoGetHeuristic with PyTorch's arguments: 32 MiB of workspace, or 1 MiB if
+    PyTorch calls cuBLASLt itself; parts added in float32
     kernels          the call itself, captured into a CUDA graph instead of a stream: the graph's nodes name the kernels
 
 PyTorch calls cublasGemmEx and cublasSgemm for mm and bmm, and cublasLtMatmul for the rest. cuBLAS is column-major: D of
 M x N row by row is its transpose column by column, so cuBLAS's A is our B, and its m is our n.
 
-It needs an NVIDIA GPU, its driver and the libraries of cuBLAS, which come with PyTorch. Everything is called by ctypes.
+The queries need an NVIDIA GPU, its driver, and the cuBLAS libraries that come with PyTorch. They use ctypes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from warpfrag.blas.cublas.choices import NVJET, Choice
 from warpfrag.errors import NoGpu, NotModelled
 
 WORKSPACE, LT_WORKSPACE = 32 << 20, 1 << 20
-"""Workspace bytes that PyTorch gives cuBLAS on Hopper, and cuBLASLt."""
+"""The workspace sizes in bytes that PyTorch gives cuBLAS on Hopper, and cuBLASLt."""
 LIBRARIES = ("libcublasLt.so", "libcublas.so")
 TYPES = {"f16": 2, "bf16": 14, "tf32": 0, "s8": 3, "e4m3": 28}
 RESULTS = {"f16": 2, "bf16": 14, "tf32": 0, "s8": 10, "e4m3": 14}
@@ -57,7 +57,7 @@ SIZES = (4, 4, 4, 4, 4, 4, 4, 2, 2)
 
 
 class Configuration(NamedTuple):
-    """The algorithm that cuBLASLt's heuristic returns, as cuBLAS numbers."""
+    """The algorithm that cuBLASLt's heuristic returns, as cuBLAS's numbers."""
 
     algorithm: int
     tile: int
@@ -79,7 +79,7 @@ class KernelLaunch(NamedTuple):
 
 
 class _NodeParams(ctypes.Structure):
-    """CUDA_KERNEL_NODE_PARAMS_v2 of the driver."""
+    """The driver's struct CUDA_KERNEL_NODE_PARAMS_v2."""
 
     _fields_ = [
         ("function", ctypes.c_void_p), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3),
@@ -103,7 +103,7 @@ class Question:
 
 def _check(status: int, what: str) -> None:
     if status:
-        raise NoGpu(f"{what} fails with status {status}")
+        raise NoGpu(f"{what} failed with status {status}")
 
 
 def _set_attributes(setter: Callable[..., int], target: ctypes.c_void_p, values: list[tuple[int, Any]]) -> None:
@@ -197,14 +197,14 @@ class Library:
         return text.value.decode()
 
     def choice(self, asked: Question) -> Choice:
-        """Return the choices that determine the order of additions; nvjet kernel names are optional."""
+        """Return the part of the choice that determines the order of additions."""
         configuration = self.configuration(asked)
         is_nvjet = configuration is not None and configuration.algorithm == NVJET
         launches = () if is_nvjet else self.kernels(asked)
         return choice_of(configuration, launches, (asked.m, asked.n, asked.k), asked.batch)
 
     def configuration(self, asked: Question) -> Configuration | None:
-        """Return the heuristic's first algorithm, or None if it has none."""
+        """Return the first algorithm of the heuristic, or None if it returns none."""
         with self._matrices(asked) as matrices:
             return self._asked(asked, matrices)
 
@@ -421,7 +421,7 @@ def _segmented(algorithm: int, name: str, launch: KernelLaunch, shape: tuple[int
     down, across = (int(extents[1]), int(extents[2])) if extents else (1, 1)  # rows and columns of D
     tiles = -(-shape[0] // down) * -(-shape[1] // across) * batch
     blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
-    if tiles > blocks:  # several waves: only the tiles of the last are cut
+    if tiles > blocks:  # several waves: only the tiles of the last one are split
         return Choice(algorithm, 0, 0, 0, 0, 0, "xmma_segment_k_waves")
     return Choice(algorithm, 0, blocks // tiles, 0, 0, 0, "xmma_segment_k")
 

@@ -1,13 +1,13 @@
-"""From a library's choice to an order of additions: one rule for each family of kernels.
+"""Derive the order of additions from a library's choice, with one rule for each family of kernels.
 
 A choice is a cuBLASLt configuration and the kernels that it launches. The rules, all measured on an H200:
 
     nvjet       K in split_k parts of whole units, k ascending; unit 64 for 16 bits, 128 for fp8 (a line of 128 bytes)
-    cutlass     CUTLASS 2: parts of whole lines where K is whole lines and one operand has k side by side in memory,
-                else of whole vectors of 16 bytes; each part begins with its residue; s1688 kernels add 8 k at a time;
+    cutlass     CUTLASS 2: parts of whole lines if K is whole lines and k is contiguous in one operand, otherwise of
+                whole 16-byte vectors; each part begins with its residue; s1688 kernels add 8 k at a time;
                 with reduction scheme 1 the parts are added in place, the bias first
     xmma        one chain; with segment-K, one part per whole set of tiles that fits on the GPU, added as a tree
-    others      gemv, gemmSN, dot, magma and kernels of plain float32: without tensor cores, not modelled
+    others      gemv, gemmSN, dot, magma and float32 kernels without tensor cores: not modelled
 
 nvjet's parts have round_up(K // split_k, unit) k: the division truncates, so if K // split_k is a whole number of
 units and split_k does not divide K, the parts do not reach the end of K. The rest is omitted
@@ -31,7 +31,7 @@ IN_PLACE = 1
 """The reduction scheme in which parts are added to D one by one; measured for tf32, 159 of 159 gemms."""
 XMMA_UNIT = 32
 LT_WORKSPACE = 1 << 20
-"""Bytes of workspace that PyTorch gives cuBLASLt. fp8 choices whose parts need more are uncertain."""
+"""The workspace size in bytes that PyTorch gives cuBLASLt. fp8 choices whose parts need more are uncertain."""
 
 
 class KernelOrder(NamedTuple):
@@ -47,7 +47,7 @@ def _rounded_up(count: int, whole: int) -> int:
 
 
 def order_of(kind: ProductKind, choice: Choice, shape: tuple[int, int, int]) -> KernelOrder:
-    """Return the order of additions of a gemm; reject a choice that no rule covers."""
+    """Return the order of additions of a gemm; raise NotModelled if no rule covers the choice."""
     depth = shape[2]
     if kind.type == "s8":
         return KernelOrder(Order())  # integers have the same sum in every order
@@ -60,13 +60,13 @@ def order_of(kind: ProductKind, choice: Choice, shape: tuple[int, int, int]) -> 
     if choice.kernel == "xmma_sm80" and choice.split_k == 1:
         return KernelOrder(Order())
     if choice.kernel == "xmma_segment_k" and choice.split_k > 1:
-        # 1 of 12 differed on an H200: the number of parts does not follow from the blocks and tiles alone
+        # 1 of 12 differed on an H200: blocks and tiles alone do not determine the number of parts
         return KernelOrder(Order(segment_k=choice.split_k, unit=XMMA_UNIT), is_proved=False)
     if choice.kernel.startswith("xmma_segment_k") and choice.split_k < 2:
-        return KernelOrder(Order(), is_proved=False)  # some tiles are cut, to fill the last wave
+        return KernelOrder(Order(), is_proved=False)  # some tiles are split to fill the last wave
     raise NotModelled(
-        f"{kind.call} {kind.type} {kind.layout} {' x '.join(map(str, shape))}: the library takes a kernel whose order "
-        f"of additions is not modelled, {choice.kernel or f'algorithm {choice.algorithm}'}"
+        f"{kind.call} {kind.type} {kind.layout} {' x '.join(map(str, shape))}: the library selects a kernel whose "
+        f"order of additions is not modelled, {choice.kernel or f'algorithm {choice.algorithm}'}"
     )
 
 

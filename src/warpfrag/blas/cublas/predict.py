@@ -1,6 +1,6 @@
-"""Predict what PyTorch returns on a GPU, to the last bit: the gemm in the order of additions that cuBLAS chooses.
+"""Predict what PyTorch returns on a GPU, to the last bit.
 
-`predict_order` finds the order and its source; this module computes the gemm in that order. If the
+`predict_order` finds cuBLAS's order of additions and its source; this module computes the gemm in that order. If the
 library omits terms along K, so does the prediction, with a warning.
 """
 
@@ -59,13 +59,12 @@ def predict(
     choices: str | PathLike[str] | Choices | None = None,
     arch: str = GPU,
 ) -> Prediction:
-    """Predict what torch.matmul returns on a GPU for A (M x K) and B (K x N), and how well that is known.
+    """Predict what torch.matmul returns on a GPU for A (M x K) and B (K x N), with the evidence for it.
 
-    float16 and bfloat16 as they are, float32 with TF32 allowed, float8_e4m3fn as `torch._scaled_mm` with scales of 1
-    and a bfloat16 result, with or without `fast_accumulation`; int8 as `torch._int_mm`. With a bias it is a linear
-    layer. `layout` says which operand is transposed in memory: "nt" if B is the transpose of a row-major matrix, as
-    the weight of a linear layer is. Three axes are a batch, as for torch.bmm. A and B may be some rows and columns of
-    a larger gemm, whose (m, n, k) is `shape`.
+    A and B may be float16, bfloat16, float32 (with TF32 allowed), float8_e4m3fn (`torch._scaled_mm` with scales of 1
+    and a bfloat16 result, with or without `fast_accumulation`) or int8 (`torch._int_mm`). With a bias, this is a linear
+    layer. `layout` is "nt" if B is the transpose of a row-major matrix, like the weight of a linear layer. Three axes
+    are a batch, as for torch.bmm. If A and B are some rows and columns of a larger gemm, `shape` is its (m, n, k).
 
     The order of additions is the library's own choice if the table of the GPU `arch` has it, or `choices`: a file that
     `warpfrag survey` wrote; `query_cublas` queries the cuBLAS of this machine. Otherwise it is modelled, and a
@@ -85,7 +84,7 @@ def predict(
     if known.omitted_k:
         kept = wanted[2] - known.omitted_k
         warnings.warn(
-            f"{known.kind.call} {name} {' x '.join(map(str, wanted))}: {known.source} leaves out the last "
+            f"{known.kind.call} {name} {' x '.join(map(str, wanted))}: {known.source} omits the last "
             f"{known.omitted_k} of {wanted[2]} terms along K, and so does this prediction",
             LossyProduct,
             stacklevel=2,

@@ -2,9 +2,9 @@
 
 Sources are tried in this order:
 
-    measured    this gemm was run, and its order found
-    library     the library's own choice: asked now, or tabulated for the layer and m
-    modelled    a model of the choice, fitted on answers of the library; its accuracy is stated
+    measured    this gemm was run, and its order was found
+    library     the library's own choice: queried now, or tabulated for the layer and m
+    modelled    a model of the choice, fitted to the library's choices; its accuracy is stated
 
 A choice becomes an order by the rules of `kernel_orders`. An order that depends on a modelled choice or an unproved
 rule is marked as a guess. A choice that no rule covers is `NotModelled`.
@@ -72,12 +72,12 @@ class PredictedOrder(TextCard):
     shape: tuple[int, int, int]
     order: Order
     basis: str
-    """measured, library (its own answer, tabulated or asked) or modelled."""
+    """measured, library (its own choice, tabulated or queried) or modelled."""
     accuracy: float | None
     """For a modelled choice, the fraction of unseen shapes in this category whose order was predicted correctly."""
     is_guess: bool
     omitted_k: int
-    """The number of k at the end that the library omits: a defect of some of its kernels."""
+    """The number of terms at the end of K that the library omits: a defect of some of its kernels."""
     kernel: str
     source: str
     choice: Choice | None = None
@@ -93,7 +93,7 @@ class PredictedOrder(TextCard):
             "modelled": f"a modelled choice of {self.source}"
             + (f", right for {100 * self.accuracy:.1f} % of unseen shapes" if self.accuracy is not None else ""),
         }[self.basis]
-        lost = f"; the library leaves out the last {self.omitted_k} products of K" if self.omitted_k else ""
+        lost = f"; the library omits the last {self.omitted_k} terms along K" if self.omitted_k else ""
         return f"{'a guess: ' if self.is_guess else ''}{words}; {known}: {self.kernel}{lost}"
 
     def __repr__(self) -> str:
@@ -102,7 +102,7 @@ class PredictedOrder(TextCard):
         return f"<PredictedOrder of {self.kind.call} {self.kind.type} {self.kind.layout} {shape}\n {self.text}>"
 
     def to_dict(self) -> dict[str, object]:
-        """All of it as plain objects, for JSON."""
+        """Return all fields as JSON types."""
         return {
             **self.kind._asdict(),
             **dict(zip("mnk", self.shape, strict=True)),
@@ -120,7 +120,7 @@ class PredictedOrder(TextCard):
 
 @dataclass(frozen=True)
 class OrderRun:
-    """A range of m in which a layer keeps its order; `order` is None if no rule covers the library's choice."""
+    """A range of m with the same order; `order` is None if no rule covers the library's choice."""
 
     first: int
     last: int
@@ -137,13 +137,13 @@ class OrderRun:
         span = f"m = {self.first}" + (f"..{self.last}" if self.last > self.first else "")
         if self.order is None:
             return f"{span}: not modelled ({self.kernel})"
-        lost = f", without the last {self.omitted_k} products of K" if self.omitted_k else ""
+        lost = f", without the last {self.omitted_k} terms along K" if self.omitted_k else ""
         guess = ", a guess" if self.is_guess else ""
         return f"{span}: {self.order.describe(self.k - self.omitted_k)}{lost}{guess}"
 
     @property
     def short(self) -> str:
-        """The order in a few characters, for a figure."""
+        """A short form of the order, for figures."""
         if self.order is None:
             return "?"
         count = self.order.segment_k or self.order.split_k
@@ -196,7 +196,7 @@ def operand_type(a: np.dtype[Any], b: np.dtype[Any]) -> str:
     known = {natural_dtype(FORMATS[name]): name for name in DTYPES}
     if a != b or a not in known:
         raise InvalidOperand(
-            f"A is {a} and B is {b}: expected both of one of {', '.join(map(str, known))}, or name an instruction"
+            f"A is {a} and B is {b}: expected both to be one of {', '.join(map(str, known))}, or name an instruction"
         )
     return known[a]
 
@@ -204,16 +204,16 @@ def operand_type(a: np.dtype[Any], b: np.dtype[Any]) -> str:
 def product_kind(
     name: str, layout: object, *, bias: object = False, fast_accumulation: object = False, batch: int | None = None
 ) -> ProductKind:
-    """Return the PyTorch call that computes a gemm of these operands; reject operands that it does not accept."""
+    """Return the PyTorch call that computes a gemm of these operands; raise an error if there is none."""
     if not isinstance(layout, str) or layout not in LAYOUTS:
         raise InvalidOperand(f"layout: expected one of {', '.join(LAYOUTS)}; got {quote(layout)}")
     has_bias, fast = check_flag("bias", bias), check_flag("fast_accumulation", fast_accumulation)
     if batch is not None and (name in {"e4m3", "s8"} or has_bias):
-        raise InvalidOperand("a batch is measured for float16, bfloat16 and float32 without a bias")
+        raise InvalidOperand("a batch was measured only for float16, bfloat16 and float32 without a bias")
     if name == "s8" and has_bias:
         raise InvalidOperand("torch._int_mm takes no bias")
     if fast and name != "e4m3":
-        raise InvalidOperand("fast_accumulation is a choice for float8_e4m3fn only")
+        raise InvalidOperand("fast_accumulation applies to float8_e4m3fn only")
     if batch is not None:
         return ProductKind("bmm", name, layout, batch)
     if name == "s8":
@@ -242,7 +242,7 @@ def predict_order(
     query_cublas: bool = False,
     choices: str | PathLike[str] | Choices = GPU,
 ) -> PredictedOrder:
-    """Predict the order of additions that PyTorch's library uses for M x K times K x N, and how that is known.
+    """Predict the order of additions that PyTorch uses for M x K times K x N, with the evidence for it.
 
     `dtype` is f16, bf16, tf32 (float32 with TF32 allowed), e4m3 or s8; the other keywords are those of `wf.predict`.
     This assumes PyTorch's workspace of 32 MiB, reduced-precision reductions disabled, and TF32 enabled.
@@ -302,7 +302,7 @@ def _chosen(kind: ProductKind, shape: tuple[int, int, int], table: Choices, *, i
         alike = table.find(kind._replace(call=ALIKE.get(kind.call, kind.call)).layer(m), m, n, k)
         if alike is not None:
             return _Chosen(alike, "modelled", None, table.source)
-    own = built_in(GPU)  # the model was fitted on its library
+    own = built_in(GPU)  # the model was fitted to this table's library
     if (table.gpu, table.library) != (own.gpu, own.library):
         raise NotModelled(
             f"{kind.call} {kind.type} {kind.layout} {m} x {n} x {k} is not in {table!r}: survey this layer too"
@@ -314,7 +314,7 @@ def _chosen(kind: ProductKind, shape: tuple[int, int, int], table: Choices, *, i
 def order_runs(
     kind: ProductKind, n: int, k: int, span: tuple[int, int], *, query_cublas: object, choices: object
 ) -> tuple[list[OrderRun], str]:
-    """Return the ranges of m in which a layer keeps its order of additions, and the source of the choices."""
+    """Return the ranges of m with the same order of additions for a layer, and the source of the choices."""
     is_queried, table = check_flag("query_cublas", query_cublas), choices_of(choices)
     pieces: list[OrderRun] = []
     source = ""
@@ -333,7 +333,7 @@ def order_runs(
 def _choice_runs(
     kind: ProductKind, n: int, k: int, span: tuple[int, int], table: Choices, *, is_queried: bool
 ) -> Iterator[tuple[int, int, _Chosen]]:
-    """Return ranges of m with the choice in each: the runs of a table, else one m at a time."""
+    """Return ranges of m with the choice in each: the runs of a table, or ranges of a single m."""
     first, last = span
     runs, basis = None, "library"
     if not is_queried and kind.layout != "tn":
