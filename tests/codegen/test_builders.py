@@ -190,7 +190,7 @@ def test_languages_and_names_are_checked():
     assert [check_language(lang) for lang in LANGUAGES] == ["cuda", "ptx"]
     assert (check_function_name("f", "g"), check_function_name("", "g")) == ("f", "g")
     for lang in ("sass", None, ["cuda"]):
-        with pytest.raises(InvalidOperand, match="lang is one of cuda, ptx"):
+        with pytest.raises(InvalidOperand, match="lang: expected one of cuda, ptx"):
             check_language(lang)
     for name in ("2x", "a b", "naïve", 3):
         with pytest.raises(InvalidOperand, match="name: expected a function name"):

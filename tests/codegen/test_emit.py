@@ -210,13 +210,13 @@ def test_a_selector_that_traps_is_refused():
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ([MMA], {"lang": "rust"}, "lang is one of cuda, ptx, got 'rust'"),
-        ([MMA], {"lang": 3}, "lang is one of cuda, ptx, got 3"),
-        ([MMA], {"lang": ["cuda"]}, r"lang is one of cuda, ptx, got \['cuda'\]"),
+        ([MMA], {"lang": "rust"}, "lang: expected one of cuda, ptx, got 'rust'"),
+        ([MMA], {"lang": 3}, "lang: expected one of cuda, ptx, got 3"),
+        ([MMA], {"lang": ["cuda"]}, r"lang: expected one of cuda, ptx, got \['cuda'\]"),
         ([MMA], {"lang": "\x1b[31m"}, r"got '\\x1b\[31m'"),
         ([[]], {}, "at least one instruction"),
-        ([5], {}, "expected an instruction, its name, or several of them, got 5"),
-        ([None], {}, "expected an instruction, its name, or several of them, got None"),
+        ([5], {}, "expected one or more instructions or names, got 5"),
+        ([None], {}, "expected one or more instructions or names, got None"),
         ([[5]], {}, "expected PTX text, got a int"),
         ([MMA], {"arch": "sm_75"}, "not on target 'sm_75'"),
         ([MMA], {"arch": 80}, "unknown arch 80"),

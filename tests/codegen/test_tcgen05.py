@@ -32,7 +32,9 @@ def test_what_is_not_written_is_refused_with_the_reason():
     for name in ("tcgen05.mma.cta_group::1.kind::f16", "tcgen05.shift.cta_group::1.down"):
         with pytest.raises(wf.errors.InvalidOperand, match="with shape and types"):
             wf.emit(wf.get(name), lang="ptx")
-    with pytest.raises(wf.errors.InvalidOperand, match="tcgen05 is emitted in ptx, got 'cuda'; pass lang='ptx'"):
+    with pytest.raises(
+        wf.errors.InvalidOperand, match="tcgen05 can be emitted in PTX only, got 'cuda'; pass lang='ptx'"
+    ):
         wf.emit(wf.get(PRODUCTS[0][0], **PRODUCTS[0][1]))
     with pytest.raises(wf.errors.InvalidOperand, match="in a file of its own"):
         wf.emit([wf.get(PRODUCTS[0][0], **PRODUCTS[0][1]), "mma.m16n8k16.f32.f16.f16.f32"])

@@ -237,7 +237,7 @@ def test_refusals():
     with pytest.raises(InvalidOperand, match=r"^ldmatrix\.\S+ moves registers and computes nothing: test vectors"):
         wf.test_vectors("ldmatrix.m8n8.x4.b16")
     for seed in (-1, True, "1", 1.0, None):
-        with pytest.raises(InvalidOperand, match=f"^seed is an integer, at least 0, got {seed!r}$"):
+        with pytest.raises(InvalidOperand, match=f"^seed: expected a non-negative integer, got {seed!r}$"):
             wf.test_vectors(MMA, seed=seed)
     for arch in (90, ["sm_90"], None):
         with pytest.raises(WarpfragError, match="arch"):
@@ -248,9 +248,9 @@ def test_refusals():
         wf.test_vectors("wmma.mma.row.col.m16n16k16.f32.f16", arch="sm_80")
     with pytest.raises(InvalidOperand, match="has no shape: test vectors exist for"):
         wf.test_vectors("tcgen05.mma.cta_group::1.kind::f16", arch="sm_100")
-    with pytest.raises(InvalidOperand, match="group is one of positions, random, .*, overflow; got 'roundin'"):
+    with pytest.raises(InvalidOperand, match="expected a group from positions, random, .*, overflow; got 'roundin'"):
         wf.test_vectors(MMA)["roundin"]
-    with pytest.raises(InvalidOperand, match="test vectors are written as .npz, got 'v.cu'"):
+    with pytest.raises(InvalidOperand, match="expected an .npz file for test vectors, got 'v.cu'"):
         wf.test_vectors(MMA).save("v.cu")
 
 

@@ -177,7 +177,7 @@ def test_kernels_cover_every_place_order_and_selector():
         (SPARSE, Variant(trans=(False, True)), "only 16-bit types can be MN-major"),
         (F16, Variant(False, (True, False)), "A in registers cannot be MN-major"),
         (get("wgmma.mma_async.m64n8k32.s32.s8.s8"), Variant(negate=(True, False)), "only floats can be negated"),
-        (F16, Variant(selector=1), r"has the selectors \[0\]"),
+        (F16, Variant(selector=1), r"takes the selectors \[0\]"),
     ],
 )
 def test_what_an_instruction_does_not_have_is_refused(instruction, variant, message):

@@ -198,7 +198,7 @@ def test_wgmma_is_compared_recorded_and_read_back(gpu: type[Pretended], tmp_path
         ({"cases": 0}, "cases: expected an integer of at least 1, got 0"),
         ({"cases": "many"}, "cases: expected an integer of at least 1, got 'many'"),
         ({"device": -1}, "device: expected an integer of at least 0, got -1"),
-        ({"seed": -1}, "seed is an integer, at least 0, got -1"),
+        ({"seed": -1}, "seed: expected a non-negative integer, got -1"),
         ({"capture": "mine.txt"}, "capture: expected the name of an .npz file, got 'mine.txt'"),
         ({"instructions": 3}, "expected one or more instruction names, got 3"),
         ({"instructions": [3]}, "expected PTX text, got a int"),

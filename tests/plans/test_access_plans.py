@@ -299,7 +299,7 @@ def test_a_search_finds_pitches_and_swizzles_without_conflicts():
         (lambda: loads(F16.a, Memory("row", 32))[0].load(np.zeros(8, np.uint8)), "a memory of 8 bytes"),
         (lambda: loads(F16.a, Memory("row", 32))[0].load(np.zeros(8)), "shared is uint8"),
         (lambda: stores(F16.d, Memory("row", 32))[0].store(TWO, np.zeros(512, np.uint8)), "registers of one operand"),
-        (lambda: loads(F16.a, Memory("row", 32))[0].emit("c"), "lang is one of cuda, ptx, got 'c'"),
+        (lambda: loads(F16.a, Memory("row", 32))[0].emit("c"), "lang: expected one of cuda, ptx, got 'c'"),
         (lambda: loads(F16.a, Memory("row", 32))[0].emit(name="1"), "name: expected a function name, .* got '1'"),
         (lambda: loads(F16.d, Memory("row", 32))[0].load(np.zeros(64, np.uint8)), "a memory of 64 bytes"),
     ],

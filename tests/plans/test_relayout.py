@@ -347,7 +347,7 @@ def test_conversions_round_to_nearest_and_saturate_as_cvt_does(source: str, targ
         (lambda: relayout(F16.a, F16.a, permute="x"), InvalidOperand, "permute: expected one of row, col, got 'x'"),
         (lambda: relayout(F16.d, F64.d), wf.errors.NotModelled, "no conversion from f32 to f64"),
         (lambda: relayout(F16.a, F16.b.tiled(col=2), permute="col"), InvalidOperand, "no order of the cols keeps"),
-        (lambda: relayout(F16.d, F16.d).emit("c"), InvalidOperand, "lang is one of cuda, ptx, got 'c'"),
+        (lambda: relayout(F16.d, F16.d).emit("c"), InvalidOperand, "lang: expected one of cuda, ptx, got 'c'"),
         (lambda: relayout(F16.d, F16.d)(np.zeros((32, 3), np.uint32)), InvalidOperand, "expected registers"),
     ],
 )  # fmt: skip

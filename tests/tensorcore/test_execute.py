@@ -376,7 +376,7 @@ def test_a_batch_may_be_empty(batch: tuple[int, ...]):
                 lambda threads: wf.get(F16)(np.ones((16, 16)), np.ones((16, 8)), threads=threads),
             )
         ],
-        (lambda: wf.test_vectors(F16, seed=1.5), "seed is an integer, at least 0, got 1.5"),
+        (lambda: wf.test_vectors(F16, seed=1.5), "seed: expected a non-negative integer, got 1.5"),
     ],
 )
 def test_what_is_no_instruction_no_array_or_no_number_is_refused(ask, message: str):

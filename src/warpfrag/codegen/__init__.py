@@ -1,4 +1,4 @@
-"""Emitted code, CUDA C++ and PTX, and test vectors.
+"""Generate CUDA C++ and PTX code, and test vectors.
 
     emit              `wf.emit`: headers, source files and PTX modules for instructions; plans become functions
     kernels           every kernel, described once; `cuda_kernels` and `ptx_kernels` write its parts

@@ -162,7 +162,7 @@ class CudaBuilder:
         return f"r{number}"
 
     def declare_temporaries(self, count: int) -> None:
-        """Do nothing: a variable is declared where it is assigned."""
+        """Do nothing, because a variable is declared when it is assigned."""
 
     def named(self, name: str) -> str:
         """Return a variable with a known name, as an operand."""
@@ -207,7 +207,7 @@ class CudaBuilder:
     # ---- the finished text
 
     def body(self) -> list[str]:
-        """Return the lines so far."""
+        """Return the lines of the body."""
         return [*self._prologue, *self._lines]
 
     def function(self, signature: str) -> list[str]:
@@ -230,7 +230,7 @@ def indented(lines: Iterable[str]) -> list[str]:
 
 
 def guarded(macro: str, namespace: str, lines: Iterable[str], before: Sequence[str] = ()) -> str:
-    """Return lines in a namespace, which a file may include more than once; `before` precedes it inside the guard."""
+    """Return lines in a namespace with an include guard; `before` precedes the namespace inside the guard."""
     head = [f"#ifndef {macro}", f"#define {macro}", "", *before, f"namespace {namespace} {{", ""]
     return "\n".join([*head, *lines, f"}}  // namespace {namespace}", "#endif", ""])
 

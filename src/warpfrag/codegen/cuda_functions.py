@@ -127,7 +127,7 @@ def instruction_assembly(
     address: AsmOperand | None = None,
     stride: AsmOperand | None = None,
 ) -> list[str]:
-    """Return the inline assembly of one instruction; arrays by their role in its statement."""
+    """Return the inline assembly of one instruction; `arrays` has its register arrays by role."""
     assembly = InlineAssembly(memory=address is not None)
     names = {role: assembly.output(*array.operands("=")) for role, array in outputs.items()}
     names |= {role: assembly.input(*array.operands()) for role, array in inputs.items()}
@@ -205,7 +205,7 @@ def _comment(operand: OperandBase) -> str:
 
 
 def load_function(operand: OperandBase) -> list[str]:
-    """Return `load_a` or another load function: from memory to registers."""
+    """Return a function such as `load_a`, which loads an operand from memory to registers."""
     array, code = register_array(operand), start_with_thread(operand)
     if operand.slots == 1:
         element = f"static_cast<const {array.c_type}*>(memory)[index]"
@@ -221,7 +221,7 @@ def load_function(operand: OperandBase) -> list[str]:
 
 
 def store_function(operand: OperandBase) -> list[str]:
-    """Return `store_d`: registers to memory."""
+    """Return `store_d`, which stores D's registers to memory."""
     array, code = register_array(operand), start_with_thread(operand)
     if operand.slots == 1:
         store = f"static_cast<{array.c_type}*>(memory)[index] = {array.name}[i];"
@@ -324,7 +324,7 @@ def wmma_functions(instruction: Instruction, _targets: Sequence[str]) -> Blocks:
 
 
 def wmma_move_functions(instruction: Instruction, _targets: Sequence[str]) -> Blocks:
-    """Return `load` or `store`: a wmma.load or wmma.store by itself."""
+    """Return `load` or `store`, the function of a single wmma.load or wmma.store."""
     return {"": wmma_move_function(instruction, instruction.form.operation.does)}
 
 

@@ -1,4 +1,4 @@
-"""Tile kernels in CUDA C++: one tile of a gemm from memory to memory, built from the instruction's functions.
+"""Tile kernels in CUDA C++, which compute one tile of a gemm in memory with the instruction's functions.
 
 Kernels have unmangled names (extern "C"), so that a program can look them up; they belong in a source file, not in a
 header.
@@ -79,7 +79,7 @@ class CudaKernel:
         return [f"// {comment}", *self.code.kernel(name, self.parameters)]
 
     def move_tile(self, operand: OperandBase, strides: Sequence[str | int] = (), fragment: str = "") -> None:
-        """Load a fragment from memory, or store D; strides are parameters unless they are given."""
+        """Load a fragment from memory, or store D; strides are kernel parameters by default."""
         role = operand.role
         listed = ", ".join(map(str, strides or stride_names(operand, f"{role}_")))
         if role == "d":
@@ -97,7 +97,7 @@ class CudaKernel:
         self.code.line(self._call(immediates(self.instruction, choice), fragments))
 
     def copy_through_shared(self, operand: OperandBase, copy: SharedCopy) -> None:
-        """Load a fragment through a new shared array by ldmatrix, or store D by stmatrix."""
+        """Load a fragment through a new shared array with ldmatrix, or store D with stmatrix."""
         role, stride = operand.role, max(contiguous_strides(operand, copy.order))
         rows, cols = extents(operand)
         words = rows * cols * copy.memory_bits // REGISTER_BITS
@@ -110,7 +110,7 @@ class CudaKernel:
             self.code.line(f"copy_words(shared_{role}, {role}, {words});", f"{function}({fragment}, {memory});")
 
     def stage(self, stage: Stage) -> str:
-        """Copy A or B to a new shared array, as wgmma reads it; return its descriptor."""
+        """Copy A or B to a new shared array in the layout that wgmma reads, and return its descriptor."""
         role = stage.operand.role
         strides = ", ".join(stride_names(stage.operand, f"{role}_"))
         self.code.line(f"__shared__ __align__({SWIZZLE_PERIOD}) uint8_t shared_{role}[{stage.size}];")

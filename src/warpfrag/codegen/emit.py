@@ -99,7 +99,7 @@ def emit(
     if isinstance(instructions, Relayout | AccessPlan):
         return emit_plan(instructions, language, name)
     if not isinstance(kernels, bool):
-        raise InvalidOperand(f"kernels is True or False, got {quote(kernels)}")
+        raise InvalidOperand(f"kernels: expected True or False, got {quote(kernels)}")
     target = None if arch is None else read_target(arch, "emit").name
     selected = _instructions(instructions, target)
     if any(map(_is_tensor, selected)):
@@ -120,9 +120,9 @@ def _tensor_code(selected: list[Instruction], language: str, target: str | None)
 
     rest = [instruction for instruction in selected if not _is_tensor(instruction)]
     if rest:
-        raise InvalidOperand(f"emit tcgen05 in a file of its own: {rest[0]} is not a tensor-memory instruction")
+        raise InvalidOperand(f"emit tcgen05 in a separate file: {rest[0]} is not a tensor-memory instruction")
     if language != "ptx":
-        raise InvalidOperand(f"tcgen05 is emitted in ptx, got {quote(language)}; pass lang='ptx'")
+        raise InvalidOperand(f"tcgen05 can be emitted in PTX only, got {quote(language)}; pass lang='ptx'")
     return tensor_module(selected, target)
 
 
@@ -133,9 +133,7 @@ def _instructions(
     try:
         several = [instructions] if isinstance(instructions, str | Instruction) else list(instructions)
     except TypeError:
-        raise InvalidOperand(
-            f"expected an instruction, its name, or several of them, got {quote(instructions)}"
-        ) from None
+        raise InvalidOperand(f"expected one or more instructions or names, got {quote(instructions)}") from None
     # by name: the wmma of two architectures is one text, because wmma loads and stores its fragments itself
     by_name = {item.name: item for item in (get(instruction, target) for instruction in several)}
     if not by_name:
@@ -203,7 +201,7 @@ def _how_to_compile(instruction: Instruction) -> list[str]:
 
 
 def module(instructions: Sequence[Instruction], target: str | None = None) -> str:
-    """Return the text of a module; without a target, for the oldest that has all of the instructions."""
+    """Return the text of a module for a target, by default the oldest that supports all instructions."""
     lines = ptx_header(instructions, common_target(instructions, target))
     for instruction in instructions:
         lines += [*(f"// {line}" for line in remarks(instruction)), *raw_kernels(instruction)]
@@ -211,7 +209,7 @@ def module(instructions: Sequence[Instruction], target: str | None = None) -> st
 
 
 def raw_module(kernels: Sequence[tuple[Instruction, Immediates | Variant]], target: str) -> str:
-    """Return a module of raw kernels, for a program that compares hardware with warpfrag."""
+    """Return a module of raw kernels, for comparisons of warpfrag with hardware."""
     instructions = [instruction for instruction, _ in kernels]
     lines = ptx_header(instructions, common_target(instructions, target))
     for instruction, fixed in kernels:
@@ -223,7 +221,7 @@ def raw_module(kernels: Sequence[tuple[Instruction, Immediates | Variant]], targ
 
 
 def common_target(instructions: Sequence[Instruction], target: str | None = None) -> str:
-    """Return the requested target, or the oldest that has all instructions; WarpfragError if none has."""
+    """Return the requested target, or the oldest that supports all instructions; raise WarpfragError if none does."""
     if target is not None:
         for instruction in instructions:
             get(instruction, target)
@@ -232,7 +230,7 @@ def common_target(instructions: Sequence[Instruction], target: str | None = None
         if all(name in instruction.targets for instruction in instructions):
             return name
     wanted = "; ".join(f"{instruction.name}: {', '.join(instruction.targets)}" for instruction in instructions)
-    raise WarpfragError(f"no target takes all of these instructions, so they cannot share a PTX module: {wanted}")
+    raise WarpfragError(f"no target supports all of these instructions, so they cannot share a PTX module: {wanted}")
 
 
 def ptx_header(instructions: Sequence[Instruction], target: str) -> list[str]:

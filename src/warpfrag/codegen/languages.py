@@ -15,15 +15,15 @@ LANGUAGES: tuple[Language, ...] = get_args(Language)
 
 
 def check_language(lang: object) -> Language:
-    """Return the language; InvalidOperand if the name is unknown."""
+    """Return the language; raise InvalidOperand if the name is unknown."""
     for language in LANGUAGES:
         if isinstance(lang, str) and lang == language:
             return language
-    raise InvalidOperand(f"lang is one of {', '.join(LANGUAGES)}, got {quote(lang)}")
+    raise InvalidOperand(f"lang: expected one of {', '.join(LANGUAGES)}, got {quote(lang)}")
 
 
 def check_function_name(name: object, default: str) -> str:
-    """Return the name, or the default if it is empty; InvalidOperand if it is not an ASCII identifier."""
+    """Return the name, or the default if it is empty; raise InvalidOperand if it is not an ASCII identifier."""
     if isinstance(name, str) and (not name or (name.isascii() and name.isidentifier())):
         return name or default
     raise InvalidOperand(f"name: expected a function name, such as {default}; got {quote(name)}")

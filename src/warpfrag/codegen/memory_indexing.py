@@ -93,7 +93,7 @@ def index_formula(operand: OperandBase) -> str:
 
 
 def described_index(operand: OperandBase) -> str:
-    """Return the same index, for a comment."""
+    """Return the index formula for a comment."""
     return f"Element ({', '.join(dimensions(operand))}) is number {index_formula(operand)} of memory"
 
 
@@ -125,7 +125,7 @@ def contiguous_strides(operand: OperandBase, order: str = "row") -> tuple[int, .
 
 @dataclass(frozen=True)
 class Stage:
-    """The copy of one wgmma operand to shared memory; `trans`: MN-major.
+    """The copy of one wgmma operand to shared memory, MN-major if `trans`.
 
     The tile is contiguous, as in `operand.descriptors`, with the widest swizzle that its lines fill. It is copied in
     units of one element, or of eight bits.
@@ -146,7 +146,7 @@ class Stage:
 
     @property
     def suffix(self) -> str:
-        """The suffix of a function name: the operand, and `mn`."""
+        """The suffix of a function name: the operand, and `mn` if it is MN-major."""
         return f"{self.operand.role}{'_mn' if self.trans else ''}"
 
     @property
@@ -157,12 +157,12 @@ class Stage:
 
     @property
     def elements(self) -> int:
-        """Elements of a unit, along K."""
+        """The number of elements in a unit, along K."""
         return max(1, 8 // self.operand.format.bits)
 
     @property
     def unit_bytes(self) -> int:
-        """Bytes of a unit."""
+        """The number of bytes in a unit."""
         return max(1, self.operand.format.bits // 8)
 
     @property
@@ -173,7 +173,7 @@ class Stage:
 
     @property
     def size(self) -> int:
-        """Bytes of the tile."""
+        """The number of bytes in the tile."""
         return self.units * self.unit_bytes
 
     @property
@@ -244,7 +244,7 @@ ORDERS = ("row", "col")
 
 @dataclass(frozen=True)
 class SharedCopy:
-    """The copy of one operand between registers and shared memory, in row or column major order, by one matrix move.
+    """The copy of one operand between registers and row- or column-major shared memory with ldmatrix or stmatrix.
 
     `starts` has the start of the line of each lane that passes an address.
     """
@@ -282,7 +282,7 @@ def shared_copies(operand: OperandSpec, op: str = "ldmatrix") -> tuple[SharedCop
 
 
 def _match(matrix_move: Instruction, operand: OperandSpec, order: str) -> SharedCopy | None:
-    """Return the copy; None if a line does not fit, or elements in memory differ from those in registers."""
+    """Return the copy, or None if a line does not fit, or elements in memory differ from those in registers."""
     unit = moved(matrix_move).spec
     unpacked = (operand.format.bits, operand.container) == (unit.format.bits, unit.container)
     if unit.layout.regs != operand.layout.regs:

@@ -1,4 +1,4 @@
-"""Relayouts and access plans as code: a function of registers, and of an address in shared memory.
+"""Generate code for relayouts and access plans: a function of registers and, if needed, a shared-memory address.
 
 A plan is lowered once to register operations, which the builder of each language writes. CUDA C++ computes an
 address in one readable expression, PTX with operations on registers.
@@ -36,7 +36,7 @@ MOVMATRIX = "movmatrix.sync.aligned.m8n8.trans.b16"
 
 
 def emit_plan(plan: object, lang: str = "cuda", name: str = "") -> str:
-    """Return a plan as code: a device function in CUDA C++, a function in PTX."""
+    """Return the code of a plan: a device function in CUDA C++, or a function in PTX."""
     if not isinstance(plan, Relayout | AccessPlan):
         raise InvalidOperand(f"expected a relayout or access plan, got {quote(plan)}")
     check_language(lang)
@@ -216,7 +216,7 @@ class RelayoutLowering:
     """Lowers the operations of a relayout to register operations."""
 
     def __init__(self, plan: Relayout, registers: RegisterOperations) -> None:
-        """Keep `registers`, which appends operations to a function."""
+        """Store `registers`, which appends operations to a function."""
         self.do = registers.do
         self.lane = registers.thread
         self.source, self.target = plan.source.spec, plan.target.spec
@@ -399,7 +399,7 @@ class RelayoutLowering:
 def _tensor_relayout(plan: TensorRelayout, lang: str, name: str) -> str:
     """Return a device function that all threads of a warp call, with the addresses of D and A."""
     if lang != "cuda":
-        raise InvalidOperand(f"a relayout of tensor memory is emitted in cuda, got {quote(lang)}")
+        raise InvalidOperand(f"lang: expected cuda for a relayout in tensor memory, got {quote(lang)}")
     inputs, outputs = plan.registers.source.words, plan.registers.target.words
     loaded = ", ".join(f"%{i}" for i in range(inputs))
     stored = ", ".join(f"%{1 + i}" for i in range(outputs))

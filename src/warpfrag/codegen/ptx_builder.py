@@ -26,7 +26,7 @@ def declared_type(ptx_type: str) -> str:
 
 
 def width(ptx_type: str) -> int:
-    """Return the bytes of a register type: 4 for .b32."""
+    """Return the size of a register type in bytes, such as 4 for .b32."""
     return int(ptx_type[2:]) // 8
 
 
@@ -70,7 +70,7 @@ class PtxBuilder:
         self._lines.append(f"{name}:")
 
     def compute(self, name: str, operation: str, *operands: str | int) -> str:
-        """Return a new register, called after `name`, with the result of an instruction."""
+        """Return a new register, named after `name`, with the result of an instruction."""
         is_wide = operation.split(".")[1] == "wide" or operation.endswith("64")
         result = self.declare(name, ".b64" if is_wide else ".b32")
         self.emit(f"{operation} {', '.join([result, *map(str, operands)])}")
@@ -97,7 +97,7 @@ class PtxBuilder:
         return f"%{name}"
 
     def start_with_index(self, index: ThreadIndex) -> None:
-        """Read the number of this thread before anything else."""
+        """Prepend the code that reads the index of this thread."""
         self.declare(index.name)
         self._prologue += [f"    {text};" for text in index.ptx]
 
@@ -148,7 +148,7 @@ class PtxBuilder:
 
 
 def vector(registers: Iterable[str]) -> str:
-    """Return registers as one operand of an instruction: in braces."""
+    """Return registers in braces, as one operand of an instruction."""
     return f"{{{', '.join(registers)}}}"
 
 

@@ -1,4 +1,4 @@
-"""Raw kernels in PTX: registers in, registers out.
+"""Raw kernels in PTX, whose inputs and outputs are registers.
 
 Operands are uint32[cases][lanes][words] in global memory; an operand that the instruction does not read may be null.
 """
@@ -177,7 +177,7 @@ class PtxKernel:
 
 
 def raw_kernels(instruction: Instruction) -> list[str]:
-    """Return every raw kernel: one for each selector, or for A of wgmma in shared memory and in registers."""
+    """Return every raw kernel: one for each selector or, for wgmma, with A in shared memory and in registers."""
     if instruction.form.is_warpgroup:
         variants = (variant for variant in kernel_variants(instruction) if not any(variant.trans))
         return [line for variant in variants for line in wgmma_raw_kernel(instruction, variant)]

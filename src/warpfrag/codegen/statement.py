@@ -34,7 +34,7 @@ MOVE_OPERANDS = {
 
 
 def identifier(instruction: Instruction) -> str:
-    """Return a name for C++ and PTX, one for each instruction: its text without .sync.aligned.
+    """Return a unique C++ and PTX identifier for an instruction: its name without .sync.aligned.
 
     >>> from warpfrag.tensorcore.registry import get
     >>> identifier(get("mma.m16n8k16.f32.f16.f16.f32"))
@@ -50,18 +50,18 @@ def _suffix(instruction: Instruction, fixed: Immediates | Variant) -> str:
 
 
 def raw_name(instruction: Instruction, fixed: Immediates | Variant = DEFAULT_IMMEDIATES) -> str:
-    """Return the name of the kernel from registers to registers, with these immediates."""
+    """Return the name of the raw kernel with these immediates."""
     return f"{identifier(instruction)}{_suffix(instruction, fixed)}_raw"
 
 
 def tile_name(instruction: Instruction, fixed: Immediates | Variant = DEFAULT_IMMEDIATES, order: str = "") -> str:
-    """Name the kernel of one tile from memory to memory; wmma has one for each memory order of C and D."""
+    """Return the name of a tile kernel; wmma has one for each memory order of C and D."""
     ending = f"_{order}" if order else ""
     return f"{identifier(instruction)}{_suffix(instruction, fixed)}_tile{ending}"
 
 
 def shared_kernel_name(instruction: Instruction, orders: Mapping[str, str]) -> str:
-    """Name the kernel of one tile through shared memory, with the memory orders of A and B."""
+    """Return the name of a tile kernel that uses shared memory, with the memory orders of A and B."""
     return f"{identifier(instruction)}_shared_{orders['a']}_{orders['b']}"
 
 
@@ -82,7 +82,7 @@ def threads(instruction: Instruction) -> int:
 
 
 def remarks(instruction: Instruction) -> list[str]:
-    """Return the assembler's advice about an instruction, and how to follow it, for a comment."""
+    """Return a comment with the assembler's advice about an instruction, and how to follow it."""
     lines = [f"{text}." for text in [advice(instruction.form)] if text]
     if instruction.op == "mma.sp":
         ordered = get(instruction.name.replace("mma.sp", "mma.sp::ordered_metadata", 1)).name
@@ -160,11 +160,11 @@ def check_variant(instruction: Instruction, variant: Variant) -> None:
     if any(variant.negate) and not instruction.a.format.is_float:
         raise InvalidOperand(f"{instruction.name}: only floats can be negated, got {variant}")
     if variant.selector not in wgmma_selectors(instruction):
-        raise InvalidOperand(f"{instruction.name} has the selectors {[*wgmma_selectors(instruction)]}, got {variant}")
+        raise InvalidOperand(f"{instruction.name} takes the selectors {[*wgmma_selectors(instruction)]}, got {variant}")
 
 
 def is_sparse(instruction: Instruction) -> bool:
-    """Return True if it takes a metadata register and a selector."""
+    """Return True if the instruction takes a metadata register and a selector."""
     return "metadata" in instruction.operands
 
 
@@ -174,7 +174,7 @@ def can_transpose(instruction: Instruction) -> bool:
 
 
 def wgmma_selectors(instruction: Instruction) -> range:
-    """Return the sparsity selectors; only 0 if dense."""
+    """Return the sparsity selectors, only 0 for a dense instruction."""
     return legal(instruction.metadata.layout, "selector") if is_sparse(instruction) else range(1)
 
 
@@ -190,7 +190,7 @@ def wgmma_variants(instruction: Instruction) -> Iterator[Variant]:
 
 
 def kernel_variants(instruction: Instruction) -> Iterator[Variant]:
-    """Yield the variants that have kernels in emitted code: A in memory and registers, each order and selector."""
+    """Yield the variants that are emitted as kernels: A in memory and in registers, each order and selector."""
     for variant in wgmma_variants(instruction):
         if not any(variant.negate) and variant.trans in {(False, False), (variant.staged, True)}:
             yield variant

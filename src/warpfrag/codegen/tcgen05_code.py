@@ -27,14 +27,14 @@ TILE_ALIGNMENT = 1024  # bytes: swizzles repeat after this many
 
 
 def product(instruction: Instruction) -> TensorMma:
-    """Return an mma for which code can be generated; reject others with the reason."""
+    """Return the instruction if code can be generated for it; raise InvalidOperand otherwise."""
     if not isinstance(instruction, TensorMma) or not instruction.shape.m:
         raise InvalidOperand(f"code generation needs a tcgen05.mma with shape and types, got {instruction}")
     return instruction
 
 
 def _sizes(t: TensorMma) -> dict[str, int]:
-    """Return the bytes of the images of A and B, the columns of D and of the image, and the columns to allocate."""
+    """Return the bytes of A's and B's images, the columns of D and of the image, and the columns to allocate."""
     a, b = shared_parts(t.form)
     end = image_columns(t.form)["end"]
     allocated = max(SMALLEST, 1 << (end - 1).bit_length())
@@ -238,6 +238,6 @@ def tensor_kernel(
 
 
 def _image(parameter: str, size: int, *, is_pair: bool) -> list[str]:
-    """Return the code that leaves the address of this block's part of an array in %rd1."""
+    """Return code that computes the address of this block's part of an array in %rd1."""
     block = [f"    mul.wide.u32 %rd4, %r7, {size};", "    add.u64 %rd1, %rd1, %rd4;"] if is_pair else []
     return [f"    ld.param.u64 %rd1, [{parameter}];", "    cvta.to.global.u64 %rd1, %rd1;", *block]

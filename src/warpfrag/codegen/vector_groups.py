@@ -115,12 +115,12 @@ class VectorMaker:
         return codes
 
     def random_operands(self, category: str = "narrow", b: str = "") -> Codes:
-        """Return A, B and C of a class, or B of another, with metadata codes."""
+        """Return A, B and C of a class, or B of another class, with metadata codes."""
         categories = {"a": category, "b": b or category, "c": category}
         return self.stored({role: self.codes(role, self.few, each) for role, each in categories.items()})
 
     def scales(self, role: str, cases: int, *, unit: bool = False) -> NDArray[Any]:
-        """Return codes of scale factors: all 1, or within a few powers of two of 1."""
+        """Return codes of scale factors, which are all 1 or within a few powers of two of 1."""
         operand = self.instruction.operands[role]
         if unit:
             return np.full((cases, *operand.shape), operand.format.encode(1.0), np.uint8)
@@ -135,7 +135,7 @@ class VectorMaker:
         *,
         staged: bool = True,
     ) -> VectorGroup:
-        """Run matrices of codes. Without metadata codes, a sparse A is the full matrix."""
+        """Return a group with these matrices of codes; without metadata codes, a sparse A is the full matrix."""
         words, d, call = self.run(self.compressed(codes), choice, staged=staged)
         return VectorGroup(name, catches, words, d, choice, call)
 
@@ -227,7 +227,7 @@ def common_groups(maker: VectorMaker) -> Iterator[VectorGroup]:
 
 
 def positions(maker: VectorMaker) -> VectorGroup:
-    """Use one value per row, then one per column, then one per output, set through C only."""
+    """Yield operands with one value per row, one per column, and one per output, set through C only."""
     instruction = maker.instruction
     matrices = {role: np.zeros((3, *maker.full_shape(role))) for role in "ab"}
     a, b = matrices["a"], matrices["b"]
@@ -245,7 +245,7 @@ def positions(maker: VectorMaker) -> VectorGroup:
 
 
 def write_numbers(maker: VectorMaker, role: str, digits: NDArray[Any], weights: NDArray[Any]) -> None:
-    """Number the rows: along k, `digits` of one matrix times `weights` of the other add up to the row's number."""
+    """Write digits and weights whose products along k add up to the number of each row."""
     instruction = maker.instruction
     pattern, number_format = instruction.pattern, instruction.operands[role].format
     # any sparsity pattern may keep the first half of each chunk
@@ -296,7 +296,7 @@ def single_elements(maker: VectorMaker) -> Iterator[VectorGroup]:
 
 
 def rounding(maker: VectorMaker) -> VectorGroup:
-    """Return terms of very different size; in half of the cases two large terms cancel, and tiny ones are left."""
+    """Return terms of very different magnitudes; in half of the cases two large terms cancel and tiny ones remain."""
     codes = maker.random_operands("wide", b="narrow")
     number_format = maker.instruction.a.format
     large = number_format.encode(2.0 ** min(12, math.frexp(number_format.max)[1] - 2))
@@ -308,7 +308,7 @@ def rounding(maker: VectorMaker) -> VectorGroup:
 
 
 def overflow(maker: VectorMaker) -> VectorGroup:
-    """Return sums beyond the largest finite D, and sums that come back from there."""
+    """Return sums that exceed the largest finite D, and sums that exceed it only in between."""
     codes = {}
     for role in "abc":
         number_format = maker.instruction.operands[role].format

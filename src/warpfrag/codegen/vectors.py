@@ -1,4 +1,4 @@
-"""Test vectors: operand registers and the expected result registers, chosen so that mistakes show.
+"""Test vectors: operand registers and the expected result registers, chosen to expose mistakes.
 
     >>> from warpfrag.codegen.vectors import test_vectors
     >>> vector_set = test_vectors("mma.m16n8k16.f32.f16.f16.f32", arch="sm_90")
@@ -163,7 +163,7 @@ def test_vectors(
 
 
 def check_multiplies(instruction: Instruction, purpose: str) -> None:
-    """Reject an instruction that does not multiply; `purpose` begins the list of instructions that do."""
+    """Raise InvalidOperand for an instruction that does not multiply; the message starts with `purpose`."""
     operation = instruction.form.operation
     if operation.does != "multiply":
         action = "" if operation.scope == "block" else "moves registers and "
@@ -178,13 +178,13 @@ def check_multiplies(instruction: Instruction, purpose: str) -> None:
 
 
 def check_seed(seed: int) -> int:
-    """Return the seed; reject seeds that numpy does not take."""
+    """Return the seed; raise InvalidOperand if NumPy does not accept it."""
     try:
         number = -1 if isinstance(seed, bool) else operator.index(seed)
     except TypeError:
         number = -1
     if number < 0:
-        raise InvalidOperand(f"seed is an integer, at least 0, got {quote(seed)}")
+        raise InvalidOperand(f"seed: expected a non-negative integer, got {quote(seed)}")
     return number
 
 
@@ -197,7 +197,7 @@ class VectorSet:
     groups: tuple[VectorGroup, ...]
 
     def __repr__(self) -> str:
-        """Summarize the set."""
+        """Return a summary of the set."""
         return f"<VectorSet of {self.instruction.name} on {self.arch}: {self.cases} cases in {len(self.groups)} groups>"
 
     @property
@@ -209,7 +209,7 @@ class VectorSet:
         """Return the group with a name."""
         by_name = {group.name: group for group in self.groups}
         if not isinstance(name, str) or name not in by_name:
-            raise InvalidOperand(f"group is one of {', '.join(by_name)}; got {quote(name)}")
+            raise InvalidOperand(f"expected a group from {', '.join(by_name)}; got {quote(name)}")
         return by_name[name]
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -220,7 +220,7 @@ class VectorSet:
         write_atomically(check_output(path), buffer.getvalue())
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the set without its arrays."""
+        """Return a description of the set without its arrays."""
         groups = [
             {
                 "name": group.name,
@@ -237,12 +237,12 @@ class VectorSet:
 
 
 def check_output(path: str | PathLike[str]) -> Path:
-    """Return the path; reject one that is no .npz or cannot be written."""
+    """Return the path; raise an error if it is not an .npz file or cannot be written."""
     try:
         output = Path(path)
     except TypeError:
         raise InvalidOperand(f"expected the path of a file, got {quote(path)}") from None
     if output.suffix != ".npz":
-        raise InvalidOperand(f"test vectors are written as .npz, got {quote(output.name)}")
+        raise InvalidOperand(f"expected an .npz file for test vectors, got {quote(output.name)}")
     check_writable(output)
     return output

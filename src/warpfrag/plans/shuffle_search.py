@@ -7,11 +7,12 @@ lanes only through `shfl`: every lane publishes one register, and every lane rea
 shuffle is full.
 
 **Rounds.** If all lanes read their packet 0 first, several might need different packets of one lane. So lane d starts
-with packet A d instead, for a matrix A that makes the lanes that are read a permutation in every round. Such an A exists
-whenever the map is one-to-one. The number of shuffles is then minimal: each one brings a lane one register from another
-lane, and no lane needs fewer.
+with packet A d instead, for a matrix A that makes the lanes that are read a permutation in every round. Such an A
+exists whenever the map is one-to-one. The number of shuffles is then minimal: each one brings a lane one register from
+another lane, and no lane needs fewer.
 
-Everything is linear over bits, so lanes and cells are integers, directions are joined by xor, and `Echelon` solves the equations.
+Everything is linear over bits, so lanes and cells are integers, directions are joined by xor, and `Echelon` is the
+solver.
 """
 
 from __future__ import annotations
