@@ -113,7 +113,7 @@ def test_at_the_addresses_of_ldmatrix(run):
 def test_wmma_says_whose_fragments_it_shows(run):
     answer = run("at", "wmma.load.a.row.m16n16k16.f16", "a", 0)
 
-    assert "these are for sm_90; see --arch" in answer.out
+    assert "these are for sm_90 (see --arch)" in answer.out
     assert "every element is held 2 times; the hardware reads the first" in answer.out
 
 

@@ -195,7 +195,7 @@ def test_a_float_beside_hex_is_a_remark():
         (["after lane 0: 0x1 0x2"], "line 1: no word follows 'after'"),
         (["lane 0: a0= a1=0x2"], "line 1: no word follows 'a0'"),
         (["lane 0: 0x1 0x2 end:"], "line 1: no word follows 'end'"),
-        (["thread 1024: 0x1"], "line 1: a thread is 0..1023, got '1024'"),
+        (["thread 1024: 0x1"], "line 1: expected a thread from 0 to 1023, got '1024'"),
         (["lane 0: 1.5 2.5"], "line 1: '1.5' is not a hex number"),
     ],
 )

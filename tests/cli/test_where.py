@@ -105,7 +105,7 @@ def test_a_choice_out_of_range_is_refused(refused, words, message):
 def test_an_option_that_is_not_for_the_operand_is_refused(refused):
     assert refused("where", NAME, "a", 9, 3, "--mma", 0).endswith("which takes no such option")
     assert refused("where", SPARSE, "metadata", 9, 3, "--mma", 0).endswith("which takes --selector")
-    assert "not for a of" in refused("where", SPARSE, "a", 9, 3, "--logical", "--selector", 0)
+    assert "does not apply to a of" in refused("where", SPARSE, "a", 9, 3, "--logical", "--selector", 0)
 
 
 def test_a_logical_column_is_shown_with_every_place_that_can_hold_it(run):

@@ -250,7 +250,7 @@ def test_wrong_input_is_refused_with_what_was_expected():
     A, B, D = np.zeros((16, 16)), np.zeros((16, 8)), np.zeros((16, 8))
     refusals = {
         r"expected a matrix \(..., 16, 8\) or registers, uint32\[..., 32, 4\], got float64 \(8,": (mma, D[:8], A, B),
-        r"expected the inputs A and B; to ask about A alone, pass the operand": (mma, D, A),
+        r"expected the inputs A and B; to diagnose A alone, pass the operand": (mma, D, A),
         r"expected its registers and the matrix they should hold, nothing else": (mma.a, D, A, B),
         r"leading axes do not broadcast: b \(2,\), a \(3,\), c \(\), d \(\)": (
             mma, D, np.zeros((3, 16, 16)), np.zeros((2, 16, 8))

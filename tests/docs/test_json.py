@@ -217,7 +217,7 @@ def test_a_survey_is_as_the_schema_says(capsys, monkeypatch, tmp_path):
     assert wf.predict_order(19, 64, 4096, choices="choices.npz", layout="nt").order == wf.Order(split_k=2, unit=64)
     monkeypatch.setattr(FakeLibrary, "version", "1.2.4")
     assert main(["survey", "layers.toml", "-o", "choices.npz"]) == 2
-    assert "has choices of cuBLASLt 1.2.3 on an H999" in capsys.readouterr().err
+    assert "has the choices of cuBLASLt 1.2.3 on an H999" in capsys.readouterr().err
 
 
 def test_a_recording_and_its_replay_are_as_the_schema_says(capsys, monkeypatch, tmp_path):

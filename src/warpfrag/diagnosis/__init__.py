@@ -1,1 +1,1 @@
-"""Explanations of wrong results: the mistakes people make, and the search for them."""
+"""Find the mistake that explains a wrong result."""

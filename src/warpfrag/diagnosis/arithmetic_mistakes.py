@@ -36,7 +36,7 @@ BITOPS = {"and": "xor", "xor": "and"}
 
 
 def starts(operand: Operand) -> Iterator[Mistake]:
-    """Yield C missing, and C doubled."""
+    """Yield the mistakes of omitting C and of adding it twice."""
     missing = "missing: scale-d is 0 where it should be 1" if operand.storage == "warpgroup" else "missing"
     yield Mistake("c", "c", missing, np.zeros_like)
     yield Mistake("c", "c", "added twice", recoded(operand, lambda codes: added(operand, codes, codes)))
@@ -53,7 +53,7 @@ def written_as(operand: Operand, recode: Callable[[Recoding], Recoding] | None =
 
 @exact_floats
 def rewritten(codes: Codes, *, source: Format, target: Format) -> Codes:
-    """Return the codes of the same values in another format, saturated if it has no infinity, 0 for no NaN."""
+    """Return the codes of the same values in another format; infinities saturate and NaNs become 0 if it has none."""
     values = as_doubles(from_codes(source, codes))
     if target.nan_code is None:
         values = np.where(np.isnan(values), 0.0, values)
@@ -61,7 +61,7 @@ def rewritten(codes: Codes, *, source: Format, target: Format) -> Codes:
 
 
 def negated(operand: Operand, recode: Callable[[Recoding], Recoding] | None = None) -> Iterator[Mistake]:
-    """Yield the sign of A or B of wgmma changed: its immediate (imm-scale) is -1 for 1, or 1 for -1."""
+    """Yield the mistake of a wrong imm-scale of wgmma, which changes the sign of A or B."""
     if operand.format.is_float:
         flip = partial(negated_codes, number_format=operand.format)
         yield Mistake("sign", operand.role, NEGATED, (recode or partial(recoded, operand))(flip))
@@ -95,7 +95,7 @@ def added(operand: Operand, left: NDArray[Any], right: NDArray[Any]) -> NDArray[
 
 
 def misreadings(form: Form, arch: str, *, scale_d: bool = True) -> Iterator[Misreading]:
-    """Yield other signs, types, accumulators, qualifiers and architectures, and steps done twice."""
+    """Yield misreadings: other signs, types, accumulators, qualifiers and architectures, and repeated operations."""
     yield from _other_formats(form)
     if not scale_d:
         yield Misreading("c", "c", "read: scale-d is 1 where it should be 0", again="scale_d")
@@ -187,9 +187,9 @@ def _signs(formats: Mapping[str, str], fmt: str, other: str) -> bool:
 
 
 MIN_SIGNS = 1 / 8  # share of expected values of either sign
-LARGEST_SHIFT = 1e150  # beyond it the square of a difference overflows
-MIN_SHIFTED = 32  # elements that are needed to tell a shift from rounding
-FEW, MANY_ULPS = 20, 16  # fewer than 1 of 20 elements off by more than 16 ulps: that is no rounding
+LARGEST_SHIFT = 1e150  # the square of a larger difference overflows
+MIN_SHIFTED = 32  # elements needed to distinguish a shift from rounding
+FEW, MANY_ULPS = 20, 16  # if 1 of 20 elements is off by more than 16 ulps, it is not rounding
 MIN_ULPS = 4  # smallest shift
 SHARE = 2  # a constant that swallows sums leaves less than half of the distinct results
 
@@ -213,7 +213,7 @@ class RoundingBound(NamedTuple):
 
 
 def shift(result: Format, seen: Codes, right: Codes, reach: NDArray[np.float64]) -> Iterator[Misreading]:
-    """Yield the number by which every element is larger than expected, up to rounding: accumulators were not zeroed.
+    """Yield the mistake of not zeroing the accumulators, if all elements are too large by the same number.
 
     Expected floats must have both signs, because rounding toward zero shifts values of one sign to one side. Nothing is
     yielded if the number would swallow the sums, because a D that is the same everywhere has many causes.
@@ -234,7 +234,7 @@ def shift(result: Format, seen: Codes, right: Codes, reach: NDArray[np.float64])
     mean, negative = float(more.mean()), float((expected < 0).mean())
     is_clear = abs(mean) > MIN_ULPS * float(ulps_of(result, expected).mean())
     is_mixed = MIN_SIGNS <= negative <= 1 - MIN_SIGNS and more.size >= MIN_SHIFTED
-    # the number itself is one more term, with its own rounding errors
+    # the number is one more term, with its own rounding error
     allowed = reach + sum(ulps_of(result, values) for values in (got, expected, np.full(got.shape, MIN_ULPS * mean)))
     is_constant = abs(mean) * SHARE > float(np.sqrt((more * more).mean())) and (np.abs(more - mean) <= allowed).all()
     if is_clear and is_mixed and is_constant:
@@ -242,7 +242,7 @@ def shift(result: Format, seen: Codes, right: Codes, reach: NDArray[np.float64])
 
 
 def ulps_of(form: Format, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the distance of neighbouring numbers of a format at these values."""
+    """Return the distance between adjacent numbers of a format at these values."""
     exponent = np.maximum(np.frexp(np.abs(values))[1] - 1, form.emin)
     distances: NDArray[np.float64] = np.ldexp(1.0, exponent - form.fraction)
     return distances
@@ -256,7 +256,7 @@ def rounding(
     bound: RoundingBound,
     slack: NDArray[np.float64] | float = 0.0,
 ) -> str | None:
-    """Return a sentence on a D that differs by no more than rounding; None if it differs by more.
+    """Return a sentence about a D that differs only by rounding, or None if it differs by more.
 
     `magnitude` has the codes of |A||B| + |C|; `slack` is the precision to which D is known.
     """

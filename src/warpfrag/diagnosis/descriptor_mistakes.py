@@ -26,14 +26,14 @@ from warpfrag.smem.shared_memory import SWIZZLES, UNIT, Memory
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.shared_operand import Shared
 
-MAX_TILES = 16  # whose mistakes are kept
+MAX_TILES = 16  # tiles whose mistakes are cached
 BASE_OFFSETS = 8
 BYTE = 8
-FAR = (16, 32, 64, 128, 256, 512, 1024)  # bytes by which a start is off: units, steps along k, lines and atoms
+FAR = (16, 32, 64, 128, 256, 512, 1024)  # wrong start offsets in bytes: units, steps along k, lines and atoms
 
 
 def swizzle_text(width: int) -> str:
-    """Return a swizzle in words."""
+    """Return a description of a swizzle."""
     return f"swizzle {width}" if width else "no swizzle"
 
 
@@ -77,7 +77,7 @@ def _read_wrongly(operand: Operand, tile: Shared) -> Iterator[Mistake]:
 
 
 def _descriptors(right: Descriptor) -> Iterator[tuple[str, Descriptor, bool]]:
-    """Yield wrong descriptors with a text, and whether the mistake is rare."""
+    """Yield wrong descriptors with a description, and True for rare mistakes."""
     yield "leading and stride byte offset swapped", replace(right, leading=right.stride, stride=right.leading), False
     for swizzle in SWIZZLES:
         if swizzle != right.swizzle:
@@ -89,7 +89,7 @@ def _descriptors(right: Descriptor) -> Iterator[tuple[str, Descriptor, bool]]:
             yield text, replace(right, base_offset=offset), offset not in {0, right.start // ROW_OF_PATTERN % LINES, 1}
     for far in FAR:
         for by in (far, -far):
-            with suppress(InvalidOperand):  # before the first byte, or beyond the last that can be said
+            with suppress(InvalidOperand):  # an address that a descriptor cannot express
                 yield f"start off by {by} bytes", right.moved(by), far > FAR[1]
     for name in ("leading", "stride"):
         own = getattr(right, name)
@@ -109,11 +109,11 @@ def _scaled(name: str, own: int) -> Iterator[tuple[str, int]]:
     yield f"{name} byte offset divided by {UNIT} twice", own // UNIT // UNIT * UNIT
 
 
-# ---- what the kernel left in memory
+# ---- matrices stored wrongly
 
 
 def _stored_wrongly(operand: Operand, tile: Shared) -> Iterator[Mistake]:
-    """Yield a matrix that was stored otherwise, read with the right descriptor."""
+    """Yield the mistakes of storing a matrix wrongly and reading it with the right descriptor."""
     right, trans = tile.descriptor, tile.trans
     lines = operand.memory(right, trans=trans)
     stored = partial(_stored, operand, byte_places(operand, lines))
@@ -152,7 +152,7 @@ def _stored(
     kind: Kind = "descriptor",
     rare: bool = False,
 ) -> Iterator[Mistake]:
-    """Yield the mistake of storing a matrix otherwise, unless elements would overlap."""
+    """Yield the mistake of storing a matrix at wrong addresses, unless elements would overlap."""
     stored = byte_places(operand, memory)
     if np.unique(stored).size == stored.size:
         yield Mistake(kind, operand.role, text, partial(_stored_elsewhere, of=right, to=stored), rare=rare)

@@ -12,8 +12,9 @@ first.
     A: read with row-major and column-major order swapped
 
 `mistake_search` searches for the mistakes of one instruction, `kernel_search` for those of a kernel with many tiles.
-`outcome` computes the result of mistakes, and `findings` holds the answer. The mistakes are in `register_mistakes`,
-`matrix_mistakes`, `descriptor_mistakes` and `arithmetic_mistakes`; `mistakes` collects them by operand.
+`outcome` computes the result of a mistake, and `findings` defines the diagnosis. The mistakes are in
+`register_mistakes`, `matrix_mistakes`, `descriptor_mistakes` and `arithmetic_mistakes`; `mistakes` collects them by
+operand.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ MAX_WORDS = 1 << 20  # compared at a time
 
 @dataclass(frozen=True)
 class DiagnoseOptions:
-    """The intended immediates, and how inputs become codes.
+    """The intended immediates, and the conversion of inputs to codes.
 
     With `rounding="rne"`, inputs that are not exact in the operand's format are rounded.
     """
@@ -92,19 +93,19 @@ def diagnose(
 ) -> Diagnosis:
     """Return the mistakes that explain an observed D exactly, the likeliest first; none if it is correct.
 
-    `observed` is D's registers, uint32[..., 32, words], or D as a matrix, which may be transposed. A float16 or
-    bfloat16 matrix, and float64 values that were read from printed decimals, are compared to their precision. A, B and
-    C are the intended inputs. Leading axes are a batch that one mistake must explain. A sparse instruction takes the
-    full, pruned A, and a block-scaled one the `scales` of A and B. Fields that the instruction does not read default to
-    zero, unless the words themselves are given: `metadata` and each of `scales` may be uint32[..., 32].
+    `observed` has D's registers, uint32[..., 32, words], or D as a matrix, which may be transposed. A float16 or
+    bfloat16 matrix, and float64 values that were read from printed decimals, are compared with their own precision. A,
+    B and C are the intended inputs. Leading axes are a batch that one mistake must explain. A sparse instruction takes
+    the full, pruned A, and a block-scaled one the `scales` of A and B. Fields that the instruction does not read
+    default to zero, unless the words themselves are given: `metadata` and each of `scales` may be uint32[..., 32].
 
     For wgmma, registers are uint32[..., 4, 32, words], and A or B may be a `Shared`: a tile in shared memory with the
-    descriptor that should have read it, as `wgmma.b.store(B, descriptor)` returns, or the whole memory of the kernel.
-    A matrix A means registers, a matrix B a tile without gaps. Bytes that a wrong descriptor reads beyond the memory
-    are assumed to be zero; if that explains nothing, the lines of D that come from within decide. A sparse A in shared
-    memory is given as it is stored, with its `metadata`.
+    descriptor that should have read it, as `wgmma.b.store(B, descriptor)` returns, or the whole memory of the kernel. A
+    matrix A means registers, a matrix B a tile without gaps. Bytes that a wrong descriptor reads beyond the memory are
+    assumed to be zero; if that explains nothing, only the lines of D that do not depend on them are compared. A sparse
+    A in shared memory is given as it is stored, with its `metadata`.
 
-    `diagnose(mma.a, words, A)` asks about one operand: its registers, and the matrix that they should hold.
+    `diagnose(mma.a, words, A)` diagnoses one operand, from its registers and the matrix that they should hold.
 
     With `tile`, D is the result of a kernel, of any extents: `tile` is the rows and columns of D that a thread block
     computes and, optionally, the k of one iteration. D may be rounded to f16 or bf16. Mistakes are then made in every
@@ -122,9 +123,7 @@ def diagnose(
     arch = arithmetic_arch(form, arch)
     mma = instruction_of(form, arch if form.is_wmma else "")
     if B is None:
-        raise InvalidOperand(
-            f"{mma.name}: expected the inputs A and B; to ask about A alone, pass the operand, such as mma.a"
-        )
+        raise InvalidOperand(f"{mma.name}: expected the inputs A and B; to diagnose A alone, pass the operand mma.a")
     if tile is not None:
         if any(extra is not None for extra in (metadata, *scales)) or isinstance(A, Shared) or isinstance(B, Shared):
             raise InvalidOperand(f"{mma.name}: tile= takes A, B and C as matrices, without metadata or scale factors")
@@ -208,18 +207,18 @@ def left_words(
 
 
 def _check_warpgroup(instruction: Instruction, A: object, B: object, options: DiagnoseOptions) -> None:
-    """Reject options of wgmma with another instruction."""
+    """Raise InvalidOperand for wgmma options with another instruction."""
     name, negate, scale_d = instruction.name, options.immediates.negate, options.immediates.scale_d
     pair = isinstance(negate, tuple | list) and len(negate) == 2 and all(isinstance(flag, bool) for flag in negate)
     if not pair:
-        raise InvalidOperand(
-            f"{name}: negate is a pair of True and False, that of A and that of B; got {quote(negate)}"
-        )
+        raise InvalidOperand(f"{name}: negate: expected a pair of True or False, for A and for B; got {quote(negate)}")
     if not isinstance(scale_d, bool):
-        raise InvalidOperand(f"{name}: scale_d is True or False, got {quote(scale_d)}")
+        raise InvalidOperand(f"{name}: scale_d: expected True or False, got {quote(scale_d)}")
     if instruction.b.storage != "shared":
         if isinstance(A, Shared) or isinstance(B, Shared) or any(negate) or not scale_d:
-            raise InvalidOperand(f"{name} takes its operands from registers: Shared, negate and scale_d are for wgmma")
+            raise InvalidOperand(
+                f"{name} reads its operands from registers: Shared, negate and scale_d are for wgmma only"
+            )
     elif any(negate) and not instruction.a.format.is_float:
         raise InvalidOperand(f"{name}: only float types can be negated, got negate={quote(negate)}")
 
@@ -271,7 +270,7 @@ def _first_explained(case: SuspectProduct, words: dict[str, Words], seen: Observ
     turned, best = max(found.items(), key=lambda pair: (pair[1].correct, bool(pair[1])))
     if best.correct:
         return Diagnosis([turned], correct=False, tried=best.tried, notes=best.notes)
-    best.notes = (f"D is {turned.text} ({turned.fix}); the answer is for that D", *best.notes)
+    best.notes = (f"D is {turned.text} ({turned.fix}); the diagnosis is for the corrected D", *best.notes)
     return best
 
 
@@ -317,7 +316,7 @@ def _diagnose_operand(
     expected = read(right)
     seen = seen.map(lambda array: np.broadcast_to(array, expected.shape))
     is_right = bool(seen.matches(expected).all())
-    if not isinstance(operand, Operand):  # only the part that immediates choose is read
+    if not isinstance(operand, Operand):  # only the part that immediates select is read
         chosen = part_of(choice, operand.role)
         is_right |= np.array_equal(chosen_codes(operand, words, chosen), chosen_codes(operand, right, chosen))
     notes = seen.notes(expected)

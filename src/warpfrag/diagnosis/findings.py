@@ -1,8 +1,8 @@
-"""Mistakes, findings and the diagnosis: the answer of `diagnose`.
+"""Mistakes, findings, and the diagnosis that `diagnose` returns.
 
-A `Mistake` changes the registers of one operand; a `Misreading` runs something else on the right registers. A `Finding`
-is a mistake that explains the observed result, and the `Diagnosis` lists them. The `Agreement` says which elements of a
-wrong result are right and what the wrong ones equal; it holds whether or not a mistake is found.
+A `Mistake` changes the registers of one operand; a `Misreading` runs another instruction on the right registers. A
+`Finding` is a mistake that explains the observed result, and the `Diagnosis` lists them. The `Agreement` lists the
+correct elements of a wrong result, and known values that the wrong ones equal, even if no mistake is found.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Mistake:
 class Misreading:
     """Another instruction or architecture that runs on the right registers.
 
-    `words` are the qualifiers that differ. `again` names the operation that is repeated: the mma (D goes in as
-    C), or the addition of C; or that C is read although scale-d is 0. `k_order` is the order in which the columns of A
+    `words` are the qualifiers that differ. `again` is the operation that is repeated: the mma (with D as C), the
+    addition of C, or the reading of C although scale-d is 0. `k_order` is the order in which the columns of A
     and the rows of B are taken, so that the same terms are added in another order.
     """
 
@@ -96,7 +96,7 @@ def without_repetitions(mistakes: Iterable[Mistake], words: Words) -> Iterator[M
     """Yield mistakes without those that do not change `words` or repeat an earlier one of their category."""
     right, seen = words.tobytes(), set()
     for mistake in mistakes:
-        if mistake.kind == "selector":  # it may contain the words of the case, and its name is unique
+        if mistake.kind == "selector":  # a change may hold large arrays, and names are unique
             yield mistake
             continue
         key = mistake.kind, mistake.change(words).tobytes()
@@ -109,13 +109,13 @@ def without_repetitions(mistakes: Iterable[Mistake], words: Words) -> Iterator[M
 
 
 BLOCK = 8  # rows and columns of a block
-MIN_EQUAL = 2  # elements in a group that is worth a sentence
-MAX_NAMED = 12  # ranges that are listed
+MIN_EQUAL = 2  # the smallest group of elements that is reported
+MAX_NAMED = 12  # listed ranges
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """The parts of a wrong result that are right throughout, and what the wrong elements equal.
+    """The parts of a wrong result that are entirely right, and known values that the wrong elements equal.
 
     `blocks` are (row, column) of 8 x 8 blocks, or of the tiles of a kernel; `lanes` are numbered through the warps of a
     warpgroup. `equals` has a sentence for each group of wrong elements that equal something known.
@@ -132,11 +132,11 @@ class Agreement:
     block_shape: tuple[int, int] = (BLOCK, BLOCK)
 
     def __repr__(self) -> str:
-        """The counts."""
+        """Return the number of correct elements."""
         return f"<Agreement: {self.correct} of {self.elements} elements are right>"
 
     def __str__(self) -> str:
-        """The counts, the parts that are right throughout, and what the wrong elements equal."""
+        """Return the number of correct elements, the parts that are right, and what the wrong elements equal."""
         if not self.correct:
             lines = [f"none of {self.elements} elements is right"]
         else:
@@ -164,7 +164,7 @@ class Agreement:
 
 
 def numbers(some: Iterable[int]) -> str:
-    """Return numbers as ranges.
+    """Return numbers as text with ranges.
 
     >>> numbers([0, 1, 2, 3, 7, 9, 10])
     '0-3, 7, 9, 10'
@@ -295,15 +295,15 @@ class Finding:
     fix: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        """The operand and the mistake, such as `B: registers 0 and 1 swapped`."""
+        """Return the operand and the mistake, such as `B: registers 0 and 1 swapped`."""
         return f"{self.operand.upper() if len(self.operand) == 1 else self.operand}: {self.text}"
 
 
 class Diagnosis(list[Finding]):
-    """The findings, the likeliest first, and how far the search went.
+    """The findings, the likeliest first, and the extent of the search.
 
-    `correct` is True if nothing is wrong. `tried` counts the mistakes by category. `agreement` says which
-    elements are right and what the wrong ones equal; it is None if all are right. `notes` are hints: the precision of
+    `correct` is True if nothing is wrong. `tried` counts the mistakes by category. `agreement` lists
+    the correct elements and what the wrong ones equal; it is None if all are right. `notes` are hints: the precision of
     the comparison, the architecture, and a result that decides between several findings.
     """
 
@@ -316,7 +316,7 @@ class Diagnosis(list[Finding]):
         agreement: Agreement | None = None,
         notes: Iterable[str] = (),
     ) -> None:
-        """Take the findings, the counts, the agreement and the notes."""
+        """Store the findings, the counts, the agreement and the notes."""
         super().__init__(findings)
         self.notes = tuple(notes)
         self.correct = correct
@@ -324,20 +324,20 @@ class Diagnosis(list[Finding]):
         self.agreement = agreement
 
     def __str__(self) -> str:
-        """The findings; if there are none, the summary and the agreement. Then the notes."""
+        """Return the findings, or else the summary and the agreement, followed by the notes."""
         lines = [*map(str, self)] or [self.summary]
         if not self and self.agreement is not None:
             lines.append(str(self.agreement))
         return "\n".join([*lines, *self.notes])
 
     def __repr__(self) -> str:
-        """The summary, and the likeliest findings."""
+        """Return the summary and the likeliest findings."""
         listed = [f" {finding}" for finding in self[:MAX_LISTED]]
         more = [f" and {len(self) - MAX_LISTED} more"] if len(self) > MAX_LISTED else []
         return "\n".join([f"<Diagnosis: {self.summary}", *listed, *more]) + ">"
 
     def _repr_html_(self) -> str:
-        """A card for notebooks: the summary, and every finding with its rank."""
+        """Return a card for notebooks with the summary and every finding."""
         rows = [
             (str(rank), finding.kind, finding.operand, finding.text, finding.fix)
             for rank, finding in enumerate(self, start=1)
@@ -353,7 +353,7 @@ class Diagnosis(list[Finding]):
 
     @property
     def summary(self) -> str:
-        """The answer in one sentence."""
+        """The diagnosis in one sentence."""
         if self.correct and self.notes:
             return "correct as far as the printed digits show"
         if self.correct:
@@ -373,7 +373,7 @@ def diagnosis(
     fix: Callable[[Suspect], str] = lambda _: "",
     notes: Iterable[str] = (),
 ) -> Diagnosis:
-    """Return the diagnosis: one mistake of each category with each operand before a second one."""
+    """Return the diagnosis; findings are ranked by `ranked`."""
     counts = Counter(mistake.kind for mistake in suspected)
     tried = {kind: counts[kind] for kind in KINDS if counts[kind]}
     findings = [Finding(each.kind, each.operand, each.text, fix(each)) for each in ranked(explanations)]

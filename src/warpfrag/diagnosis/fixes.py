@@ -11,7 +11,7 @@ from warpfrag.layout.index_expressions import element_formulas
 from warpfrag.tensorcore.operand import AnyOperand
 
 FAMILIES = ("Volta", "Turing", "Ampere", "Ada", "Ada Lovelace", "Hopper", "Blackwell")
-# The first pattern that matches "kind: text" gives the fix; fields in braces are those of `_facts` and the groups.
+# The first pattern that matches "kind: text" gives the fix; braces are fields of `_facts` and groups of the pattern.
 FIXES = tuple(
     (re.compile(pattern), text)
     for pattern, text in {
@@ -48,7 +48,7 @@ FIXES = tuple(
 
 
 def gpu_names(archs: Iterable[str]) -> str:
-    """Return the first GPU of each architecture, or its own name.
+    """Return the first GPU of each architecture, or the architecture if none is known.
 
     >>> gpu_names(["sm_80", "sm_90"])
     'A100, H100'
@@ -86,7 +86,7 @@ def _facts(operand: AnyOperand, suspect: Suspect) -> dict[str, object]:
 
 
 def index_text(operand: AnyOperand) -> str:
-    """Return the row and column of a lane's element i, as C."""
+    """Return the row and column of a lane's element i as C expressions."""
     formulas = {} if operand.storage == "shared" else element_formulas(operand.layout)
     if not {"row", "col"} <= formulas.keys():
         return ""

@@ -1,4 +1,4 @@
-"""The operands of every mma that a kernel executes, compared with the tiles of the matrices that it should multiply."""
+"""Compare the operands of every mma that a kernel executes with the tiles that it should multiply."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from warpfrag.tensorcore.registry import get
 if TYPE_CHECKING:
     from warpfrag.machine.debugger.debugger import Debugger
 
-MAX_STOPS = 256  # executed mma instructions that are compared
-MAX_TILES = 256  # tiles of A or B that a wrong operand is compared with
+MAX_STOPS = 256  # compared mma instructions
+MAX_TILES = 256  # tiles of A or B with which a wrong operand is compared
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class MmaOperand:
         """Return one line: the tile and the first mistake."""
         name = self.role.upper()
         if self.row < 0:
-            return f"{name}: no tile of the matrix, and no mistake that is known, gives these registers"
+            return f"{name}: no tile of the matrix, with or without a known mistake, gives these registers"
         tile = f"the tile of {name} at row {self.row}, column {self.col}"
         return f"{self.findings[0]} ({tile})" if self.findings else f"{name}: correct: {tile}"
 
@@ -121,7 +121,7 @@ def _from_loads(operand: MmaOperand, loads: list[DecodedInstruction], debugger: 
 
 
 def _compared(operand: Operand, held: NDArray[Any], matrix: NDArray[Any]) -> MmaOperand:
-    """Return the tile that registers hold or should hold: an equal one, or one that a mistake turns into it."""
+    """Return the tile that registers hold, or the tile that a mistake turns into them."""
     from warpfrag.diagnosis.diagnose import diagnose
 
     high, wide = operand.shape

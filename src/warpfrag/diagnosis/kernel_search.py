@@ -1,4 +1,4 @@
-"""The search for mistakes in a kernel: D = A B + C of any extents, computed tile by tile in a loop over k.
+"""Search for mistakes in a kernel that computes D = A B + C of any extents, tile by tile, in a loop over k.
 
 The mistakes are those of single fragments, made in every fragment, and those that only a kernel can make: with indices
 into whole matrices, with the tiles of a loop over k, with accumulators that are used again. As for one instruction, a
@@ -40,9 +40,9 @@ from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.rules import IntegerSum, Popcount
 
-PROBES = 6  # outputs that a mistake must give before it is computed whole
-MAX_WHOLE = 24  # the likeliest mistakes, which are computed completely
-MAX_CHAINED = 256  # tiles that may hand their accumulators on
+PROBES = 6  # outputs that a mistake must reproduce before it is computed completely
+MAX_WHOLE = 24  # the likeliest mistakes are computed completely
+MAX_CHAINED = 256  # tiles that may reuse accumulators
 
 
 class BlockTile(NamedTuple):
@@ -71,7 +71,7 @@ def read_tile(tile: object, instruction: Instruction) -> BlockTile:
 
 
 class KernelSearch:
-    """The search in the result of a kernel."""
+    """The search for mistakes in the result of a kernel."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class KernelSearch:
         """Return the format of the observed result, and its codes."""
         name = self.rule.d
         if observed.shape != shape:
-            raise InvalidOperand(f"observed is {observed.shape}, expected {shape}: as many rows as A and columns as B")
+            raise InvalidOperand(f"observed is {observed.shape}, expected {shape}: the rows of A and the columns of B")
         formats = {natural_dtype(FORMATS[other]): other for other in RESULTS.get(name, (name,))}
         result = formats.get(observed.dtype, name)
         return result, codes_of(FORMATS[result], observed, raw=False, rounding=None, what="observed")
@@ -139,7 +139,7 @@ class KernelSearch:
             explanations += [*self._of_accumulators()][:1]
         if not explanations:
             near = self._rounding()
-            explanations += (near and self._of_orders()) or near  # another order changes no more than rounding does
+            explanations += (near and self._of_orders()) or near  # another order changes only the rounding
         partial_agreement = agreement(
             self.instruction.d,
             self.seen,
@@ -185,7 +185,7 @@ class KernelSearch:
                 )
 
     def _explaining(self, role: str, some: Sequence[Suspicion]) -> list[Suspicion]:
-        """Return the mistakes that give all of D, without repetitions in a category."""
+        """Return the mistakes that reproduce all of D, without repetitions in a category."""
         wrong = np.argwhere(self.seen != self.right)
         probes = wrong[np.linspace(0, len(wrong) - 1, min(PROBES, len(wrong))).astype(int)]
         kept = list(some)
@@ -228,7 +228,7 @@ class KernelSearch:
     # ---- mistakes with k, accumulators and architectures
 
     def _of_loops(self) -> Iterator[tuple[Misreading, Codes]]:
-        """Yield k tiles left out, used twice or in another order; C missing; another architecture."""
+        """Yield mistakes with tiles of k (missing, repeated, in another order), with C, and other architectures."""
         depth, step = len(self.b), self.tile.k
         starts = [*range(0, depth, step)]
         tiles = [np.arange(start, min(start + step, depth)) for start in starts]
@@ -262,7 +262,7 @@ class KernelSearch:
             yield Misreading("arch", "d", text), self._product(self.a, self.b, self.c, arch=archs[0])
 
     def _of_accumulators(self) -> Iterator[Misreading]:
-        """Yield accumulators that were not zeroed: they held a number, or the sums of the previous tile."""
+        """Yield the mistakes of not zeroing accumulators, which held a number or the sums of the previous tile."""
         for chained in (False, True):
             codes = self._carried(columns_first=chained)
             if codes is not None and self._is_seen(codes):

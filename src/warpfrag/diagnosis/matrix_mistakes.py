@@ -32,8 +32,8 @@ from warpfrag.tensorcore.operand import Operand
 
 Indices: TypeAlias = NDArray[np.intp]
 Recoding: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
-BLOCK = 8  # rows and columns of what ldmatrix and movmatrix turn
-HALF = 16  # bits of the elements that they turn
+BLOCK = 8  # rows and columns of the blocks that ldmatrix and movmatrix transpose
+HALF = 16  # bits of their elements
 
 
 def read_in_other_order(operand: Operand) -> Mistake:
@@ -47,7 +47,7 @@ def other_order(shape: tuple[int, ...]) -> NDArray[np.intp]:
 
 
 def recoded(operand: Operand, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Callable[[Words], Words]:
-    """Return the change of registers that changes the codes of the matrix."""
+    """Return the function that changes registers like `change` changes the codes of their matrix."""
     return partial(_recode, operand=operand, change=change)
 
 
@@ -100,13 +100,15 @@ def turned(operand: Operand) -> Iterator[Mistake]:
     """Yield blocks transposed by ldmatrix or movmatrix, which do not fit all element sizes."""
     role = operand.role
     if role in "ab" and operand.spec.container < HALF:
-        yield Mistake("blocks", role, "ldmatrix with .trans, which turns pairs of bytes, not elements", move_words)
+        yield Mistake("blocks", role, "ldmatrix with .trans, which transposes pairs of bytes, not elements", move_words)
     elif operand.spec.container == HALF:
         for word in range(operand.words):
             text = f"the {BLOCK} x {BLOCK} block of register {word} alone transposed"
             yield Mistake("blocks", role, text, partial(_turn_word, word=word), rare=True)
     elif operand.spec.container == REGISTER_BITS:
-        yield Mistake("blocks", role, "turned by .trans or movmatrix, which turn halves of elements", move_words)
+        yield Mistake(
+            "blocks", role, "transposed by .trans or movmatrix, which transpose halves of elements", move_words
+        )
 
 
 def _turn_word(words: Words, *, word: int) -> Words:
@@ -219,8 +221,8 @@ class IndexRule:
 def misindexed(shape: tuple[int, int], role: str, lengths: Iterable[int] = (), tile: int = 0) -> Iterator[IndexRule]:
     """Yield every rule for a matrix; `lengths` are leading dimensions that may be mistaken for its own.
 
-    For D the rules say where results are stored; elements that are never stored are beyond. `tile` is the number of
-    rows, and of columns, in a tile.
+    For D, the rules give the location of each result; elements that are never stored are `BEYOND`. `tile` is the number
+    of rows, and of columns, in a tile.
     """
     yield from _few_bits(shape)
     for columns_first in (False, True):

@@ -1,4 +1,4 @@
-"""The search for mistakes that explain a D.
+"""Search for mistakes that explain D.
 
 The search uses the first mma with a wrong result. A few of its outputs, the probes, are computed for many mistakes at
 once, as rows or columns of one mma. Mistakes that reproduce the probes are then computed completely, in all mmas.
@@ -47,17 +47,17 @@ from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.operand import Operand
 
-PROBES = 12  # outputs that a mistake must give before it is computed whole; each is asked only of what gave the last
+PROBES = 12  # outputs that a mistake must reproduce, one after the other, before it is computed completely
 MIN_READABLE_SHARE = 8  # at least 1 of 8 lines of D must be known
 PIECE = 1 << 21  # bytes of registers with mistakes that are computed at once
-NUMBERED = (7, 5)  # A and B are filled with element numbers modulo these: small enough to be exact in every type
+NUMBERED = (7, 5)  # element numbers modulo these fill A and B, and are exact in every type
 COLUMNS = ("b", "scale_b")  # operands that determine the columns of D; the others determine its rows
 
 
 class Search:
-    """The search in the first mma with a wrong result."""
+    """The search for mistakes in the first mma with a wrong result."""
 
-    searches_hardware = True  # also with the arithmetic of other architectures
+    searches_hardware = True  # also with other arithmetic
 
     def __init__(self, case: SuspectProduct, words: dict[str, Words], observed: Observation) -> None:
         """Broadcast the inputs over the batch."""
@@ -199,7 +199,7 @@ class Search:
         return np.stack(possible) if len(possible) == len(outcomes) else None
 
     def _tell_apart(self, explanations: Sequence[Suspect]) -> Iterator[str]:
-        """Yield a sentence that says which result of the kernel would decide between the first two explanations."""
+        """Yield sentences that name results of the kernel that distinguish the first explanations."""
         listed = ranked(explanations)
         if len(listed) < 2 or self.case.tiles or self.case.instruction.pattern or self.case.form.block_scale:
             return
@@ -245,7 +245,7 @@ class Search:
 
     def _beyond(self, role: str, some: list[Mistake]) -> Iterator[Mistake]:
         """Yield descriptors, strides and offsets that reach beyond the memory and explain the lines within it."""
-        axis = "ba".index(role)  # that of k: an element beyond the memory spoils a column of D, or for A a row
+        axis = "ba".index(role)  # an element beyond the memory affects a column of D, or a row if it is in A
         lines = self.right.shape[1 - axis]
         kinds = {"descriptor", "transposed"} if role in self.case.tiles else {"stride", "offset"}
         all_set = np.full_like(self.words[role], np.iinfo(self.words[role].dtype).max)

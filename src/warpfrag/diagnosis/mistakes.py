@@ -1,11 +1,11 @@
-"""The mistakes that people make with fragments, by operand: the list that test vectors and `diagnose` share.
+"""Common mistakes with fragments, by operand, for test vectors and `diagnose`.
 
-A mistake models a kernel or an emulator that gets one thing wrong. Most change the registers of one operand
-(`Mistake`): the inputs A, B, C, metadata and scales, or the output D. The others run something else on the right
-registers (`Misreading`): another sign, another type, another architecture.
+A mistake models a kernel or an emulator with one error. Most change the registers of one operand
+(`Mistake`): the inputs A, B, C, metadata and scales, or the output D. The others run another instruction on the right
+registers (`Misreading`), with another sign, type or architecture.
 
-`mistakes` has the simple ones, all different: test vectors must notice each of them. `suspects` has all of them, also
-those that are the same under another name: `diagnose` tries them.
+`mistakes` yields the simple ones, all different, which test vectors must expose. `suspects` returns all of them,
+including equal ones with different names, which `diagnose` tries.
 
     >>> from warpfrag.tensorcore.registry import get
     >>> [mistake.name for mistake in mistakes(get("mma.m16n8k16.f32.f16.f16.f32")) if mistake.operand == "b"][:3]
@@ -24,7 +24,7 @@ from warpfrag.diagnosis.findings import Mistake, likelihood, without_repetitions
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import AnyOperand, Metadata, Scale
 
-MAX_OPERANDS = 64  # in the cache
+MAX_OPERANDS = 64  # cached operands
 
 
 def mistakes(instruction: Instruction) -> Iterator[Mistake]:
@@ -42,7 +42,7 @@ def mistakes(instruction: Instruction) -> Iterator[Mistake]:
 def suspects(operand: AnyOperand) -> tuple[Mistake, ...]:
     """Return every mistake with one operand, the likeliest first.
 
-    Rare mistakes and those of different categories may be the same change: `distinct` filters those that are found.
+    Rare mistakes and those of different categories may be the same change; `distinct` removes repetitions.
     """
     role = operand.role
     if isinstance(operand, Metadata | Scale):
@@ -65,6 +65,6 @@ def distinct(operand: AnyOperand, mistakes: Iterable[Mistake]) -> Iterator[Mista
     """Return mistakes without those that change nothing or repeat an earlier one of their category."""
     shape = operand.threads if isinstance(operand, Metadata | Scale) else (*operand.threads, operand.words)
     words = np.random.default_rng(0).integers(0, 1 << 32, shape, np.uint32)
-    if not isinstance(operand, Metadata | Scale):  # copies hold the same, and padding is zero
+    if not isinstance(operand, Metadata | Scale):  # copies are equal, and padding is zero
         words = operand.pack(operand.unpack(words, raw=True), raw=True)
     return without_repetitions(mistakes, words)

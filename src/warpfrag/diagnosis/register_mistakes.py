@@ -17,9 +17,9 @@ from warpfrag.isa.operands import REGISTER_BITS
 from warpfrag.layout.coordinates import LANES
 from warpfrag.tensorcore.operand import AnyOperand, Metadata, Operand, OperandBase, Scale
 
-MANY = 8  # up to 8 things, exchanging any two is likely; of more, exchanging those that are a power of two apart
-FEW = 4  # up to 4 things are tried in every order
-MAX_BITS = 5  # numbers of up to 5 bits are tried with their bits in every order; of more, with two bits swapped
+MANY = 8  # up to this count, any two are exchanged; above it, those a power of two apart
+FEW = 4  # up to this count, every order is tried
+MAX_BITS = 5  # up to this many bits, every order of bits is tried; above it, swaps of two
 PARTS = {
     16: "halves of a register swapped",
     8: "bytes of each half swapped",
@@ -45,7 +45,7 @@ class WrongOrder(NamedTuple):
 
 @cache
 def wrong_orders(noun: str, numbers: tuple[int, ...]) -> tuple[WrongOrder, ...]:
-    """Return the wrong orders of numbered things, each once: swaps, xor masks, shifts, bits of the number permuted."""
+    """Return distinct wrong orders: swaps, xor masks, shifts and permutations of index bits."""
     by_sources: dict[tuple[int, ...], WrongOrder] = {tuple(range(len(numbers))): WrongOrder("", [])}
     for order in _orders(noun, numbers):
         by_sources.setdefault(tuple(order.sources), order)
@@ -137,7 +137,7 @@ def _drop(words: Words, *, index: int | slice, axis: int) -> Words:
 
 
 def lanes(operand: AnyOperand) -> Iterator[Mistake]:
-    """Yield lanes that take each other's registers."""
+    """Yield the mistakes of lanes with each other's registers."""
     axis = -1 if isinstance(operand, Metadata | Scale) else -2
     for text, sources, rare in wrong_orders("lane", tuple(range(LANES))):
         change = methodcaller("take", np.array(sources), axis=axis)
@@ -145,7 +145,7 @@ def lanes(operand: AnyOperand) -> Iterator[Mistake]:
 
 
 def warps(operand: AnyOperand) -> Iterator[Mistake]:
-    """Yield warps of a warpgroup that take each other's registers."""
+    """Yield the mistakes of warps with each other's registers."""
     axis = -2 if operand.role == "metadata" else -3
     for text, sources, rare in wrong_orders("warp", tuple(range(operand.threads[0]))):
         change = methodcaller("take", np.array(sources), axis=axis)
@@ -256,7 +256,7 @@ def chosen_words(operand: Metadata | Scale, codes: NDArray[Any], choice: Mapping
 
 
 def written_elsewhere(operand: Metadata | Scale, codes: NDArray[Any], choice: Immediates) -> Iterator[Mistake]:
-    """Yield the words of the same codes, written for another selector or id."""
+    """Yield the mistake of writing the words for another selector or id."""
     for text, wrong in _wrong_immediates(operand, part_of(choice, operand.role)):
         words = chosen_words(operand, codes, wrong)
         yield Mistake("selector", operand.role, f"written for {text}", partial(_replaced, by=words))

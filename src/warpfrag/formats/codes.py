@@ -151,7 +151,7 @@ def _float_codes(number_format: Format, values: NDArray[Any], rounding: Rounding
             units != scaled,
             values,
             what,
-            f'that is not exact in {number_format}; rounding="rne" takes the nearest value',
+            f'that is not exact in {number_format}; rounding="rne" rounds it to the nearest value',
         )
     if fraction:
         whole = units.astype(np.int64)

@@ -252,7 +252,7 @@ class Format:
 
     def _refusal(self, value: float | Fraction) -> str:
         if self.min <= value <= self.max:
-            return f'{quote(value)} is not exact in {self.name}; rounding="rne" takes the nearest value'
+            return f'{quote(value)} is not exact in {self.name}; rounding="rne" rounds it to the nearest value'
         return f"{quote(value)} is out of the range of {self.name}, {self.min}..{self.max}"
 
 
