@@ -165,7 +165,7 @@ def test_bad_options_and_arguments_are_one_sentence_that_names_the_help(refused)
 def test_an_unknown_instruction_is_refused_with_reason_and_what_is_near(refused):
     message = refused("get", "mma.m16n8k12.f32.f16.f16.f32")
 
-    assert "'m16n8k12' is not a shape that goes with mma" in message
+    assert "'m16n8k12' is not a valid shape with mma" in message
     assert "nearest: mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32" in message
 
 

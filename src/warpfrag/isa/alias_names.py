@@ -1,4 +1,4 @@
-r"""Pasted source: the instructions in a piece of CUDA C++ or PTX.
+r"""Find instructions in pasted CUDA C++ or PTX source, and their names in other notations.
 
     >>> statements('asm volatile("mma.sync.aligned.m16n8k16.row.col"\n  ".f32.f16.f16.f32 {%0,%1,%2,%3}, ..." : ...')
     ('mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32',)
@@ -21,8 +21,8 @@ from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import fits, forms
 from warpfrag.tables import read_table
 
-LONGEST_WORD = 40  # characters in which a first word ends
-MAX_SOURCE = 1 << 14  # characters; a statement has hundreds
+LONGEST_WORD = 40  # characters searched for the end of the first word
+MAX_SOURCE = 1 << 14  # characters; a statement has a few hundred
 COMMENT = r"//[^\n]*|/\*[\s\S]*?(?:\*/|$)"
 LITERAL = rf'R"\w*\(([\s\S]*?)\)\w*"|"((?:[^"\\]|\\[\s\S])*)(?:"|$)|{COMMENT}'
 ESCAPE = r"\\(?:[nrtfv]|\r?\n)"  # a newline ends a comment, so all become one
@@ -42,14 +42,14 @@ def _operations() -> frozenset[str]:
 
 @cache
 def _instruction() -> re.Pattern[str]:
-    """Return a regular expression for the PTX instructions that users ask for, including those out of scope."""
+    """Return a regular expression for PTX instructions, including those that are out of scope."""
     beyond = [name.split(".")[0] for row in read_table("scope")["out"] for name in row["names"] if row.get("ptx")]
     first = "|".join(sorted({*_operations(), *beyond}))
     return re.compile(rf"(?<![\w.%$])(?:{first})(?:\.[\w:?]+)+", re.IGNORECASE | re.ASCII)
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """Return the text itself if it is an instruction name, else the instructions of a piece of source."""
+    """Return the text if it is an instruction name, otherwise the instructions in it as source code."""
     return (text,) if is_plain(text) else statements(text)
 
 
@@ -95,12 +95,12 @@ MLIR_REGISTERS = r"\b[A-Za-z]*\[[^\]]*\]"
 MLIR_FLAGS = ("ordered", "kind", "tf32")  # absent means false
 
 MlirFacts = dict[str, str]
-WIDTH = 32  # bits of a register that LLVM has no better type for than i32
+WIDTH = 32  # i32 stands for packed elements without an LLVM type
 
 
 @dataclass(frozen=True)
 class Named:
-    """A name of an instruction, or of something built from it; `how` describes the relation."""
+    """A name of an instruction, or of something that contains it; `how` describes the relation."""
 
     name: str
     form: Form
@@ -113,7 +113,7 @@ def names_of(form: Form, notation: Notation) -> tuple[str, ...]:
 
 
 def all_names_of(form: Form, notation: Notation) -> tuple[Named, ...]:
-    """Return the names of an instruction, and of everything built from it."""
+    """Return the names of an instruction, and of everything that contains it."""
     return tuple(_written(form.listed, notation))
 
 
@@ -184,7 +184,7 @@ def _field(form: Form, name: str) -> str:
 
 
 def _operand(form: Form, role: str) -> OperandSpec:
-    """Return the operand whose registers a name counts; most names count none."""
+    """Return the operand whose number of registers is part of a name, or None."""
     from warpfrag.isa.operands import measured_architectures, operands
 
     return operands(form, measured_architectures()[0])[role]
@@ -253,7 +253,7 @@ _FIELDS: dict[str, Callable[[Form], str]] = {
 
 
 def atoms(text: str) -> tuple[Named, ...]:
-    """Return the instructions that the first atom in a text wraps: several if it leaves an argument open."""
+    """Return the instructions that the first atom in a text wraps; there are several if it omits an argument."""
     match = re.search(ATOM, text)
     if match is None:
         return ()
@@ -325,7 +325,7 @@ def _known_mlir() -> dict[str, tuple[tuple[Form, MlirFacts], ...]]:
 
 
 def mlir_forms(text: str) -> tuple[Form, ...]:
-    """Return the forms that agree with all facts of a text, and have no flag that it lacks."""
+    """Return the forms that agree with all facts in a text and have no other flags."""
     stated = mlir_facts(text)
     return tuple(
         form

@@ -17,8 +17,8 @@ from warpfrag.isa.alias_names import Notation
 from warpfrag.isa.qualifiers import Form
 
 INTRINSIC = r"(?a)(?<![\w.])llvm\.nvvm\.\w+(?:\.\w+)*"
-LONGEST = 1 << 13  # characters in which to look for a name
-POINTER = r"\.p\d+$"  # LLVM tells the address space of an overloaded intrinsic
+LONGEST = 1 << 13  # characters that are searched for a name
+POINTER = r"\.p\d+$"  # the address space in an overloaded LLVM intrinsic
 CALLED = {
     "cute": "CuTe atom",
     "sass": "machine code (SASS)",
@@ -58,7 +58,7 @@ class Meaning:
 
     @property
     def called(self) -> str:
-        """The notation, as messages name it."""
+        """The name of the notation in messages."""
         return CALLED[self.notation]
 
 

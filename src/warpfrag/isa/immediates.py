@@ -39,7 +39,7 @@ DEFAULT_IMMEDIATES = Immediates()
 
 
 def as_immediates(argument: object) -> Immediates:
-    """Return the argument if it is an Immediates; reject anything else."""
+    """Return the argument if it is an Immediates; raise InvalidOperand otherwise."""
     if not isinstance(argument, Immediates):
         raise InvalidOperand(f"immediates: expected a wf.Immediates, got {quote(argument)}")
     return argument
@@ -68,7 +68,7 @@ def immediates_after(immediates: Immediates, role: str) -> tuple[int, ...]:
 
 
 def check_ids(immediates: Immediates, layouts: Mapping[str, Layout], name: Callable[[], str]) -> None:
-    """Reject a selector or an id that an instruction does not have; `layouts` are those of its registers."""
+    """Raise InvalidOperand for a selector or id that an instruction does not have."""
     if (immediates.trans, immediates.negate, immediates.scale_d) != ((False, False), (False, False), True):
         raise InvalidOperand(f"{name()} takes no trans, negate or scale_d, which only wgmma has")
     if immediates.selector and "metadata" not in layouts:
@@ -90,7 +90,7 @@ def legal(layout: Layout, coordinate: str) -> range:
 
 
 def immediate_coordinates(layout: Layout, chosen: Mapping[str, int], *, of: str = "") -> dict[str, int]:
-    """Return the layout coordinates that these immediates select; reject immediates that it does not have."""
+    """Return the layout coordinates that these immediates select; raise InvalidOperand if it lacks them."""
     coordinates = {}
     for coordinate, value in chosen.items():
         values = legal(layout, coordinate)

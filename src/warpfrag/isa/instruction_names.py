@@ -1,4 +1,4 @@
-"""Names: from PTX text to the qualifiers of an instruction, and back.
+"""Read and write instruction names: PTX text and its qualifiers.
 
 The same rows of `qualifiers` read and write a name, so the two agree. Qualifiers may come in any order.
 """
@@ -16,7 +16,7 @@ from warpfrag.isa.qualifiers import FIXED, QUALIFIERS, SHAPE, Form
 from warpfrag.isa.rows import families, families_of
 from warpfrag.isa.tcgen05_forms import TensorForm
 
-LONGEST = 256  # characters; the longest legal name has about half of that
+LONGEST = 256  # characters; the longest legal name has about half of this
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def _read_types(op: str, types: list[str]) -> dict[str, str]:
         if len(types) == len(explicit):
             return dict(row.implied) | dict(zip(explicit, types, strict=True))
         if {name: entry for name, entry in zip(wanted, types, strict=False) if name in row.implied} == row.implied:
-            raise ParseError(f"{types[1]!r} of A and B is left out in {op}: two types, D and C, are expected")
+            raise ParseError(f"{op} takes two types, of D and C: leave out {types[1]!r} of A and B")
     if not len(wanted) <= len(types) <= len(names):
         got = repr(".".join(types)) if types else "none"
         expected = f"{len(wanted)} element types" if len(wanted) > 1 else "an element type"

@@ -26,15 +26,15 @@ from warpfrag.layout.linear_layout import Layout
 from warpfrag.tables import read_table
 
 NEAREST = 3
-MAX_FORMS = 4096  # forms on architectures that are remembered
-MAX_LISTED = 8  # of the instructions that a name fits
+MAX_FORMS = 4096  # cached pairs of form and architecture
+MAX_LISTED = 8  # instructions listed for an ambiguous name
 Version = tuple[int, int]
 TENSOR_NAME = re.compile(r"(?<![\w.:])tcgen05\.[a-z][\w:]*(?:\.[\w:]+)*", re.IGNORECASE)
-MAX_TENSOR_SOURCE = 1 << 14  # characters in which an instruction of tcgen05 is looked for
+MAX_TENSOR_SOURCE = 1 << 14  # characters that are searched for a tcgen05 instruction
 
 
 def resolve(text: str, target: str | None = None, selector: int | None = None, **shape: object) -> Form:
-    """Return the form of a text; IllegalInstruction if there is none, or not for this target or selector.
+    """Return the form that a text names; raise IllegalInstruction if it does not exist for this target or selector.
 
     The text is a PTX name with its qualifiers in any order, source code with one instruction, or another tool's name.
     `shape` has the fields that a tcgen05.mma omits: m, n, k, a, b, d, scale_type.
@@ -68,9 +68,9 @@ def is_tensor_text(text: str) -> bool:
 
 
 def _tensor_form(text: str, target: str | None, selector: int | None, asked: dict[str, object]) -> Form:
-    """Return the form of a tcgen05 text; reject it, with the target's reason, if the target does not have it."""
+    """Return the form of a tcgen05 text; raise IllegalInstruction if the target does not support it."""
     plain = text.strip().strip('"').strip()
-    if not plain.lower().startswith(PREFIX):  # source: its operands are placeholders
+    if not plain.lower().startswith(PREFIX):  # operands in source are placeholders
         plain = TENSOR_NAME.findall(plain[:MAX_TENSOR_SOURCE])[0]
     try:
         form = read_form(plain, **asked)
@@ -90,7 +90,7 @@ def _tensor_form(text: str, target: str | None, selector: int | None, asked: dic
 
 
 def _statement(text: str) -> str:
-    """Return the one instruction of a text, a name or a piece of source; the text itself if there is none."""
+    """Return the only instruction in a name or a piece of source, or the text itself if there is none."""
     names = names_in(text)
     forms = {}
     if len(names) > 1:
@@ -143,7 +143,7 @@ def form_of(instruction: str | HasForm) -> Form:
 
 
 def _match(reading: ParsedName) -> Form:
-    """Narrow down the forms of an operation, qualifier by qualifier; report the first qualifier that leaves none."""
+    """Return the forms that match all qualifiers; raise an error for the first qualifier that no form matches."""
     wanted = dict(reading.choices)
     space = wanted.pop("space", "")
     left = list(forms_of(reading.op))
@@ -170,7 +170,7 @@ def _match(reading: ParsedName) -> Form:
 
 @cache
 def _moved_to(form: Form, space: str) -> Form:
-    """Return the form with another state space, always the same object, so that look-ups by it are fast."""
+    """Return the form with another state space, always the same object, so that caches work."""
     return replace(form, space=space)
 
 
@@ -189,11 +189,11 @@ def _blame(reading: ParsedName, name: str, choice: object, allowed: Sequence[obj
     label = QUALIFIERS[name].label
     if not choice:
         return f"the {label} is missing with {beside}: expected {options}"
-    return f"{_written(name, choice)!r} is not a {label} that goes with {beside}: expected {options}"
+    return f"{_written(name, choice)!r} is not a valid {label} with {beside}: expected {options}"
 
 
 def left_out(text: str) -> tuple[str, ...]:
-    """Return the qualifiers that a legal text omits and an assembler requires: none if the text is complete PTX.
+    """Return the qualifiers that an assembler requires and a legal text omits; none if the text is complete PTX.
 
     >>> left_out("mma.m16n8k16.f32.f16.f16.f32")
     ('sync', 'aligned', 'row', 'col')
@@ -291,7 +291,7 @@ def companions(form: Form) -> list[tuple[str, str]]:
 
 
 def check_selector(form: Form, selector: int) -> None:
-    """Reject a sparsity selector that a form does not have, or that makes the hardware trap."""
+    """Raise InvalidOperand for a selector that a form does not have, or that makes the hardware trap."""
     if not form.is_sparse:
         raise IllegalInstruction(spell(form), f"selector {quote(selector)}: only sparse instructions have one")
     family = families_of(form)[0]
@@ -310,7 +310,7 @@ def check_selector(form: Form, selector: int) -> None:
 
 
 def check_immediates(form: Form, choice: Immediates, layouts: Mapping[str, Layout]) -> None:
-    """Reject immediates that a form does not have; `layouts` are those of the metadata and scale registers."""
+    """Raise an error for immediates that a form does not have; `layouts` are those of metadata and scale registers."""
     if form.is_sparse:
         check_selector(form, choice.selector)
     check_ids(choice, layouts, lambda: spell(form))
@@ -328,16 +328,16 @@ def nearest(text: str, target: str | None = None) -> tuple[str, ...]:
     for order, (form, pieces) in enumerate(_form_pieces(operation).items()):
         shared = sum(min(count, pieces[piece]) for piece, count in wanted.items() if piece in pieces)
         if shared and (target is None or is_legal(form, target)):
-            # a dense kernel has no use for a sparse instruction, however many qualifiers they share
+            # a sparse instruction does not help a dense kernel
             rest = pieces.total() - shared
-            # among equals, most kernels accumulate in f32
+            # prefer f32, in which most kernels accumulate
             scored.append((form.is_sparse != is_sparse, -shared, rest, form.d == "f16", order, form))
     best = [form for *_, form in sorted(scored, key=lambda row: row[:-1])[:NEAREST]]
     return tuple(spell(_in_space(form, qualifiers)) for form in best)
 
 
 def _nearest_operation(qualifier: str) -> str:
-    """Return the operations that contain the first qualifier, or that it may be a misspelling of."""
+    """Return the operations that contain the first qualifier, or of which it may be a misspelling."""
     known = list(dict.fromkeys(op.split(".")[0] for op in OPS))
     if qualifier in known:
         return qualifier
@@ -367,7 +367,7 @@ def _pieces(qualifiers: list[str]) -> Counter[str]:
 
 @lru_cache(MAX_FORMS)
 def _cut(qualifier: str) -> tuple[str, ...]:
-    """Split a shape into m, n and k, so that similar shapes compare as near; drop qualifiers that every name has."""
+    """Split a shape into m, n and k, so that similar shapes are near, and drop qualifiers that every name has."""
     shape = SHAPE.fullmatch(qualifier)
     if shape:
         return tuple(f"{axis}{extent}" for axis, extent in zip("mnk", shape.groups(), strict=True) if extent)

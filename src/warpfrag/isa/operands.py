@@ -33,7 +33,7 @@ OperandStorage = Literal["warp", "warpgroup", "shared", "tensor", "immediate"]
 
 @dataclass(frozen=True)
 class OperandSpec:
-    """One operand. If the layout is not known, `unknown` says why and `layout` only counts registers.
+    """One operand. If its layout is unknown, `unknown` is the reason, and `layout` only has the number of registers.
 
     For an operand in shared memory the layout is that of the matrix itself; addresses are in its descriptor.
     """
@@ -55,7 +55,7 @@ class OperandSpec:
 
     @property
     def register_bits(self) -> int:
-        """Width of one register: 64 for f64, else 32."""
+        """The width of a register: 64 bits for f64, otherwise 32."""
         return max(REGISTER_BITS, self.container)
 
     @cached_property
@@ -112,7 +112,7 @@ def _layout(dims: tuple[str, ...], shape: tuple[int, ...], row: dict[str, Any]) 
     return _parsed(tuple(zip(dims, shape, strict=True)), bases)
 
 
-@cache  # thousands of operands have one of a hundred layouts
+@cache  # thousands of operands share a hundred layouts
 def _parsed(extents: tuple[tuple[str, int], ...], bases: tuple[tuple[str, str], ...]) -> Layout:
     return Layout.parse(dict(extents), **dict(bases))
 
@@ -304,7 +304,7 @@ def _matrix_move(form: Form) -> list[OperandSpec]:
 
 @lru_cache(256)
 def addresses(form: Form) -> Layout | None:
-    """Return the lane that gives the address of each row (stmatrix m16n8: column) of each matrix, or None."""
+    """Return the lane that passes the address of each row (stmatrix m16n8: column) of each matrix, or None."""
     if form.op not in {"ldmatrix", "stmatrix"}:
         return None
     row = read_table("layouts")["movers"][f"{form.op}.{form.shape}" + (".trans" if form.trans else "")]

@@ -26,7 +26,7 @@ class Pattern:
 
     @property
     def kept(self) -> int:
-        """Stored elements per chunk."""
+        """The number of stored elements per chunk."""
         return len(next(iter(self.rising.values())))
 
     @property
@@ -37,7 +37,7 @@ class Pattern:
 
 @cache
 def pattern(name: str, *, ordered: bool = False) -> Pattern:
-    """Return the pattern 1:2, 2:4 or 4:8; reject a table row that does not keep half of each chunk."""
+    """Return the pattern 1:2, 2:4 or 4:8, after checking that its table row keeps half of each chunk."""
     table = read_table("sparsity")
     row = table["pattern"][name]
     unit = row["unit"]

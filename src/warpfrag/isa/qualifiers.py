@@ -25,7 +25,7 @@ SHAPE = re.compile(r"m([1-9][0-9]{0,3})n([1-9][0-9]{0,3})(?:k([1-9][0-9]{0,3}))?
 
 
 class Shape(NamedTuple):
-    """Extents of the mma: A is m x k, B is k x n, D is m x n. Matrix moves have no k."""
+    """The extents of an mma: A is m x k, B is k x n, D is m x n. Matrix moves have no k."""
 
     m: int
     n: int
@@ -33,10 +33,10 @@ class Shape(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Shape:
-        """Read `m16n8k16` or `m8n8`."""
+        """Return the shape in a text such as `m16n8k16` or `m8n8`."""
         match = SHAPE.fullmatch(text)
         if match is None:
-            raise ValueError(f"shape {text!r}: expected something like m16n8k16")
+            raise ValueError(f"shape: expected a shape such as m16n8k16, got {text!r}")
         return cls(*(int(extent) for extent in match.groups(default="0")))
 
     def __str__(self) -> str:
@@ -106,7 +106,7 @@ class Form:
 
     @property
     def is_warpgroup(self) -> bool:
-        """True for wgmma: four warps run it together, with B in shared memory."""
+        """True for wgmma, which four warps execute together, with B in shared memory."""
         return self.operation.scope == "warpgroup"
 
     @property
@@ -133,7 +133,7 @@ class HasForm(Protocol):
     """The interface of an Instruction for lower layers: a hashable object with a form."""
 
     def __hash__(self) -> int:
-        """Return its hash."""
+        """Return the hash."""
 
     @property
     def form(self) -> Form:
@@ -187,8 +187,8 @@ def _type(label: str, absent: str | None = None) -> QualifierSpec:
     return QualifierSpec(label, absent, group="types")
 
 
-# The rows are in the order in which a wrong qualifier is looked for. `sync` and `aligned` never vary, so they are no
-# field of a form, and a short name may leave them out.
+# The rows are in the order in which qualifiers are checked. `sync` and `aligned` never vary, so they are not fields of
+# a form, and a short name may omit them.
 QUALIFIERS: dict[str, QualifierSpec] = {
     "sync": QualifierSpec("sync"),
     "aligned": QualifierSpec("aligned"),
@@ -205,7 +205,7 @@ QUALIFIERS: dict[str, QualifierSpec] = {
     "scale_vec": _prefixed("scale_vec::", "scale_vec", None),
     "scale_type": QualifierSpec("scale type", after="types"),
     "bitop": QualifierSpec("bit operation", write=lambda name: (name, "popc"), max_qualifiers=2),
-    # to nearest even is PTX's default: .rn says the same as nothing
+    # rounding to nearest even is PTX's default, so .rn is redundant
     "rounding": QualifierSpec(
         "rounding",
         read=lambda qualifiers: qualifiers[0].replace("rn", ""),

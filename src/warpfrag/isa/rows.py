@@ -21,13 +21,13 @@ from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.tables import read_table
 
 WIDTHS = re.compile(r"(m\d+n)(\d+)\.\.(\d+)(?:/(\d+))?(k\d+)")
-SAME_AS = {"b": "a", "c": "d"}  # a family that says nothing of B means A's type, and nothing of C means D's
+SAME_AS = {"b": "a", "c": "d"}  # by default, B has A's type and C has D's
 ROLES = ("a", "b", "c", "d")
 
 
 @dataclass(frozen=True)
 class Family:
-    """One row of the table of instructions, whose first lines explain the fields. `qualifiers` are its lists."""
+    """A row of the table of instructions, whose first lines explain the fields; `qualifiers` are its lists."""
 
     source: str
     ops: tuple[str, ...]
@@ -78,14 +78,14 @@ class Family:
 
 
 def _family(source: str, op: str, row: dict[str, Any]) -> Family:
-    """Sort the entries of a row into qualifiers and facts; Family rejects an entry that is neither."""
+    """Return the family of a row, with its entries sorted into qualifiers and facts."""
     qualifiers = {name: _choices(name, row[name]) for name in Form.__dataclass_fields__ if name in row}
     facts = {name: tuple(row[name]) if isinstance(row[name], list) else row[name] for name in row.keys() - qualifiers}
     return Family(source=source, qualifiers=qualifiers, **({"ops": (op,)} | facts))
 
 
 def _choices(name: str, entry: Any) -> tuple[Any, ...]:  # noqa: ANN401 (an entry of a TOML table)
-    """Return a list of choices: a single one as a list, and all of them if the row says only `true`."""
+    """Return a list of choices: a single one as a list, and all of them if the entry is `true`."""
     if entry is True:
         return QUALIFIERS[name].choices
     listed = entry if isinstance(entry, list) else [entry]

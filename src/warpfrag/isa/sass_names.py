@@ -1,4 +1,4 @@
-"""Machine code (SASS): the instructions that ptxas generates, on each target that was disassembled."""
+"""Machine code (SASS): the instructions that ptxas generates for each target."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def _expressions(pattern: str) -> tuple[str, ...]:
 
 @cache
 def users() -> dict[str, Users]:
-    """Return the users of every opcode, in lower case."""
+    """Return the forms that use each opcode, by its name in lower case."""
     return _users(forms())
 
 
 def _users(some: Iterable[Form]) -> dict[str, Users]:
-    """Return the opcodes of some forms, with their users among these forms.
+    """Return the opcodes of these forms, each with the forms that use it.
 
     In machine code a wmma is the mma of its shape. So if an opcode serves both, the mma is the main user and the
     wmma a secondary one.

@@ -138,7 +138,7 @@ class TensorForm(Form):
         return hash((self.spelling.name, self.shape, self.d, self.a, self.b, self.scale_type, self.block))
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the fields alone."""
+        """Return the fields without the hash."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
@@ -148,7 +148,7 @@ class TensorForm(Form):
 
     @property
     def listed(self) -> Form:
-        """Itself: it names no state space."""
+        """The form itself, because it names no state space."""
         return self
 
     @property

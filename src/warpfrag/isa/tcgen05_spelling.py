@@ -44,7 +44,7 @@ class TensorSpelling:
         return dict(self.qualifiers) | dict(self.facts)
 
     def qualifier(self, group: str) -> str:
-        """Return the qualifier of a group; empty if it has none."""
+        """Return the qualifier of a group, or an empty string."""
         return self.choices.get(group, "")
 
     @cached_property
@@ -69,7 +69,7 @@ class TensorSpelling:
 
     @property
     def kind(self) -> str:
-        """The qualifier after kind::, or nothing."""
+        """The qualifier after kind::, or an empty string."""
         return self.qualifier("kind").removeprefix("kind::")
 
     @property
@@ -79,7 +79,7 @@ class TensorSpelling:
 
     @cached_property
     def problem(self) -> str:
-        """The reason why no assembler accepts it; empty if one does."""
+        """The reason why no assembler accepts it, or an empty string."""
         for rule in self._rules:
             if "refused" in rule:
                 return str(rule["refused"]).format_map(self.choices)
@@ -95,7 +95,7 @@ class TensorSpelling:
         return tuple(name for name in table["targets"]["all"] if all(name in names for names in lists))
 
     def refusal(self, target: str) -> str:
-        """Return the reason why the assembler of one target rejects it; empty if it does not."""
+        """Return the reason why the assembler of a target rejects it, or an empty string."""
         if target in self.targets:
             return ""
         if self.problem:
@@ -119,7 +119,7 @@ class TensorSpelling:
 
     @property
     def version(self) -> str:
-        """The first PTX version that has it, whatever the target's own."""
+        """The first PTX version that has it, regardless of the target."""
         versions = [str(rule["version"]) for rule in self._rules if "version" in rule]
         return max(versions, default="8.6", key=lambda text: tuple(map(int, text.split("."))))
 
@@ -162,7 +162,7 @@ def _split(qualifiers: list[str]) -> tuple[str, list[str]]:
 
 
 def read_qualifiers(qualifiers: list[str]) -> TensorSpelling:
-    """Read the qualifiers after `tcgen05.`; ParseError if one is wrong, missing or repeated."""
+    """Read the qualifiers after `tcgen05.`; raise ParseError if one is wrong, missing or repeated."""
     op, rest = _split(qualifiers)
     by_group: dict[str, str] = {}
     order: list[str] = []
@@ -199,7 +199,7 @@ def in_full(qualifiers: list[str]) -> list[str]:
 
 
 def _unknown(op: str, qualifier: str) -> str:
-    """Return a hint for a qualifier that an operation does not have: the operations that have it, or near ones."""
+    """Return a hint for an unknown qualifier: the operations that have it, or similar qualifiers."""
     from difflib import get_close_matches
 
     near = get_close_matches(qualifier[:40], _group_of(op), n=3)
@@ -208,7 +208,7 @@ def _unknown(op: str, qualifier: str) -> str:
 
 
 def read_spelling(text: str) -> TensorSpelling:
-    """Return the spelling of a text, with the facts of its operands; ParseError if it is not one.
+    """Return the spelling of a text, with the facts of its operands; raise ParseError if it is not one.
 
     Operands, if given, are checked: A in brackets is in tensor memory, the number of registers in braces must match
     the qualifiers, and immediates must be in range.
@@ -228,12 +228,12 @@ def read_spelling(text: str) -> TensorSpelling:
 
 
 def operand_facts(spelling: TensorSpelling, operands: list[str]) -> dict[str, str]:
-    """Return facts from the operands of a statement, such as where A is stored; ParseError if they do not fit."""
+    """Return facts from the operands of a statement, such as where A is stored; raise ParseError if they do not fit."""
     return dict(_facts(spelling, operands))
 
 
 def _facts(spelling: TensorSpelling, operands: list[str]) -> Iterator[tuple[str, str]]:
-    """Return facts from the operands of a statement; ParseError if they do not fit its qualifiers."""
+    """Return facts from the operands of a statement; raise ParseError if they do not fit its qualifiers."""
     expected = _operands(spelling)
     categories = "".join(map(_category, operands))
     match = re.fullmatch("".join(map(_pattern, expected)), categories)
@@ -249,7 +249,7 @@ def _facts(spelling: TensorSpelling, operands: list[str]) -> Iterator[tuple[str,
         if vectors:
             yield "masks", str(vectors[0])
             if vectors[0] not in (4, 8):
-                raise ParseError(f"lane masks are 4 registers, or 8 of a pair of blocks; got {vectors[0]}")
+                raise ParseError(f"expected lane masks in 4 registers, or in 8 for a pair of blocks; got {vectors[0]}")
         if match.groupdict().get("factor"):
             _check_range("the factor of the old D", operands[-1], 0, LARGEST_SCALE)
             yield "scale_d", "yes"
@@ -296,7 +296,7 @@ CATEGORIES = {"a": "[tri]", "result": "r", "immediate": "i", "factor of D": "(?P
 
 
 def _operands(spelling: TensorSpelling) -> list[str]:
-    """Return the operands that a spelling takes; ? marks those that may be left out."""
+    """Return the operands that a spelling takes; ? marks optional ones."""
     if spelling.op not in ("mma", "mma.ws"):
         operands = OPERANDS[spelling.op].split(", ") if spelling.op in OPERANDS else []
         if spelling.qualifier("lanes") == "16x32bx2" and not spelling.op.endswith("spcompress"):
@@ -334,12 +334,10 @@ def _check_range(what: str, text: str, low: int, high: int) -> None:
 
 
 def check_columns(columns: int, *, is_exclusive: bool) -> None:
-    """Reject a number of columns that no allocation has."""
+    """Raise an error for a number of columns that no allocation can have."""
     largest = LARGEST_EXCLUSIVE if is_exclusive else LARGEST_ALLOCATION
     if columns % SMALLEST_ALLOCATION or not SMALLEST_ALLOCATION <= columns <= largest:
         step = SMALLEST_ALLOCATION
-        raise ParseError(f"an allocation has {step}..{largest} columns, a multiple of {step}; got {columns}")
+        raise ParseError(f"expected an allocation of {step} to {largest} columns, a multiple of {step}; got {columns}")
     if not is_exclusive and columns & (columns - 1):
-        raise ParseError(
-            f"the number of columns of an allocation is a power of two, unless it is exclusive; got {columns}"
-        )
+        raise ParseError(f"expected an allocation of a power of two columns, unless it is exclusive; got {columns}")

@@ -1,4 +1,4 @@
-"""Layouts of tensor memory: of D, A, metadata and scale factors, and of the registers of a load or store.
+"""The layouts of D, A, metadata and scale factors in tensor memory, and of the registers of loads and stores.
 
 Tensor memory of a block has 128 lanes (`tlane`) and 512 columns of 32 bits; `slot` counts the elements inside a column,
 and `block` the two blocks of a pair. An accumulator is a layout from these places to (row, col); a load is one from
@@ -152,7 +152,7 @@ def padded(rows: int) -> int:
 
 @cache
 def scale_factors(form: TensorForm, side: str) -> Layout:
-    """Return the layout of scale factors: to (row, byte) of A, to (byte, col) of B. Bytes are read from the id on.
+    """Return the layout of scale factors: to (row, byte) of A, or (byte, col) of B; the byte id selects the first byte.
 
     32 lanes hold 32 rows, and the other three groups of 32 lanes hold copies; the next rows are in the next column.
     Four bytes share a column. Rows are padded to a multiple of 128; each block of a pair has all scale factors of B.
@@ -271,7 +271,7 @@ def access(
 
 
 def partial_layout(extents: dict[str, int], steps: dict[str, list[Step]], origin: Iterable[int]) -> Layout:
-    """Return the layout of a load; its coordinates run to powers of two if the load cuts an odd factor of an extent.
+    """Return the layout of a load; its extents are powers of two if the load splits an odd factor of an extent.
 
     48 columns are 16 times a digit of radix 3. Columns 32 to 47 begin at its digit 2, and columns 0 to 31 are two
     thirds of it: neither is a linear map to 48 columns, but both are to 64.
