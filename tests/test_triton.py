@@ -363,11 +363,11 @@ def test_tables_of_pointers_are_device_arrays():
 
 
 def test_what_is_no_kernel_and_no_target_is_refused(monkeypatch):
-    with pytest.raises(wf.errors.InvalidOperand, match="expected a kernel that @triton.jit made, got <function"):
+    with pytest.raises(wf.errors.InvalidOperand, match="expected a kernel decorated with @triton.jit, got <function"):
         warpfrag.triton.run(plain)
     for arch in ("sm_70", "gfx942", 90, "sm_90b"):
         with pytest.raises(
-            wf.errors.InvalidOperand, match=r"arch: expected one that Triton compiles for \(sm_75, sm_80"
+            wf.errors.InvalidOperand, match=r"arch: expected an architecture that Triton supports \(sm_75, sm_80"
         ):
             warpfrag.triton.emulate(arch)
     monkeypatch.setenv("TRITON_INTERPRET", "1")

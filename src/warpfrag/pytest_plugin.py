@@ -1,4 +1,4 @@
-"""Run Triton tests that were written for a GPU without one: `pytest -p warpfrag.pytest_plugin --check races,memory`.
+"""Run Triton tests without a GPU: `pytest -p warpfrag.pytest_plugin --check races,memory`.
 
 While pytest runs, warpfrag runs every launch of a Triton kernel, compiled for `--triton-arch`, and tensors for device
 "cuda" are created in host memory. The plugin starts before conftest.py is imported. With `--check`, a test whose
@@ -49,7 +49,7 @@ class LaunchSummary:
         self.incomplete += sum(run.verdict == "incomplete" for run in runs)
 
     def __str__(self) -> str:
-        """Return one line for the end of the run."""
+        """Return a one-line summary for the end of the run."""
         if not self.launches:
             return "warpfrag: no Triton kernel was launched; nothing was checked"
         launched = f"warpfrag: {self.launches} Triton launch{'es' * (self.launches > 1)} on {self.session.arch}"
@@ -81,20 +81,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     checks = f"fail tests whose kernels have findings: {','.join(CHECKS)} or all"
     group.addoption("--check", action="append", default=[], metavar="CHECKS", help=checks)
     group.addoption("--triton-arch", default="sm_90a", metavar="ARCH", help="compile for this GPU [%(default)s]")
-    everything = "give the tests a virtual GPU: all CUDA code runs as it is, not only Triton kernels"
+    everything = "give the tests a virtual GPU, which runs all CUDA code, not only Triton kernels"
     group.addoption("--virtual-gpu", action="store_true", help=everything)
     group.addoption(
         "--launch-seconds",
         type=float,
         default=LAUNCH_SECONDS,
         metavar="S",
-        help="stop a launch after this time, with the line that it runs [%(default)s]",
+        help="stop a launch after this time, and show the line that it was running [%(default)s]",
     )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Start before conftest.py and test files are imported: they ask whether there is a GPU."""
+    """Start before conftest.py and test files are imported, because they check for a GPU."""
     chosen = early_config.known_args_namespace
     checks = tuple(dict.fromkeys(name for text in chosen.check for name in read_checks(text)))
     if chosen.virtual_gpu:
@@ -125,7 +125,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Run a test, with its fixtures, in a session of its own."""
+    """Run a test, with its fixtures, in its own session."""
     if device := _virtual_gpu(item.config):
         item.stash[REPORTED] = len(device.findings)
         return (yield)
@@ -146,7 +146,7 @@ def _virtual_gpu(config: pytest.Config) -> GpuSession | None:
 
 @pytest.fixture
 def triton_session(request: pytest.FixtureRequest) -> Session:
-    """Return the session of a test: its `launches` are the launches of this test."""
+    """Return the session of a test; its `launches` are those of this test."""
     return request.node.stash[SESSION]  # type: ignore[no-any-return] # a node has a stash of any types
 
 
@@ -169,7 +169,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
 
 
 def _with_findings(item: pytest.Item, phase: str) -> Generator[None, None, None]:
-    """Run a phase; its findings fail it, or are shown with the error that it ended with."""
+    """Run a phase of a test; findings make it fail, or are added to its error."""
     try:
         yield
     except BaseException:
@@ -181,7 +181,7 @@ def _with_findings(item: pytest.Item, phase: str) -> Generator[None, None, None]
 
 
 def _new_findings(item: pytest.Item) -> str:
-    """Return the findings since the last call, one in a line."""
+    """Return the findings since the last call, one per line."""
     if device := _virtual_gpu(item.config):
         found = device.findings
     else:

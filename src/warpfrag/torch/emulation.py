@@ -61,7 +61,7 @@ class Record:
     first_differing: tuple[int, ...] | None
     instruction: str = ""
     prediction: PredictedOrder | None = None
-    """The order that the library chooses, and how that is known, if a library is emulated."""
+    """The order that the library chooses and its evidence, if a library is emulated."""
 
     @property
     def is_guess(self) -> bool:
@@ -79,7 +79,7 @@ class ProductChoice(NamedTuple):
 
 
 class _Inside(local):
-    """The layers that run in this thread, the outermost first: hooks see the layers of all threads."""
+    """The layers that are running in this thread, the outermost first, because hooks see the layers of all threads."""
 
     def __init__(self) -> None:
         self.layers: list[str] = []
@@ -111,7 +111,7 @@ def _emulation_here(name: str) -> Emulation | None:
     owners = {emulation.thread for emulation in emulations}
     if not own and len(owners) > 1:
         raise InvalidOperand(
-            f"{name} in thread {current_thread().name!r}: {len(owners)} other threads emulate; enter one here too"
+            f"{name} in thread {current_thread().name!r}: {len(owners)} other threads emulate; enter one here"
         )
     return (own or emulations or (None,))[-1]
 
@@ -124,7 +124,7 @@ def _run_anywhere(func: Any, plain: Callable[..., Any], args: Any, kwargs: Any) 
 
 
 def _warn_of_workers(method: str) -> None:
-    msg = f"the workers of a DataLoader ({method}) are processes of their own: products in them are not emulated"
+    msg = f"the workers of a DataLoader ({method}) are separate processes: matmuls in them are not emulated"
     for emulation in OPEN:
         emulation.warn_once("DataLoader", msg)
 
@@ -187,13 +187,13 @@ class Emulation(TorchDispatchMode):
         is_dense = form.operation.does == "multiply" and not form.operation.sparsity and not form.block_scale
         if not is_dense or not FORMATS[form.a].is_float or form.c != form.d:
             raise InvalidOperand(
-                f"{spell(form)}: expected a dense mma of floats without scale factors, whose C and D have one type"
+                f"{spell(form)}: expected a dense mma of floats without scale factors, with the same type for C and D"
             )
         if not isinstance(order, Order):
             raise InvalidOperand(f"order: expected a wf.Order, got {quote(order)}")
         if model is not None and not isinstance(model, torch.nn.Module):
             raise InvalidOperand(f"model: expected a torch.nn.Module, got {quote(model)}")
-        order.chains(0, form.shape.k, FORMATS[form.a].bits)  # rejects lengths that do not fit the instruction
+        order.chains(0, form.shape.k, FORMATS[form.a].bits)  # raises if lengths do not fit the instruction
         if rounding is not None and not (isinstance(rounding, str) and rounding == "rne"):
             raise InvalidOperand(f"rounding: expected 'rne' or None, got {quote(rounding)}")
         self.instruction, self.arch, self.order, self.compare = spell(form), arch, order, compare
@@ -219,11 +219,11 @@ class Emulation(TorchDispatchMode):
         """The thread that entered it."""
 
     def __enter__(self) -> Self:
-        """Start emulating in this thread, and in all threads that enter no emulation of their own."""
+        """Start emulating in this thread, and in all threads without an emulation of their own."""
         from torch.nn.modules import module as hooks
 
         if self._is_open:
-            raise InvalidOperand("this emulation is entered already: call emulate() again for another one")
+            raise InvalidOperand("this emulation is already active: call emulate() again for another one")
         with ExitStack() as around:  # undo the partial setup if something fails
             HOOKS.install([*OPERATIONS, *PLAIN_PRODUCTS], _run_anywhere)
             around.enter_context(SWITCH)
@@ -291,9 +291,9 @@ class Emulation(TorchDispatchMode):
             return self._multiply(operation)
 
     def _leave(self, name: str) -> None:
-        """Count an operation that PyTorch computes itself; reject it if the emulation is strict."""
+        """Count an operation that PyTorch computes itself; raise an error if the emulation is strict."""
         if self.strict:
-            raise NotModelled(f"{name}: PyTorch would compute it on the CPU, not as the GPU does, and strict=True")
+            raise NotModelled(f"{name}: strict=True forbids it, because PyTorch computes it on the CPU")
         with self._lock:
             self.not_emulated[name] += 1
 
@@ -348,7 +348,7 @@ class Emulation(TorchDispatchMode):
         is_batch = b.ndim == 3
         batch = max(1, a.shape[0]) if is_batch else None
         kind = product_kind(name, "nn" if layout == "tt" else layout, bias=has_bias and not is_batch, batch=batch)
-        rows = a.shape[-2] if is_batch else a[..., 0].numel()  # a linear layer takes all its rows as one matrix
+        rows = a.shape[-2] if is_batch else a[..., 0].numel()  # a linear layer multiplies all rows as one matrix
         shape = (int(rows), int(b.shape[-1]), int(a.shape[-1]))
         known = find_product_order(kind, shape, query_cublas=False, choices=self.arch)
         return ProductChoice(library_instruction(name, self.arch), known.order, known.omitted_k, known)
@@ -473,11 +473,11 @@ CONTAINED = {
 
 
 def check_dtypes(operation: TorchProduct, formats: tuple[str, str]) -> None:
-    """Reject operands that would have to be rounded to the instruction's formats."""
+    """Raise an error for operands that would have to be rounded to the instruction's formats."""
     for name, tensor, wanted in zip("AB", (operation.A, operation.B), formats, strict=True):
         if wanted not in CONTAINED.get(tensor.dtype, ()):
             raise InvalidOperand(
-                f"{operation.name}: {name} is {tensor.dtype}, and the instruction multiplies {wanted}: pass "
+                f"{operation.name}: {name} is {tensor.dtype}, but the instruction multiplies {wanted}: pass "
                 'rounding="rne" to round operands to the nearest value, or use an instruction for this dtype'
             )
 
@@ -495,7 +495,7 @@ def scale_factor(tensor: torch.Tensor, name: str, scale: TensorScale) -> float:
 
 
 def check_scales(scales: object) -> tuple[TensorScale, TensorScale]:
-    """Return the scales of A and B; reject anything but positive numbers and "amax"."""
+    """Return the scales of A and B; raise InvalidOperand unless they are positive numbers or "amax"."""
     pair: Sequence[Any] = scales if isinstance(scales, tuple | list) and len(scales) == 2 else (None, None)
     for scale in pair:
         is_number = isinstance(scale, int | float) and not isinstance(scale, bool) and 0 < scale < float("inf")
@@ -510,7 +510,7 @@ def widened(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def rounded(tensor: torch.Tensor, name: str) -> torch.Tensor:
-    """Round a tensor to a format; the dtype is the format's own if PyTorch has it, else float32."""
+    """Round a tensor to a format; its dtype is the format's if PyTorch has it, otherwise float32."""
     if tensor.is_cuda and (on_gpu := rounded_there(tensor, name)) is not None:
         return on_gpu
     row = FORMATS[name]

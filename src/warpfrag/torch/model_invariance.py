@@ -62,7 +62,7 @@ class ModelInvariance(TextCard):
         return tuple(layer for layer in self.layers if layer.changes)
 
     def __str__(self) -> str:
-        """Return each layer that changes, its orders and a remedy; then what was not judged."""
+        """Return each layer that changes, its orders and a remedy; then the operations that were not judged."""
         sizes = ", ".join(map(str, self.batches))
         count = len(self.layers)
         lines = [f"batch sizes {sizes} on {self.arch}: {len(self.changes)} of {count} matmuls change their order"]
@@ -81,7 +81,7 @@ class ModelInvariance(TextCard):
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, object]:
-        """Return plain objects for JSON."""
+        """Return all fields as JSON types."""
         layers = [
             {
                 "layer": layer.layer,
@@ -127,7 +127,7 @@ def batch_invariance(
     """
     sizes = tuple(batches)
     if not sizes or any(not isinstance(size, int) or isinstance(size, bool) or size < 1 for size in sizes):
-        raise InvalidOperand(f"batches: expected batch sizes from 1 on, such as [1, 2, 4, 8]; got {quote(batches)}")
+        raise InvalidOperand(f"batches: expected positive batch sizes, such as [1, 2, 4, 8]; got {quote(batches)}")
     recorded: list[list[Record]] = []
     not_judged: Counter[str] = Counter()
     for size in sizes:
@@ -168,6 +168,6 @@ def _remedy(known: tuple[PredictedOrder | None, ...], arch: str, layer: LayerOrd
     largest = max((entry for entry in known if entry is not None), key=lambda entry: entry.shape[0])
     m, n, k = largest.shape
     if largest.kind.call == "bmm":
-        return "compute the batch entries in products of one shape"
+        return "compute all batch entries with matmuls of one shape"
     runs, _ = order_runs(largest.kind, n, k, (1, m), query_cublas=False, choices=arch)
     return f"pad m (rows of A) to at least {runs[-1].first}; from there to {m} the order is the same"

@@ -28,7 +28,7 @@ class ProductHooks:
     """Dispatcher kernels that intercept operations in every thread."""
 
     def __init__(self) -> None:
-        """Register nothing yet."""
+        """Start without registered kernels."""
         self._library: Any = None
         self._lock = Lock()
 
@@ -58,10 +58,10 @@ def _kernel(operation: Any, below: Any, run: Run) -> Callable[..., Any]:  # noqa
 
 
 class AttentionWatch(TorchFunctionMode):
-    """Warns that attention is emulated as two matmuls, where a GPU usually runs one fused kernel."""
+    """Warns that attention is emulated as two matmuls, although a GPU usually runs one fused kernel."""
 
     def __init__(self, warn_once: Callable[[str, str], None]) -> None:
-        """Keep the function that warns."""
+        """Store the function that warns."""
         super().__init__()
         self._warn_once = warn_once
 
@@ -83,14 +83,14 @@ class ProcessSwitch:
     """
 
     def __init__(self, warn_of_workers: Callable[[str], None]) -> None:
-        """Keep the function that warns about DataLoader workers."""
+        """Store the function that warns about DataLoader workers."""
         self._users = 0
         self._lock = Lock()
         self._undo = ExitStack()
         self._warn_of_workers = warn_of_workers
 
     def __enter__(self) -> None:
-        """Turn it on for the first user."""
+        """Change the settings for the first user."""
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         with self._lock:
@@ -99,21 +99,21 @@ class ProcessSwitch:
                     undo.enter_context(sdpa_kernel(SDPBackend.MATH))
                     undo.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
                     torch.backends.mha.set_fastpath_enabled(False)
-                    if "torch._dynamo" in sys.modules:  # else nothing is compiled, and importing it takes seconds
+                    if "torch._dynamo" in sys.modules:  # otherwise nothing is compiled, and the import takes seconds
                         undo.enter_context(torch.compiler.set_stance("force_eager"))
                     undo.callback(setattr, torch.utils.data.DataLoader, "__iter__", self._watch_loaders())
                     self._undo = undo.pop_all()
             self._users += 1
 
     def __exit__(self, *_: object) -> None:
-        """Turn it off after the last user."""
+        """Restore the settings after the last user."""
         with self._lock:
             self._users -= 1
             if not self._users:
                 self._undo.close()
 
     def _watch_loaders(self) -> Callable[[Any], Iterator[Any]]:
-        """Replace `DataLoader.__iter__` by one that warns about workers; return the original."""
+        """Replace `DataLoader.__iter__` with one that warns about workers, and return the original."""
         plain: Callable[[Any], Iterator[Any]] = torch.utils.data.DataLoader.__iter__
 
         def watched(loader: Any) -> Iterator[Any]:  # noqa: ANN401 (a DataLoader)

@@ -34,7 +34,7 @@ class TorchProduct(NamedTuple):
         return self.dtype or self.A.dtype
 
     def check(self) -> None:
-        """Reject operands that PyTorch rejects too, and tensors that are not dense."""
+        """Raise an error for operands that PyTorch rejects, and for tensors that are not dense."""
         tensors = {"A": self.A, "B": self.B, **({} if self.C is None else {"C": self.C})}
         for name, tensor in tensors.items():
             if tensor.layout != torch.strided or tensor.is_quantized:
@@ -46,10 +46,10 @@ class TorchProduct(NamedTuple):
             kinds = {name: getattr(of_result.get(name, tensor), what) for name, tensor in tensors.items()}
             if len(set(kinds.values())) > 1:
                 listed = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
-                raise InvalidOperand(f"{self.name}: expected operands of one {what}, got {listed}")
+                raise InvalidOperand(f"{self.name}: expected operands with the same {what}, got {listed}")
 
     def written(self, result: torch.Tensor) -> torch.Tensor:
-        """Return the result, written to `out` if that is given."""
+        """Return the result, written to `out` if it is given."""
         out = self.out
         if out is None:
             return result

@@ -1,4 +1,4 @@
-"""Run unchanged Triton kernels without a GPU: Triton compiles them for any architecture, the PTX machine runs them.
+"""Run unchanged Triton kernels without a GPU: Triton compiles them for any architecture, and the PTX machine runs them.
 
     import warpfrag.triton
 

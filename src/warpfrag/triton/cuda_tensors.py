@@ -35,16 +35,16 @@ MEMORY_BYTES = 141 << 30
 HINT = "`warpfrag gpu -- python program.py` runs the program with a virtual GPU"
 GETTERS = {
     getattr(torch.Tensor, name).__get__: name for name in ("is_cuda", "is_cpu", "device")
-}  # the functions that a mode sees when these properties are read
+}  # the functions that a mode intercepts when these properties are read
 COPIES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu)
 
 
 class DeviceMarks:
-    """The devices of storages, which a weak reference keeps from sharing an address with a later storage."""
+    """The devices of storages; a weak reference prevents that a later storage reuses an address."""
 
     def __init__(self) -> None:
         """Start without marks."""
-        self._marks: dict[int, tuple[StorageWeakRef, bool]] = {}  # by the address of the storage: True for CUDA
+        self._marks: dict[int, tuple[StorageWeakRef, bool]] = {}  # True for CUDA, by the address of the storage
         self._limit = 1 << 12
 
     def is_cuda(self, tensor: torch.Tensor) -> bool:
@@ -69,7 +69,7 @@ class DeviceMarks:
 
 
 def _storage_address(tensor: torch.Tensor) -> int:
-    """Return the address of a tensor's storage object; 0 if it has none, as sparse tensors."""
+    """Return the address of a tensor's storage object, or 0 if it has none, like a sparse tensor."""
     try:
         return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 (StorageWeakRef uses it too)
     except (NotImplementedError, RuntimeError):
@@ -84,7 +84,7 @@ class TensorAddresses:
 
     def __init__(self) -> None:
         """Start without addresses."""
-        self._owners: dict[int, tuple[DeviceArray, object]] = {}  # by the host's address: the array, and the storage
+        self._owners: dict[int, tuple[DeviceArray, object]] = {}  # the array and the storage, by host address
 
     def address(self, tensor: torch.Tensor) -> int:
         """Return the device address of a tensor."""
@@ -96,7 +96,7 @@ class TensorAddresses:
 
 
 class HostTensors(TorchFunctionMode):
-    """PyTorch calls with host memory instead of a GPU's."""
+    """A mode that runs PyTorch calls in host memory instead of GPU memory."""
 
     def __init__(self) -> None:
         """Start without addresses of tensors."""
@@ -112,7 +112,7 @@ class HostTensors(TorchFunctionMode):
         if name is not None or func is torch.Tensor.get_device or func is torch.get_device:
             return _device_property(name, func, args)
         if func is torch.Tensor.data_ptr and args[0].numel() and MARKS.is_cuda(args[0]):
-            is_launching = triton.runtime.driver.active.session.is_launching  # Triton asks for the alignment
+            is_launching = triton.runtime.driver.active.session.is_launching  # Triton reads the alignment
             return func(*args) if is_launching else self.addresses.address(args[0])
         if func is torch.device:
             return func(*args, **kwargs)
@@ -147,7 +147,7 @@ def _device_property(name: str | None, func: Callable[..., Any], args: tuple[Any
 
 
 def _requested(value: object, *, numbers: bool) -> torch.device | None:
-    """Return the device that an argument names, "cuda" or the host; None if it names none of them."""
+    """Return the device that an argument names, "cuda" or the host, or None."""
     if isinstance(value, torch.device | str):
         kind = value.type if isinstance(value, torch.device) else value.split(":")[0]
         return {"cuda": CUDA, "cpu": HOST}.get(kind)
@@ -155,7 +155,7 @@ def _requested(value: object, *, numbers: bool) -> torch.device | None:
 
 
 def _on_host(value: object) -> object:
-    """Replace a CUDA device by the host."""
+    """Replace a CUDA device with the host."""
     return HOST if _requested(value, numbers=False) == CUDA else value
 
 
@@ -175,7 +175,7 @@ def _tensors(value: object) -> Iterator[torch.Tensor]:
 
 
 class Stream:
-    """A stream on which everything has finished: launches return when they are done."""
+    """A stream without pending work: launches return when they are finished."""
 
     cuda_stream, device, priority, device_index = 0, CUDA, 0, 0
 
@@ -194,13 +194,13 @@ class Stream:
         return True
 
     def synchronize(self) -> None:
-        """Return at once."""
+        """Return immediately."""
 
     def wait_stream(self, _stream: object) -> None:
-        """Return at once."""
+        """Return immediately."""
 
     def wait_event(self, _event: object) -> None:
-        """Return at once."""
+        """Return immediately."""
 
     def record_event(self, event: Event | None = None) -> Event:
         """Return a recorded event."""
@@ -217,7 +217,7 @@ class Event:
         self.seconds = 0.0
 
     def record(self, _stream: object = None) -> None:
-        """Take the time."""
+        """Record the current time."""
         self.seconds = time.perf_counter()
 
     def elapsed_time(self, end: Event) -> float:
@@ -229,24 +229,24 @@ class Event:
         return True
 
     def synchronize(self) -> None:
-        """Return at once."""
+        """Return immediately."""
 
     def wait(self, _stream: object = None) -> None:
-        """Return at once."""
+        """Return immediately."""
 
 
 def _refusal(name: str) -> Callable[..., None]:
-    """Return a function that rejects what only CUDA's own run time can do."""
+    """Return a function that raises an error, because the call needs CUDA's own runtime."""
 
     def refuse(*_args: object, **_options: object) -> None:
         call = "this call" if name.startswith("_") else f"torch.cuda.{name}"
-        raise NotModelled(f"{call} needs the CUDA run time, which warpfrag.triton.emulate does not replace; {HINT}")
+        raise NotModelled(f"{call} needs the CUDA runtime, which warpfrag.triton.emulate does not replace; {HINT}")
 
     return refuse
 
 
 def _no_effect() -> Callable[..., None]:
-    """Return a new function that does nothing: torch.compile has a rule for each function object."""
+    """Return a new function that does nothing; torch.compile has a rule for each function object."""
     return lambda *_args, **_options: None
 
 
@@ -336,7 +336,7 @@ def _default_device(original: Callable[..., object]) -> Callable[..., object]:
 
 @contextmanager
 def tensors_on_host(driver: MachineDriver, *, inductor: bool) -> Iterator[None]:
-    """Create tensors of device "cuda" in host memory, and answer questions to torch.cuda.
+    """Create tensors of device "cuda" in host memory, and replace the functions of torch.cuda.
 
     With `inductor`, torch.accelerator is left alone: torch.compile asks it for a real stream.
     """
@@ -367,10 +367,10 @@ def tensors_on_host(driver: MachineDriver, *, inductor: bool) -> Iterator[None]:
 
 
 class CompiledCall:
-    """A function or module that torch.compile made; calls see host tensors, and results have the arguments' device."""
+    """A compiled function or module; it gets host tensors, and its results have the arguments' device."""
 
     def __init__(self, compiled: Callable[..., Any]) -> None:
-        """Keep what torch.compile returned."""
+        """Store the compiled function or module."""
         self._compiled = compiled
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 # an attribute of the compiled module

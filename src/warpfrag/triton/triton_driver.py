@@ -45,14 +45,14 @@ MAP_ELEMENTS = (
     "uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float32_ftz", "float64", "bfloat16",
     "tfloat32", "tfloat32_ftz",
 )  # fmt: skip
-ALIGNED = 1 << 20  # an address as aligned as every allocation of a GPU
+ALIGNED = 1 << 20  # an address with the alignment of a GPU allocation
 
 
 class HostArray:
     """A NumPy array with the tensor interface that Triton expects: dtype, pointer, shape, strides in elements."""
 
     def __init__(self, array: NDArray[Any]) -> None:
-        """Align the pointer as on a GPU: allocations are aligned, views need not be."""
+        """Align the pointer like a GPU allocation; a view keeps its offset."""
         self.array, self.dtype, self.shape = array, array.dtype, array.shape
         self.pointer = ALIGNED + storage(array)[1]
 
@@ -61,7 +61,7 @@ class HostArray:
         return self.pointer
 
     def element_size(self) -> int:
-        """Return the bytes of an element."""
+        """Return the size of an element in bytes."""
         return self.array.itemsize
 
     def stride(self, axis: int | None = None) -> int | tuple[int, ...]:
@@ -112,17 +112,17 @@ def _memory(start: int, size: int, *, writable: bool) -> NDArray[np.uint8]:
 
 
 View = Callable[[NDArray[np.uint8], int], NDArray[np.uint8]]
-"""Returns the memory of an argument from an offset on."""
+"""A function that returns the memory of an argument from an offset."""
 
 
 class EntryArguments:
     """The arguments of one launch, in the order of the entry's parameters, with their Python names."""
 
     def __init__(self, maps: Sequence[dict[str, Any]] = ()) -> None:
-        """Start empty; `maps` describes the tensor map of each descriptor, if the target has TMA."""
+        """Start without arguments; `maps` describes the tensor map of each descriptor, if the target has TMA."""
         self.names: list[str] = []
         self.storages: dict[int, NDArray[np.uint8]] = {}  # by address
-        self._makers: list[Callable[[View], object]] = []  # of the values, which may be made of copies
+        self._makers: list[Callable[[View], object]] = []  # owners of the values' memory
         self._maps = iter(maps) if maps else None
 
     def values(self, copies: Mapping[int, NDArray[np.uint8]] | None = None) -> tuple[list[object], list[DeviceArray]]:
@@ -141,7 +141,7 @@ class EntryArguments:
         return [make(view) for make in self._makers], owners
 
     def take(self, name: str, kind: object, value: Any) -> None:  # noqa: ANN401 # whatever Triton takes
-        """Add the entry arguments of a Triton argument: none for a constexpr, several for a tuple or a descriptor."""
+        """Add the entry arguments for a Triton argument: none for a constexpr, several for a tuple or a descriptor."""
         if kind == "constexpr":
             return
         if isinstance(kind, tuple | list):
@@ -174,7 +174,7 @@ class EntryArguments:
         """Return a function that makes the tensor map of a descriptor."""
         if about.get("is_im2col") or about.get("fp4_padded"):
             raise NotModelled(
-                f"argument {name} is copied by TMA, and im2col and padded 4-bit tensors are not modelled; "
+                f"argument {name} is copied by TMA, but im2col and padded 4-bit tensors are not modelled; "
                 "arch='sm_89' or older compiles descriptors to plain accesses"
             )
         memory, offset = self._storage(value.base)
@@ -232,7 +232,7 @@ PTX_KEY = "warpfrag: the PTX is not assembled"  # part of Triton's cache key
 
 
 def capability(arch: object) -> int:
-    """Return Triton's number of an architecture: 90 for sm_90 and sm_90a, for which it compiles as sm_90a."""
+    """Return Triton's number for an architecture: 90 for sm_90 and sm_90a, which Triton compiles as sm_90a."""
     match = re.fullmatch(r"sm_(\d+)[af]?", arch) if isinstance(arch, str) else None
     if match is None or arch not in targets() or int(match[1]) not in SHARED_BYTES:
         known = ", ".join(f"sm_{number}" for number in SHARED_BYTES)
@@ -279,8 +279,8 @@ class MachineDriver(DriverBase):
         return False
 
     def map_python_to_cpp_type(self, ty: str) -> str:
-        """Reject the question: only a launcher in C would need it."""
-        raise InvalidOperand(f"expected no launcher in C, got a question for the C type of {quote(ty)}")
+        """Raise an error, because only a launcher in C would call this."""
+        raise InvalidOperand(f"launchers in C are not supported, got a request for the C type of {quote(ty)}")
 
     def get_current_target(self) -> object:
         """Return the architecture that Triton compiles for."""
@@ -291,10 +291,10 @@ class MachineDriver(DriverBase):
         return f"warpfrag:{self.capability}:{'cubin' if self.session.executes_cubin else 'ptx'}"
 
     def set_current_device(self, device: object) -> None:
-        """Do nothing: there is one device."""
+        """Do nothing, because there is only one device."""
 
     def get_current_stream(self, _device: object = None) -> int:
-        """Return stream 0: launches are finished when they return."""
+        """Return stream 0; launches are finished when they return."""
         return 0
 
     def get_device_capability(self, _device: object = None) -> tuple[int, int]:
@@ -302,19 +302,19 @@ class MachineDriver(DriverBase):
         return divmod(self.capability, 10)
 
     def get_active_torch_device(self) -> object:
-        """Return the device of tensors: "cuda" if the session redirects it to host memory, else the host."""
+        """Return the device of tensors: "cuda" if the session redirects it to host memory, otherwise the host."""
         import torch
 
         return torch.device("cuda", 0) if self.session.redirect else torch.device("cpu")
 
     def get_device_interface(self) -> object:
-        """Return torch.cuda if the session replaces it, else the host's module."""
+        """Return torch.cuda if the session replaces it, otherwise the host's module."""
         import torch
 
         return torch.cuda if self.session.redirect else torch.cpu
 
     def get_benchmarker(self) -> Callable[..., list[float]]:
-        """Return a benchmarker that runs nothing: all configurations are equally fast."""
+        """Return a benchmarker that runs nothing and reports the same time for all configurations."""
         return lambda _call, quantiles=(0.5,), **_options: [0.0 for _ in quantiles]
 
     def get_empty_cache_for_benchmark(self) -> object:
@@ -324,7 +324,7 @@ class MachineDriver(DriverBase):
         return torch.empty(0)
 
     def clear_cache(self, _cache: object) -> None:
-        """Do nothing: there is no cache."""
+        """Do nothing, because there is no cache."""
 
     def _properties(self, _device: object) -> dict[str, int]:
         """Return device properties: the sizes of the architecture, and an H200's clocks."""
@@ -341,7 +341,7 @@ class MachineDriver(DriverBase):
     def _load(
         self, name: str, binary: bytes, _shared: int, _device: object
     ) -> tuple[None, LoadedKernel, int, int, int]:
-        """Return a kernel that Triton compiled, its registers, spilled bytes and greatest number of threads."""
+        """Return a kernel that Triton compiled, its registers, spilled bytes and maximum number of threads."""
         loaded = LoadedKernel(name, self.loading)
         if not self.session.executes_cubin:
             return None, loaded, REGISTERS, 0, MAX_THREADS
@@ -363,13 +363,13 @@ class LoadedKernel:
 
     @cached_property
     def variables(self) -> dict[str, tuple[str, ...]]:
-        """The registers that the assignments of Python variables write, if Triton keeps the names."""
+        """The registers that assignments to Python variables write, if Triton preserves the names."""
         named = assigned_variables(self._ttgir)
         columns = ptx_columns(self.ptx)
         registers: dict[str, dict[str, None]] = {}
         for inst in self.kernel.program.instructions:
             name = named.get(columns.get(inst.line, (0, 0)))
-            if inst.name.startswith("ld.param"):  # moved there by the compiler
+            if inst.name.startswith("ld.param"):  # the compiler moved it there
                 continue
             written = [register.name for result in inst.results for register in registers_of(result)]
             if name is not None and written:
@@ -378,7 +378,7 @@ class LoadedKernel:
 
 
 def assigned_variables(ttgir: str) -> dict[tuple[int, int], str]:
-    """Return the Python variable that is assigned at a line and a column: that of the last operation of its name."""
+    """Return the Python variables by the line and column of the last operation that assigns each."""
     positions = {
         match[1]: (int(match[2]), int(match[3]))
         for match in re.finditer(r'^(#loc\d*) = loc\(".*?":(\d+):(\d+)\)', ttgir, re.MULTILINE)
@@ -410,7 +410,7 @@ class EntryLauncher:
     """A compiled Triton kernel: Triton makes one launcher and calls it for every launch."""
 
     def __init__(self, src: Any, metadata: Any) -> None:  # noqa: ANN401 # Triton's own
-        """Keep the signature of the source and the metadata of the kernel."""
+        """Store the signature of the source and the metadata of the kernel."""
         self.signature, self.metadata = dict(src.signature), metadata
         self.name = getattr(src, "name", "") or metadata.name
 
@@ -418,7 +418,7 @@ class EntryLauncher:
         self, x: int, y: int, z: int, _stream: object, loaded: LoadedKernel, _packed: object, launch_metadata: Any,  # noqa: ANN401
         enter: Callable[[object], object] | None, leave: Callable[[object], object] | None, *args: object,
     ) -> None:  # fmt: skip
-        """Launch; an empty grid launches nothing."""
+        """Launch the kernel; an empty grid launches nothing."""
         session: LaunchSession = triton.runtime.driver.active.session
         if not x * y * z:
             return
@@ -443,7 +443,7 @@ class EntryLauncher:
 
 
 def keep_ptx(stack: ExitStack) -> None:
-    """Let Triton keep the PTX as the binary, without ptxas; its cache is told."""
+    """Make Triton keep the PTX as the binary, without ptxas, and change its cache key."""
     add_stages, digest = CUDABackend.add_stages, CUDABackend.hash
 
     def add(backend: object, stages: dict[str, Any], *args: object) -> None:
@@ -455,7 +455,7 @@ def keep_ptx(stack: ExitStack) -> None:
 
 
 def keep_code(stack: ExitStack, driver: MachineDriver) -> None:
-    """Let the driver see a kernel's code in all of Triton's languages while Triton loads the kernel."""
+    """Give the driver a kernel's code in all of Triton's languages while Triton loads the kernel."""
     original = CompiledKernel._init_handles  # noqa: SLF001 (Triton has no public hook with the PTX)
 
     def load_kernel(compiled: Any) -> object:  # noqa: ANN401 # a CompiledKernel

@@ -1,4 +1,4 @@
-"""Sessions: while one lasts, every launch of a Triton kernel runs on the PTX machine and is recorded."""
+"""Sessions: contexts in which every launch of a Triton kernel runs on the PTX machine and is recorded."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from warpfrag.triton.triton_driver import (
 
 DEFAULT_ARCH = "sm_90a"
 MEASURED_ARCHS = (MEASURED, f"{MEASURED}a")
-KEPT_BYTES = 1 << 28  # of memory before launches, in a session
-UNFIT = (OutOfResources, CompileTimeAssertionFailure, PTXASError)  # for which Triton skips a configuration
+KEPT_BYTES = 1 << 28  # memory before launches that a session keeps
+UNFIT = (OutOfResources, CompileTimeAssertionFailure, PTXASError)  # errors for which Triton skips a configuration
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -66,7 +66,7 @@ class Launch:
 
     @property
     def variables(self) -> Mapping[str, tuple[str, ...]]:
-        """The PTX registers that the assignments of Python variables write, where Triton keeps the names."""
+        """The PTX registers that assignments to Python variables write, if Triton preserves the names."""
         return self._loaded.variables
 
     def profile(self) -> Profile:
@@ -74,7 +74,7 @@ class Launch:
         return self.run.profile
 
     def debug(self) -> Debugger:
-        """Return a debugger for the same launch, on copies of the arguments as they were before it.
+        """Return a debugger for the same launch, on copies of the arguments before it.
 
         `break_at(source="softmax.py:12")` stops at a line of the kernel; `register("mean")` reads a Python variable.
         """
@@ -171,7 +171,7 @@ class Session:
         metadata = launcher.metadata
         block = metadata.num_warps * metadata.warp_size
         reserved = loaded.kernel.program.directives.get("reqntid")
-        if reserved:  # warps that Triton adds for itself
+        if reserved:  # warps that Triton adds
             block = reserved[0]
         size = sum(memory.nbytes for memory in entry.storages.values())
         is_kept = self._kept + size <= KEPT_BYTES
@@ -212,7 +212,7 @@ class Session:
         return run
 
     def _with_single_config(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `Autotuner.run` with one configuration, which Triton does not time; choices for real GPUs stay."""
+        """Return `Autotuner.run` with one configuration, without timing; cached choices for real GPUs are kept."""
 
         def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # Triton's own signature
             before = tuner.configs, tuner.cache
@@ -239,11 +239,11 @@ class Launcher:
     """A kernel to launch: `launcher[grid](*args, **constexprs)` runs it and returns the Run."""
 
     def __init__(self, kernel: Any, session: Callable[[], Session]) -> None:  # noqa: ANN401 # a kernel of Triton
-        """Keep the decorated kernel."""
+        """Store the decorated kernel."""
         self.kernel, self._session = kernel, session
 
     def __getitem__(self, grid: object) -> Callable[..., Run | None]:
-        """Return the launch on a grid: a tuple of one to three numbers, or a function of the constexprs."""
+        """Return a function that launches on a grid: one to three numbers, or a function of the constexprs."""
 
         def launch(*args: object, **kwargs: object) -> Run | None:
             with self._session() as session:
@@ -277,13 +277,13 @@ def run(kernel: object, **options: Unpack[SessionOptions]) -> Launcher:
     """
     if not isinstance(kernel, KernelInterface) or type(kernel).__name__ == "InterpretedFunction":
         hint = "; unset TRITON_INTERPRET" if type(kernel).__name__ == "InterpretedFunction" else ""
-        raise InvalidOperand(f"expected a kernel that @triton.jit made, got {quote(kernel)}{hint}")
-    Session(**options, redirect=False)  # rejects a wrong architecture before a grid is given
+        raise InvalidOperand(f"expected a kernel decorated with @triton.jit, got {quote(kernel)}{hint}")
+    Session(**options, redirect=False)  # raises for a wrong architecture before a grid is given
     return Launcher(kernel, lambda: Session(**options, redirect=False))
 
 
 def _choose(tuner: Any, pruned: Sequence[Any], wanted: object) -> list[Any]:  # noqa: ANN401 # an Autotuner
-    """Return the configurations to try, in order: the wanted one, or those that pruning leaves."""
+    """Return the configurations to try, in order: the requested one, or those that remain after pruning."""
     if isinstance(wanted, dict) and any(isinstance(key, KernelInterface) for key in wanted):
         function = _function(tuner)
         wanted = next((value for key, value in wanted.items() if _function(key) is function), None)
