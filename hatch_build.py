@@ -1,6 +1,6 @@
 """The build hook: compile the C files for the wheel, and tag the wheel with the platform that it is compiled for.
 
-WARPFRAG_BUILD chooses something else than this machine's library:
+WARPFRAG_BUILD selects another target than this machine:
 
     portable         no library: a wheel for every platform, whose products are slower
     x86_64-linux     another target, which zig compiles for: MACHINE-SYSTEM, named as in `levels.py`
@@ -29,14 +29,14 @@ class NativeBuildHook(BuildHookInterface[Any]):
     """Adds the library to a wheel; an editable installation gets it in the source tree."""
 
     def dependencies(self) -> list[str]:
-        """Return the compiler, unless the library is there from an earlier build, or another compiler is named."""
+        """Return the compiler, unless the library was already built, or another compiler is named."""
         is_built = build_library.is_current(*target()) and build_library.has_stand_ins(*target())
         if WANTED == "portable" or is_built or os.environ.get("WARPFRAG_CC"):
             return []
         return [ZIG] if target()[0] in levels.LEVELS else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, or take what an earlier build has compiled."""
+        """Compile the library, or use the one from an earlier build."""
         if WANTED == "portable":
             return
         try:

@@ -1,4 +1,4 @@
-"""Speed against an older version, taking turns in one run: `python benchmarks/against.py OLD/src`.
+"""Compare the speed with an older version, alternating in one run: `python benchmarks/against.py OLD/src`.
 
 Both sides run the same jobs by the same worker, each in its own process, two threads; who is first changes with
 every round. The least counts: of 15 rounds, or of as many more as take some seconds, because one short job is soon
@@ -33,7 +33,7 @@ JOBS = {
 
 
 def least_of(old: Side, new: Side, job: tuple[str, str, int], clock: str) -> tuple[float, float]:
-    """The least seconds of each side."""
+    """Return the shortest time of each side."""
     least = {old: math.inf, new: math.inf}
     spent = 0.0
     for turn in count():
@@ -47,7 +47,7 @@ def least_of(old: Side, new: Side, job: tuple[str, str, int], clock: str) -> tup
 
 
 def compile_old_kernels(source: Path) -> None:
-    """Compile the kernels of a version that compiled them on its first heavy use, with numba."""
+    """Compile the kernels of an old version, which compiles them with numba on first use."""
     for package in ("arithmetic", "tensorcore"):
         if (source / "warpfrag" / package / "kernels" / "__main__.py").exists():
             command = [sys.executable, "-m", f"warpfrag.{package}.kernels"]
@@ -55,7 +55,7 @@ def compile_old_kernels(source: Path) -> None:
 
 
 def main() -> None:
-    """Measure, and print as it goes."""
+    """Measure, and print each result."""
     new_source = HERE.parent / "src"
     source, *options = sys.argv[1:]
     compile_old_kernels(Path(source).resolve())

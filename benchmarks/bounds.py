@@ -1,4 +1,4 @@
-"""Lower bounds of cycles per multiply-add, from the instructions that the vector loops cannot do without."""
+"""Lower bounds of cycles per multiply-add, from the instructions that the vector loops need."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ START_AND_FINISH = {"neon": 16.5, "avx2": 18, "avx512": 18}
 
 
 class Bound(NamedTuple):
-    """Cycles per multiply-add, by the part of a step that needs them."""
+    """Cycles per multiply-add, for each part of a step."""
 
     multiply_adds: float
     exponents: float

@@ -1,4 +1,4 @@
-"""Time `wf.diagnose`: for each family a mistake of one operand, a pair, and a result that nothing explains.
+"""Time `wf.diagnose` for each family: one mistake, a pair of mistakes, and a result that no mistake explains.
 
     python benchmarks/diagnose.py
 
@@ -46,7 +46,7 @@ FAMILIES = {
 
 
 def best_of(call: Callable[[], object]) -> float:
-    """Seconds of processor time of the best of some calls."""
+    """Return the shortest processor time of several calls, in seconds."""
     seconds = []
     for _ in range(ROUNDS):
         start = time.process_time()
@@ -56,7 +56,7 @@ def best_of(call: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Measure, and print as it goes."""
+    """Measure, and print each result."""
     print(f"{'seconds of processor time':<44} single    pair nothing found")
     worst = 0.0
     for name, arch in FAMILIES.items():

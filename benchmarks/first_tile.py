@@ -46,7 +46,7 @@ INSTRUCTIONS = {label: PRODUCTS[label] for label in LABELS} | {"wgmma f16": WARP
 
 
 def make(folder: Path) -> str:
-    """A virtual environment; gives its interpreter."""
+    """Create a virtual environment, and return its interpreter."""
     venv.create(folder)
     (packages,) = folder.glob("lib/python*/site-packages")
     source = Path(warpfrag.__file__).parent
@@ -56,21 +56,21 @@ def make(folder: Path) -> str:
 
 
 def run(command: list[str], folder: Path) -> str:
-    """Return the output of a process whose only user folder is this one."""
+    """Run a process in a folder that is also its home, and return its output."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "WARPFRAG_"))}
     environment = {**clean, "HOME": str(folder)}
     return subprocess.run(command, check=True, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603 (our own program)
 
 
 def seconds(command: list[str], folder: Path) -> float:
-    """Wall time of a process."""
+    """Return the wall time of a process."""
     start = time.perf_counter()
     run(command, folder)
     return time.perf_counter() - start
 
 
 def large_products(python: str, folder: Path, labels: list[str]) -> None:
-    """Print what the first product of each type costs."""
+    """Print the time of the first gemm of each type."""
     for label in labels:
         for size in ("512", "1024"):
             command = [python, "-c", LARGE, INSTRUCTIONS[label], size, str(Path(__file__).parent)]
@@ -79,7 +79,7 @@ def large_products(python: str, folder: Path, labels: list[str]) -> None:
 
 
 def main() -> int:
-    """Measure, and print."""
+    """Measure, and print the results."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         python = make(folder / "environment")

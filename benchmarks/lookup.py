@@ -1,4 +1,4 @@
-"""CPU time of the command line against `import numpy`: the aim is 0.9 of it for a look-up, and 0.1 s for a completion.
+"""CPU time of the command line: a look-up should take at most 0.9 of `import numpy`, and a completion 0.1 s.
 
 Run it with the interpreter that warpfrag is installed for: `.venv/bin/python benchmarks/lookup.py`. Each figure is the
 minimum of several rounds, in which all take turns. Both sides have bytecode: without it, Python would compile warpfrag
@@ -14,7 +14,7 @@ import tempfile
 from resource import RUSAGE_CHILDREN, getrusage
 
 ROUNDS = 15
-LONGEST = 0.9  # of `import numpy`
+LONGEST = 0.9  # times `import numpy`
 LONGEST_COMPLETION = 100  # milliseconds
 NAME = "mma.m16n8k16.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.m64n64k16.f32.f16.f16"
@@ -44,12 +44,12 @@ COMPLETIONS = {
 
 
 def cpu_ms(arguments: list[str], variables: dict[str, str]) -> float:
-    """User and system time of a Python with these arguments, in milliseconds."""
+    """Return the user and system time of a Python process with these arguments, in milliseconds."""
     before = getrusage(RUSAGE_CHILDREN)
     subprocess.run(  # noqa: S603 (our own command)
         [sys.executable, *arguments],
         env={**os.environ, **variables},
-        check=False,  # a command that is refused ends with an error
+        check=False,  # a command with an error has a nonzero status
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -58,7 +58,7 @@ def cpu_ms(arguments: list[str], variables: dict[str, str]) -> float:
 
 
 def main() -> int:
-    """Print a line for each command; 1 if a look-up, an error or a completion takes too long."""
+    """Print a line for each command; return 1 if a look-up, an error or a completion takes too long."""
     jobs: dict[str, tuple[list[str], dict[str, str]]] = {YARDSTICK: (["-c", YARDSTICK], {})}
     jobs |= {label: (["-m", "warpfrag", *words], {}) for label, words in COMMANDS.items()}
     jobs["wf.get"] = (["-c", f"import warpfrag as wf; wf.get({NAME!r})"], {})
@@ -68,7 +68,7 @@ def main() -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     spent = dict.fromkeys(jobs, float("inf"))
     with tempfile.TemporaryDirectory() as bytecode:
-        os.environ["PYTHONPYCACHEPREFIX"] = bytecode  # the first round writes it
+        os.environ["PYTHONPYCACHEPREFIX"] = bytecode  # the first round writes bytecode
         for _ in range(1 + ROUNDS):
             spent = {label: min(spent[label], cpu_ms(*job)) for label, job in jobs.items()}
     slow = []

@@ -1,4 +1,4 @@
-"""Speed of whole kernels: `python benchmarks/ptx.py`, or `python benchmarks/ptx.py 1 7` for some of it.
+"""Measure the speed of whole kernels: `python benchmarks/ptx.py`, or `python benchmarks/ptx.py 1 7` for some parts.
 
 The last two sections need the source of an older version: `python benchmarks/ptx.py 9 10 OLD/src`.
 
@@ -92,7 +92,7 @@ LOOP:
 
 
 def best_of(function: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
-    """Seconds of the quickest round, after one that is not counted."""
+    """Return the shortest time of several rounds in seconds, after a warm-up."""
     function()
     seconds = []
     for _ in range(ROUNDS):
@@ -103,12 +103,12 @@ def best_of(function: Callable[[], object], clock: Callable[[], float] = time.pe
 
 
 def cores() -> list[int]:
-    """The cores that this process may use."""
+    """Return the cores that this process may use."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def on(count: int, function: Callable[[], object], usable: list[int]) -> float:
-    """Seconds on so many cores."""
+    """Return the time on `count` cores, in seconds."""
     os.sched_setaffinity(0, usable[:count])
     try:
         return best_of(function)
@@ -117,7 +117,7 @@ def on(count: int, function: Callable[[], object], usable: list[int]) -> float:
 
 
 def plain() -> None:
-    """Warp instructions a second without memory or matrices."""
+    """Measure warp instructions per second without memory accesses or matrices."""
     kernel = wf.ptx.load(KERNEL.format(body=BODY))["plain"]
     for engine, rounds in (("reference", 100), ("compiled", 3000)):
         out = np.zeros(32 * 128, np.uint32)
@@ -130,7 +130,7 @@ def plain() -> None:
 
 
 def by_blocks() -> None:
-    """The time of a block, however many there are."""
+    """Measure the time per block for different numbers of blocks."""
     kernel = wf.ptx.load(KERNEL.format(body=BODY))["plain"]
     for blocks in (64, 512, 4096):
         out = np.zeros(blocks * 128, np.uint32)
@@ -142,26 +142,26 @@ class Matmul:
     """Triton's f16 matmul."""
 
     def __init__(self) -> None:
-        """Random operands."""
+        """Make random operands."""
         self.kernel = wf.ptx.load(PTX / "t_matmul_f16_sm80.ptx")["t_matmul"]
         rng = np.random.default_rng(0)
         self.a, self.b = (rng.normal(size=(SIZE, SIZE)).astype(np.float16) for _ in range(2))
         self.c = np.zeros((SIZE, SIZE), np.float32)
 
     def launch(self) -> wf.ptx.Run:
-        """The kernel."""
+        """Launch the kernel."""
         numbers = [np.int32(one) for one in (SIZE, SIZE, SIZE, SIZE, 1, SIZE, 1, SIZE, 1)]
         grid = (SIZE // 64, SIZE // 64)
         args = [self.a, self.b, self.c, *numbers, None, None]
         return self.kernel.launch(grid, 128, args, shared=16384, engine="compiled")
 
     def gemm(self) -> np.ndarray:
-        """The product."""
+        """Compute the same product with `wf.gemm`."""
         return np.asarray(wf.gemm(self.a, self.b, instruction=F16))
 
 
 def many_cores() -> None:
-    """One core against all: a short loop, a long one, and a matmul."""
+    """Compare one core with all cores, for a short loop, a long loop and a matmul."""
     usable = cores()
     if len(usable) < 2:
         say("  one core only: nothing to compare")
@@ -181,7 +181,7 @@ def many_cores() -> None:
 
 
 def matmul() -> None:
-    """A Triton kernel and wf.gemm on the same product."""
+    """Compare a Triton kernel with `wf.gemm` on the same product."""
     work, usable = Matmul(), cores()
     same = False
     for count in sorted({1, len(usable)} - {0}):
@@ -206,7 +206,7 @@ def matmul() -> None:
 
 
 def tensor_copies() -> None:
-    """A kernel with tensor maps, mbarriers and wgmma, and wf.gemm on the same product."""
+    """Compare a kernel with tensor maps, mbarriers and wgmma with `wf.gemm` on the same product."""
     m, n, k = 1024, 1024, 512
     rng = np.random.default_rng(0)
     a, b = (rng.normal(size=(rows, k)).astype(np.float16) for rows in (m, n))
@@ -236,7 +236,7 @@ print(len(kernel.program.instructions), time.perf_counter() - start)
 
 
 def compiling() -> None:
-    """The time to compile a long kernel, then to find it."""
+    """Measure the time to compile a long kernel, and to load it from the cache."""
     text = KERNEL.format(body=BODY * 100)
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "WARPFRAG_CACHE_DIR": folder, "PYTHONPATH": str(HERE.parent / "src")}
@@ -279,7 +279,7 @@ print(time.process_time())
 
 
 def starting() -> None:
-    """A whole process that runs Triton's matmul once: the first, which compiles, and later ones, next to numpy's."""
+    """Measure a process that runs Triton's matmul once, with and without compilation, and one that imports numpy."""
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     package = Path(str(wf.__file__)).parents[1]
     with tempfile.TemporaryDirectory() as folder:
@@ -304,7 +304,7 @@ FILES = {"repeated": "kernels over and over", "renumbered": "each with other reg
 
 
 def reading() -> None:
-    """Large and small files, against an older version: both take turns."""
+    """Measure the loading of large and small files, alternating with an older version."""
     older = [word for word in sys.argv[1:] if not word.isdigit()]
     if not older:
         say("  no older version is named: reading is compared with none")

@@ -1,4 +1,4 @@
-"""`make bench`: ratios of times in one run. Sides take turns, each in its own process; every figure is a median.
+"""`make bench`: ratios of times in one run. The sides alternate, each in its own process; every figure is a median.
 
 mmasim is compared if it can be imported; MMASIM_PYTHON names an interpreter that has it. It needs torch:
 pip install torch ninja setuptools mmasim==2.1.1. If its compiled part lacks OpenMP symbols, set
@@ -52,7 +52,7 @@ class Side:
     """A worker process that answers one job at a time."""
 
     def __init__(self, python: str, source: str | None = None, threads: int = 2) -> None:
-        """Start it, with the package of that folder or the installed one."""
+        """Start the process with the package in a folder, or with the installed one."""
         path = {"PYTHONPATH": os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))} if source else {}
         self.process = subprocess.Popen(  # noqa: S603 (our own worker)
             [python, str(HERE / "worker.py")],
@@ -64,7 +64,7 @@ class Side:
         )
 
     def run(self, kind: str, name: str, n: int) -> dict[str, float]:
-        """Seconds and peak memory of one run, warm."""
+        """Return the time in seconds and the peak memory of one warm run."""
         assert self.process.stdin and self.process.stdout  # noqa: S101, PT018 (both are pipes)
         self.process.stdin.write(json.dumps({"kind": kind, "name": name, "n": n}) + "\n")
         self.process.stdin.flush()
@@ -79,13 +79,13 @@ class Side:
 def medians(
     runs: list[tuple[Side, tuple[str, str, int]]], rounds: int = ROUNDS, measure: str = "seconds"
 ) -> list[float]:
-    """Return the median of each job, the sides taking turns; "cpu" measures processor time."""
+    """Return the median of each job; the sides alternate, and "cpu" measures processor time."""
     seconds = [[side.run(*job)[measure] for side, job in runs] for _ in range(rounds)]
     return [statistics.median(column) for column in zip(*seconds, strict=True)]
 
 
 def mmasim_python() -> str | None:
-    """An interpreter that can import mmasim."""
+    """Return an interpreter that can import mmasim."""
     for python in (os.environ.get("MMASIM_PYTHON"), sys.executable):
         command = [python or "", "-c", "import mmasim.nv_ptx.sim"]
         if python and not subprocess.run(command, capture_output=True, check=False).returncode:  # noqa: S603
@@ -162,7 +162,7 @@ def report_targets(times: dict[str, float], clock: float) -> None:
 
 
 def say(text: str) -> None:
-    """Print at once: a benchmark takes minutes."""
+    """Print without buffering, because a benchmark takes minutes."""
     print(text, flush=True)
 
 
@@ -182,7 +182,7 @@ def two_threads(two: Side) -> None:
 
 
 def main() -> None:
-    """Measure, and print as it goes."""
+    """Measure, and print each result."""
     ours, numpy_side = Side(sys.executable), Side(sys.executable)
     python = mmasim_python()
     mmasim = Side(python) if python else None
@@ -199,7 +199,7 @@ def main() -> None:
         if mmasim and label in MMASIM:
             size = n if label == "f16" else 128
             pair = [(ours, ("warpfrag gemm", name, size)), (mmasim, ("mmasim gemm", MMASIM[label], size))]
-            small, sim = medians(pair, 2 if size == n else ROUNDS)  # at that size mmasim takes some seconds
+            small, sim = medians(pair, 2 if size == n else ROUNDS)  # mmasim takes a few seconds for this size
             line += f"   {sim / small:6.0f} times mmasim at {size} cubed"
         say(line)
 

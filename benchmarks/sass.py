@@ -1,4 +1,4 @@
-"""Speed of machine code against PTX: `python benchmarks/sass.py [NAME...]`; needs ptxas and nvdisasm.
+"""Compare the speed of machine code and PTX: `python benchmarks/sass.py [NAME...]`; needs ptxas and nvdisasm.
 
 Each kernel runs in the compiled engine, once from its PTX text and once from the cubin that ptxas makes of it for
 sm_90. The sides take turns; a figure is the least processor time of some rounds, after one that compiles.
@@ -31,7 +31,7 @@ def kernel_text(name: str) -> str:
 
 
 def matmul() -> tuple[str, str, dict[str, object]]:
-    """Triton's f16 matmul, 512 cubed."""
+    """Return a launch of Triton's f16 matmul, 512 x 512 x 512."""
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=(SIZE, SIZE)).astype(np.float16) for _ in range(2)]
     numbers = [np.int32(number) for number in (SIZE, SIZE, SIZE, SIZE, 1, SIZE, 1, SIZE, 1)]
@@ -41,7 +41,7 @@ def matmul() -> tuple[str, str, dict[str, object]]:
 
 
 def by_rows(name: str) -> tuple[str, str, dict[str, object]]:
-    """A stored Triton kernel with a block for each row, for 256 rows."""
+    """Return a launch of a stored Triton kernel with a block for each of 256 rows."""
     case = json.loads((PTX / "kernels.json").read_text(encoding="utf-8"))[name]
     rng = np.random.default_rng(0)
     args: list[object] = []
@@ -51,7 +51,7 @@ def by_rows(name: str) -> tuple[str, str, dict[str, object]]:
         elif "kind" in argument:
             shape = [ROWS, *argument["shape"][1:]] if argument["shape"][0] == case["grid"] else argument["shape"]
             dtype = np.float32 if argument["kind"].endswith("f32") else np.uint16
-            values = rng.integers(0x3000, 0x3FFF, shape)  # codes of numbers in f16 and bf16
+            values = rng.integers(0x3000, 0x3FFF, shape)  # codes of f16 and bf16 numbers
             args.append((np.zeros(shape) if "zeros" in argument["kind"] else values).astype(dtype))
         else:
             args.append(np.dtype(argument["dtype"]).type(argument["scalar"]))
@@ -60,7 +60,7 @@ def by_rows(name: str) -> tuple[str, str, dict[str, object]]:
 
 
 def tensor_copies() -> tuple[str, str, dict[str, object]]:
-    """Triton's matmul with tensor maps and wgmma, 512 x 512 x 512."""
+    """Return a launch of Triton's matmul with tensor maps and wgmma, 512 x 512 x 512."""
     rng = np.random.default_rng(0)
     a, b = (rng.normal(size=(SIZE, SIZE)).astype(np.float16) for _ in range(2))
     args: list[object] = []

@@ -47,7 +47,7 @@ COPY = """
 
 @contextmanager
 def untagged() -> Iterator[None]:
-    """Without tags: stores alone, in both engines."""
+    """Disable the recording in both engines."""
 
     def store(_self: StoreTags, _step: int, buffer, offsets, codes, _threads, _cause) -> None:  # noqa: ANN001 (as there)
         size = codes.dtype.itemsize
@@ -59,7 +59,7 @@ def untagged() -> Iterator[None]:
 
 
 def kernels(engine: str) -> dict[str, Callable[[], Callable[[], object]]]:
-    """The launches; a kernel is loaded again, so that it is compiled as it is measured."""
+    """Return the launches; kernels are loaded again, so that they are compiled for this measurement."""
     rounds, blocks = (1000, 32) if engine == "compiled" else (40, 16)
 
     def plain() -> Callable[[], object]:
@@ -96,7 +96,7 @@ def seconds(function: Callable[[], object]) -> float:
 
 
 def main(names: list[str]) -> None:
-    """Measure every kernel, or those that are named."""
+    """Measure every kernel, or the named ones."""
     say(f"  {PTX.name}: time with tags by time without")
     for engine in ("compiled", "reference"):
         for name, make in kernels(engine).items():

@@ -1,4 +1,4 @@
-"""Triton's own interpreter on the kernel of `ptx.py`: `TRITON_INTERPRET=1 python benchmarks/triton_matmul.py SIZE`.
+"""Time Triton's interpreter on the kernel of `ptx.py`: `TRITON_INTERPRET=1 python benchmarks/triton_matmul.py SIZE`.
 
 Prints the seconds of one launch, the best of some.
 """
@@ -15,7 +15,7 @@ import triton.language as tl
 
 @triton.jit
 def matmul(a, b, c, m, n, k, pitch_a, pitch_b, pitch_c, tile: tl.constexpr, depth: tl.constexpr):  # noqa: ANN001, ANN201 (Triton's own language)
-    """A tile of C."""
+    """Compute a tile of C."""
     row = tl.program_id(0) * tile + tl.arange(0, tile)
     column = tl.program_id(1) * tile + tl.arange(0, tile)
     inner = tl.arange(0, depth)
@@ -31,7 +31,7 @@ def matmul(a, b, c, m, n, k, pitch_a, pitch_b, pitch_c, tile: tl.constexpr, dept
 
 
 def main(size: int) -> None:
-    """Measure it."""
+    """Measure, and print the time."""
     a, b = torch.randn(size, size).half(), torch.randn(size, size).half()
     c = torch.empty(size, size)
     seconds = []

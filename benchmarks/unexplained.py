@@ -29,7 +29,7 @@ FAMILIES = {
 
 
 def spoiled(right: np.ndarray, random: np.random.Generator, how: int) -> np.ndarray:
-    """The codes of a result, wrong in one of four manners; those of floats are finite."""
+    """Return the codes of a result with one of four errors; floats stay finite."""
     codes = right.copy().reshape(-1)
     some = random.choice(codes.size, random.integers(2, codes.size // 2), replace=False)
     if how == 0:
@@ -44,7 +44,7 @@ def spoiled(right: np.ndarray, random: np.random.Generator, how: int) -> np.ndar
 
 
 def main() -> int:
-    """Try so many, and count what is named."""
+    """Try wrong results without a known mistake, and count the diagnoses."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
     random = np.random.default_rng(int(sys.argv[2]) if len(sys.argv) > 2 else 2026)
     named = right = unchanged = 0

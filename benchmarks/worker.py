@@ -1,4 +1,4 @@
-"""One side of a benchmark, in a process of its own: it makes its operands once and times what it is told to run.
+"""One side of a benchmark, in its own process: it makes its operands once, and times the jobs that it receives.
 
 Reads one JSON job per line and answers with the seconds it took, so that two sides can take turns while both are warm.
 """
@@ -28,7 +28,7 @@ THREADS = int(os.environ.get("OMP_NUM_THREADS", "2"))
 
 
 def codes_module() -> ModuleType:
-    """The module of codes, in this version and in 0.3."""
+    """Return the module of codes, in this version or in 0.3."""
     try:
         return import_module("warpfrag.formats.codes")
     except ImportError:
@@ -36,7 +36,7 @@ def codes_module() -> ModuleType:
 
 
 def thread_limit() -> dict[str, Any]:
-    """The option of `gemm` that limits threads, in this version and in 0.3."""
+    """Return the option of `gemm` that limits threads, in this version or in 0.3."""
     try:
         from warpfrag.blas.gemm_backend import Cpu
     except ImportError:
@@ -45,7 +45,7 @@ def thread_limit() -> dict[str, Any]:
 
 
 def warpfrag_gemm(name: str, n: int, arch: str = "sm_90", k: int | None = None) -> Job:
-    """A whole emulated product, n x n x n unless k is another."""
+    """Return a job that computes an emulated gemm, n x n x n unless `k` is given."""
     import numpy as np
 
     import warpfrag as wf
@@ -59,12 +59,12 @@ def warpfrag_gemm(name: str, n: int, arch: str = "sm_90", k: int | None = None) 
 
 
 def warpfrag_stored(name: str, n: int) -> Job:
-    """A dense product with as many multiply-adds as a sparse one of n x n x n, which stores half of A."""
+    """Return a job that computes a dense gemm with the multiply-adds of a sparse gemm of n x n x n."""
     return warpfrag_gemm(name, n, k=n // 2)
 
 
 def warpfrag_compress(name: str, n: int) -> Job:
-    """The search for the stored elements of a sparse A."""
+    """Return a job that compresses a sparse A."""
     import numpy as np
 
     import warpfrag as wf
@@ -77,7 +77,7 @@ def warpfrag_compress(name: str, n: int) -> Job:
 
 
 def warpfrag_tile(name: str, n: int) -> Job:  # noqa: ARG001 (a tile has its own size)
-    """One instruction on registers, 200 times."""
+    """Return a job that executes one instruction on registers 200 times."""
     import numpy as np
 
     import warpfrag as wf
@@ -89,19 +89,21 @@ def warpfrag_tile(name: str, n: int) -> Job:  # noqa: ARG001 (a tile has its own
         mma.b.pack(B[:, : mma.shape.n]),
         mma.c.pack([[1.0] * mma.shape.n] * mma.shape.m),
     )
-    metadata = {} if mma.pattern is None else {"metadata": np.full(32, 0x44444444, np.uint32)}  # the first two of four
+    metadata = (
+        {} if mma.pattern is None else {"metadata": np.full(32, 0x44444444, np.uint32)}
+    )  # keep the first two of four
     return lambda: [wf.execute(mma, a, b, c, **metadata) for _ in range(200)]
 
 
 def mmasim_operation(name: str) -> Any:  # noqa: ANN401 (a class of mmasim)
-    """The Hopper model of an instruction, called as mmasim calls it."""
+    """Return mmasim's Hopper model of an instruction."""
     from mmasim.nv_ptx.sim import MMA
 
     return MMA("Hopper", name)
 
 
 def mmasim_gemm(name: str, n: int) -> Job:
-    """The same product by mmasim, 64 rows or all rows at a time, whichever is faster on this machine."""
+    """Return a job that computes the same gemm with mmasim, 64 rows or all rows at a time, whichever is faster."""
     import torch
 
     torch.set_num_threads(THREADS)
@@ -123,12 +125,12 @@ def mmasim_gemm(name: str, n: int) -> Job:
         run(rows)
         return time.perf_counter() - start
 
-    run(64)  # the first run is no measure
+    run(64)  # the first run is not measured
     return partial(run, min((64, n), key=seconds))
 
 
 def mmasim_tile(name: str, n: int) -> Job:  # noqa: ARG001
-    """One instruction on matrices, 200 times."""
+    """Return a job that executes one instruction on matrices 200 times."""
     import torch
 
     torch.set_num_threads(THREADS)
@@ -140,13 +142,13 @@ def mmasim_tile(name: str, n: int) -> Job:  # noqa: ARG001
 
 
 def warpfrag_pack(name: str, n: int) -> Job:
-    """Pack n tiles of A."""
+    """Return a job that packs n tiles of A."""
     operand, tiles = tiles_of_a(name, n)
     return lambda: operand.pack(tiles)
 
 
 def numpy_gather(name: str, n: int) -> Job:
-    """numpy's gather of the same tiles by index, elements as they are, nothing packed."""
+    """Return a job that gathers the same tiles with NumPy indexing, without packing."""
     import numpy as np
 
     operand, tiles = tiles_of_a(name, n)
@@ -158,7 +160,7 @@ def numpy_gather(name: str, n: int) -> Job:
 
 
 def tiles_of_a(name: str, n: int) -> Any:  # noqa: ANN401
-    """Operand A, and n random tiles of it."""
+    """Return operand A and n random tiles of it."""
     import numpy as np
 
     import warpfrag as wf
@@ -173,7 +175,7 @@ LIBRARY = ("matrix", "t_mm_tf32_80", "t_pointwise_80", "t_att_90", "t_mm_fp8_90"
 
 
 def ptx_library(size: int, *, renumbered: bool) -> str:
-    """A PTX file of a size: kernels of nvcc and Triton, over and over, with other names or other registers too."""
+    """Return a PTX text of this size: repeated nvcc and Triton kernels, with other names or registers if requested."""
     shared = "".join(f".extern .shared .align 128 .b8 {name}[];\n" for name in ("global_smem", "memory"))
     parts = [f".version 8.7\n.target sm_90a\n.address_size 64\n{shared}"]
     with zipfile.ZipFile(PTX) as archive:
@@ -193,7 +195,7 @@ def ptx_library(size: int, *, renumbered: bool) -> str:
 
 
 def ptx_texts(name: str, n: int) -> list[str]:
-    """The input: all files of the archive for themselves, or one large file."""
+    """Return the inputs: the files of the archive, or one large file."""
     if name != "small":
         return [ptx_library(n, renumbered=name == "renumbered")]
     with zipfile.ZipFile(PTX) as archive:
@@ -201,7 +203,7 @@ def ptx_texts(name: str, n: int) -> list[str]:
 
 
 def ptx_load(name: str, n: int) -> Job:
-    """Load PTX."""
+    """Return a job that loads PTX."""
     import warpfrag as wf
 
     texts = ptx_texts(name, n)
@@ -209,7 +211,7 @@ def ptx_load(name: str, n: int) -> Job:
 
 
 def ptx_read(name: str, n: int) -> Job:
-    """Load PTX, and read every statement of it, of which nothing is remembered."""
+    """Return a job that loads PTX and parses every statement, without caches."""
     load, remembered = ptx_load(name, n), import_module("warpfrag.ptx.reader.plain_lines").CONTENTS
 
     def read() -> list[object]:
@@ -255,13 +257,13 @@ def ptx_launch(name: str, n: int, engine: str = "compiled") -> Job:
 
 
 def numpy_matmul(name: str, n: int) -> Job:  # noqa: ARG001
-    """numpy's float32 product of the same size, which emulates nothing."""
+    """Return a job that computes NumPy's float32 product of the same size."""
     A, B = operands("f32", n, 0), operands("f32", n, 1)
     return lambda: A @ B
 
 
 def operands(format_name: str, n: int, seed: int) -> Any:  # noqa: ANN401
-    """Numbers near 1, or any integers, in the natural dtype of a format."""
+    """Return random numbers near 1, or random integers, in the natural dtype of a format."""
     import numpy as np
 
     from warpfrag import FORMATS
@@ -274,7 +276,7 @@ def operands(format_name: str, n: int, seed: int) -> Any:  # noqa: ANN401
 
 
 def torch_operands(dtype: Any, n: int) -> Any:  # noqa: ANN401
-    """The same for torch."""
+    """Return the same as torch tensors."""
     import torch
 
     torch.manual_seed(0)
@@ -300,13 +302,13 @@ KINDS = {
 
 
 def main() -> None:
-    """Answer jobs until there are no more."""
+    """Run jobs until there are no more."""
     jobs: dict[tuple[str, str, int], Job] = {}
     for line in sys.stdin:
         job = json.loads(line)
         key = (job["kind"], job["name"], job["n"])
         if key not in jobs:
-            jobs.clear()  # one job's operands at a time
+            jobs.clear()  # keep the operands of one job only
             jobs[key] = KINDS[job["kind"]](job["name"], job["n"])
             jobs[key]()  # warm: compiled, cached, paged in
         start, cpu = time.perf_counter(), time.process_time()

@@ -19,7 +19,7 @@ OUT = Path("out")
 
 
 def main() -> None:
-    """Tell the story."""
+    """Run every part of the tour."""
     mma = wf.get(NAME)
     find_the_mistake(mma)
     compare_gpus()
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def find_the_mistake(mma: wf.Instruction) -> None:
-    """A kernel that loads B wrongly, and the question why D is garbage."""
+    """Find the mistake in a kernel that loads B wrongly."""
     chapter("A kernel gives garbage. Why?")
     A, B = text_matrix("A.txt"), text_matrix("B.txt")
     observed = np.array(
@@ -48,7 +48,7 @@ def find_the_mistake(mma: wf.Instruction) -> None:
 
 
 def compare_gpus() -> None:
-    """One product with three results, and the bits that decide."""
+    """Compare one product on three GPUs."""
     chapter("The same inputs on three GPUs")
     A, B = text_matrix("cancel_A.txt"), text_matrix("cancel_B.txt")
     print(
@@ -63,7 +63,7 @@ def compare_gpus() -> None:
 
 
 def predict_a_library() -> None:
-    """A product of PyTorch on an H200, computed here."""
+    """Predict the result of PyTorch on an H200."""
     chapter("What does torch.matmul return on an H200?")
     A, B, D = (np.load(io.BytesIO(read_sample(f"{name}.npy"))) for name in "ABD")
     predicted = wf.predict(A, B, layout="nt", shape=(24, 1024, 5120))
@@ -76,7 +76,7 @@ def predict_a_library() -> None:
 
 
 def run_a_kernel() -> None:
-    """A Triton kernel on numpy arrays, and the same kernel with a race."""
+    """Run a Triton kernel on NumPy arrays, and find a race in a variant of it."""
     chapter("A Triton kernel, without a GPU")
     kernel = wf.ptx.load("sample:softmax.ptx")["t_softmax"]
     x = np.random.default_rng(0).standard_normal((8, 200)).astype(np.float32)
@@ -93,7 +93,7 @@ def run_a_kernel() -> None:
 
 
 def draw_a_picture(mma: wf.Instruction) -> None:
-    """The fragments of the instruction, as a figure."""
+    """Draw the fragments of the instruction."""
     chapter("A picture of the fragments")
     OUT.mkdir(exist_ok=True)
     wf.draw(mma).save(OUT / "tour.svg")
@@ -102,22 +102,22 @@ def draw_a_picture(mma: wf.Instruction) -> None:
 
 
 def text_matrix(name: str) -> np.ndarray:
-    """A sample matrix, in float16."""
+    """Return a sample matrix in float16."""
     return np.loadtxt(io.StringIO(read_sample(name).decode()), dtype=np.float16)
 
 
 def numbers(values: np.ndarray) -> str:
-    """Some numbers, separated by spaces."""
+    """Return numbers separated by spaces."""
     return " ".join(f"{value:g}" for value in values)
 
 
 def chapter(title: str) -> None:
-    """The title of a part."""
+    """Print the title of a part."""
     print(title)
 
 
 def check(holds: bool, statement: str) -> None:  # noqa: FBT001 (it reads as a sentence)
-    """Print a statement that was checked, or stop."""
+    """Print a statement if it is true; exit otherwise."""
     if not holds:
         sys.exit(f"this does not hold: {statement}")
     print(f"  {statement}")

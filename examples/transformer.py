@@ -1,4 +1,4 @@
-"""One training step of a small transformer as four GPUs compute it: the loss, and where the first differing bit is.
+"""One training step of a small transformer as four GPUs compute it: the loss, and the first matmul whose bits differ.
 
     python examples/transformer.py        # needs the extra torch; no GPU
 
@@ -23,7 +23,7 @@ WIDTH, HEADS, TOKENS = 32, 2, 12
 
 
 class Layer(nn.Module):
-    """Attention and a two-layer network, each added to what goes in."""
+    """Attention and a two-layer network, each with a residual connection."""
 
     def __init__(self) -> None:
         """Make the weights."""
@@ -32,7 +32,7 @@ class Layer(nn.Module):
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute."""
+        """Return the output of the layer."""
         q, k, v = (part.unflatten(-1, (HEADS, -1)).transpose(-2, -3) for part in self.qkv(x).chunk(3, dim=-1))
         mixed = nn.functional.scaled_dot_product_attention(q, k, v).transpose(-2, -3).flatten(-2)
         x = x + self.out(mixed)
@@ -40,7 +40,7 @@ class Layer(nn.Module):
 
 
 def step(instruction: str, arch: str) -> tuple[float, warpfrag.torch.Emulation, list[torch.Tensor]]:
-    """One forward and backward pass: the loss, what ran, and every product's result."""
+    """Run a forward and backward pass; return the loss, the records, and the result of every matmul."""
     torch.manual_seed(0)
     model = nn.Sequential(Layer(), Layer())
     x = torch.randn(1, TOKENS, WIDTH)
@@ -51,7 +51,7 @@ def step(instruction: str, arch: str) -> tuple[float, warpfrag.torch.Emulation, 
 
 
 def main() -> None:
-    """Run the step on every GPU and compare each with the one before."""
+    """Run the step on every GPU, and compare each with the previous one."""
     print(f"a step of two layers, {TOKENS} tokens of width {WIDTH}, f16 products with f32 sums")
     before, earlier = "", []
     for gpu, (instruction, arch) in GPUS.items():

@@ -1,4 +1,4 @@
-"""Count differing bits: the experimental b1 product of CUDA, with XOR and POPC."""
+"""Count differing bits with CUDA's experimental b1 product, XOR and POPC."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ experimental = wmma.experimental
 
 
 def hamming(a: Matrix, b: Matrix, c: Matrix) -> None:
-    """c[i, j] = how many of 128 bits differ between row i of A and column j of B; eight of each, packed in bytes."""
+    """Return c[i, j], the number of the 128 bits that differ between row i of A and column j of B, eight of each."""
     a_frag = wmma.fragment(wmma.matrix_a, 8, 8, 128, experimental.precision.b1, wmma.row_major)
     b_frag = wmma.fragment(wmma.matrix_b, 8, 8, 128, experimental.precision.b1, wmma.col_major)
     c_frag = wmma.fragment(wmma.accumulator, 8, 8, 128, wmma.int)
@@ -30,7 +30,7 @@ def hamming(a: Matrix, b: Matrix, c: Matrix) -> None:
 
 
 def main() -> None:
-    """Compare eight random words of 128 bits with eight others, one of them the same."""
+    """Compare eight random 128-bit words with eight others, one of which is equal."""
     rng = np.random.default_rng(2)
     left, right = (rng.integers(0, 2, (8, 128)).astype(bool) for _ in "lr")
     right[5] = left[2]

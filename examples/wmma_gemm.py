@@ -1,4 +1,4 @@
-"""A whole matrix product from wmma tiles, as a simple CUDA kernel does it: one warp for each tile of 16 x 16."""
+"""Compute a whole matrix product with wmma tiles, like a simple CUDA kernel: one warp for each 16 x 16 tile."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def tile_product(
 
 
 def product(A: Matrix, B: Matrix) -> Matrix:
-    """C = A * B for extents that are multiples of 16: a grid of warps, one after the other."""
+    """Return C = A * B for extents that are multiples of 16, with one warp after the other."""
     (rows, depth), cols = A.shape, B.shape[1]
     C = np.zeros((rows, cols), np.float32)
     a, b, c = wmma.ptr(A), wmma.ptr(B), wmma.ptr(C)
@@ -46,7 +46,7 @@ def product(A: Matrix, B: Matrix) -> Matrix:
 
 
 def main(size: int = 256) -> None:
-    """Multiply, and compare every code with the product that `gemm` gives for the same instruction."""
+    """Multiply, and compare every code with the result of `gemm` for the same instruction."""
     rng = np.random.default_rng(3)
     A, B = (rng.standard_normal((size, size)).astype(np.float16) for _ in "AB")
     C = product(A, B)

@@ -1,4 +1,4 @@
-"""One warp multiplies two matrices of 16 x 16 halves: the smallest program of the CUDA C++ guide's chapter on wmma."""
+"""One warp multiplies two 16 x 16 matrices of halves: the first example of the CUDA C++ guide's chapter on wmma."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def wmma_ker(a: Matrix, b: Matrix, c: Matrix) -> wmma.fragment:
-    """C = A * B, as a kernel of one warp does it: A lies in columns, B and C in rows."""
+    """Compute C = A * B like a kernel with one warp; A is column-major, B and C are row-major."""
     a_frag = wmma.fragment(wmma.matrix_a, 16, 16, 16, wmma.half, wmma.col_major)
     b_frag = wmma.fragment(wmma.matrix_b, 16, 16, 16, wmma.half, wmma.row_major)
     c_frag = wmma.fragment(wmma.accumulator, 16, 16, 16, wmma.float)
@@ -29,7 +29,7 @@ def wmma_ker(a: Matrix, b: Matrix, c: Matrix) -> wmma.fragment:
 
 
 def main() -> None:
-    """Multiply, and look into the registers."""
+    """Multiply, and print some registers."""
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((16, 16)).astype(np.float16) for _ in "ab")
     c = np.zeros((16, 16), np.float32)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def scaled_product(
     a: Matrix, b: Matrix, c: Matrix, alpha: np.float32, beta: np.float32, *, arch: str = "sm_90"
 ) -> wmma.fragment:
-    """C = alpha * A * B + beta * C for matrices of 16 x 16, all in rows."""
+    """Return alpha * A * B + beta * C for row-major 16 x 16 matrices."""
     a_frag = wmma.fragment(wmma.matrix_a, 16, 16, 16, wmma.half, wmma.row_major, arch=arch)
     b_frag = wmma.fragment(wmma.matrix_b, 16, 16, 16, wmma.half, wmma.row_major, arch=arch)
     acc_frag = wmma.fragment(wmma.accumulator, 16, 16, 16, wmma.float, arch=arch)
@@ -40,7 +40,7 @@ def scaled_product(
 
 
 def main() -> None:
-    """Run it for three architectures: the fragments of two of them were not measured."""
+    """Run the kernel for three architectures; the fragments of two of them were not measured."""
     rng = np.random.default_rng(1)
     a, b = (rng.standard_normal((16, 16)).astype(np.float16) for _ in "ab")
     start = rng.standard_normal((16, 16)).astype(np.float32)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from warpfrag.layout import providers
 
-if TYPE_CHECKING:  # for type checkers; at run time `_EXPORTS` says where a name is
+if TYPE_CHECKING:  # for type checkers; at run time `_EXPORTS` has the module of each name
     from warpfrag import errors as errors
     from warpfrag import ptx as ptx
     from warpfrag import sass as sass

@@ -30,7 +30,7 @@ LEVELS = ("auto", "sass", "ptx")
 
 
 class CudaTool(NamedTuple):
-    """A program that was found. `source` says where the search found it; `version` is, for example, 13.0.88."""
+    """A program that was found; `source` is the place, and `version` is, for example, 13.0.88."""
 
     name: str
     path: Path
@@ -39,17 +39,17 @@ class CudaTool(NamedTuple):
 
 
 def find_tool(name: str, path: str | os.PathLike[str] | None = None) -> CudaTool:
-    """Return a program: the one at `path` if given, else the first that is found and runs; MissingExtra if none is."""
+    """Return the program at `path`, or the first one that is found and runs; raise MissingExtra if there is none."""
     if path is not None:
         version = read_version(Path(path))
         if version is None:
-            raise MissingExtra(f"expected the path of {name}, got {quote(str(path))}, which is not a program that runs")
+            raise MissingExtra(f"expected the path of {name}, got {quote(str(path))}, which cannot be run")
         return CudaTool(name, Path(path), version, "path argument")
     for tool in installed(name):
         return tool
     raise MissingExtra(
-        f"{name}, which {TOOLS[name]}, is not found: neither below CUDA_HOME or CUDA_PATH, nor in a PyPI package or "
-        f"Triton, nor on PATH; try: {INSTALL}"
+        f"{name}, which {TOOLS[name]}, was not found in CUDA_HOME, CUDA_PATH, PyPI packages, Triton or PATH; "
+        f"try: {INSTALL}"
     )
 
 
@@ -62,7 +62,7 @@ def installed(name: str) -> Iterator[CudaTool]:
 
 @cache
 def read_version(program: Path) -> str | None:
-    """Return the version that a program reports, "" if it reports none; None if it cannot be run."""
+    """Return the version that a program reports, "" if it reports none, or None if it cannot be run."""
     try:
         done = subprocess.run(  # noqa: S603 (a program that the user installed)
             [str(program), "--version"], capture_output=True, check=False, text=True, encoding="utf-8",
@@ -87,7 +87,7 @@ def _candidates(program: str) -> Iterator[tuple[str, Path]]:
 
 
 def package_folders(package: str) -> list[Path]:
-    """Return the folders of an installed package; none if it is not installed."""
+    """Return the folders of a package, or nothing if it is not installed."""
     try:
         spec = find_spec(package)
     except (ImportError, ValueError):
@@ -99,11 +99,11 @@ def execution_level() -> str:
     """Return the level at which kernels run by default, from WARPFRAG_LEVEL: auto, sass or ptx."""
     level = os.environ.get("WARPFRAG_LEVEL") or "auto"
     if level not in LEVELS:
-        raise InvalidOperand(f"expected WARPFRAG_LEVEL as one of {', '.join(LEVELS)}, got {quote(level)}")
+        raise InvalidOperand(f"WARPFRAG_LEVEL: expected one of {', '.join(LEVELS)}, got {quote(level)}")
     return level
 
 
 def check_machine_code_allowed() -> None:
-    """Raise InvalidOperand if WARPFRAG_LEVEL=ptx turns machine code off."""
+    """Raise InvalidOperand if WARPFRAG_LEVEL=ptx disables machine code."""
     if execution_level() == "ptx":
         raise InvalidOperand("machine code is turned off by WARPFRAG_LEVEL=ptx; unset it, or set it to auto")

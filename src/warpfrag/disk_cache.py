@@ -34,7 +34,7 @@ def cache_folders(name: str) -> Iterator[Path]:
 
 
 def digest_of(file: str, contents: bytes) -> bytes:
-    """Return the digest that a file with this name and these contents begins with."""
+    """Return the digest at the start of a cache file with this name and these contents."""
     return hashlib.sha256(file.encode() + b"\0" + contents).digest()
 
 
@@ -46,7 +46,7 @@ class DiskCache(NamedTuple):
     max_bytes: int
 
     def find(self, file: str) -> bytes | None:
-        """Return the contents stored under a file name; None if there are none, or if they are damaged."""
+        """Return the contents stored under a file name, or None if they are missing or damaged."""
         for folder in cache_folders(self.name):
             try:
                 stored = (folder / file).read_bytes()
@@ -62,7 +62,7 @@ class DiskCache(NamedTuple):
 
     def keep(self, file: str, contents: bytes) -> None:
         """Store contents under a file name, in the first folder that has room; warn once if there is none."""
-        import tempfile  # finding a file stores nothing
+        import tempfile  # not at module level: look-ups in the cache do not need it
 
         for folder in cache_folders(self.name):
             try:
@@ -100,10 +100,10 @@ class DiskCache(NamedTuple):
 
 @cache
 def warn_uncached() -> None:
-    """Warn, once, that the next process has to compile again."""
+    """Warn once that the next process must compile again."""
     warnings.warn(
-        "no cache folder is writable, so every process compiles its kernels again. "
-        f"{CACHE_VARIABLE} names another folder",
+        "no cache folder is writable, so every process compiles its kernels again; "
+        f"set {CACHE_VARIABLE} to a writable folder",
         SlowArithmetic,
         stacklevel=2,
     )

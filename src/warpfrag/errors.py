@@ -39,7 +39,7 @@ class WarpfragError(Exception):
 
 
 class NotModelled(WarpfragError):
-    """The hardware has an answer, but it is neither specified nor measured nor published."""
+    """The behaviour of the hardware is not specified, measured or published."""
 
 
 class InvalidOperand(WarpfragError, ValueError):
@@ -62,7 +62,7 @@ class IllegalInstruction(WarpfragError, ValueError):
     """
 
     def __init__(self, name: str, reason: str, nearest: Callable[[], tuple[str, ...]] = tuple) -> None:
-        """Keep the facts as attributes, so that callers need not parse the message."""
+        """Store the facts as attributes, so that callers need not parse the message."""
         super().__init__(name, reason)
         self.name = name
         self.reason = reason
@@ -91,7 +91,7 @@ class FileError(WarpfragError, OSError):
 
 
 class SchedulerError(WarpfragError, OSError):
-    """A Dask scheduler cannot be reached, has gone, or has workers of another version."""
+    """A Dask scheduler cannot be reached, has disappeared, or has workers with another version."""
 
 
 class MissingExtra(WarpfragError, ImportError):
@@ -99,7 +99,7 @@ class MissingExtra(WarpfragError, ImportError):
 
 
 class NoGpu(WarpfragError):
-    """No usable GPU, or no library to reach it with."""
+    """There is no usable GPU, or no library to access it."""
 
 
 class OutOfMemory(WarpfragError, MemoryError):
@@ -107,14 +107,14 @@ class OutOfMemory(WarpfragError, MemoryError):
 
 
 class PtxError(WarpfragError):
-    """A PTX module cannot be read or run, at PTX line `line` (0: the whole module), because of `reason`.
+    """A PTX module cannot be read or run; `line` is the PTX line (0 for the whole module), `reason` the cause.
 
     `source` is the Python or CUDA C++ line that the instruction was compiled from, if a .loc directive gives it.
     `kind` is the category under which a check reports it (`ptx.KernelFinding`).
     """
 
     def __init__(self, line: int, reason: str, source: str = "", kind: str = "") -> None:
-        """Keep the facts as attributes; cut a reason that quotes pages of PTX."""
+        """Store the facts as attributes; a very long reason is shortened."""
         reason = reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]}... ({len(reason)} characters)"
         super().__init__(line, reason, source, kind)
         self.line = line
@@ -131,10 +131,10 @@ class PtxError(WarpfragError):
 
 
 class SassError(WarpfragError):
-    """Machine code cannot be decoded or run, at byte `address` of `function` (-1: all of it), because of `reason`."""
+    """Machine code cannot be decoded or run; `address` is the byte in `function`, or -1, `reason` the cause."""
 
     def __init__(self, address: int, reason: str, function: str = "") -> None:
-        """Keep the facts as attributes, so that callers need not parse the message."""
+        """Store the facts as attributes, so that callers need not parse the message."""
         super().__init__(address, reason, function)
         self.address = address
         self.reason = reason
@@ -150,7 +150,7 @@ class CudaError(WarpfragError):
     """A request fails with a CUDA error code."""
 
     def __init__(self, code: int, reason: str) -> None:
-        """Keep the code for the reply."""
+        """Store the code for the reply."""
         super().__init__(reason)
         self.code = code
 
@@ -159,7 +159,7 @@ class CompilationFailed(WarpfragError):
     """A compiler, nvcc or ptxas, rejects `file`; `message` is its output, line by line."""
 
     def __init__(self, file: str, message: str, compiler: str = "nvcc") -> None:
-        """Keep the compiler's lines unchanged: they quote source lines."""
+        """Store the compiler's lines unchanged, because they quote source lines."""
         super().__init__(file, message, compiler)
         self.file = file
         self.message = message
@@ -178,7 +178,7 @@ class MemoryFault(WarpfragError):
     """
 
     def __init__(self, index: int, reason: str, *, ends_launch: bool = False, kind: str = "bounds") -> None:
-        """Keep the lane's index: only the caller knows its thread."""
+        """Store the lane's index; only the caller knows its thread."""
         super().__init__(index, reason)
         self.index = index
         self.reason = reason
@@ -199,7 +199,7 @@ class StoreWarning(UserWarning):
 
 
 class NotEmulated(UserWarning):
-    """Inside `warpfrag.torch.emulate`, an operation that PyTorch computes with its own arithmetic."""
+    """PyTorch computes an operation with its own arithmetic inside `warpfrag.torch.emulate`."""
 
 
 class LossyProduct(UserWarning):
@@ -215,7 +215,7 @@ def check_flag(name: str, flag: object) -> bool:
 
 def check_index(name: str, index: int, extent: int) -> int:
     """Return the index as an int; raise InvalidOperand unless it is an integer in 0..extent-1."""
-    if type(index) is int and 0 <= index < extent:  # the usual case: a search calls this millions of times
+    if type(index) is int and 0 <= index < extent:  # the fast path, because a search calls this millions of times
         return index
     try:
         number = operator.index(index)
@@ -229,7 +229,7 @@ def check_index(name: str, index: int, extent: int) -> int:
 
 
 def check_integer(value: object, expected: str) -> int:
-    """Return a value as an integer; the message says what was expected."""
+    """Return a value as an integer; raise InvalidOperand, which says what was expected, if it is not one."""
     try:
         return operator.index(value)  # type: ignore[arg-type]  # anything but an integer is rejected here
     except TypeError:
@@ -237,7 +237,7 @@ def check_integer(value: object, expected: str) -> int:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra; there is no release yet, so it works in a checkout.
+    """Return the command that installs an extra from a checkout, because there is no release yet.
 
     >>> install_command("jit")
     "pip install '.[jit]' in a checkout of warpfrag"

@@ -35,7 +35,7 @@ def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def write_atomically(path: str | PathLike[str], data: bytes | str) -> None:
-    """Write a file atomically; text is written as UTF-8 with unchanged line ends.
+    """Write a file atomically; text is written as UTF-8 with its line endings unchanged.
 
     A link stays a link: its target is replaced. Permissions are those of the old file, or the usual ones of a new file.
     Terminals, pipes and `/dev/stdout` are written directly.
@@ -47,7 +47,7 @@ def write_atomically(path: str | PathLike[str], data: bytes | str) -> None:
 
 
 def read_bytes(path: str | PathLike[str], max_bytes: int) -> bytes:
-    """Return the contents of a file, a pipe or `sample:NAME`; reject more than `max_bytes`."""
+    """Return the contents of a file, a pipe or `sample:NAME`; raise FileError if it has more than `max_bytes`."""
     with _refusals("read", path):
         if str(path).startswith(PREFIX):
             return read_sample(str(path).removeprefix(PREFIX))
@@ -59,7 +59,7 @@ def read_bytes(path: str | PathLike[str], max_bytes: int) -> bytes:
 
 
 def check_writable(path: str | PathLike[str]) -> None:
-    """Raise FileError if a path cannot be written, before the time-consuming work starts."""
+    """Raise FileError if a path cannot be written, before long computations start."""
     from pathlib import Path
 
     with _refusals("write", path):
@@ -72,12 +72,12 @@ def check_writable(path: str | PathLike[str]) -> None:
 
 @contextmanager
 def _refusals(verb: str, path: str | PathLike[str]) -> Iterator[None]:
-    """Turn errors of the operating system into FileError with one sentence."""
+    """Convert errors of the operating system to FileError."""
     if not isinstance(path, str | os.PathLike):
         raise FileError(f"expected the name of a file to {verb}, got {quote(path)}")
     try:
         yield
-    except (OSError, ValueError, RuntimeError) as error:  # a NUL in the path, text that is no Unicode; a loop of links
+    except (OSError, ValueError, RuntimeError) as error:  # a NUL, text that is not Unicode, or a loop of links
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise FileError(f"cannot {verb} {quote(str(path))}: {reason}") from None
 
@@ -96,7 +96,7 @@ def _write(path: Path, content: bytes) -> None:
     except PermissionError:
         if not exists:
             raise
-        target.write_bytes(content)  # the file may be written, its folder may not
+        target.write_bytes(content)  # the file can be written, but not its folder
         return
     try:
         new.write_bytes(content)

@@ -65,7 +65,7 @@ class TextCard:
     """A result that notebooks show as text, with its first line as the title."""
 
     def _repr_html_(self) -> str:
-        """A card for notebooks."""
+        """Return a card for notebooks."""
         title, *lines = str(self).strip("<>").splitlines()
         return card(f"<p>{escape(title)}</p>", f"<pre>{escape(chr(10).join(lines))}</pre>")
 

@@ -1,4 +1,4 @@
-"""Small example files, so that every command of README and documentation can be run as it is written.
+"""Small example files, with which every command in the README and the documentation can be run as written.
 
 Wherever warpfrag reads a file, `sample:NAME` is one of these. `warpfrag samples` lists and copies them.
 """
@@ -29,6 +29,6 @@ def read_sample(name: str) -> bytes:
     if name not in SAMPLES:
         msg = f"unknown sample: expected one of {', '.join(SAMPLES)}"
         raise OSError(ENOENT, msg, PREFIX + name)
-    from pathlib import Path  # it costs more than many look-ups
+    from pathlib import Path  # the import takes longer than many look-ups
 
     return (Path(__file__).parent / "tables" / "samples" / name).read_bytes()
