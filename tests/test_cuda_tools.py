@@ -45,7 +45,7 @@ def test_the_order_is_environment_packages_triton_path(places):
         ("CUDA_PATH", "cuda_path/bin/ptxas"),
         ("CUDA_HOME", "home/bin/ptxas"),
     ]
-    with pytest.raises(wf.errors.MissingExtra, match=r"ptxas, which assembles .* is not found.*\.\[assembler\]"):
+    with pytest.raises(wf.errors.MissingExtra, match=r"ptxas, which assembles .* was not found.*\.\[assembler\]"):
         cuda_tools.find_tool("ptxas")
     for number, (source, name) in enumerate(sources):
         path = write_program(places / name, f"13.0.{number}")
