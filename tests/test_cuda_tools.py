@@ -72,7 +72,7 @@ def test_the_level_is_read_from_the_environment(monkeypatch):
     with pytest.raises(wf.errors.InvalidOperand, match="turned off by WARPFRAG_LEVEL=ptx"):
         cuda_tools.check_machine_code_allowed()
     monkeypatch.setenv("WARPFRAG_LEVEL", "fast")
-    with pytest.raises(wf.errors.InvalidOperand, match="WARPFRAG_LEVEL as one of auto, sass, ptx, got 'fast'"):
+    with pytest.raises(wf.errors.InvalidOperand, match="WARPFRAG_LEVEL: expected one of auto, sass, ptx, got 'fast'"):
         cuda_tools.execution_level()
 
 

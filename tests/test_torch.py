@@ -208,7 +208,7 @@ def test_operations_that_pytorch_computes_are_counted():
     assert str(run).endswith("computed by PyTorch, not as on a GPU: _softmax 2, mul 1")
     with wf.torch.emulate(library="cublas", arch="H200", strict=True):
         _ = A @ A.t()
-        with pytest.raises(wf.errors.NotModelled, match="_softmax: PyTorch would compute it"):
+        with pytest.raises(wf.errors.NotModelled, match="_softmax: strict=True forbids it"):
             torch.softmax(A, dim=-1)
 
 
@@ -505,7 +505,7 @@ def test_workers_of_a_loader_are_refused_or_told_of(monkeypatch):
             next(iter(forked))
         spawned = torch.utils.data.DataLoader(Products(), num_workers=1, multiprocessing_context="spawn")
         monkeypatch.setattr(spawned, "_get_iterator", lambda: iter(()))
-        with pytest.warns(wf.torch.NotEmulated, match=r"workers of a DataLoader \(spawn\) are processes of their own"):
+        with pytest.warns(wf.torch.NotEmulated, match=r"workers of a DataLoader \(spawn\) are separate processes"):
             assert [*spawned] == []
         assert [*spawned] == []  # once
         assert len(run.records) == 1

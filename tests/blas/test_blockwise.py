@@ -192,10 +192,14 @@ BLOCKS_THAT_LIE = {
     "other bits": (
         np.float16,
         lambda block: block.view(np.int16),
-        "A: expected blocks of float16, .* got one of int16",
+        "A: expected blocks of the Dask array's dtype float16, got int16",
     ),
-    "bytes turned": (np.float16, lambda block: block.astype(">f2"), "A: expected blocks of float16, .* got one of >f2"),
-    "integers": (ml_dtypes.bfloat16, lambda block: block.view(np.uint16), "blocks of bfloat16, .* got one of uint16"),
+    "bytes turned": (
+        np.float16,
+        lambda block: block.astype(">f2"),
+        "expected blocks of the Dask array's dtype float16, got >f2",
+    ),
+    "integers": (ml_dtypes.bfloat16, lambda block: block.view(np.uint16), "dtype bfloat16, got uint16"),
     "fewer rows": (
         np.float16,
         lambda block: block[:1],

@@ -232,7 +232,7 @@ def test_a_plan_of_a_survey(tmp_path):
         "layer = 1": "got layer",
         "[layers]\nx = [1]": "layer 'x': expected n and k",
         "[layers]\nx = [8, 8]\n[y]": "got y",
-        "m = 0\n[layers]\nx = [8, 8]": "m is an integer from 1 to",
+        "m = 0\n[layers]\nx = [8, 8]": "m: expected an integer from 1 to",
         "x": "is not TOML",
     }.items():
         path.write_text(text, "utf-8")

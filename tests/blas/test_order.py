@@ -72,7 +72,7 @@ def test_parts_are_added_in_place_to_c_or_a_bias():
         added(np.float32(0.5) * C + bias),
     )
     assert not np.array_equal(added(bias), wf.gemm(A, B, instruction=F16, order=order) + bias)
-    with pytest.raises(wf.errors.InvalidOperand, match="measured with alpha 1, not with 2.0"):
+    with pytest.raises(wf.errors.InvalidOperand, match="measured with alpha 1 only, got alpha 2.0"):
         wf.gemm(A, B, instruction=F16, order=order, epilogue=wf.Epilogue(alpha=2.0))
     with pytest.raises(wf.errors.InvalidOperand, match="in_place applies to the parts of split_k"):
         wf.Order(in_place=True)

@@ -120,7 +120,7 @@ def test_calls_that_take_no_bias_or_batch():
     bytes_ = np.ones((4, 4), np.int8)
     with pytest.raises(wf.errors.InvalidOperand, match="torch._int_mm takes no bias"):
         wf.predict(bytes_, bytes_, bias=np.ones(4))
-    with pytest.raises(wf.errors.InvalidOperand, match="a batch is measured for float16"):
+    with pytest.raises(wf.errors.InvalidOperand, match="a batch was measured only for float16"):
         wf.predict(bytes_[None], bytes_[None])
 
 

@@ -18,7 +18,7 @@ def test_what_is_free_is_said_to_be(run):
     assert lines[2:] == [
         "Free: no element changes its lane; 4 cvt convert.",
         "",
-        " 1. 4 cvt  convert f32 to f16, 2 to a word",
+        " 1. 4 cvt  convert f32 to f16, 2 per word",
     ]
     assert run("relayout", f"{NAME}:a", f"{NAME}:A").lines[2:] == ["Nothing moves: the registers are the same."]
 
@@ -135,7 +135,7 @@ def test_no_way_is_answered_with_no(run):
         (["loads", NAME, "a", "--plan", 9], "--plan is a number from 1 to 3, the number of plans"),
         (["loads", NAME, "a", "--search", "--pitch", 128], "--search finds pitches and swizzles itself: leave out --p"),
         (["loads", NAME, "a", "--search", "--packed"], "--search finds pitches and swizzles itself: leave out --pac"),
-        (["loads", NAME, "a", "--packed"], "packed needs elements of 4 or 6 bits in bytes, such as A of kind::f8f6"),
+        (["loads", NAME, "a", "--packed"], "packed needs 4-bit or 6-bit elements in bytes, such as A of kind::f8f6"),
         (["stores", NAME, "a", "--packed"], "No such option"),
         (["loads", NAME, "a", "--swizzle", 100], "Invalid value for '--swizzle'"),
         (["loads", NAME, "a", "--pitch", 0], "Invalid value for '--pitch': '0' is not in the range"),

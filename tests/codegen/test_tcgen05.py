@@ -36,5 +36,5 @@ def test_what_is_not_written_is_refused_with_the_reason():
         wf.errors.InvalidOperand, match="tcgen05 can be emitted in PTX only, got 'cuda'; pass lang='ptx'"
     ):
         wf.emit(wf.get(PRODUCTS[0][0], **PRODUCTS[0][1]))
-    with pytest.raises(wf.errors.InvalidOperand, match="in a file of its own"):
+    with pytest.raises(wf.errors.InvalidOperand, match="in a separate file"):
         wf.emit([wf.get(PRODUCTS[0][0], **PRODUCTS[0][1]), "mma.m16n8k16.f32.f16.f16.f32"])

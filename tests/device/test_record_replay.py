@@ -177,7 +177,7 @@ def test_without_a_driver_the_error_says_so(tmp_path):
         record_program([sys.executable], tmp_path, RecordOptions())
     with pytest.raises(InvalidOperand, match="expected a program after --"):
         record_program([], tmp_path, RecordOptions())
-    with pytest.raises(NoGpu, match="without a call of the CUDA driver"):
+    with pytest.raises(NoGpu, match="did not call the CUDA driver"):
         pack(tmp_path, tmp_path / "launches")
 
 

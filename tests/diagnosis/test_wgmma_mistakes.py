@@ -245,7 +245,7 @@ def test_wrong_input_is_refused_with_what_was_expected():
         ((w, D, A, B), {"scale_d": 0}, "scale_d: expected True or False"),
         ((w.a, w.a.pack(A), tile), {}, "expected its registers and the matrix they should hold, nothing else"),
         ((w.b, D, B), {}, "is in shared memory"),
-        ((mma, np.zeros((16, 8)), np.zeros((16, 16)), tile), {}, "takes its operands from registers"),
+        ((mma, np.zeros((16, 8)), np.zeros((16, 16)), tile), {}, "reads its operands from registers"),
         ((mma, np.zeros((16, 8)), np.zeros((16, 16)), np.zeros((16, 8))), {"scale_d": False}, "are for wgmma"),
         ((sp, np.zeros((64, 32)), sp.a.store(np.zeros((64, 16))), np.zeros((32, 32))), {}, "needs the metadata"),
         ((s8, np.zeros((64, 32), int), np.zeros((64, 32), int), np.zeros((32, 32), int)), {"negate": (True, False)},

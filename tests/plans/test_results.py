@@ -63,7 +63,7 @@ def test_a_memory_and_a_descriptor_are_written_as_they_are_made():
 def test_a_relayout_names_its_operands_its_cost_and_its_steps():
     assert repr(PLAN).splitlines()[0] == "<Relayout free: 4 cvt"
     assert "from d of mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32: 16 x 16 of f32 in 8 registers" in repr(PLAN)
-    assert "<td>cvt</td><td>4</td><td>convert f32 to f16, 2 to a word</td>" in PLAN._repr_html_()
+    assert "<td>cvt</td><td>4</td><td>convert f32 to f16, 2 per word</td>" in PLAN._repr_html_()
 
 
 def test_an_access_plan_names_its_instructions_and_where_they_point():

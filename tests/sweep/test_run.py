@@ -277,8 +277,8 @@ def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path, monkeypatch, 
         stopping(patched, 3, full)
         assert main(["sweep", "sweep.toml"]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "warpfrag: cannot write 'x': No space left on device; 2 of 24 blocks are in sweep.zarr, and the same command "
-        "resumes there"
+        "warpfrag: cannot write 'x': No space left on device; 2 of 24 blocks are in sweep.zarr; run the same "
+        "command again to resume"
     )
 
 

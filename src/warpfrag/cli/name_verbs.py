@@ -27,7 +27,7 @@ MAX_LISTED = 12  # instructions listed as text; --json has all
 
 
 class FoundInstruction(NamedTuple):
-    """One instruction of `find`; its element types are empty if it has no such operand.
+    """An instruction that `find` lists; the element type of a missing operand is empty.
 
     name: canonical name
     op: operation, such as mma.sp
@@ -74,9 +74,8 @@ def find(
 ) -> Answer[FoundInstructions]:
     """List instructions, one name per line; options filter them.
 
-    tcgen05 has fifteen thousand instructions: they are listed only with a filter, such as --op tcgen05.
-
-    The exit status is 1 if no instruction matches.
+    The fifteen thousand tcgen05 instructions are listed only if a filter such as --op tcgen05 is given. The exit status
+    is 1 if no instruction matches.
 
     Options:
         arch: Only instructions that this architecture accepts.
@@ -85,18 +84,18 @@ def find(
         b: Element type of B.
         c: Element type of C.
         d: Element type of D.
-        shape (SHAPE): Such as m16n8k16.
+        shape (SHAPE): The shape, such as m16n8k16.
         kind (KIND): The qualifier after kind::, such as mxf4.
         op (OP): The operation, such as mma.sp; wmma and tcgen05 match all their operations.
-        sparse: Only with a sparse A.
-        dense: Only with a dense A.
-        long: Show the architectures that accept each.
+        sparse: Only instructions with a sparse A.
+        dense: Only instructions with a dense A.
+        long: Show the architectures that accept each instruction.
 
     For example:
         warpfrag find --arch sm_90a -a e4m3
         warpfrag find --op wmma --type bf16 --long      # with the architectures that accept each
         warpfrag find --sparse --shape m16n8k64 --json
-        warpfrag find -a fp8 --arch 'RTX 4090'           # nicknames of types, names of GPUs
+        warpfrag find -a fp8 --arch 'RTX 4090'           # a nickname of a type, the name of a GPU
     """
     from warpfrag.tensorcore import registry
 
@@ -124,7 +123,7 @@ def find(
 
 
 def _with_type(name: str, found: list[Instruction]) -> list[Instruction]:
-    """Return the instructions with an operand of this type; reject a type that none has."""
+    """Return the instructions with an operand of this type; raise an error if there are none."""
     from warpfrag.isa.rows import ROLES, nickname
 
     called = nickname(name)

@@ -105,7 +105,7 @@ def _statement(text: str) -> str:
 
 
 def _form_by_alias(text: str, problem: str) -> Form:
-    """Return the one form that has this alias; IllegalInstruction, with the problem of reading it as PTX, if none."""
+    """Return the only form with this alias; if there is none, raise IllegalInstruction with the PTX parse error."""
     from warpfrag.isa.aliases import meaning, near
 
     elsewhere = forms_named(text)
