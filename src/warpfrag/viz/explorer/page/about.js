@@ -1,9 +1,9 @@
-// About the instruction: its name, where it is legal, its registers, its formulas, how all of this is known.
+// The text about an instruction: its name, targets, registers, formulas and evidence.
 
 import { breakable, byId, escapeText, listed } from "./html.js";
 import { TARGETS, isWarpgroup } from "./model.js";
 
-/** Everything around the figure. */
+/** Show the text around the figure. */
 export function showAbout(instruction, state) {
   document.title = `${instruction.op} ${instruction.shapeText} - warpfrag explorer`;
   byId("name").innerHTML = breakable(instruction.name);
@@ -68,18 +68,18 @@ function operandRow(operand) {
   return `<tr><th scope="row">${name}</th>${cells.map((cell) => `<td>${cell}</td>`).join("")}</tr>`;
 }
 
-/** B of wgmma, which no register holds. */
+/** Describe B of wgmma, which is not in registers. */
 function stagedRow({ staged, extents }) {
   if (!staged) return "";
   return `<tr><th scope="row">B</th><td>${staged.format}</td><td>${staged.rows} × ${extents.n}</td><td>shared memory</td><td></td></tr>`;
 }
 
-/** Formulas as text, a line for each. */
+/** Return formulas as text, one per line. */
 function formulaLines(formulas) {
   return Object.entries(formulas).map(([name, formula]) => `${name} = ${formula}`);
 }
 
-/** The index formulas of operands, to be copied. */
+/** Return the index formulas of operands, with buttons that copy them. */
 export function formulaText(operands) {
   return operands
     .map(({ letter, layout }) =>
@@ -111,7 +111,7 @@ function addressFormula({ addresses }) {
   return `<div><h4>Addresses: what each lane points to</h4>${formulaBlock(addresses.element_formulas)}</div>`;
 }
 
-/** The names that others use, each to be copied. */
+/** Return the names in other tools, with buttons that copy them. */
 function called({ names }) {
   if (!names.length) return "<p>No other name is known.</p>";
   const lines = names.map(({ kind, name, targets = [] }) => {

@@ -1,17 +1,17 @@
-// Every plan to load or store an operand, the cheapest first. See warpfrag/motion/loads.py, whose rules these are.
+// Every plan to load or store an operand, the cheapest first, by the rules of warpfrag/plans/loads.py.
 
 import { elementAt, extentOf } from "./layout.js";
 import { addressIn, passesOf } from "./memory.js";
 
 const WORD = 4; // bytes
-const LINE = 16; // bytes, of which a mover moves
+const LINE = 16; // bytes of a line that ldmatrix or stmatrix moves
 const LINES = 8; // in a matrix
 const WARP = 32;
-const MATRIX_BITS = 16; // of the elements that movmatrix transposes
-const TURNED = 2; // what movmatrix costs: an instruction and a pass
+const MATRIX_BITS = 16; // bits of the elements that movmatrix transposes
+const TURNED = 2; // the cost of movmatrix: an instruction and a pass
 const TURN = "movmatrix.sync.aligned.m8n8.trans.b16";
 
-/** The words of 32 bits that an operand takes in a lane. */
+/** Return the number of 32-bit words of an operand in a lane. */
 function registerWords({ container, regs, slots }) {
   return (regs * slots * container) / (8 * WORD);
 }
@@ -20,7 +20,7 @@ function upTo(length) {
   return Array.from({ length }, (_, place) => place);
 }
 
-/** At which byte each byte of each word of each lane lies, and whether no byte is made of several. */
+/** Return the address of each byte of each word of each lane, and true if each byte comes from one byte of memory. */
 function bytesOf(operand, memory) {
   const { container, layout, regs, slots } = operand;
   const bytes = upTo(WARP).map(() => upTo(registerWords(operand)).map(() => new Array(WORD).fill(null)));
@@ -45,13 +45,13 @@ function bytesOf(operand, memory) {
   return { bytes, whole };
 }
 
-/** The address of a word, if its bytes lie side by side and aligned; else null. */
+/** Return the address of a word if its bytes are contiguous and aligned, otherwise null. */
 function wordStart([first, ...others]) {
   const inOrder = first !== null && others.every((byte, place) => byte === first + place + 1);
   return inOrder && first % WORD === 0 ? first : null;
 }
 
-/** So many words, the first of those left among them, that lie side by side in every lane and aligned; else none. */
+/** Return `count` words, including the first remaining one, that are contiguous and aligned in every lane, or none. */
 function neighbours(left, starts, size) {
   for (const first of left) {
     const group = [first];
@@ -67,7 +67,7 @@ function neighbours(left, starts, size) {
   return null;
 }
 
-/** Plain loads of 16, 8 and 4 bytes a lane, the widest that fit. */
+/** Yield plain loads of 16, 8 and 4 bytes per lane, the widest that fit. */
 function* byWords(operand, { bytes, whole }, verb) {
   const words = upTo(registerWords(operand));
   const starts = words.map((word) => bytes.map((lane) => wordStart(lane[word])));
@@ -94,7 +94,7 @@ function* byWords(operand, { bytes, whole }, verb) {
   }
 }
 
-/** One element at a time: always possible where an element fills bytes and does not fill a word. */
+/** Return the plan that moves one element at a time, if elements are whole bytes and smaller than a word. */
 function* byElements(operand, { bytes }, verb) {
   const size = operand.container / 8;
   if (size < 1 || size >= WORD) return;
@@ -110,7 +110,7 @@ function* byElements(operand, { bytes }, verb) {
   yield { accesses };
 }
 
-/** Where the line of each lane that gives an address starts in the matrix; null where its parts contradict each other. */
+/** Return the first element of the line that each lane addresses, or null if its parts contradict each other. */
 function lineStarts(mover, operand, order, first) {
   const { layout, container, addresses } = mover;
   const along = addresses.dims[1] === "row" ? 2 : 1; // of matrix, row and column
@@ -133,7 +133,7 @@ function lineStarts(mover, operand, order, first) {
   return starts;
 }
 
-/** The address of each line of each register; none where some line is not 16 aligned bytes side by side. */
+/** Return the address of each line of each register, or none if a line is not 16 contiguous, aligned bytes. */
 function linesOf(operand, memory, mover) {
   const lineAddresses = [];
   for (const reg of upTo(operand.regs)) {
@@ -146,7 +146,7 @@ function linesOf(operand, memory, mover) {
   return lineAddresses;
 }
 
-/** As few instructions as the words need: four matrices at a time. */
+/** Return the fewest instructions for the words: up to four matrices at a time. */
 function matrixAccesses(op, trans, lines) {
   const accesses = [];
   for (let first = 0; first < lines.length; first += accesses.at(-1).words.length) {
@@ -162,7 +162,7 @@ function matrixAccesses(op, trans, lines) {
   return accesses;
 }
 
-/** ldmatrix or stmatrix, with and without .trans, and with movmatrix behind or before it. */
+/** Yield plans with ldmatrix or stmatrix, with and without .trans, and with movmatrix after or before it. */
 function* byMatrix(operand, memory, op, movers) {
   const [plain, turned] = [movers.plain, movers.trans].map((mover) => linesOf(operand, memory, mover));
   if (plain) yield { accesses: matrixAccesses(op, "", plain) };
@@ -170,21 +170,21 @@ function* byMatrix(operand, memory, op, movers) {
   if (turned && operand.container === MATRIX_BITS) yield { accesses: matrixAccesses(op, "", turned), transposes: true };
 }
 
-/** What shared memory is asked for at once: by the whole warp, or for one matrix of ldmatrix and stmatrix. */
+/** Return the addresses of each request: those of the warp, or of one matrix of ldmatrix and stmatrix. */
 export function requestsOf({ instruction, addresses }) {
   if (!instruction.includes("matrix")) return [addresses];
   const used = addresses.filter((address) => address !== null);
   return upTo(used.length / LINES).map((matrix) => used.slice(LINES * matrix, LINES * (matrix + 1)));
 }
 
-/** An access with what it costs. */
+/** Return an access with its cost. */
 function costed(access) {
   const costs = requestsOf(access).map((request) => passesOf(request, access.width));
   const sum = (of) => costs.reduce((all, cost) => all + cost[of], 0);
   return { ...access, passes: sum("passes"), conflicts: sum("conflicts") };
 }
 
-/** A plan with its name and what it costs: instructions, passes, and putting narrow elements into words. */
+/** Return a plan with its name and its cost: instructions, passes, and inserting narrow elements into words. */
 function weighed(operand, verb, { accesses, transposes = false }) {
   const done = accesses.map(costed);
   const sum = (of) => done.reduce((all, access) => all + of(access), 0);
@@ -202,7 +202,7 @@ function weighed(operand, verb, { accesses, transposes = false }) {
   };
 }
 
-/** All plans; `movers` has the layouts of the plain and of the transposing ldmatrix of one matrix. */
+/** Return all plans; `movers` has the layouts of ldmatrix for one matrix, without and with .trans. */
 export function accessPlansOf(operand, memory, verb, movers) {
   const bytes = bytesOf(operand, memory);
   const plain = verb === "load" ? "ld.shared" : "st.shared";

@@ -1,10 +1,10 @@
-// Aliases: which instructions a CuTe atom, a line of machine code, an intrinsic or an operation means.
+// Aliases: find the instructions of a CuTe atom, a line of machine code, an LLVM intrinsic or an MLIR operation.
 
 import { INSTRUCTIONS } from "./model.js";
 
 const OPCODE = /[A-Z]\w*(?:\.\w+)+/g; // in "4 x IMMA.16832.U8.U8 + 8 x MOVM.U4TO8.M832"
 const TOKENS = /[^\w.:]+/;
-const SPACE = /\.p\d+$/; // LLVM tells the address space of an overloaded intrinsic
+const SPACE = /\.p\d+$/; // the address space in an overloaded LLVM intrinsic
 const PASTED_OPERATION = /(nvvm\.[\w.]+)[^{]*\{(.*)\}\s*(?::\s*(.*))?$/s;
 
 let names = null;
@@ -13,7 +13,7 @@ function squeezed(text) {
   return text.toLowerCase().replace(/\s+/g, "");
 }
 
-/** The instructions by each short name; made when somebody first asks for one. */
+/** Return the instructions by short name; computed on first use. */
 function nameIndex() {
   if (names) return names;
   names = { exact: new Map(), among: new Map(), long: [], texts: new Map(), operations: new Map() };
@@ -35,7 +35,7 @@ function nameIndex() {
   return names;
 }
 
-/** What tells operations of MLIR apart: the name, the attributes in any order, and the types. */
+/** Return the key of an MLIR operation: the name, the attributes in any order, and the types. */
 function operationOf(text) {
   const [, name, attributes = "", types = ""] = PASTED_OPERATION.exec(text) ?? [];
   return name && { name, attributes: attributes.split(/,\s*/).sort().join(), types: squeezed(types) };
@@ -49,7 +49,7 @@ function byOperation(query) {
   return [...nameIndex().operations].filter(([, operation]) => fits(operation)).map(([instruction]) => instruction);
 }
 
-/** The instructions that a text from elsewhere names: as a whole first, then as a part of what they become. */
+/** Return the instructions that a foreign name refers to: those it names first, then those that compile to it. */
 export function namedByAlias(query) {
   if (!query.trim()) return [];
   const operations = byOperation(query);

@@ -1,10 +1,10 @@
-// Copying to the clipboard, also where the browser offers no clipboard to pages from disk.
+// Copy to the clipboard, even if the browser gives pages on disk no clipboard.
 
 import { byId } from "./html.js";
 
 let timer = 0;
 
-/** Copy a text and say so. */
+/** Copy a text, and confirm it on the page. */
 export async function copyText(text, what) {
   let done = true;
   try {

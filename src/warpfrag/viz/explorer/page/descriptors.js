@@ -1,13 +1,13 @@
 // Shared-memory descriptors of wgmma: the fields of the word, the byte of each element, and its problems. See
-// warpfrag/memory/descriptor.py.
+// warpfrag/smem/descriptor.py.
 
 import { ROW_BYTES, SWIZZLES, UNIT } from "./memory.js";
 
-const ATOM_LINES = 8; // of an atom
+const ATOM_LINES = 8; // lines of an atom
 const MOST_SHARED = 232448; // bytes of shared memory that a block of sm_90 may have
-const CODES = [0, 128, 64, 32]; // the swizzles that the two bits stand for
+const CODES = [0, 128, 64, 32]; // the swizzles that the two bits encode
 
-/** The fields of the word: lowest bit, how many bits, and how many bytes one of it stands for. */
+/** The fields of the word: lowest bit, number of bits, and bytes per unit. */
 export const FIELDS = {
   start: { low: 0, bits: 14, unit: UNIT },
   leading: { low: 16, bits: 14, unit: UNIT },
@@ -22,14 +22,14 @@ function maskOf({ low, bits }) {
 
 const IN_FIELDS = Object.values(FIELDS).reduce((all, field) => all | maskOf(field), 0n);
 
-/** The descriptor that a word is; all in bytes but the base offset. */
+/** Return the descriptor in a word; all fields except the base offset are in bytes. */
 export function decode(word) {
   const read = ({ low, bits, unit }) => Number((word >> BigInt(low)) & ((1n << BigInt(bits)) - 1n)) * unit;
   const numbers = Object.fromEntries(Object.entries(FIELDS).map(([name, field]) => [name, read(field)]));
   return { ...numbers, swizzle: CODES[numbers.swizzle], other: word & ~IN_FIELDS };
 }
 
-/** The word of a descriptor; what does not fit into a field is cut. */
+/** Return the word of a descriptor; bits that do not fit into a field are dropped. */
 export function encode(descriptor) {
   const numbers = { ...descriptor, swizzle: CODES.indexOf(descriptor.swizzle) };
   return Object.entries(FIELDS).reduce((word, [name, field]) => {
@@ -38,22 +38,22 @@ export function encode(descriptor) {
   }, descriptor.other ?? 0n);
 }
 
-/** A word as people write it. */
+/** Return a word in hexadecimal. */
 export function wordText(word) {
   return `0x${word.toString(16).padStart(16, "0")}`;
 }
 
-/** Bytes of one line of an atom. */
+/** Return the bytes of one line of an atom. */
 function widthOf({ swizzle }) {
   return swizzle || UNIT;
 }
 
-/** Which offset leads along a line, and which from line to line. */
+/** Return the offset along a line, and the offset from line to line. */
 function offsetsOf(descriptor, trans) {
   return trans && !descriptor.swizzle ? ["stride", "leading"] : ["leading", "stride"];
 }
 
-/** The byte at which so many bytes along a line of the operand lie. */
+/** Return the address of a byte in a line of the operand. */
 function addressAt(descriptor, trans, line, byte) {
   const width = widthOf(descriptor);
   const [along, across] = offsetsOf(descriptor, trans).map((name) => descriptor[name]);
@@ -67,7 +67,7 @@ function addressAt(descriptor, trans, line, byte) {
   return address ^ (((Math.floor(address / ROW_BYTES) - descriptor.base_offset) & mask) * UNIT);
 }
 
-/** The operand as lines of bytes: `rows` and `cols` of the matrix, along K unless `trans`. */
+/** Return the operand as lines of bytes: `rows` and `cols` of the matrix, along K unless `trans`. */
 export function staged({ role, rows, cols, bits }, trans) {
   const [k, other] = role === "a" ? [cols, rows] : [rows, cols];
   const [inner, outer] = trans ? [other, k] : [k, other];
@@ -75,7 +75,7 @@ export function staged({ role, rows, cols, bits }, trans) {
   return { role, rows, cols, bits, trans, inner: (inner * bits) / 8, outer, letters, perUnit: (UNIT * 8) / bits };
 }
 
-/** Every unit of 16 bytes: its line, its number in it, and the byte of memory it is at. */
+/** Return every 16-byte unit: its line, its index in the line, and its address. */
 export function unitsOf(operand, descriptor) {
   const numbers = operand.inner / UNIT;
   return Array.from({ length: operand.outer * numbers }, (_, place) => {
@@ -84,7 +84,7 @@ export function unitsOf(operand, descriptor) {
   });
 }
 
-/** The descriptor of a tile of one instruction that lies without gaps, with the widest swizzle that its lines fill. */
+/** Return the descriptor of one instruction's tile without gaps, with the widest swizzle that its lines fill. */
 export function compact({ inner, outer, trans }) {
   const swizzle = [128, 64, 32].find((width) => inner % width === 0) ?? 0;
   const width = swizzle || UNIT;
@@ -96,7 +96,7 @@ export function compact({ inner, outer, trans }) {
   return { start: 0, leading: 0, stride: 0, ...offsets, swizzle, base_offset: 0, other: 0n };
 }
 
-/** The problems of a descriptor: sentences. None of it stops the hardware. */
+/** Return the problems of a descriptor as sentences; the hardware reports none of them. */
 export function problems(operand, descriptor) {
   const { inner, outer, trans } = operand;
   const { start, swizzle, base_offset: base, other } = descriptor;
@@ -136,7 +136,7 @@ export function problems(operand, descriptor) {
   return [...sentences, ...overlapOf(operand, descriptor), ...reachOf(operand, descriptor)];
 }
 
-/** The first element, row by row, that lies where an earlier one does. */
+/** Return the first element in row-major order that overlaps an earlier one. */
 function overlapOf({ role, rows, cols, bits, trans }, descriptor) {
   const alongRow = (role === "a") !== trans;
   const seen = new Map();

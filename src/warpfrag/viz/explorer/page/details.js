@@ -1,4 +1,4 @@
-// The details: what is lit, in words.
+// The details: a description of the highlighted element.
 
 import { byId, escapeText, listStep, listed, moveTabStop, roving } from "./html.js";
 import { elementAt, slotRun } from "./layout.js";
@@ -21,7 +21,7 @@ import { termsOf } from "./products.js";
 import { changesLane, counterpart, placesIn } from "./relayouts.js";
 import { pickText } from "./state.js";
 
-const SLOTS_SHOWN = 8; // of a register with more, the others are told as ranges only
+const SLOTS_SHOWN = 8; // further slots of a register are described as ranges
 
 let shownLane = "";
 
@@ -38,7 +38,7 @@ function placeText(operand, [lane, reg, slot]) {
   return `lane ${lane}, register ${reg}, bits ${bitsText(operand, slot)}`;
 }
 
-/** What to say about one element. */
+/** Describe one element. */
 export function showElement(instruction, element, state, { pinned }) {
   const { role, part, row, col } = element;
   const operand = instruction.operands[role];
@@ -75,17 +75,17 @@ export function showElement(instruction, element, state, { pinned }) {
   showLane(instruction, lane);
 }
 
-/** What a screen reader is told. */
+/** Announce a text to screen readers. */
 function say(text) {
   byId("spoken").textContent = text;
 }
 
-/** Whether an operand is the outcome of a product. */
+/** Return true if an operand is the result of a product. */
 export function isOutput(role, instruction) {
   return (role === "c" || role === "d") && "a" in instruction.operands && "b" in instruction.operands;
 }
 
-/** Where the element is on the other side of a relayout. */
+/** Return the location of the element on the other side of a relayout. */
 function movedText(relayout, element) {
   const other = counterpart(relayout, element);
   const operand = relayout[other.role];
@@ -150,7 +150,7 @@ function pinHint(state, operand, part, row, col) {
   return state.at === pickText(operand, part, row, col) ? "" : "Click to list the products.";
 }
 
-/** The terms of an output, one per line. */
+/** Return the terms of an output, one per line. */
 function productTable(instruction, { part, row, col }, state) {
   const { a, b, metadata, scale_a: scaled } = instruction.operands;
   const place = (operand, [lane, reg, slot]) => `T${lane} ${elementName(operand, reg, slot)}`;
@@ -182,7 +182,7 @@ function productTable(instruction, { part, row, col }, state) {
   );
 }
 
-/** What to say about one register. */
+/** Describe one register. */
 export function showRegister(instruction, role, lane, reg) {
   const operand = instruction.operands[role];
   const slots = slotsOf(operand);
@@ -208,7 +208,7 @@ export function showRegister(instruction, role, lane, reg) {
   say(`${operand.letter} register ${reg} of lane ${lane}: ${contents(operand, lane, reg)}`);
 }
 
-/** What to say about something that is no element and no register; facts are pairs of a question and its answer. */
+/** Describe anything that is neither an element nor a register; facts are pairs of a label and a text. */
 export function showFacts({ title, where, facts, notes }) {
   mark(true);
   byId("details-title").textContent = title;
@@ -221,13 +221,13 @@ export function showFacts({ title, where, facts, notes }) {
   say([title, where, ...notes].join(". "));
 }
 
-/** Something is described, or nothing: on a phone the details only take room when they say something. */
+/** Show or hide the details: on a phone they take space only if they are not empty. */
 function mark(described) {
   byId("details").classList.toggle("described", described);
   byId("unpick").hidden = !described;
 }
 
-/** Nothing is lit: say how to begin. */
+/** Show a hint if nothing is highlighted. */
 export function showNothing(instruction, state) {
   mark(false);
   byId("details-title").textContent = "Select a cell";
@@ -242,7 +242,7 @@ function slotsOf(operand) {
   return Array.from({ length: operand.slots }, (_, slot) => slot);
 }
 
-/** What the programmer must choose for an instruction to read some slots of a register: selector 1, byte-id 0 or 2. */
+/** Return the choice with which an instruction reads some slots of a register: selector 1, byte-id 0 or 2. */
 function choiceWords(operand, lane, reg, slots) {
   const elements = slots.map((slot) => elementAt(operand.layout, lane, reg, slot));
   return chosenDims(operand).map((dim) => {
@@ -252,10 +252,10 @@ function choiceWords(operand, lane, reg, slots) {
   });
 }
 
-/** What a register holds, as ranges, and when that is read: A[1][2–3], or SA[1][0], read with byte-id 0 or 2. */
+/** Return the contents of a register as ranges, and when they are read: SA[1][0], read with byte-id 0 or 2. */
 function contents(operand, lane, reg) {
   const { dim, length } = slotRun(operand.layout);
-  const run = dim < operand.plane ? 1 : length; // bytes that differ in their id alone are no range of elements
+  const run = dim < operand.plane ? 1 : length; // bytes that differ only in their id are not a range of elements
   const texts = new Set();
   for (let slot = 0; slot < operand.slots; slot += run) {
     const first = elementAt(operand.layout, lane, reg, slot);
@@ -269,7 +269,7 @@ function contents(operand, lane, reg) {
   return listed([...texts]) + (choice.length ? `, read with ${listed(choice)}` : "");
 }
 
-/** The registers of one lane, for every operand. */
+/** Return the registers of one lane, for every operand. */
 export function showLane(instruction, lane) {
   const key = `${instruction.asked ?? instruction.name} ${lane}`;
   if (key === shownLane) return;
@@ -292,7 +292,7 @@ export function showLane(instruction, lane) {
   if (first) first.tabIndex = 0;
 }
 
-/** The lanes of an instruction as chips. */
+/** Return the lanes of an instruction as chips. */
 export function showLanes({ lanes }) {
   if (byId("lanes").children.length === lanes) return;
   byId("lanes").innerHTML = Array.from(
@@ -303,7 +303,7 @@ export function showLanes({ lanes }) {
   ).join("");
 }
 
-/** Walking over lanes and registers with the arrow keys. */
+/** Let the arrow keys move over lanes and registers. */
 export function startLanes() {
   const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -8, ArrowDown: 8 };
   roving(

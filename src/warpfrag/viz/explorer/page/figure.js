@@ -1,4 +1,4 @@
-// The matrix view: A and D side by side, row by row, and B above D, column by column; other words stand above A.
+// The matrix view: A and D side by side with aligned rows, B above D with aligned columns, other operands above A.
 
 import { byId, choices, escapeText, listed, ranges } from "./html.js";
 import { elementAt } from "./layout.js";
@@ -6,15 +6,15 @@ import { COLOURS, chosenId, currentCode, idWord, legalCodes } from "./model.js";
 import { copiesText, foldOf, laneClass, operandGrid } from "./grid.js";
 import { CORNERS } from "./state.js";
 
-const GROUP = 4; // lanes of one hue
+const GROUP = 4; // lanes that share a hue
 
-/** The figure of an instruction. */
+/** Return the figure of an instruction. */
 export function drawFigure(instruction, state) {
   const { a, b } = instruction.operands;
   byId("view").innerHTML = b && a ? productFigure(instruction, state) : moverFigure(instruction, state);
 }
 
-/** What a cell says, and which colour stands for which lanes. */
+/** Return the legend: the text of a cell, and the colours of the lanes. */
 function legend(instruction, text, more = "") {
   const groups = Array.from({ length: Math.min(instruction.lanes, COLOURS) / GROUP }, (_, group) => {
     const first = GROUP * group;
@@ -23,7 +23,7 @@ function legend(instruction, text, more = "") {
   return `<div class="legend"><p>${text}</p><p class="keys" aria-hidden="true">${groups.join("")}</p>${more}</div>`;
 }
 
-/** The line above a figure, always in sight: what it shows, and links to its parts; `elsewhere` are in another view. */
+/** Return the fixed line above a figure: its contents, and links to its parts; `elsewhere` are in another view. */
 export function figureBar(title, jumps, elsewhere = []) {
   const links = [
     ...jumps.map(([grid, text]) => `<button type="button" data-jump="${grid}">${escapeText(text)}</button>`),
@@ -36,7 +36,7 @@ export function figureBar(title, jumps, elsewhere = []) {
   return title || go ? `<div class="figure-bar">${title && `<strong class="equation">${title}</strong>`}${go}</div>` : "";
 }
 
-/** The index formulas of a product beside its figure, both directions: they fill the corner above A. */
+/** Return the index formulas of a product in both directions, which fill the corner above A. */
 function cornerFormulas({ operands: { a, b, d } }) {
   const lines = (formulas) => Object.entries(formulas).map(([name, formula]) => `${name} = ${formula}`);
   const code = (formulas, kind) => `<pre class="${kind}"><code>${escapeText(lines(formulas).join("\n"))}</code></pre>`;
@@ -77,7 +77,7 @@ function productFigure(instruction, state) {
     `${cellText(instruction)} D[r][c] is row r of A times column c of B.`,
     hasCorner && known ? cornerFormulas(instruction) : "",
   );
-  const [above, inside] = a.parts > 1 ? [note, ""] : ["", note]; // a single product has room for it above A
+  const [above, inside] = a.parts > 1 ? [note, ""] : ["", note]; // a single product has space for it above A
   const products = numbers.map((part) => oneProduct(instruction, state, part, inside));
   return (
     `${figureBar(equationText(instruction), jumps)}${above}` +
@@ -85,7 +85,7 @@ function productFigure(instruction, state) {
   );
 }
 
-/** The lanes that hold a product of m8n8k4, as ranges. */
+/** Return the lanes that hold a product of m8n8k4, as ranges. */
 function lanesOf(operand, part) {
   const lanes = [...Array(operand.lanes).keys()].filter((lane) => elementAt(operand.layout, lane, 0, 0)[0] === part);
   return ranges(lanes);
@@ -111,7 +111,7 @@ function oneProduct(instruction, state, part, note) {
   );
 }
 
-/** What stands above A: the words beside the product (metadata of a sparse A, scale factors), and the legend. */
+/** Return the part above A: metadata, scale factors and the legend. */
 function extras(instruction, state, note) {
   const { metadata, scale_a, scale_b } = instruction.operands;
   const grids = [];
@@ -123,11 +123,11 @@ function extras(instruction, state, note) {
     grids.push(operandGrid(scale, 0, state, { controls: scaleControls(scale, state) }));
   }
   if (!grids.length) return note;
-  if (grids.length > 1 || scale_a) return `${note}<div class="extras below">${grids.join("")}</div>`; // too much for the corner
+  if (grids.length > 1 || scale_a) return `${note}<div class="extras below">${grids.join("")}</div>`; // too large for the corner
   return `<div class="extras">${grids.join("")}${note}</div>`;
 }
 
-/** Stepping the sparsity selector, and the code that the products behind an output are shown for. */
+/** Return controls for the sparsity selector, and for the metadata code with which products are shown. */
 export function selectorControls(instruction, state) {
   const selectors = instruction.selectors.map((selector) => [selector, String(selector)]);
   const codes = legalCodes(instruction).map(([text, columns]) => {
@@ -158,7 +158,7 @@ function scaleControls(scale, state) {
   );
 }
 
-/** A mover or a wmma load or store: its matrices side by side. */
+/** Return the matrices of a load, store or transpose, side by side. */
 function moverFigure(instruction, state) {
   const operands = Object.values(instruction.operands);
   if (operands[0].unknown) return `<p class="empty">${escapeText(operands[0].unknown)}.</p>`;

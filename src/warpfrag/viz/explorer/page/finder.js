@@ -13,7 +13,7 @@ let matches = [];
 let listing = 0;
 let asked = "";
 
-/** Build the choices once, and wire the finder; `choose` is called with what the user changes. */
+/** Build the choices once, and connect the finder; `choose` is called with the user's changes. */
 export function startFinder(choose) {
   byId("facets").innerHTML = FACETS.map(
     (facet) =>
@@ -29,7 +29,7 @@ export function startFinder(choose) {
     openFinder(WIDE.matches);
   };
   byId("query").addEventListener("input", ({ target }) => {
-    openFinder(true); // Enter may have closed it, and left the focus here
+    openFinder(true); // Enter may have closed it and kept the focus
     choose({ q: target.value });
   });
   byId("query").addEventListener("focus", () => openFinder(true));
@@ -61,17 +61,17 @@ export function startFinder(choose) {
   fit();
 }
 
-/** On a narrow screen the finder opens when it is used and closes when something was found. */
+/** Open or close the finder, which on a narrow screen closes when something was found. */
 function openFinder(open) {
   byId("finder").open = open;
 }
 
-/** A question that every instruction answers. */
+/** Return the choices for one property of instructions. */
 export function emptyQuestion() {
   return { q: "", ...Object.fromEntries(FACETS.map((facet) => [facet, ""])) };
 }
 
-/** Show what the state asks for, unless it is shown already. */
+/** Show the matches for the state, unless they are already shown. */
 export function showFound(state) {
   const question = JSON.stringify(Object.keys(emptyQuestion()).map((name) => state[name]));
   if (question === asked) return;
@@ -104,9 +104,9 @@ function listItem({ name, op, shapeText, rest }) {
 }
 
 /**
- * Write the list piece by piece, so that typing and drawing need not wait for hundreds of lines. What can be seen is
- * written at once, down to the instruction that is shown and a piece beyond it: whoever clicks or presses a key right
- * after typing must meet the new list, in its place, not the one before it.
+ * Write the list in pieces, so that typing and drawing do not wait for hundreds of lines. The visible lines, up to the
+ * current instruction and a piece beyond it, are written immediately, so that a click or key right after typing meets
+ * the new list.
  */
 function listFound(state) {
   const turn = ++listing;
@@ -114,10 +114,10 @@ function listFound(state) {
   const wanted = matches;
   const visible = wanted.indexOf(listedAs(state)) + 1 + PIECE;
   const write = (start) => {
-    if (turn !== listing) return; // something else was asked meanwhile
+    if (turn !== listing) return; // a newer query has started
     const piece = wanted.slice(start, start + PIECE);
     results.insertAdjacentHTML("beforeend", piece.map(listItem).join(""));
-    if (piece.includes(listedAs(state))) markCurrent(state); // it was chosen meanwhile
+    if (piece.includes(listedAs(state))) markCurrent(state); // it was chosen in the meantime
     later(start + PIECE);
   };
   const later = (start) => {
@@ -128,14 +128,14 @@ function listFound(state) {
   later(visible);
 }
 
-/** The line of the list for what is shown; of a wgmma the one that stands for all its widths. */
+/** Return the line of the list for the current instruction; all widths of a wgmma share one. */
 function listedAs({ i }) {
   const { family, tensor } = currentInstruction();
   const same = (one) => (tensor ? one.tensor?.family === tensor.family : family && one.family === family);
   return matches.find(({ name }) => name === i) ?? matches.find(same);
 }
 
-/** Mark the instruction that is shown in the list, and bring it into sight where it is another than before. */
+/** Mark the current instruction in the list, and scroll to it if it has changed. */
 export function markCurrent(state, { scroll = false } = {}) {
   const results = byId("results");
   const before = results.querySelector("[aria-current]");

@@ -1,23 +1,23 @@
-// Room: cells as wide and as high as the page allows, cut only between cells, and a sign where a grid goes on out of sight.
+// Fit grids into the page: size the cells, cut only between cells, and mark grids that continue out of sight.
 
 import { byId } from "./html.js";
 
-const GAP = 14; // between A and D
-const PAIR = 700; // where there are several products, two stand side by side in at least so much space,
-const BETWEEN = 24; // with this between them
-const GROWN = 1.3; // cells that stand side by side may be so much wider than they like, where there is room
-const FILLED = 1.7; // and those of A, where what stands above it is wider
-const TIGHT = 8; // in cells with less than this for a letter, the lane is smaller,
-const TINY = 7; // and with less than this the element too
-const MARGINS = 3; // below a caption or heads
-const FLAT = [18, 17, 16, 15, 14, 13, 12, 11]; // in cells of these heights the words stand in one line,
-const ROOMY = 16; // from this height on in larger letters,
-const FLAT_LETTER = 5.45; // for which each letter needs so much
-const FLAT_BOX = 14; // the lowest box with its words in one line above its elements,
-const FLAT_BOX_WIDTH = 60; // and how wide it is at least
-const BOTTOM = 8; // between a figure and the end of the window
+const GAP = 14; // pixels between A and D
+const PAIR = 700; // pixels for two products side by side, if there are several
+const BETWEEN = 24; // pixels between these two
+const GROWN = 1.3; // how much cells side by side may exceed their preferred width, if there is space
+const FILLED = 1.7; // the same for cells of A, if the part above A is wider
+const TIGHT = 8; // pixels per letter below which the lane is smaller
+const TINY = 7; // pixels per letter below which the element is smaller too
+const MARGINS = 3; // pixels below a caption or headings
+const FLAT = [18, 17, 16, 15, 14, 13, 12, 11]; // heights of cells with text in one line
+const ROOMY = 16; // height from which the letters are larger
+const FLAT_LETTER = 5.45; // width of such a letter
+const FLAT_BOX = 14; // smallest height of a box with one line of text above its elements
+const FLAT_BOX_WIDTH = 60; // smallest width of such a box
+const BOTTOM = 8; // pixels between a figure and the end of the window
 
-/** Buttons that say what is out of sight, and lead there. */
+/** Return buttons that name the columns out of sight and scroll to them. */
 export const MORE =
   `<span class="more" hidden><button type="button" data-more="-1">‹</button>` +
   `<button type="button" data-more="1">›</button></span>`;
@@ -28,7 +28,7 @@ function sizesOf(grid) {
   return Object.fromEntries(Object.entries(numbers).map(([name, text]) => [name, Number(text)]));
 }
 
-/** The width of the cells of grids that stand side by side: what they like, or less, down to the least they need. */
+/** Return the cell width of grids side by side: the preferred one, or less, down to the minimum. */
 function cellWidths(sizes, space) {
   const sum = (of) => sizes.reduce((all, size) => all + of(size), 0);
   const left = space - sum((size) => size.head + size.heads) - GAP * (sizes.length - 1);
@@ -41,7 +41,7 @@ function cellWidths(sizes, space) {
 }
 
 function resize(grid, { head, height, letters }, cell) {
-  const { style } = grid.parentElement; // it scrolls, and has to know the heads that stay
+  const { style } = grid.parentElement; // the scrolling element needs the size of the fixed headings
   style.setProperty("--w", `${cell}px`);
   style.setProperty("--h", `${height}px`);
   style.setProperty("--head", `${head}px`);
@@ -59,7 +59,7 @@ function fitAlone(grid, space) {
   grid.classList.toggle("bare", isBare);
 }
 
-/** The height of the window below the start of an element, before anything is scrolled; endless on a narrow page. */
+/** Return the height of the window below the top of an element when nothing is scrolled; infinite on a narrow page. */
 function heightBelow(element) {
   const main = element.closest("main");
   if (!/auto|scroll/.test(getComputedStyle(main).overflowY)) return Infinity;
@@ -67,7 +67,7 @@ function heightBelow(element) {
   return main.getBoundingClientRect().bottom - top - BOTTOM;
 }
 
-/** Lower the rows of grids that stand on each other until the window holds them, as far as their words allow. */
+/** Reduce the row height of stacked grids until they fit into the window, as far as their text allows. */
 function lower(stacks) {
   const columns = stacks.map(({ grids, space }) => {
     const sized = grids.map((grid) => ({ grid, ...sizesOf(grid), rows: rowCount(grid) }));
@@ -90,23 +90,23 @@ function lower(stacks) {
   }
 }
 
-/** What stands in a column beside its rows: captions, heads, gaps, and what else is in it. */
+/** Return the height of a column without its rows: captions, headings and gaps. */
 function fixedHeight(parts) {
   return parts.reduce((all, part) => all + part.offsetHeight + MARGINS, GAP);
 }
 
-/** Whether lane and element of a cell fit into one line. */
+/** Return true if the lane and the element of a cell fit into one line. */
 function canBeFlat(grid) {
   const { letters } = sizesOf(grid);
   const cell = parseFloat(grid.parentElement.style.getPropertyValue("--w"));
   return letters > 0 && cell >= (letters + 3) * FLAT_LETTER + 3;
 }
 
-/** A and D side by side with B above D, where that fits; else A, D and B below each other. */
+/** Arrange A and D side by side with B above D if they fit, otherwise A, D and B below each other. */
 function fitProduct(product, space) {
   const [a, d, b] = ["a", "d", "b"].map((at) => product.querySelector(`.at-${at} .grid`));
   const [forA, forD, forB] = [a, d, b].map(sizesOf);
-  const larger = (of) => Math.max(forD[of], forB[of]); // D and B have the same columns: they stand in line
+  const larger = (of) => Math.max(forD[of], forB[of]); // the columns of D and B are aligned
   const column = { ...forD, head: larger("head"), width: larger("width"), least: larger("least") };
   const beside = cellWidths([forA, column], space);
   product.classList.toggle("stacked", !beside.fits);
@@ -116,13 +116,13 @@ function fitProduct(product, space) {
   }
   resize(d, column, beside.cells[1]);
   resize(b, { ...column, height: forB.height }, beside.cells[1]);
-  // Where there is room to spare, what stands above A may be wider than A.
+  // If there is space, the part above A may be wider than A.
   const right = column.head + column.count * beside.cells[1];
   const first = Math.min(widestAbove(product), space - GAP - right);
   const filled = Math.min((first - forA.head) / forA.count, FILLED * forA.width);
   resize(a, forA, Math.floor(Math.max(beside.cells[0], filled)));
   product.style.setProperty("--first", `${first}px`);
-  const below = product.closest(".products") ? Infinity : heightBelow(product); // four do not fit in any case
+  const below = product.closest(".products") ? Infinity : heightBelow(product); // four never fit
   const fixed = (places) => fixedHeight([...product.querySelectorAll(places)]);
   const extras = [...product.querySelectorAll(".extras .grid")];
   for (const grid of extras) fitAlone(grid, grid.closest(".below") ? space : first);
@@ -137,12 +137,12 @@ function rowCount(grid) {
   return grid.querySelectorAll(".line:not(.heads)").length;
 }
 
-/** The height of the rows of some grids when they are as low as their words allow. */
+/** Return the smallest height of the rows of some grids that their text allows. */
 function lowest(grids) {
   return grids.reduce((all, grid) => all + rowCount(grid) * sizesOf(grid).low, 0);
 }
 
-/** Lower boxes that would not fit: their words in one line, the marks of their elements below. */
+/** Reduce boxes that do not fit: their text in one line, the marks of their elements below. */
 function flattenBoxes(grid, space) {
   const { height } = sizesOf(grid);
   const { style } = grid.parentElement;
@@ -152,13 +152,13 @@ function flattenBoxes(grid, space) {
   if (isFlat) style.setProperty("--h", `${Math.min(height, Math.max(FLAT_BOX, Math.floor(space / lines)))}px`);
 }
 
-/** Source and target side by side where that fits; else below each other. */
+/** Arrange source and target side by side if they fit, otherwise below each other. */
 function fitPair(pair, space) {
   const grids = [...pair.querySelectorAll(".grid")];
   const sizes = grids.map(sizesOf);
   const beside = cellWidths(sizes, space);
   const lines = grids.map((grid) => grid.children.length);
-  const height = Math.max(...sizes.map((size) => size.height)); // of both, where a row stands beside its like
+  const height = Math.max(...sizes.map((size) => size.height)); // equal heights align the rows of both
   pair.classList.toggle("stacked", !beside.fits);
   for (const [place, grid] of grids.entries()) {
     const size = lines[0] === lines[1] ? { ...sizes[place], height } : sizes[place];
@@ -166,7 +166,7 @@ function fitPair(pair, space) {
     else fitAlone(grid, space);
   }
   if (beside.fits || space < PAIR) return;
-  const widths = grids.map((grid) => grid.offsetWidth); // the narrower one fills the width of the other
+  const widths = grids.map((grid) => grid.offsetWidth); // the narrower grid gets the width of the other
   const narrow = widths[0] < widths[1] ? 0 : 1;
   const { head, heads, count } = sizes[narrow];
   resize(grids[narrow], sizes[narrow], Math.floor((Math.max(...widths) - head - heads) / count));
@@ -178,7 +178,7 @@ function fitPair(pair, space) {
   if (plain.length) lower([{ grids: plain, space: heightBelow(pair) - fixed }]);
 }
 
-/** The width that the grids above A like to have. */
+/** Return the preferred width of the grids above A. */
 function widestAbove(product) {
   const grids = [...product.querySelectorAll(".extras:not(.below) .grid")].map(sizesOf);
   return Math.max(0, ...grids.map(({ head, count, width }) => head + count * width));
@@ -188,7 +188,7 @@ function headsOf(scroll) {
   return [...scroll.querySelectorAll(".heads > .col-head, .heads > .register-head")];
 }
 
-/** Let a grid that is too wide end between two columns. */
+/** End a grid that is too wide between two columns. */
 function cut(scroll, space) {
   scroll.style.removeProperty("width");
   const start = scroll.getBoundingClientRect().left - scroll.scrollLeft;
@@ -196,7 +196,7 @@ function cut(scroll, space) {
   const whole = ends.findLast((end) => end <= space + 0.5);
   const isCut = ends.at(-1) > space + 0.5 && whole;
   if (isCut) scroll.style.width = `${whole}px`;
-  scroll.parentElement.classList.toggle("cut", Boolean(isCut)); // it takes all the room there is
+  scroll.parentElement.classList.toggle("cut", Boolean(isCut)); // it takes all available space
   showMore(scroll);
 }
 
@@ -206,7 +206,7 @@ function rangeOfHeads(heads) {
   return first === last ? `${first}` : `${first}–${last}`;
 }
 
-/** Name the columns that are out of sight, left and right. */
+/** Show the names of the columns out of sight on the left and right. */
 function showMore(scroll) {
   const frame = scroll.getBoundingClientRect();
   const heads = headsOf(scroll);
@@ -226,7 +226,7 @@ function showMore(scroll) {
   if (after.length) on.textContent = `${what} ${rangeOfHeads(after)} ›`;
 }
 
-/** Fit what the view shows into it. */
+/** Fit the figure into the view. */
 export function fitView() {
   const view = byId("view");
   const space = view.clientWidth;
@@ -248,7 +248,7 @@ export function fitView() {
   for (const scroll of view.querySelectorAll(".scroll")) cut(scroll, scroll.parentElement.clientWidth);
 }
 
-/** Keep what is shown fitted when the window changes, and follow those who scroll or ask for more. */
+/** Fit the view again when the window changes, and handle scrolling and its buttons. */
 export function startFit() {
   const view = byId("view");
   let known = view.clientWidth;

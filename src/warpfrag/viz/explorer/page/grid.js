@@ -1,16 +1,16 @@
-// One operand as a grid of cells. Everything is written as one text, so that thousands of cells appear at once.
+// One operand as a grid of cells, written as one HTML text, because that is fast for thousands of cells.
 
 import { slotRun } from "./layout.js";
 import { COLOURS, addressOf, bitsText, elementName, elementRange, elementText, holders, partWord } from "./model.js";
 import { escapeText } from "./html.js";
 import { MORE } from "./fit.js";
 
-const FOLD = 4; // registers with a run of at least so many neighbours become boxes
-const LETTER = 6.2; // width of a letter of the heads, in pixels
-const SMALLEST = 5.45; // and of the smallest letters of a cell
-const ADDRESS = 28; // width of the heads that name the lane of an address
+const FOLD = 4; // registers with at least this many adjacent elements become boxes
+const LETTER = 6.2; // width of a letter in headings, in pixels
+const SMALLEST = 5.45; // width of the smallest letters in a cell
+const ADDRESS = 28; // width of the headings that name the lane of an address
 
-/** How large a cell of each kind is: the width it likes, the least that its words need, its height, and the lowest. */
+/** The sizes of each type of cell: preferred and minimum width, height, and minimum height. */
 const SIZES = {
   plain: { width: 31, least: 20, height: 26, low: 19 },
   field: { width: 42, least: 36, height: 26, low: 19 },
@@ -22,7 +22,7 @@ const SIZES = {
   v32: { width: 56, least: 50, height: 44, low: 32 },
 };
 
-/** How an operand is drawn: a cell per element, or a box per register with a small cell per element in it. */
+/** Return the form of an operand: a cell per element, or a box per register with a small cell per element. */
 export function foldOf(operand) {
   const { dim, length } = slotRun(operand.layout);
   const along = dim === operand.plane + 1 ? "h" : "v";
@@ -32,12 +32,12 @@ export function foldOf(operand) {
   return { length, down, across, along, size: `${along}${length}` };
 }
 
-/** The class that gives a cell the colour of a lane. */
+/** Return the class with the colour of a lane. */
 export function laneClass(lane) {
   return `t${lane % COLOURS}`;
 }
 
-/** What every cell carries: which element it is, and where that sits. */
+/** Return the data attributes of a cell: its element, and the element's place. */
 export function cellData(operand, part, row, col, [lane, reg, slot], owners = []) {
   const copies = owners.length > 1 ? ` data-owners="${owners.map((owner) => owner.join(".")).join(" ")}"` : "";
   const which = operand.parts > 1 ? ` data-part="${part}"` : "";
@@ -58,7 +58,7 @@ function plainCell(operand, part, row, col, owners, mark) {
   );
 }
 
-/** A register whose elements are neighbours: its lane and elements once, and a small cell for each element. */
+/** Return a register with adjacent elements: its lane and elements once, and a small cell for each element. */
 function box(operand, part, elements, fold, mark) {
   const [lane, reg, first] = elements[0].owners[0];
   const cells = elements.map(({ row, col, owners }) => {
@@ -76,7 +76,7 @@ function head(kind, text, extra = "") {
   return `<div class="head ${kind}" role="${kind === "row-head" ? "rowheader" : "columnheader"}"${extra}>${text}</div>`;
 }
 
-/** The lane that gives the address of a line of a mover's matrix. */
+/** Return the lane that passes the address of a line of a matrix. */
 function addressHead(addresses, part, line, kind) {
   const { lane, sentence } = addressOf(addresses, part, line);
   return head(
@@ -90,7 +90,7 @@ function rangeText(first, length) {
   return length === 1 ? `${first}` : `${first}–${first + length - 1}`;
 }
 
-/** What stands above the columns: the words, and how many cells wide. A sparse A names the logical columns behind. */
+/** Return the column headings: text and width in cells. A sparse A also names the logical columns. */
 function columnWords(operand, fold, pattern) {
   const step = fold.along === "h" ? fold.length : 1;
   const kept = pattern && operand.role === "a" ? pattern.kept : 1;
@@ -105,7 +105,7 @@ function columnHeads({ words, cells }, pattern) {
   return words.map((text) => head(kind, text, pattern ? ` title="logical columns ${text}"` : "")).join("");
 }
 
-/** The room that a grid takes: how wide its cells like to be and can be, how many stand side by side, its row heads. */
+/** Return the size of a grid: preferred and minimum cell width, number of columns, and width of the row headings. */
 function measures(operand, fold, { words, cells }, { height = fold.size, heads = 0 }) {
   const longest = Math.max(...words.map((text) => text.length));
   const letters = fold.size === "plain" ? elementName(operand, operand.regs - 1, operand.slots - 1).length : 0; // d127
@@ -128,7 +128,7 @@ function measures(operand, fold, { words, cells }, { height = fold.size, heads =
   };
 }
 
-/** The grid of one operand (or of one of its products or matrices), under a caption. */
+/** Return the grid of one operand, or of one of its products or matrices, with a caption. */
 export function operandGrid(operand, part, state, options = {}) {
   const { height, pattern, addresses, controls = "", caption, mark = () => "" } = options;
   const fold = foldOf(operand);
@@ -176,13 +176,13 @@ export function operandGrid(operand, part, state, options = {}) {
   );
 }
 
-/** How often an operand holds each element, if that is more than once. */
+/** Return a note on the number of copies of each element, if there are several. */
 export function copiesText({ copies }) {
   if (copies === 1) return "";
   return ` · each held ${copies === 2 ? "twice" : `${copies} times`}`;
 }
 
-/** Name, shape and registers of an operand in one line. */
+/** Return the name, shape and registers of an operand in one line. */
 function operandCaption(operand, part) {
   const which = operand.parts > 1 ? `<sub>${part}</sub>` : "";
   const meaning = operand.meaning ? ` ${operand.meaning}` : "";

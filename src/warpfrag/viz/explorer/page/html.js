@@ -1,23 +1,23 @@
-// Small helpers around the document.
+// Small helpers for the document.
 
 const ESCAPES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
 
-/** The element with an id. */
+/** Return the element with an id. */
 export function byId(id) {
   return document.getElementById(id);
 }
 
-/** Text made safe to stand in HTML. */
+/** Return text escaped for HTML. */
 export function escapeText(text) {
   return String(text).replace(/[&<>"]/g, (letter) => ESCAPES[letter]);
 }
 
-/** A long PTX name that may break before its dots. */
+/** Return a PTX name that may break before its dots. */
 export function breakable(name) {
   return escapeText(name).replace(/(\.|::)/g, "<wbr>$1");
 }
 
-/** A row of buttons of which one is pressed; a click sets the field of the state to its value. */
+/** Return a row of buttons, one of them pressed; a click sets a field of the state. */
 export function choices(label, field, options, current) {
   const buttons = options.map(([value, text]) => {
     const pressed = String(value) === String(current);
@@ -29,20 +29,20 @@ export function choices(label, field, options, current) {
   return `<span class="choices" role="group" aria-label="${escapeText(label)}">${buttons.join("")}</span>`;
 }
 
-/** Things as a person lists them: 0, 2 and 3. */
+/** Return a list as text: 0, 2 and 3. */
 export function listed(things, word = "and") {
   const last = things.length - 1;
   return last < 1 ? `${things[0] ?? "none"}` : `${things.slice(0, last).join(", ")} ${word} ${things[last]}`;
 }
 
-/** Sorted numbers as a person lists them, neighbours as a range: 0–3 and 16–19. */
+/** Return sorted numbers as text with ranges: 0–3 and 16–19. */
 export function ranges(numbers) {
   const starts = numbers.filter((number) => !numbers.includes(number - 1));
   const ends = numbers.filter((number) => !numbers.includes(number + 1));
   return listed(starts.map((start, place) => (start === ends[place] ? `${start}` : `${start}–${ends[place]}`)));
 }
 
-/** Lets the arrow keys walk over items, of which one is reachable with Tab. */
+/** Let the arrow keys move over items, one of which Tab reaches. */
 export function roving(container, items, target) {
   container.addEventListener("keydown", (event) => {
     const item = event.target.closest(items);
@@ -55,13 +55,13 @@ export function roving(container, items, target) {
   });
 }
 
-/** Makes another item of a roving group the one that Tab reaches. */
+/** Make another item of a group the one that Tab reaches. */
 export function moveTabStop(from, to) {
   if (from) from.tabIndex = -1;
   to.tabIndex = 0;
 }
 
-/** The neighbour in a list for an arrow key, Home or End. */
+/** Return the item of a list to which an arrow key, Home or End leads. */
 export function listStep(list, item, key) {
   const place = list.indexOf(item);
   const steps = {

@@ -1,9 +1,9 @@
-// The linear map: (lane, reg, slot) -> coordinates, by xor of what the bits that are 1 move. See warpfrag/core/layout.py.
+// The linear map (lane, reg, slot) -> coordinates: the xor of the moves of the set bits, as in warpfrag/layout.
 
 const INPUTS = ["lane", "reg", "slot"];
 const TABLES = new WeakMap();
 
-/** The coordinates of the element at a place, in the order of layout.dims. */
+/** Return the coordinates of the element at a place, in the order of layout.dims. */
 export function elementAt(layout, lane, reg, slot) {
   const coordinates = startOf(layout);
   const indices = [lane, reg, slot];
@@ -17,17 +17,17 @@ export function elementAt(layout, lane, reg, slot) {
   return coordinates;
 }
 
-/** The element of lane 0, register 0, slot 0: not the first one where a layout is that of another warp than the first. */
+/** Return the element of lane 0, register 0, slot 0; for warps after the first it is not element 0. */
 function startOf(layout) {
   return layout.start ? [...layout.start] : layout.dims.map(() => 0);
 }
 
-/** The number of an element, counting through all coordinates. */
+/** Return the index of an element in row-major order. */
 function elementNumber(layout, coordinates) {
   return coordinates.reduce((number, coordinate, dim) => number * layout.shape[dim] + coordinate, 0);
 }
 
-/** For each element the places that hold it; made once for a layout, by going over all places. */
+/** Return the places that hold each element; computed once per layout. */
 function tableOf(layout) {
   if (!TABLES.has(layout)) {
     const table = new Map();
@@ -46,22 +46,22 @@ function tableOf(layout) {
   return TABLES.get(layout);
 }
 
-/** Every place that holds an element, sorted; the first is the one the hardware reads. */
+/** Return every place that holds an element, sorted; the hardware reads the first. */
 export function placesOf(layout, coordinates) {
   return tableOf(layout).get(elementNumber(layout, coordinates));
 }
 
-/** How many places hold each element. */
+/** Return the number of places that hold each element. */
 export function copiesOf(layout) {
   return placesOf(layout, startOf(layout)).length;
 }
 
-/** How far lane, reg or slot runs. */
+/** Return the extent of lane, reg or slot. */
 export function extentOf(layout, input) {
   return layout.extents?.[input] ?? 1 << layout[input].length;
 }
 
-/** How many neighbours along one coordinate the slots of a register hold, and along which coordinate. */
+/** Return the number of adjacent elements in a register, and the coordinate along which they are adjacent. */
 export function slotRun(layout) {
   const dim = (layout.slot[0] ?? []).findIndex((step) => step);
   if (dim < 0) return { dim: 0, length: 1 };
@@ -70,7 +70,7 @@ export function slotRun(layout) {
   return { dim, length: 1 << (bits < 0 ? layout.slot.length : bits) };
 }
 
-/** What one warp of a warpgroup holds: the element from which it starts. */
+/** Return the layout of one warp of a warpgroup. */
 export function ofWarp(layout, warp) {
   const start = layout.warp.reduce(
     (found, steps, bit) => (((warp >> bit) & 1) ? found.map((one, dim) => one ^ steps[dim]) : found),
@@ -79,14 +79,14 @@ export function ofWarp(layout, warp) {
   return { ...layout, start };
 }
 
-/** The accumulator of a narrower instruction: so many columns, and the registers that they fill. */
+/** Return the accumulator layout of a narrower instruction, with this number of columns. */
 export function narrowed(layout, width) {
   const shape = layout.shape.with(-1, width);
   const share = width / layout.shape.at(-1);
   return { ...layout, shape, extents: { reg: (1 << layout.reg.length) * share } };
 }
 
-/** Tiles side by side, so many along each coordinate: they are counted by new bits of reg, above the old ones. */
+/** Return the layout of tiles side by side; new high bits of reg count the tiles along each coordinate. */
 export function tiled(layout, counts) {
   const more = counts.flatMap((count, dim) =>
     Array.from({ length: Math.log2(count) }, (_, bit) =>

@@ -1,11 +1,11 @@
-// Lighting up: the lane, the register, the element and what belongs to it.
+// Highlight the lane, the register, the element and related elements.
 
 import { byId } from "./html.js";
 
 let index = null;
 let lit = [];
 
-/** Forget the cells of the last view; what is lit outside of it stays on the page, so its light goes out. */
+/** Forget the cells of the last view, and remove highlights outside of it. */
 export function forgetCells() {
   lightsOut();
   index = null;
@@ -17,7 +17,7 @@ function push(map, key, cell) {
   else map.set(key, [cell]);
 }
 
-/** The cells by lane, register and element; made when first needed. */
+/** Return the cells by lane, register and element; computed on first use. */
 function cellIndex() {
   if (index) return index;
   index = { lane: new Map(), register: new Map(), element: new Map() };
@@ -32,7 +32,7 @@ function cellIndex() {
   }
   for (const label of byId("view").querySelectorAll("[data-register]")) {
     push(index.register, label.dataset.register, label);
-    const box = label.closest(".box"); // the ring of a lane goes around the box, not around each small cell
+    const box = label.closest(".box"); // the ring of a lane is drawn around the box, not around each small cell
     if (box) push(index.lane, Number(label.dataset.register.split(".")[1]), box);
   }
   for (const cell of document.querySelectorAll("#view [data-address], #lanes [data-lane]")) {
@@ -44,12 +44,12 @@ function cellIndex() {
   return index;
 }
 
-/** The cells of the view that show an element. */
+/** Return the cells of the view that show an element. */
 export function cellsOf({ role, part, row, col }) {
   return cellIndex().element.get(`${role}.${part}.${row}.${col}`) ?? [];
 }
 
-/** Take the light away. */
+/** Remove all highlights. */
 export function lightsOut() {
   for (const cell of lit) cell.classList.remove("is-lane", "is-reg", "is-here", "is-term");
   lit = [];
@@ -60,14 +60,14 @@ function light(cells = [], name) {
   lit.push(...cells);
 }
 
-/** Light up lanes, registers ("a.5.1"), one element and its relatives; or a cell that stands for no element. */
+/** Highlight lanes, registers ("a.5.1"), one element and its relatives, or a cell without an element. */
 export function lightUp({ lanes = [], registers = [], element = null, relatives = [], cell = null }) {
   lightsOut();
   const cells = cellIndex();
   for (const lane of lanes) light(cells.lane.get(lane), "is-lane");
   for (const register of registers) {
     light(cells.register.get(register), "is-reg");
-    // The list is drawn anew for each lane, so it is not in the index.
+    // The list is drawn again for each lane, so it is not in the index.
     light([...byId("registers").querySelectorAll(`[data-register="${register}"]`)], "is-reg");
   }
   for (const relative of relatives) light(cellsOf(relative), "is-term");

@@ -1,4 +1,4 @@
-// The page: wires the state, the finder, the views and the light together.
+// The page: connects the state, the finder, the views and the highlights.
 
 import { byId, moveTabStop, roving } from "./html.js";
 import { INSTRUCTIONS, VERSION, holders, isWarpgroup, ofWidth } from "./model.js";
@@ -26,18 +26,18 @@ const VIEW_WRITERS = {
   relayout: drawRelayout,
   memory: drawMemory,
 };
-const NUMBER_LISTS = new Set(["lane", "access", "row", "col"]); // lists to choose a number from
-const CELLS = "[data-operand], [data-bytes], [data-unit]"; // what the arrow keys walk over
+const NUMBER_LISTS = new Set(["lane", "access", "row", "col"]); // lists of numbers
+const CELLS = "[data-operand], [data-bytes], [data-unit]"; // the cells that the arrow keys move over
 const QUESTION = new Set(Object.keys(emptyQuestion()));
 
-/** Change the state and show what that changes. */
+/** Change the state, and update the page. */
 function set(changes) {
   const names = change(changes);
   const moved = names.includes("i");
   writeAddress({ remember: moved });
   if (names.some((name) => QUESTION.has(name))) showFound(state);
   if (moved) byId("complaint").hidden = true;
-  // What the view does not depend on; the table may show one lane only.
+  // The view does not depend on these, except that the table may show a single lane.
   const kept = new Set([...QUESTION, "at", ...(state.view === "table" ? [] : ["lane"])]);
   if (names.some((name) => !kept.has(name))) draw();
   else {
@@ -59,7 +59,7 @@ function draw() {
   if (instruction.tensor) drawTensor(instruction, state);
   else if (isWarpgroup(instruction)) drawWarpgroup(state.view === "relayout" ? instruction : scene(), state, VIEW_WRITERS);
   else VIEW_WRITERS[state.view](instruction, state);
-  showAbout(instruction, state); // the name and the badges stand above what is fitted
+  showAbout(instruction, state); // the name and the badges are above the fitted part
   fitView();
   for (const button of document.querySelectorAll("#views [data-set]")) {
     button.setAttribute("aria-pressed", String(button.dataset.value === state.view));
@@ -69,15 +69,15 @@ function draw() {
   for (const grid of byId("view").querySelectorAll("[data-grid]")) {
     if (!grid.querySelector(`:is(${CELLS})[tabindex="0"]`)) grid.querySelector(CELLS).tabIndex = 0;
   }
-  // A control that was drawn anew keeps the focus, so that a selector can be stepped from the keyboard.
+  // A control that was drawn again keeps the focus, so that a selector can be changed with the keyboard.
   if (focused.set) {
     const control = document.querySelector(`[data-set="${focused.set}"]${focused.value ? `[data-value="${focused.value}"]` : ""}`);
     control?.focus();
-    if (control?.matches("input")) control.setSelectionRange(control.value.length, control.value.length); // typing goes on
+    if (control?.matches("input")) control.setSelectionRange(control.value.length, control.value.length); // the user is typing
   }
 }
 
-/** Show the picked element, or that nothing is picked. */
+/** Show the selected element, or that none is selected. */
 function showPicked() {
   const element = picked();
   document.querySelector("aside").classList.toggle("with-products", Boolean(element) && isOutput(element.role, scene()));
@@ -91,12 +91,12 @@ function showPicked() {
   if (cell) moveTabStop(cell.closest("[data-grid]").querySelector('[tabindex="0"]'), cell);
 }
 
-/** Let go of what is picked or lit. */
+/** Clear the selection and the highlights. */
 function clear() {
   set({ at: "" });
 }
 
-/** Light an element up and describe it. */
+/** Highlight an element and describe it. */
 function focusOn(element, { pinned = false } = {}) {
   const instruction = scene();
   const operand = instruction.operands[element.role];
@@ -161,7 +161,7 @@ function pickOf(cell) {
   return pickText(scene().operands[role], part, row, col);
 }
 
-/** The cell that an arrow key leads to. */
+/** Return the cell that an arrow key leads to. */
 function neighbour(cell, key) {
   const grid = cell.closest("[data-grid]");
   if (grid.dataset.grid === "memory") return memoryStep(grid, cell, key);
@@ -183,7 +183,7 @@ function neighbour(cell, key) {
   return grid.querySelector(`[data-row="${nextRow}"][data-col="${nextCol}"]`);
 }
 
-/** In shared memory up and down lead from line to line, left and right along one. */
+/** Return the next cell in shared memory: up and down change the line, left and right move along it. */
 function memoryStep(grid, cell, key) {
   const cells = [...grid.querySelectorAll("[data-bytes], [data-unit]")];
   const line = cell.parentElement.querySelectorAll("[data-bytes], [data-unit]").length;
@@ -191,7 +191,7 @@ function memoryStep(grid, cell, key) {
   return key in steps ? cells[cells.indexOf(cell) + steps[key]] : null;
 }
 
-/** In the warp view and the table the neighbours are neighbouring places. */
+/** Return the next cell in the warp view and the table, where adjacent places are neighbours. */
 function neighbourPlace(grid, cell, key) {
   const cells = [...grid.querySelectorAll("[data-operand]")];
   const operand = scene().operands[cell.dataset.operand];
@@ -202,7 +202,7 @@ function neighbourPlace(grid, cell, key) {
 
 function copy(button) {
   const instruction = currentInstruction();
-  const { operands } = isWarpgroup(instruction) ? scene() : instruction; // of a warpgroup those of the warp that is shown
+  const { operands } = isWarpgroup(instruction) ? scene() : instruction; // for a warpgroup, those of the current warp
   const all = Object.values(operands).filter((operand) => !operand.unknown);
   const here = state.view === "matrix" ? all : all.filter((operand) => operand.role === state.operand);
   const { copy: what, role } = button.dataset;
@@ -220,20 +220,20 @@ function copy(button) {
   copyText(...texts[what]());
 }
 
-/** The address of what is shown; that of the hosted page if this one was opened from disk. */
+/** Return the address of the current view, on the hosted page if this one was opened from disk. */
 function linkHere() {
   const hosted = document.querySelector('link[rel="canonical"]')?.href;
   return hosted && location.protocol === "file:" ? hosted + location.hash : location.href;
 }
 
-/** The instruction and the cell that is kept, in words for a link. */
+/** Return the link text: the instruction and the selected cell. */
 function pictured(instruction) {
   const [role, row, col] = state.at.split(".");
   const operand = role && instruction.operands[role];
   return operand ? `${instruction.name}: ${operand.letter}[${row}][${col}]` : instruction.name;
 }
 
-/** What the memory view shows, as CSV. */
+/** Return the contents of the memory view as CSV. */
 function memoryText(instruction) {
   return isWarpgroup(instruction) ? unitsText(scene(), state) : addressesText(scene(), state);
 }
@@ -264,10 +264,10 @@ function start() {
   byId("lanes").addEventListener("click", ({ target }) => {
     if (!target.dataset.lane) return;
     set({ lane: Number(target.dataset.lane), at: "" });
-    follow({ target }); // nothing is picked now, so the light went out: this lane is lit again
+    follow({ target }); // clearing the selection removed the highlight of this lane
   });
   document.querySelector(".skip").addEventListener("click", (event) => {
-    event.preventDefault(); // the part of the address behind # is the state
+    event.preventDefault(); // the fragment of the address is the state
     view.focus();
   });
   document.addEventListener("click", ({ target }) => {
@@ -306,11 +306,11 @@ function start() {
       pick(event.target);
     }
   });
-  addEventListener("hashchange", load); // also when the user goes back
+  addEventListener("hashchange", load); // also when the user navigates back
   load();
 }
 
-/** Bring a grid into sight, and let Tab go on from there. */
+/** Scroll to a grid, and let Tab continue from there. */
 function jump(grid) {
   const operand = byId("view").querySelector(`[data-grid="${grid}"]`).closest(".operand");
   operand.focus({ preventScroll: true });
@@ -321,7 +321,7 @@ function numberIfOne(text) {
   return /^\d+$/.test(text) ? Number(text) : text;
 }
 
-/** Show what the address asks for. */
+/** Show the state in the address. */
 function load() {
   const complaint = readAddress();
   byId("complaint").textContent = complaint;
@@ -333,7 +333,7 @@ function load() {
   if (cell && !isWhollyShown(cell)) cell.scrollIntoView({ block: "center", inline: "nearest" });
 }
 
-/** Whether a cell is in sight without scrolling, where the figure scrolls by itself. */
+/** Return true if a cell is visible without scrolling its figure. */
 function isWhollyShown(cell) {
   const [box, main] = [cell, cell.closest("main")].map((part) => part.getBoundingClientRect());
   return main.bottom <= innerHeight && box.top > main.top && box.bottom < main.bottom && box.right < main.right;

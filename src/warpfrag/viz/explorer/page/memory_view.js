@@ -1,4 +1,4 @@
-// The memory view: an operand in shared memory, the lanes at their addresses, and what each bank has to give.
+// The memory view: an operand in shared memory, the lanes at their addresses, and the words that each bank supplies.
 
 import { byId, choices, escapeText, ranges } from "./html.js";
 import { placesOf } from "./layout.js";
@@ -19,11 +19,11 @@ const CELL_SIZES = {
   16: { width: 104, least: 32, height: 30 },
 };
 export const SMALL_LETTER = 5.45; // width of a letter of the elements in a cell, in pixels
-export const LANE_LETTER = 6.65; // and of its lane
-const MAX_BUTTONS = 4; // more accesses than that are a list
+export const LANE_LETTER = 6.65; // width of a letter of the lane
+const MAX_BUTTONS = 4; // more accesses are shown as a list
 const TILE_WORDS = { "": "1", "row=2": "2 rows", "col=2": "2 cols" };
 
-/** ldmatrix of one matrix, which plans are made with. */
+/** Return the ldmatrix of one matrix, from which plans are built. */
 function mover(trans) {
   const { operands, addresses } = BY_NAME.get(`ldmatrix.sync.aligned.m8n8.x1${trans}.shared.b16`);
   return { ...operands.d, addresses };
@@ -35,7 +35,7 @@ function memoryOf({ order, pitch, swizzle }) {
 
 let lastPlans = { asked: "", plans: [] };
 
-/** The plans of what is shown, computed once. */
+/** Return the plans for the current state; computed once. */
 function currentPlans({ asked, operands }, state) {
   const question = [asked, state.order, state.pitch, state.swizzle, state.verb].join(" ");
   if (question !== lastPlans.asked) {
@@ -45,14 +45,14 @@ function currentPlans({ asked, operands }, state) {
   return lastPlans.plans;
 }
 
-/** The plan and the access that are shown; a number that is too large means the last. */
+/** Return the current plan and access; a number that is too large selects the last. */
 function chosen(plans, state) {
   const plan = Math.min(Math.max(state.way, 1), plans.length) - 1;
   const access = Math.min(Math.max(state.access, 1), plans[plan].accesses.length) - 1;
   return { plan, access };
 }
 
-/** The operand of the state in shared memory. */
+/** Return the current operand in shared memory. */
 export function drawMemory(instruction, state) {
   const operand = instruction.operands[state.operand];
   const bar = `<div class="view-bar memory-bar">${controls(instruction, state)}</div>`;
@@ -92,13 +92,13 @@ function short(name) {
   return name.replaceAll(".sync.aligned", "");
 }
 
-/** The first target that has every instruction of a plan; plain loads and stores are everywhere. */
+/** Return the first target with every instruction of a plan; all targets have plain loads and stores. */
 function legalFrom({ name }) {
   const targets = name.split(" + ").map((part) => BY_NAME.get(part)?.targets ?? TARGETS);
   return TARGETS.find((target) => targets.every((some) => some.includes(target)));
 }
 
-/** Every plan as a line that can be chosen. */
+/** Return the list of plans, one of which can be selected. */
 function planTable(plans, state) {
   const { plan: current } = chosen(plans, state);
   const heads = ["plan", "legal from", "instructions", "passes", "conflicts", "cost"];
@@ -129,7 +129,7 @@ function counted(number, word) {
   return `${number || "no"} ${word}${number === 1 ? "" : "s"}`;
 }
 
-/** One access: memory line by line, each cell as wide as an access and at least a bank; then the banks. */
+/** Return one access: lines of memory, with cells as wide as the access and at least a bank; then the banks. */
 function accessFigure(operand, plans, state) {
   const place = chosen(plans, state);
   const { accesses } = plans[place.plan];
@@ -182,7 +182,7 @@ function banksText(column, width) {
   return banks > 1 ? `${column * banks}–${(column + 1) * banks - 1}` : `${column}`;
 }
 
-/** The elements of the matrix by the cell of memory that they start in. */
+/** Return the elements of the matrix by the memory cell in which they start. */
 function elementsByCell(operand, memory, width) {
   const byCell = new Map();
   for (let row = 0; row < operand.rows; row++) {
@@ -196,7 +196,7 @@ function elementsByCell(operand, memory, width) {
   return byCell;
 }
 
-/** Some elements, as a range along the one coordinate or the other: 3,8–15. */
+/** Return elements as a range along one coordinate: 3,8–15. */
 function elementsText(elements) {
   const ends = [0, 1].map((axis) => elements.map((element) => element[axis]));
   return ends.map((some) => rangeFrom(Math.min(...some), Math.max(...some))).join(",");
@@ -228,7 +228,7 @@ function cellsOfMemory(operand, access, state) {
   });
 }
 
-/** The lane of a cell, and that there are more. */
+/** Return the lane of a cell, with a mark if there are more. */
 function laneText([first, ...others]) {
   return `T${first}${others.length ? "+" : ""}`;
 }
@@ -248,7 +248,7 @@ function memoryCell(operand, cell, width, held, lanes) {
   );
 }
 
-/** What each bank has to give, a line for each request. */
+/** Return the number of words that each bank supplies, a line for each request. */
 function bankLines(access) {
   const width = cellWidth(access);
   const per = width / BANK_BYTES;
@@ -271,7 +271,7 @@ function bankLines(access) {
   return lines.join("");
 }
 
-/** The lanes whose part of a request reaches some banks. */
+/** Return the lanes of a request that access these banks. */
 function lanesAt(access, number, bank, banks) {
   const request = requestsOf(access)[number];
   const first = requestsOf(access).length > 1 ? number * request.length : 0;
@@ -282,7 +282,7 @@ function lanesAt(access, number, bank, banks) {
   return request.flatMap((address, place) => (address !== null && reaches(address) ? [first + place] : []));
 }
 
-/** Describe a cell of memory or of the banks; gives the lanes that it belongs to. */
+/** Describe a cell of memory or of the banks, and return its lanes. */
 export function showBytes(cell, { operands, ...rest }, state) {
   const operand = operands[state.operand];
   const plans = currentPlans({ operands, ...rest }, state);
@@ -357,7 +357,7 @@ function commands(instruction, operand, plans, state) {
   );
 }
 
-/** The address of every lane in every access of the plan that is shown, as CSV. */
+/** Return the address of every lane in every access of the current plan, as CSV. */
 export function addressesText(shownScene, state) {
   const plans = currentPlans(shownScene, state);
   if (!plans.length) return "instruction,words,lane,address\n";

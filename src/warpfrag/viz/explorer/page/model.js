@@ -9,20 +9,20 @@ const CHOSEN_DIMS = new Set(["selector", "thread_id", "byte_id"]);
 
 export const COORDINATE_WORDS = { row: "row", col: "column", chunk: "chunk", scale: "scale", tlane: "tensor lane", column: "column" };
 
-/** Rows of tcgen05: products by spelling, loads and stores, and where elements lie; see tensor.js. */
+/** The rows of tcgen05: products by spelling, loads and stores, and layouts; see tensor.js. */
 export const TENSOR = { ...DATA.tensor, products: DATA.tensor.products.map(spelled) };
 export const TARGETS = DATA.targets;
 
 /** Names of GPUs, in lower case, with their targets. */
 export const GPUS = DATA.gpus;
 
-/** Names of element types elsewhere: what they may mean. */
+/** The element types that a nickname may mean. */
 export const NICKNAMES = DATA.nicknames;
 
-export const COLOURS = DATA.colours; // lanes beyond the first so many have their colours again
+export const COLOURS = DATA.colours; // further lanes repeat the colours
 export const VERSION = DATA.version;
 
-/** What plans between fragments are made of; see relayouts.js. */
+/** The tables of plans between fragments; see relayouts.js. */
 export const MOVES = {
   fragments: DATA.fragments,
   relayouts: DATA.relayouts,
@@ -32,16 +32,16 @@ export const MOVES = {
   texts: DATA.texts,
 };
 
-/** What makes two operands the same fragment: the layout, and how an element lies in its place. */
+/** Return the key of a fragment: the layout, and the bits of an element in its slot. */
 export function fragmentKey({ layout, format, container, low }) {
   return [layout, format, container, low].join();
 }
 
-const WARP_ROWS = 16; // of a warpgroup's 64, that one warp holds
+const WARP_ROWS = 16; // of a warpgroup's 64 rows, those of one warp
 
-/** An operand of one instruction, with what follows from its row. */
+/** Return an operand of an instruction, with derived properties. */
 function operandOf(row, layout = DATA.layouts[row.layout]) {
-  const plane = layout.dims.length - 2; // the last two coordinates span the grid, those before choose one
+  const plane = layout.dims.length - 2; // the last two coordinates span the grid, the others select one
   return {
     ...row,
     layout,
@@ -62,7 +62,7 @@ function operandOf(row, layout = DATA.layouts[row.layout]) {
   };
 }
 
-/** What an instruction is called elsewhere: pairs of who calls it so and the name; machine code also says where. */
+/** Return the names of an instruction in other tools: pairs of tool and name, for machine code with targets. */
 function namesOf([cute, sass, nvvm, mlir, also], text) {
   const [before, behind, ...attributes] = mlir.map(text);
   return [
@@ -74,7 +74,7 @@ function namesOf([cute, sass, nvvm, mlir, also], text) {
   ];
 }
 
-/** One instruction, with its operands. */
+/** Return an instruction with its operands. */
 function instructionOf(row) {
   const words = row.name.slice(row.op.length + 1).split(".");
   const shape = row.access ? `${row.access}.x${row.repeat}` : shapeText(row.shape);
@@ -112,13 +112,13 @@ function instructionOf(row) {
   };
 }
 
-/** The operand of a role; D of a warpgroup has a row of its own for the width whose relayouts are known. */
+/** Return the operand of a role; D of a warpgroup has a separate row for the width with relayouts. */
 function rowOf({ operands, moved, shape }, role) {
   const hasOwn = moved && role === "d" && moved[0] === shape[1];
   return DATA.operands[hasOwn ? moved[1] : operands[role]];
 }
 
-/** The layout of an operand; that of a warpgroup's D is as wide as the instruction, and shown for the first warp. */
+/** Return the layout of an operand; a warpgroup's D has the width of the instruction, and is shown for warp 0. */
 function layoutOf(row, role) {
   const layout = DATA.layouts[rowOf(row, role).layout];
   if (row.repeats) return ofRepeat(layout, row);
@@ -127,8 +127,8 @@ function layoutOf(row, role) {
 }
 
 /**
- * What a shorter load or store has: so many columns and registers. The halves of 16x32bx2 stand side by side, so the
- * formulas of the longest are not those of others.
+ * Return the fields of a shorter load or store. The halves of 16x32bx2 are side by side, so the formulas of the longest
+ * do not apply to the others.
  */
 function ofRepeat(layout, { access, repeat, repeats }) {
   const share = repeat / repeats.at(-1);
@@ -138,14 +138,14 @@ function ofRepeat(layout, { access, repeat, repeats }) {
   return { ...cut, lane: layout.lane.with(-1, [0, columns / 2]), element_formulas: {}, place_formulas: {} };
 }
 
-/** Every repeat of a load or store of tensor memory as an instruction of its own. */
+/** Return an instruction for each repeat of a tensor-memory load or store. */
 function ofRepeats(row) {
   return row.repeats.map((repeat) =>
     instructionOf({ ...row, repeat, name: row.name.replace("{x}", repeat), family: row.name, shape: [0, repeat] }),
   );
 }
 
-/** The operands of a warpgroup as another warp holds them. */
+/** Return the operands of a warpgroup for another warp. */
 export function warpOperands({ operands }, warp) {
   return Object.fromEntries(
     Object.entries(operands).map(([role, operand]) => {
@@ -155,7 +155,7 @@ export function warpOperands({ operands }, warp) {
   );
 }
 
-/** Every width of a row of wgmma as an instruction of its own. */
+/** Return an instruction for each width of a wgmma row. */
 function ofWidths(row) {
   return row.widths.map((width) =>
     instructionOf({
@@ -172,14 +172,14 @@ function shapeText([m, n, k]) {
   return `m${m}n${n}` + (k ? `k${k}` : "");
 }
 
-/** A spelling with its lists of types and widths. */
+/** Return a spelling with its lists of types and widths. */
 function spelled(row) {
   const { type_lists: types, width_lists: widths } = DATA.tensor;
   const shapes = row.shapes.map((shape) => ({ ...shape, widths: widths[shape.widths] }));
   return { ...row, shapes, types: types[row.types] };
 }
 
-/** A product of tcgen05: a spelling with one of its shapes, widths and types. Its operands lie in tensor memory. */
+/** Return a tcgen05 product: a spelling with a shape, a width and types, and operands in tensor memory. */
 function productOf(family, shape, n, types) {
   const [d, a, b] = types.split(".");
   const { m, k } = shape;
@@ -189,13 +189,13 @@ function productOf(family, shape, n, types) {
   return Object.assign(instruction, { tensor: { family, shape, types, roles } });
 }
 
-/** The product that a spelling is first shown with. */
+/** Return the default product of a spelling. */
 function usualProduct(family) {
   const [m, n, k] = family.usual;
   return productOf(family, family.shapes.find((shape) => shape.m === m && shape.k === k), n, family.types[0]);
 }
 
-/** A product of tcgen05 by its whole name; undefined where there is none. */
+/** Return the tcgen05 product with this full name, or undefined. */
 export function productNamed(name) {
   const [, spelling, m, n, k, types] = /^(.*)\.m(\d+)n(\d+)k(\d+)\.(.+)$/.exec(name) ?? [];
   const family = TENSOR.products.find((row) => row.name === spelling);
@@ -213,45 +213,45 @@ export const INSTRUCTIONS = [
 ];
 export const BY_NAME = new Map(INSTRUCTIONS.map((instruction) => [instruction.name, instruction]));
 
-/** The instruction of another width, or the same where there is no such width. */
+/** Return the instruction with another width, or the same if there is no such width. */
 export function ofWidth(instruction, width) {
   return BY_NAME.get(instruction.family.replace(/\{[nx]\}/, width)) ?? instruction;
 }
 
-/** Whether a warpgroup runs it: its registers are shown warp by warp. */
+/** Return true if a warpgroup executes the instruction; its registers are shown warp by warp. */
 export function isWarpgroup({ widths }) {
   return Boolean(widths);
 }
 
-/** The formats' bits. */
+/** Return the bits of a format. */
 export function bitsOfFormat(format) {
   return DATA.format_bits[format];
 }
 
-/** The lowest and highest bit of the register that the code in a slot takes. */
+/** Return the lowest and highest bit of a slot's code in its register. */
 export function bitsOf(operand, slot) {
   const low = slot * operand.container + operand.low;
   return { low, high: low + operand.bits - 1 };
 }
 
-/** A range of bits as PTX and people write it, high bit first. */
+/** Return a range of bits as text, high bit first. */
 export function bitsText(operand, slot) {
   const { low, high } = bitsOf(operand, slot);
   return high === low ? `${low}` : `${high}:${low}`;
 }
 
-/** PTX's name of an element of a lane: a0, a1, ... count through its registers. */
+/** Return PTX's name of an element in a lane: a0, a1, ... */
 export function elementName(operand, reg, slot) {
   return `${operand.prefix}${reg * operand.slots + slot}`;
 }
 
-/** Some neighbouring elements of a register, by PTX's names: a0–7. */
+/** Return PTX's names of adjacent elements of a register: a0–7. */
 export function elementRange(operand, reg, slot, length) {
   const last = reg * operand.slots + slot + length - 1;
   return elementName(operand, reg, slot) + (length > 1 ? `–${last}` : "");
 }
 
-/** The leading coordinates of one grid: which product or matrix, or what the programmer has chosen to be read. */
+/** Return the leading coordinates of a grid: the product or matrix, or the selector or ids that are read. */
 export function leading(operand, part, state) {
   const chosen = {
     selector: state.selector,
@@ -263,51 +263,51 @@ export function leading(operand, part, state) {
     .map((dim, place) => Math.min(CHOSEN_DIMS.has(dim) ? chosen[dim] : part, operand.layout.shape[place] - 1));
 }
 
-/** The word for a coordinate that the programmer chooses: the byte-id. */
+/** Return the label of a selecting coordinate, such as byte-id. */
 export function idWord(dim) {
   return dim.replace("_", "-");
 }
 
-/** Such a coordinate as the programmer writes it: a byte-id is the first byte that is read, and may read several. */
+/** Return the value of a selecting coordinate in PTX: a byte-id is the first of the bytes that are read. */
 export function chosenId(operand, dim, coordinate) {
   const { dims, shape } = operand.layout;
   return dim === "byte_id" ? (coordinate * operand.slots) / shape[dims.indexOf(dim)] : coordinate;
 }
 
-/** The coordinates of an operand by which the programmer chooses what is read, where there is a choice. */
+/** Return the selecting coordinates of an operand that have more than one value. */
 export function chosenDims({ layout }) {
   return layout.dims.filter((dim, place) => CHOSEN_DIMS.has(dim) && layout.shape[place] > 1);
 }
 
-/** The places of one element of a grid. */
+/** Return the places of an element of a grid. */
 export function holders(operand, part, row, col, state) {
   return placesOf(operand.layout, [...leading(operand, part, state), row, col]);
 }
 
-/** An element as text: A[9][3], or A2[9][3] for the third product or matrix. */
+/** Return an element as text: A[9][3], or A2[9][3] for the third product or matrix. */
 export function elementText(operand, part, row, col) {
   return `${operand.letter}${operand.parts > 1 ? part : ""}[${row}][${col}]`;
 }
 
-/** What the third coordinate counts: products of m8n8k4, matrices of a mover. */
+/** Return the meaning of the third coordinate: products of m8n8k4, or matrices of ldmatrix. */
 export function partWord(operand) {
   return operand.layout.dims[0] === "mma" ? "product" : "matrix";
 }
 
-/** The lane that gives the address of a row or column of a mover's matrix, and a sentence that says so. */
+/** Return the lane that passes the address of a matrix row or column, and a sentence about it. */
 export function addressOf(addresses, part, line) {
   const [[lane]] = placesOf(addresses, [part, line]);
   return { lane, sentence: `Lane ${lane} gives the address of this ${COORDINATE_WORDS[addresses.dims[1]]}.` };
 }
 
-/** Each legal metadata code, as text, with the columns inside a chunk that it keeps, in the order of storage. */
+/** Return each legal metadata code as text, with the columns of a chunk that it keeps, in storage order. */
 export function legalCodes(instruction) {
   const { rising, descending } = instruction.pattern;
   const codes = instruction.ordered ? rising : [...rising, ...descending];
   return codes.map(([code, columns]) => [code.toString(2).padStart(4, "0"), columns]);
 }
 
-/** The metadata code that every chunk is shown with, and the columns that it keeps. */
+/** Return the metadata code with which every chunk is shown, and the columns that it keeps. */
 export function currentCode(instruction, state) {
   const codes = legalCodes(instruction);
   return codes.find(([text]) => text === state.code) ?? codes[0];

@@ -1,9 +1,9 @@
-// The products behind an output element, and what else an element goes together with.
+// The terms of an output element, and other related elements.
 
 import { currentCode, holders } from "./model.js";
 import { counterpart } from "./relayouts.js";
 
-/** One term per stored element of A's row: which k, where A and B sit, and under which metadata and scale. */
+/** Return one term per stored element of A's row: k, the places in A and B, metadata and scales. */
 export function termsOf(instruction, part, row, col, state) {
   const { a, b, metadata, scale_a: scaleA } = instruction.operands;
   const pattern = instruction.pattern;
@@ -23,7 +23,7 @@ export function termsOf(instruction, part, row, col, state) {
   });
 }
 
-/** The elements that belong to one element: the terms of an output, the code of a stored element, what is scaled. */
+/** Return related elements: the terms of an output, the code of a stored element, scaled elements. */
 export function related(instruction, { role, part, row, col }, state) {
   if (instruction.relayout) return [counterpart(instruction.relayout, { role, part, row, col })];
   const { a, b, metadata, scale_a: scaleA, scale_b: scaleB } = instruction.operands;

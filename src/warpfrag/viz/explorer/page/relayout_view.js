@@ -1,4 +1,4 @@
-// The relayout view: two fragments of the same matrix side by side, and what brings it from one to the other.
+// The relayout view: two fragments of the same matrix side by side, and the plan between them.
 
 import { byId, choices, escapeText } from "./html.js";
 import { figureBar } from "./figure.js";
@@ -8,7 +8,7 @@ import { KINDS, changesLane, fragmentName, relayoutOf, targetsFrom } from "./rel
 import { currentInstruction, scene } from "./state.js";
 import { isMatrix } from "./scene.js";
 
-/** The relayout that is shown, from the instruction's operand to the chosen fragment. */
+/** Return the current relayout, from the instruction's operand to the selected fragment. */
 export function drawRelayout(instruction, state) {
   const operand = instruction.operands[state.operand];
   const { relayout } = scene();
@@ -24,7 +24,7 @@ function nothing({ letter, role }, { moved }) {
   return `There is no relayout from ${letter} of this instruction to another fragment`;
 }
 
-/** What a fragment is called in the list: its operands, its format and its instruction. */
+/** Return the name of a fragment in the list: its operands, format and instruction. */
 function fragmentLabel(owner, key) {
   const letters = Object.values(owner.operands).filter((operand) => operand.key === key);
   const names = letters.map(({ letter }) => letter).join("/");
@@ -109,14 +109,14 @@ function pairFigure(relayout, state) {
   );
 }
 
-/** The command that prints the code. */
+/** Return the command that prints the code. */
 function command({ ends, source, target, permute }, lang) {
   const [from, to] = [source, target].map((operand, side) => fragmentArgument(ends[side], operand));
   const text = `warpfrag relayout ${from} ${to}${permute ? ` --permute ${permute}` : ""} --emit ${lang}`;
   return commandLine(text);
 }
 
-/** A command to copy. */
+/** Return a command with a copy button. */
 export function commandLine(text) {
   return (
     `<div class="command"><pre><code>${escapeText(text)}</code></pre>` +
@@ -124,18 +124,18 @@ export function commandLine(text) {
   );
 }
 
-/** An operand as the command takes it, with its tiles: INSTRUCTION:OPERAND:col=2. */
+/** Return an operand with its tiles in the command's notation: INSTRUCTION:OPERAND:col=2. */
 function fragmentArgument([instruction, role], { layout, counts }) {
   return fragmentName(instruction, role) + tilesText(layout.dims, counts);
 }
 
-/** Tiles as the command takes them. */
+/** Return tiles in the command's notation. */
 export function tilesText(dims, counts) {
   const said = counts.flatMap((count, dim) => (count > 1 ? [`${dims[dim]}=${count}`] : []));
   return said.length ? `:${said.join(",")}` : "";
 }
 
-/** The state that shows the same the other way round. */
+/** Return the state of the opposite relayout. */
 export function swapped(state) {
   const { ends } = relayoutOf(currentInstruction(), state.operand, state.to);
   const [[source, role], [target, other]] = ends;

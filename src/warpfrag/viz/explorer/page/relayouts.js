@@ -1,21 +1,21 @@
-// From fragment to fragment: which fragments hold matrices of the same extents, and the plans between them. Plans come
-// from Python; which element changes its lane is seen from the layouts.
+// Relayouts: fragments that hold matrices of the same extents, and the plans between them. Plans come from Python; the
+// layouts determine which elements change lanes.
 
 import { extentOf, placesOf, tiled } from "./layout.js";
 import { BY_NAME, INSTRUCTIONS, MOVES, fragmentKey } from "./model.js";
 
 const PLACES = new Map(MOVES.fragments.map(([operand], place) => [fragmentKey(MOVES.operands[operand]), place]));
-const LIKED = ["a", "b", "d", "c"]; // which operand of the same instruction is meant, if none is said
+const LIKED = ["a", "b", "d", "c"]; // default targets in the same instruction
 
-/** How a plan can be: its heading in a list, cheapest first. */
+/** The headings of plans in a list, cheapest first. */
 export const KINDS = { free: "Free", lane: "Within a lane", movmatrix: "By movmatrix", shfl: "By shuffles" };
 
-/** An operand as the address names it. */
+/** Return the name of an operand in the address. */
 export function fragmentName(instruction, role) {
   return `${instruction.name}:${role}`;
 }
 
-/** The instruction and the operand that INSTRUCTION:OPERAND names, or null. */
+/** Return the instruction and the operand that INSTRUCTION:OPERAND names, or null. */
 function readFragment(text) {
   const [, name, role] = /^(.*):(\w+)$/.exec(text) ?? [];
   const instruction = BY_NAME.get(name);
@@ -28,12 +28,12 @@ function planOf(place) {
   return { kind, verdict: MOVES.texts[verdict], steps: texts };
 }
 
-/** The rows of all relayouts from an operand: the target, its plan, and what permuting a coordinate saves. */
+/** Return the rows of all relayouts from an operand: target, plan, and plans with a permuted coordinate. */
 function rowsFrom(operand) {
   return MOVES.relayouts[PLACES.get(operand.key)] ?? [];
 }
 
-/** Every fragment that the matrix of an operand can move to, as the name to choose it by, and how that goes. */
+/** Return every fragment to which an operand can be moved: its name, and the category of the plan. */
 export function targetsFrom(instruction, role) {
   return rowsFrom(instruction.operands[role]).map(([place, plan]) => {
     const own = LIKED.find((other) => instruction.operands[other]?.key === keyAt(place));
@@ -51,7 +51,7 @@ function ownerOf(place) {
   return [INSTRUCTIONS[instruction] ?? BY_NAME.get(instruction), MOVES.operands[operand].role];
 }
 
-/** The target that is meant if none is said: another operand of the same instruction, or else the first there is. */
+/** Return the default target: another operand of the same instruction, or the first fragment. */
 export function usualTarget(instruction, role) {
   const found = instruction.operands[role] ? targetsFrom(instruction, role) : [];
   const key = instruction.operands[role]?.key;
@@ -60,12 +60,12 @@ export function usualTarget(instruction, role) {
   return (own.find(Boolean) ?? others[0] ?? found[0])?.name ?? "";
 }
 
-/** Tiles of an operand as one, under the name that it has in this view. */
+/** Return tiles of an operand as one operand, with its name in this view. */
 export function tiledOperand(operand, counts, names = {}) {
   const layout = tiled(operand.layout, counts);
   const extents = layout.shape.slice(operand.plane);
   const parts = operand.parts * (operand.plane ? counts[0] : 1);
-  const rows = layout.start ? operand.rows : extents[0]; // of a warpgroup those of one warp
+  const rows = layout.start ? operand.rows : extents[0]; // for a warpgroup, those of one warp
   return { ...operand, layout, regs: extentOf(layout, "reg"), rows, cols: extents[1], parts, counts, ...names };
 }
 
@@ -73,7 +73,7 @@ function tilesFor(mine, other) {
   return mine.map((extent, dim) => Math.max(1, other[dim] / extent));
 }
 
-/** The relayout from an operand to the fragment that `to` names; null where there is none. */
+/** Return the relayout from an operand to the fragment that `to` names, or null. */
 export function relayoutOf(instruction, role, to, permute) {
   const asked = readFragment(to);
   const given = instruction.operands[role];
@@ -97,7 +97,7 @@ export function relayoutOf(instruction, role, to, permute) {
   };
 }
 
-/** The same element on the other side: a target whose columns are permuted holds source column p[j] in column j. */
+/** Return the same element on the other side: a permuted target holds source column p[j] in column j. */
 export function counterpart({ permute, order }, { role, part, row, col }) {
   const toward = role === "target" ? (index) => order[index] : (index) => order.indexOf(index);
   return {
@@ -108,13 +108,13 @@ export function counterpart({ permute, order }, { role, part, row, col }) {
   };
 }
 
-/** The places of an element on its side; products and matrices count first. */
+/** Return the places of an element on its side; the product or matrix is the first coordinate. */
 export function placesIn(relayout, { role, part, row, col }) {
   const { layout, plane } = relayout[role];
   return placesOf(layout, plane ? [part, row, col] : [row, col]);
 }
 
-/** Whether a target element comes from another lane. */
+/** Return true if a target element comes from another lane. */
 export function changesLane(relayout, element) {
   const target = element.role === "target" ? element : counterpart(relayout, element);
   const [[lane]] = placesIn(relayout, target);

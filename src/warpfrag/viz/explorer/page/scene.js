@@ -1,4 +1,4 @@
-// What a view is about: an instruction with its operands, or two fragments, or tiles of one operand.
+// The scene of a view: an instruction with its operands, two fragments, or tiles of one operand.
 
 import { isWarpgroup, warpOperands } from "./model.js";
 import { relayoutOf, tiledOperand } from "./relayouts.js";
@@ -7,17 +7,17 @@ export const TILES = { "": [1, 1], "row=2": [2, 1], "col=2": [1, 2] };
 
 let last = { asked: "", scene: null };
 
-/** Whether an operand is a matrix in the registers of a warp; metadata and scale factors are none. */
+/** Return true if an operand is a matrix in the registers of a warp, not metadata or scale factors. */
 export function isMatrix(operand) {
   return operand.prefix !== "" && !operand.unknown;
 }
 
-/** Whether it is a single one, which can lie in shared memory; m8n8k4 and movers have several. */
+/** Return true if it is a single matrix, which can be in shared memory; m8n8k4 and ldmatrix have several. */
 export function isSingle(operand) {
   return isMatrix(operand) && operand.plane === 0;
 }
 
-/** The scene of a state; the same object as long as nothing of it changes. */
+/** Return the scene of a state; the same object as long as it does not change. */
 export function sceneOf(instruction, { view, operand, to, permute, tiles, warp }) {
   if (isWarpgroup(instruction) && view !== "relayout") {
     const wanted = `${instruction.name} ${warp}`;

@@ -1,15 +1,15 @@
-// Finding instructions: by words of the name, and by choosing.
+// Find instructions by parts of the name, and by choices.
 
 import { namedByAlias } from "./aliases.js";
 import { GPUS, INSTRUCTIONS, NICKNAMES, productNamed } from "./model.js";
 import { FACETS } from "./state.js";
 
-const TARGET = /^sm_\d+[af]?$/; // sm_90 asks for what sm_90 or sm_90a can do
+const TARGET = /^sm_\d+[af]?$/; // sm_90 matches instructions of sm_90 and sm_90a
 const USUAL_WIDTH = 64; // n
-const USUAL_REPEAT = 4; // of a load of tensor memory
+const USUAL_REPEAT = 4; // of a tensor-memory load
 const HAYSTACKS = new Map(INSTRUCTIONS.map((instruction) => [instruction, wordsToFind(instruction)]));
 
-/** What a query is looked for in: the name; of a spelling of tcgen05 also all its shapes and types. */
+/** Return the text that is searched: the name and, for a tcgen05 spelling, all its shapes and types. */
 function wordsToFind({ name, tensor }) {
   if (!tensor) return name.toLowerCase();
   const { shapes, types } = tensor.family;
@@ -17,7 +17,7 @@ function wordsToFind({ name, tensor }) {
   return [tensor.family.name, ...every, ...types].join(" ").toLowerCase();
 }
 
-/** The value of an instruction for a facet. */
+/** Return the value of an instruction for a facet. */
 function facetValues(instruction, facet) {
   if (facet === "target") return instruction.targets;
   if (instruction.tensor && facet !== "op" && facet !== "kind") return tensorValues(instruction.tensor.family, facet);
@@ -26,7 +26,7 @@ function facetValues(instruction, facet) {
   return [instruction[facet] ?? ""];
 }
 
-/** The values that the products of a spelling have for a facet. */
+/** Return the values of a spelling's products for a facet. */
 function tensorValues({ shapes, types }, facet) {
   if (facet === "shape") return shapes.map(({ m, k }) => `m${m}nNk${k}`);
   const place = { d: 0, c: 0, a: 1, b: 2 }[facet];
@@ -39,7 +39,7 @@ function answers(instruction, chosen, but = "") {
   );
 }
 
-/** The words of a query; of a pasted line of code what is around the name is dropped: asm("...", operands and ;. */
+/** Return the words of a query; in pasted code, everything around the name is dropped: asm("...", operands and ;. */
 function wordsOf(query) {
   return query
     .toLowerCase()
@@ -57,7 +57,7 @@ function namesWith(words) {
   return INSTRUCTIONS.filter((instruction) => words.every((word) => HAYSTACKS.get(instruction).includes(word)));
 }
 
-/** Whether a query spells the operation and then other words of the name in their order, some left out. */
+/** Return true if a query has the operation and then some qualifiers of the name in order. */
 function spells(instruction, pieces) {
   const op = piecesOf([instruction.op.toLowerCase()]);
   if (op.some((piece, place) => piece !== pieces[place])) return false;
@@ -66,7 +66,7 @@ function spells(instruction, pieces) {
   return pieces.every((piece) => (next = words.indexOf(piece, next) + 1) > 0);
 }
 
-/** Whether an instruction has elements that a nickname means: fp8, or nvfp4, which asks for scale factors too. */
+/** Return true if an instruction has the types of a nickname: fp8, or nvfp4, which also needs scale factors. */
 function hasElements(instruction, { types, lists }) {
   return (
     ["a", "b", "c", "d"].some((role) => facetValues(instruction, role).some((type) => types.includes(type))) &&
@@ -75,8 +75,8 @@ function hasElements(instruction, { types, lists }) {
 }
 
 /**
- * What the names of GPUs and of element types in a query ask for, as the command knows them, and the words that are
- * left: "H100 fp8 mma" asks for sm_90a and e4m3 or e5m2, "e4m3 sm_90 k32" for what sm_90 or sm_90a can do.
+ * Return the conditions that the names of GPUs and element types in a query set, and the remaining words: "H100 fp8 mma"
+ * means sm_90a and e4m3 or e5m2, "e4m3 sm_90 k32" means sm_90 or sm_90a.
  */
 function vocabulary(query) {
   const asked = [];
@@ -98,9 +98,9 @@ function vocabulary(query) {
 }
 
 /**
- * The instructions whose name has all words, in any order; words are cut at their dots if nothing has them whole. Those
- * whose name is spelt come first, so that Enter takes what was meant: without .sync.aligned, or with blanks for dots.
- * What no name has may be what others call an instruction.
+ * Return the instructions whose names contain all words, in any order; words are split at dots if none contains them
+ * whole. Names that the query spells (without .sync.aligned, or with spaces for dots) come first, so that Enter opens
+ * them. If no name matches, the query is tried as an alias.
  */
 function named(text) {
   const found = spelt(text);
@@ -119,7 +119,7 @@ function spelt(query) {
   return [...meant, ...found.filter((instruction) => !meant.has(instruction))];
 }
 
-/** The instructions that answer the query and all choices, and which choices would still find something. */
+/** Return the instructions that match the query and all choices, and the choices that still have matches. */
 export function search(chosen) {
   const candidates = named(chosen.q);
   const open = Object.fromEntries(
@@ -134,7 +134,7 @@ export function search(chosen) {
   return { matches: found.map((instruction) => (instruction.tensor ? meantProduct(instruction, chosen) : instruction)), open };
 }
 
-/** The product of a spelling that the words and choices mean: with that shape and those types, where they are said. */
+/** Return the product of a spelling with the shape and types in the words and choices. */
 function meantProduct(instruction, chosen) {
   const { family } = instruction.tensor;
   const text = chosen.q.toLowerCase();
@@ -158,7 +158,7 @@ function meantProduct(instruction, chosen) {
   return productNamed(`${family.name}.m${shape.m}n${widths.find((one) => shape.widths.includes(one))}k${shape.k}.${types}`);
 }
 
-/** Of the widths of a wgmma that are found the usual one, or the first: the page has a choice of the others. */
+/** Return the usual width of a wgmma, or else the first match; the page offers the others. */
 function firstOfEachFamily(found) {
   const taken = new Map();
   for (const instruction of found) {
@@ -169,7 +169,7 @@ function firstOfEachFamily(found) {
   return found.filter((instruction) => !instruction.family || taken.get(instruction.family) === instruction);
 }
 
-/** Every value of a facet, in the order of the tables. */
+/** Return every value of a facet, in the order of the tables. */
 export function allValues(facet) {
   return [...new Set(INSTRUCTIONS.flatMap((instruction) => facetValues(instruction, facet)))].filter(Boolean);
 }

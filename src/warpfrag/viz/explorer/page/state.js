@@ -1,4 +1,4 @@
-// What the page shows, kept in the address, so that a link shows the same thing.
+// The state of the page, stored in the address, so that a link shows the same view.
 
 import { BY_NAME, productNamed } from "./model.js";
 import { LOADS } from "./tensor.js";
@@ -8,7 +8,7 @@ import { TILES, isMatrix, sceneOf } from "./scene.js";
 
 const START = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32";
 const NUMBERS = ["selector", "byte_a", "thread_a", "byte_b", "thread_b", "lane", "swizzle", "warp", "trans", "row", "col", "block"];
-const COUNTED = ["way", "access"]; // from 1 on, as the command counts plans
+const COUNTED = ["way", "access"]; // counted from 1, as on the command line
 export const FACETS = ["target", "op", "shape", "a", "b", "c", "d", "kind"];
 const DEFAULTS = {
   i: START,
@@ -44,7 +44,7 @@ const ALLOWED = {
   load: Object.keys(LOADS),
   swizzle: Object.keys(SWIZZLES).map(Number),
 };
-// A choice that is made anew forgets the choices that were made inside it.
+// A new choice resets the choices that depend on it.
 const INSIDE = {
   i: ["at", "operand", "to", "permute", "way", "access"],
   operand: ["to", "permute", "way", "access"],
@@ -58,10 +58,10 @@ const INSIDE = {
   way: ["access"],
 };
 
-export const CORNERS = ["c", "d"]; // the operands that the corner of a product can show
+export const CORNERS = ["c", "d"]; // operands that the corner of a product can show
 export const state = { ...DEFAULTS };
 
-/** Read the address into the state; gives a sentence where the address names something that does not exist. */
+/** Read the state from the address; return an error message if the address names something unknown. */
 export function readAddress() {
   const asked = new URLSearchParams(location.hash.slice(1));
   for (const [name, normal] of Object.entries(DEFAULTS)) {
@@ -78,7 +78,7 @@ export function readAddress() {
   return complaint;
 }
 
-/** Write the state into the address; a change of instruction can be undone with the browser's Back. */
+/** Write the state to the address; the browser's Back undoes a change of instruction. */
 export function writeAddress({ remember = false } = {}) {
   const usual = { ...DEFAULTS, i: "", operand: firstOperand(), to: usualTo() };
   const unusual = Object.entries(state).filter(([name, value]) => value !== usual[name]);
@@ -87,7 +87,7 @@ export function writeAddress({ remember = false } = {}) {
   history[remember ? "pushState" : "replaceState"](null, "", hash);
 }
 
-/** Change the state; gives the names of what is not as it was. */
+/** Change the state, and return the names of the fields that changed. */
 export function change(changes) {
   const before = { ...state };
   const made = Object.keys(changes).filter((name) => changes[name] !== state[name]);
@@ -98,17 +98,17 @@ export function change(changes) {
   return Object.keys(state).filter((name) => state[name] !== before[name]);
 }
 
-/** The instruction that is shown. */
+/** Return the current instruction. */
 export function currentInstruction() {
   return BY_NAME.get(state.i);
 }
 
-/** What the view is about: the instruction, or what is made of its operands. */
+/** Return the scene: the instruction, or a combination of its operands. */
 export function scene() {
   return sceneOf(currentInstruction(), state);
 }
 
-/** The element that is picked, or null. */
+/** Return the selected element, or null. */
 export function picked() {
   const [role, ...numbers] = state.at.split(".");
   const { operands } = scene();
@@ -119,18 +119,18 @@ export function picked() {
   return inside ? { role, part, row, col } : null;
 }
 
-/** How the address names an element. */
+/** Return the name of an element in the address. */
 export function pickText(operand, part, row, col) {
   return [operand.role, ...(operand.parts > 1 ? [part] : []), row, col].join(".");
 }
 
-/** Where a relayout usually leads; what lies in tensor memory has none. */
+/** Return the default target of a relayout; operands in tensor memory have none. */
 function usualTo() {
   const instruction = currentInstruction();
   return instruction.tensor ? DEFAULTS.to : usualTarget(instruction, state.operand);
 }
 
-/** The operand that a view shows first: a relayout starts from the accumulator, the others from A. */
+/** Return the default operand of a view: the accumulator for a relayout, otherwise A. */
 function firstOperand() {
   const instruction = currentInstruction();
   const { operands } = instruction;
@@ -139,7 +139,7 @@ function firstOperand() {
   return "a" in operands ? "a" : Object.keys(operands)[0];
 }
 
-/** Drop choices that the instruction shown does not have. */
+/** Reset choices that the current instruction does not have. */
 function tidy() {
   const instruction = currentInstruction();
   const operands = instruction.operands;
@@ -159,7 +159,7 @@ function tidy() {
   if (!Object.hasOwn(operands, state.operand) || !choosable(operands[state.operand])) state.operand = firstOperand();
   if (!relayoutOf(instruction, state.operand, state.to)) state.to = usualTarget(instruction, state.operand);
   if (!relayoutOf(instruction, state.operand, state.to)?.axes.includes(state.permute)) state.permute = DEFAULTS.permute;
-  if (!CORNERS.includes(state.corner)) state.corner = DEFAULTS.corner; // kept also where there is no corner to show
+  if (!CORNERS.includes(state.corner)) state.corner = DEFAULTS.corner; // kept even if there is no corner
   if (!instruction.selectors.includes(state.selector)) state.selector = 0;
   state.lane = Math.min(state.lane, instruction.lanes - 1);
   for (const side of ["a", "b"]) {

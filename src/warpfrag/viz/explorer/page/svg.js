@@ -1,14 +1,14 @@
-// The figure as SVG: what the view shows, with real text, read off the page itself.
+// Export the view as SVG with real text, from the elements of the page.
 
 import { escapeText } from "./html.js";
 
 const MARGIN = 8;
-const MARK = 5; // the legs of a marked corner
-const BASELINE = 0.8; // of the height of a line of text
+const MARK = 5; // size of a marked corner
+const BASELINE = 0.8; // relative to the line height
 const NUMBER = /[\d.]+(?:e-?\d+)?/g;
 const LEFT_OUT = ".controls, .choices, .view-bar, .jumps, .more, .hidden";
 
-/** The view as an SVG text. */
+/** Return the view as SVG text. */
 export function svgText(view) {
   const frame = view.getBoundingClientRect();
   const left = frame.left - view.scrollLeft - MARGIN;
@@ -38,7 +38,7 @@ export function svgText(view) {
   );
 }
 
-/** A computed colour as attributes of SVG 1.1, which knows neither color(srgb 1 1 1 / 0.35) nor rgba(). */
+/** Return a computed colour as SVG 1.1 attributes, which support neither color(srgb 1 1 1 / 0.35) nor rgba(). */
 function painted(attribute, colour) {
   const [red, green, blue, opacity = 1] = colour.match(NUMBER).map(Number);
   if (!opacity) return `${attribute}="none"`;
@@ -60,13 +60,13 @@ function rectangle(element, style, { x, y, width, height }) {
   );
 }
 
-/** What moves has a marked corner, which is no colour of the cell. */
+/** Return the marked corner of a cell whose element moves. */
 function cornerMark(right, bottom) {
   const [x, y, leg] = [right, bottom, MARK].map((value) => value.toFixed(1));
   return `<path d="M${x} ${y}v-${leg}l-${leg} ${leg}z" ${painted("fill", getComputedStyle(document.body).color)}/>`;
 }
 
-/** The line around a cell: the ring of what is lit, or the border. */
+/** Return the outline of a cell: the highlight ring, or the border. */
 function lineOf(element, style) {
   if (element.matches(".is-lane, .is-here")) {
     return ` ${painted("stroke", getComputedStyle(document.body).color)} stroke-width="2"`;
@@ -75,7 +75,7 @@ function lineOf(element, style) {
   return bordered ? ` ${painted("stroke", style.borderRightColor)}` : "";
 }
 
-/** The text of a node, line by line as the page broke it. */
+/** Return the text of a node, with the page's line breaks. */
 function lines(node, style, left, top) {
   const range = document.createRange();
   const found = [];

@@ -6,14 +6,14 @@ import { bitsOf, elementName } from "./model.js";
 import { laneClass } from "./grid.js";
 import { operandChoices } from "./warp.js";
 
-const WHOLE = 1024; // a table of at most so many lines is shown whole, a longer one lane by lane
+const WHOLE = 1024; // longer tables are shown lane by lane
 
-/** The heads of the table of an operand. */
+/** Return the headings of an operand's table. */
 function tableHeads(operand) {
   return ["lane", "reg", "slot", "high", "low", ...(operand.prefix ? ["element"] : []), ...operand.layout.dims];
 }
 
-/** A line for every place: lane, register, slot, bits, PTX's element, coordinates. */
+/** Return a row for every place: lane, register, slot, bits, PTX's element, coordinates. */
 function* tableLines(operand, lanes) {
   for (const lane of lanes) {
     for (let reg = 0; reg < operand.regs; reg++) {
@@ -30,7 +30,7 @@ function allLanes(operand) {
   return Array.from({ length: operand.lanes }, (_, lane) => lane);
 }
 
-/** The table of one operand, or of all of them, as CSV. */
+/** Return the table of one operand, or of all, as CSV. */
 export function csvText(operands) {
   const dims = [...new Set(operands.flatMap((operand) => operand.layout.dims))];
   const heads = ["operand", "lane", "reg", "slot", "high", "low", "element", ...dims];
@@ -43,7 +43,7 @@ export function csvText(operands) {
   return `${[heads.join(","), ...lines].join("\n")}\n`;
 }
 
-/** The table view of the chosen operand. */
+/** Return the table view of the current operand. */
 export function drawTable(instruction, state) {
   const operand = instruction.operands[state.operand];
   if (operand.unknown) {

@@ -1,22 +1,22 @@
-// Tensor memory: which element of a product of tcgen05 lies in which lane and column, and what a load makes of it.
-// Reads the rows of tables/tcgen05.toml as warpfrag/isa/tcgen05/layouts.py does.
+// Tensor memory: the lane and column of each element of a tcgen05 product, and its register after a load.
+// The rows of tables/tcgen05.toml are read as in warpfrag/isa/tmem_layouts.py.
 
 import { TENSOR } from "./model.js";
 
 export const TENSOR_LANES = 128;
 export const WARP_LANES = 32;
-const SCALE_ROWS = 128; // scale factors take space for multiples of so many
-const BITS = 32; // of a column
+const SCALE_ROWS = 128; // scale factors take space for multiples of this many rows
+const BITS = 32; // per column
 const DIMS = { metadata: ["selector", "row", "chunk"], scale_a: ["row", "byte"], scale_b: ["byte", "col"] };
 
-/** The loads that are offered: each shape, with the largest repeat that there is. */
+/** Return the available loads: each shape with its largest repeat. */
 export const LOADS = Object.fromEntries(TENSOR.moves.map(({ access, repeats }) => [access, repeats.at(-1)]));
 
 function padded(lines) {
   return Math.ceil(lines / SCALE_ROWS) * SCALE_ROWS;
 }
 
-/** What the bits of a number that are 1 move, added up; a word is a letter and an amount, "0" moves nothing. */
+/** Return the sum of the moves of a number's set bits; a move is a letter and an amount, or "0". */
 function moved(words, number, amountOf) {
   return words
     .split(" ")
@@ -25,12 +25,12 @@ function moved(words, number, amountOf) {
     .reduce((all, moves) => all.map((one, dim) => one + moves[dim]), [0, 0, 0]);
 }
 
-/** Names of the coordinates of an operand. */
+/** Return the names of an operand's coordinates. */
 export function dimsOf(role) {
   return DIMS[role] ?? ["row", "col"];
 }
 
-/** How an operand lies: columns, elements in each, and how far its coordinates run. */
+/** Return the extents of an operand: columns, elements per column, and coordinates. */
 export function extentsOf({ tensor, extents: { m, n, k } }, role) {
   const { blocks, sparse, scales } = tensor.family;
   const { shape } = tensor;
@@ -51,12 +51,12 @@ export function extentsOf({ tensor, extents: { m, n, k } }, role) {
   return { columns: n >> parts, slots: 1, outs: { row: m, col: n } };
 }
 
-/** Whether lanes from 64 on have the scale factors of the second half of B's columns: so it is in a pair with m 128. */
+/** Return true if lanes from 64 on have the scales of the second half of B's columns, as in a pair with m = 128. */
 function isSplit({ family }, m) {
   return family.blocks === 2 && m === SCALE_ROWS;
 }
 
-/** The element at a place, as coordinates in the order of dimsOf; null where the space is padding. */
+/** Return the element at a place, as coordinates in the order of dimsOf, or null for padding. */
 export function tensorElement(instruction, role, { block, lane, column, slot }) {
   const { tensor, extents } = instruction;
   const place = TENSOR.placement[tensor.shape.path];
@@ -99,13 +99,13 @@ function scaleAt({ tensor, extents: { m, n } }, role, { block, lane, column, slo
   return [byte, line + (split && lane >= TENSOR_LANES / 2 ? limit : 0)];
 }
 
-/** Whether a lane is of the half that another base lane selects. */
+/** Return true if another base lane selects the lane's half. */
 export function isOtherHalf({ tensor }, role, lane) {
   const bit = TENSOR.placement[tensor.shape.path].tlane.split(" ").indexOf("0");
   return bit >= 0 && !role.startsWith("scale") && Boolean((lane >> bit) & 1);
 }
 
-/** Every place that holds an element; those of the other base lane are left out. */
+/** Return every place that holds an element, without those of the other base lane. */
 export function placesInTensorMemory(instruction, role, coordinates) {
   const { columns, slots } = extentsOf(instruction, role);
   const found = [];
@@ -123,13 +123,13 @@ export function placesInTensorMemory(instruction, role, coordinates) {
   return found;
 }
 
-/** The bits of a column that a slot takes. */
+/** Return the bits of a slot in its column. */
 export function columnBits(slots, slot) {
   const width = BITS / slots;
   return `${(slot + 1) * width - 1}:${slot * width}`;
 }
 
-/** Which thread and register hold a column after a load of this shape, and the load: its name, column and base lane. */
+/** Return the thread and register of a column after a load of this shape, and the load's name, column and base lane. */
 export function afterLoad(shape, columns, { lane, column }) {
   const row = TENSOR.access[shape];
   const bits = row.reg.split(" ").filter(Boolean).length;

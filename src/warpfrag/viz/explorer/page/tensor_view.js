@@ -1,4 +1,4 @@
-// tcgen05 on the page: tensor memory by lane and column, in regions, and where one element lies, before and after a load.
+// The tcgen05 view: tensor memory by lane and column, in regions, and the place of an element before and after a load.
 
 import { byId, choices, escapeText } from "./html.js";
 import { LETTERS, productNamed } from "./model.js";
@@ -19,12 +19,12 @@ import {
   tensorElement,
 } from "./tensor.js";
 
-const REGIONS_ACROSS = 4; // regions side by side, where columns can be grouped so
+const REGIONS_ACROSS = 4; // regions side by side, if columns can be grouped
 const REGION_SHADES = 4;
 const REGION_HUES = 8;
 const DIM_WORDS = { row: "row", col: "col", chunk: "chunk", byte: "byte", selector: "selector" };
 
-/** The view of a product: the choices, the map, and one element. */
+/** Return the view of a product: the choices, the map, and one element. */
 export function drawTensor(instruction, state) {
   byId("view").innerHTML =
     choiceBar(instruction, state) + memoryMap(instruction, state) + elementBox(instruction, state) + tensorCommands(instruction, state);
@@ -35,7 +35,7 @@ function productChoice(label, field, values, current) {
   return `<label>${label} <select data-product="${field}" aria-label="${label}">${options.join("")}</select></label>`;
 }
 
-/** Shape, types, operand and block. */
+/** Return the choices of shape, types, operand and block. */
 function choiceBar({ tensor, extents }, state) {
   const { family, shape, types } = tensor;
   const shapes = family.shapes.map(({ m, k }) => `${m}×${k}`);
@@ -50,7 +50,7 @@ function choiceBar({ tensor, extents }, state) {
   );
 }
 
-/** The instruction after a choice of shape or types. */
+/** Return the instruction after a choice of shape or types. */
 export function changedProduct({ tensor, extents }, select) {
   const { family, shape, types } = tensor;
   const chosen = { shape: `${shape.m}×${shape.k}`, n: extents.n, types, [select.dataset.product]: select.value };
@@ -59,7 +59,7 @@ export function changedProduct({ tensor, extents }, select) {
   return productNamed(`${family.name}.m${next.m}n${n}k${next.k}.${chosen.types}`);
 }
 
-/** Lanes over which an operand counts on, at most a warp's; and columns, grouped so that few stand side by side. */
+/** Return the size of a region: lanes with consecutive rows, at most a warp, and grouped columns. */
 function regionSize(instruction, role) {
   const { columns } = extentsOf(instruction, role);
   if (role.startsWith("scale")) return { lanes: WARP_LANES, columns: 1 };
@@ -73,7 +73,7 @@ function regionSize(instruction, role) {
   return { lanes, columns: group };
 }
 
-/** The coordinate that lanes count: the row, of B's scale factors the column. */
+/** Return the coordinate that lanes count: the row or, for B's scale factors, the column. */
 function mainDim(role) {
   return dimsOf(role).indexOf(role === "scale_b" ? "col" : "row");
 }
@@ -82,7 +82,7 @@ function regionRange([first, last]) {
   return first === last ? `${first}` : `${first}–${last}`;
 }
 
-/** What lies in a region: the range of each coordinate, or null. */
+/** Return the range of each coordinate in a region, or null. */
 function regionRanges(instruction, role, block, lane, column, size) {
   const { slots } = extentsOf(instruction, role);
   let ranges = null;
@@ -106,7 +106,7 @@ function regionWords(role, ranges, outs) {
     .map(([dim, range]) => `${DIM_WORDS[dim]} ${regionRange(range)}`);
 }
 
-/** Tensor memory of a block: lanes down, columns across. */
+/** Return the tensor memory of a block: lanes down, columns across. */
 function memoryMap(instruction, { operand: role, block }) {
   const { columns, slots, outs } = extentsOf(instruction, role);
   const size = regionSize(instruction, role);
@@ -160,7 +160,7 @@ function memoryMap(instruction, { operand: role, block }) {
   );
 }
 
-/** Whether regions differ in a coordinate. */
+/** Return true if regions differ in a coordinate. */
 function isDivided(instruction, role, size, dim) {
   const { columns } = extentsOf(instruction, role);
   const seen = new Set();
@@ -185,7 +185,7 @@ function coordinatesOf(role, { row, col }, outs) {
   return role === "metadata" ? [0, ...numbers] : numbers;
 }
 
-/** One element: its lane and column, and the thread and register that have it after a load. */
+/** Return one element: its lane and column, and the thread and register that hold it after a load. */
 function elementBox(instruction, state) {
   const role = state.operand;
   const { columns, slots, outs } = extentsOf(instruction, role);
@@ -230,7 +230,7 @@ function tensorCommands(instruction, state) {
   );
 }
 
-/** The element that each place holds, as CSV. */
+/** Return the element at each place, as CSV. */
 export function tensorText(instruction, { operand: role }) {
   const { columns, slots } = extentsOf(instruction, role);
   const isPair = instruction.tensor.family.blocks > 1;

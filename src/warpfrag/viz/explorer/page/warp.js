@@ -1,4 +1,4 @@
-// The warp view: every lane, its registers, their bits, and what they hold.
+// The warp view: every lane, its registers, their bits and their contents.
 
 import { byId, choices, escapeText } from "./html.js";
 import { elementAt } from "./layout.js";
@@ -7,23 +7,23 @@ import { cellData, laneClass } from "./grid.js";
 import { selectorControls } from "./figure.js";
 import { MORE } from "./fit.js";
 
-const FEW = 8; // registers; more, and those of one element, have shorter heads, no wider than what stands below
+const FEW = 8; // registers; headings are shorter for more registers, or for registers with one element
 
-/** Buttons for the operands of an instruction, or for those of a kind. */
+/** Return buttons for the operands of an instruction, or for some of them. */
 export function operandChoices(instruction, state, wanted = () => true) {
   const operands = Object.values(instruction.operands).filter(wanted);
   const options = operands.map((operand) => [operand.role, operand.letter]);
   return options.length > 1 ? choices("operand", "operand", options, state.operand) : "";
 }
 
-/** The warp view of the chosen operand. */
+/** Return the warp view of the current operand. */
 export function drawWarp(instruction, state) {
   const operand = instruction.operands[state.operand];
   if (operand.unknown) {
     byId("view").innerHTML = `<p class="empty">${escapeText(operand.unknown)}.</p>`;
     return;
   }
-  const packed = operand.prefix !== "" && operand.slots >= 8; // too many to name each: a register names its range
+  const packed = operand.prefix !== "" && operand.slots >= 8; // too many names: a register shows its range
   const heads = Array.from({ length: operand.regs }, (_, reg) => registerHead(operand, reg, packed));
   const lines = Array.from({ length: operand.lanes }, (_, lane) => {
     const registers = Array.from({ length: operand.regs }, (_, reg) => register(operand, state, lane, reg, packed));
@@ -59,7 +59,7 @@ function registerHead(operand, reg, packed) {
   );
 }
 
-/** Whether an instruction with the chosen selector or ids reads this element, and which grid it is in. */
+/** Return true if the instruction reads this element with the current selector or ids, and the grid of the element. */
 function partOf(operand, coordinates, state) {
   if (operand.parts > 1) return coordinates[0];
   const wanted = leading(operand, 0, state);
@@ -95,7 +95,7 @@ function register(operand, state, lane, reg, packed) {
   );
 }
 
-/** What a packed register holds, all of it neighbours: 5,64–95. */
+/** Return the contents of a packed register, which are adjacent: 5,64–95. */
 function rangeOf(operand, lane, reg) {
   const first = elementAt(operand.layout, lane, reg, 0).slice(operand.plane);
   const last = elementAt(operand.layout, lane, reg, operand.slots - 1).slice(operand.plane);

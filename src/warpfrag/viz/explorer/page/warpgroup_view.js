@@ -1,4 +1,4 @@
-// wgmma: the fragments of one warp of four, and operands in shared memory under a descriptor that can be typed or built.
+// The wgmma view: the fragments of one of four warps, and operands in shared memory with an editable descriptor.
 
 import { byId, choices, escapeText } from "./html.js";
 import { bitsOfFormat } from "./model.js";
@@ -14,11 +14,11 @@ import { commandLine } from "./relayout_view.js";
 const WARPS = [0, 1, 2, 3];
 const HUES = 8;
 const SHADES = 4;
-const MAX_LINES = 64; // of memory that are shown
-const BESIDE = 8; // columns of a D that stands beside A
+const MAX_LINES = 64; // visible lines of memory
+const BESIDE = 8; // columns of D beside A
 const FIELD_LABELS = { start: "start", leading: "leading", stride: "stride", base_offset: "base offset" };
 
-/** One of the views, under a bar that chooses n and the warp. */
+/** Return one of the views, below a bar with n and the warp. */
 export function drawWarpgroup(instruction, state, writers) {
   const view = byId("view");
   if (state.view === "memory") view.innerHTML = descriptorView(instruction, state);
@@ -36,7 +36,7 @@ function widthChoice({ widths, extents }) {
   return `<label>n <select data-width aria-label="n">${options.join("")}</select></label>`;
 }
 
-/** The choice of n, and of the warp where registers are shown. */
+/** Return the choice of n and, for registers, of the warp. */
 function widthBar(instruction, { view, warp }) {
   const warps = WARPS.map((one) => [one, String(one)]);
   const rows = `<span>warp ${choices("warp", "warp", warps, warp)}</span><span>rows ${16 * warp}–${16 * warp + 15}</span>`;
@@ -67,7 +67,7 @@ function warpCaption(operand, { warp }) {
   return `<h3>${letter}</h3> <span>${layout.shape.join(" × ")} · ${format}, warp ${warp} · ${regs} × ${type}</span>`;
 }
 
-/** The operand that is shown in shared memory. */
+/** Return the current operand in shared memory. */
 function stagedOperand(instruction, state) {
   const { a } = instruction.operands;
   const { format, rows } = instruction.staged;
@@ -80,7 +80,7 @@ function descriptorOf(operand, state) {
   return state.word ? decode(BigInt(state.word)) : compact(operand);
 }
 
-/** The word after a field was changed. */
+/** Return the word after a field was changed. */
 export function changedWord(instruction, state, input) {
   const operand = stagedOperand(instruction, state);
   const changed = { ...descriptorOf(operand, state), [input.dataset.descriptorField]: Number(input.value) || 0 };
@@ -93,7 +93,7 @@ function descriptorView(instruction, state) {
   return descriptorBox(instruction, operand, descriptor, state) + unitGrid(operand, descriptor) + descriptorCommands(instruction, operand, descriptor);
 }
 
-/** The word, its fields, and its problems. */
+/** Return the word, its fields and its problems. */
 function descriptorBox(instruction, operand, descriptor, state) {
   const fields = Object.entries(FIELD_LABELS).map(([name, label]) => {
     const { bits, unit } = FIELDS[name];
@@ -119,7 +119,7 @@ function descriptorBox(instruction, operand, descriptor, state) {
   );
 }
 
-/** Lines of 128 bytes, each unit in the colour of its place in the matrix. */
+/** Return lines of 128 bytes; the colour of a unit is that of its position in the matrix. */
 function unitGrid(operand, descriptor) {
   const places = new Map();
   for (const unit of unitsOf(operand, descriptor)) {
@@ -151,7 +151,7 @@ function unitGrid(operand, descriptor) {
   );
 }
 
-/** The least width of a cell, and that of the lines' numbers, so that all words fit. */
+/** Return the minimum widths of a cell and of the line numbers. */
 function unitSizes(operand, units, last) {
   const words = units.map((unit) => unitWords(operand, unit));
   const most = (place) => Math.max(...words.map((some) => some[place].length));
@@ -187,7 +187,7 @@ export function showUnit(cell) {
   });
 }
 
-/** The first element and the byte of every unit, as CSV. */
+/** Return the first element and the address of every unit, as CSV. */
 export function unitsText(instruction, state) {
   const operand = stagedOperand(instruction, state);
   const lines = unitsOf(operand, descriptorOf(operand, state)).map(({ line, number, address }) =>
