@@ -125,5 +125,5 @@ def test_what_no_warp_reaches_is_refused_with_the_reason():
         wf.relayout(accumulator(128, 64), wf.get(f"{MMA}1.kind::tf32", m=128, n=8).a)
     with pytest.raises(wf.errors.InvalidOperand, match="load it$"):
         wf.relayout(accumulator(128, 64), wf.get("mma.m16n8k16.f32.f16.f16.f32").a)
-    with pytest.raises(wf.errors.InvalidOperand, match="emitted in cuda"):
+    with pytest.raises(wf.errors.InvalidOperand, match="expected cuda for a relayout"):
         wf.relayout(accumulator(128, 64), multiplicand(128, "f16")).emit("ptx")
