@@ -251,7 +251,7 @@ def test_rule_architectures_do_not_mix():
 def test_bits_have_a_function_of_their_own():
     of_bits = product_fragments(b1, wmma.int, (8, 8, 128))
     message = refusal(wmma.mma_sync, *of_bits)
-    assert message == "mma_sync: bits are multiplied by experimental.bmma_sync, which asks for the bit operation"
+    assert message == "mma_sync: for bits, use experimental.bmma_sync, which takes the bit operation"
     bmma_sync = wmma.experimental.bmma_sync
     message = refusal(bmma_sync, *product_fragments(s4, wmma.int, (8, 8, 32)))
     assert message.startswith("bmma_sync: expected fragments of experimental.precision.b1, got experimental.precision")

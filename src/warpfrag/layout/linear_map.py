@@ -164,7 +164,7 @@ class LinearMap:
 
     @classmethod
     def identity(cls, **extents: int) -> Self:
-        """Return the map of every index to itself: inputs and outputs of the same names and extents.
+        """Return the identity map: its outputs have the names and extents of its inputs.
 
         >>> LinearMap.identity(warp=4).columns
         (1, 2)

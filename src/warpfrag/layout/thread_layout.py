@@ -93,7 +93,7 @@ def check_onto(notation: str, layout: Layout) -> Layout:
 
 
 def _cut(notation: str, digits: Iterable[Digit], size: int, what: str) -> tuple[list[Digit], list[Digit]]:
-    """Return the digits that count to a size, and those above them."""
+    """Split digits into those that count up to a size and the more significant ones."""
     below: list[Digit] = []
     above: list[Digit] = []
     counted = 1

@@ -15,7 +15,7 @@ from warpfrag.tables import read_table
 
 @dataclass(frozen=True)
 class Conversion:
-    """A row of the table of conversions, which explains the fields."""
+    """A row of the conversion table; the table's comments explain the fields."""
 
     source: str
     target: str

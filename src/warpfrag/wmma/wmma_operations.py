@@ -88,9 +88,7 @@ def mma_sync(d: Fragment, a: Fragment, b: Fragment, c: Fragment, satf: bool = Fa
     """
     check_product("mma_sync", d, a, b, c)
     if a.element_type == B1:
-        raise InvalidOperand(
-            "mma_sync: bits are multiplied by experimental.bmma_sync, which asks for the bit operation"
-        )
+        raise InvalidOperand("mma_sync: for bits, use experimental.bmma_sync, which takes the bit operation")
     if not isinstance(satf, bool | np.bool):
         raise InvalidOperand(f"mma_sync: expected satf as True or False, got {quote(satf)}")
     is_float = a.element_type.format.is_float

@@ -360,7 +360,7 @@ class FusedKernel:
 
 
 class FusedJob:
-    """One fused gemm: whole tiles prepare themselves; a large tile is prepared once for all of its blocks."""
+    """One fused gemm. A small tile prepares its own operands; a large one prepares them once for all of its blocks."""
 
     def __init__(self, arguments: FusedArguments) -> None:
         """Create a job without a prepared tile."""

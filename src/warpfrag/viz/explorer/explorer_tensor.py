@@ -29,7 +29,7 @@ USUAL = (128, 64)  # the default m and n of a spelling that has them
 
 
 class SharedLists(NamedTuple):
-    """The lists of the page whose entries rows name by index."""
+    """Lists that the page stores once; rows refer to their entries by index."""
 
     texts: InternedList[str]
     target_sets: InternedList[tuple[str, ...]]
