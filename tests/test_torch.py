@@ -664,7 +664,7 @@ def test_the_dtypes_choose_the_instruction():
     with emulation.emulate(arch="A100", compare="H100", keep=True) as run:
         for dtype in (torch.float16, torch.bfloat16):
             _ = A.to(dtype) @ B.to(dtype)
-        with pytest.raises(wf.errors.InvalidOperand, match="torch.float32, and the instruction multiplies tf32: pass"):
+        with pytest.raises(wf.errors.InvalidOperand, match="torch.float32, but the instruction multiplies tf32: pass"):
             _ = A @ B
     assert [wf.get(record.instruction).form.a for record in run] == ["f16", "bf16"]
     expected = wf.gemm(A.half().numpy(), B.half().numpy(), arch="A100").astype(np.float16)
