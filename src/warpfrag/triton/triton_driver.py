@@ -236,7 +236,9 @@ def capability(arch: object) -> int:
     match = re.fullmatch(r"sm_(\d+)[af]?", arch) if isinstance(arch, str) else None
     if match is None or arch not in targets() or int(match[1]) not in SHARED_BYTES:
         known = ", ".join(f"sm_{number}" for number in SHARED_BYTES)
-        raise InvalidOperand(f"arch: expected one that Triton compiles for ({known}, or A100), got {quote(arch)}")
+        raise InvalidOperand(
+            f"arch: expected an architecture that Triton supports ({known}, or A100), got {quote(arch)}"
+        )
     return int(match[1])
 
 
