@@ -1,7 +1,7 @@
 """Generate CUDA C++ and PTX code, and test vectors.
 
     emit              `wf.emit`: headers, source files and PTX modules for instructions; plans become functions
-    kernels           every kernel, described once; `cuda_kernels` and `ptx_kernels` write its parts
+    cuda_kernels      tile kernels in CUDA C++; `ptx_kernels` has the raw kernels in PTX
     cuda_functions    device functions and wrappers; in PTX they are in `ptx_kernels`
     memory_indexing   index formulas of operands in memory, and their ldmatrix and stmatrix copies
     plan_code         relayouts and access plans

@@ -25,7 +25,7 @@
     >>> run.basis, run.exact
     ('ptx', False)
 
-`module` loads and links text, `reader` parses it, and `lowering` makes a program of an entry in passes. The program
+`ptx_module` loads and links text, `reader` parses it, and `lowering` makes a program of an entry in passes. The program
 runs in `warpfrag.machine`; `nvcc` compiles CUDA C++ to PTX.
 """
 

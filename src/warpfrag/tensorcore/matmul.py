@@ -79,9 +79,10 @@ def multiply_matrices(
     for role in "ab":
         matrix, name = matrices[role], f"scale_{role}"
         if isinstance(matrix, Scaled) != (name in operands):
-            raise InvalidOperand(
-                f"{resolved.name} {'needs' if name in operands else 'takes no'} {name}: pass Scaled(matrix, scales)"
+            advice = (
+                "needs {}: pass Scaled(matrix, scales)" if name in operands else "takes no {}: pass the matrix alone"
             )
+            raise InvalidOperand(f"{resolved.name} {advice.format(name)}")
         if isinstance(matrix, Scaled):
             matrices[role], scales = matrix
             extra[name] = operands[name].codes(cast("ArrayLike", scales), raw=raw, rounding=rounding)

@@ -421,7 +421,7 @@ def count_wavefronts(
     Also count bank conflicts: the wavefronts that the units would not need if spread evenly over the slots.
 
     In shared memory a unit is the data that a lane accesses at once, 4 to 16 bytes, and all banks have `slots` of them:
-    this is `memory.shared_memory.wavefronts`, for aligned accesses. In global memory units are sectors, with one slot,
+    this is `smem.shared_memory.wavefronts`, for aligned accesses. In global memory units are sectors, with one slot,
     so every touched sector counts.
     """
     first, last = addresses // np.uint64(unit), (addresses + np.uint64(size - 1)) // np.uint64(unit)
