@@ -51,8 +51,8 @@ def test_evidence_names_what_an_assembler_may_contract():
     run, _, _ = launch("c_reduce_sm80")
 
     assert {level for level, _, _ in run.evidence.values()} <= {"specified", "hardware"}
-    assert "fuse" in run.evidence["add.f32"].detail
-    assert "fuse" not in run.evidence["add.s32"].detail
+    assert "contract" in run.evidence["add.f32"].detail
+    assert "contract" not in run.evidence["add.s32"].detail
     matrix = launch("c_mma_s8_sm80")[0].evidence["mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.s8.s32"]
     assert matrix.level == "hardware"
     assert matrix.cases > 0

@@ -68,7 +68,7 @@ def test_the_hash_is_of_what_a_file_means():
         ({"data": "nrmal"}, "; got 'nrmal'"),
         ({"order": "split_k=2"}, "order: expected a table such as { split_k = 4, unit = 64 } with the keys split_k, "),
         ({"order": {"split": 2}}, "with the keys split_k, unit, promote, residue, step, segment_k, in_place; got "),
-        ({"order": {"split_k": 0}}, "order: split_k is an integer, at least 1; got 0"),
+        ({"order": {"split_k": 0}}, "order: split_k: expected an integer of at least 1; got 0"),
         ({"seed": -1}, "seed: expected a non-negative integer; got -1"),
         ({"backend": "gpu"}, "backend: expected one of cpu, cuda, native, auto; got 'gpu'"),
         ({"block": [16]}, "block: expected two integers from 1 to 16777216, such as [256, 256]; got [16]"),

@@ -58,10 +58,10 @@ def test_the_assembler_takes_exactly_these_forms():
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("wgmma.mma_async.sync.aligned.m64n12k16.f32.f16.f16", "'m64n12k16' is not a shape"),
+        ("wgmma.mma_async.sync.aligned.m64n12k16.f32.f16.f16", "'m64n12k16' is not a valid shape"),
         ("wgmma.mma_async.sync.aligned.m64n40k32.s32.s8.s8", "with wgmma.mma_async m64n40k32: expected"),
-        ("wgmma.mma_async.sync.aligned.m64n8k16.f16.bf16.bf16", "'bf16' is not a type of A"),
-        ("wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.xor.popc", "'xor.popc' is not a bit operation"),
+        ("wgmma.mma_async.sync.aligned.m64n8k16.f16.bf16.bf16", "'bf16' is not a valid type of A"),
+        ("wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.xor.popc", "'xor.popc' is not a valid bit operation"),
         ("wgmma.mma_async.sp::ordered_metadata.sync.aligned.m64n8k32.f32.f16.f16", "unknown qualifier"),
         ("wgmma.mma_async.sync.aligned.m64n8k16.row.col.f32.f16.f16", "'row' is not a qualifier of wgmma.mma_async"),
         ("wgmma.fence.sync.aligned", "it is used around wgmma.mma_async"),

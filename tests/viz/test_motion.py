@@ -42,7 +42,7 @@ def test_only_what_changes_lanes_names_one():
     assert free.svg.count(">31:16<") == free.svg.count(">15:0<") == F16.a.regs  # narrow cells leave out no bits
     assert ["T0", "d0", "T4:", "d0", "d2", "T4:", "d2"] in [line.split() for line in moved.text.splitlines()]
     assert moved.notes[1] == "Elements change lanes: 2 movmatrix, 2 cvt. Cost 6 (instructions + shared-memory passes)."
-    assert "order p: 0 1 8 9 2 3" in draw(PLANS[3]).notes[-1]
+    assert "by p too: 0 1 8 9 2 3" in draw(PLANS[3]).notes[-1]
 
 
 def test_movmatrix_leads_from_left_to_right():

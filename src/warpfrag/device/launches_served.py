@@ -43,6 +43,7 @@ CATEGORY_ERRORS = {
     "deadlock": TIMEOUT,
 }  # fmt: skip
 NOT_MODELLED = "not modelled"  # in the message for an instruction that cannot be executed
+LINE = re.compile(r"\(line (\d+)\)")  # of an access; in machine code it is an address
 ADDRESS = re.compile(r"\b0x[0-9a-f]{9,16}\b")
 MAX_SHOWN = 5  # findings of a launch that are printed
 PROGRESS_SECONDS = 5.0
@@ -319,10 +320,12 @@ class LaunchServer:
 
     def finding_text(self, finding: KernelFinding, module: LoadedModule, name: str) -> str:
         """Return a finding with the source lines of both accesses."""
-        text = finding.text if finding.source else f"{place_of(module, name, finding.line)}{finding.text}"
+        text = LINE.sub(lambda match: f"(address {int(match[1]):#x})", finding.text)
+        text = f"{place_of(module, name, finding.line)}{text}"
         if finding.other is not None and finding.other.source is None:
             text += f" (the other access: {place_of(module, name, finding.other.line).rstrip(': ')})"
-        return f"{finding.kind}: {text}{self.freed_text(finding.text)}"
+        fix = f"; fix: {finding.fix}" if finding.fix else ""
+        return f"{finding.kind}: {text}{self.freed_text(finding.text)}{fix}"
 
     def failure(self, error: PtxError, module: LoadedModule, name: str) -> tuple[int, str]:
         """Return the CUDA error code and the message for an error that ended a launch."""
