@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from warpfrag.cli import main
 
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
 BF16 = "mma.m16n8k16.f32.bf16.bf16.f32"
@@ -80,3 +81,14 @@ def test_what_cannot_be_read_is_refused(refused, operands):
     assert refused("find-order", "a.npy", "b.npy", "d.npy", "--codes", "bf16") == (
         "'a.npy': codes of bf16 are uint16, got dtype float16"
     )
+
+
+def test_a_product_in_float64_is_not_called_a_kernel_without_a_note(tmp_path, capsys):
+    rng = np.random.default_rng(5)
+    A, B = rng.standard_normal((4, 64)).astype(np.float16), rng.standard_normal((64, 4)).astype(np.float16)
+    D = (A.astype(np.float64) @ B.astype(np.float64)).astype(np.float16)
+    for name, array in {"A": A, "B": B, "D": D}.items():
+        np.save(tmp_path / f"{name}.npy", array)
+
+    assert main(["find-order", *(str(tmp_path / f"{name}.npy") for name in "ABD")]) == 0
+    assert "note: a product in float64, rounded once, has the same codes" in " ".join(capsys.readouterr().out.split())

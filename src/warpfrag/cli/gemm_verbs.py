@@ -369,9 +369,20 @@ def find_order(
             return
         echo(wrapped(f"{text}: as {seen_in}"))
         echo(wrapped(f"all {D.size} codes are equal; in Python: wf.{order!r}"))
+        if is_rounded_exact_product(A, B, D):
+            same = "note: a product in float64, rounded once, has the same codes, so D need not come from this order"
+            echo(wrapped(f"{same}; more outputs, or D in float32, tell them apart"))
 
     facts = FoundOrder(name, arch, tuple(D.shape), depth, order, text, seen_in)
     return Answer(facts, show, NO if order is None else DONE)
+
+
+def is_rounded_exact_product(A: NDArray[Any], B: NDArray[Any], D: NDArray[Any]) -> bool:
+    """Return True if the float64 product, rounded once to the dtype of a floating-point D, equals D."""
+    if D.dtype.kind in "iu":
+        return False
+    rounded = (A.astype("f8") @ B.astype("f8")).astype(D.dtype)
+    return bool((rounded == D).all())
 
 
 @verb

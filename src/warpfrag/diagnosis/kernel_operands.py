@@ -42,7 +42,8 @@ class MmaOperand:
         """Return one line: the tile and the first mistake."""
         name = self.role.upper()
         if self.row < 0:
-            return f"{name}: no tile of the matrix, with or without a known mistake, gives these registers"
+            reason = "no tile of the matrix, with or without a known mistake, gives these registers"
+            return f"{name}: not explained: {reason}; an operand that the kernel computes cannot be judged"
         tile = f"the tile of {name} at row {self.row}, column {self.col}"
         return f"{self.findings[0]} ({tile})" if self.findings else f"{name}: correct: {tile}"
 
