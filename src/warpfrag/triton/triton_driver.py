@@ -11,7 +11,6 @@ import ctypes
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, Literal, Protocol
 
@@ -28,7 +27,6 @@ from triton.compiler.compiler import CompiledKernel
 from warpfrag import ptx
 from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.isa.targets import targets
-from warpfrag.machine.ir.program import registers_of
 from warpfrag.machine.launch.device_array import DeviceArray
 from warpfrag.machine.launch.kernel import Kernel
 from warpfrag.machine.launch.options import MULTIPROCESSORS
@@ -354,58 +352,13 @@ class MachineDriver(DriverBase):
 
 
 class LoadedKernel:
-    """A kernel in Triton's languages: `code` has PTX and TTGIR."""
+    """A kernel that Triton compiled: `code` has its PTX."""
 
     def __init__(self, name: str, code: Mapping[str, Any]) -> None:
         """Parse the PTX."""
         self.ptx: str = code["ptx"]
         self.module = load(self.ptx)
         self.kernel: Kernel = self.module[name]
-        self._ttgir: str = code.get("ttgir", "")
-
-    @cached_property
-    def variables(self) -> dict[str, tuple[str, ...]]:
-        """The registers that assignments to Python variables write, if Triton preserves the names."""
-        named = assigned_variables(self._ttgir)
-        columns = ptx_columns(self.ptx)
-        registers: dict[str, dict[str, None]] = {}
-        for inst in self.kernel.program.instructions:
-            name = named.get(columns.get(inst.line, (0, 0)))
-            if inst.name.startswith("ld.param"):  # the compiler moved it there
-                continue
-            written = [register.name for result in inst.results for register in registers_of(result)]
-            if name is not None and written:
-                registers.setdefault(name, {}).update(dict.fromkeys(written))
-        return {name: tuple(found) for name, found in registers.items()}
-
-
-def assigned_variables(ttgir: str) -> dict[tuple[int, int], str]:
-    """Return the Python variables by the line and column of the last operation that assigns each."""
-    positions = {
-        match[1]: (int(match[2]), int(match[3]))
-        for match in re.finditer(r'^(#loc\d*) = loc\(".*?":(\d+):(\d+)\)', ttgir, re.MULTILINE)
-    }
-    named = {
-        match[1]: (match[2], match[3])
-        for match in re.finditer(r'^(#loc\d*) = loc\("([^"]+)"\((#loc\d*)\)\)', ttgir, re.MULTILINE)
-    }
-    last: dict[str, tuple[int, int]] = {}
-    for match in re.finditer(r"^ +%.* loc\((#loc\d*)\)$", ttgir, re.MULTILINE):
-        if match[1] in named and named[match[1]][1] in positions:
-            name, location = named[match[1]]
-            last[name] = positions[location]
-    return {position: name for name, position in last.items()}
-
-
-def ptx_columns(text: str) -> dict[int, tuple[int, int]]:
-    """Return the source line and column of every PTX line after a .loc."""
-    columns: dict[int, tuple[int, int]] = {}
-    current = (0, 0)
-    for number, line in enumerate(text.splitlines(), 1):
-        if match := re.match(r"\s*\.loc\s+\d+\s+(\d+)\s+(\d+)", line):
-            current = int(match[1]), int(match[2])
-        columns[number] = current
-    return columns
 
 
 class EntryLauncher:

@@ -64,11 +64,6 @@ class Launch:
         grid = "x".join(map(str, self.grid))
         return f"<Launch of {self.kernel}: grid {grid}, block {self.block}, shared {self.shared} bytes; {self.run!r}>"
 
-    @property
-    def variables(self) -> Mapping[str, tuple[str, ...]]:
-        """The PTX registers that assignments to Python variables write, if Triton preserves the names."""
-        return self._loaded.variables
-
     def profile(self) -> Profile:
         """Return the counts of instructions, bytes and tensor core operations by line."""
         return self.run.profile
@@ -76,7 +71,7 @@ class Launch:
     def debug(self) -> Debugger:
         """Return a debugger for the same launch, on copies of the arguments before it.
 
-        `break_at(source="softmax.py:12")` stops at a line of the kernel; `register("mean")` reads a Python variable.
+        `break_at(source="softmax.py:12")` stops at a line of the kernel; `register("%r1")` reads a register of its PTX.
         """
         if self._entry.storages and not self._before:
             raise InvalidOperand(
@@ -87,9 +82,7 @@ class Launch:
         copies = {address: memory.copy() for address, memory in self._before.items()}
         values, _owners = self._entry.values(copies)
         kernel = self._loaded.kernel
-        debugger = kernel.debug(grid, self.block, values, shared=self.shared, arch=self.run.arch, options=options)
-        debugger.variables = self.variables
-        return debugger
+        return kernel.debug(grid, self.block, values, shared=self.shared, arch=self.run.arch, options=options)
 
 
 class Session:

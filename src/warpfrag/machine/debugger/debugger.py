@@ -60,8 +60,6 @@ class Debugger:
         self.program, self.config, self.memory, self.sources = program, config, memory, sources
         self.breakpoints: list[Breakpoint] = []
         self.watchpoints: list[Watchpoint] = []
-        self.variables: Mapping[str, tuple[str, ...]] = {}
-        """The registers of the source's variables, if the compiler keeps their names."""
         self.stop: Stop | None = None
         self.is_finished = False
         self._waves = waves
@@ -404,14 +402,10 @@ class Debugger:
         return {name: registers[item.index][row].copy() for name, item in self._names.items()}
 
     def register(self, name: str, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> Array:
-        """Return a register's codes in the 32 lanes of a warp; a variable of several registers has a row for each."""
-        if isinstance(name, str) and name in self.variables:
-            held = [self.register(register, block=block, warp=warp) for register in self.variables[name]]
-            return held[0] if len(held) == 1 else np.stack(held)
+        """Return a register's codes in the 32 lanes of a warp."""
         if not isinstance(name, str) or name not in self._names:
-            known = f" and the variables {', '.join(self.variables)}" if self.variables else ""
             raise InvalidOperand(
-                f"expected a register of {self.program.name}, got {quote(name)}; it has {len(self._names)}{known}"
+                f"expected a register of {self.program.name}, got {quote(name)}; it has {len(self._names)}"
             )
         codes: NDArray[Any] = self.batch.registers[self._names[name].index][self._row_of(block, warp)].copy()
         return codes
