@@ -9,6 +9,7 @@ import pytest
 
 from warpfrag.cli.support.output import ProgressLine
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
+from warpfrag.machine.launch.run import Run
 
 DATA = Path(__file__).parent.parent / "data" / "ptx"
 MODULES = DATA / "modules"
@@ -79,10 +80,26 @@ def test_run_leaves_arrays_in_a_file(run, files):
         assert np.array_equal(results["out"], x + y)
     found = json.loads(run("ptx", "run", ADD, "--grid", "4", *ARGS, "--json").out)  # .reqntid is 128
     assert (found["basis"], found["exact"], len(found["inexact"])) == ("ptx", False, 1)
+    assert answer.lines[1] == f"not exact: {found['inexact'][0]}"
     assert found["counts"]["written"] == {"global": 4000}
     assert found["counts"]["wavefronts"] == {"global": 3 * 125}
     assert sum(found["counts"]["opcodes"].values()) == 512
     assert "global        8000     4000  375" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("reasons", "line"),
+    [
+        ((), "exact: yes"),
+        (("a race",), "not exact: a race"),
+        (("a race", "ex2", "an order"), "not exact: a race; 2 more in --json"),
+    ],
+)
+@pytest.mark.usefixtures("files")
+def test_run_says_whether_it_is_exact(run, monkeypatch, reasons, line):
+    monkeypatch.setattr(Run, "inexact", reasons)
+
+    assert run("ptx", "run", ADD, "--grid", "4", *ARGS).lines[1] == line
 
 
 def test_names_are_those_of_cxx_and_variables_are_listed(run):

@@ -420,6 +420,7 @@ def _print_run(kernel: Kernel, run: Run) -> None:
     counts = run.counts
     code = "PTX semantics" if run.basis == "ptx" else "machine code"
     echo(f"{kernel.readable_name}: {counts.instructions} warp instructions, {code} for {run.arch}")
+    echo(_exactness(run))
     for inexact in run.inexact_lines:
         echo(f"uncertain, line {inexact.line}: {inexact.reason}")
     for finding in run.findings:
@@ -441,6 +442,14 @@ def _print_run(kernel: Kernel, run: Run) -> None:
         rows = [[name, *(table.get(name, empty) for table, empty in tables)] for name in touched]
         print_table(["memory", "bytes read", "written", "wavefronts"], rows)
     print_notes(f"{name}: {entry.detail}" for name, entry in run.evidence.items() if entry.level == "approximate")
+
+
+def _exactness(run: Run) -> str:
+    """Return a line that says whether a GPU would leave the same bytes, and otherwise the first reason why not."""
+    if run.exact:
+        return "exact: yes"
+    first, *others = run.inexact
+    return f"not exact: {first}" + (f"; {len(others)} more in --json" if others else "")
 
 
 def _profile(run: Run, by: str | None, output: str | None) -> Answer[PtxView]:
