@@ -212,6 +212,73 @@ def test_operations_that_pytorch_computes_are_counted():
             torch.softmax(A, dim=-1)
 
 
+@pytest.fixture
+def precision():
+    """Set the precision of float32 matmuls, and restore it afterwards."""
+    before = torch.get_float32_matmul_precision()
+    yield torch.set_float32_matmul_precision
+    torch.set_float32_matmul_precision(before)
+
+
+PLAIN_FLOAT32 = "float32 without TF32 is not modelled"
+
+
+def test_float32_is_tf32_only_if_pytorch_allows_it(precision):
+    torch.manual_seed(5)
+    A, B = torch.randn(8, 256), torch.randn(256, 16)
+    plain = A @ B
+    precision("highest")
+    with wf.torch.emulate(library="cublas", arch="H200", keep=True) as run:
+        with pytest.warns(wf.errors.NotEmulated, match=rf"mm \({PLAIN_FLOAT32}\) is not emulated: PyTorch computes it"):
+            left = A @ B
+        inside = in_thread(lambda: A @ B)
+
+    assert torch.equal(left, plain)
+    assert torch.equal(inside, plain)
+    assert run.records == run.results == []
+    assert run.not_emulated == {f"mm ({PLAIN_FLOAT32})": 2}
+    assert str(run).endswith(f"computed by PyTorch, not as on a GPU: mm ({PLAIN_FLOAT32}) 2")
+    with (
+        wf.torch.emulate(library="cublas", arch="H200", strict=True),
+        pytest.raises(wf.errors.NotModelled, match=rf"mm \({PLAIN_FLOAT32}\): strict=True forbids it"),
+    ):
+        _ = A @ B
+    with wf.torch.emulate(library="cublas", arch="H200", strict=True):
+        _ = A.bfloat16() @ B.bfloat16()  # other dtypes do not depend on the setting
+
+    for allowed in ("high", "medium"):
+        precision(allowed)
+        with wf.torch.emulate(library="cublas", arch="H200", strict=True) as run:
+            found = A @ B
+        assert np.array_equal(found.numpy(), wf.predict(A.numpy(), B.numpy()).D)
+        assert not torch.equal(found, plain)
+        assert "tf32, " in str(run).splitlines()[2]
+
+
+def test_every_setting_of_tf32_is_read(precision):
+    A = torch.ones(4, 16)
+    matmul = torch.backends.cuda.matmul
+    names = ["allow_tf32"] + ["fp32_precision"] * hasattr(matmul, "fp32_precision")
+    for name in names:
+        for is_allowed in (True, False):
+            setattr(matmul, name, is_allowed if name == "allow_tf32" else "tf32" if is_allowed else "ieee")
+            operation = SimpleNamespace(A=A)
+            assert emulation.is_plain_float32(operation) != is_allowed
+    assert not emulation.is_plain_float32(SimpleNamespace(A=A.half()))
+
+
+def test_a_layer_of_float32_without_tf32_is_not_judged(precision):
+    model = torch.nn.Sequential(torch.nn.Linear(256, 64), torch.nn.Linear(64, 16, bias=False))
+    precision("highest")
+    found = wf.torch.batch_invariance(model, torch.zeros(1, 256), [1, 4])
+    assert [(layer.is_judged, layer.reason) for layer in found.layers] == [(False, PLAIN_FLOAT32)] * 2
+    assert f"layer '0', layer '1' not judged: {PLAIN_FLOAT32}" in str(found).splitlines()
+    assert [layer["reason"] for layer in found.to_dict()["layers"]] == [PLAIN_FLOAT32] * 2
+    precision("high")
+    found = wf.torch.batch_invariance(model, torch.zeros(1, 256), [16, 64])
+    assert [(layer.is_judged, layer.reason) for layer in found.layers] == [(True, "")] * 2
+
+
 def test_attention_warns_that_it_is_two_matmuls():
     q = torch.ones(1, 2, 8, 16).bfloat16()
     with (

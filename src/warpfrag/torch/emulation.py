@@ -148,7 +148,8 @@ class Emulation(TorchDispatchMode):
 
     Instead of an instruction, `library="cublas"` uses for every matmul the instruction and the order of additions
     that PyTorch's library chooses for its shape on the GPU that `arch` names, as `wf.predict` knows them;
-    `Record.prediction` says how.
+    `Record.prediction` says how. A matmul of float32 is emulated only if PyTorch's settings allow TF32, as after
+    `torch.set_float32_matmul_precision("high")`: without it a GPU runs a float32 kernel, which is not modelled.
 
     An emulation applies to every thread of the process except those that enter their own. If several threads have one,
     a matmul in a thread without one is rejected. Functions of torch.compile run uncompiled. Other operations that sum
@@ -282,13 +283,20 @@ class Emulation(TorchDispatchMode):
         operation = read(*args, **kwargs)
         if operation.A.device.type == "meta" or not (operation.A.is_floating_point() or operation.A.is_complex()):
             return plain(*args, **kwargs)
-        if operation.A.is_complex():
-            kind = f"{operation.name} of {operation.A.dtype}"
+        kind = self._left_to_pytorch(operation)
+        if kind:
             self._leave(kind)
             self.warn_once(kind, f"{kind} is not emulated: PyTorch computes it")
-            return plain(*args, **kwargs)
         with COMPUTING:
-            return self._multiply(operation)
+            return plain(*args, **kwargs) if kind else self._multiply(operation)
+
+    def _left_to_pytorch(self, operation: TorchProduct) -> str:
+        """Return the name of a matmul that PyTorch computes itself, with the reason; "" if it is emulated."""
+        if operation.A.is_complex():
+            return f"{operation.name} of {operation.A.dtype}"
+        if self.library is not None and is_plain_float32(operation):
+            return f"{operation.name} ({PLAIN_FLOAT32})"
+        return ""
 
     def _leave(self, name: str) -> None:
         """Count an operation that PyTorch computes itself; raise an error if the emulation is strict."""
@@ -335,6 +343,8 @@ class Emulation(TorchDispatchMode):
         """Return the instruction and order of a matmul: the same for all, or the library's choice."""
         if self.library is None:
             return ProductChoice(self._instruction(operation), self.order)
+        if is_plain_float32(operation):
+            raise NotModelled(PLAIN_FLOAT32)
         names = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "tf32"}
         name = names.get(operation.A.dtype)
         if name is None or operation.alpha != 1 or operation.beta != 1:
@@ -437,17 +447,18 @@ class Emulation(TorchDispatchMode):
                 row.append(f"{record.differing} of {record.outputs}")
             if self.library and record.prediction:
                 order = record.prediction.order.describe(record.k)
+                order = f"tf32, {order}" if record.prediction.kind.type == "tf32" else order
                 row.append(f"{order} (a guess)" if record.is_guess else order)
             elif self.is_chosen:
                 row.append(record.instruction)
             rows.append(row)
         heads += [f"differ on {self.compare}"] * bool(self.compare)
         heads += ["order"] if self.library else ["instruction"] * self.is_chosen
-        lines = table_lines(heads, rows)
+        lines = table_lines(heads, rows) if rows else []
         if self.library is not None and self.not_emulated:
             counts = ", ".join(f"{name} {count}" for name, count in self.not_emulated.most_common())
             lines.append(f"computed by PyTorch, not as on a GPU: {counts}")
-        return "\n".join([self._heading(), *(lines if rows else ())])
+        return "\n".join([self._heading(), *lines])
 
 
 emulate = Emulation
@@ -461,6 +472,18 @@ def _device(tensor: torch.Tensor) -> torch.device:
         except NoGpu:
             return torch.device("cpu")
     return tensor.device
+
+
+PLAIN_FLOAT32 = "float32 without TF32 is not modelled"
+
+
+def is_plain_float32(operation: TorchProduct) -> bool:
+    """Return True for a matmul of float32 that PyTorch's settings do not allow a GPU to compute in TF32."""
+    if operation.A.dtype != torch.float32:
+        return False
+    matmul = torch.backends.cuda.matmul  # allow_tf32 cannot be read if fp32_precision, of PyTorch 2.9, was set to tf32
+    precision = getattr(matmul, "fp32_precision", None)
+    return not matmul.allow_tf32 if precision is None else precision != "tf32"
 
 
 CONTAINED = {

@@ -30,6 +30,8 @@ class LayerOrders:
     shapes: tuple[tuple[int, ...], ...]
     predictions: tuple[PredictedOrder | None, ...]
     remedy: str = ""
+    reason: str = ""
+    """Why the order is not known at some batch size."""
 
     @property
     def is_judged(self) -> bool:
@@ -72,9 +74,11 @@ class ModelInvariance(TextCard):
                 what = "not modelled" if known is None else f"{known.order.describe(shape[-1])}: {known.kernel}"
                 lines.append(f"  batch {batch}: {' x '.join(map(str, shape))}, {what}")
             lines.append(f"  remedy: {layer.remedy}")
-        unknown = [layer.layer or "model" for layer in self.layers if not layer.is_judged]
-        if unknown:
-            lines.append(f"not modelled: {', '.join(dict.fromkeys(unknown))}")
+        unknown: dict[str, list[LayerOrders]] = {}
+        for layer in self.layers:
+            if not layer.is_judged:
+                unknown.setdefault(layer.reason, []).append(layer)
+        lines += [f"{_named(layers)} not judged: {reason}" for reason, layers in unknown.items()]
         if self.not_judged:
             listed = ", ".join(f"{name} {number}" for name, number in self.not_judged.items())
             lines.append(f"not judged, because no library chooses them: {listed}")
@@ -91,6 +95,7 @@ class ModelInvariance(TextCard):
                 "kernels": [None if known is None else known.kernel for known in layer.predictions],
                 "changes": layer.changes,
                 "guess": layer.is_guess,
+                "reason": layer.reason,
                 "remedy": layer.remedy,
             }
             for layer in self.layers
@@ -98,15 +103,31 @@ class ModelInvariance(TextCard):
         return {"arch": self.arch, "batches": list(self.batches), "layers": layers, "not_judged": dict(self.not_judged)}
 
 
+def _named(layers: Sequence[LayerOrders]) -> str:
+    """Return the names of layers, each once."""
+    return ", ".join(dict.fromkeys(f"layer {layer.layer!r}" if layer.layer else "model" for layer in layers))
+
+
 class OrderRecorder(Emulation):
     """An emulation that records the library's order of each matmul, and returns zeros."""
 
+    def __init__(self, *, arch: str, model: torch.nn.Module) -> None:
+        """Start without records."""
+        super().__init__(library="cublas", arch=arch, model=model)
+        self.reasons: list[str] = []
+        """Why the order of each recorded matmul is not known; "" if it is."""
+
+    def _left_to_pytorch(self, operation: TorchProduct) -> str:
+        return super()._left_to_pytorch(operation) if operation.A.is_complex() else ""
+
     def _multiply(self, operation: TorchProduct) -> torch.Tensor:
         layer, direction = self._layer(operation)
+        known, reason = None, ""
         try:
             known = self._choice(operation).prediction
-        except NotModelled:
-            known = None
+        except NotModelled as error:
+            reason = str(error)
+        self.reasons.append(reason)
         shape, k = (*operation.A.shape[:-1], operation.B.shape[-1]), operation.A.shape[-1]
         record = Record(len(self.records), layer, direction, operation.name, shape, k, 0.0, None, 0, None)
         self.records.append(replace(record, prediction=known))
@@ -129,21 +150,25 @@ def batch_invariance(
     if not sizes or any(not isinstance(size, int) or isinstance(size, bool) or size < 1 for size in sizes):
         raise InvalidOperand(f"batches: expected positive batch sizes, such as [1, 2, 4, 8]; got {quote(batches)}")
     recorded: list[list[Record]] = []
+    reasons: list[list[str]] = []
     not_judged: Counter[str] = Counter()
     for size in sizes:
-        with torch.no_grad(), OrderRecorder(library="cublas", arch=arch, model=model) as run:
+        with torch.no_grad(), OrderRecorder(arch=arch, model=model) as run:
             _call(model, example, size)
         recorded.append(run.records)
+        reasons.append(run.reasons)
         not_judged = run.not_emulated
     counts = [len(records) for records in recorded]
     if len(set(counts)) > 1:
         raise InvalidOperand(f"the model runs {counts} matmuls at batch sizes {list(sizes)}: they cannot be compared")
     layers = []
-    for records in zip(*recorded, strict=True):
+    for records, unknown in zip(zip(*recorded, strict=True), zip(*reasons, strict=True), strict=True):
         known = tuple(record.prediction for record in records)
         shapes = tuple((*record.shape, record.k) for record in records)
-        layer = LayerOrders(records[0].layer, records[0].operation, shapes, known)
-        layers.append(LayerOrders(layer.layer, layer.operation, shapes, known, _remedy(known, arch, layer)))
+        layer = LayerOrders(
+            records[0].layer, records[0].operation, shapes, known, reason=next(filter(None, unknown), "")
+        )
+        layers.append(replace(layer, remedy=_remedy(known, arch, layer)))
     return ModelInvariance(sizes, tuple(layers), dict(not_judged.most_common()), arch)
 
 
