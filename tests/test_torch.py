@@ -21,7 +21,8 @@ if os.environ.get("WARPFRAG_REQUIRE_TORCH") != "1":
     pytest.importorskip("torch", reason="needs the extra torch")
 import torch
 
-from warpfrag.torch import emulation
+from warpfrag.blas.cublas.predict_order import PredictedOrder
+from warpfrag.torch import LayerOrders, ModelInvariance, emulation
 
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
 BF16 = "mma.m16n8k16.f32.bf16.bf16.f32"
@@ -277,6 +278,46 @@ def test_a_layer_of_float32_without_tf32_is_not_judged(precision):
     precision("high")
     found = wf.torch.batch_invariance(model, torch.zeros(1, 256), [16, 64])
     assert [(layer.is_judged, layer.reason) for layer in found.layers] == [(True, "")] * 2
+
+
+def layer_orders(name: str, *orders: wf.Order | None, k: int = 384, guess: bool = False, omitted_k: int = 0):
+    """Return a layer with these orders at the batch sizes 1, 2, ..."""
+    shapes = [(16 * batch, 64, k) for batch in range(1, len(orders) + 1)]
+    kind = wf.predict_order(16, 64, k).kind
+    known = [
+        None if order is None else PredictedOrder(
+            kind, shape, order, "modelled" if guess else "library", None, is_guess=guess, omitted_k=omitted_k,
+            kernel="nvjet", source="a library",
+        )
+        for shape, order in zip(shapes, orders, strict=True)
+    ]  # fmt: skip
+    return LayerOrders(name, "mm", tuple(shapes), tuple(known), "pad", reason="gemv" if None in orders else "")
+
+
+def test_the_headline_counts_only_what_was_judged():
+    halves, whole = wf.Order(split_k=2, unit=64), wf.Order()
+    layers = (
+        layer_orders("0", None, None),
+        layer_orders("1", halves, whole, guess=True),
+        layer_orders("2", None, whole),
+        layer_orders("3", whole, whole, guess=True),
+    )
+    lines = str(ModelInvariance((1, 2), layers, {"gelu": 1}, "H200")).splitlines()
+    headline = "1 of 2 judged matmuls change their order (2 a guess); 2 not judged: layer '0', layer '2'"
+    assert lines == [
+        f"batch sizes 1, 2 on H200: {headline}",
+        "1 (mm), a guess",
+        f"  batch 1: 16 x 64 x 384, {halves.describe(384)}, a guess: nvjet",
+        "  batch 2: 32 x 64 x 384, k ascending, a guess: nvjet",
+        "  remedy: pad",
+        "no change, a guess: layer '3'",
+        "layer '0', layer '2' not judged: gemv",
+        "not judged, because no library chooses them: gelu 1",
+    ]
+    many = tuple(layer_orders(str(place), None) for place in range(10))
+    headline = str(ModelInvariance((1,), many, {}, "H200")).splitlines()[0]
+    assert "0 of 0 judged matmuls change their order; 10 not judged: layer '0'," in headline
+    assert headline.endswith("layer '7', and 2 more")
 
 
 def test_attention_warns_that_it_is_two_matmuls():

@@ -20,6 +20,9 @@ from warpfrag.html import TextCard
 from warpfrag.torch.emulation import Emulation, Record
 from warpfrag.torch.torch_operations import TorchProduct
 
+MAX_NAMES = 8
+"""The number of layers that the first line names; the last lines name all."""
+
 
 @dataclass(frozen=True)
 class LayerOrders:
@@ -64,16 +67,25 @@ class ModelInvariance(TextCard):
         return tuple(layer for layer in self.layers if layer.changes)
 
     def __str__(self) -> str:
-        """Return each layer that changes, its orders and a remedy; then the operations that were not judged."""
+        """Return each layer that changes, its orders and a remedy; then guesses, and what was not judged."""
         sizes = ", ".join(map(str, self.batches))
-        count = len(self.layers)
-        lines = [f"batch sizes {sizes} on {self.arch}: {len(self.changes)} of {count} matmuls change their order"]
+        open_layers = [layer for layer in self.layers if not layer.is_judged and not layer.changes]
+        count = len(self.layers) - len(open_layers)
+        head = f"{len(self.changes)} of {count} judged matmuls change their order"
+        uncertain = sum(layer.is_guess for layer in self.layers if layer.is_judged or layer.changes)
+        head += f" ({uncertain} a guess)" if uncertain else ""
+        if open_layers:
+            head += f"; {len(open_layers)} not judged: {_named(open_layers, MAX_NAMES)}"
+        lines = [f"batch sizes {sizes} on {self.arch}: {head}"]
         for layer in self.changes:
             lines.append(f"{layer.layer or 'model'} ({layer.operation}){', a guess' * layer.is_guess}")
             for batch, shape, known in zip(self.batches, layer.shapes, layer.predictions, strict=True):
-                what = "not modelled" if known is None else f"{known.order.describe(shape[-1])}: {known.kernel}"
+                what = "not modelled" if known is None else _described(known)
                 lines.append(f"  batch {batch}: {' x '.join(map(str, shape))}, {what}")
             lines.append(f"  remedy: {layer.remedy}")
+        guesses = [layer for layer in self.layers if layer.is_guess and layer.is_judged and not layer.changes]
+        if guesses:
+            lines.append(f"no change, a guess: {_named(guesses)}")
         unknown: dict[str, list[LayerOrders]] = {}
         for layer in self.layers:
             if not layer.is_judged:
@@ -93,6 +105,7 @@ class ModelInvariance(TextCard):
                 "shapes": [list(shape) for shape in layer.shapes],
                 "orders": [None if known is None else asdict(known.order) for known in layer.predictions],
                 "kernels": [None if known is None else known.kernel for known in layer.predictions],
+                "judged": layer.is_judged,
                 "changes": layer.changes,
                 "guess": layer.is_guess,
                 "reason": layer.reason,
@@ -103,9 +116,18 @@ class ModelInvariance(TextCard):
         return {"arch": self.arch, "batches": list(self.batches), "layers": layers, "not_judged": dict(self.not_judged)}
 
 
-def _named(layers: Sequence[LayerOrders]) -> str:
-    """Return the names of layers, each once."""
-    return ", ".join(dict.fromkeys(f"layer {layer.layer!r}" if layer.layer else "model" for layer in layers))
+def _named(layers: Sequence[LayerOrders], limit: int | None = None) -> str:
+    """Return the names of layers, each once, and at most `limit` of them."""
+    names = list(dict.fromkeys(f"layer {layer.layer!r}" if layer.layer else "model" for layer in layers))
+    more = [] if limit is None or len(names) <= limit else [f"and {len(names) - limit} more"]
+    return ", ".join([*names[:limit], *more])
+
+
+def _described(known: PredictedOrder) -> str:
+    """Return an order, its kernel, and the terms that the library omits."""
+    lost = f", without the last {known.omitted_k} terms along K" if known.omitted_k else ""
+    guess = ", a guess" if known.is_guess else ""
+    return f"{known.order.describe(known.shape[2] - known.omitted_k)}{lost}{guess}: {known.kernel}"
 
 
 class OrderRecorder(Emulation):
