@@ -320,6 +320,30 @@ def test_the_headline_counts_only_what_was_judged():
     assert headline.endswith("layer '7', and 2 more")
 
 
+@pytest.mark.parametrize(
+    ("orders", "k", "changes"),
+    [
+        ((wf.Order(split_k=8, unit=32), wf.Order(split_k=6, unit=32)), 384, False),  # 6 parts of 64
+        ((wf.Order(split_k=8, unit=32), wf.Order(split_k=6, unit=32)), 4096, True),
+        ((wf.Order(split_k=2, unit=64), wf.Order(split_k=2, unit=32)), 384, False),
+        ((wf.Order(split_k=2), wf.Order(split_k=3)), 384, True),
+        ((wf.Order(split_k=4, unit=64), wf.Order()), 64, False),  # one part
+        ((wf.Order(residue=32), wf.Order()), 384, False),  # no remainder
+        ((wf.Order(residue=32), wf.Order()), 392, True),
+        ((wf.Order(step=16), wf.Order()), 384, False),  # whole instructions
+        ((wf.Order(step=8), wf.Order()), 384, True),
+        ((wf.Order(segment_k=2, unit=64), wf.Order(split_k=2, unit=64)), 384, False),
+        ((wf.Order(segment_k=3, unit=64), wf.Order(split_k=3, unit=64)), 384, True),  # a tree
+    ],
+)
+def test_orders_that_cut_k_alike_are_the_same(orders: tuple[wf.Order, ...], k: int, changes: bool):
+    assert layer_orders("0", *orders, k=k).changes == changes
+    rng = np.random.default_rng(0)
+    A, B = (rng.standard_normal(shape).astype(np.float16) for shape in ((32, k), (k, 64)))
+    first, second = (wf.gemm(A, B, instruction=F16, order=order) for order in orders)
+    assert np.array_equal(first, second) != changes
+
+
 def test_attention_warns_that_it_is_two_matmuls():
     q = torch.ones(1, 2, 8, 16).bfloat16()
     with (

@@ -14,9 +14,12 @@ from typing import Any
 
 import torch
 
-from warpfrag.blas.cublas.predict_order import PredictedOrder, order_runs
+from warpfrag.blas.cublas.predict_order import GPU, PredictedOrder, library_instruction, order_runs
+from warpfrag.blas.order import Order
 from warpfrag.errors import InvalidOperand, NotModelled, quote
+from warpfrag.formats.number_formats import FORMATS
 from warpfrag.html import TextCard
+from warpfrag.isa.legality import form_of
 from warpfrag.torch.emulation import Emulation, Record
 from warpfrag.torch.torch_operations import TorchProduct
 
@@ -43,8 +46,12 @@ class LayerOrders:
 
     @property
     def changes(self) -> bool:
-        """True if two batch sizes have different orders of additions."""
-        return len({(known.order, known.omitted_k) for known in self.predictions if known is not None}) > 1
+        """True if two batch sizes have different orders of additions: if K is cut or added differently."""
+        known = {(entry.kind.type, entry.order, entry.omitted_k) for entry in self.predictions if entry is not None}
+        if len(known) < 2:
+            return False
+        depth = max(shape[-1] for shape in self.shapes)
+        return len({(_additions(name, order, depth - omitted), omitted) for name, order, omitted in known}) > 1
 
     @property
     def is_guess(self) -> bool:
@@ -114,6 +121,12 @@ class ModelInvariance(TextCard):
             for layer in self.layers
         ]
         return {"arch": self.arch, "batches": list(self.batches), "layers": layers, "not_judged": dict(self.not_judged)}
+
+
+def _additions(name: str, order: Order, depth: int) -> tuple[object, ...]:
+    """Return how an order adds a K of this depth with the library's instruction for a format."""
+    form = form_of(library_instruction(name, GPU))
+    return order.additions(depth, form.shape.k, FORMATS[form.a].bits)
 
 
 def _named(layers: Sequence[LayerOrders], limit: int | None = None) -> str:
