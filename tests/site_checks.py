@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -85,3 +87,7 @@ def complaints(site):
             context.close()
         browser.close()
     return found
+
+
+if __name__ == "__main__":
+    sys.stdout.writelines(f"{text}\n" for text in complaints(Path(sys.argv[1])))

