@@ -134,18 +134,6 @@ class Order:
         chains = [self._chains_of_part(part) for part in parts]
         return chains if step == k else [[_in_steps(chain, step) for chain in part] for part in chains]
 
-    def additions(self, depth: int, k: int, bits: int) -> tuple[object, ...]:
-        """Return a key that is equal for orders that add a K of this depth alike, whatever their fields are.
-
-        It has the k of every instruction of every chain and part, and how the parts are added.
-
-        >>> Order(split_k=8, unit=32).additions(384, 16, 16) == Order(split_k=6, unit=32).additions(384, 16, 16)
-        True
-        """
-        parts = self.chains(depth, k, bits)
-        steps = tuple(tuple(_in_steps(chain, self.step or k) for chain in part) for part in parts)
-        return steps, bool(self.segment_k) and len(parts) > 2, self.in_place and len(parts) > 1
-
     def _chains_of_part(self, part: KSpan) -> list[Chain]:
         rest = (part.last - part.first) % self.residue if self.residue else 0
         start = part.first + rest
@@ -210,3 +198,16 @@ class Order:
         if self.split_k > 1:
             return "nvjet_..._splitK_... with splitKreduce_kernel does"
         return "most kernels of cuBLAS (nvjet_..., cutlass_...) and Triton do"
+
+
+def additions_of(order: Order, depth: int, k: int, bits: int) -> tuple[object, ...]:
+    """Return a key that is equal for orders that add a K of this depth alike, whatever their fields are.
+
+    It has the k of every instruction of every chain and part, and how the parts are added.
+
+    >>> additions_of(Order(split_k=8, unit=32), 384, 16, 16) == additions_of(Order(split_k=6, unit=32), 384, 16, 16)
+    True
+    """
+    parts = order.chains(depth, k, bits)
+    steps = tuple(tuple(_in_steps(chain, order.step or k) for chain in part) for part in parts)
+    return steps, bool(order.segment_k) and len(parts) > 2, order.in_place and len(parts) > 1

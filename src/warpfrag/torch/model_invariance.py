@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from warpfrag.blas.cublas.predict_order import GPU, PredictedOrder, library_instruction, order_runs
-from warpfrag.blas.order import Order
+from warpfrag.blas.order import Order, additions_of
 from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.html import TextCard
@@ -126,7 +126,7 @@ class ModelInvariance(TextCard):
 def _additions(name: str, order: Order, depth: int) -> tuple[object, ...]:
     """Return how an order adds a K of this depth with the library's instruction for a format."""
     form = form_of(library_instruction(name, GPU))
-    return order.additions(depth, form.shape.k, FORMATS[form.a].bits)
+    return additions_of(order, depth, form.shape.k, FORMATS[form.a].bits)
 
 
 def _named(layers: Sequence[LayerOrders], limit: int | None = None) -> str:
