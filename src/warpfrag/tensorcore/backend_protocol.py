@@ -64,7 +64,7 @@ class OutputBlock(NamedTuple):
 
 
 class Grain(NamedTuple):
-    """How a kernel's tile is split: at multiples of these rows and columns, into up to `pieces` parts."""
+    """The split of a kernel's tile: at multiples of these rows and columns, into up to `pieces` parts."""
 
     rows: int = 1
     columns: int = 1
