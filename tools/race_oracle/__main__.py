@@ -80,7 +80,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             steps = generator.steps()
             print(*(f"{number}: {step}" for number, step in enumerate(steps)), sep="\n")
             print(Writer(generator.shape, steps, generator.counts).text)
-        verdict = compare(seed, arguments.engine)
+        try:
+            verdict = compare(seed, arguments.engine)
+        except Exception as error:  # noqa: BLE001 (one kernel must not end the run)
+            verdict = Verdict("error", is_racy=False, wrong=repr(error))
         counts[verdict.is_racy, verdict.verdict] += 1
         if verdict.wrong:
             wrong += 1
