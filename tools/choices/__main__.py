@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import tools.choices as package
 from tools.arguments import make_parser
+from tools.choices.additions import additions
 from tools.choices.answers import ask
 from tools.choices.blind import compare, predict, run
 from tools.choices.confirm import confirm
 from tools.choices.fit import fit
+from tools.choices.launches import launches
 from tools.choices.layers import plan
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ def write_layers(path: Path) -> None:
 
 ACTIONS: dict[str, Callable[[Path], None]] = {
     "layers": write_layers, "ask": ask, "fit": fit, "confirm": confirm, "predict": predict, "run": run,
-    "compare": compare,
+    "compare": compare, "launches": launches, "additions": additions,
 }  # fmt: skip
 
 

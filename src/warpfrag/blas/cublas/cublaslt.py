@@ -31,10 +31,10 @@ from warpfrag.errors import NoGpu, NotModelled
 WORKSPACE, LT_WORKSPACE = 32 << 20, 1 << 20
 """The workspace sizes in bytes that PyTorch gives cuBLAS on Hopper, and cuBLASLt."""
 LIBRARIES = ("libcublasLt.so", "libcublas.so")
-TYPES = {"f16": 2, "bf16": 14, "tf32": 0, "s8": 3, "e4m3": 28}
-RESULTS = {"f16": 2, "bf16": 14, "tf32": 0, "s8": 10, "e4m3": 14}
+TYPES = {"f16": 2, "bf16": 14, "tf32": 0, "f32": 0, "s8": 3, "e4m3": 28}
+RESULTS = {"f16": 2, "bf16": 14, "tf32": 0, "f32": 0, "s8": 10, "e4m3": 14}
 FLOAT32, INT32 = 0, 10
-COMPUTE = {"f16": 68, "bf16": 68, "tf32": 77, "s8": 72, "e4m3": 68}
+COMPUTE = {"f16": 68, "bf16": 68, "tf32": 77, "f32": 68, "s8": 72, "e4m3": 68}
 """cudaDataType of operands and results, cublasComputeType."""
 TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS, SCALE_A, SCALE_B, FAST, BIAS_TYPE = 3, 4, 7, 8, 17, 18, 25, 26
 """Attributes of a cublasLtMatmulDesc."""
@@ -45,7 +45,8 @@ IN_FLOAT32 = 2
 ADD_BIAS = 4
 BATCH_COUNT, BATCH_STRIDE = 5, 6
 """Attributes of a cublasLtMatrixLayout."""
-TF32_MATH, NO_REDUCED_PRECISION = 3, 16
+MATH_MODES = {"tf32": 3, "f32": 0}
+NO_REDUCED_PRECISION = 16
 """Math modes of a cuBLAS handle."""
 TENSOR_OP = 99
 RELAXED = 2
@@ -306,22 +307,22 @@ class Library:
         turned_a, turned_b = int(asked.layout[1] == "t"), int(asked.layout[0] == "t")
         lda, ldb = k if turned_a else n, m if turned_b else k
         alpha, beta = ctypes.byref(ctypes.c_float(1)), ctypes.byref(ctypes.c_float(0))
-        is_tf32 = asked.type == "tf32"
-        blas.cublasSetMathMode(handle, TF32_MATH if is_tf32 else NO_REDUCED_PRECISION)
-        kind = [] if is_tf32 else [TYPES[asked.type]]
+        is_single = asked.type in MATH_MODES
+        blas.cublasSetMathMode(handle, MATH_MODES.get(asked.type, NO_REDUCED_PRECISION))
+        kind = [] if is_single else [TYPES[asked.type]]
 
         def matrix(address: ctypes.c_void_p, leading: int, extent: int) -> list[Any]:
             return [address, *kind, leading, *([ctypes.c_longlong(extent)] if batch > 1 else [])]
 
         matrices = (matrix(self._a, lda, n * k), matrix(self._b, ldb, m * k), matrix(self._d, n, m * n))
         count = [batch] if batch > 1 else []
-        compute = [] if is_tf32 else [COMPUTE[asked.type], TENSOR_OP]
+        compute = [] if is_single else [COMPUTE[asked.type], TENSOR_OP]
         function = {
             (True, False): blas.cublasSgemm_v2,
             (True, True): blas.cublasSgemmStridedBatched,
             (False, False): blas.cublasGemmEx,
             (False, True): blas.cublasGemmStridedBatchedEx,
-        }[is_tf32, batch > 1]
+        }[is_single, batch > 1]
         start = (handle, turned_a, turned_b, n, m, k, alpha)
         return int(function(*start, *matrices[0], *matrices[1], beta, *matrices[2], *count, *compute))
 
