@@ -256,6 +256,18 @@ def test_float32_is_tf32_only_if_pytorch_allows_it(precision):
         assert "tf32, " in str(run).splitlines()[2]
 
 
+def test_a_bias_is_added_first_if_parts_are_added_in_place(precision):
+    precision("high")
+    torch.manual_seed(6)
+    A, weight, bias = torch.randn(2, 4544), torch.randn(8, 4544), torch.randn(8)
+    with wf.torch.emulate(library="cublas", arch="H200", strict=True) as run:
+        found = torch.nn.functional.linear(A, weight, bias)
+    expected = wf.predict(A.numpy(), weight.T.numpy(), bias=bias.numpy(), layout="nt")
+
+    assert run.records[0].prediction.order.in_place
+    assert np.array_equal(found.numpy().view(np.uint32), expected.D.view(np.uint32))
+
+
 def test_every_setting_of_tf32_is_read(precision):
     A = torch.ones(4, 16)
     matmul = torch.backends.cuda.matmul

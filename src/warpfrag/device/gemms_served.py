@@ -15,8 +15,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from warpfrag.blas.cublas.predict import ARCH
 from warpfrag.blas.cublas.predict_order import (
+    ARCH,
     GPU,
     RESULTS,
     PredictedOrder,

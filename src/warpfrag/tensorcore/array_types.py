@@ -167,7 +167,7 @@ class Matrix:
 
     def floats(self) -> NDArray[np.float32]:
         """Return the numbers in host memory as float32; reject numbers that are not exact."""
-        return float32_of(to_host(self.array, self.kind), self.name)
+        return float32_of(to_host(self.array, self.kind) if self.kind.on_gpu else self.array, self.name)
 
 
 def read_matrices(

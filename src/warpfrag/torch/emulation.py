@@ -378,18 +378,25 @@ class Emulation(TorchDispatchMode):
         if choice.omitted_k:
             A, B = A[..., : -choice.omitted_k], B[..., : -choice.omitted_k, :]
         backend = "auto" if A.is_cuda else "cpu"
-        sums = gemm(A, B, instruction=choice.instruction, arch=arch, order=choice.order, backend=backend).float()
-        c = operation.C
+        c, order = operation.C, choice.order
+        if c is not None:
+            shape = (*torch.broadcast_shapes(A.shape[:-2], B.shape[:-2]), A.shape[-2], B.shape[-1])
+            try:
+                c = c.detach().resolve_neg().broadcast_to(shape)
+            except RuntimeError:
+                shapes = f"{tuple(c.shape)}, and the product is {shape}"
+                raise InvalidOperand(f"{operation.name}: C does not broadcast: it is {shapes}") from None
+        if c is not None and order.in_place:  # the kernel adds its parts to C, one by one
+            epilogue = Epilogue(operation.alpha, operation.beta)
+            given = A, B, c.to(A.device)
+            return gemm(
+                *given, instruction=choice.instruction, arch=arch, order=order, epilogue=epilogue, backend=backend
+            )
+        sums = gemm(A, B, instruction=choice.instruction, arch=arch, order=order, backend=backend).float()
         if c is None and operation.alpha == 1:
             return sums
-        if c is not None:
-            try:
-                c = c.detach().resolve_neg().broadcast_to(sums.shape)
-            except RuntimeError:
-                shapes = f"{tuple(c.shape)}, and the product is {tuple(sums.shape)}"
-                raise InvalidOperand(f"{operation.name}: C does not broadcast: it is {shapes}") from None
-            if sums.is_cuda and operation.alpha == operation.beta == 1 and c.dtype != torch.float64:
-                return sums + c.float()  # one addition, rounded once
+        if c is not None and sums.is_cuda and operation.alpha == operation.beta == 1 and c.dtype != torch.float64:
+            return sums + c.float()  # one addition, rounded once
         numbers = None if c is None else widened(c).cpu().numpy()
         finished = finish(Epilogue(operation.alpha, operation.beta), sums.cpu().numpy(), numbers)
         return torch.from_numpy(finished).to(sums.device)

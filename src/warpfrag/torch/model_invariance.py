@@ -14,12 +14,9 @@ from typing import Any
 
 import torch
 
-from warpfrag.blas.cublas.predict_order import GPU, PredictedOrder, library_instruction, order_runs
-from warpfrag.blas.order import Order, additions_of
+from warpfrag.blas.cublas.predict_order import PredictedOrder, library_additions, order_runs
 from warpfrag.errors import InvalidOperand, NotModelled, quote
-from warpfrag.formats.number_formats import FORMATS
 from warpfrag.html import TextCard
-from warpfrag.isa.legality import form_of
 from warpfrag.torch.emulation import Emulation, Record
 from warpfrag.torch.torch_operations import TorchProduct
 
@@ -51,7 +48,7 @@ class LayerOrders:
         if len(known) < 2:
             return False
         depth = max(shape[-1] for shape in self.shapes)
-        return len({(_additions(name, order, depth - omitted), omitted) for name, order, omitted in known}) > 1
+        return len({(library_additions(name, order, depth - omitted), omitted) for name, order, omitted in known}) > 1
 
     @property
     def is_guess(self) -> bool:
@@ -121,12 +118,6 @@ class ModelInvariance(TextCard):
             for layer in self.layers
         ]
         return {"arch": self.arch, "batches": list(self.batches), "layers": layers, "not_judged": dict(self.not_judged)}
-
-
-def _additions(name: str, order: Order, depth: int) -> tuple[object, ...]:
-    """Return how an order adds a K of this depth with the library's instruction for a format."""
-    form = form_of(library_instruction(name, GPU))
-    return additions_of(order, depth, form.shape.k, FORMATS[form.a].bits)
 
 
 def _named(layers: Sequence[LayerOrders], limit: int | None = None) -> str:

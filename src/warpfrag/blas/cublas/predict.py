@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from warpfrag.blas.cublas.choices import Choices
 from warpfrag.blas.cublas.predict_order import (
+    ARCH,
     GPU,
     RESULTS,
     PredictedOrder,
@@ -30,8 +31,6 @@ from warpfrag.formats.arrays import Array
 from warpfrag.formats.epilogue import Epilogue
 from warpfrag.tensorcore.array_types import read_matrices
 from warpfrag.tensorcore.resolved import resolve_chain
-
-ARCH = "sm_90"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, lru_cache
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -24,11 +24,12 @@ from warpfrag.blas.cublas import choice_model
 from warpfrag.blas.cublas.choices import Choice, Choices, ProductKind, built_in, choices_of
 from warpfrag.blas.cublas.cublaslt import Question, library
 from warpfrag.blas.cublas.kernel_orders import KernelOrder, order_of
-from warpfrag.blas.order import Order, part_length
+from warpfrag.blas.order import Order, additions_of
 from warpfrag.errors import InvalidOperand, NotModelled, check_flag, quote
 from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.number_formats import FORMATS, format_name
 from warpfrag.html import TextCard
+from warpfrag.isa.legality import form_of
 from warpfrag.isa.targets import read_target
 from warpfrag.tables import read_table
 
@@ -36,7 +37,7 @@ RESULTS = {"f16": "f16", "bf16": "bf16", "tf32": "f32", "e4m3": "bf16"}
 """The result format for each operand format; integers stay s32."""
 DTYPES = (*RESULTS, "s8")
 LAYOUTS = ("nn", "nt", "tn")
-GPU = "H200"
+GPU, ARCH = "H200", "sm_90"
 MAX_EXTENT = (1 << 24) - 1
 ALIKE = {"linear": "matmul", "scaled_mm bias": "scaled_mm slow"}
 """Calls for which the library nearly always makes the same choice as without a bias."""
@@ -191,6 +192,13 @@ def library_instruction(name: str, arch: str) -> str:
     return _instructions()[base][name]
 
 
+@lru_cache(64)
+def library_additions(name: str, order: Order, depth: int) -> tuple[object, ...]:
+    """Return a key that is equal for orders that add a K of this depth alike with a format's instruction."""
+    form = form_of(library_instruction(name, ARCH))
+    return additions_of(order, depth, form.shape.k, FORMATS[form.a].bits)
+
+
 def operand_type(a: np.dtype[Any], b: np.dtype[Any]) -> str:
     """Return the format in which libraries multiply operands of these dtypes; float32 is rounded to tf32."""
     known = {natural_dtype(FORMATS[name]): name for name in DTYPES}
@@ -321,7 +329,7 @@ def order_runs(
     for first, last, chosen in _choice_runs(kind, n, k, span, table, is_queried=is_queried):
         source = source or chosen.source
         run = _order_run(kind, first, last, n, k, chosen)
-        if pieces and _alike(pieces[-1], run):
+        if pieces and _alike(pieces[-1], run, kind.type):
             before = pieces.pop()
             basis = run.basis if before.basis == "library" else before.basis
             is_guess = before.is_guess or run.is_guess
@@ -361,18 +369,13 @@ def _order_run(kind: ProductKind, first: int, last: int, n: int, k: int, chosen:
     return OrderRun(first, last, k, order, omitted, chosen.basis, is_guess, chosen.choice.kernel)
 
 
-def _alike(run: OrderRun, other: OrderRun) -> bool:
-    """Return True if two runs add the same k in the same parts, possibly with different split counts."""
+def _alike(run: OrderRun, other: OrderRun, name: str) -> bool:
+    """Return True if two runs add the same k alike, possibly with different split counts."""
     if run.omitted_k != other.omitted_k or (run.order is None) != (other.order is None):
         return False
     if run.order is None or other.order is None:
         return run.kernel == other.kernel
-    return _effective(run.order, run.k) == _effective(other.order, other.k)
-
-
-def _effective(order: Order, k: int) -> tuple[object, ...]:
-    """Return the properties of an order that matter for a K of this depth."""
-    length = part_length(k, order.unit, order.split_k) if order.unit and order.split_k > 1 else k
-    cut = (order.segment_k, order.unit) if order.segment_k else None
-    whole = order.residue is not None and length % order.residue == 0 and k % order.residue == 0
-    return min(length, k), cut, order.promote, None if whole else order.residue, order.step
+    depth = run.k - run.omitted_k
+    return run.order == other.order or (
+        library_additions(name, run.order, depth) == library_additions(name, other.order, depth)
+    )
