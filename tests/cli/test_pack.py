@@ -341,7 +341,7 @@ def described(descr="'<f2'", shape="(16, 16)", order="False"):
         (header(described())[:40], "is not an array of numbers"),
         (b"\x93NUMPY\x01\x00\xff\xff", "is not an array of numbers"),
         (b"\x80\x04N.", "neither text in UTF-8 nor .npy"),
-        (b"PK\x03\x04", "is an archive (.npz)"),
+        (b"PK\x03\x04", "is not an array of numbers"),
         (b"\xff\xfe1\x00", "neither text in UTF-8 nor .npy"),
         (b"\0" * 100, "is not a number"),
     ],

@@ -125,8 +125,9 @@ def test_bad_files_are_refused_in_a_sentence(refused, wrong, tmp_path):
     with (tmp_path / "large").open("wb") as file:
         file.truncate(1 << 30)
     assert "has more than 16777216 bytes" in refused("diagnose", NAME, "A.npy", "B.npy", "large")
-    assert "expected the result alone, A B RESULT, or A B C RESULT; got 2 files" in refused(
-        "diagnose", NAME, "A.npy", "B.npy"
+    assert (
+        "expected the result alone, A B RESULT, or A B C RESULT; got 2 files: the third, RESULT, is missing"
+        in refused("diagnose", NAME, "A.npy", "B.npy")
     )
     assert "A is given twice" in refused("diagnose", NAME, "--a", "A.npy", "A.npy", "B.npy", "right.npy")
 
@@ -157,6 +158,59 @@ def test_too_few_digits_are_not_a_certain_answer(run, wrong):
     answer = run("diagnose", NAME, "A.npy", "B.npy", "-", stdin=rows(reversed_bits.view(np.float32) * 0, "%f"))
 
     assert "explains it" not in answer.out
+
+
+def test_lines_that_are_not_data_are_skipped_and_counted(run, refused, wrong, tmp_path):
+    printed = {
+        "by lane": ("$ ./a.out\nNVIDIA H100, 132 SMs\n16 8 16\n", WRITTEN["%f"], "\ndone in 0.3 ms\nmax error 12.5", 5),
+        "matrix": ("D =\n", WRITTEN["matrix %f"], "\nelapsed: 3 ms", 2),
+        "words": ("(cuda-gdb) info registers\n", WRITTEN["matrix %08x"], "", 1),
+    }
+    for before, write, after, count in printed.values():
+        (tmp_path / "out.txt").write_text(before + write(wrong) + after, encoding="utf-8")
+        answer = run("diagnose", NAME, "A.npy", "B.npy", "out.txt")
+        assert (answer.code, answer.lines[1]) == (0, f"  1. {TRANS}")
+        lines = "line" if count == 1 else "lines"
+        assert answer.lines[-1] == f"skipped {count} {lines} of out.txt that are not data; the first is line 1"
+    (tmp_path / "few.txt").write_text(
+        "$ ./a.out\n" + "\n".join(WRITTEN["%f"](wrong).splitlines()[:9]), encoding="utf-8"
+    )
+    message = refused("diagnose", NAME, "A.npy", "B.npy", "few.txt")
+    assert message.startswith("'few.txt': lane 9 is missing")
+    assert message.endswith("; skipped line 1: '$' is not a hex number")
+
+
+@pytest.mark.parametrize("form", ["%f", "%g", "%.4f", "%.2f"])
+def test_inputs_that_were_printed_with_few_digits_are_compared_to_them(run, refused, wrong, form):
+    for name in "AB":
+        np.savetxt(f"{name}.txt", np.load(f"{name}.npy").astype(float), form)
+    np.save("D.npy", wrong)
+    answer = run("diagnose", NAME, "A.txt", "B.txt", "D.npy")
+    right = run("diagnose", NAME, "A.txt", "B.npy", "right.npy")
+
+    assert (answer.code, answer.lines[1]) == (0, f"  1. {TRANS}")
+    assert "A and B: the decimals are read as the nearest values" in answer.lines
+    assert (right.code, right.lines[0].startswith("correct")) == (0, True)
+    assert ("the digits of the inputs determine D to" in answer.out) == (form in {"%.4f", "%.2f"})
+    np.savetxt("A.txt", np.full((16, 16), 1 / 3), "%.9f")  # not a value of f16
+    assert "is not exact in f16" in refused("diagnose", NAME, "A.txt", "B.npy", "D.npy")
+
+
+def test_archives_of_arrays_are_read_by_name(run, refused, wrong):
+    np.savez("one.npz", anything=wrong)
+    np.savez("all.npz", A=np.load("A.npy"), B=np.load("B.npy"), D=wrong, other=wrong.T)
+    for files in (
+        ["A.npy", "B.npy", "one.npz"],
+        ["A.npy", "B.npy", "all.npz"],
+        ["all.npz"],
+        ["A.npy", "B.npy", "all.npz:d"],
+    ):
+        assert run("diagnose", NAME, *files).lines[1] == f"  1. {TRANS}"
+    assert "'all.npz' has no array 'q' but 'A, B, D, other': choose one with FILE:NAME" in refused(
+        "diagnose", NAME, "A.npy", "B.npy", "all.npz:q"
+    )
+    np.save("small.npy", wrong[:5])
+    assert refused("diagnose", NAME, "A.npy", "B.npy", "small.npy").startswith("'small.npy': operand d of")
 
 
 KERNEL = """
@@ -198,7 +252,8 @@ def test_every_mma_of_a_kernel_is_diagnosed_with_its_line(run, refused, wrong, t
     assert answer.lines[2].startswith("  B: laid out like a 16-bit A of 16 x 8")  # there is no ldmatrix
     assert answer.lines[3].startswith("     fix: element i of a lane is B[")
     assert answer.lines[4] == "     loaded at wrong.cu:6"
-    assert (right.code, right.json["correct"], right.json["executed"], right.json["mmas"]) == (0, True, 1, [])
+    assert (right.code, right.json["correct"], right.json["executed"]) == (0, True, 1)
+    assert [operand["findings"] for operand in right.json["mmas"][0]["operands"]] == [[], []]
     assert "expected the intended A and B" in refused("diagnose", "wrong.cu", "A.npy")
     loop = next(line for line in KERNEL.splitlines() if "LOAD" in line)
     swapped = KERNEL.replace("LOAD", RIGHT_LOAD).replace(*("A[(g + 8) * 8 + t]", "A[g * 8 + t + 4]")).replace(

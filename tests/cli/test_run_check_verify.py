@@ -82,7 +82,7 @@ def test_run_refuses_an_array_of_another_shape(array, tmp_path, capsys: pytest.C
 
 @pytest.mark.parametrize(("content", "message"), [
     (b"", "256 in all, got 0"),
-    (b"PK\x03\x04", "is an archive (.npz): save each matrix as .npy"),
+    (b"PK\x03\x04", "is not an array of numbers"),
     (b"\x93NUMPY\x01\x00", "is not an array of numbers"),
     (b"\xff\xfe", "is neither text in UTF-8 nor .npy"),
 ])  # fmt: skip

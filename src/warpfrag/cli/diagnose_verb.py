@@ -10,14 +10,14 @@ import click
 from warpfrag.cli.descriptor_verb import read_word
 from warpfrag.cli.ptx_verb import Extent, chosen_kernel, read_module
 from warpfrag.cli.support.arguments import File, InstructionName, NamedArch, RoundingName
-from warpfrag.cli.support.kernel_arguments import read_argument
-from warpfrag.cli.support.matrix_files import read_codes, read_operand, read_source
+from warpfrag.cli.support.kernel_arguments import Arrays, read_argument
+from warpfrag.cli.support.matrix_files import read_codes, read_source, read_text_matrix
 from warpfrag.cli.support.output import DONE, NO, echo, wrapped
 from warpfrag.cli.support.register_dumps import read_registers
-from warpfrag.cli.support.result_files import Arrangement, read_result
+from warpfrag.cli.support.result_files import Arrangement, read_input, read_result
 from warpfrag.cli.support.verbs import Answer, Param, facts_of, integer, verb
 from warpfrag.diagnosis.diagnose import Agreement, Diagnosis, Finding
-from warpfrag.diagnosis.kernel_operands import ExecutedMma
+from warpfrag.diagnosis.kernel_operands import ExecutedMma, is_mma
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.number_formats import Rounding
 from warpfrag.isa.immediates import SELECTED_BY
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.diagnosis.observation import Printed
+    from warpfrag.ptx import Kernel
 
 MAX_FINDINGS = 12  # findings printed as text; JSON has all
 
@@ -130,18 +131,22 @@ class DiagnosedLaunch(NamedTuple):
 
 
 class KernelDiagnosis(NamedTuple):
-    """The mma instructions that a kernel executes, compared with the intended A and B.
+    """The mma instructions that a kernel executes, compared with A and B, the arguments and earlier results.
 
     entry: the kernel
-    correct: true if every mma multiplies a tile of A with a tile of B of the same k
+    correct: true if no mistake was found
     executed: number of executed mma instructions that were compared, by warp
-    mmas: those with a mistake; the first of each source line and mistake
-    d: the mistakes that explain D, if the kernel is one mma whose operands are correct
+    complete: false if the kernel executes more than were compared
+    not_compared: number of operands that the kernel computes, if they could not be compared
+    mmas: those with a mistake or, if there are none, all; the first of each source line and mistake
+    d: the mistakes that explain D, if no operand has a mistake
     """
 
     entry: str
     correct: bool
     executed: int
+    complete: bool
+    not_compared: int
     mmas: list[ExecutedMma]
     d: list[Finding]
 
@@ -169,11 +174,12 @@ def diagnose(
     compared with the precision of the file. A and B, and optionally C, come before it, or are given as
     --a, --b and --c. With --expect the result is the registers of that operand. Each finding has a fix. If no mistake
     explains the result, the answer says which rows, columns, blocks, lanes and registers are right and what the wrong
-    elements equal. With --tile, the files are the matrices of a whole kernel, as .npy. Exit status 1 if nothing is
-    found.
+    elements equal. With --tile, the files are the matrices of a whole kernel. FILE.npz:NAME is an array in an archive,
+    such as `warpfrag ptx run -o` writes. Lines that are not data are skipped. Exit status 1 if nothing is found.
 
-    If INSTRUCTION is a kernel, FILE.cu or FILE.ptx, it is compiled and run on A and B, and each mma is diagnosed with
-    its source line: exit status 1 if one has a mistake.
+    If INSTRUCTION is a kernel, FILE.cu or FILE.ptx, it is compiled and run, and each mma is diagnosed with its source
+    line: its operands should be tiles of A and B, tiles of the arguments, or the results of earlier mma instructions.
+    Exit status 1 if one has a mistake.
 
     Options:
         expect (OPERAND MATRIX): The result is the registers of this operand, which should hold the matrix in this file
@@ -189,6 +195,7 @@ def diagnose(
         warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --expect a A.npy a.txt             # A's registers
         warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --tile 128x128x32 A.npy B.npy D.npy   # a whole kernel
         warpfrag diagnose kernel.cu A.npy B.npy --entry tile                              # each mma of a kernel
+        warpfrag diagnose attention.cu --arg q.npy --arg k.npy --arg v.npy --arg o:f32:64x64   # an mma after another
         warpfrag diagnose mma.sp.m16n8k32.f32.f16.f16.f32 --a full.txt --b wide.txt --metadata e.txt --selector 1
             dump.txt
         warpfrag diagnose mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0 --expect scale_a scales.txt
@@ -211,6 +218,8 @@ def diagnose(
         resolved = instruction_of(resolved.form, arithmetic_arch(resolved.form, arch))
     paths = {role: path for role, path in inputs._asdict().items() if path is not None}
     *matrices, file = files or ("-",)
+    if file.endswith(".npz") and not matrices and expect is None:  # it may have A and B too
+        paths = {"a": file, "b": file} | paths
     paths |= _positional(matrices, paths, is_one_operand=expect is not None)
     _check_options(resolved, paths, warpgroup, is_one_operand=expect is not None)
     chosen = Immediates(
@@ -220,20 +229,27 @@ def diagnose(
     )
     options = DiagnoseOptions(chosen, rounding)
     dump = Dump(file, warp, as_)
+    skipped: dict[int, str] = {}
+    notes: list[str] = []
     if expect is not None:
         role, path = expect[0].lower(), expect[1]
         registers = _registers(resolved, role)
         codes = read_codes(path, registers.format, registers.shape, rounding=rounding)
         matrix = codes if role == "metadata" else from_codes(registers.format, codes)
-        diagnosis = find_mistakes(registers, _observed(registers, dump), matrix, options=options)
+        diagnosis = find_mistakes(registers, _observed(registers, dump, skipped), matrix, options=options)
     else:
         role = "d"
-        read = _whole_matrix if tile else partial(_input, resolved, dump=dump, rounding=rounding)
+        errors: dict[str, float] = {}
+        read = _whole_matrix if tile else partial(_input, resolved, dump=dump, rounding=rounding, errors=errors)
         arrays: dict[str, Any] = {name: read(name, path) for name, path in paths.items()}
+        observed = _whole_matrix("d", file) if tile else _observed(resolved.d, dump, skipped)
+        if errors:
+            notes.append(f"{' and '.join(map(str.upper, errors))}: the decimals are read as the nearest values")
+            observed = _with_input_errors(resolved, observed, arrays, errors)
         _stage(resolved, arrays, warpgroup, immediates.selector)
         diagnosis = find_mistakes(
             resolved,
-            _whole_matrix("d", file) if tile else _observed(resolved.d, dump),
+            observed,
             *(arrays.pop(name, None) for name in "abc"),
             metadata=arrays.get("metadata"),
             scales=(arrays.get("scale_a"), arrays.get("scale_b")),
@@ -241,6 +257,10 @@ def diagnose(
             arch=arch,
             tile=_extents(tile),
         )
+    if skipped:
+        count = f"{len(skipped)} line{'s' * (len(skipped) > 1)}"
+        notes.append(f"skipped {count} of {file} that are not data; the first is line {min(skipped)}")
+    diagnosis.notes = (*diagnosis.notes, *notes)
     facts = facts_of(
         DiagnosisFacts,
         diagnosis,
@@ -256,50 +276,105 @@ def diagnose(
 def _diagnose_kernel(
     file: str, files: tuple[str, ...], inputs: Inputs, launch: DiagnosedLaunch, arch: str
 ) -> Answer[KernelDiagnosis]:
-    """Run a kernel on A and B, and compare the operands of each mma with the tiles of A and B."""
+    """Run a kernel, and compare the operands of each mma with tiles of A and B, arguments, and earlier results."""
     import numpy as np
 
-    from warpfrag.diagnosis.diagnose import diagnose as find_mistakes
-    from warpfrag.diagnosis.kernel_operands import executed_mmas
+    from warpfrag.diagnosis.kernel_operands import OperandComparison
 
     paths = [path for path in (inputs.a, inputs.b) if path is not None] or list(files)
-    if len(paths) != 2 or (files and inputs.a is not None):
-        raise click.UsageError(f"expected the intended A and B: warpfrag diagnose {file} A.npy B.npy")
-    A, B = (_whole_matrix(role, path) for role, path in zip("ab", paths, strict=True))
-    if A.ndim != 2 or B.ndim != 2 or A.shape[1] != B.shape[0]:
-        raise InvalidOperand(f"expected A as M x K and B as K x N, got {A.shape} and {B.shape}")
+    if len(paths) != (2 if paths or not launch.arg else 0) or (files and inputs.a is not None):
+        wanted = f"warpfrag diagnose {file} A.npy B.npy"
+        raise click.UsageError(f"expected the intended A and B: {wanted}; or each argument as --arg, without A and B")
+    matrices = {role: _whole_matrix(role, path) for role, path in zip("ab", paths, strict=False)}
+    shapes = [matrix.shape for matrix in matrices.values()]
+    if matrices and (any(len(shape) != 2 for shape in shapes) or shapes[0][1] != shapes[1][0]):
+        raise InvalidOperand(f"expected A as M x K and B as K x N, got {shapes[0]} and {shapes[1]}")
     kernel = chosen_kernel(read_module([file], arch, launch.entry), launch.entry)
-    arguments: list[Any] = [read_argument(text, {}) for text in launch.arg]
+    arrays: Arrays = {}
+    arguments: list[Any] = [read_argument(text, arrays) for text in launch.arg]
     if not arguments:
         if len(kernel.parameters) != 3:
             raise click.UsageError(
                 f"{kernel.readable_name} has {len(kernel.parameters)} parameters: pass each with --arg"
             )
-        arguments = [A.copy(), B.copy(), np.zeros((len(A), B.shape[1]), np.float32)]
+        matrices = _as_operands(kernel, matrices)
+        arrays = {"D": np.zeros((shapes[0][0], shapes[1][1]), np.float32)}
+        arguments = [*(matrix.copy() for matrix in matrices.values()), arrays["D"]]
+    intended = {role: _as_argument(matrix, arrays) for role, matrix in matrices.items()}
     block = launch.block or tuple(kernel.program.directives.get("reqntid", (32,)))
+    before = {name: array.copy() for name, array in arrays.items()}
     with kernel.debug(launch.grid or (1,), block, arguments, shared=launch.shared, arch=arch) as debugger:
-        executed = [*executed_mmas(debugger, {"a": A, "b": B})]
-    wrong: dict[tuple[object, ...], ExecutedMma] = {}
-    for mma in executed:
-        if not mma.is_correct:
-            wrong.setdefault((mma.source, *(operand.findings[:1] for operand in mma.operands)), mma)
-    stored: list[Finding] = []
-    if (
-        not wrong
-        and not launch.arg
-        and len(executed) == 1
-        and arguments[2].shape == get(executed[0].instruction).d.shape
-    ):
-        stored = [*find_mistakes(executed[0].instruction, arguments[2], A, B, arch=arch)]
-    facts = KernelDiagnosis(kernel.name, not wrong and not stored, len(executed), [*wrong.values()], stored)
+        comparison = OperandComparison(debugger, intended, arrays)
+        executed = [*comparison.executed()]
+    shown: dict[tuple[object, ...], ExecutedMma] = {}
+    wrong = [mma for mma in executed if not mma.is_correct]
+    for mma in wrong or executed:
+        shown.setdefault((mma.source, *(operand.findings[:1] or operand.matrix for operand in mma.operands)), mma)
+    written = [array for name, array in arrays.items() if not np.array_equal(array, before[name])]
+    stored = _stored_d(executed[0].instruction, written, intended, arch) if intended and executed and not wrong else []
+    facts = KernelDiagnosis(
+        kernel.name,
+        not wrong and not stored,
+        len(executed),
+        comparison.is_complete,
+        sum(not operand.is_compared for mma in executed for operand in mma.operands),
+        [*shown.values()],
+        stored,
+    )
     return Answer(facts, lambda: _print_kernel(kernel.readable_name, facts), DONE if facts.correct else NO)
 
 
+def _as_operands(kernel: Kernel, matrices: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return A and B from text in the types of the first mma; arrays keep their type."""
+    from warpfrag.formats.codes import from_codes, to_codes
+
+    names = [inst.name for inst in kernel.program.instructions if is_mma(inst)]
+    if not names:
+        return matrices
+    formats = {role: get(names[0]).operands[role].format for role in "ab"}
+    return {
+        role: matrix
+        if matrix.dtype != "float64"
+        else from_codes(formats[role], to_codes(formats[role], matrix, rounding="rne"))
+        for role, matrix in matrices.items()
+    }
+
+
+def _as_argument(matrix: NDArray[Any], arrays: Arrays) -> NDArray[Any]:
+    """Return the argument that a matrix from text was printed from, or else the matrix itself."""
+    import numpy as np
+
+    from warpfrag.diagnosis.observation import read_decimals
+
+    if matrix.dtype != "float64":
+        return matrix
+    error = read_decimals([repr(value) for value in matrix.ravel().tolist()], matrix.shape).error
+    printed = (array for array in arrays.values() if array.shape == matrix.shape)
+    return next((array.copy() for array in printed if (np.abs(array - matrix) <= 2 * error).all()), matrix)
+
+
+def _stored_d(
+    instruction: str, written: list[NDArray[Any]], intended: dict[str, NDArray[Any]], arch: str
+) -> list[Finding]:
+    """Return the mistakes that explain the array that the kernel stored as D; rounding is not one."""
+    from warpfrag.diagnosis.diagnose import diagnose as find_mistakes
+
+    A, B = intended.values()
+    mma = get(instruction)
+    found: list[Finding] = []
+    for D in written:
+        if D.shape == (len(A), B.shape[1]):
+            tile = None if (A.shape, B.shape) == (mma.a.shape, mma.b.shape) else mma.d.shape
+            found += find_mistakes(mma, D, A, B, arch=arch, tile=tile)
+    return [finding for finding in found if finding.kind not in {"rounding", "order"}]
+
+
 def _print_kernel(name: str, facts: KernelDiagnosis) -> None:
-    if not facts.mmas:
-        echo(f"{name}: all {facts.executed} executed mma instructions multiply a tile of A with its tile of B")
-    if facts.correct:
-        echo("  if D is wrong, look at its accumulators and stores: diagnose D itself")
+    count = f"{'all' if facts.complete else 'the first'} {facts.executed} executed mma instructions"
+    if not any(not mma.is_correct for mma in facts.mmas):
+        echo(wrapped(f"{name}: no mistake in the operands of {count}", indent=2))
+    if facts.not_compared:
+        echo(f"  {facts.not_compared} operands that the kernel computes could not be compared")
     for finding in facts.d[:1]:
         echo(wrapped(f"  {finding}", indent=4))
         echo(wrapped(f"     fix: {finding.fix}", indent=7))
@@ -309,11 +384,13 @@ def _print_kernel(name: str, facts: KernelDiagnosis) -> None:
             echo(wrapped(f"  {operand}", indent=4))
             if operand.findings and operand.findings[0].fix:
                 echo(wrapped(f"     fix: {operand.findings[0].fix}", indent=7))
-            if operand.loaded_at and (operand.findings or operand.row < 0):
+            if operand.loaded_at and (operand.findings or not operand.matrix):
                 echo(wrapped(f"     loaded at {', '.join(operand.loaded_at)}", indent=7))
-        a, b = mma.operands
-        if min(a.row, b.row) >= 0 and a.col != b.row:
+        if mma.differs_in_k:
+            a, b = mma.operands
             echo(f"  k differs: A starts at column {a.col}, B at row {b.row}")
+    if facts.correct:
+        echo("if D is wrong, look at the accumulators and the stores: diagnose D itself")
 
 
 class Dump(NamedTuple):
@@ -330,7 +407,8 @@ def _positional(matrices: list[str], paths: dict[str, str], *, is_one_operand: b
         return {}
     if is_one_operand or len(matrices) not in (2, 3):
         wanted = "one file, the result" if is_one_operand else "the result alone, A B RESULT, or A B C RESULT"
-        raise click.UsageError(f"expected {wanted}; got {len(matrices) + 1} files")
+        missing = ": the third, RESULT, is missing" if len(matrices) == 1 and not is_one_operand else ""
+        raise click.UsageError(f"expected {wanted}; got {len(matrices) + 1} files{missing}")
     given = dict(zip("abc", matrices, strict=False))
     for role in given.keys() & paths.keys():
         raise click.UsageError(f"{role.upper()} is given twice: as --{role} {paths[role]} and as {given[role]}")
@@ -392,22 +470,48 @@ def _extents(tile: str | None) -> tuple[int, ...] | None:
 
 
 def _whole_matrix(role: str, path: str) -> NDArray[Any]:
-    """Return a whole matrix, of any extents, from a .npy file."""
+    """Return a whole matrix, of any extents, from a .npy, .npz or text file."""
     source = read_source(path)
-    if not source.is_array:
-        raise InvalidOperand(f"{path}: with --tile, expected a .npy file for {role.upper()}")
-    return source.array()
+    return source.array(role) if source.is_array else read_text_matrix(source)
 
 
-def _input(instruction: Instruction, role: str, path: str, *, dump: Dump, rounding: Rounding) -> NDArray[Any] | Printed:
-    """Return an intended input: a matrix (for a sparse instruction the full A), or the registers of all lanes."""
-    from warpfrag.formats.codes import from_codes
+def _input(
+    instruction: Instruction, role: str, path: str, *, dump: Dump, rounding: Rounding, errors: dict[str, float]
+) -> NDArray[Any] | Printed:
+    """Return an intended input: a matrix (for a sparse instruction the full A), or the registers of all lanes.
 
+    Decimals that a program printed are read as the nearest values; `errors` receives their largest error.
+    """
     registers = instruction.operands.get(role)
     if registers is not None and (role == "metadata" or (role in SELECTED_BY and _is_words(path))):
-        return _observed(registers, dump._replace(file=path))
-    codes = read_operand(instruction, role, path, rounding)
-    return from_codes(instruction.operands[role].format, codes)
+        return _observed(registers, dump._replace(file=path), {})
+    values, error = read_input(instruction, role, path, rounding)
+    if error is not None:
+        errors[role] = error
+    return values
+
+
+def _with_input_errors(
+    instruction: Instruction, observed: NDArray[Any] | Printed, arrays: dict[str, Any], errors: dict[str, float]
+) -> NDArray[Any] | Printed:
+    """Return D with the error that the digits of A, B and C allow."""
+    import numpy as np
+
+    from warpfrag.diagnosis.observation import Printed, observe
+    from warpfrag.formats.arrays import as_doubles
+    from warpfrag.formats.codes import from_codes
+
+    a, b = (np.abs(as_doubles(np.asarray(arrays[role]))) for role in "ab")
+    error_a, error_b = errors.get("a", 0.0), errors.get("b", 0.0)
+    error = error_b * a.sum(axis=1).max() + error_a * b.sum(axis=0).max() + error_a * error_b * len(b)
+    error += errors.get("c", 0.0)
+    if not error:
+        return observed
+    seen = observe(instruction.d, observed)
+    values = as_doubles(from_codes(seen.format, seen.codes)) if seen.printed is None else seen.printed.values
+    own = f"{seen.printed.digits}; " if seen.printed else ""
+    digits = f"{own}the digits of the inputs determine D to {error:.2g}"
+    return Printed(values, seen.slack + error, digits)
 
 
 def _stage(
@@ -437,9 +541,9 @@ def _is_words(path: str) -> bool:
     return source.is_array and source.array().dtype == "uint32"
 
 
-def _observed(registers: OperandBase, dump: Dump) -> NDArray[Any] | Printed:
+def _observed(registers: OperandBase, dump: Dump, skipped: dict[int, str]) -> NDArray[Any] | Printed:
     """Return the observed result; metadata and scale factors have one word per lane."""
     if registers.role not in SELECTED_BY:
-        return read_result(dump.file, registers, dump.warp, dump.arranged)
+        return read_result(dump.file, registers, dump.warp, dump.arranged, skipped)
     source = read_source(dump.file)
     return source.array() if source.is_array else read_registers(source.text(), registers, dump.warp)[..., 0]

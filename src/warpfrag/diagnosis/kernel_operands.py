@@ -1,16 +1,25 @@
-"""Compare the operands of every mma that a kernel executes with the tiles that it should multiply."""
+"""Compare the operands of every mma that a kernel executes with the matrices that it should multiply.
+
+An operand is a tile of the intended A or B, a tile of an argument of the kernel, or it is computed by the kernel from
+the results of earlier mma instructions. Results are compared by their order: a function that grows with its argument
+(a scale, exp, softmax, ReLU) keeps the order of the elements in each row, and a wrong fragment does not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.diagnosis.findings import Finding
+from warpfrag.diagnosis.findings import Finding, Mistake, diagnosis
+from warpfrag.diagnosis.fixes import fix
+from warpfrag.diagnosis.mistakes import suspects
 from warpfrag.errors import InvalidOperand
+from warpfrag.formats.arrays import as_doubles
 from warpfrag.machine.debugger.debug_views import ptx_operands
 from warpfrag.machine.ir.actions import MatrixOp
 from warpfrag.machine.ir.program import DecodedInstruction, registers_of
@@ -19,33 +28,45 @@ from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
     from warpfrag.machine.debugger.debugger import Debugger
+    from warpfrag.machine.debugger.stepping import Stop
 
 MAX_STOPS = 256  # compared mma instructions
 MAX_TILES = 256  # tiles of A or B with which a wrong operand is compared
+MAX_RESULTS = 16  # results of earlier mma instructions, per warp
+MAX_JOINED = 4  # results side by side in one operand
+MIN_DISTINCT = 4  # an order is compared if at least 1 of 4 elements differs from all others
+MIN_BITS = 8  # of elements whose order is compared
 
 
 @dataclass(frozen=True)
 class MmaOperand:
-    """One operand of an executed mma: the tile that it should hold, and the mistakes that turn one into the other.
+    """One operand of an executed mma: the tile or results that it holds, and the mistakes that it shows.
 
-    `row` and `col` are the tile's first row and column; they are -1 if no mistake explains the registers. `loaded_at`
-    are the source lines of the loads that fill the registers.
+    `matrix` is A or B, an argument, its transpose (`K.T`), or the mma that computed the operand; it is empty if nothing
+    explains the registers. `row` and `col` are the tile's first row and column, and -1 if there is no tile.
+    `is_compared` is False for an operand that the kernel computes in a way that cannot be compared. `loaded_at` are the
+    source lines of the loads that fill the registers.
     """
 
     role: str
-    row: int
-    col: int
+    matrix: str = ""
+    row: int = -1
+    col: int = -1
+    is_compared: bool = True
     findings: tuple[Finding, ...] = ()
     loaded_at: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return one line: the tile and the first mistake."""
         name = self.role.upper()
-        if self.row < 0:
-            reason = "no tile of the matrix, with or without a known mistake, gives these registers"
-            return f"{name}: not explained: {reason}; an operand that the kernel computes cannot be judged"
-        tile = f"the tile of {name} at row {self.row}, column {self.col}"
-        return f"{self.findings[0]} ({tile})" if self.findings else f"{name}: correct: {tile}"
+        if not self.matrix:
+            return f"{name}: not explained: no tile, with or without a known mistake, gives these registers"
+        if not self.is_compared:
+            return f"{name}: computed by the kernel from {self.matrix}: not compared"
+        tile = self.matrix if self.row < 0 else f"the tile of {self.matrix} at row {self.row}, column {self.col}"
+        if self.findings:
+            return f"{self.findings[0]} ({tile})"
+        return f"{name}: correct: {tile}" if self.matrix == name else f"{name}: {tile}"
 
 
 @dataclass(frozen=True)
@@ -60,85 +81,256 @@ class ExecutedMma:
 
     @property
     def is_correct(self) -> bool:
-        """True if every operand is a tile of its matrix, and both tiles have the same k."""
+        """True if no operand has a mistake, and the tiles of A and B have the same k."""
+        return all(operand.matrix and not operand.findings for operand in self.operands) and not self.differs_in_k
+
+    @property
+    def differs_in_k(self) -> bool:
+        """True if both operands are tiles, and A's first column is not B's first row."""
         a, b = self.operands
-        return min(a.row, b.row) >= 0 and not a.findings and not b.findings and a.col == b.row
+        return min(a.row, b.row) >= 0 and a.col != b.row
 
 
-def executed_mmas(debugger: Debugger, matrices: dict[str, NDArray[Any]]) -> Iterator[ExecutedMma]:
-    """Run a kernel and yield each mma of its warps, compared with the intended A and B."""
-    actions = {inst.line: inst.action for inst in debugger.program.instructions}
-    lines = [line for line, act in actions.items() if isinstance(act, MatrixOp) and act.operation == "mma"]
-    if not lines:
-        raise InvalidOperand(f"{debugger.program.name} has no mma instruction")
-    for line in sorted(lines):
-        debugger.break_at(line)
-    for _ in range(MAX_STOPS):
-        stop = debugger.run()
-        if stop is None:
-            return
+class EarlierResult(NamedTuple):
+    """The D of an executed mma, and the source line of the mma."""
+
+    values: NDArray[Any]
+    source: str
+
+
+class Candidate(NamedTuple):
+    """A matrix from which the kernel may have computed an operand: its elements, the row of each, and its name."""
+
+    values: NDArray[Any]
+    rows: NDArray[Any]
+    name: str
+
+
+class OperandComparison:
+    """A run of a kernel that compares each mma with the intended matrices, the arguments and earlier results."""
+
+    def __init__(
+        self, debugger: Debugger, intended: Mapping[str, NDArray[Any]], arguments: dict[str, NDArray[Any]]
+    ) -> None:
+        """Keep copies of the arguments, because the kernel may change them."""
+        self.debugger, self.intended = debugger, intended
+        self.arguments = {
+            name: np.array(array)
+            for name, array in arguments.items()
+            if array.ndim == 2 and array.any() and not any(np.array_equal(array, each) for each in intended.values())
+        }
+        self.results: dict[tuple[tuple[int, int, int], int], list[EarlierResult]] = {}
+        self.is_complete = False
+
+    def executed(self) -> Iterator[ExecutedMma]:
+        """Run the kernel and yield each mma of its warps; `is_complete` is False if there are too many."""
+        debugger = self.debugger
+        lines = {inst.line for inst in debugger.program.instructions if is_mma(inst)}
+        if not lines:
+            raise InvalidOperand(f"{debugger.program.name} has no mma instruction")
+        for line in sorted(lines):
+            debugger.break_at(line)
+        for _ in range(MAX_STOPS):
+            stop = debugger.run()
+            if stop is None:
+                self.is_complete = True
+                return
+            yield from self._at(stop)
+        debugger.breakpoints.clear()
+        debugger.run()
+
+    def _at(self, stop: Stop) -> Iterator[ExecutedMma]:
+        """Yield the mma of each warp that stopped."""
+        debugger = self.debugger
         instruction = get(debugger.instruction.name)
-        loads = {role: _loads(debugger, role) for role in "ab"}
+        producers = {role: _producers(debugger, role) for role in "ab"}
+        source = self._source(debugger.instruction)
         for block, warp in stop.warps:
-            held = {role: debugger.matrix(role, block=block, warp=warp) for role in "ab"}
-            compared = [
-                _compared(each, held[each.role], matrices[each.role]) for each in (instruction.a, instruction.b)
-            ]
-            operands = tuple(_from_loads(operand, loads[operand.role], debugger) for operand in compared)
-            source = str(stop.source) if stop.source else f"line {stop.line} of the PTX"
-            yield ExecutedMma(source, instruction.name, block, warp, operands)
+            held = {role: debugger.matrix(role, block=block, warp=warp) for role in "abc"}
+            earlier = self.results.setdefault((block, warp), [])
+            operands = []
+            for operand in (instruction.a, instruction.b):
+                found = self._compared(operand, held[operand.role], earlier, producers[operand.role])
+                operands.append(self._with_loads(found, producers[operand.role]))
+            yield ExecutedMma(source, instruction.name, block, warp, tuple(operands))
+            if instruction.pattern is None:
+                D = instruction(held["a"], held["b"], held["c"], arch=debugger.config.arch)
+                earlier[:] = [result for result in earlier if not np.array_equal(result.values, held["c"])]
+                earlier.append(EarlierResult(D, source))
+                del earlier[:-MAX_RESULTS]
+
+    def _source(self, inst: DecodedInstruction) -> str:
+        source = self.debugger.sources.get(inst.line)
+        return f"line {inst.line} of the PTX" if source is None else str(source)
+
+    def _compared(
+        self, operand: Operand, held: NDArray[Any], earlier: list[EarlierResult], producers: list[DecodedInstruction]
+    ) -> MmaOperand:
+        """Return the tile or the results that registers hold, or the mistake that turns one into them."""
+        role = operand.role
+        own = {role.upper(): self.intended[role]} if role in self.intended else {}
+        turned = {f"{name}.T": array.T for name, array in self.arguments.items()}
+        computed = [*_candidates(operand.shape, earlier)]
+        attempts: tuple[Callable[[], MmaOperand | None], ...] = (
+            lambda: _exact_tile(operand, held, own | self.arguments),
+            lambda: _in_order(operand, held, computed),
+            lambda: _mistaken_tile(operand, held, own),
+            lambda: _exact_tile(operand, held, turned),
+            lambda: _mistaken_tile(operand, held, self.arguments | turned),
+            lambda: _mistaken_order(operand, held, computed),
+        )
+        for attempt in attempts:
+            if (found := attempt()) is not None:
+                return found
+        mmas = [self._source(inst) for inst in producers if is_mma(inst)]
+        return MmaOperand(role, ", ".join(dict.fromkeys(mmas)), is_compared=not mmas)
+
+    def _with_loads(self, operand: MmaOperand, producers: list[DecodedInstruction]) -> MmaOperand:
+        """Return an operand with its loads: a finding about 8 x 8 blocks comes last if none of them is ldmatrix."""
+        loads = [inst for inst in producers if not is_mma(inst)]
+        lines = dict.fromkeys(self._source(inst) for inst in loads)
+        by_block = [inst.name for inst in loads if inst.name.startswith("ldmatrix")]
+        change = "remove .trans from" if any(".trans" in name for name in by_block) else "add .trans to"
+        findings = sorted(operand.findings, key=lambda finding: finding.kind == "blocks" and not by_block)
+        if by_block and findings and findings[0].fix.startswith("add .trans"):
+            findings[0] = replace(findings[0], fix=f"{change} the ldmatrix of {operand.role.upper()}")
+        return replace(operand, findings=tuple(findings), loaded_at=tuple(lines))
 
 
-def _loads(debugger: Debugger, role: str) -> list[DecodedInstruction]:
-    """Return the loads whose values reach an operand of the next mma through registers."""
+def is_mma(inst: DecodedInstruction) -> bool:
+    """Return True if an instruction is an mma, not ldmatrix or wgmma."""
+    return isinstance(inst.action, MatrixOp) and inst.action.operation == "mma"
+
+
+def _producers(debugger: Debugger, role: str) -> list[DecodedInstruction]:
+    """Return the loads, and the earlier mma instructions, whose values reach an operand of the next mma.
+
+    Values go through registers and, if they are loaded from shared memory, through every store to it.
+    """
     writers: dict[str, list[DecodedInstruction]] = {}
     for inst in debugger.program.instructions:
         for register in (register for result in inst.results for register in registers_of(result)):
             writers.setdefault(register.name, []).append(inst)
-    loads: dict[int, DecodedInstruction] = {}
-    followed: set[str] = set()
+    stores = [
+        register.name
+        for inst in debugger.program.instructions
+        if inst.name.startswith(("st.shared", "stmatrix"))
+        for source in inst.sources
+        for register in registers_of(source)
+    ]
     names = [register.name for register in registers_of(ptx_operands(debugger.instruction)[role])]
+    direct = _followed(names, writers)
+    is_staged = any(inst.name.startswith(("ld.shared", "ldmatrix")) for inst in direct)
+    staged = [inst for inst in _followed(stores, writers) if is_mma(inst)] if is_staged else []
+    return sorted({inst.line: inst for inst in (*direct, *staged)}.values(), key=lambda inst: inst.line)
+
+
+def _followed(names: list[str], writers: Mapping[str, list[DecodedInstruction]]) -> list[DecodedInstruction]:
+    """Return the loads and the mma instructions whose values reach registers through other registers."""
+    found: dict[int, DecodedInstruction] = {}
+    followed: set[str] = set()
     while names:
         name = names.pop()
         for inst in () if name in followed else writers.get(name, ()):
-            if inst.name.startswith("ld"):
-                loads[inst.line] = inst
+            if inst.name.startswith("ld") or is_mma(inst):
+                found[inst.line] = inst
             else:
                 names += [register.name for source in inst.sources for register in registers_of(source)]
         followed.add(name)
-    return [loads[line] for line in sorted(loads)]
+    return [*found.values()]
 
 
-def _from_loads(operand: MmaOperand, loads: list[DecodedInstruction], debugger: Debugger) -> MmaOperand:
-    """Return an operand with its loads: a finding about 8 x 8 blocks comes last if none of them is ldmatrix."""
-    sources = sorted({(debugger.sources.get(inst.line), inst.line) for inst in loads}, key=str)
-    lines = (f"line {line} of the PTX" if source is None else str(source) for source, line in sources)
-    by_block = [inst.name for inst in loads if inst.name.startswith("ldmatrix")]
-    change = "remove .trans from" if any(".trans" in name for name in by_block) else "add .trans to"
-    findings = sorted(operand.findings, key=lambda finding: finding.kind == "blocks" and not by_block)
-    if by_block and findings and findings[0].fix.startswith("add .trans"):
-        findings[0] = replace(findings[0], fix=f"{change} the ldmatrix of {operand.role.upper()}")
-    return replace(operand, findings=tuple(findings), loaded_at=tuple(dict.fromkeys(lines)))
+# ---- tiles of matrices
 
 
-def _compared(operand: Operand, held: NDArray[Any], matrix: NDArray[Any]) -> MmaOperand:
-    """Return the tile that registers hold, or the tile that a mistake turns into them."""
-    from warpfrag.diagnosis.diagnose import diagnose
-
+def _tiles(operand: Operand, matrix: NDArray[Any], dtype: np.dtype[Any]) -> dict[tuple[int, int], NDArray[Any]]:
+    """Return the tiles of a matrix that have the shape of an operand, by first row and column."""
     high, wide = operand.shape
-    tiles = {
-        (row, col): matrix[row : row + high, col : col + wide]
+    return {
+        (row, col): matrix[row : row + high, col : col + wide].astype(dtype)
         for row in range(0, matrix.shape[0] - high + 1, high)
         for col in range(0, matrix.shape[1] - wide + 1, wide)
     }
-    for (row, col), tile in tiles.items():
-        if np.array_equal(tile, held):
-            return MmaOperand(operand.role, row, col)
-    counts = np.sort(held, axis=None)
-    likely = sorted(tiles, key=lambda corner: int((np.sort(tiles[corner], axis=None) != counts).sum()))
-    words = operand.pack(held)
-    for row, col in likely[:MAX_TILES]:
-        findings = diagnose(operand, words, tiles[row, col])
-        if findings:
-            return MmaOperand(operand.role, row, col, tuple(findings))
-    return MmaOperand(operand.role, -1, -1)
+
+
+def _exact_tile(operand: Operand, held: NDArray[Any], matrices: Mapping[str, NDArray[Any]]) -> MmaOperand | None:
+    for name, matrix in matrices.items():
+        for (row, col), tile in _tiles(operand, matrix, held.dtype).items():
+            if np.array_equal(tile, held):
+                return MmaOperand(operand.role, name, row, col)
+    return None
+
+
+def _mistaken_tile(operand: Operand, held: NDArray[Any], matrices: Mapping[str, NDArray[Any]]) -> MmaOperand | None:
+    """Return the tile that a mistake turns into the registers; tiles with the same numbers come first."""
+    from warpfrag.diagnosis.diagnose import diagnose
+
+    words, counts = operand.pack(held), np.sort(held, axis=None)
+    for name, matrix in matrices.items():
+        tiles = _tiles(operand, matrix, held.dtype)
+        likely = sorted(tiles, key=lambda corner: int((np.sort(tiles[corner], axis=None) != counts).sum()))
+        for row, col in likely[:MAX_TILES]:
+            if findings := diagnose(operand, words, tiles[row, col]):
+                return MmaOperand(operand.role, name, row, col, findings=tuple(findings))
+    return None
+
+
+# ---- results of earlier mma instructions
+
+
+def _candidates(shape: tuple[int, ...], earlier: list[EarlierResult]) -> Iterator[Candidate]:
+    """Yield earlier results, joined side by side or stacked, and transposed, that have the shape of an operand."""
+    for count in range(1, MAX_JOINED + 1):
+        for start in range(len(earlier) - count, -1, -1):
+            group = earlier[start : start + count]
+            if len({result.values.shape for result in group}) > 1:
+                continue
+            name = " and ".join(dict.fromkeys(f"the mma at {result.source}" for result in group))
+            for axis in (1, 0) if count > 1 else (1,):
+                values = np.concatenate([result.values for result in group], axis=axis)
+                rows = np.broadcast_to(np.arange(values.shape[0])[:, None], values.shape)
+                if values.shape == shape:
+                    yield Candidate(values, rows, f"the results of {name}, element by element")
+                if values.T.shape == shape:
+                    yield Candidate(values.T, rows.T, f"the results of {name}, transposed")
+
+
+def _keeps_order(held: NDArray[Any], values: NDArray[Any], rows: NDArray[Any]) -> bool:
+    """Return True if the elements of each row of `values` are in the same order in `held`."""
+    order = np.lexsort((values.ravel(), rows.ravel()))
+    sorted_held, sorted_rows = as_doubles(held).ravel()[order], rows.ravel()[order]
+    return bool((np.diff(sorted_held) >= 0)[np.diff(sorted_rows) == 0].all())
+
+
+def _has_order(held: NDArray[Any]) -> bool:
+    return np.unique(held).size * MIN_DISTINCT >= held.size and bool(np.isfinite(as_doubles(held)).all())
+
+
+def _in_order(operand: Operand, held: NDArray[Any], candidates: list[Candidate]) -> MmaOperand | None:
+    for values, rows, name in candidates if _has_order(held) else ():
+        if _keeps_order(held, values, rows):
+            return MmaOperand(operand.role, name)
+    return None
+
+
+def _mistaken_order(operand: Operand, held: NDArray[Any], candidates: list[Candidate]) -> MmaOperand | None:
+    """Return the results that a mistake with the fragment turns into the registers."""
+    if operand.format.bits < MIN_BITS or not _has_order(held):
+        return None
+    moves = [*_moves(operand)]
+    for values, rows, name in candidates:
+        if found := [mistake for mistake, index in moves if _keeps_order(held, values[index], rows[index])]:
+            findings = diagnosis(found, found, fix=partial(fix, {operand.role: operand}))
+            return MmaOperand(operand.role, name, findings=tuple(findings))
+    return None
+
+
+def _moves(operand: Operand) -> Iterator[tuple[Mistake, tuple[NDArray[Any], NDArray[Any]]]]:
+    """Yield the mistakes that move elements, with the row and column that each element comes from."""
+    shape = operand.shape
+    grids = np.indices(shape).astype(f"u{operand.format.bits // 8}")
+    right = [operand.pack(grid, raw=True) for grid in grids]
+    for mistake in suspects(operand):
+        row, col = (operand.unpack(mistake.change(words), raw=True).astype(np.intp) for words in right)
+        if (row < shape[0]).all() and (col < shape[1]).all() and np.unique(row * shape[1] + col).size == row.size:
+            yield mistake, (row, col)

@@ -28,6 +28,7 @@ from warpfrag.html import table_lines
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.lib.npyio import NpzFile
     from numpy.typing import NDArray
 
     from warpfrag.tensorcore.instruction import Instruction
@@ -51,33 +52,40 @@ MAX_WHOLE = 1e15  # whole numbers below this are written without a decimal point
 
 @dataclass(frozen=True)
 class InputSource:
-    """An input: its name in error messages, and its bytes."""
+    """An input: its name in error messages, its bytes, and the array that is meant in an archive (.npz)."""
 
     name: str
     content: bytes
+    member: str = ""
 
     @property
     def is_array(self) -> bool:
-        """Return True if the input is a .npy file."""
-        return self.content.startswith(NPY)
+        """Return True if the input is a .npy or .npz file."""
+        return self.content.startswith((NPY, ZIP))
 
     def text(self) -> str:
         """Return the text, without a byte order mark."""
-        if self.content.startswith(ZIP):
-            raise FileError(f"{self.name} is an archive (.npz): save each matrix as .npy")
+        if self.is_array:
+            kind = "a .npy file" if self.content.startswith(NPY) else "an archive (.npz)"
+            raise FileError(f"{self.name} is {kind}, but text is expected")
         try:
             return self.content.decode("utf-8-sig")
         except UnicodeDecodeError:
-            held = "a .npy file, but text is expected" if self.is_array else "neither text in UTF-8 nor .npy"
-            raise FileError(f"{self.name} is {held}") from None
+            raise FileError(f"{self.name} is neither text in UTF-8 nor .npy") from None
 
-    def array(self, *, opaque: bool = False) -> NDArray[Any]:
-        """Return the array of real numbers in a .npy file; with `opaque`, elements without a type are accepted."""
+    def array(self, role: str = "", *, opaque: bool = False) -> NDArray[Any]:
+        """Return the array of real numbers in a .npy file, or that of a .npz file with the name of its role.
+
+        With `opaque`, elements without a type are accepted.
+        """
         import numpy as np
 
         try:
-            array = np.load(BytesIO(self.content), allow_pickle=False)
+            loaded = np.load(BytesIO(self.content), allow_pickle=False)
+            array = loaded if self.content.startswith(NPY) else self._member(loaded, role)
             dtype = array.dtype
+        except FileError:
+            raise
         except Exception as error:  # noqa: BLE001 (numpy raises many types for a broken header)
             raise FileError(f"{self.name} is not an array of numbers: {str(error) or type(error).__name__}") from None
         if dtype.kind not in "biuf" and not (opaque and dtype.kind == "V" and dtype.names is None and dtype.itemsize):
@@ -86,10 +94,27 @@ class InputSource:
             raise FileError(f"{self.name} is an empty array")
         return np.asarray(array)
 
+    def _member(self, archive: NpzFile, role: str) -> NDArray[Any]:
+        """Return the only array of an archive, or the one that the file name or the role names."""
+        wanted = self.member or role
+        found = [name for name in archive.files if name.lower() == wanted.lower()]
+        if len(archive.files) == 1 and not self.member:
+            found = archive.files
+        if not found:
+            listed = ", ".join(archive.files)
+            raise FileError(f"{self.name} has no array {quote(wanted)} but {quote(listed)}: choose one with FILE:NAME")
+        sizes = [] if archive.zip is None else [entry.file_size for entry in archive.zip.infolist()]
+        if sum(sizes) > MAX_ARRAY_BYTES:
+            raise FileError(f"{self.name}: its arrays have more than {MAX_ARRAY_BYTES} bytes")
+        return archive[found[0]]
+
 
 def read_source(file: str, max_bytes: int = MAX_BYTES) -> InputSource:
-    """Read a file; `-` is stdin."""
+    """Read a file; `-` is stdin, and `FILE.npz:NAME` an array of an archive."""
     if file != "-":
+        path, _, member = file.rpartition(":")
+        if path.endswith(".npz"):
+            return InputSource(quote(path), read_bytes(path, max_bytes), member)
         return InputSource(quote(file), read_bytes(file, max_bytes))
     if sys.stdin is None or sys.stdin.isatty():
         raise FileError("expected a file, or input on stdin" + ("" if sys.stdin else ", which is closed"))
@@ -103,7 +128,13 @@ def read_source(file: str, max_bytes: int = MAX_BYTES) -> InputSource:
 
 
 def read_codes(
-    file: str, number_format: Format, shape: tuple[int, ...], *, raw: bool = False, rounding: Rounding = None
+    file: str,
+    number_format: Format,
+    shape: tuple[int, ...],
+    *,
+    raw: bool = False,
+    rounding: Rounding = None,
+    role: str = "",
 ) -> NDArray[Any]:
     """Return the codes of the matrix in a text or .npy file, which contains codes if `raw` and values otherwise."""
     source = read_source(file)
@@ -111,7 +142,7 @@ def read_codes(
         return _codes_of_text(source, number_format, shape, raw=raw, rounding=rounding)
     from warpfrag.formats.codes import check_codes, to_codes
 
-    array = source.array()
+    array = source.array(role)
     if array.shape != shape:
         raise InvalidOperand(f"{source.name}: expected an array of shape {shape}, got {array.shape}")
     if raw:
@@ -126,7 +157,7 @@ def _codes_of_text(
 
     from warpfrag.formats.codes import code_dtype
 
-    words = _words(source, shape)
+    words = words_of_text(source, shape)
     known: dict[str, int] = {}  # most matrices repeat numbers, such as zero
     for position, (line, word) in enumerate(words):
         if word not in known:
@@ -139,7 +170,7 @@ def _codes_of_text(
     return np.array([known[word] for _, word in words], code_dtype(number_format)).reshape(shape)
 
 
-def _words(source: InputSource, shape: tuple[int, ...]) -> list[tuple[int, str]]:
+def words_of_text(source: InputSource, shape: tuple[int, ...]) -> list[tuple[int, str]]:
     """Return the numbers in a text with their line numbers; raise FileError if their count does not match the shape."""
     expected = f"{source.name}: expected {shape_text(shape)} numbers"
     count = math.prod(shape)
@@ -159,6 +190,22 @@ def _words(source: InputSource, shape: tuple[int, ...]) -> list[tuple[int, str]]
         if len(per_line) > 1 and came != shape[-1]:
             raise InvalidOperand(f"{expected}, {shape[-1]} in each line, got {came} in line {number}")
     return words
+
+
+def read_text_matrix(source: InputSource) -> NDArray[Any]:
+    """Return a matrix of any extents from a text with a line for each row."""
+    import numpy as np
+
+    lines = enumerate(StringIO(source.text()), start=1)
+    found = ((number, WORD.findall(COMMENT.sub("", line))) for number, line in lines)
+    rows = [
+        [float(exact_value(word, f"{source.name}, line {number}")) for word in words]
+        for number, words in found
+        if words
+    ]
+    if not rows or len({*map(len, rows)}) > 1:
+        raise InvalidOperand(f"{source.name}: expected the same number of numbers in each line")
+    return np.array(rows)
 
 
 def exact_value(word: str, what: str) -> Fraction | float:
@@ -208,7 +255,7 @@ def read_operand(instruction: Instruction, role: str, file: str, rounding: Round
         raise click.BadParameter(f"{instruction.name} takes no {role}", param_hint=f"--{role.replace('_', '-')}")
     is_sparse = role == "a" and instruction.pattern is not None
     shape = (instruction.shape.m, instruction.shape.k) if is_sparse else operand.shape
-    return read_codes(file, operand.format, shape, rounding=rounding)
+    return read_codes(file, operand.format, shape, rounding=rounding, role=role)
 
 
 def code_text(code: int, number_format: Format) -> str:

@@ -113,9 +113,16 @@ def read_registers(
     text: str, registers: OperandBase, warp: int | None = None, *, batch: bool = False
 ) -> NDArray[np.uint32]:
     """Return an operand's registers by lane, for its warps or blocks or, with `batch`, for all warps in the dump."""
+    return registers_of_lines(dump_lines_of(text, dump_of(registers)), registers, warp, batch=batch)
+
+
+def registers_of_lines(
+    lines: list[DumpLine], registers: OperandBase, warp: int | None = None, *, batch: bool = False
+) -> NDArray[np.uint32]:
+    """Return an operand's registers from the lines of a dump, as `read_registers` does."""
     import numpy as np
 
-    found = parse_dump(text, dump_of(registers))
+    found = parse_lines(lines, dump_of(registers))
     words = np.array(_of_warps(found, registers, warp, batch=batch), np.uint32)
     return words if len(words) > 1 or _warps(registers) > 1 else words[0]
 
@@ -161,7 +168,11 @@ def parse_dump(text: str, dumped: DumpFormat) -> dict[int, list[list[int]]]:
     >>> parse_dump(" ".join(f"{lane:08x}" for lane in range(64)), DumpFormat(2))[0][31]
     [62, 63]
     """
-    lines = dump_lines_of(text, dumped)
+    return parse_lines(dump_lines_of(text, dumped), dumped)
+
+
+def parse_lines(lines: list[DumpLine], dumped: DumpFormat) -> dict[int, list[list[int]]]:
+    """Return the registers of every lane, by warp or block, from the lines of a dump."""
     is_value = are_values(lines, dumped)
     rows, count = _rows(lines, dumped, is_value=is_value)
     encoding = dumped.values if is_value else None
@@ -204,14 +215,23 @@ def _rows(lines: list[DumpLine], dumped: DumpFormat, *, is_value: bool) -> tuple
     return groups, count
 
 
-def dump_lines_of(text: str, dumped: DumpFormat) -> list[DumpLine]:
-    """Return the lines that contain numbers; a line with only labels applies to the lines below it."""
+def dump_lines_of(text: str, dumped: DumpFormat, skipped: dict[int, str] | None = None) -> list[DumpLine]:
+    """Return the lines that contain numbers; a line with only labels applies to the lines below it.
+
+    With `skipped`, a line with other words (a prompt, a heading) is skipped, and its error is stored by line number.
+    """
     lines = []
     standing: dict[str, int] = {}
     for number, full in enumerate(text.splitlines(), start=1):
         line = NAN.sub("nan", COMMENT.sub("", full)).lstrip(" \t,;")
         own, start = _labels(line, number, dumped)
-        words = _words(line, start, number)
+        try:
+            words = _words(line, start, number)
+        except InvalidOperand as error:
+            if skipped is None:
+                raise
+            skipped[number] = str(error)
+            continue
         if words:
             lines.append(DumpLine(number, standing | own, words))
         else:

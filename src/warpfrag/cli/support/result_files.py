@@ -3,30 +3,36 @@
 A text that names lanes or registers is a register dump. Otherwise the number of lines and of numbers per line decides
 if it is a matrix (or its transpose) or a register dump with a line for each lane. Rows may be labelled (`row 3:`) or in
 brackets, as NumPy and PyTorch print them, and elements may be on lines of their own (`D[3][4] = 1.5`). An ambiguous
-text is an error that suggests `--as`.
+text is an error that suggests `--as`. Lines that are not data (prompts, headings, other output) are skipped.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from warpfrag.cli.support.matrix_files import InputSource, read_source
+from warpfrag.cli.support.matrix_files import InputSource, read_operand, read_source, words_of_text
 from warpfrag.cli.support.register_dumps import (
     DumpLine,
     are_values,
     dump_lines_of,
     dump_of,
-    read_registers,
     read_values,
+    registers_of_lines,
     value_text,
 )
-from warpfrag.diagnosis.observation import Printed, read_decimals
+from warpfrag.diagnosis.observation import DECIMAL, Printed, observe, read_decimals
 from warpfrag.errors import FileError, InvalidOperand
-from warpfrag.formats.codes import from_codes
+from warpfrag.formats.arrays import as_doubles
+from warpfrag.formats.codes import from_codes, to_codes
+from warpfrag.formats.number_formats import Rounding
 from warpfrag.layout.coordinates import LANES
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import OperandBase
 
 if TYPE_CHECKING:
@@ -43,22 +49,87 @@ ELEMENT = re.compile(
 
 
 def read_result(
-    file: str, operand: OperandBase, warp: int | None = None, arranged: Arrangement | None = None
+    file: str,
+    operand: OperandBase,
+    warp: int | None = None,
+    arranged: Arrangement | None = None,
+    skipped: dict[int, str] | None = None,
 ) -> NDArray[Any] | Printed:
-    """Return the observed registers or the observed matrix in a .npy or text file."""
+    """Return the observed registers or the observed matrix in a .npy or text file.
+
+    `skipped` receives the numbers of the lines that are not data, each with the reason.
+    """
     source = read_source(file, MAX_BYTES)
     if source.is_array:
-        return source.array()
+        array = source.array(operand.role)
+        with _naming(source):
+            observe(operand, array)  # type: ignore[arg-type] # one of the three
+        return array
     text = _rows_of_brackets(_checked(source), source.name)
     if arranged != "registers" and (labelled := _labelled(text, operand)) is not None:
         return labelled
-    lines = dump_lines_of(text, dump_of(operand))
-    if (arranged or _arrangement(lines, operand, source.name)) == "matrix":
-        return _matrix(lines, operand, source.name)
+    skipped = {} if skipped is None else skipped
+    lines = dump_lines_of(text, dump_of(operand), skipped)
+    usual = _usual_lines(lines)
+    with _naming(source, skipped):
+        try:
+            return _from_lines(lines, operand, warp, arranged, source.name)
+        except InvalidOperand:
+            if usual == lines:
+                raise
+            kept = {line.number for line in usual}
+            unlike = (line.number for line in lines if line.number not in kept)
+            skipped.update({number: f"line {number} is unlike the others" for number in unlike})
+            return _from_lines(usual, operand, warp, arranged, source.name)
+
+
+@contextmanager
+def _naming(source: InputSource, skipped: dict[int, str] | None = None) -> Iterator[None]:
+    """Add the name of the file and the first skipped line to an error."""
+    try:
+        yield
+    except InvalidOperand as error:
+        name = "" if source.name in str(error) else f"{source.name}: "
+        first = f"; skipped {skipped[min(skipped)]}" if skipped else ""
+        raise InvalidOperand(f"{name}{error}{first}") from None
+
+
+def _usual_lines(lines: list[DumpLine]) -> list[DumpLine]:
+    """Return the lines that look like most others: with a lane or without, the same names, as many numbers."""
+    looks = [("lane" in line.labels, len(line.words), frozenset(word.stem for word in line.words)) for line in lines]
+    usual = max(counts, key=counts.__getitem__) if (counts := Counter(looks)) else None
+    return [line for line, look in zip(lines, looks, strict=True) if look == usual]
+
+
+def _from_lines(
+    lines: list[DumpLine], operand: OperandBase, warp: int | None, arranged: Arrangement | None, name: str
+) -> NDArray[Any] | Printed:
+    if (arranged or _arrangement(lines, operand, name)) == "matrix":
+        return _matrix(lines, operand, name)
     if are_values(lines, dump_of(operand)):
         texts, count = read_values(lines, operand, warp)
         return read_decimals(texts, (*operand.threads, count), by_register=True)
-    return read_registers(text, operand, warp)
+    return registers_of_lines(lines, operand, warp)
+
+
+def read_input(instruction: Instruction, role: str, path: str, rounding: Rounding) -> tuple[NDArray[Any], float | None]:
+    """Return an input, and the largest error of its values if they are decimals with too few digits to be exact."""
+    try:
+        codes = read_operand(instruction, role, path, rounding)
+        return from_codes(instruction.operands[role].format, codes), None
+    except InvalidOperand:
+        source, number_format = read_source(path), instruction.operands[role].format
+        if rounding is not None or source.is_array or not number_format.is_float:
+            raise
+        codes = read_operand(instruction, role, path, "rne")
+        texts = [word for _, word in words_of_text(source, codes.shape)]
+        if not all(map(DECIMAL.fullmatch, texts)):
+            raise
+        printed, values = read_decimals(texts, codes.shape), from_codes(number_format, codes)
+        if (np.abs(as_doubles(values) - printed.values) > printed.error).any():
+            raise  # these are not values of the format that were printed with few digits
+        low, high = (to_codes(number_format, printed.values + side * printed.error, rounding="rne") for side in (-1, 1))
+        return values, 0.0 if np.array_equal(low, high) else 2 * float(printed.error.max())
 
 
 def _checked(source: InputSource) -> str:

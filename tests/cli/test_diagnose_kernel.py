@@ -1,0 +1,144 @@
+"""`warpfrag diagnose kernel.cu`: kernels whose mma instructions use each other's results."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from warpfrag import cuda_tools
+
+KERNELS = """
+__device__ void mma(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+__device__ unsigned pack(float low, float high) {
+    unsigned word;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+}
+__device__ void load_b(unsigned (&b)[2], const unsigned short *B, int g, int t) {
+    for (int r = 0; r < 2; r++) b[r] = B[(t * 2 + r * 8) * 8 + g] | (unsigned)B[(t * 2 + r * 8 + 1) * 8 + g] << 16;
+}
+extern "C" __global__ void attend(const unsigned *Q, const unsigned *K, const unsigned short *V, float *O) {
+    int lane = threadIdx.x, g = lane / 4, t = lane % 4;
+    unsigned a[4], b[2];
+    float s[2][4] = {}, o[4] = {};
+    for (int r = 0; r < 4; r++) a[r] = Q[(g + r % 2 * 8) * 8 + t + r / 2 * 4];
+    for (int n = 0; n < 2; n++) {
+        for (int r = 0; r < 2; r++) b[r] = K[(n * 8 + g) * 8 + t + r * 4];
+        mma(s[n], a, b);
+    }
+    for (int h = 0; h < 2; h++) {
+        float sum = 0;
+        for (int n = 0; n < 2; n++)
+            for (int c = 0; c < 2; c++) sum += s[n][h * 2 + c] = FUNCTION(s[n][h * 2 + c]);
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        for (int n = 0; n < 2; n++)
+            for (int c = 0; c < 2; c++) s[n][h * 2 + c] /= sum;
+    }
+    unsigned p[4] = {pack(s[0][0], s[0][1]), pack(s[0][2], s[0][3]), pack(s[1][0], s[1][1]), pack(s[1][2], s[1][3])};
+    load_b(b, V, g, t);
+    mma(o, p, b);
+    for (int i = 0; i < 4; i++) O[(g + i / 2 * 8) * 8 + t * 2 + i % 2] = o[i];
+}
+extern "C" __global__ void loop(const unsigned *A, const unsigned short *B, float *D, int k) {
+    int lane = threadIdx.x, g = lane / 4, t = lane % 4;
+    float d[4] = {};
+    for (int at = 0; at < k; at += 16) {
+        unsigned a[4], b[2];
+        for (int r = 0; r < 4; r++) a[r] = A[(g + r % 2 * 8) * k / 2 + at / 2 + t + r / 2 * 4];
+        load_b(b, B + at * 8, g, t);
+        mma(d, a, b);
+    }
+    for (int i = 0; i < 4; i++) D[(g + i / 2 * 8) * 8 + t * 2 + i % 2] = d[i];
+}
+"""
+ATTEND = ["--entry", "attend", "--arg", "Q.npy", "--arg", "K.npy", "--arg", "V.npy", "--arg", "O:f32:16x8"]
+LOOP = ["--entry", "loop", "--arg", "A.npy", "--arg", "B.npy", "--arg", "D:f32:16x8", "--arg", "i32:48"]
+SHAPES = {"Q": (16, 16), "K": (16, 16), "V": (16, 8), "A": (16, 48), "B": (48, 8)}
+
+
+@pytest.fixture
+def kernel(tmp_path, monkeypatch):
+    """Return a function that writes the kernels, with a function and a changed line, and returns the file."""
+    if next(cuda_tools.installed("nvcc"), None) is None:
+        pytest.skip("needs nvcc: the extra assembler")
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(1)
+    for name, shape in SHAPES.items():
+        np.save(f"{name}.npy", random.normal(size=shape).astype(np.float16))
+
+    def write(old="", new="", function="exp2f"):
+        text = KERNELS.replace("FUNCTION", function)
+        assert old in text
+        (tmp_path / "kernel.cu").write_text(text.replace(old, new) if old else text, encoding="utf-8")
+        return "kernel.cu"
+
+    return write
+
+
+def text_of(answer):
+    return " ".join(answer.out.split())
+
+
+def test_a_chained_mma_is_compared_with_the_results_it_is_computed_from(run, kernel):
+    answer = run("diagnose", kernel(), *ATTEND)
+    lines = KERNELS.splitlines()
+    first, second = (1 + next(i for i, line in enumerate(lines) if call in line) for call in ("mma(s[n]", "mma(o, p"))
+
+    assert answer.code == 0
+    assert "no mistake in the operands of all 3 executed mma instructions" in text_of(answer)
+    assert "  A: the tile of Q at row 0, column 0" in answer.lines
+    assert "  B: the tile of K.T at row 0, column 0" in answer.lines
+    assert f"inlined at kernel.cu:{second}: mma" in answer.out
+    computed = f"A: the results of the mma at kernel.cu:3, inlined at kernel.cu:{first}, element by element"
+    assert computed in text_of(answer)
+    assert "  B: the tile of V at row 0, column 0" in answer.lines
+
+
+def test_a_mistake_in_a_computed_operand_is_found(run, kernel):
+    swapped = kernel("pack(s[0][2], s[0][3]), pack(s[1][0], s[1][1])", "pack(s[1][0], s[1][1]), pack(s[0][2], s[0][3])")
+    answer = run("diagnose", swapped, *ATTEND)
+
+    assert answer.code == 1
+    assert "A: registers 1 and 2 swapped (the results of the mma at kernel.cu:3" in text_of(answer)
+    assert "     fix: swap registers 1 and 2 of A" in answer.lines
+    assert answer.out.count(": mma.sync") == 1
+
+
+def test_a_mistake_beside_a_computed_operand_is_found(run, kernel):
+    wrong = "for (int r = 0; r < 2; r++) b[r] = ((const unsigned *)V)[g * 8 + t + r * 4]"
+    answer = run("diagnose", kernel("load_b(b, V, g, t)", wrong), *ATTEND)
+
+    assert answer.code == 1
+    assert "A: the results of the mma at kernel.cu:3" in text_of(answer)
+    assert "B: written with row-major and column-major order swapped (the tile of V at row 0, column 0)" in text_of(
+        answer
+    )
+    assert "     fix: load B[row * 8 + col], not B[col * 16 + row]" in answer.lines
+
+
+def test_a_function_without_an_order_is_not_called_correct(run, kernel):
+    answer = run("diagnose", kernel(function="cosf"), *ATTEND, "--json")
+
+    assert (answer.code, answer.json["not_compared"]) == (0, 1)
+    chained = answer.json["mmas"][-1]["operands"][0]
+    assert (chained["is_compared"], chained["findings"]) == (False, [])
+    assert "kernel.cu:3" in chained["matrix"]
+
+
+def test_a_loop_is_compared_with_matrices_as_text(run, kernel):
+    file = kernel()
+    for name in "AB":
+        np.savetxt(f"{name}.txt", np.load(f"{name}.npy").astype(float), "%.3f")
+    named = run("diagnose", file, "A.npy", "B.npy", *LOOP, "--json")
+    text = run("diagnose", file, "A.txt", "B.txt", *LOOP)
+    early = run("diagnose", kernel("at < k;", "at < k - 16;"), "A.npy", "B.npy", *LOOP)
+
+    assert (named.code, named.json["executed"], named.json["complete"], named.json["d"]) == (0, 3, True, [])
+    assert (text.code, "  A: correct: the tile of A at row 0, column 0" in text.lines) == (0, True)
+    assert early.code == 1
+    assert "D: the last tile of k is missing: the loop ends too early" in text_of(early)
