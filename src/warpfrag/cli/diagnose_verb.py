@@ -19,6 +19,7 @@ from warpfrag.cli.support.verbs import Answer, Param, facts_of, integer, verb
 from warpfrag.diagnosis.diagnose import Agreement, Diagnosis, Finding
 from warpfrag.diagnosis.kernel_operands import ExecutedMma, is_mma
 from warpfrag.errors import InvalidOperand
+from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.number_formats import Rounding
 from warpfrag.isa.immediates import SELECTED_BY
 from warpfrag.isa.legality import arithmetic_arch
@@ -326,16 +327,11 @@ def _diagnose_kernel(
 
 def _as_operands(kernel: Kernel, matrices: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Return A and B from text in the types of the first mma; arrays keep their type."""
-    from warpfrag.formats.codes import from_codes, to_codes
-
-    names = [inst.name for inst in kernel.program.instructions if is_mma(inst)]
-    if not names:
+    mma = next((get(inst.name) for inst in kernel.program.instructions if is_mma(inst)), None)
+    if mma is None:
         return matrices
-    formats = {role: get(names[0]).operands[role].format for role in "ab"}
     return {
-        role: matrix
-        if matrix.dtype != "float64"
-        else from_codes(formats[role], to_codes(formats[role], matrix, rounding="rne"))
+        role: matrix.astype(natural_dtype(mma.operands[role].format)) if matrix.dtype == "float64" else matrix
         for role, matrix in matrices.items()
     }
 
