@@ -1,0 +1,246 @@
+"""Make PyTorch call cuBLAS in many ways on fixed operands; store digests of the results, or compare with stored ones.
+
+    python -m tools.torch_gemms --write results.json                            # on a GPU
+    python -m tools.torch_gemms --write results.json --samples samples.npz      # with parts of the results
+    warpfrag gpu --fast -- python -m tools.torch_gemms --compare results.json   # without one
+
+Operands are made from integers on the host, so every machine has the same. A call that fails is reported and the next
+one is tried. On a GPU, the names and grids of the kernels are stored too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+
+from tools.torch_operations import bf16, digest_of, e4m3, f16, f32, floats, integers
+
+Shape = tuple[int, int, int]
+Call = Callable[[int, int, int], torch.Tensor]
+SHAPES: tuple[Shape, ...] = (
+    (1, 256, 512), (4, 512, 512), (17, 128, 512), (16, 512, 3072), (68, 512, 3072),
+    (64, 256, 128), (40, 104, 72), (128, 128, 1024), (200, 520, 264), (33, 1000, 768),
+)  # fmt: skip
+ALIGNED: tuple[Shape, ...] = (
+    (32, 64, 64), (32, 512, 512), (64, 128, 512), (48, 512, 3072), (80, 512, 3072),
+    (64, 256, 128), (160, 96, 2048), (128, 128, 1024), (208, 512, 256), (64, 1024, 768),
+)  # fmt: skip
+BATCH = 6
+ROWS, COLUMNS = 8, 32
+
+
+def operand(rows: int, columns: int, dtype: torch.dtype, *, transposed: bool, seed: int) -> torch.Tensor:
+    """Return a matrix; a transposed one is a view of a row-major matrix."""
+    if transposed:
+        return floats(columns, rows, dtype=dtype, seed=seed).t()
+    return floats(rows, columns, dtype=dtype, seed=seed)
+
+
+def pair(m: int, n: int, k: int, dtype: torch.dtype, layout: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return A and B; `layout` has a t for each that is transposed."""
+    a = operand(m, k, dtype, transposed=layout[0] == "t", seed=1)
+    return a, operand(k, n, dtype, transposed=layout[1] == "t", seed=2)
+
+
+def batches(m: int, n: int, k: int, dtype: torch.dtype, layout: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return batches of A and B."""
+    a = floats(BATCH, k, m, dtype=dtype, seed=1).mT if layout[0] == "t" else floats(BATCH, m, k, dtype=dtype, seed=1)
+    b = floats(BATCH, n, k, dtype=dtype, seed=2).mT if layout[1] == "t" else floats(BATCH, k, n, dtype=dtype, seed=2)
+    return a, b
+
+
+def mm(dtype: torch.dtype, layout: str) -> Call:
+    """Return a plain matmul."""
+    return lambda m, n, k: torch.mm(*pair(m, n, k, dtype, layout))
+
+
+def bmm(dtype: torch.dtype, layout: str) -> Call:
+    """Return a batched matmul."""
+    return lambda m, n, k: torch.bmm(*batches(m, n, k, dtype, layout))
+
+
+def linear(dtype: torch.dtype) -> Call:
+    """Return a linear layer with a bias."""
+    return lambda m, n, k: F.linear(
+        floats(m, k, dtype=dtype, seed=1), floats(n, k, dtype=dtype, seed=2), floats(n, dtype=dtype, seed=3)
+    )
+
+
+def addmm(dtype: torch.dtype, alpha: float, beta: float) -> Call:
+    """Return alpha A B + beta C."""
+
+    def call(m: int, n: int, k: int) -> torch.Tensor:
+        return torch.addmm(floats(m, n, dtype=dtype, seed=3), *pair(m, n, k, dtype, "nt"), alpha=alpha, beta=beta)
+
+    return call
+
+
+def baddbmm(m: int, n: int, k: int) -> torch.Tensor:
+    """Return a batch of A B / 2 + 2 C."""
+    return torch.baddbmm(floats(BATCH, m, n, dtype=bf16, seed=3), *batches(m, n, k, bf16, "nt"), alpha=0.5, beta=2)
+
+
+def activation(dtype: torch.dtype, *, gelu: bool) -> Call:
+    """Return a matmul whose epilogue adds a bias and applies an activation."""
+
+    def call(m: int, n: int, k: int) -> torch.Tensor:
+        return torch._addmm_activation(  # noqa: SLF001 (the only call with this epilogue)
+            floats(n, dtype=dtype, seed=3), *pair(m, n, k, dtype, "nt"), use_gelu=gelu
+        )
+
+    return call
+
+
+def scaled(*, fast: bool, bias: bool = False) -> Call:
+    """Return a product of e4m3 numbers with a scale per tensor."""
+
+    def call(m: int, n: int, k: int) -> torch.Tensor:
+        a, b = pair(m, n, k, f32, "nt")
+        scales = torch.tensor(0.75, device="cuda"), torch.tensor(1.5, device="cuda")
+        return torch._scaled_mm(  # noqa: SLF001 (the only call)
+            a.to(e4m3), b.to(e4m3), *scales, floats(n, dtype=bf16, seed=3) if bias else None, out_dtype=bf16,
+            use_fast_accum=fast,
+        )  # fmt: skip
+
+    return call
+
+
+def int_mm(m: int, n: int, k: int) -> torch.Tensor:
+    """Return a product of int8 numbers."""
+    a, b = integers(256, m, k, seed=1) - 128, integers(256, n, k, seed=2) - 128
+    return torch._int_mm(a.to(torch.int8), b.to(torch.int8).t())  # noqa: SLF001 (the only call)
+
+
+def wide_result(dtype: torch.dtype) -> Call:
+    """Return a matmul with a float32 result."""
+    return lambda m, n, k: torch.mm(*pair(m, n, k, dtype, "nt"), out_dtype=f32)
+
+
+def attention_scores(m: int, n: int, k: int) -> torch.Tensor:
+    """Return batched scores whose batch is a view with strides: (batch, row, head, k) read by head."""
+    q = floats(2, m, 3, k, dtype=bf16, seed=1).transpose(1, 2)
+    return q @ floats(2, n, 3, k, dtype=bf16, seed=2).transpose(1, 2).mT
+
+
+def with_tf32(call: Call) -> Call:
+    """Return the call with TF32 allowed."""
+
+    def allowed(m: int, n: int, k: int) -> torch.Tensor:
+        torch.backends.cuda.matmul.allow_tf32 = True
+        try:
+            return call(m, n, k)
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = False
+
+    return allowed
+
+
+SORTS: dict[str, tuple[Call, tuple[Shape, ...]]] = {
+    "mm f16 nn": (mm(f16, "nn"), SHAPES),
+    "mm bf16 nt": (mm(bf16, "nt"), SHAPES),
+    "mm bf16 tn": (mm(bf16, "tn"), ALIGNED),
+    "mm f16 tt": (mm(f16, "tt"), ALIGNED),
+    "mm tf32 nn": (with_tf32(mm(f32, "nn")), SHAPES),
+    "mm tf32 nt": (with_tf32(mm(f32, "nt")), SHAPES),
+    "mm tf32 tn": (with_tf32(mm(f32, "tn")), ALIGNED),
+    "mm f32 nn": (mm(f32, "nn"), SHAPES),
+    "mm f32 nt": (mm(f32, "nt"), SHAPES),
+    "mm f32 tn": (mm(f32, "tn"), ALIGNED),
+    "mm bf16 to f32": (wide_result(bf16), ALIGNED),
+    "linear bf16": (linear(bf16), SHAPES),
+    "linear f16": (linear(f16), ALIGNED),
+    "linear tf32": (with_tf32(linear(f32)), ALIGNED),
+    "linear f32": (linear(f32), ALIGNED),
+    "addmm bf16": (addmm(bf16, 1, 1), ALIGNED),
+    "addmm f16 alpha beta": (addmm(f16, 0.5, 2), ALIGNED),
+    "addmm tf32 alpha beta": (with_tf32(addmm(f32, 0.75, 1.5)), ALIGNED),
+    "bmm f16 nn": (bmm(f16, "nn"), ALIGNED),
+    "bmm bf16 nt": (bmm(bf16, "nt"), SHAPES),
+    "bmm bf16 tn": (bmm(bf16, "tn"), ALIGNED),
+    "bmm tf32 nn": (with_tf32(bmm(f32, "nn")), ALIGNED),
+    "bmm f32 nt": (bmm(f32, "nt"), ALIGNED),
+    "matmul bf16 strided heads": (attention_scores, ALIGNED),
+    "baddbmm bf16 alpha beta": (baddbmm, ALIGNED),
+    "relu epilogue bf16": (activation(bf16, gelu=False), ALIGNED),
+    "gelu epilogue bf16": (activation(bf16, gelu=True), ALIGNED),
+    "gelu epilogue f16": (activation(f16, gelu=True), ALIGNED),
+    "scaled e4m3": (scaled(fast=False), ALIGNED),
+    "scaled e4m3 fast": (scaled(fast=True), ALIGNED),
+    "scaled e4m3 bias": (scaled(fast=True, bias=True), ALIGNED),
+    "int8": (int_mm, ALIGNED),
+}
+
+
+def library_kernels(call: Call, shapes: tuple[Shape, ...]) -> list[list[Any]]:
+    """Return the kernels that are not PyTorch's own; PyTorch copies and converts the operands."""
+    from tools.torch_models import kernels_of
+
+    def run() -> None:
+        for shape in shapes:
+            try:
+                call(*shape)
+            except RuntimeError:
+                continue
+
+    return [entry for entry in kernels_of(run) if "at::native" not in entry[1]]
+
+
+def main() -> int:
+    """Make the calls; the status is 1 if a result differs from the stored one or a call failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", type=Path, metavar="FILE", help="store the digests")
+    parser.add_argument("--samples", type=Path, metavar="FILE", help="store the first rows and columns of each result")
+    parser.add_argument("--compare", type=Path, metavar="FILE", help="compare with stored digests")
+    parser.add_argument("--kernels", action="store_true", help="store the kernels, on a GPU")
+    parser.add_argument("--only", type=re.compile, default=re.compile(".*"), metavar="REGEX", help="names of sorts")
+    options = parser.parse_args()
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    stored = json.loads(options.compare.read_text(encoding="utf-8"))["calls"] if options.compare else []
+    expected = {(row["sort"], *row["shape"]): row.get("digest") for row in stored}
+    rows: list[dict[str, Any]] = []
+    samples: dict[str, Any] = {}
+    kernels: dict[str, Any] = {}
+    wrong = 0
+    for name, (call, shapes) in SORTS.items():
+        if not options.only.fullmatch(name):
+            continue
+        start, verdicts = time.perf_counter(), []
+        for shape in shapes:
+            try:
+                result = call(*shape)
+                row = {"sort": name, "shape": list(shape), "digest": digest_of(result)}
+                part = result.detach().flatten(0, -2)[:ROWS, :COLUMNS].cpu().contiguous()
+                samples[f"{name} {shape}"] = part.view(torch.uint8).numpy()
+            except (RuntimeError, TypeError, ValueError) as error:
+                row = {"sort": name, "shape": list(shape), "error": str(error).strip().splitlines()[-1][:200]}
+            rows.append(row)
+            known = expected.get((name, *shape))
+            verdicts.append("e" if "error" in row else "." if known in {None, row["digest"]} else "X")
+        if options.kernels:
+            kernels[name] = library_kernels(call, shapes)
+        wrong += sum(each != "." for each in verdicts)
+        print(f"{name:28}{''.join(verdicts)}  {time.perf_counter() - start:.1f} s", flush=True)
+        if options.write:
+            record = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name(), "calls": rows}
+            record |= {"kernels": kernels} if kernels else {}
+            options.write.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    if options.samples:
+        np.savez_compressed(options.samples, **samples)
+    print(f"{len(rows)} calls of {len({row['sort'] for row in rows})} sorts, {wrong} failed or different")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
