@@ -74,16 +74,14 @@ def test_a_spelling_that_differed_alone_is_not_compared():
 
 
 def test_counts_are_joined_and_read_back(tmp_path):
-    table = SpellingTable()
-    table[ADD].add(evidence(sets=600, different=600))
-    other = SpellingTable()
-    other[ADD] = SpellingCount(1, 424, 0, set(range(500, 1024)))
-    table.join(other)
-    table.write(tmp_path / "counts.json")
-    read = SpellingTable.read(tmp_path / "counts.json")
-    assert read == table
+    few, more = evidence(sets=600, different=600), SpellingCount(1, 424, 0, set(range(500, 1024)))
+    table = SpellingTable.from_rows({ADD: SpellingTable({ADD: few}).rows()[ADD]})
+    assert table[ADD] == few
+    table.join(SpellingTable({ADD: more}))
+    table.write(tmp_path / "counts.xz")
+    read = SpellingTable.read(tmp_path / "counts.xz")
     assert read.is_complete(ADD)
-    assert read[ADD] == SpellingCount(2, 1024, 1, set(range(1024)))
+    assert read.rows() == table.rows() == {ADD: [2, 1024, 1, None, False]}
 
 
 @pytest.fixture
@@ -205,9 +203,22 @@ def test_probes_give_each_spelling_enough_operands():
     assert {name for name in found if not total.is_complete(name)} == set()
 
 
+class WrongGpu:
+    """A GPU that computes what the machine computes, but for one bit of a word."""
+
+    def __init__(self, word):
+        self.word = word
+
+    def run(self, cubin, grid, block, arguments, shared):
+        data = arguments[0].view(np.uint32).reshape(probes.given_data().shape).copy()
+        SassModule(Cubin(cubin))["k"].launch(grid, block, [data, arguments[1]], shared=shared, engine="reference")
+        data[self.word // 4, 5, self.word % 4] ^= 1
+        return [data.view(np.uint8).reshape(-1)]
+
+
 @pytest.mark.usefixtures("_tools")
-def test_a_probe_that_differs_is_not_evidence(tmp_path):
-    """A recorded digest that is wrong marks its spelling, and leaves the others."""
+def test_a_probe_that_differs_is_not_evidence(tmp_path, monkeypatch):
+    """One wrong bit marks its spelling and leaves the others, on the GPU's machine and when records are read later."""
     examples = {
         inst.spelling: [inst.encoding]
         for inst in assemble(EXAMPLES, "sm_90").decode("k")
@@ -215,15 +226,21 @@ def test_a_probe_that_differs_is_not_evidence(tmp_path):
     }
     made, _ = probe_runs.probes_of(examples)
     (kernel,) = probes.kernels_of(made)
-    left = [probe_runs.digest(item) for item in probe_runs.emulated(kernel)]
     codes = [f"{probe.inst.encoding:x}" for probe in kernel.probes]
-    wrong = kernel.probes[0].inst.spelling
-    rows = [[kernel.layout, codes, ["0" * probe_runs.DIGITS, *left[1:]]]]
-    (tmp_path / probe_runs.FILE).write_bytes(lzma.compress(json.dumps(rows).encode()))
+    wrong, *right = [probe.inst.spelling for probe in kernel.probes]
+    monkeypatch.setattr(probe_runs, "device", lambda: WrongGpu(kernel.words[0][0]))
+    answer = probe_runs.run_probes(kernel.layout, codes, 0)
+    assert len(answer["differences"]) == 1
+    assert answer["differences"][0].startswith(
+        f"{kernel.probes[0].inst.text} (1 of {probes.THREADS} threads), thread 5"
+    )
+    (tmp_path / probe_runs.FILE).write_bytes(
+        lzma.compress(json.dumps([[kernel.layout, codes, answer["left"]]]).encode())
+    )
     (case,) = probe_runs.probe_cases(tmp_path)
     table = SpellingTable()
     verdict, reason = observed_outcome(case, table)
-    assert verdict == "differ"
-    assert reason.startswith(wrong)
-    assert not table.is_complete(wrong)
-    assert all(table.is_complete(probe.inst.spelling) for probe in kernel.probes[1:])
+    assert (verdict, reason.partition(":")[0]) == ("differ", wrong)
+    for found in (table, SpellingTable.from_rows(answer["counts"])):
+        assert not found.is_complete(wrong)
+        assert all(found.is_complete(spelling) for spelling in right)

@@ -1,10 +1,11 @@
 """Compares captured launches on a GPU with the machine's execution of the cubin.
 
     python -m tools.sass compare FOLDER    captured launches: equal, differ or refused, and which are called exact
-    python -m tools.sass compare FOLDER --evidence counts.json    and the spellings of the equal ones
-    python -m tools.sass probe FIRST COUNT --out FOLDER    on a machine with a GPU: run the spellings of random kernels
-                                                           that are not in the table yet, and record what they leave
-    python -m tools.sass evidence counts*.json    write the table of compared spellings and docs/evidence/h200_sass.md
+    python -m tools.sass compare FOLDER --evidence counts.xz    and the spellings of the equal ones
+    python -m tools.sass spellings examples.json [FOLDER ...] --seeds FIRST COUNT    find the spellings of captured
+                                                        launches and random kernels that are not in the table yet
+    python -m tools.sass probe examples.json --out FOLDER    on a machine with a GPU: run each, and record the results
+    python -m tools.sass evidence counts*.xz    write the table of compared spellings and docs/evidence/h200_sass.md
 
 A folder has the records of `tools.fuzz record` or of `probe`, or cases.json and memory.npz, or operations.json, or
 NAME.ptx with NAME.json and NAME.npz. The ptxas that is found (`warpfrag.cuda_tools`) assembles PTX; to repeat an H200's
@@ -26,7 +27,8 @@ from pathlib import Path
 from tools.fuzz.generate import SIZE
 from tools.sass.captures import Case, Launch, Runner, in_engine, read_cases
 from tools.sass.evidence import SpellingCount, SpellingTable, observe, report, table_text
-from tools.sass.probe_runs import FILE, examples_of, probe_cases, record_probes
+from tools.sass.probe_runs import FILE, find_spellings, probe_cases, read_examples, record_probes, write_examples
+from tools.sass.variants import variants_of
 from warpfrag.machine.launch.options import LaunchOptions
 from warpfrag.sass.compared_spellings import compared_rows
 
@@ -111,11 +113,25 @@ def write_evidence(arguments: Namespace) -> int:
     return 0
 
 
+def write_spellings(arguments: Namespace) -> int:
+    """Write encodings of the spellings of random kernels and captured launches that were not compared yet."""
+    first, count = arguments.seeds
+    found = find_spellings(range(first, first + count), arguments.size, arguments.folders, arguments.workers)
+    print(found.report())
+    examples = found.uncompared()
+    if arguments.variants:
+        near = variants_of(
+            {name: list(codes) for name, codes in found.examples.items()}, arguments.variants, arguments.workers
+        )
+        examples |= {name: codes for name, codes in near.items() if not found.is_compared(name)}
+    write_examples(examples, arguments.out)
+    print(f"{len(examples)} spellings written")
+    return 0
+
+
 def probe_spellings(arguments: Namespace) -> int:
-    """Run the spellings of random kernels that were not compared yet on the GPU."""
-    seeds = range(arguments.first, arguments.first + arguments.count)
-    examples = examples_of(seeds, arguments.size, arguments.workers)
-    record_probes(examples, arguments.out, arguments.workers, arguments.seconds)
+    """Run the probes of spellings on the GPU."""
+    record_probes(read_examples(arguments.examples), arguments.out, arguments.workers, arguments.seconds)
     return 0
 
 
@@ -135,10 +151,16 @@ def main() -> int:
     evidence.add_argument("--ran", default="", help="a sentence that says what was run")
     evidence.add_argument("--keep", action="store_true", help="keep the rows of the table that still count as compared")
     evidence.set_defaults(function=write_evidence)
+    spellings = commands.add_parser("spellings")
+    spellings.add_argument("out", type=Path)
+    spellings.add_argument("folders", type=Path, nargs="*", help="captured launches, or a file of an earlier call")
+    spellings.add_argument("--seeds", type=int, nargs=2, default=(0, 0), metavar=("FIRST", "COUNT"))
+    spellings.add_argument("--size", type=int, default=SIZE, help="statements of a random kernel")
+    spellings.add_argument("--workers", type=int, default=os.cpu_count())
+    spellings.add_argument("--variants", type=int, default=0, help="add spellings that differ in so many bits")
+    spellings.set_defaults(function=write_spellings)
     probe = commands.add_parser("probe")
-    probe.add_argument("first", type=int, help="the first seed of the random kernels")
-    probe.add_argument("count", type=int, help="the number of random kernels")
-    probe.add_argument("--size", type=int, default=SIZE, help="statements of a random kernel")
+    probe.add_argument("examples", type=Path, help="a file that `spellings` wrote")
     probe.add_argument("--out", type=Path, required=True)
     probe.add_argument("--workers", type=int, default=os.cpu_count())
     probe.add_argument("--seconds", type=float, default=300)

@@ -9,9 +9,11 @@ with an effect depends on it (`reaching`).
 from __future__ import annotations
 
 import json
+import lzma
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from warpfrag.machine.launch.grid import Work
 from warpfrag.machine.launch.options import launch_config
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -67,12 +70,17 @@ class SpellingCount:
             self.values |= other.values
 
 
+def enough() -> set[int]:
+    """Return values that stand for the different operand sets of a spelling that had enough."""
+    return set(range(-MAX_DISTINCT, 0))
+
+
 class SpellingTable(defaultdict[str, SpellingCount]):
     """The counts of all spellings."""
 
-    def __init__(self) -> None:
-        """Create an empty table."""
-        super().__init__(SpellingCount)
+    def __init__(self, counts: Mapping[str, SpellingCount] = MappingProxyType({})) -> None:
+        """Create a table."""
+        super().__init__(SpellingCount, counts)
 
     def is_complete(self, spelling: str) -> bool:
         """Return True if a spelling counts as compared, so that more operands need not be kept."""
@@ -84,22 +92,35 @@ class SpellingTable(defaultdict[str, SpellingCount]):
         for spelling, count in other.items():
             self[spelling].add(count)
 
-    def write(self, path: Path) -> None:
-        """Write the counts; values are kept, so that files of several processes can be joined."""
-        rows = {
-            name: [item.kernels, item.sets, item.specials, sorted(item.values)[:MAX_DISTINCT], item.differs]
-            for name, item in sorted(self.items())
+    def rows(self) -> dict[str, list[Any]]:
+        """Return the counts as JSON; too few values are kept, so that the tables of several processes can be joined."""
+        return {
+            name: [
+                count.kernels,
+                count.sets,
+                count.specials,
+                sorted(count.values) if len(count.values) < MAX_DISTINCT else None,
+                count.differs,
+            ]
+            for name, count in sorted(self.items())
         }
-        path.write_text(json.dumps(rows), encoding="utf-8")
+
+    @staticmethod
+    def from_rows(rows: dict[str, list[Any]]) -> SpellingTable:
+        """Return the table of rows."""
+        table = SpellingTable()
+        for name, (kernels, sets, specials, values, differs) in rows.items():
+            table[name] = SpellingCount(kernels, sets, specials, enough() if values is None else set(values), differs)
+        return table
+
+    def write(self, path: Path) -> None:
+        """Write the counts."""
+        path.write_bytes(lzma.compress(json.dumps(self.rows()).encode(), preset=1))
 
     @staticmethod
     def read(path: Path) -> SpellingTable:
         """Read counts that `write` wrote."""
-        table = SpellingTable()
-        for name, row in json.loads(path.read_text(encoding="utf-8")).items():
-            kernels, sets, specials, values, differs = row
-            table[name] = SpellingCount(kernels, sets, specials, set(values), differs)
-        return table
+        return SpellingTable.from_rows(json.loads(lzma.decompress(path.read_bytes())))
 
 
 def reaching(program: Program, executed: NDArray[np.bool_]) -> set[int]:

@@ -13,8 +13,12 @@ here and not on the GPU.
 from __future__ import annotations
 
 import re
+import subprocess
+import tempfile
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,12 +26,16 @@ import numpy as np
 from tools.fuzz.inputs import random_bytes
 from tools.sass.captures import assemble
 from tools.sass.evidence import is_arithmetic
+from warpfrag.cuda_tools import find_tool
+from warpfrag.errors import SassError
 from warpfrag.machine.ir.actions import Atomic, LaneOp, MatrixOp, MemoryLoad, MemoryStore, Move, WarpCollective
 from warpfrag.machine.ir.program import MemoryOperand, Register, registers_of
-from warpfrag.sass.disassembler import disassemble
+from warpfrag.sass.disassembler import LINE, disassemble
 from warpfrag.sass.emitter import Emitter
+from warpfrag.sass.instruction_parser import parse_instruction
 from warpfrag.sass.opcodes import opcode_table
 from warpfrag.sass.sass_instruction import (
+    INSTRUCTION_BYTES,
     AddressOperand,
     ConstantOperand,
     ImmediateOperand,
@@ -78,6 +86,7 @@ MOV, MOV_UNIFORM, UMOV, R2UR = (
 LDG, STG, LDS, STS = 0xC1E1900 << 64 | 0x7981, 0xC101900 << 64 | 0x7986, 0x800 << 64 | 0x7984, 0x800 << 64 | 0x7388
 ISETP_NE, UISETP_NE = 0x3F05270 << 64 | 0xFF0000720C, 0xBF05270 << 64 | 0x3F0000728C
 SEL, USEL = 0x1FF007807, 0x8000000 << 64 | 0x13F007887  # 0 if the predicate is true, else 1
+ILLEGAL = re.compile(r"at address (0x[0-9a-f]+)")
 MEMORY = MemoryLoad | MemoryStore | Atomic
 COMPUTING = LaneOp | Move | WarpCollective
 SHARED_OPCODES = {"ATOMS", "LDS", "STS"}
@@ -213,9 +222,8 @@ def usable(encodings: Sequence[int]) -> list[SassInstruction]:
             encoding & ~(0xFF << field) | free << field if encoding >> field & 0xFF == 0xFF else encoding
             for encoding in fixed
         ]
-        after = decoded(trial)
-        for number, (old, new) in enumerate(zip(before, after, strict=True)):
-            if _is_same_but_zero(old, new):
+        for number, (old, new) in enumerate(zip(before, decode_legal(trial), strict=True)):
+            if new is not None and _is_same_but_zero(old, new):
                 fixed[number], before[number] = trial[number], new
     return before
 
@@ -247,6 +255,29 @@ def decoded(encodings: Sequence[int]) -> list[SassInstruction]:
     code = b"".join(encoding.to_bytes(16, "little") for encoding in encodings)
     (found,) = disassemble([code], ARCH)
     return list(found)
+
+
+def decode_legal(encodings: Sequence[int]) -> list[SassInstruction | None]:
+    """Decode single instructions; None for those that nvdisasm or the parser does not accept."""
+    found: list[SassInstruction | None] = [None] * len(encodings)
+    rest, text = dict(enumerate(encodings)), ""
+    while rest:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "code.bin"
+            path.write_bytes(b"".join(encoding.to_bytes(INSTRUCTION_BYTES, "little") for encoding in rest.values()))
+            command = [str(find_tool("nvdisasm").path), "--binary", "SM90", "--print-raw", "--no-dataflow", str(path)]
+            done = subprocess.run(command, capture_output=True, check=False, text=True, errors="replace")  # noqa: S603
+        illegal = {int(address, 16) // INSTRUCTION_BYTES for address in ILLEGAL.findall(done.stderr)}
+        if not illegal:
+            text = done.stdout
+            break
+        rest = {number: code for at, (number, code) in enumerate(rest.items()) if at not in illegal}
+    numbers = list(rest)
+    for address, line in LINE.findall(text):
+        number = numbers[int(address, 16) // INSTRUCTION_BYTES]
+        with suppress(SassError):
+            found[number] = parse_instruction(line, int(address, 16), rest[number])
+    return found
 
 
 # --- code
