@@ -262,6 +262,9 @@ class ServedGemm:
         call = self.call
         layout = "nt"[call.transpose_b > 0] + "nt"[call.transpose_a > 0]
         batch = call.batch if call.is_batched else None
+        if layout == "tt":
+            self.reasons.append("the order of additions was not measured for two transposed operands")
+            layout = "nn"
         if has_bias and layout != "nt":
             self.reasons.append(f"the order of additions was measured for a bias with layout nt, not with {layout}")
         kind = product_kind(name, layout, bias=has_bias, fast_accumulation=bool(call.fast), batch=batch)

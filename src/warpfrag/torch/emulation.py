@@ -212,6 +212,7 @@ class Emulation(TorchDispatchMode):
         self._inside = _Inside()
         self._layer_of_storage: dict[int, str] = {}
         self._around = ExitStack()
+        self._attention = AttentionWatch(self.warn_once)
         self._is_open = False
         self._lock = Lock()
         self._warned: set[str] = set()
@@ -228,7 +229,7 @@ class Emulation(TorchDispatchMode):
         with ExitStack() as around:  # undo the partial setup if something fails
             HOOKS.install([*OPERATIONS, *PLAIN_PRODUCTS], _run_anywhere)
             around.enter_context(SWITCH)
-            around.enter_context(AttentionWatch(self.warn_once))
+            around.enter_context(self._attention)
             around.callback(hooks.register_module_forward_pre_hook(self._enter_layer).remove)
             around.callback(hooks.register_module_forward_hook(self._leave_layer, always_call=True).remove)
             super().__enter__()
@@ -361,6 +362,8 @@ class Emulation(TorchDispatchMode):
         rows = a.shape[-2] if is_batch else a[..., 0].numel()  # a linear layer multiplies all rows as one matrix
         shape = (int(rows), int(b.shape[-1]), int(a.shape[-1]))
         known = find_product_order(kind, shape, query_cublas=False, choices=self.arch)
+        if layout == "tt":  # not measured: the choice for two row-major operands is assumed
+            known = replace(known, is_guess=True)
         return ProductChoice(library_instruction(name, self.arch), known.order, known.omitted_k, known)
 
     def _instruction(self, operation: TorchProduct) -> str:

@@ -20,6 +20,7 @@ from warpfrag.html import TextCard
 from warpfrag.torch.emulation import Emulation, Record
 from warpfrag.torch.torch_operations import TorchProduct
 
+FUSED = "attention, which a GPU usually computes in one fused kernel"
 MAX_NAMES = 8
 """The number of layers that the first line names; the last lines name all."""
 
@@ -148,9 +149,9 @@ class OrderRecorder(Emulation):
 
     def _multiply(self, operation: TorchProduct) -> torch.Tensor:
         layer, direction = self._layer(operation)
-        known, reason = None, ""
+        known, reason = None, FUSED if self._attention.depth else ""
         try:
-            known = self._choice(operation).prediction
+            known = None if reason else self._choice(operation).prediction
         except NotModelled as error:
             reason = str(error)
         self.reasons.append(reason)

@@ -64,15 +64,22 @@ class AttentionWatch(TorchFunctionMode):
         """Store the function that warns."""
         super().__init__()
         self._warn_once = warn_once
+        self.depth = 0
+        """The number of attention calls that are running."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None  # noqa: ANN401 (torch's signature)
     ) -> Any:  # fmt: skip  # noqa: ANN401
         """Warn if the function is scaled_dot_product_attention, and call it."""
-        if func is torch.nn.functional.scaled_dot_product_attention:
-            msg = "scaled_dot_product_attention runs as two matmuls and a softmax; a GPU usually runs a fused kernel"
-            self._warn_once("scaled_dot_product_attention", f"{msg}, whose bits differ")
-        return func(*args, **(kwargs or {}))
+        if func is not torch.nn.functional.scaled_dot_product_attention:
+            return func(*args, **(kwargs or {}))
+        msg = "scaled_dot_product_attention runs as two matmuls and a softmax; a GPU usually runs a fused kernel"
+        self._warn_once("scaled_dot_product_attention", f"{msg}, whose bits differ")
+        self.depth += 1
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            self.depth -= 1
 
 
 class ProcessSwitch:

@@ -6,7 +6,6 @@ import os
 import runpy
 import threading
 import warnings
-from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -21,8 +20,7 @@ if os.environ.get("WARPFRAG_REQUIRE_TORCH") != "1":
     pytest.importorskip("torch", reason="needs the extra torch")
 import torch
 
-from warpfrag.blas.cublas.predict_order import PredictedOrder
-from warpfrag.torch import LayerOrders, ModelInvariance, emulation
+from warpfrag.torch import emulation
 
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
 BF16 = "mma.m16n8k16.f32.bf16.bf16.f32"
@@ -280,82 +278,6 @@ def test_every_setting_of_tf32_is_read(precision):
     assert not emulation.is_plain_float32(SimpleNamespace(A=A.half()))
 
 
-def test_a_layer_of_float32_without_tf32_is_not_judged(precision):
-    model = torch.nn.Sequential(torch.nn.Linear(256, 64), torch.nn.Linear(64, 16, bias=False))
-    precision("highest")
-    found = wf.torch.batch_invariance(model, torch.zeros(1, 256), [1, 4])
-    assert [(layer.is_judged, layer.reason) for layer in found.layers] == [(False, PLAIN_FLOAT32)] * 2
-    assert f"layer '0', layer '1' not judged: {PLAIN_FLOAT32}" in str(found).splitlines()
-    assert [layer["reason"] for layer in found.to_dict()["layers"]] == [PLAIN_FLOAT32] * 2
-    precision("high")
-    found = wf.torch.batch_invariance(model, torch.zeros(1, 256), [16, 64])
-    assert [(layer.is_judged, layer.reason) for layer in found.layers] == [(True, "")] * 2
-
-
-def layer_orders(name: str, *orders: wf.Order | None, k: int = 384, guess: bool = False, omitted_k: int = 0):
-    """Return a layer with these orders at the batch sizes 1, 2, ..."""
-    shapes = [(16 * batch, 64, k) for batch in range(1, len(orders) + 1)]
-    kind = wf.predict_order(16, 64, k).kind
-    known = [
-        None if order is None else PredictedOrder(
-            kind, shape, order, "modelled" if guess else "library", None, is_guess=guess, omitted_k=omitted_k,
-            kernel="nvjet", source="a library",
-        )
-        for shape, order in zip(shapes, orders, strict=True)
-    ]  # fmt: skip
-    return LayerOrders(name, "mm", tuple(shapes), tuple(known), "pad", reason="gemv" if None in orders else "")
-
-
-def test_the_headline_counts_only_what_was_judged():
-    halves, whole = wf.Order(split_k=2, unit=64), wf.Order()
-    layers = (
-        layer_orders("0", None, None),
-        layer_orders("1", halves, whole, guess=True),
-        layer_orders("2", None, whole),
-        layer_orders("3", whole, whole, guess=True),
-    )
-    lines = str(ModelInvariance((1, 2), layers, {"gelu": 1}, "H200")).splitlines()
-    headline = "1 of 2 judged matmuls change their order (2 a guess); 2 not judged: layer '0', layer '2'"
-    assert lines == [
-        f"batch sizes 1, 2 on H200: {headline}",
-        "1 (mm), a guess",
-        f"  batch 1: 16 x 64 x 384, {halves.describe(384)}, a guess: nvjet",
-        "  batch 2: 32 x 64 x 384, k ascending, a guess: nvjet",
-        "  remedy: pad",
-        "no change, a guess: layer '3'",
-        "layer '0', layer '2' not judged: gemv",
-        "not judged, because no library chooses them: gelu 1",
-    ]
-    many = tuple(layer_orders(str(place), None) for place in range(10))
-    headline = str(ModelInvariance((1,), many, {}, "H200")).splitlines()[0]
-    assert "0 of 0 judged matmuls change their order; 10 not judged: layer '0'," in headline
-    assert headline.endswith("layer '7', and 2 more")
-
-
-@pytest.mark.parametrize(
-    ("orders", "k", "changes"),
-    [
-        ((wf.Order(split_k=8, unit=32), wf.Order(split_k=6, unit=32)), 384, False),  # 6 parts of 64
-        ((wf.Order(split_k=8, unit=32), wf.Order(split_k=6, unit=32)), 4096, True),
-        ((wf.Order(split_k=2, unit=64), wf.Order(split_k=2, unit=32)), 384, False),
-        ((wf.Order(split_k=2), wf.Order(split_k=3)), 384, True),
-        ((wf.Order(split_k=4, unit=64), wf.Order()), 64, False),  # one part
-        ((wf.Order(residue=32), wf.Order()), 384, False),  # no remainder
-        ((wf.Order(residue=32), wf.Order()), 392, True),
-        ((wf.Order(step=16), wf.Order()), 384, False),  # whole instructions
-        ((wf.Order(step=8), wf.Order()), 384, True),
-        ((wf.Order(segment_k=2, unit=64), wf.Order(split_k=2, unit=64)), 384, False),
-        ((wf.Order(segment_k=3, unit=64), wf.Order(split_k=3, unit=64)), 384, True),  # a tree
-    ],
-)
-def test_orders_that_cut_k_alike_are_the_same(orders: tuple[wf.Order, ...], k: int, changes: bool):
-    assert layer_orders("0", *orders, k=k).changes == changes
-    rng = np.random.default_rng(0)
-    A, B = (rng.standard_normal(shape).astype(np.float16) for shape in ((32, k), (k, 64)))
-    first, second = (wf.gemm(A, B, instruction=F16, order=order) for order in orders)
-    assert np.array_equal(first, second) != changes
-
-
 def test_attention_warns_that_it_is_two_matmuls(precision):
     """Without a fused kernel, PyTorch widens bfloat16 to float32 before it multiplies."""
     precision("high")
@@ -367,26 +289,6 @@ def test_attention_warns_that_it_is_two_matmuls(precision):
         torch.nn.functional.scaled_dot_product_attention(q, q, q)
 
     assert [record.operation for record in run.records] == ["bmm", "bmm"]
-
-
-def test_a_model_names_the_layers_that_change_with_the_batch_size():
-    """The down projection of Llama 3 8B splits K in 4, 3 and 2 parts for 16, 64 and 128 tokens."""
-    layers = {"up": torch.nn.Linear(4096, 14336, bias=False), "down": torch.nn.Linear(14336, 4096, bias=False)}
-    with torch.device("cpu"):
-        model = torch.nn.Sequential(OrderedDict(layers)).bfloat16()
-    found = wf.torch.batch_invariance(model, torch.zeros(1, 16, 4096, dtype=torch.bfloat16), [1, 4, 8])
-
-    assert [(layer.layer, layer.changes) for layer in found.layers] == [("up", False), ("down", True)]
-    down = found.changes[0]
-    assert [known.order.split_k for known in down.predictions] == [4, 3, 2]
-    ranges = wf.batch_invariance(4096, 14336, m=(1, 128)).layers[0].ranges
-    assert down.remedy.startswith(f"pad m (rows of A) to at least {ranges[-1].first};")
-    assert [known.order for known in down.predictions] == [
-        next(run.order for run in ranges if run.first <= m <= run.last) for m in (16, 64, 128)
-    ]
-    assert found.to_dict()["layers"][1]["changes"]
-    with pytest.raises(wf.errors.InvalidOperand, match="batches: expected positive batch sizes"):
-        wf.torch.batch_invariance(model, torch.zeros(1, 1), [0])
 
 
 def test_results_are_written_where_they_should_be():
