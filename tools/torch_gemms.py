@@ -35,6 +35,10 @@ ALIGNED: tuple[Shape, ...] = (
     (32, 64, 64), (32, 512, 512), (64, 128, 512), (48, 512, 3072), (80, 512, 3072),
     (64, 256, 128), (160, 96, 2048), (128, 128, 1024), (208, 512, 256), (64, 1024, 768),
 )  # fmt: skip
+ODD: tuple[Shape, ...] = (
+    (512, 512, 17), (128, 512, 17), (3072, 512, 17), (512, 1024, 17), (64, 64, 5),
+    (256, 128, 33), (512, 512, 68), (16, 256, 63), (2048, 512, 1), (768, 768, 250),
+)  # fmt: skip
 BATCH = 6
 ROWS, COLUMNS = 8, 32
 
@@ -76,26 +80,32 @@ def linear(dtype: torch.dtype) -> Call:
     )
 
 
-def addmm(dtype: torch.dtype, alpha: float, beta: float) -> Call:
+def addmm(dtype: torch.dtype, alpha: float, beta: float, layout: str = "nt") -> Call:
     """Return alpha A B + beta C."""
 
     def call(m: int, n: int, k: int) -> torch.Tensor:
-        return torch.addmm(floats(m, n, dtype=dtype, seed=3), *pair(m, n, k, dtype, "nt"), alpha=alpha, beta=beta)
+        return torch.addmm(floats(m, n, dtype=dtype, seed=3), *pair(m, n, k, dtype, layout), alpha=alpha, beta=beta)
 
     return call
 
 
-def baddbmm(m: int, n: int, k: int) -> torch.Tensor:
-    """Return a batch of A B / 2 + 2 C."""
-    return torch.baddbmm(floats(BATCH, m, n, dtype=bf16, seed=3), *batches(m, n, k, bf16, "nt"), alpha=0.5, beta=2)
-
-
-def activation(dtype: torch.dtype, *, gelu: bool) -> Call:
-    """Return a matmul whose epilogue adds a bias and applies an activation."""
+def baddbmm(dtype: torch.dtype, alpha: float, beta: float) -> Call:
+    """Return batches of alpha A B + beta C."""
 
     def call(m: int, n: int, k: int) -> torch.Tensor:
+        c = floats(BATCH, m, n, dtype=dtype, seed=3)
+        return torch.baddbmm(c, *batches(m, n, k, dtype, "nt"), alpha=alpha, beta=beta)
+
+    return call
+
+
+def activation(dtype: torch.dtype, *, gelu: bool, shift: int = 0) -> Call:
+    """Return a matmul whose epilogue adds a bias and applies an activation; B is divided by 2^shift."""
+
+    def call(m: int, n: int, k: int) -> torch.Tensor:
+        a, b = pair(m, n, k, dtype, "nt")
         return torch._addmm_activation(  # noqa: SLF001 (the only call with this epilogue)
-            floats(n, dtype=dtype, seed=3), *pair(m, n, k, dtype, "nt"), use_gelu=gelu
+            floats(n, dtype=dtype, seed=3), a, (b.t() / 2**shift).t(), use_gelu=gelu
         )
 
     return call
@@ -170,7 +180,7 @@ SORTS: dict[str, tuple[Call, tuple[Shape, ...]]] = {
     "bmm tf32 nn": (with_tf32(bmm(f32, "nn")), ALIGNED),
     "bmm f32 nt": (bmm(f32, "nt"), ALIGNED),
     "matmul bf16 strided heads": (attention_scores, ALIGNED),
-    "baddbmm bf16 alpha beta": (baddbmm, ALIGNED),
+    "baddbmm bf16 alpha beta": (baddbmm(bf16, 0.5, 2), ALIGNED),
     "relu epilogue bf16": (activation(bf16, gelu=False), ALIGNED),
     "gelu epilogue bf16": (activation(bf16, gelu=True), ALIGNED),
     "gelu epilogue f16": (activation(f16, gelu=True), ALIGNED),
@@ -178,6 +188,24 @@ SORTS: dict[str, tuple[Call, tuple[Shape, ...]]] = {
     "scaled e4m3 fast": (scaled(fast=True), ALIGNED),
     "scaled e4m3 bias": (scaled(fast=True, bias=True), ALIGNED),
     "int8": (int_mm, ALIGNED),
+    "mm bf16 tn, any k": (mm(bf16, "tn"), ODD),
+    "mm f16 tn, any k": (mm(f16, "tn"), ODD),
+    "mm bf16 tt": (mm(bf16, "tt"), ALIGNED),
+    "addmm f16": (addmm(f16, 1, 1), ALIGNED),
+    "addmm f16 nn": (addmm(f16, 1, 1, "nn"), ALIGNED),
+    "addmm bf16 alpha": (addmm(bf16, 0.7, 1), ALIGNED),
+    "addmm bf16 rounded alpha beta": (addmm(bf16, 0.7, 1.3), ALIGNED),
+    "addmm f16 nn rounded alpha beta": (addmm(f16, 0.7, 1.3, "nn"), ALIGNED),
+    "addmm tf32": (with_tf32(addmm(f32, 1, 1)), ALIGNED),
+    "addmm tf32 rounded alpha beta": (with_tf32(addmm(f32, 0.7, 1.3)), ALIGNED),
+    "baddbmm bf16": (baddbmm(bf16, 1, 1), ALIGNED),
+    "baddbmm f16 rounded alpha beta": (baddbmm(f16, 0.7, 1.3), ALIGNED),
+    "small gelu epilogue f16": (activation(f16, gelu=True, shift=6), ALIGNED),
+    "small gelu epilogue bf16": (activation(bf16, gelu=True, shift=6), ALIGNED),
+    "gelu epilogue tf32": (with_tf32(activation(f32, gelu=True, shift=6)), ALIGNED),
+    "relu epilogue f16": (activation(f16, gelu=False), ALIGNED),
+    "relu epilogue tf32": (with_tf32(activation(f32, gelu=False)), ALIGNED),
+    "scaled e4m3 bias, slow": (scaled(fast=False, bias=True), ALIGNED),
 }
 
 
@@ -200,6 +228,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", type=Path, metavar="FILE", help="store the digests")
     parser.add_argument("--samples", type=Path, metavar="FILE", help="store the first rows and columns of each result")
+    parser.add_argument("--rows", type=int, default=ROWS, help="the number of rows in a sample")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="compare with stored digests")
     parser.add_argument("--kernels", action="store_true", help="store the kernels, on a GPU")
     parser.add_argument("--only", type=re.compile, default=re.compile(".*"), metavar="REGEX", help="names of sorts")
@@ -221,7 +250,7 @@ def main() -> int:
             try:
                 result = call(*shape)
                 row = {"sort": name, "shape": list(shape), "digest": digest_of(result)}
-                part = result.detach().flatten(0, -2)[:ROWS, :COLUMNS].cpu().contiguous()
+                part = result.detach().flatten(0, -2)[: options.rows, :COLUMNS].cpu().contiguous()
                 samples[f"{name} {shape}"] = part.view(torch.uint8).numpy()
             except (RuntimeError, TypeError, ValueError) as error:
                 row = {"sort": name, "shape": list(shape), "error": str(error).strip().splitlines()[-1][:200]}
