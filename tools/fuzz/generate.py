@@ -7,6 +7,7 @@ that no kernel contains.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tools.fuzz import asynchronous, cooperation, matrices, recipes
@@ -19,6 +20,23 @@ RECIPES = (*recipes.RECIPES, *cooperation.RECIPES, *asynchronous.RECIPES, *matri
 SIZE = 200
 
 
-def generate(seed: int, size: int = SIZE, target: str | None = None) -> Kernel:
-    """Return the kernel of a seed, with at least `size` statements in its body."""
-    return Generator(seed, size, RECIPES, target).kernel()
+FAVOURED = 40
+"""The weight of a recipe that a kernel favours."""
+
+
+def generate(seed: int, size: int = SIZE, target: str | None = None, favour: str = "") -> Kernel:
+    """Return the kernel of a seed, with at least `size` statements in its body.
+
+    `favour` names a recipe that is frequent; the block is a warpgroup then, in which every recipe fits.
+    """
+    if not favour:
+        return Generator(seed, size, RECIPES, target).kernel()
+    chosen = [replace(recipe, weight=FAVOURED) if recipe.write.__name__ == favour else recipe for recipe in RECIPES]
+    generator = Generator(seed, size, chosen, target or "sm_90a")
+    generator.has_whole_warps, generator.block = True, matrices.WARPGROUP
+    return generator.kernel()
+
+
+def favourite(seed: int) -> str:
+    """Return the name of the recipe that a seed favours if every recipe gets its turn."""
+    return RECIPES[seed % len(RECIPES)].write.__name__

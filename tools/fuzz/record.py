@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tools.fuzz.assembler import assemble
 from tools.fuzz.driver import device
 from tools.fuzz.emulation import Data, data_of, make_data
-from tools.fuzz.generate import generate
+from tools.fuzz.generate import favourite, generate
 from tools.fuzz.kernel import IN_BYTES
 
 if TYPE_CHECKING:
@@ -78,9 +78,9 @@ def digest(data: bytes | Sequence[NDArray[np.uint8]]) -> str:
     return hashlib.sha256(whole).hexdigest()[:32]
 
 
-def record(seed: int, size: int, *, keeps: bool = False) -> dict[str, Any]:
+def record(seed: int, size: int, *, keeps: bool = False, favour: str = "") -> dict[str, Any]:
     """Run the kernel of a seed on the GPU and return its record."""
-    kernel = generate(seed, size)
+    kernel = generate(seed, size, favour=favourite(seed) if favour == "each" else favour)
     text, data = kernel.text(), data_of(kernel)
     answer: dict[str, Any] = {"seed": seed, "state": "recorded"}
     with tempfile.TemporaryDirectory() as folder:

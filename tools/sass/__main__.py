@@ -35,7 +35,7 @@ from warpfrag.sass.compared_spellings import compared_rows
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "src/warpfrag/sass/compared_sm_90.txt.xz"
 PAGE_PATH = ROOT / "docs/evidence/h200_sass.md"
-SAVED_EVERY = 100
+SAVED_EVERY = 20
 """The number of cases between writes of the counts."""
 
 

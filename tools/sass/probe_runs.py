@@ -260,6 +260,7 @@ def record_probes(examples: dict[str, list[int]], folder: Path, workers: int, se
         for kernels, without in pool.map(plan_kernels, chunks):
             waiting += kernels
             reasons |= without
+    waiting.sort(key=lambda kernel: kernel[0] == probes.ONE_WARP)  # many kernels for few spellings: last
     count = sum(len(codes) for _, codes in waiting)
     print(f"{len(examples)} spellings; {count} probes in {len(waiting)} kernels; {len(reasons)} without a probe")
     for reason, number in Counter(reasons.values()).most_common(20):

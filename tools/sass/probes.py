@@ -59,7 +59,7 @@ STRIDE = 16 * THREADS
 """Bytes between two groups of four words of a thread."""
 INPUT_WORDS, PREDICATE_WORDS = 56, 8
 SHARED_WORD = INPUT_WORDS + PREDICATE_WORDS
-"""Has the thread's offset in shared memory; the next word has the offset plus SHARED_BASE, then SHARED_BASE alone."""
+"""Has the thread's offset in shared memory; the next words have the offset plus SHARED_BASE, SHARED_BASE, and 0."""
 FIRST_RESULT = SHARED_WORD + 4
 SHARED_BASE, CELL_BYTES = 0x400, 16
 MAX_RESULTS = 1016
@@ -90,6 +90,7 @@ ILLEGAL = re.compile(r"at address (0x[0-9a-f]+)")
 MEMORY = MemoryLoad | MemoryStore | Atomic
 COMPUTING = LaneOp | Move | WarpCollective
 SHARED_OPCODES = {"ATOMS", "LDS", "STS"}
+GLOBAL_OPCODES = {"ATOM", "ATOMG", "LD", "LDG", "RED", "REDG", "ST", "STG"}
 STORES = {"REDG", "STG", "STS", "ST"}
 
 
@@ -112,7 +113,7 @@ class Probe(NamedTuple):
         if not files and self.address is None and is_arithmetic(self.inst.spelling):
             return ONE_WARP
         is_uniform = self.inst.opcode.startswith("U") or bool(files and not ("R" in files or files == {"P"}))
-        if self.address is not None and not self.address.prefix:
+        if self.address is not None and self.inst.opcode in SHARED_OPCODES:
             is_uniform = self.address.base is None or self.address.base.is_constant
         return WARPS_LAYOUT if is_uniform else LANES_LAYOUT
 
@@ -149,7 +150,8 @@ def probe_of(inst: SassInstruction) -> Probe:
         raise NoProbe(f"it has {len(addresses)} addresses")
     for register in _address_registers(inst, addresses[0]):
         reads.pop(f"{register.file}{register.index}", None)
-        reads.pop(f"{register.file}{register.index + 1}" if addresses[0].prefix else "", None)
+        is_pair = inst.opcode in GLOBAL_OPCODES
+        reads.pop(f"{register.file}{register.index + 1}" if is_pair else "", None)
     return _checked(Probe(inst, tuple(reads), tuple(writes), addresses[0]))
 
 
@@ -164,8 +166,10 @@ def _address_registers(inst: SassInstruction, address: AddressOperand) -> list[R
     found = [register for register in (address.base, address.uniform) if register is not None]
     if address.prefix == "desc":
         is_known = len(found) == 1 and found[0].selector == "64" and not found[0].is_constant
+    elif inst.opcode in SHARED_OPCODES:
+        is_known = not address.prefix and not any(register.selector for register in found)
     else:
-        is_known = inst.opcode in SHARED_OPCODES and not address.prefix and not any(item.selector for item in found)
+        is_known = is_plain_global(inst, address)
     if not is_known:
         raise NoProbe("an address of another form or space")
     data = [operand for operand in inst.operands if isinstance(operand, RegisterOperand) and not operand.is_constant]
@@ -174,6 +178,15 @@ def _address_registers(inst: SassInstruction, address: AddressOperand) -> list[R
     if any(a.file == b.file and b.index - 4 < a.index < b.index + 2 for a in data for b in found):
         raise NoProbe("an address register is data too")
     return found
+
+
+def is_plain_global(inst: SassInstruction, address: AddressOperand) -> bool:
+    """Return True for a 64-bit address in global memory without a descriptor: [R] or [R.64+UR]."""
+    if inst.opcode not in GLOBAL_OPCODES or address.prefix or address.base is None or address.base.is_constant:
+        return False
+    if address.uniform is None:
+        return "E" in inst.modifiers and address.base.selector in {"", "64"}
+    return address.base.selector == "64" and not address.uniform.is_constant
 
 
 def _names(operands: Iterable[PtxOperand]) -> list[str]:
@@ -353,29 +366,43 @@ class CodeWriter:
             self.next_result += -self.next_result % 4
             cell = [self.next_result + step for step in range(4)]
             self.next_result += 4
-            encoding = self.set_address(probe.address, encoding, cell)
-        self.add(encoding, encoding >> 110 & 7, encoding >> 113 & 7)
+            encoding = self.set_address(probe, encoding, cell)
+        barrier = encoding >> 110 & 7
+        if probe.address is not None and probe.writes:  # an atomic whose result ptxas does not need sets no barrier
+            barrier = 0
+        self.add(encoding, barrier, encoding >> 113 & 7)
         for _ in range(MATRIX_DELAY if "MMA" in probe.inst.opcode else DELAY):
             self.add(NOP)
         words = [self.store_named(name) for name in probe.writes]
-        if probe.address is not None and not probe.address.prefix:
+        if probe.address is not None and probe.inst.opcode in SHARED_OPCODES:
             words += self.shared_cell_words()
             cell = []
         return (*words, *cell)
 
-    def set_address(self, address: AddressOperand, encoding: int, cell: list[int]) -> int:
+    def set_address(self, probe: Probe, encoding: int, cell: list[int]) -> int:
         """Let an access reach a thread's cell: in global memory, or in shared memory after filling it."""
-        is_global = address.prefix == "desc"
-        if not is_global:
-            self.load(SCRATCH, SHARED_WORD + 1)
-            for step in range(4):
-                self.load(SCRATCH + 1, cell[step])
-                self.add(STS | SCRATCH << 24 | SCRATCH + 1 << 32 | 4 * step << 40, read=1)
-        if is_global and address.base is not None and address.descriptor is not None:
+        address = probe.address
+        if address is None:
+            raise NoProbe("no address")
+        is_global, offset = probe.inst.opcode not in SHARED_OPCODES, 0
+        if is_global and address.base is not None:
+            offset = offset_of(cell[0])
             for step in range(2):
                 self.add(MOV | address.base.index + step << 16 | ADDRESS + step << 32)
-                self.add(UMOV | address.descriptor.index + step << 16 | DESCRIPTOR + step << 32)
-        elif address.uniform is not None and address.base is not None and not address.base.is_constant:
+                if address.descriptor is not None:
+                    self.add(UMOV | address.descriptor.index + step << 16 | DESCRIPTOR + step << 32)
+            if address.uniform is not None:  # a uniform offset, which the immediate takes back
+                offset -= SHARED_BASE
+                self.load_named(f"UR{address.uniform.index}", SHARED_WORD + 2)
+                self.load_named(f"UR{address.uniform.index + 1}", SHARED_WORD + 3)
+            self.add(NOP)
+            field, mask = (32, 0xFFFFFFFF) if address.descriptor is address.uniform is None else (40, 0xFFFFFF)
+            return encoding & ~(mask << field) | (offset & mask) << field
+        self.load(SCRATCH, SHARED_WORD + 1)
+        for step in range(4):
+            self.load(SCRATCH + 1, cell[step])
+            self.add(STS | SCRATCH << 24 | SCRATCH + 1 << 32 | 4 * step << 40, read=1)
+        if address.uniform is not None and address.base is not None and not address.base.is_constant:
             self.load_named(f"R{address.base.index}", SHARED_WORD)
             self.load_named(f"UR{address.uniform.index}", SHARED_WORD + 2)
         elif address.uniform is not None:
@@ -383,7 +410,7 @@ class CodeWriter:
         elif address.base is not None:
             self.load_named(f"R{address.base.index}", SHARED_WORD + 1)
         self.add(NOP)
-        return encoding & ~(0xFFFFFF << 40) | (offset_of(cell[0]) if is_global else 0) << 40
+        return encoding & ~(0xFFFFFF << 40)
 
     def shared_cell_words(self) -> list[int]:
         """Store the thread's cell in shared memory."""
@@ -510,7 +537,7 @@ def arguments_of(kernel: ProbeKernel) -> tuple[NDArray[np.uint32], bytes]:
     data = given_data().copy()
     offsets = np.arange(THREADS, dtype=np.uint32) % kernel.layout[1] * CELL_BYTES
     group = data[SHARED_WORD // 4]
-    group[:, 0], group[:, 1], group[:, 2] = offsets, offsets + SHARED_BASE, SHARED_BASE
+    group[:, 0], group[:, 1], group[:, 2], group[:, 3] = offsets, offsets + SHARED_BASE, SHARED_BASE, 0
     return data, random_bytes(91, CONSTANT_BYTES).tobytes()
 
 

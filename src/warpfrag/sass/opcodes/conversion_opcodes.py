@@ -52,7 +52,7 @@ def i2f(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def f2i(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """F2I: convert a float to an integer and clamp it; NaN gives 0 with .NTZ, else the top bit alone."""
+    """F2I: convert a float to an integer and clamp it; NaN gives 0 with .NTZ, else the top bit, without sign bits."""
     source, target = words.first(FLOATS, "F32"), words.first(INTEGERS, "S32")
     mode = INTEGRAL.get(words.first(tuple(INTEGRAL)), "rni")
     from_type, to_type = TYPES[source.lower()], TYPES[target.lower()]
@@ -64,9 +64,11 @@ def f2i(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
     def run(codes: Codes) -> Codes:
         integers = conversions.float_to_integer(codes, from_type.element, to_type, mode, ftz=ftz)
-        return np.where(floats.is_nan(codes, from_type.element), integers.dtype.type(of_nan), integers)
+        wide = integers.view(f"{to_type.kind.replace('s', 'i')}{integers.itemsize}").astype(wide_type.dtype)
+        return np.where(floats.is_nan(codes, from_type.element), wide_type.dtype.type(of_nan), wide)
 
-    e.call("f2i", ((to_type,), (from_type,)), run, [result], [value])
+    wide_type = to_type if to_type.bits > 32 else B32
+    e.call("f2i", ((wide_type,), (from_type,)), run, [result], [value])
 
 
 def f2f(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
@@ -156,7 +158,7 @@ def _pack_bytes(convert: Convert, x: Codes, y: Codes, c: Codes) -> Codes:
 
 
 def _merge_half(convert: Convert, x: Codes, c: Codes) -> Codes:
-    return convert(x) | c & np.uint32(0xFFFF0000)
+    return convert(x) | c << np.uint32(16)
 
 
 def _narrow_halves(convert: Convert, x: Codes, c: Codes) -> Codes:

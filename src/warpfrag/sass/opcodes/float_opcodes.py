@@ -211,8 +211,16 @@ def fsel(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def fchk(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
-    """FCHK: always choose the slow path of a division; both paths give the same bits."""
-    e.emit("mov.pred", [e.result(a[0])], [ONE])
+    """FCHK: P is true if the quotient of two floats needs the slow path of a division."""
+    sources = [e.single(a[1]), e.single(a[2])]
+    e.call("division_check", ((PRED,), (F32, F32)), needs_slow_division, [e.result(a[0])], sources)
+
+
+def needs_slow_division(x: Codes, y: Codes) -> Codes:
+    """Return True if the fast path of a division may round twice, overflow or meet a special value."""
+    first, second = (code >> np.uint32(23) & np.uint32(0xFF) for code in (x, y))
+    difference = first.astype(np.int32) - second.astype(np.int32)
+    return (first == 0) | (first == 255) | (second == 0) | (second == 255) | (difference > 125) | (difference < -125)
 
 
 def mufu(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
