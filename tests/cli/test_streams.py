@@ -201,6 +201,18 @@ def test_progress_is_one_line_that_is_taken_away(monkeypatch, capsys):
         progress.show(1, 3, "mma")
 
 
+def test_progress_has_an_estimate_after_a_few_seconds(monkeypatch):
+    times = iter([0.0, 0.0, 10.0, 10.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(times))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    progress = ProgressLine()
+    progress.show(2, 12, "first")
+    assert terminal.text.endswith("] 2/12 first")
+    progress.show(3, 12, "second")
+    assert terminal.text.endswith("] 3/12, about 2 min left, second")
+
+
 def test_progress_elsewhere_is_a_line_per_step_if_it_is_worth_one(capsys):
     for lines in (False, True):
         with ProgressLine(lines=lines) as progress:

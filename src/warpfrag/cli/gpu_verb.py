@@ -100,7 +100,8 @@ def gpu(
             for name, each in ((name, read_profile(name)) for name in profile_names())
         ]
         head = ["profile", "name", "arch", "memory", "source"]
-        return Answer(GpuFacts(None, [], [], rows), lambda: print_table(head, rows))
+        table = [[*row[:3], f"{row.memory / 2**30:.1f} GiB", row.source] for row in rows]
+        return Answer(GpuFacts(None, [], [], rows), lambda: print_table(head, table))
     if not program:
         raise click.UsageError("expected a program: warpfrag gpu -- python train.py")
     if report is not None:

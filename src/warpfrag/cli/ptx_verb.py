@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 
 MAX_BLOCKS = 2**31 - 1
-MAX_ROWS = 30  # of a profile printed as text
-CUDA_ARCH = "sm_90a"  # for CUDA C++, unless --arch is given
+MAX_ROWS = 30  # number of rows of a profile printed as text
+CUDA_ARCH = "sm_90a"  # the default for CUDA C++
 TENSOR = re.compile(r"(wgmma\.|tcgen05\.)?(mma|wmma)\b")
 SPACES = ("global", "shared", "local", "param", "const")
 
@@ -106,7 +106,7 @@ class LaunchSettings(NamedTuple):
 
 
 class RunOptions(NamedTuple):
-    """The checks of a run, and the warp whose instruction is explained.
+    """The checks of a run, and the position of the instruction to explain.
 
     Options:
         check: The mistakes to search for; exit status 1 if any are found, 3 if not everything could be judged.
@@ -464,7 +464,7 @@ def _profile(run: Run, by: str | None, output: str | None) -> Answer[PtxView]:
     def show() -> None:
         echo(repr(profile)[1:-1])
         heads, rows = profile.table(by=by or "", limit=None)
-        print_table(heads, rows[:MAX_ROWS])
+        print_table(heads, rows[:MAX_ROWS], right=profile.numeric(heads))
         if len(rows) > MAX_ROWS:
             echo(f"{len(rows) - MAX_ROWS} more; --json has all")
 
@@ -489,7 +489,7 @@ def _compare(
 
 
 def _file_and_line(file: str) -> tuple[str, int]:
-    """Return the file and the line of FILE:LINE."""
+    """Split FILE:LINE into the file and the line."""
     name, colon, line = file.rpartition(":")
     if not colon or not (line.isascii() and line.isdigit()) or len(line) > 9:
         raise click.UsageError(f"explain: expected FILE:LINE, such as matmul.ptx:120 or matmul.cu:8, got {quote(file)}")
@@ -497,7 +497,7 @@ def _file_and_line(file: str) -> tuple[str, int]:
 
 
 def _ptx_line(kernel: Kernel, file: str, line: int) -> int:
-    """Return the PTX line of the first tensor core instruction, or else the first instruction, of a CUDA C++ line."""
+    """Return the PTX line of the first tensor core instruction of a CUDA C++ line, or else of its first instruction."""
     from warpfrag.machine.debugger.stepping import Breakpoint
 
     sources = kernel.module.sources
@@ -507,7 +507,7 @@ def _ptx_line(kernel: Kernel, file: str, line: int) -> int:
         known = {source.outermost.line for source in sources.values() if source.outermost.file.endswith(file)}
         near = sorted(sorted(known, key=lambda number: abs(number - line))[:4])
         raise InvalidOperand(
-            f"{kernel.readable_name} has no instruction at {file}:{line}; the nearest lines that have some are "
+            f"{kernel.readable_name} has no instruction at {file}:{line}; the nearest lines with instructions are "
             f"{', '.join(map(str, near)) or 'unknown'}"
         )
     return next((inst.line for inst in found if TENSOR.match(inst.name)), found[0].line)

@@ -40,7 +40,7 @@ class LayerRanges:
 
 @dataclass(frozen=True)
 class Invariance:
-    """The ranges of m in which the order of additions of each layer stays the same."""
+    """The ranges of m in which each layer's order of additions stays the same."""
 
     layers: tuple[LayerRanges, ...]
     type: str
@@ -55,7 +55,7 @@ class Invariance:
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """The ranges (first, last) of m in which no layer changes."""
+        """The ranges (first, last) of m in which the order of every layer stays the same."""
         starts = [self.m[0], *self.changes, self.m[1] + 1]
         return tuple((first, last - 1) for first, last in pairwise(starts))
 
@@ -70,7 +70,9 @@ class Invariance:
         lines = [f"{self.type} {self.layout}, m = {self.m[0]}..{self.m[1]}, {self.source}"]
         for layer in self.layers:
             lines.append(f"{layer.name} (n = {layer.n}, k = {layer.k})")
-            lines += [f"  {run.text}" for run in layer.ranges]
+            texts = [run.text.partition(": ") for run in layer.ranges]
+            width = max(len(span) for span, _, _ in texts)
+            lines += [f"  {span:{width}}  {order}" for span, _, order in texts]
         if len(self.layers) > 1:
             spans = ", ".join(f"{first}..{last}" for first, last in self.ranges[:20])
             more = f" and {len(self.ranges) - 20} more" if len(self.ranges) > 20 else ""
@@ -163,9 +165,7 @@ def batch_invariance(
 
 def _span(m: object) -> tuple[int, int]:
     if not _is_pair(m, MAX_SPAN) or m[0] > m[1]:
-        raise InvalidOperand(
-            f"m: expected the first and the last m, from 1 to {MAX_SPAN}, such as (1, 8192); got {quote(m)}"
-        )
+        raise InvalidOperand(f"m: expected the first and last m in 1..{MAX_SPAN}, such as (1, 8192); got {quote(m)}")
     return int(m[0]), int(m[1])
 
 
@@ -189,7 +189,7 @@ def _layers(n: object, k: object) -> dict[str, tuple[int, int]]:
 
 
 def _is_pair(pair: object, largest: int) -> TypeGuard[tuple[int, int]]:
-    """Return True for two integers from 1 to `largest`."""
+    """Return True for two integers in 1..largest."""
     return (
         isinstance(pair, tuple | list)
         and len(pair) == 2

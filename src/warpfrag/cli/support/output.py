@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Self
 
@@ -34,8 +35,9 @@ WIDTH = 100
 TIMES = "\N{MULTIPLICATION SIGN}"
 ASCII = str.maketrans({TIMES: "x", "·": "*", "─": "-", "…": "..."})
 UNUSUAL = re.compile(r"[^\n\t\x20-\x7e]")
-MAX_MESSAGE = 4000  # characters; a list of known names may have a quarter of this
-BAR = 30  # characters of a progress bar
+MAX_MESSAGE = 4000  # maximum length of a message; a list of known names takes up to a quarter of it
+BAR = 30  # width of a progress bar in characters
+MIN_SECONDS = 3  # before the remaining time is estimated
 
 
 def encodable(text: str, encoding: str | None) -> str:
@@ -124,12 +126,13 @@ def terminal_width() -> int:
 
 
 class ProgressLine:
-    """A progress bar on a terminal, or elsewhere, with `lines`, one line per step."""
+    """A progress bar on a terminal; without one, one line per step if `lines` is set."""
 
     def __init__(self, *, lines: bool = False) -> None:
         """Use stderr, because stdout is for the output."""
         self.is_terminal = sys.stderr is not None and sys.stderr.isatty()
         self.lines = lines
+        self.start: tuple[float, int] | None = None
 
     def __enter__(self) -> Self:
         """Return the progress line itself."""
@@ -140,12 +143,22 @@ class ProgressLine:
         self.clear()
 
     def show(self, done: int, total: int, text: str) -> None:
-        """Show the number of finished steps, and a text about the current one."""
+        """Show `done` of `total` steps as finished, and a text about the current step."""
         if self.is_terminal:
             filled = BAR * done // max(total, 1)
-            self._overwrite(f"[{'#' * filled}{'.' * (BAR - filled)}] {done}/{total} {text}")
+            bar = f"[{'#' * filled}{'.' * (BAR - filled)}] {done}/{total}"
+            self._overwrite(f"{bar}{self._time_left(done, total)} {text}")
         elif self.lines:
             echo_error(f"[{done}/{total}] {text}")
+
+    def _time_left(self, done: int, total: int) -> str:
+        """Return an estimate of the remaining time after the first seconds, or an empty string."""
+        start, first = self.start = self.start or (time.monotonic(), done)
+        seconds = time.monotonic() - start
+        if seconds < MIN_SECONDS or done == first:
+            return ""
+        left = seconds / (done - first) * (total - done)
+        return f", about {left / 60:.0f} min left," if left >= 90 else f", about {left:.0f} s left,"
 
     def clear(self) -> None:
         """Remove the line before other output is printed."""
@@ -219,14 +232,16 @@ def print_error(error: Exception, message: str, *, as_json: bool) -> None:
 
 
 def _bounded(message: str) -> str:
-    """Return a message as one line, shortened in the middle if it contains too much user input."""
+    """Return a message as one line; if it contains too much user input, shorten it in the middle."""
     line = " ".join(message.split())
     return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE // 2]} ... {line[-MAX_MESSAGE // 2 :]}"
 
 
-def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def print_table(
+    header: Sequence[str], rows: Iterable[Sequence[object]], *, right: Container[int] | None = None
+) -> None:
     """Print aligned columns."""
-    for line in table_lines(header, rows):
+    for line in table_lines(header, rows, right=right):
         echo(line)
 
 

@@ -15,7 +15,7 @@ from warpfrag.html import card, escape, table, table_lines
 from warpfrag.machine.ir.actions import MatrixOp
 from warpfrag.machine.ir.program import DecodedInstruction, SourceLine
 
-MAX_ROWS = 20  # rows of a text or a card
+MAX_ROWS = 20  # number of rows in a text or a card
 WARPGROUP = 4  # warps in a warpgroup; each counts a wgmma
 QUAD_PAIRS = 4  # independent products of an f16 mma.m8n8k4
 
@@ -23,7 +23,7 @@ QUAD_PAIRS = 4  # independent products of an f16 mma.m8n8k4
 class LineProfile(NamedTuple):
     """The counts of one line."""
 
-    line: int  # of the PTX or the source
+    line: int  # the line of the PTX or the source
     text: str
     source: SourceLine | None = None
     instructions: int = 0
@@ -81,8 +81,12 @@ class Profile:
     def __str__(self) -> str:
         """Format the lines with the largest counts as a table, by source line if known."""
         heads, rows = self.table()
-        numbers = range(1, len(heads) - (heads[-1] == "instruction"))
-        return "\n".join([repr(self)[1:-1], *table_lines(heads, rows, right=numbers)])
+        return "\n".join([repr(self)[1:-1], *table_lines(heads, rows, right=self.numeric(heads))])
+
+    @staticmethod
+    def numeric(heads: list[str]) -> range:
+        """Return the indices of the columns with numbers."""
+        return range(1, len(heads) - (heads[-1] == "instruction"))
 
     def table(
         self, *, by: str = "", sort: str = "instructions", limit: int | None = MAX_ROWS
