@@ -106,7 +106,7 @@ def mistakes_line() -> str:
     random = np.random.default_rng(0)
     A, B = (random.integers(-9, 10, operand.shape).astype(float) for operand in (mma.a, mma.b))
     tried = diagnose(mma, random.integers(0, 2**31, (32, 4), dtype=np.uint32), A, B)
-    return f"{sum(tried.tried.values()):,} mistakes are tried for `{mma.name}`."
+    return f"It tries {sum(tried.tried.values()):,} mistakes for `{mma.name}`."
 
 
 def units_table() -> str:
@@ -253,11 +253,13 @@ def notations_table() -> str:
     other = [layout for layout in registry_layouts() if layout not in whole]
     kinds = {
         f"{len(whole)} of the {len(registry_layouts())} layouts of the instruction set": whole,
-        f"the other {len(other)}: accumulators of wgmma whose n is no power of two": other,
+        f"the other {len(other)}: accumulators of wgmma whose n is not a power of two": other,
         "copies: a bit that moves nothing": [Layout.parse({"row": 8, "col": 8}, lane="c2 c4 r1 r2 r4", reg="c1 0")],
         "warps": [Layout.parse({"row": 64, "col": 8}, warp="r16 r32", lane="c2 c4 r1 r2 r4", reg="c1 r8")],
         "a tile of 24 columns, several times": [plain.tiled(col=3).tiled(col=2)],
-        "bits that move the same: a swizzle": [Layout.parse({"row": 8, "col": 8}, lane="c1 c2 c4 r1+c1 r2", reg="r4")],
+        "several bits that move the same bit: a swizzle": [
+            Layout.parse({"row": 8, "col": 8}, lane="c1 c2 c4 r1+c1 r2", reg="r4")
+        ],
         "a start that is not element 0": [plain.fix(reg=3)],
         "elements without a place": [plain.fix(reg=0)],
         "an inverse, from elements to places": [plain.inverse()],
