@@ -56,7 +56,7 @@ def test_integers_are_read_as_ptx_spells_them(columns):
     [
         ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [x], 089;", "expected an integer such as 64.*'089'"),
         ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [x], 060;", "a multiple of 32; got 48"),
-        ("tcgen05.mma.cta_group::1.kind::f16 [d], a, b, i, p, 020;", "the factor of the old D is 0..15, got 020"),
+        ("tcgen05.mma.cta_group::1.kind::f16 [d], a, b, i, p, 020;", "the factor of the old D in 0..15, got 020"),
     ],
 )
 def test_wrong_integers_are_named(text, message):
@@ -67,12 +67,15 @@ def test_wrong_integers_are_named(text, message):
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda: wf.loads(MMA.a, wf.Memory("row", 32), packed=FLAGS), "packed is True or False, got array"),
-        (lambda: tcgen05(64).a.descriptors(swizzle=FLAGS), "swizzle is one of 0, 32, 64, 128 bytes, got array"),
+        (lambda: wf.loads(MMA.a, wf.Memory("row", 32), packed=FLAGS), "packed must be True or False, got array"),
+        (lambda: tcgen05(64).a.descriptors(swizzle=FLAGS), "swizzle must be 0, 32, 64, 128 bytes, got array"),
         (lambda: wf.draw(MMA, "a", options=FLAGS), "options: expected ViewOptions\\(...\\), got array"),
         (lambda: wf.draw(MMA, "a", immediates=FLAGS), "immediates: expected Immediates\\(...\\), got array"),
-        (lambda: wf.draw(tcgen05(64), "d", options=ViewOptions(trans=FLAGS)), "trans is True or False, got array"),
-        (lambda: launch(options=wf.ptx.LaunchOptions(cooperative=FLAGS)), "cooperative is True or False, got array"),
+        (lambda: wf.draw(tcgen05(64), "d", options=ViewOptions(trans=FLAGS)), "trans must be True or False, got array"),
+        (
+            lambda: launch(options=wf.ptx.LaunchOptions(cooperative=FLAGS)),
+            "cooperative must be True or False, got array",
+        ),
         (lambda: launch(options=wf.ptx.LaunchOptions(limit=FLAGS)), "expected limit as a number of warp instructions"),
         (lambda: launch(options=wf.ptx.LaunchOptions(progress=FLAGS)), "expected progress as a function"),
         (lambda: launch(checks=FLAGS), "expected checks of memory, races, .*, got np.True_"),

@@ -73,7 +73,7 @@ def test_the_headline_counts_only_what_was_judged():
         "  remedy: pad",
         "no change, a guess: layer '3'",
         "layer '0', layer '2' not judged: gemv",
-        "not judged, because no library chooses them: gelu 1",
+        "not judged, because no library chooses their kernels: gelu 1",
     ]
     many = tuple(layer_orders(str(place), None) for place in range(10))
     headline = str(ModelInvariance((1,), many, {}, "H200")).splitlines()[0]

@@ -30,7 +30,7 @@ LEVELS = ("auto", "sass", "ptx")
 
 
 class CudaTool(NamedTuple):
-    """A program that was found; `source` is the place, and `version` is, for example, 13.0.88."""
+    """An installed program; `source` says where it was found, and `version` is a text such as "13.0.88"."""
 
     name: str
     path: Path
@@ -39,16 +39,16 @@ class CudaTool(NamedTuple):
 
 
 def find_tool(name: str, path: str | os.PathLike[str] | None = None) -> CudaTool:
-    """Return the program at `path`, or the first one that is found and runs; raise MissingExtra if there is none."""
+    """Return the program at `path`, or the first installed one that runs; raise MissingExtra if there is none."""
     if path is not None:
         version = read_version(Path(path))
         if version is None:
-            raise MissingExtra(f"expected the path of {name}, got {quote(str(path))}, which cannot be run")
+            raise MissingExtra(f"expected the path of {name}; cannot run {quote(str(path))}")
         return CudaTool(name, Path(path), version, "path argument")
     for tool in installed(name):
         return tool
     raise MissingExtra(
-        f"{name}, which {TOOLS[name]}, was not found in CUDA_HOME, CUDA_PATH, PyPI packages, Triton or PATH; "
+        f"cannot find {name}, which {TOOLS[name]}, in CUDA_HOME, CUDA_PATH, PyPI packages, Triton or PATH; "
         f"try: {INSTALL}"
     )
 

@@ -39,7 +39,7 @@ def digest_of(file: str, contents: bytes) -> bytes:
 
 
 class DiskCache(NamedTuple):
-    """A disk cache: files that end with `suffix`, in folders called `name` of at most `max_bytes` each."""
+    """A disk cache of files that end with `suffix`, in folders called `name` of at most `max_bytes` each."""
 
     name: str
     suffix: str
@@ -61,7 +61,7 @@ class DiskCache(NamedTuple):
         return None
 
     def keep(self, file: str, contents: bytes) -> None:
-        """Store contents under a file name, in the first folder that has room; warn once if there is none."""
+        """Store contents under a file name, in the first writable folder; warn once if there is none."""
         import tempfile  # not at module level: look-ups in the cache do not need it
 
         for folder in cache_folders(self.name):
@@ -100,7 +100,7 @@ class DiskCache(NamedTuple):
 
 @cache
 def warn_uncached() -> None:
-    """Warn once that the next process must compile again."""
+    """Warn once that every process has to compile its kernels again."""
     warnings.warn(
         "no cache folder is writable, so every process compiles its kernels again; "
         f"set {CACHE_VARIABLE} to a writable folder",

@@ -14,7 +14,7 @@ from importlib import import_module
 from types import ModuleType
 
 MAX_QUOTED = 200  # characters; the longest PTX names have 125
-MAX_REASON = 1000  # characters of a PtxError's reason
+MAX_REASON = 1000  # maximum length of a PtxError's reason
 
 
 def quote(value: object) -> str:
@@ -55,14 +55,14 @@ class ParseError(WarpfragError, ValueError):
 
 
 class IllegalInstruction(WarpfragError, ValueError):
-    """No assembler accepts this spelling, or not for this architecture or selector.
+    """The assembler rejects this spelling, always or for this architecture or selector.
 
     `reason` names the wrong qualifier. `nearest` lists the closest legal spellings. It is computed on first use,
     because comparing with every spelling takes longer than rejecting one.
     """
 
     def __init__(self, name: str, reason: str, nearest: Callable[[], tuple[str, ...]] = tuple) -> None:
-        """Store the facts as attributes, so that callers need not parse the message."""
+        """Store the facts as attributes, so that callers do not have to parse the message."""
         super().__init__(name, reason)
         self.name = name
         self.reason = reason
@@ -131,26 +131,26 @@ class PtxError(WarpfragError):
 
 
 class SassError(WarpfragError):
-    """Machine code cannot be decoded or run; `address` is the byte in `function`, or -1, `reason` the cause."""
+    """Machine code cannot be decoded or run; `address` is the byte offset in `function`, or -1, `reason` the cause."""
 
     def __init__(self, address: int, reason: str, function: str = "") -> None:
-        """Store the facts as attributes, so that callers need not parse the message."""
+        """Store the facts as attributes, so that callers do not have to parse the message."""
         super().__init__(address, reason, function)
         self.address = address
         self.reason = reason
         self.function = function
 
     def __str__(self) -> str:
-        """Return the function, the address and the reason."""
+        """Return the reason, preceded by the function and the address if they are known."""
         places = [self.function] * bool(self.function) + [f"address {self.address:#06x}"] * (self.address >= 0)
         return f"{', '.join(places)}: {self.reason}" if places else self.reason
 
 
 class CudaError(WarpfragError):
-    """A request fails with a CUDA error code."""
+    """An error that a CUDA call reports to its caller as the status `code`."""
 
     def __init__(self, code: int, reason: str) -> None:
-        """Store the code for the reply."""
+        """Store the status code of the reply."""
         super().__init__(reason)
         self.code = code
 
@@ -203,13 +203,13 @@ class NotEmulated(UserWarning):
 
 
 class LossyProduct(UserWarning):
-    """A library omits the last terms of K for this shape; `wf.predict` returns its result."""
+    """A library omits the last terms of K for this shape; `wf.predict` returns the library's result."""
 
 
 def check_flag(name: str, flag: object) -> bool:
     """Return the flag as a bool; raise InvalidOperand if it is not True or False."""
     if type(flag).__name__ not in {"bool", "bool_"}:
-        raise InvalidOperand(f"{name} is True or False, got {quote(flag)}")
+        raise InvalidOperand(f"{name} must be True or False, got {quote(flag)}")
     return bool(flag)
 
 
@@ -222,14 +222,14 @@ def check_index(name: str, index: int, extent: int) -> int:
     except TypeError:
         number = None
     if number is None or isinstance(index, bool):
-        raise InvalidOperand(f"{name} is an integer 0..{extent - 1}, got {quote(index)}")
+        raise InvalidOperand(f"{name} must be an integer in 0..{extent - 1}, got {quote(index)}")
     if not 0 <= number < extent:
         raise InvalidOperand(f"{name} is 0..{extent - 1}, got {quote(number)}")
     return number
 
 
 def check_integer(value: object, expected: str) -> int:
-    """Return a value as an integer; raise InvalidOperand, which says what was expected, if it is not one."""
+    """Return a value as an integer; otherwise raise InvalidOperand with the expected range."""
     try:
         return operator.index(value)  # type: ignore[arg-type]  # anything but an integer is rejected here
     except TypeError:

@@ -35,7 +35,7 @@ def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def write_atomically(path: str | PathLike[str], data: bytes | str) -> None:
-    """Write a file atomically; text is written as UTF-8 with its line endings unchanged.
+    """Write a file atomically, text as UTF-8 with its line endings unchanged.
 
     A link stays a link: its target is replaced. Permissions are those of the old file, or the usual ones of a new file.
     Terminals, pipes and `/dev/stdout` are written directly.
@@ -96,7 +96,7 @@ def _write(path: Path, content: bytes) -> None:
     except PermissionError:
         if not exists:
             raise
-        target.write_bytes(content)  # the file can be written, but not its folder
+        target.write_bytes(content)  # the file is writable, but its folder is not
         return
     try:
         new.write_bytes(content)
@@ -115,6 +115,6 @@ def _create_beside(target: Path) -> Path:
 
 
 def _check_access(target: Path) -> None:
-    """Raise if a file could be replaced but not written: a read-only file stays as it is."""
+    """Raise an error if a file could be replaced but not written: read-only files must not change."""
     if target.is_file() or target.is_dir():  # opening a pipe would wait for its reader
         target.open("ab").close()

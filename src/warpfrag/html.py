@@ -45,7 +45,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def table_lines(
     header: Sequence[str], rows: Iterable[Sequence[object]], *, gap: int = 2, right: Container[int] | None = None
 ) -> list[str]:
-    """Return lines with aligned columns: those with an index in `right`, by default integers, to the right.
+    """Return lines with aligned columns; the columns in `right`, by default those of integers, are right-aligned.
 
     >>> table_lines(["lane", "bits"], [[5, "15:0"], [12, "31:16"]])
     ['lane  bits', '   5  15:0', '  12  31:16']

@@ -32,7 +32,7 @@ LAUNCH_SECONDS = 300.0
 
 @dataclass
 class LaunchSummary:
-    """The session of the whole run, the options of every session, and the counts of finished tests."""
+    """The session of the whole run, the options for every session, and the counts of finished tests."""
 
     session: Session
     checks: tuple[str, ...]
@@ -54,8 +54,8 @@ class LaunchSummary:
             return "warpfrag: no Triton kernel was launched; nothing was checked"
         launched = f"warpfrag: {self.launches} Triton launch{'es' * (self.launches > 1)} on {self.session.arch}"
         if not self.checks:
-            return f"{launched}; no checks (--check all searches for races, wrong addresses and more)"
-        incomplete = f", {self.incomplete} launches could not be judged completely" if self.incomplete else ""
+            return f"{launched}; nothing was checked (--check all finds races, wrong addresses and more)"
+        incomplete = f", {self.incomplete} incomplete launches" if self.incomplete else ""
         findings = f"{self.findings} finding{'s' * (self.findings != 1)}"
         return f"{launched}, checked for {', '.join(self.checks)}: {findings}{incomplete}"
 

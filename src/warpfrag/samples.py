@@ -11,12 +11,12 @@ PREFIX = "sample:"
 
 SAMPLES = {
     "A.txt": "A of mma.m16n8k16, 16 x 16 integers",
-    "B.txt": "B of the same product, 16 x 8 integers",
-    "dump.txt": "registers of D as a kernel printed them; its load of B was wrong",
+    "B.txt": "B of the same instruction, 16 x 8 integers",
+    "dump.txt": "registers of D, printed by a kernel with a wrong load of B",
     "cancel_A.txt": "A whose row 0 is 4096, -4096, -0.75, for a 16 x 16 x 16 product",
     "cancel_B.txt": "B whose column 0 is 2048, 2048, 1: the exact sum is -0.75",
-    "A.npy": "two rows of A of a float16 product with k = 5120, whose sums nearly cancel",
-    "B.npy": "one column of B of that product",
+    "A.npy": "two rows of A of a float16 gemm with k = 5120 whose sums nearly cancel",
+    "B.npy": "one column of B of the same gemm",
     "D.npy": "their product, as predicted for PyTorch on an H200 (24 x 1024 x 5120, layout nt)",
     "rowsum.cu": "a CUDA kernel that lacks a __syncthreads()",
     "rowsum.ptx": "its PTX, as nvcc 13.0 wrote it for sm_80 with -lineinfo",

@@ -18,7 +18,7 @@ class TableLoader(SourceFileLoader):
 
     @staticmethod
     def source_to_code(data: object, path: object = "", *, _optimize: int = -1) -> CodeType:
-        """Return the bytecode for the content of a TOML file."""
+        """Return the bytecode that builds the rows of a TOML file."""
         import tomllib
 
         rows = tomllib.loads(cast("bytes", data).decode("utf-8"))
@@ -28,7 +28,7 @@ class TableLoader(SourceFileLoader):
 
 @cache
 def read_table(name: str) -> dict[str, Any]:
-    """Return the rows of `tables/<name>.toml`. Callers check the rows; only an empty table is rejected here."""
+    """Return the rows of `tables/<name>.toml`; raise an error if there are none."""
     code = cast("CodeType", TableLoader(name, f"{__file__[: -len('.py')]}/{name}.toml").get_code(name))
     rows: dict[str, Any] = eval(code)  # noqa: S307 (literals only)
     if not rows:

@@ -206,7 +206,7 @@ def test_the_model_says_how_often_it_is_right_and_where_it_ends():
     assert wf.predict_order(300, 776, 4096, dtype="tf32", layout="nt").is_guess
     with pytest.raises(wf.errors.NotModelled, match="a kernel whose order of additions is not modelled, gemv"):
         wf.predict_order(1, 4001, 4096, dtype="tf32", layout="nt")
-    with pytest.raises(wf.errors.NotModelled, match="fp8 needs rows of whole 16-byte vectors"):
+    with pytest.raises(wf.errors.NotModelled, match="fp8 rows must be multiples of 16 bytes"):
         wf.predict_order(3, 7, 4096, dtype="e4m3", layout="nt")
 
 

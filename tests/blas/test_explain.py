@@ -53,7 +53,7 @@ def test_two_orders_are_told_apart_at_the_step_where_they_part(operands):
     assert json.loads(json.dumps(found.to_dict()))["first_divergence"] == 24
     same = wf.explain(first, first, A, B, arch="sm_90")
     assert same.output is None
-    assert str(same).endswith("every code of 18 is the same")
+    assert str(same).endswith("all 18 codes are equal")
 
 
 def test_two_architectures_a_bias_and_lost_products(operands):
@@ -139,8 +139,8 @@ def test_layers_that_never_change_on_an_h200():
         ({"n": 0}, "a layer: expected n and k, two positive integers"),
         ({"n": [(64, 4096)]}, r"expected n and k, or a list of pairs"),
         ({"n": {"x": 7}, "k": None}, "a layer: expected n and k"),
-        ({"m": (0, 5)}, "m: expected the first and the last m, from 1 to 65536"),
-        ({"m": 5}, r"m: expected the first and the last m, from 1 to 65536, such as \(1, 8192\); got 5"),
+        ({"m": (0, 5)}, "m: expected the first and last m in 1..65536"),
+        ({"m": 5}, r"m: expected the first and last m in 1..65536, such as \(1, 8192\); got 5"),
         ({"dtype": "f32"}, "dtype: expected one of f16, bf16, tf32, e4m3, s8, or its dtype; got 'f32'"),
         ({"layout": "tt"}, "layout: expected one of"),
         ({"choices": []}, "choices: expected at least one file of choices, got none"),

@@ -103,7 +103,7 @@ def test_operands_are_the_same_in_torch():
         ({"shape": (2, 3)}, r"shape: expected \(m, n, k\) of the whole gemm"),
         ({"shape": (2, 9, 8)}, "shape: m is 2, but there are 3 rows of A"),
         ({"shape": (9, 7, 8)}, "shape: n is 7, but there are 8 columns of B"),
-        ({"shape": (9, 9, 7)}, "shape: k is 7, but A has 8 columns: a part of a gemm must have the whole k"),
+        ({"shape": (9, 9, 7)}, "shape: k is 7, but A has 8 columns; a part of a gemm must include the whole k"),
         ({"fast_accumulation": True}, "fast_accumulation applies to float8_e4m3fn only"),
         ({"A": np.ones((1, 3, 8), np.float16)}, "expected two matrices, or two batches of them"),
         ({"A": np.ones((3, 8))}, "A is float64 and B is float16: expected both to be one of"),

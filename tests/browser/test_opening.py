@@ -95,5 +95,5 @@ def test_a_warpgroup_of_128_threads_has_its_lanes(browser, data, tmp_path, monke
 def test_what_nobody_measured_is_said_and_not_drawn(explorer):
     tab = explorer.show(i="ldmatrix.sync.aligned.m8n16.x1.shared.s8.s4")
 
-    assert "it was not measured" in tab.locator("#view .empty").inner_text()
+    assert "were not measured" in tab.locator("#view .empty").inner_text()
     assert tab.locator("#view [data-operand]").count() == 0

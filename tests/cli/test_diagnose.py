@@ -152,7 +152,7 @@ def test_scale_factors_with_their_ids(run, tmp_path, monkeypatch):
 
 def test_refusals(refused, mma):
     one = refused("diagnose", NAME, "--expect", "a", "a.npy", "--b", "b.npy")
-    assert "give --a and --b, or --expect alone" in one
+    assert "expected --a and --b, or --expect alone" in one
     assert "the intended B is missing: pass A B RESULT, or --b FILE" in refused(
         "diagnose", NAME, "--a", "a.npy", stdin="0 " * 128
     )
@@ -200,4 +200,4 @@ def test_wgmma_is_asked_about_with_its_descriptors(run, tmp_path, monkeypatch):
     one = run("diagnose", WGMMA, "--expect", "a", "a.npy", "words.npy")
     assert one.lines[1] == "  lanes: A: warps 0 and 1 swapped"
     assert "is held by warps 0 to 3" in ask(stdin=lines(d[0])).err
-    assert "are for wgmma" in run("diagnose", NAME, *inputs[:4], "--trans", "b", "d.npy").err
+    assert "apply to wgmma" in run("diagnose", NAME, *inputs[:4], "--trans", "b", "d.npy").err

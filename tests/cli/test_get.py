@@ -119,8 +119,8 @@ def test_what_nobody_knows_is_said(run):
     text = run("get", "ldmatrix.m8n16.x4.s8.s4").out
     facts = run("get", "wmma.load.a.row.m16n16k16.f16", "--arch", "sm_80", "--json").json
 
-    assert "layout not modelled: the ISA does not say how ldmatrix .s8.s4 fills its registers" in text
-    assert "there is no measurement of the wmma fragments of sm_80" in facts["operands"]["a"]["not_modelled"]
+    assert "layout not modelled: the ISA does not specify the registers of ldmatrix .s8.s4" in text
+    assert "the wmma fragments of sm_80" in facts["operands"]["a"]["not_modelled"]
     assert facts["operands"]["a"]["layout"] is None
 
 

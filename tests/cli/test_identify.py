@@ -98,11 +98,11 @@ def test_three_coordinates_need_names(run):
             ["--cute", CUTE_A, "--shape", "16*16"],
             "--shape: expected the extents of the matrix, such as 16x8; got '16*16'",
         ),
-        (["--cute", CUTE_A, "--shape", "16x16", "--slots", "3"], "does not cut its values into registers of 3"),
+        (["--cute", CUTE_A, "--shape", "16x16", "--slots", "3"], "does not divide its values into registers of 3"),
         (["--triton", "nowhere.txt"], "nowhere.txt"),
         ([], "expected one layout: FRAGMENT, --cute or --triton; got none"),
         ([f"{MMA}:a", "--cute", CUTE_A], "--cute or --triton; got 2"),
-        (["--triton", "#ttg.dot_op<{}>"], "#ttg.dot_op names a family and has no bases"),
+        (["--triton", "#ttg.dot_op<{}>"], "#ttg.dot_op names a family of layouts and has no bases"),
     ],
 )
 def test_what_cannot_be_read_is_refused(refused, words, message):

@@ -79,7 +79,7 @@ def test_no_is_exit_code_1_with_a_reason_and_what_is_near(run):
 
     assert answer.code == 1
     assert answer.lines[0] == "no"
-    assert answer.lines[1].startswith("not on target 'sm_75'; it is legal on sm_80,")
+    assert answer.lines[1].startswith("not available on sm_75; it is legal on sm_80,")
     assert "  near: mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32" in answer.lines
     assert not answer.err
 
@@ -122,7 +122,7 @@ def test_nonsense_is_a_no_and_not_an_error(run):
     answer = run("legal", "nonsense")
 
     assert answer.code == 1
-    assert "no operation is called 'nonsense'" in answer.out
+    assert "unknown operation 'nonsense'" in answer.out
 
 
 def test_a_target_that_does_not_exist_is_bad_input(refused):
@@ -137,7 +137,7 @@ def test_legal_in_json(run):
         "verb": "legal",
         "query": NAME,
         "arch": "sm_75",
-        "reason": f"not on target 'sm_75'; it is legal on {', '.join(wf.get(NAME).targets)}",
+        "reason": f"not available on sm_75; it is legal on {', '.join(wf.get(NAME).targets)}",
         "nearest": list(_nearest(NAME, "sm_75")),
     }
 
@@ -206,11 +206,11 @@ def test_a_list_without_answers_is_empty_and_exit_code_1(run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["-a", "e4m4"], "--a 'e4m4': no instruction has this value; a is one of f16, f64, u8,"),
-        (["--type", "f8"], "no instruction has the type 'f8': these have b1, "),
-        (["--shape", "16x8x16"], "--shape '16x8x16': no instruction has this value; shape is one of "),
-        (["--op", "wgmma"], "--op 'wgmma': no instruction has this value; op is one of mma, mma.sp,"),
-        (["--kind", "mxfp4"], "--kind 'mxfp4': no instruction has this value; kind is one of f8f6f4,"),
+        (["-a", "e4m4"], "--a 'e4m4': no instruction has this value; a must be one of f16, f64, u8,"),
+        (["--type", "f8"], "no instruction has the type 'f8'; expected one of b1, "),
+        (["--shape", "16x8x16"], "--shape '16x8x16': no instruction has this value; shape must be one of "),
+        (["--op", "wgmma"], "--op 'wgmma': no instruction has this value; op must be one of mma, mma.sp,"),
+        (["--kind", "mxfp4"], "--kind 'mxfp4': no instruction has this value; kind must be one of f8f6f4,"),
     ],
 )
 def test_a_word_that_no_instruction_has_is_refused(refused, words, message):

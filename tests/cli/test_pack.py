@@ -220,10 +220,10 @@ def test_an_array_of_another_shape_is_refused(refused, tmp_path):
 def test_what_cannot_be_packed_is_refused(refused):
     assert "addresses of ldmatrix" in refused("pack", "ldmatrix.m8n8.x4.b16", "addresses")
     assert "addresses of ldmatrix" in refused("unpack", "ldmatrix.m8n8.x4.b16", "addresses")
-    assert "--full is for A and metadata" in refused("pack", SPARSE, "b", "--full")
+    assert "--full applies to A and metadata" in refused("pack", SPARSE, "b", "--full")
     assert "only mma.sp has stored elements" in refused("pack", NAME, "a", "--full", stdin=text(A))
     assert "--selector does not apply to a of" in refused("pack", SPARSE, "a", "--selector", 0)
-    assert "it was not measured" in refused("unpack", "ldmatrix.m8n16.x4.s8.s4", "d")
+    assert "were not measured" in refused("unpack", "ldmatrix.m8n16.x4.s8.s4", "d")
 
 
 def test_unequal_copies_are_refused_if_asked(run, refused):
@@ -305,7 +305,7 @@ def test_what_is_no_number_is_refused(refused, word):
 
 @pytest.mark.parametrize("word", ["-1", "256", "0.5", "nan", "1e30"])
 def test_a_code_that_the_format_has_not_is_refused(refused, word):
-    expected = f"element (0, 0) is {word!r}, but a code of s8 is 0..0xff"
+    expected = f"element (0, 0) is {word!r}, but s8 codes are 0..0xff"
     assert expected in refused("pack", BYTES, "a", "--raw", stdin=word + " 0" * 511)
 
 

@@ -117,7 +117,7 @@ def test_no_way_is_answered_with_no(run):
 
     assert (answer.code, answer.lines[-1]) == (1, "no plan")
     odd = run("loads", NAME, "a", "--pitch", 33, "--start", 2)
-    assert (odd.code, odd.lines[-1]) == (1, "no plan: elements of 2 bytes are not aligned at pitch 33")
+    assert (odd.code, odd.lines[-1]) == (1, "no plan: 2-byte elements are not aligned at pitch 33")
 
 
 @pytest.mark.parametrize(

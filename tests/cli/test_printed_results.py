@@ -119,7 +119,7 @@ def test_bad_files_are_refused_in_a_sentence(refused, wrong, tmp_path):
         (tmp_path / name).write_text(text, encoding="utf-8")
         assert message in refused("diagnose", NAME, "A.npy", "B.npy", name)
     (tmp_path / "binary").write_bytes(wrong.tobytes())
-    assert "is binary: expected text, or an array that np.save wrote" in refused(
+    assert "is binary; expected a text file, or a .npy file from np.save" in refused(
         "diagnose", NAME, "A.npy", "B.npy", "binary"
     )
     with (tmp_path / "large").open("wb") as file:
@@ -273,4 +273,4 @@ def test_every_mma_of_a_kernel_is_diagnosed_with_its_line(run, refused, wrong, t
         answer = run("diagnose", name, "A.npy", "B.npy")
         assert (answer.code, fix in answer.lines) == (1, True), answer.out
         assert not loaded or f"     loaded at {loaded}" in answer.lines
-    assert "--shared are for a kernel" in refused("diagnose", NAME, "A.npy", "B.npy", "right.npy", "--entry", "k")
+    assert "--shared apply to kernels" in refused("diagnose", NAME, "A.npy", "B.npy", "right.npy", "--entry", "k")

@@ -108,10 +108,10 @@ def test_products_as_text(run):
     [
         ([NAME, 16, 0], "row is 0..15, got 16"),
         ([NAME, 0, 8], "col is 0..7, got 8"),
-        ([NAME, 0, 0, "--selector", 0], "--selector is for instructions with a sparse A"),
+        ([NAME, 0, 0, "--selector", 0], "--selector applies to instructions with a sparse A"),
         ([NAME, 0, 0, "--mma", 0], "--mma does not apply to d of mma.sync"),
         ([SPARSE, 0, 0, "--selector", 1], "selector: expected one of 0, got 1"),
-        (["ldmatrix.m8n8.x4.shared.b16", 0, 0], "products are for mma, mma.sp, wmma.mma and wgmma, not for ldmatrix"),
+        (["ldmatrix.m8n8.x4.shared.b16", 0, 0], "products applies to mma, mma.sp, wmma.mma and wgmma, not to ldmatrix"),
     ],
 )
 def test_bad_questions_are_refused(refused, words, message):

@@ -203,7 +203,7 @@ def test_a_trace_of_bits_has_two_terms(capsys: pytest.CaptureFixture[str]):
     (["execute", F16, "--seed", "-1"], "'-1' is not in the range 0.."),
     (["execute", F16, "--arch", "sm_1"], "unknown arch 'sm_1'"),
     (["execute", F16, "--scale-a", "x.npy"], "takes no scale_a"),
-    (["execute", "ldmatrix.m8n8.x4.b16"], "it moves data and computes nothing"),
+    (["execute", "ldmatrix.m8n8.x4.b16"], "it only moves data, so it has no arithmetic"),
     (["check", "--only", "no such thing"], "no captured instruction contains 'no such thing'"),
     (["verify", "nonsense"], "nonsense"),
 ])  # fmt: skip

@@ -52,7 +52,7 @@ def test_an_unknown_sample_is_refused_with_those_there_are(refused):
         f"cannot read 'sample:dmp.txt': unknown sample: expected one of {', '.join(SAMPLES)}"
     )
     assert "'dmp.txt' is not one of" in refused("samples", "dmp.txt")
-    assert refused("samples", "-o", "file").startswith("-o needs the name of a sample")
+    assert refused("samples", "-o", "file").startswith("-o requires the name of a sample")
 
 
 def test_the_dump_holds_the_mistake_that_readme_shows(run):

@@ -125,8 +125,8 @@ def test_lanes_and_columns_head_a_table_by_lane(run):
         ),
         ((DENSE, "b", 0, 0, "--through", LOAD), "--through: expected an operand in tensor memory, got b"),
         ((DENSE, "d", 0, 0, "--through", DENSE), "expected tcgen05.ld or tcgen05.st"),
-        ((DENSE, "d", 0, 0, "--through", PACKED), "is f32: a load that packs halves keeps the lower 16 bits"),
-        ((DENSE, "d", 0, 0, "--through", LOAD, "--base-lane", 7), "base_lane is 0 or 16, got 7"),
+        ((DENSE, "d", 0, 0, "--through", PACKED), "is f32, but a load that packs halves keeps only 16 bits"),
+        ((DENSE, "d", 0, 0, "--through", LOAD, "--base-lane", 7), "expected base_lane 0 or 16, got 7"),
         ((HALF, "d", 0, 0, "--through", LOAD), "it reaches 32 columns, but there are only 8"),
     ],
 )

@@ -103,7 +103,7 @@ def test_a_choice_out_of_range_is_refused(refused, words, message):
 
 
 def test_an_option_that_is_not_for_the_operand_is_refused(refused):
-    assert refused("where", NAME, "a", 9, 3, "--mma", 0).endswith("which takes no such option")
+    assert refused("where", NAME, "a", 9, 3, "--mma", 0).endswith("which takes no options")
     assert refused("where", SPARSE, "metadata", 9, 3, "--mma", 0).endswith("which takes --selector")
     assert "does not apply to a of" in refused("where", SPARSE, "a", 9, 3, "--logical", "--selector", 0)
 
@@ -128,4 +128,4 @@ def test_ordered_metadata_leaves_fewer_places(run):
 def test_logical_columns_are_checked(refused):
     assert refused("where", SPARSE, "a", 9, 32, "--logical") == "col is 0..31, got 32"
     assert refused("where", SPARSE, "a", 9, "--logical").startswith("expected row and col")
-    assert "is for A of a sparse instruction" in refused("where", NAME, "a", 9, 3, "--logical")
+    assert "applies to a sparse A" in refused("where", NAME, "a", 9, 3, "--logical")

@@ -43,7 +43,7 @@ def test_json():
 
 
 def test_refusals(tmp_path):
-    with pytest.raises(IllegalInstruction, match="not on target 'sm_75'"):
+    with pytest.raises(IllegalInstruction, match="not available on sm_75"):
         run(MMA, "--arch", "sm_75")
     with pytest.raises(FileError, match="cannot write"):
         run(MMA, "-o", str(tmp_path / "missing" / "x.cuh"))

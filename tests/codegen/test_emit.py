@@ -193,7 +193,7 @@ def test_every_choice_of_ids_has_a_kernel():
     [
         (MMA, Immediates(1), "is dense: it takes no selector, got 1"),
         (MMA, Immediates(0, (1, 0)), "has no scale factors: it takes no byte_id"),
-        (SCALED, Immediates(0, (1, 0)), "byte_id of scale_a is one of 0, 2, got 1"),
+        (SCALED, Immediates(0, (1, 0)), "byte_id of scale_a must be one of 0, 2, got 1"),
         (SCALED, Immediates(0, (0, 0), (2, 0)), "thread_id of scale_a is 0..1, got 2"),
     ],
 )
@@ -218,7 +218,7 @@ def test_a_selector_that_traps_is_refused():
         ([5], {}, "expected one or more instructions or names, got 5"),
         ([None], {}, "expected one or more instructions or names, got None"),
         ([[5]], {}, "expected PTX text, got a int"),
-        ([MMA], {"arch": "sm_75"}, "not on target 'sm_75'"),
+        ([MMA], {"arch": "sm_75"}, "not available on sm_75"),
         ([MMA], {"arch": 80}, "unknown arch 80"),
     ],
 )

@@ -244,7 +244,7 @@ def test_refusals():
             wf.test_vectors(MMA, arch=arch)
     with pytest.raises(IllegalInstruction, match="cannot run it"):
         wf.test_vectors(SCALED, arch="sm_90")
-    with pytest.raises(NotModelled, match="there is no measurement of the wmma fragments of sm_80"):
+    with pytest.raises(NotModelled, match="the wmma fragments of sm_80"):
         wf.test_vectors("wmma.mma.row.col.m16n16k16.f32.f16", arch="sm_80")
     with pytest.raises(InvalidOperand, match="has no shape: test vectors exist for"):
         wf.test_vectors("tcgen05.mma.cta_group::1.kind::f16", arch="sm_100")

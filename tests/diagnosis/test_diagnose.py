@@ -251,12 +251,12 @@ def test_wrong_input_is_refused_with_what_was_expected():
     refusals = {
         r"expected a matrix \(..., 16, 8\) or registers, uint32\[..., 32, 4\], got float64 \(8,": (mma, D[:8], A, B),
         r"expected the inputs A and B; to diagnose A alone, pass the operand": (mma, D, A),
-        r"expected its registers and the matrix they should hold, nothing else": (mma.a, D, A, B),
+        r"expected only its registers and the matrix that they should hold": (mma.a, D, A, B),
         r"leading axes do not broadcast: b \(2,\), a \(3,\), c \(\), d \(\)": (
             mma, D, np.zeros((3, 16, 16)), np.zeros((2, 16, 8))
         ),
         r"expected at least one matrix, got leading axes \(0,\)": (mma, D, np.zeros((0, 16, 16)), B),
-        r"it moves data and computes nothing": ("ldmatrix.m8n8.x4.b16", D, A, B),
+        r"it only moves data, so it has no arithmetic": ("ldmatrix.m8n8.x4.b16", D, A, B),
         r"expected registers uint32\[..., 32, 4\], got dtype float64": (mma.a, A, A),
     }  # fmt: skip
     for message, given in refusals.items():

@@ -190,7 +190,7 @@ def test_a_rounding_that_there_is_not_is_refused_by_both_twins():
         lambda: wf.FORMATS["f16"].encode(0.1, rounding="rz"),
         lambda: to_codes(wf.FORMATS["f16"], [0.1], rounding="rz"),
     ):
-        with pytest.raises(wf.errors.InvalidOperand, match="rounding is \"rne\" or None, got 'rz'"):
+        with pytest.raises(wf.errors.InvalidOperand, match="rounding must be \"rne\" or None, got 'rz'"):
             encode()
 
 
@@ -235,7 +235,7 @@ def test_natural_arrays_are_taken_by_their_bits():
 def test_odd_dtypes_are_refused():
     with pytest.raises(wf.errors.InvalidOperand, match="got dtype complex128"):
         to_codes(wf.FORMATS["f16"], np.zeros(2, complex))
-    with pytest.raises(wf.errors.InvalidOperand, match='rounding is "rne" or None'):
+    with pytest.raises(wf.errors.InvalidOperand, match='rounding must be "rne" or None'):
         to_codes(wf.FORMATS["f16"], np.zeros(2), rounding="rz")
 
 
@@ -265,7 +265,7 @@ def test_any_real_number_is_taken_exactly(value: Any):
 def test_what_is_no_number_or_no_code_is_refused(value: Any):
     with pytest.raises(wf.errors.InvalidOperand, match="f16: expected a real number"):
         wf.FORMATS["f16"].encode(value)
-    with pytest.raises(wf.errors.InvalidOperand, match="f16: a code is an integer 0..0xffff, got "):
+    with pytest.raises(wf.errors.InvalidOperand, match="f16: a code must be an integer in 0..0xffff, got "):
         wf.FORMATS["f16"].decode(value)
 
 

@@ -238,7 +238,7 @@ def test_machine_code_of_several_and_of_none():
     )
     assert "matches 24 instructions" in refusal("HMMA").reason
     nothing = refusal("HMMA.16818.F32")
-    assert nothing.reason == "no instruction that warpfrag knows has this machine code (SASS)"
+    assert nothing.reason == "unknown machine code (SASS)"
     assert wf.get(NAME).name in nothing.nearest
 
 
@@ -287,7 +287,7 @@ def test_source_with_a_macro_in_a_name_or_with_several_instructions_is_refused()
     assert macro.reason == "unknown qualifier '?'"
     assert wf.get(NAME).name in macro.nearest
     several = refusal(f'asm("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%0}}, [%1];\\n" "{NAME} {{%2}};\\n"')
-    assert several.reason == "the text contains 2 instructions: choose one"
+    assert several.reason == "the text contains 2 instructions; choose one"
     assert several.nearest == ("ldmatrix.sync.aligned.m8n8.x4.shared.b16", NAME)
     assert statements("nothing here") == ()
     assert not is_plain("x" * 10_000)
@@ -300,7 +300,7 @@ def test_names_from_elsewhere_are_taken_wherever_an_instruction_is(name):
 
     assert wf.gemm(ones, narrow, instruction=name, arch="H100").tolist() == [[16.0] * 8] * 16
     assert wf.get(name, arch="RTX 4090") is wf.get(NAME)
-    with pytest.raises(wf.errors.IllegalInstruction, match="not on target 'sm_75'"):
+    with pytest.raises(wf.errors.IllegalInstruction, match="not available on sm_75"):
         wf.get(name, arch="T4")
 
 

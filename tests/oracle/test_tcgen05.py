@@ -101,15 +101,15 @@ def test_every_shape_of_the_manual_is_found():
         (
             "tcgen05.mma.cta_group::1.kind::f16",
             {"m": 128, "n": 12, "a": "f16", "d": "f32"},
-            "n is 8..256 in steps of 8",
+            "n must be 8..256 in steps of 8",
         ),
-        ("tcgen05.mma.cta_group::1.kind::f16", {"m": 256, "n": 16, "a": "f16", "d": "f32"}, "m is one of 64, 128"),
+        ("tcgen05.mma.cta_group::1.kind::f16", {"m": 256, "n": 16, "a": "f16", "d": "f32"}, "m must be one of 64, 128"),
         ("tcgen05.mma.cta_group::2.kind::f16", {"m": 256, "n": 24, "a": "f16", "d": "f32"}, "in steps of 16"),
-        ("tcgen05.mma.cta_group::1.kind::f16", {"m": 64, "n": 8, "a": "bf16", "d": "f16"}, "a is one of f16"),
-        ("tcgen05.mma.cta_group::1.kind::f16", {"m": 64, "n": 8, "a": "e4m3", "d": "f32"}, "a is one of f16, bf16"),
-        ("tcgen05.mma.ws.cta_group::1.kind::i8", {"m": 32, "n": 32, "a": "s8"}, "n is one of 64, 128, 256"),
+        ("tcgen05.mma.cta_group::1.kind::f16", {"m": 64, "n": 8, "a": "bf16", "d": "f16"}, "a must be one of f16"),
+        ("tcgen05.mma.cta_group::1.kind::f16", {"m": 64, "n": 8, "a": "e4m3", "d": "f32"}, "a must be one of f16,"),
+        ("tcgen05.mma.ws.cta_group::1.kind::i8", {"m": 32, "n": 32, "a": "s8"}, "n must be one of 64, 128, 256"),
         ("tcgen05.mma.cta_group::1.kind::f16", {"m": 64, "a": "f16", "d": "f32"}, "n is missing"),
-        ("mma.m16n8k16.f32.f16.f16.f32", {"m": 16}, "its name already has shape and types"),
+        ("mma.m16n8k16.f32.f16.f16.f32", {"m": 16}, "the name already has a shape and types"),
     ],
 )
 def test_illegal_shapes_are_refused_with_a_reason(name, shape, reason):

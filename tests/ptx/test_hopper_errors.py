@@ -132,22 +132,25 @@ A = np.zeros((32, 64), np.float16)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"box": (8, 63)}, "the innermost extent of a box is a multiple of 16 bytes, got 126"),
-        ({"box": (8, 64), "swizzle": 64}, "with swizzle 64 it is at most 64 bytes, got 128"),
-        ({"box": (300, 64)}, "a box has 1 to 256 elements, got 300 along axis 0"),
-        ({"box": (8, 64), "strides": (120, 2)}, "a stride is a multiple of 16 bytes below 2**40, got 120 along axis 0"),
-        ({"box": (8, 64), "element_strides": (9, 1)}, "an element stride is 1 to 8, got 9 along axis 0"),
+        ({"box": (8, 63)}, "expected an innermost box extent that is a multiple of 16 bytes, got 126"),
+        ({"box": (8, 64), "swizzle": 64}, "with swizzle 64, expected at most 64 bytes, got 128"),
+        ({"box": (300, 64)}, "expected 1 to 256 elements in a box, got 300 along axis 0"),
+        (
+            {"box": (8, 64), "strides": (120, 2)},
+            "expected strides below 2**40, multiples of 16 bytes, got 120 along axis 0",
+        ),
+        ({"box": (8, 64), "element_strides": (9, 1)}, "expected element strides from 1 to 8, got 9 along axis 0"),
         (
             {"box": (8, 32), "dtype": "uint16", "fill": "nan"},
-            "only floating-point elements are filled with NaN, got uint16",
+            "expected floating-point elements for a NaN fill, got uint16",
         ),
         (
             {"box": (8, 8), "interleave": 16, "dims": (8, 8), "strides": (128, 16)},
-            "a map has 3 to 5 axes, got 2",
+            "expected 3 to 5 axes, got 2",
         ),
         (
             {"box": (1, 1, 2, 4), "interleave": 32, "dims": (1, 1, 2, 4), "strides": (256, 256, 112, 32)},
-            "a stride is a multiple of 32 bytes below 2**40, got 112 along axis 2",
+            "expected strides below 2**40, multiples of 32 bytes, got 112 along axis 2",
         ),
     ],
 )

@@ -286,7 +286,7 @@ def test_extended_arithmetic_carries():
             NEVER,
             "deadlock: mbarrier.try_wait",
         ),
-        ("call.uni vprintf, (%r1);", "call of vprintf"),
+        ("call.uni vprintf, (%r1);", "cannot call vprintf"),
         ("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r5}, [%r1];", "ldmatrix.* by thread .*not a multiple of 16"),
     ],
 )

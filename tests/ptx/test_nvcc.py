@@ -141,7 +141,9 @@ def test_a_line_of_the_cuda_file_is_explained(folder, monkeypatch, capsys):
     assert np.array_equal(values["b"], B.T.astype(float))
     assert main(["ptx", "explain", "tile.cu:1", *command[:-1]]) == 2
     assert "void tile<float>(unsigned int const*" in (message := capsys.readouterr().err)
-    assert "no instruction at tile.cu:1; the nearest lines that have some are 3, 4, 5, 7" in " ".join(message.split())
+    assert "no instruction at tile.cu:1; the nearest lines with instructions are 3, 4, 5, 7" in " ".join(
+        message.split()
+    )
 
 
 def test_templates_are_instantiated_by_name(folder):

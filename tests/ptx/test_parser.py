@@ -207,7 +207,7 @@ def test_what_is_no_ptx_is_refused_with_its_line(text, message):
         (".reg .b32 %r<4>; add.s32 %r1, %r2;", "expected a result and 2 sources for add.s32"),
         (".reg .b32 %r<4>; @%r1 ret;", "expected a predicate after @, got %r1"),
         ("bra NOWHERE;", "expected a label, got 'NOWHERE'"),
-        ("A: A: ret;", "expected one label A, got a second"),
+        ("A: A: ret;", "duplicate label A"),
         (".reg .b99 %x;", "the type of a register, got .b99"),
         (".reg .b32 %r<4>; lop3.b32 %r1, %r2, %r3, %r1, %r2;", "expected a constant"),
         (".reg .b32 %r<4>; add.s32 5, %r2, %r3;", "expected a register as the result"),

@@ -66,7 +66,7 @@ def test_fields_that_cannot_be_written_are_refused():
         ("a", "e4m3"): "one of f16, bf16",
         ("sparse", 1): "True or False",
         ("scale_a_id", 1): "no scale_a_id",
-        ("kind", "f17"): "kind is one of",
+        ("kind", "f17"): "kind must be one of",
     }.items():
         fields = {"kind": "f16", "m": 128, "n": 64, "a": "f16", "b": "f16"} | dict([wrong])
         with pytest.raises(wf.errors.InvalidOperand, match=match):

@@ -106,22 +106,25 @@ def test_a_bank_gives_one_word_in_a_pass(addresses: list[int], width: int, passe
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda: Memory("diagonal"), "order is row or col, got 'diagonal'"),
-        (lambda: Memory(swizzle=16), "swizzle is one of 0, 32, 64, 128 bytes, got 16"),
-        (lambda: Memory(pitch=0), "pitch is an integer, at least 1, in bytes; got 0"),
-        (lambda: Memory(start=-1), "start is an integer, at least 0, in bytes; got -1"),
-        (lambda: Memory(pitch=16, across=(Digit(None, 16),)), "give a pitch or the digits across, not both"),
+        (lambda: Memory("diagonal"), "order must be row or col, got 'diagonal'"),
+        (lambda: Memory(swizzle=16), "swizzle must be 0, 32, 64, 128 bytes, got 16"),
+        (lambda: Memory(pitch=0), "pitch must be an integer of at least 1, in bytes; got 0"),
+        (lambda: Memory(start=-1), "start must be an integer of at least 0, in bytes; got -1"),
+        (lambda: Memory(pitch=16, across=(Digit(None, 16),)), "expected a pitch or the digits across, not both"),
         (lambda: Memory().address(row=0, col=0, bits=16), "give the shape of the matrix"),
-        (lambda: Memory(pitch=16).address(row=0, col=0, bits=6), "an element has 1, 4, 8, 16, 32, 64 bits, got 6"),
+        (
+            lambda: Memory(pitch=16).address(row=0, col=0, bits=6),
+            "expected elements of 1, 4, 8, 16, 32, 64 bits, got 6",
+        ),
         (lambda: Memory(pitch=16).address(row=-1, col=0, bits=8), "row is 0"),
         (
             lambda: Memory(pitch=2).write(np.zeros(64, np.uint8), np.ones((2, 2), int), 16),
-            "overlaps itself",
+            "are both at byte",
         ),
         (lambda: Memory(pitch=8).read(np.zeros(15, np.uint8), (2, 8), 8), "reaches byte 15, but the memory has 15"),
-        (lambda: wavefronts([0], 3), "a lane reads 1, 2, 4, 8 or 16 bytes, got 3"),
+        (lambda: wavefronts([0], 3), "expected an access of 1, 2, 4, 8 or 16 bytes per lane, got 3"),
         (lambda: wavefronts([0, -4], 4), "the address of lane 1 is 0\\.\\.\\d+, got -4"),
-        (lambda: bank_conflicts([True], 4), "the address of lane 0 is an integer 0\\.\\.\\d+, got True"),
+        (lambda: bank_conflicts([True], 4), "the address of lane 0 must be an integer in 0\\.\\.\\d+, got True"),
     ],
 )
 def test_what_is_no_memory_is_refused(ask: Any, message: str):
@@ -198,12 +201,12 @@ ROWS, MEMORY, ONE = 16 * np.arange(32), np.zeros(512, np.uint8), np.arange(32, d
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda: wf.execute(LOAD, ROWS + 8, shared=MEMORY), "lane 0 is 8, but addresses are multiples of 16"),
+        (lambda: wf.execute(LOAD, ROWS + 8, shared=MEMORY), "lane 0 is 8, expected multiples of 16"),
         (lambda: wf.execute(LOAD, ROWS + 400, shared=MEMORY), "the address of lane 7 is 512"),
         (lambda: wf.execute(LOAD, ROWS[:8], shared=MEMORY), r"addresses int\[..., 32\], got int64 of shape \(8,\)"),
         (lambda: wf.execute(LOAD, ROWS * 1.0, shared=MEMORY), "got float64"),
         (lambda: wf.execute(LOAD, ROWS), "needs shared"),
-        (lambda: wf.execute(LOAD, ROWS, shared=MEMORY.view(np.uint16)), r"shared is uint8\[bytes\], got uint16"),
+        (lambda: wf.execute(LOAD, ROWS, shared=MEMORY.view(np.uint16)), r"shared must be uint8\[bytes\], got uint16"),
         (lambda: wf.execute(LOAD, ROWS, ONE, shared=MEMORY), "takes no b"),
         (lambda: wf.execute(STORE, ROWS, shared=MEMORY), "needs b, the registers"),
         (lambda: wf.execute(STORE, 0 * ROWS, ONE, shared=MEMORY), "two lanes store different bytes at one address"),
@@ -222,5 +225,5 @@ def test_lanes_that_give_no_address_may_hold_anything():
     addresses[8:] = -5
     assert np.array_equal(wf.execute(LOAD, addresses, shared=np.arange(512, dtype=np.uint8)),
                           wf.execute(LOAD, ROWS, shared=np.arange(512, dtype=np.uint8)))  # fmt: skip
-    with pytest.raises(wf.errors.NotModelled, match="it was not measured"):
+    with pytest.raises(wf.errors.NotModelled, match="were not measured"):
         wf.execute("ldmatrix.sync.aligned.m8n16.x1.shared.s8.s4", ROWS, shared=MEMORY)

@@ -229,7 +229,7 @@ def test_the_command_reports_repairs(stores, tmp_path, monkeypatch, capsys):
     assert "nothing to compute" in capsys.readouterr().out
     assert main(["sweep", "sweep.toml", "--verify", "--json"]) == 0
     told = capsys.readouterr()
-    assert "warpfrag: sweep.zarr was damaged; computed again: 0/c/0/1 does not match its checksum\n" in told.err
+    assert "warpfrag: sweep.zarr was damaged; recomputed 0/c/0/1 does not match its checksum\n" in told.err
     answer = json.loads(told.out)
     assert answer["computed"] == 1
     assert [case["repaired"] for case in answer["cases"]] == [["0/c/0/1 does not match its checksum"], []]
@@ -260,7 +260,7 @@ def test_a_store_is_read_without_computing(stores, tmp_path, monkeypatch):
     ):
         with pytest.raises(wf.errors.FileError, match=message):
             open_results(wrong)
-    with pytest.raises(wf.errors.InvalidOperand, match="verify is True or False, got 1"):
+    with pytest.raises(wf.errors.InvalidOperand, match="verify must be True or False, got 1"):
         open_results(stores / "complete.zarr", verify=1)
 
 

@@ -236,7 +236,7 @@ def test_the_portable_backend_can_be_asked_for():
 
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
-    [("has", False, "no fused multiply-add"), ("call", 1, "does not round floats as its control word says")],
+    [("has", False, "no fused multiply-add"), ("call", 1, "does not follow the rounding mode in its control register")],
 )
 def test_a_processor_that_cannot_run_the_kernels_has_the_portable_backend(name, value, reason, monkeypatch):
     owner = native.NativeLibrary if name == "has" else CHECK_ENVIRONMENT

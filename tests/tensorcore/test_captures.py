@@ -125,7 +125,7 @@ def test_a_folder_without_an_index_is_refused_with_the_command_that_writes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    with pytest.raises(wf.WarpfragError, match="no index.json .*; `python -m tools.write_capture_index"):
+    with pytest.raises(wf.WarpfragError, match="no index.json .*; write it with `python -m tools.write_capture_index"):
         wf.get("mma.m16n8k16.s32.s8.s8.s32").evidence("sm_80")
 
 
@@ -249,7 +249,7 @@ def test_a_capture_of_ones_own_is_compared(d: int, status: int, tmp_path: Path, 
 def test_a_damaged_index_is_refused(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / INDEX).write_bytes(text.encode("utf-8", "surrogateescape"))
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    with pytest.raises(FileError, match="index.json' is not an index of captures, which `python -m .* writes: "):
+    with pytest.raises(FileError, match="index.json' is not an index of captures, as `python -m .* writes it: "):
         INTEGERS.evidence("sm_80")
 
 

@@ -183,7 +183,7 @@ def test_bad_operands_are_refused(change: dict, error: type[Exception], message:
 def test_sparse_and_scaled_instructions_say_what_they_need():
     with pytest.raises(wf.errors.InvalidOperand, match="needs metadata"):
         wf.execute(SP, **random_words(SP))
-    with pytest.raises(wf.errors.IllegalInstruction, match="selector 2 assembles, but the hardware traps on it"):
+    with pytest.raises(wf.errors.IllegalInstruction, match="ptxas accepts selector 2, but the hardware traps on it"):
         wf.execute(SP, **random_words(SP), metadata=legal_metadata(SP), immediates=Immediates(2))
     with pytest.raises(wf.errors.InvalidOperand, match=r"expected registers uint32\[..., 32\], got shape \(31,\)"):
         wf.execute(SP, **random_words(SP), metadata=legal_metadata(SP)[1:])
@@ -197,13 +197,13 @@ def test_a_mover_computes_nothing():
     words = np.zeros((32, 1), np.uint32)
     with pytest.raises(wf.errors.InvalidOperand, match="takes no b, got"):
         wf.execute("movmatrix.m8n8.trans.b16", words, words)
-    with pytest.raises(wf.errors.IllegalInstruction, match="it moves data and computes nothing"):
+    with pytest.raises(wf.errors.IllegalInstruction, match="it only moves data, so it has no arithmetic"):
         wf.execute("wmma.load.a.sync.aligned.row.m16n16k16.global.f16", words, words)
 
 
 def test_wmma_needs_a_measured_layout_for_registers_but_not_for_matrices():
     words = random_words(WMMA)
-    with pytest.raises(wf.errors.NotModelled, match="there is no measurement of the wmma fragments of sm_80"):
+    with pytest.raises(wf.errors.NotModelled, match="the wmma fragments of sm_80"):
         wf.execute(WMMA, **words, arch="sm_80")
     A = B = np.eye(16)
     assert np.array_equal(wf.get(WMMA)(A, B, arch="sm_80"), np.eye(16, dtype=np.float32))
@@ -258,7 +258,7 @@ def test_methods_take_only_what_their_class_has():
         wf.get(F16).execute(**words, metadata=legal_metadata(SP))
     with pytest.raises(wf.errors.InvalidOperand, match="needs metadata"):
         wf.get(SP).execute(**random_words(SP))
-    with pytest.raises(wf.errors.IllegalInstruction, match="it moves data and computes nothing"):
+    with pytest.raises(wf.errors.IllegalInstruction, match="it only moves data, so it has no arithmetic"):
         wf.get(LOAD).execute(words["a"])
 
 
@@ -367,7 +367,7 @@ def test_a_batch_may_be_empty(batch: tuple[int, ...]):
             "operand a of .*: expected an array of numbers, got rows of different",
         ),
         *[
-            (lambda run=run, threads=threads: run(threads), f"threads is a positive integer, .*; got {threads!r}")
+            (lambda run=run, threads=threads: run(threads), f"threads must be a positive integer, .*; got {threads!r}")
             for threads in (0, -1, "x", 1.5, True)
             for run in (
                 lambda threads: wf.gemm(np.ones((0, 4)), np.ones((4, 3)), instruction=F16, backend=Cpu(threads)),

@@ -111,7 +111,5 @@ def test_a_layout_that_nothing_has_has_nothing_near():
 
 
 def test_only_layouts_and_operands_are_identified():
-    with pytest.raises(
-        wf.errors.InvalidOperand, match="identify takes a layout or an operand, got 'cute'; create a layout"
-    ):
+    with pytest.raises(wf.errors.InvalidOperand, match="expected a layout or an operand, got 'cute'; create a layout"):
         wf.identify("cute")

@@ -37,9 +37,7 @@ def test_wmma_says_whose_fragments_it_has():
     assert wf.get(WMMA, arch="sm_90a") is wf.get(WMMA)
     unknown = wf.get(WMMA, arch="sm_80")
     assert unknown.a.regs == 8
-    with pytest.raises(
-        wf.errors.NotModelled, match="there is no measurement of the wmma fragments of sm_80; measured: sm_90"
-    ):
+    with pytest.raises(wf.errors.NotModelled, match="the wmma fragments of sm_80 were not measured; available: sm_90"):
         unknown.a.layout  # noqa: B018
     with pytest.raises(wf.errors.NotModelled, match="sm_80"):
         unknown.a.pack(np.zeros((16, 16)))
@@ -57,10 +55,10 @@ def test_find_asks_every_question():
 @pytest.mark.parametrize(
     ("question", "message"),
     [
-        ({"a": "e4m4"}, "a is one of .*e4m3"),
+        ({"a": "e4m4"}, "a must be one of .*e4m3"),
         ({"arch": "sm_91"}, "unknown arch 'sm_91'; expected one of sm_70"),
-        ({"shape": "m16n9"}, "shape is one of"),
-        ({"kind": "mxfp4"}, "kind is one of .*mxf4"),
+        ({"shape": "m16n9"}, "shape must be one of"),
+        ({"kind": "mxfp4"}, "kind must be one of .*mxf4"),
     ],
 )
 def test_find_refuses_a_question_nobody_can_answer(question: dict[str, str], message: str):
@@ -104,11 +102,11 @@ def test_pack_refuses_a_nan_where_the_format_has_none():
 def test_pack_takes_raw_codes_and_refuses_others():
     mma = wf.get(S8)
     assert mma.a.pack(np.full((16, 32), 255), raw=True).max() == 0xFFFFFFFF
-    with pytest.raises(wf.errors.InvalidOperand, match="a code of s8 is 0..0xff"):
+    with pytest.raises(wf.errors.InvalidOperand, match="s8 codes are 0..0xff"):
         mma.a.pack(np.full((16, 32), 256), raw=True)
-    with pytest.raises(wf.errors.InvalidOperand, match="a code of s8 is 0..0xff"):
+    with pytest.raises(wf.errors.InvalidOperand, match="s8 codes are 0..0xff"):
         mma.a.pack(np.full((16, 32), -1), raw=True)
-    with pytest.raises(wf.errors.InvalidOperand, match="raw codes of s8 are unsigned integers, got dtype float64"):
+    with pytest.raises(wf.errors.InvalidOperand, match="expected s8 codes as unsigned integers, got dtype float64"):
         mma.a.pack(np.zeros((16, 32)), raw=True)
 
 
@@ -162,7 +160,7 @@ def test_scale_words_hold_what_the_ids_choose():
     ("ids", "message"),
     [
         ({"thread_id": 2}, "thread_id is 0..1, got 2"),
-        ({"byte_id": 1}, "byte_id is one of 0, got 1"),
+        ({"byte_id": 1}, "byte_id must be one of 0, got 1"),
     ],
 )
 def test_scale_ids_out_of_range_are_refused(ids: dict[str, int], message: str):
@@ -185,7 +183,7 @@ def test_a_truth_is_no_selector_and_no_id(mask: bool):
         ("byte_id", lambda chosen: mx.scale_a.pack(scales, **chosen)),
         ("byte_id", lambda chosen: mx.scale_a.unpack(words, **chosen)),
     ):
-        with pytest.raises(wf.errors.InvalidOperand, match=f"{name} is .*, got .*{mask}"):
+        with pytest.raises(wf.errors.InvalidOperand, match=f"{name} must be .*, got .*{mask}"):
             ask({name: mask})
     with pytest.raises(wf.WarpfragError, match=f"selector.* got .*{mask}|selector .*{mask}"):
         wf.execute(
@@ -200,7 +198,7 @@ def test_a_scale_has_no_sign():
         wf.get(MX).scale_a.pack(np.full((16, 4), -1, ml_dtypes.float8_e4m3fn))
     with pytest.raises(
         wf.errors.InvalidOperand,
-        match="bits 16 to 22 of lane 7 are read with thread_id 1, byte_id 0, not with thread_id 0, byte_id 0",
+        match="bits 16 to 22 of lane 7 are read only with thread_id 1, byte_id 0, got thread_id 0, byte_id 0",
     ):
         wf.get(MX).scale_a.at(lane=7, byte=2, thread_id=0)
 

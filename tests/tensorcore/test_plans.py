@@ -166,7 +166,7 @@ def test_what_nobody_knows_is_refused_with_a_sentence(asked, arch, reason):
         (replace(F16, shape=Shape(16, 8, 64)), "no instruction has this form"),
         (replace(F16, layouts=()), "no instruction has this form"),
         (replace(F16, satfinite=True), "no instruction has this form"),
-        (resolve("movmatrix.sync.aligned.m8n8.trans.b16"), "it moves data and computes nothing"),
+        (resolve("movmatrix.sync.aligned.m8n8.trans.b16"), "it only moves data, so it has no arithmetic"),
     ],
 )
 def test_a_form_that_no_instruction_has_is_refused(form, complaint):

@@ -166,12 +166,12 @@ def test_wrong_shapes_are_refused():
         sp.expand(np.zeros((16, 16)), np.zeros((16, 4), np.uint8))
     with pytest.raises(wf.errors.InvalidOperand, match=r"shape \(..., 16, 8\), got \(16, 4\)"):
         sp.metadata.pack(np.zeros((16, 4), np.uint8))
-    with pytest.raises(wf.errors.InvalidOperand, match="a code of b4 is 0..0xf"):
+    with pytest.raises(wf.errors.InvalidOperand, match="b4 codes are 0..0xf"):
         sp.metadata.pack(np.full((16, 8), 16))
     with pytest.raises(wf.errors.InvalidOperand, match="selector is 0..1, got 2"):
         sp.metadata.pack(np.zeros((16, 8), np.uint8), selector=2)
     with pytest.raises(
-        wf.errors.InvalidOperand, match="bits 0 to 3 of lane 2 are read with selector 1, not with selector 0"
+        wf.errors.InvalidOperand, match="bits 0 to 3 of lane 2 are read only with selector 1, got selector 0"
     ):
         sp.metadata.at(lane=2, bit=0, selector=0)
     with pytest.raises(wf.errors.InvalidOperand, match="bit is 0..31, got 32"):
@@ -204,5 +204,5 @@ def test_elements_and_codes_that_do_not_go_together_are_refused(stored, codes, m
 
 @pytest.mark.parametrize(("code", "came"), [(np.uint8(16), "got 16..16"), (4.0, "got dtype float64")])
 def test_codes_that_are_no_codes_are_refused_with_what_came(code, came):
-    with pytest.raises(wf.errors.InvalidSparsity, match=f"metadata codes are integers 0..15, {came}"):
+    with pytest.raises(wf.errors.InvalidSparsity, match=f"metadata codes must be integers in 0..15, {came}"):
         wf.get(BY_PATTERN["2:4"]).expand(np.zeros((16, 16)), np.full((16, 8), code))

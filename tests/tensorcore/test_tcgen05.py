@@ -185,7 +185,7 @@ def test_errors_say_what_is_missing():
         "takes columns 500": lambda: t.execute(memory, None, tile, at={"d": 500, "a": 0}),
         "base lane of D is 0": lambda: t.execute(memory, None, tile, at={"d": 16 << 16, "a": 0}),
         "tensor memory is uint32": lambda: t.execute(memory.astype(np.int64), None, tile),
-        "not that of": lambda: t.execute(memory, None, tile, idesc=0),
+        "does not match": lambda: t.execute(memory, None, tile, idesc=0),
     }.items():
         with pytest.raises(wf.errors.InvalidOperand, match=match):
             wrong()

@@ -211,9 +211,9 @@ ODD = {
         F16.b, wf.Descriptor(stride=1040, swizzle=128), False),
     "start 112 is 112 bytes into a line of 128 bytes: 32 bytes from there run into the next line": (
         F16.b, wf.Descriptor(start=112, stride=1024, swizzle=128), False),
-    "base_offset 3 does nothing without a swizzle": (
+    "base_offset 3 has no effect without a swizzle": (
         F16.b, wf.Descriptor(leading=128, stride=256, base_offset=3), False),
-    "elements overlap: row 0, column 0 and row 0, column 8 both are at byte 0": (
+    "elements overlap: row 0, column 0 and row 0, column 8 are both at byte 0": (
         F16.b, wf.Descriptor(swizzle=128), False),
     "beyond the 232448 bytes": (
         F16.b, wf.Descriptor(start=229376, stride=1024, swizzle=128), False),
@@ -243,7 +243,7 @@ def test_a_pattern_may_start_late():
         (lambda: wf.Descriptor(start=8), "start: expected a multiple of 16 bytes from 0 to 262128, got 8"),
         (lambda: wf.Descriptor(stride=1 << 18), "from 0 to 262128"),
         (lambda: wf.Descriptor(leading=-16), "leading"),
-        (lambda: wf.Descriptor(swizzle=16), "swizzle is one of 0, 32, 64, 128 bytes, got 16"),
+        (lambda: wf.Descriptor(swizzle=16), "swizzle must be 0, 32, 64, 128 bytes, got 16"),
         (lambda: wf.Descriptor(base_offset=8), "base_offset: expected a number from 0 to 7, got 8"),
         (lambda: wf.Descriptor(other=1), "belong to no field"),
         (lambda: wf.Descriptor.decode(1 << 64), "a descriptor of 64 bits"),
@@ -253,8 +253,8 @@ def test_a_pattern_may_start_late():
         (lambda: F16.d.addresses(0), "only A and B of wgmma can be in shared memory"),
         (lambda: wf.get("mma.m16n8k16.f32.f16.f16.f32").a.store(np.zeros((16, 16))), "only A and B of wgmma"),
         (lambda: F16.b.store(np.zeros((64, 16))), r"expected an array of shape \(..., 16, 64\)"),
-        (lambda: F16.b.store(np.zeros((16, 64)), wf.Descriptor(swizzle=128)), "overlaps itself"),
-        (lambda: F16.b.load(np.zeros(4)), "expected a Shared, which `store` gives"),
+        (lambda: F16.b.store(np.zeros((16, 64)), wf.Descriptor(swizzle=128)), "are both at byte"),
+        (lambda: F16.b.load(np.zeros(4)), "expected a Shared, as `store` returns"),
         (lambda: F16.b.load(wf.Shared(np.zeros(64, np.uint8), wf.Descriptor(stride=1024))), "reaches byte"),
         (lambda: F16.b.descriptors(k=24), "a multiple of 16"),
         (lambda: F16.b.descriptors(swizzle=128), "is not a multiple of the 128 bytes"),
@@ -374,14 +374,14 @@ REFUSED = [
     ({"b": None}, "is in shared memory: expected a Shared"),
     ({"a": np.zeros((32, 4), np.uint32)}, "expected registers uint32"),
     ({"c": np.zeros((4, 32, 4), np.uint32)}, "expected registers uint32"),
-    ({"immediates": Immediates(trans=(True, False))}, "is given in registers, which cannot be transposed"),
-    ({"immediates": Immediates(trans=(False, True))}, "a tile knows its own order"),
-    ({"immediates": Immediates(trans=True)}, "trans is a pair of bools"),
-    ({"immediates": Immediates(negate=(1, 0))}, "negate is a pair of bools"),
-    ({"immediates": Immediates(scale_d=2)}, "scale_d is True or False, got 2"),
+    ({"immediates": Immediates(trans=(True, False))}, "is in registers, which cannot be transposed"),
+    ({"immediates": Immediates(trans=(False, True))}, "a tile has its own order"),
+    ({"immediates": Immediates(trans=True)}, "trans must be a pair of bools"),
+    ({"immediates": Immediates(negate=(1, 0))}, "negate must be a pair of bools"),
+    ({"immediates": Immediates(scale_d=2)}, "scale_d must be True or False, got 2"),
     ({"shared": np.zeros(64, np.uint8)}, "neither A nor B is one"),
     ({"b": wf.Descriptor(stride=1024, swizzle=128), "shared": np.zeros(64, np.uint8)}, "reaches byte"),
-    ({"b": 0, "shared": np.zeros(64, np.uint16)}, "shared is uint8"),
+    ({"b": 0, "shared": np.zeros(64, np.uint16)}, "shared as uint8"),
     ({"immediates": Immediates(selector=1)}, "is dense: it takes no selector"),
     ({"metadata": np.zeros((4, 32), np.uint32)}, "takes no metadata"),
     ({"scales": (np.zeros((4, 32), np.uint32),) * 2}, "takes no scales"),
@@ -401,7 +401,7 @@ def test_only_wgmma_takes_what_wgmma_takes():
     mma = wf.get("mma.m16n8k16.f32.f16.f16.f32")
     a, b = np.zeros((32, 4), np.uint32), np.zeros((32, 2), np.uint32)
     for change in (Immediates(negate=(True, False)), Immediates(scale_d=False), Immediates(trans=(False, True))):
-        with pytest.raises(wf.errors.InvalidOperand, match="which only wgmma has"):
+        with pytest.raises(wf.errors.InvalidOperand, match="only wgmma does"):
             wf.execute(mma, a, b, immediates=change)
     with pytest.raises(wf.errors.InvalidOperand, match="only wgmma reads tiles"):
         wf.execute(mma, a, F16.b.store(np.zeros((16, 64), np.float16)))

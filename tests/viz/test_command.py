@@ -77,9 +77,9 @@ def test_scales_are_chosen_by_ids():
     [
         ([], "expected an instruction, or --figure N"),
         (["--figure", "46", MMA, "--rows", "0-1"], f"leave out {MMA}, --rows"),
-        (["--figure", "45"], "there is no figure '45'"),
+        (["--figure", "45"], "unknown figure '45'"),
         ([MMA, "a", "--rows", "one"], "expected first-last, such as 16-31, got 'one'"),
-        ([MMA, "x"], "is one of a, b, c, d; got 'x'"),
+        ([MMA, "x"], "must be one of a, b, c, d; got 'x'"),
         ([MMA, "a", "--selector", "3"], "--selector does not apply to a of mma.sync"),
         ([MMA, "--byte-id", "1"], "only to scale_a and scale_b"),
         ([MMA, "a", "-o", "a.bmp"], "cannot save a figure as 'a.bmp'"),

@@ -300,9 +300,9 @@ def test_products_and_matrices_are_parts():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((MMA, "e"), rf"the operand of {MMA} is one of a, b, c, d; got 'e'"),
-        ((MMA, "a", "round"), "the view of a figure is one of matrix, warp, logical, whole, memory; got 'round'"),
-        ((MMA, "a", "logical"), "is dense: the logical view is for the A of mma.sp; use matrix or warp$"),
+        ((MMA, "e"), rf"the operand of {MMA} must be one of a, b, c, d; got 'e'"),
+        ((MMA, "a", "round"), "the view of a figure must be one of matrix, warp, logical, whole, memory; got 'round'"),
+        ((MMA, "a", "logical"), "is dense: only A of mma.sp has a logical view; use matrix or warp$"),
         ((MMA, "a", "whole"), "the whole view shows A, B and D of an mma; for operand a use matrix or warp"),
         (("movmatrix.m8n8.trans.b16", None, "whole"), "the whole view shows A, B and D of an mma; for movmatrix"),
         ((SPARSE, "metadata", "logical"), "has the views matrix and warp, not logical"),
@@ -317,9 +317,9 @@ def test_what_cannot_be_shown_is_refused(arguments, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"operand": "a", "rows": (3, 99)}, r"rows is \(first, last\) with 0 <= first <= last <= 15, got \(3, 99\)"),
-        ({"operand": "a", "cols": (5, 4)}, r"cols is \(first, last\) .* got \(5, 4\)"),
-        ({"operand": "a", "parts": (0, 1)}, r"parts is \(first, last\) with 0 <= first <= last <= 0, got \(0, 1\)"),
+        ({"operand": "a", "rows": (3, 99)}, r"expected rows as \(first, last\) in 0..15, got \(3, 99\)"),
+        ({"operand": "a", "cols": (5, 4)}, r"expected cols as \(first, last\) .* got \(5, 4\)"),
+        ({"operand": "a", "parts": (0, 1)}, r"expected parts as \(first, last\) in 0..0, got \(0, 1\)"),
         ({"rows": (0, 1)}, "the whole view cannot be cut, got rows; name one operand and its matrix or logical view"),
         ({"view": "matrix", "parts": (0, 1)}, "a figure of all operands cannot be cut, got parts; name one operand"),
         (
@@ -327,7 +327,7 @@ def test_what_cannot_be_shown_is_refused(arguments, message):
             "the warp view cannot be cut, got rows and cols; name one operand and its matrix or logical view",
         ),
         ({"operand": "metadata", "selector": 2}, "selector is 0..1, got 2"),
-        ({"theme": "pink"}, "the theme of a figure is one of auto, light, dark; got 'pink'"),
+        ({"theme": "pink"}, "the theme of a figure must be one of auto, light, dark; got 'pink'"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options, message):
@@ -336,7 +336,7 @@ def test_options_that_do_not_fit_are_refused(options, message):
 
 
 def test_a_layout_that_nobody_knows_is_not_drawn():
-    with pytest.raises(wf.errors.NotModelled, match="it was not measured"):
+    with pytest.raises(wf.errors.NotModelled, match="were not measured"):
         draw("ldmatrix.m8n16.x1.s8.s4")
-    with pytest.raises(wf.errors.NotModelled, match="there is no measurement of the wmma fragments of sm_70"):
+    with pytest.raises(wf.errors.NotModelled, match="the wmma fragments of sm_70"):
         draw("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32", arch="sm_70")

@@ -108,7 +108,7 @@ def test_the_figures_of_sparse_a_label_spans_of_eight_columns(number, first):
 
 
 def test_an_unknown_figure_is_refused_with_those_that_are_near():
-    with pytest.raises(wf.errors.InvalidOperand, match=r"there is no figure '138'; near: 13\d, .*figures are 46, 47"):
+    with pytest.raises(wf.errors.InvalidOperand, match=r"unknown figure '138'; near: 13\d, .*figures are 46, 47"):
         draw_figure(138)
 
 

@@ -69,7 +69,7 @@ def test_a_map_is_that_of_the_layout(name):
 
 
 def test_what_nobody_measured_is_said():
-    assert "it was not measured" in instruction_html(wf.get(UNKNOWN))
+    assert "were not measured" in instruction_html(wf.get(UNKNOWN))
     assert maps(instruction_html(wf.get(UNKNOWN))) == {}
 
 

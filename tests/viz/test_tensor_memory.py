@@ -191,14 +191,14 @@ def test_padded_types_have_sixteen_elements_in_sixteen_bytes():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"view": "warp"}, "in tensor memory has the view memory, not warp"),
+        ({"view": "warp"}, "in tensor memory has only the view memory, not warp"),
         ({"warp": 1}, "warp, column and base_lane select a load"),
-        ({"through": LOAD, "view": "memory"}, "a figure of registers has the views matrix and warp, not memory"),
+        ({"through": LOAD, "view": "memory"}, "a figure of registers has only the views matrix and warp, not memory"),
         ({"through": LOAD, "warp": 4}, "warp is 0..3, got 4"),
         ({"through": LOAD, "block": 1}, "block is 0..0, got 1"),
         ({"block": 1}, "block is 0..0, got 1"),
         ({"rows": (0, 3)}, "a map of tensor memory cannot be cut"),
-        ({"view": "matrix"}, "in tensor memory has the view memory, not matrix"),
+        ({"view": "matrix"}, "in tensor memory has only the view memory, not matrix"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(options, message):
@@ -207,11 +207,11 @@ def test_what_cannot_be_shown_is_refused(options, message):
 
 
 def test_what_has_no_operands_is_refused():
-    with pytest.raises(wf.WarpfragError, match="an operand depends on shape and types"):
+    with pytest.raises(wf.WarpfragError, match="an operand depends on the shape and types"):
         draw(ONE)
     with pytest.raises(wf.errors.InvalidOperand, match="no operands to draw"):
         draw("tcgen05.cp.cta_group::1.128x256b")
-    with pytest.raises(wf.errors.InvalidOperand, match="are for operands of tcgen05"):
+    with pytest.raises(wf.errors.InvalidOperand, match="apply to tcgen05 operands"):
         draw("mma.m16n8k16.f32.f16.f16.f32", "d", through=LOAD)
 
 

@@ -55,7 +55,7 @@ def test_a_long_memory_is_cut_and_rows_show_the_rest():
     assert picture.notes[-1] == "Only the first 16 of 256 lines of memory are shown; select others with rows."
     last = draw(wide, "b", descriptor=desc.word, rows=(248, 255)).scenes[1][0]
     assert last.rows[0].marks[-1].words == str(255 * 128)
-    with pytest.raises(wf.errors.InvalidOperand, match=r"rows is .* <= 255, got"):
+    with pytest.raises(wf.errors.InvalidOperand, match=r"rows as .* in 0..255, got"):
         draw(wide, "b", descriptor=desc, rows=(0, 256))
 
 
@@ -66,7 +66,7 @@ def test_what_overlaps_and_what_is_odd_is_said():
     assert cell.lines == ("n0:", "k8-15+")
     assert cell.tip == "n0: k8-15 and n8: k0-7, at byte 16"
     assert sum(note.startswith("Problem: ") for note in picture.notes) == 3
-    assert "Problem: elements overlap: row 0, column 8 and row 8, column 0 both are at byte 16." in picture.notes
+    assert "Problem: elements overlap: row 0, column 8 and row 8, column 0 are both at byte 16." in picture.notes
 
 
 def test_without_a_descriptor_b_is_a_tile_without_gaps():
@@ -100,12 +100,12 @@ def test_warps_stand_beside_their_rows():
     ("options", "message"),
     [
         ({"operand": "d", "warp": 4}, r"warp is 0\.\.3, got 4"),
-        ({"operand": "d", "warp": 1, "rows": (0, 3)}, "give warp or rows, not both"),
+        ({"operand": "d", "warp": 1, "rows": (0, 3)}, "expected warp or rows, got both"),
         ({"operand": "b", "warp": 1}, "has none in the memory view"),
         ({"operand": "d", "descriptor": 0}, "the memory view shows A or B of wgmma in shared memory, not operand d of"),
         ({"view": "memory"}, "not all operands of"),
-        ({"operand": "a", "view": "matrix", "descriptor": 0}, "it applies to the memory view, not to matrix"),
-        ({"operand": "a", "trans": True}, "trans turns an operand in shared memory"),
+        ({"operand": "a", "view": "matrix", "descriptor": 0}, "in the memory view, not to the matrix view"),
+        ({"operand": "a", "trans": True}, "trans applies to an operand in shared memory"),
         ({"operand": "b", "descriptor": -1}, "expected a Descriptor or a word of 64 bits, got -1"),
     ],
 )
@@ -117,7 +117,7 @@ def test_what_has_no_meaning_is_refused(options, message):
 def test_what_cannot_be_turned_and_what_has_no_warps_is_refused():
     with pytest.raises(wf.errors.InvalidOperand, match="only 16-bit types can be MN-major"):
         draw(BYTES, "b", trans=True)
-    with pytest.raises(wf.errors.InvalidOperand, match="warp chooses among the registers of a warpgroup"):
+    with pytest.raises(wf.errors.InvalidOperand, match="warp selects registers of a warpgroup"):
         draw("mma.m16n8k16.f32.f16.f16.f32", "d", warp=0)
 
 

@@ -30,7 +30,7 @@ def test_there_are_examples():
     ("name", "expected"),
     [
         ("wmma_half", "x[i, lane] on sm_90: row = "),
-        ("wmma_scale", "; x[3, 9] is not modelled: there is no measurement of"),
+        ("wmma_scale", "; x[3, 9] is not modelled: the wmma fragments of"),
         ("wmma_bits", "[58 62 62 71 67  0 71 48]"),
         ("wmma_gemm", "65536 codes, 0 differ from gemm"),
     ],

@@ -275,6 +275,6 @@ def test_the_layout_comes_with_its_evidence():
 @pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_89", "sm_120"])
 def test_an_unmeasured_layout_is_refused(arch):
     fragment = wmma.fragment(wmma.accumulator, 16, 16, 16, wmma.half, arch=arch)
-    said = f"there is no measurement of the wmma fragments of {arch}; measured: sm_90"
+    said = f"the wmma fragments of {arch} were not measured; available: sm_90"
     with pytest.raises(wf.errors.NotModelled, match=said):
         fragment.layout()

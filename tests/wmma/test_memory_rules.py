@@ -90,8 +90,8 @@ def test_rule_the_memory_is_large_enough(multiplicand, accumulator):
         "<pointer to element 32 of float16[16, 32]>, and 960 are there"
     )
     assert "and 480 are there" in refuse_load(multiplicand, memory.ravel()[:240], 16)  # as far as the view reaches
-    assert "is outside of its memory: elements 0..511" in refuse_load(multiplicand, wmma.ptr(memory) + 528, 32)
-    assert "is outside of its memory: elements 0..511" in refuse_load(multiplicand, wmma.ptr(memory) - 16, 32)
+    assert "is outside its memory, elements 0..511" in refuse_load(multiplicand, wmma.ptr(memory) + 528, 32)
+    assert "is outside its memory, elements 0..511" in refuse_load(multiplicand, wmma.ptr(memory) - 16, 32)
     message = refuse_store(np.zeros(255, np.float32), accumulator, 16, wmma.mem_col_major)
     assert "take 1024 bytes" in message
     assert "1020 are there" in message
@@ -105,8 +105,8 @@ def test_rule_a_layout_is_given_for_accumulators_only(multiplicand, accumulator)
     assert refuse_store(memory, accumulator, 16, None) == f"store_matrix_sync: {expected} None"
     message = refuse_load(multiplicand, np.zeros(256, np.float16), 16, wmma.mem_row_major)
     assert message == (
-        "load_matrix_sync: <fragment<matrix_a, 16, 16, 16, half, row_major> of sm_90> has its layout; expected none "
-        "here, got mem_row_major"
+        "load_matrix_sync: <fragment<matrix_a, 16, 16, 16, half, row_major> of sm_90> already has a layout; expected "
+        "none, got mem_row_major"
     )
 
 
@@ -147,7 +147,7 @@ def test_memory_must_be_memory(multiplicand):
     matrix = np.zeros((32, 64), np.float16)
     for view in (matrix[:, ::2], matrix[::-1], np.broadcast_to(np.float16(1), (16, 16))):
         message = refuse_load(multiplicand, view, 32)
-        assert "expected elements that are neighbours along one axis" in message
+        assert "expected elements that are adjacent along one axis" in message
         assert message.endswith("a pointer has no strides")
     with pytest.raises(wf.errors.InvalidOperand, match="load_matrix_sync: expected a fragment as a, got ndarray"):
         wmma.load_matrix_sync(matrix, multiplicand, 16)

@@ -223,11 +223,11 @@ def test_rule_types_fit():
     signed = wmma.fragment(wmma.matrix_a, 16, 16, 16, wmma.signed_char, wmma.row_major)
     message = refusal(wmma.mma_sync, integers, signed, bytes_of_b, integers)
     assert message == "mma_sync: expected a and b of one type, got signed_char and unsigned_char"
-    assert refusal(wmma.mma_sync, integers, a, b, c) == "mma_sync: with half, d is half or float; got int"
-    assert refusal(wmma.mma_sync, d, a, b, integers) == "mma_sync: with half, c is half or float; got int"
+    assert refusal(wmma.mma_sync, integers, a, b, c) == "mma_sync: with half, d must be half or float; got int"
+    assert refusal(wmma.mma_sync, d, a, b, integers) == "mma_sync: with half, c must be half or float; got int"
     halves = wmma.fragment(wmma.accumulator, 16, 16, 16, wmma.half)
     brain_b = wmma.fragment(wmma.matrix_b, 16, 16, 16, wmma.bfloat16, wmma.row_major)
-    assert refusal(wmma.mma_sync, d, brain, brain_b, halves) == "mma_sync: with bfloat16, c is float; got half"
+    assert refusal(wmma.mma_sync, d, brain, brain_b, halves) == "mma_sync: with bfloat16, c must be float; got half"
 
 
 def test_rule_architectures_do_not_mix():
@@ -264,7 +264,7 @@ def test_bits_have_a_function_of_their_own():
 def test_and_of_bits_needs_sm_80():
     of_bits = product_fragments(b1, wmma.int, (8, 8, 128), arch="sm_75")
     message = refusal(wmma.experimental.bmma_sync, *of_bits, wmma.experimental.bmmaBitOpAND)
-    assert "not on target 'sm_75'; it is legal on sm_80" in message
+    assert "not available on sm_75; it is legal on sm_80" in message
     wmma.experimental.bmma_sync(*of_bits, wmma.experimental.bmmaBitOpXOR)
     assert not of_bits[0].words.any()
 

@@ -37,7 +37,7 @@ Result = TypeVar("Result")
 
 ROLES = ("A", "B", "C", "scale_a", "scale_b")
 OF_WORKERS = ("cuda", "native", "auto")
-"""Backends that a worker may have although the process that builds the graph does not."""
+"""The backends that a worker may have even if the process that builds the graph does not."""
 
 
 def blockwise(gemm: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -106,7 +106,7 @@ def _graph(gemm: Callable[..., Any], arguments: dict[str, Any]) -> da.Array:
             parts += [None, None]
             continue
         labels = list(axes[-array.ndim :])
-        if role != "C":  # every task takes the whole k axis, so its label is not one of D's
+        if role != "C":  # every task takes the whole k axis, so its label is not an axis of D
             labels[-1 if role in {"A", "scale_a"} else -2] = len(axes) + place
         cut = {
             axis: chunks[label]
@@ -144,7 +144,7 @@ class _Block:
         self.options = options | {"backend": Cpu(1) if options.get("backend", "cpu") == "cpu" else options["backend"]}
 
     def __call__(self, *parts: NDArray[Any]) -> NDArray[Any]:
-        """Return a block of D, from its indices, its part of the bias, and its strips of the operands."""
+        """Return a block of D from its indices, its part of the bias, and its strips of the operands."""
         *indices, bias = parts[: -len(ROLES)]
         strips = dict(zip(ROLES, parts[-len(ROLES) :], strict=True))
         options = self.options
@@ -174,20 +174,20 @@ def _travelling(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _check_block(role: str, block: NDArray[Any], declared: np.dtype[Any]) -> None:
-    """Reject a block whose dtype differs from its Dask array's: its bits would be misread."""
+    """Raise an error for a block whose dtype differs from its Dask array's, because its bits would be misread."""
     if block.dtype != declared:
         raise InvalidOperand(f"{role}: expected blocks of the Dask array's dtype {declared}, got {block.dtype}")
 
 
 def _taken(role: str, argument: object) -> da.Array | NDArray[Any]:
-    """Return an operand, a Dask or NumPy array; reject anything else."""
+    """Return an operand, which must be a Dask or NumPy array."""
     package = _package(argument)
     if package == "dask":
         import dask.array as da
 
         if not isinstance(argument, da.Array):
             raise InvalidOperand(
-                f"{role}: expected an array, got a {type(argument).__module__}.{type(argument).__name__}"
+                f"{role}: expected an array, got {type(argument).__module__}.{type(argument).__name__}"
             )
         if any(math.isnan(size) for size in argument.shape):
             msg = f"{role}: expected chunks of known sizes, got shape {argument.shape}: "
@@ -205,7 +205,7 @@ def _taken(role: str, argument: object) -> da.Array | NDArray[Any]:
 
 
 def _check_extents(arrays: dict[str, Any], options: dict[str, Any]) -> ProductShape:
-    """Reject shapes that do not match; the message has the full shapes, which a task does not see."""
+    """Raise an error for shapes that do not match; the message has the full shapes, which a task does not know."""
     extents = ProductShape.of(arrays["A"].shape, arrays["B"].shape)
     if "C" in arrays:
         extents.check_c(arrays["C"].shape)
@@ -227,12 +227,12 @@ def _bias(options: dict[str, Any]) -> NDArray[np.float32] | None:
 
 
 def _probe(gemm: Callable[..., Any], arrays: dict[str, Any], options: dict[str, Any]) -> NDArray[Any]:
-    """Return an empty gemm result with D's dtype; reject arguments that every task would reject."""
+    """Return an empty gemm result with D's dtype; raise an error for arguments that every task would reject."""
     kept = {"A": (0, None), "B": (None, 0), "C": (0, 0), "scale_a": (0, None), "scale_b": (None, 0)}
     empty: dict[str, Any] = {}
     for role, array in arrays.items():
         shape = tuple(size if cut is None else cut for size, cut in zip(array.shape[-2:], kept[role], strict=True))
-        empty[role] = np.empty_like(getattr(array, "_meta", array), shape=shape)  # in the library of its chunks
+        empty[role] = np.empty_like(getattr(array, "_meta", array), shape=shape)  # in the array library of its chunks
     if _bias(options) is not None:
         options = options | {"epilogue": replace(options["epilogue"], bias=np.empty(0, np.float32))}
     if options.get("backend") in OF_WORKERS and all(isinstance(array, np.ndarray) for array in empty.values()):
@@ -255,7 +255,7 @@ def _codes(block: NDArray[Any], role: str, declared: np.dtype[Any]) -> NDArray[A
 
 
 def _meta(A: da.Array, dtype: np.dtype[Any], axes: int) -> NDArray[Any]:
-    """Return an empty array of the array type of A's blocks."""
+    """Return an empty array with the array type of A's blocks."""
     from dask.array.utils import meta_from_array
 
     meta: NDArray[Any] = meta_from_array(A._meta, ndim=axes, dtype=dtype)  # noqa: SLF001 (Dask's name for it)

@@ -34,7 +34,7 @@ class Figures:
     """Statistics of errors in ulps, from exact fractions; a gemm is processed a few rows at a time."""
 
     def __init__(self, result: str) -> None:
-        """Start without outputs; D has this format."""
+        """Start with no outputs; D has this format."""
         self.format = FORMATS[result]
         self.count = self.nonfinite = self.differing = 0
         self.worst = Worst(Fraction(-1), 0, 0, 0.0, Fraction(0))
@@ -50,7 +50,7 @@ class Figures:
         first_row: int = 0,
         size: NDArray[np.float64] | None = None,
     ) -> None:
-        """Compare some rows; `size` is their |A||B| + |C|."""
+        """Add the errors of some rows; `size` is their |A||B| + |C|."""
         finite = np.isfinite(computed)
         places = np.argwhere(finite)
         count = len(places)
@@ -69,7 +69,7 @@ class Figures:
             lowest = [max(value.bit_length() + below, smallest) if value else smallest for value in truths]
         else:
             lowest = [0] * count
-        # an error in ulps is difference * 2**(exponent - lowest): kept as whole numbers of 2**-scale
+        # an error is difference * 2**(exponent - lowest) ulps, stored as an integer multiple of 2**-scale
         scale = max([place - exponent for place in lowest] + [0])
         ulps = [
             difference << (scale - (place - exponent)) for difference, place in zip(differences, lowest, strict=True)

@@ -17,7 +17,7 @@ from warpfrag.tensorcore.reference import TraceStep
 
 @dataclass(frozen=True)
 class Growth:
-    """The errors of a gemm over the first k only.
+    """The errors of a gemm over the first k terms.
 
     `normwise` is the root mean square error divided by the root mean square of the exact outputs: unlike errors in
     ulps, it is not dominated by the few outputs that nearly cancel.
@@ -31,7 +31,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class Summary:
-    """Largest, root mean square and mean error."""
+    """The largest, root mean square and mean errors."""
 
     largest_ulps: float
     rms_ulps: float
@@ -40,16 +40,16 @@ class Summary:
     rms_relative: float
     mean_relative: float
     largest_to_magnitude: float | None = None
-    """Relative to `|A||B| + |C|`, the magnitude of the terms: not dominated by outputs that nearly cancel."""
+    """The largest error relative to `|A||B| + |C|`, which outputs that nearly cancel do not dominate."""
     rms_to_magnitude: float | None = None
     largest_to_rms: float | None = None
-    """Relative to the root mean square of the exact results."""
+    """The largest error relative to the root mean square of the exact results."""
     rms_to_rms: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Errors(Summary):
-    """The errors of one architecture and order, computed minus exact: a negative mean is a downward bias.
+    """The errors of one architecture and order, computed minus exact; a negative mean is a downward bias.
 
     `outputs` counts the finite outputs, on which all figures are based; relative errors omit outputs whose exact value
     is 0.
@@ -135,7 +135,7 @@ class ErrorReport(TextCard):
         return "\n".join([self._title, *body, *self._differences()])
 
     def _differences(self) -> list[str]:
-        """Return a line for each entry that compares its bits with those of the first one."""
+        """Return a line for each entry that compares its bits with those of the first entry."""
         first = self.errors[0]
         lines = []
         for other in self.errors[1:]:

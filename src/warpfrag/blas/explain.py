@@ -32,7 +32,7 @@ from warpfrag.tensorcore.resolved import resolve_chain
 ARCHS = ("sm_90", "sm_80", "sm_100", "sm_120")
 """The architectures that are tried for an array by default."""
 TAIL = 64
-"""The terms at the end of K, modulo this, that are omitted in a second search: one library omits them."""
+"""A second search omits the last K % TAIL terms, because one library omits them."""
 CONTEXT = 3
 """The number of steps listed before the first difference."""
 LISTED = 12
@@ -84,7 +84,7 @@ class Explanation(TextCard):
         """The explanation as text, without the trace."""
         lines = [self.first.text, self.second.text]
         if self.output is None:
-            return "\n".join([*lines, f"every code of {self.outputs} is the same"])
+            return "\n".join([*lines, f"all {self.outputs} codes are equal"])
         row, col = self.output
         lines.append(f"{self.differing} of {self.outputs} codes differ, the first at D[{row}, {col}]")
         if self.parted is not None:
@@ -93,7 +93,7 @@ class Explanation(TextCard):
 
     @property
     def rows(self) -> list[tuple[str, str, str, str, str]]:
-        """The instructions around the divergence: number, instruction and sum of each result, side by side."""
+        """The instructions around the divergence, side by side: number, instruction and sum in each result."""
         if self.parted is None:
             return []
         pairs = list(zip_longest(*self.steps))
@@ -152,7 +152,7 @@ def explain(
     names: tuple[str, str] = ("D1", "D2"),
     progress: Progress | None = None,
 ) -> Explanation:
-    """Explain why two results of A B differ: find the origin of each, and where the sums of an output diverge.
+    """Explain why two results of A B differ: find the origin of each, and the point where an output's sums diverge.
 
     A result is an array, observed or computed, or a prediction of `wf.predict`. A, B and the results may be some rows
     and columns of a gemm with the whole K. The default instruction is the one that libraries use for these operands;
@@ -188,7 +188,7 @@ def explain(
 
 @dataclass(frozen=True)
 class _Work:
-    """The gemm whose two results are compared."""
+    """The gemm whose results are compared."""
 
     a: Matrix
     b: Matrix

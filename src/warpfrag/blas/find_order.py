@@ -40,11 +40,11 @@ VECTOR = 128
 MAX_AHEAD = 32
 """The number of orders whose chains are summed together."""
 MAX_AT_ONCE = 1 << 22
-"""The number of codes of A and B processed together: more would cost memory without saving time."""
+"""The number of codes of A and B to process together; more would need memory without saving time."""
 MIN_FILLED = 3 / 4
-"""The minimum length of a chain, relative to the longest one, for which it is padded."""
+"""The minimum length of a chain, relative to the longest one, for which padding pays off."""
 MAX_ROWS, MAX_COLUMNS, MAX_NEW_COLUMNS = 4, 16, 6
-"""The number of refuting outputs to keep: more would cost more time than they save."""
+"""The number of refuting outputs to keep; more would cost more time than they save."""
 
 
 Indices: TypeAlias = "list[int] | slice"
@@ -61,7 +61,7 @@ class Progress(Protocol):
 Begin: TypeAlias = "Callable[[Indices, Indices], Codes]"
 """The initial values of a kernel's sums for these rows and columns; they broadcast to [T, rows, columns]."""
 Finish: TypeAlias = "Callable[[Codes, Indices, Indices], Codes]"
-"""An operation on the accumulators of these rows and columns before they are rounded to the result."""
+"""A function that transforms the accumulators of these rows and columns before they are rounded to the result."""
 
 
 def find_order(
@@ -166,7 +166,7 @@ def candidates(depth: int, rule: Rule) -> Iterator[Order]:
     orders = chain(
         [Order()],
         (Order(residue=tile) for tile in TILES if is_dense and tile % k == 0),
-        [*promoted, *split] if bits == 8 else [*split, *promoted],  # orders that add alike; only fp8 kernels promote
+        [*promoted, *split] if bits == 8 else [*split, *promoted],  # only fp8 kernels promote
         _cutlass(parts, rule) if is_dense else [],
         (Order(unit=unit, segment_k=count) for unit in units[:2] for count in range(2, MAX_SEGMENTS + 1)),
         (Order(split_k, unit, promote=length) for length in promotions for split_k, unit in parts),
@@ -191,7 +191,7 @@ def _equivalence_key(order: Order, depth: int, line: int) -> tuple[int | None, .
             return None
     promote = order.promote
     if promote is not None and order.split_k == 1 and order.residue is None:
-        length, promote = min(promote, depth), None  # chains of one part are added like parts with one chain each
+        length, promote = min(promote, depth), None  # equivalent to parts of one chain each
     last = depth - (-(-depth // max(length, 1)) - 1) * length
     rests = (length % order.residue, last % order.residue) if order.residue else (0, 0)
     tile = order.residue if promote and any(rests) else None

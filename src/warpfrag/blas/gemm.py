@@ -77,7 +77,7 @@ class PreparedGemm:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of D, with its batch axes; the operands have one."""
+        """The shape of D with its batch axes; the operands have one."""
         return self.extents.shape
 
 
@@ -183,7 +183,7 @@ def run_gemm(
 
 
 def _finished(gemm: PreparedGemm, c: NDArray[Any] | None, order: Order, epilogue: Epilogue) -> Codes:
-    """Return the codes of a kernel with an epilogue, which runs on the host; raise an error if it does not fit."""
+    """Apply an epilogue to a kernel's sums on the host and return the codes; raise an error if it does not apply."""
     if gemm.rule.d != "f32":
         raise InvalidOperand(f"{gemm.resolved.name}: an epilogue needs sums in f32, but D is {gemm.rule.d}")
     if order.in_place and epilogue.alpha != 1:
@@ -229,7 +229,7 @@ def prepare_gemm(
     rounding: Rounding = None,
     backend: str | Machine = "cpu",
 ) -> PreparedGemm:
-    """Convert A and B to codes; reject extents and scale factors that do not fit."""
+    """Convert A and B to codes; raise an error for extents or scale factors that do not match."""
     rule, operands = resolved.rule, resolved.operands
     extents = ProductShape.of(a.shape, b.shape)
     for role, matrix in (("scale_a", a), ("scale_b", b)):

@@ -29,9 +29,9 @@ from warpfrag.tensorcore.schedule import check_threads
 
 BACKENDS = ("cpu", "cuda", "native", "auto")
 PAYS = 1 << 26
-"""The number of multiply-adds from which a GPU is faster, despite copies and launches."""
+"""The number of multiply-adds from which a GPU is faster, including copies and launches."""
 log = logging.getLogger("warpfrag")
-"""Logs, at level INFO, the machine that `auto` chose, and why it did not choose the tensor cores."""
+"""Logs at level INFO which machine `auto` chose, and why it did not choose the tensor cores."""
 CHOSEN = "%d multiply-adds on %s: backend %r (%s)"
 
 
@@ -40,7 +40,7 @@ class Machine(Protocol):
 
     name: str
     on_gpu: bool
-    """True if it accepts and returns GPU arrays."""
+    """True if the machine accepts and returns GPU arrays."""
 
     def matmul(self, rule: Rule, operands: ProductOperands) -> NDArray[Any]:
         """Return the codes of D = A B + C."""
@@ -65,7 +65,7 @@ class Cpu:
 
 @contextmanager
 def on_device(kind: ArrayKind = HOST) -> Iterator[None]:
-    """Make CuPy use the GPU that holds these arrays; raise OutOfMemory if the GPU's memory is too small."""
+    """Make CuPy use the GPU that holds these arrays; raise OutOfMemory if the GPU runs out of memory."""
     try:
         gpu = nullcontext()
         if kind.on_gpu:
@@ -85,7 +85,7 @@ def on_device(kind: ArrayKind = HOST) -> Iterator[None]:
 
 
 def check_backend(backend: object) -> None:
-    """Reject an invalid backend."""
+    """Raise InvalidOperand for an invalid backend."""
     if not (isinstance(backend, str) and backend in BACKENDS) and not isinstance(backend, Cpu):
         raise InvalidOperand(f"backend: expected one of {', '.join(BACKENDS)}; got {quote(backend)}")
 
@@ -114,7 +114,7 @@ def machine_of(backend: str | Machine, resolved: ResolvedInstruction, *, work: i
 
 
 def cuda() -> Machine:
-    """Return a GPU that emulates; raise NoGpu if there is none."""
+    """Return a GPU that emulates the arithmetic; raise NoGpu if there is none."""
     from warpfrag.tensorcore.backends.cuda_backend import Cuda
     from warpfrag.tensorcore.backends.device_kernel import cupy
 

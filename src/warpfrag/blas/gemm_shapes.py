@@ -46,21 +46,21 @@ class ProductShape(NamedTuple):
         return (*self.batch, self.rows, self.columns)
 
     def check_c(self, shape: Shape) -> None:
-        """Reject a C whose shape is not D's; its batch axes may broadcast."""
+        """Raise InvalidOperand if C does not have the shape of D; its batch axes may broadcast."""
         if shape[-2:] != self.shape[-2:] or not self._serves(shape):
             raise InvalidOperand(f"C is {_text(shape)}, expected {_text(self.shape)}")
 
     def check_bias(self, count: int) -> None:
-        """Reject a bias that does not have one number for each column."""
+        """Raise InvalidOperand if the bias does not have one number per column."""
         if count != self.columns:
             raise InvalidOperand(f"bias: expected {self.columns} numbers, one for each column, got {count}")
 
     def scale_count(self, rule: Rule) -> int:
-        """Return the number of scale factors in a row of A, for whole instructions."""
+        """Return the number of scale factors per row of A, for whole instructions."""
         return max(1, -(-self.depth // rule.k)) * rule.scales
 
     def check_scales(self, rule: Rule, role: str, shape: Shape) -> None:
-        """Reject scale factors that are too few, too many, or of another batch."""
+        """Raise InvalidOperand for scale factors of the wrong shape or batch."""
         needed, allowed = -(-self.depth // (rule.k // rule.scales)), self.scale_count(rule)
         along, expected = (-1, (self.rows, needed)) if role == "scale_a" else (-2, (needed, self.columns))
         across = -3 - along
@@ -79,7 +79,7 @@ class ProductShape(NamedTuple):
 
     def flat(self, codes: NDArray[Any]) -> NDArray[Any]:
         """Return an operand with one batch axis."""
-        if codes.shape[:-2] != self.batch:  # a broadcast array is read-only, and kernels copy it
+        if codes.shape[:-2] != self.batch:  # a broadcast array is read-only; kernels copy it
             codes = np.broadcast_to(codes, (*self.batch, *codes.shape[-2:]))
         return codes.reshape(math.prod(self.batch), *codes.shape[-2:])
 

@@ -58,7 +58,7 @@ class ProductStep:
 def trace_output(
     taken: PreparedGemm, row: int, col: int, *, order: Order = ASCENDING, epilogue: Epilogue | None = None
 ) -> list[ProductStep]:
-    """Return every step of D[row, col] of a gemm of two matrices."""
+    """Return every step of D[row, col] for a gemm of two matrices."""
     if len(taken.shape) != 2 or taken.operands.pattern is not None or taken.rule.scales:
         raise InvalidOperand("a trace needs one dense gemm of two matrices without scale factors")
     check_index("row", row, taken.shape[0])
@@ -80,7 +80,7 @@ def trace_output(
 
 
 class _OutputTrace:
-    """The operands of one output, and the steps that add them."""
+    """The operands of one output, and the steps that add them up."""
 
     def __init__(self, operands: Multiplicands) -> None:
         self.operands, self.rule, self.sums = operands, operands.rule, operands.sums

@@ -1,4 +1,4 @@
-"""The instruction that `gemm` uses for operands of given dtypes, if the caller names none."""
+"""Choose the instruction for a gemm from the dtypes of its operands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ACCUMULATORS |= {"s8": "s32", "u8": "s32"}
 
 
 class ChosenGemm(np.ndarray[Any, Any]):
-    """The D of a gemm without a named instruction: an array with the chosen `instruction`."""
+    """The D of a gemm for which no instruction was named: an array with the chosen `instruction`."""
 
     instruction: str = ""
 
@@ -32,7 +32,7 @@ class ChosenGemm(np.ndarray[Any, Any]):
 
 
 def choose_instruction(a: np.dtype[Any], b: np.dtype[Any], arch: str) -> str:
-    """Return the instruction that libraries use for these dtypes; otherwise the mma with the largest k.
+    """Return the instruction that libraries use for these dtypes, or else the mma with the largest k.
 
     >>> choose_instruction(np.dtype(np.float16), np.dtype(np.float16), "A100")
     'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32'

@@ -34,7 +34,7 @@ from warpfrag.tensorcore.rules import Popcount
 from warpfrag.tensorcore.sparsity import compress, logical_columns
 
 MAX_OUTPUTS = 1 << 17
-"""Outputs compared at a time: an exact number takes about a hundred bytes."""
+"""The number of outputs to compare at a time; an exact number takes about a hundred bytes."""
 MAX_GROWTH = 48
 """The number of rows and columns used to measure the growth with k; each point of the curve costs one gemm."""
 
@@ -121,13 +121,13 @@ class MeasuredTask:
     order: Order
 
     def check(self) -> None:
-        """Reject an order that is invalid for this gemm, before anything is computed."""
+        """Raise an error for an order that is not valid for this gemm, before anything is computed."""
         if not isinstance(self.order, Order):
             raise InvalidOperand(f"order: expected a wf.Order, got {quote(self.order)}")
         self.taken.operands.chains(self.order)
 
     def run(self, rows: slice, columns: slice, depth: int, c: NDArray[np.float64] | None) -> NDArray[np.float64]:
-        """Return some rows and columns of the emulated gemm over the first `depth` of k."""
+        """Return some rows and columns of the emulated gemm over the first `depth` terms."""
         rule = self.taken.rule
         start = None if c is None else codes_of(FORMATS[rule.c], c, raw=False, rounding=None, what="C")[None]
         with on_device():
@@ -216,7 +216,7 @@ def _listed(what: str, argument: object) -> list[Any]:
 
 
 def _values(taken: PreparedGemm, role: str) -> NDArray[np.float64]:
-    """Return the values of an operand as the tensor core reads them, in float64."""
+    """Return the float64 values of an operand, as the tensor core reads them."""
     values = values_of(FORMATS[getattr(taken.rule, role)], getattr(taken.operands, role)[0])
     scales = getattr(taken.operands, f"scale_{role}")
     if scales is not None:
@@ -236,11 +236,11 @@ def _finite(values: NDArray[np.float64], what: str) -> NDArray[np.float64]:
 
 
 def _added(C: ArrayLike, taken: PreparedGemm) -> NDArray[np.float64]:
-    """Return C as float64; it must be exact in its format."""
+    """Return C as float64; raise an error if it is not exact in its format."""
     values = as_array(C, "C")
     if values.shape != taken.shape or values.dtype.kind not in "biuf":
         raise InvalidOperand(
             f"C: expected {' x '.join(map(str, taken.shape))} numbers, got {values.dtype} of shape {values.shape}"
         )
-    codes_of(FORMATS[taken.rule.c], values, raw=False, rounding=None, what="C")  # raises if values are not exact
+    codes_of(FORMATS[taken.rule.c], values, raw=False, rounding=None, what="C")  # rejects inexact values
     return _finite(as_doubles(values), "C")

@@ -101,7 +101,7 @@ class NativeKernel(DeviceKernel):
 
     @cached_property
     def fragments(self) -> dict[str, tuple[np.ndarray[Any, Any], Device, Device]]:
-        """Return the layout of each operand in its registers: the row and column of each element."""
+        """Return the row and column of each element in the registers of each operand."""
         fragments = {}
         for role, operand in self.rows.items():
             row = operand.spec

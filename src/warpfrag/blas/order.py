@@ -24,7 +24,7 @@ from typing import NamedTuple, TypeAlias
 from warpfrag.errors import InvalidOperand, check_flag, quote
 
 LINE = 1024
-"""The usual tile of K in bits: a cache line, 128 bytes of A's row."""
+"""The usual tile of K in bits: a cache line, which is 128 bytes of a row of A."""
 
 
 class KSpan(NamedTuple):
@@ -35,7 +35,7 @@ class KSpan(NamedTuple):
 
 
 Chain: TypeAlias = "tuple[KSpan, ...]"
-"""The k of one chain of instructions. A span that ends inside an instruction is padded with zeros."""
+"""The spans of k in one chain of instructions. A span that ends inside an instruction is padded with zeros."""
 
 
 def _check_count(name: str, value: object, *, minimum: int, optional: bool) -> None:
@@ -48,7 +48,7 @@ def _check_count(name: str, value: object, *, minimum: int, optional: bool) -> N
 
 
 def part_length(depth: int, unit: int, parts: int) -> int:
-    """Return the length of every part but the last: the least number of whole units."""
+    """Return the length of every part except the last: the smallest sufficient number of whole units."""
     units = -(-depth // unit)
     return max(1, -(-units // parts)) * unit
 
@@ -108,7 +108,7 @@ class Order:
         return self.split_k == 1 and self.promote is None and self.segment_k is None
 
     def chains(self, depth: int, k: int, bits: int) -> list[list[Chain]]:
-        """Return the parts of K, each a list of chains, for an instruction's k and A's elements of `bits` bits.
+        """Return the parts of K, each a list of chains, for an instruction with this k and elements of `bits` bits.
 
         >>> Order(split_k=2).chains(100, 16, 16)
         [[(KSpan(first=0, last=64),)], [(KSpan(first=64, last=100),)]]
@@ -139,7 +139,7 @@ class Order:
         start = part.first + rest
         ends = [part.last]
         if self.promote:
-            filled = self.residue - rest if self.residue and rest else 0  # the first chain includes the zeros
+            filled = self.residue - rest if self.residue and rest else 0  # the first chain includes the zero padding
             ends = [*range(part.first + self.promote - filled, part.last, self.promote), part.last]
         chains: list[Chain] = []
         first = part.first
@@ -201,7 +201,7 @@ class Order:
 
 
 def additions_of(order: Order, depth: int, k: int, bits: int) -> tuple[object, ...]:
-    """Return a key that is equal for orders that add a K of this depth alike, whatever their fields are.
+    """Return a key that is equal for orders that perform the same additions on a K of this depth.
 
     It has the k of every instruction of every chain and part, and how the parts are added.
 

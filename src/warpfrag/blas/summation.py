@@ -1,4 +1,4 @@
-"""A gemm as chains of instructions whose sums are added in an order."""
+"""Compute a gemm as chains of instructions whose sums are added in a given order."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class PartialSums:
         return self.add_all([self._tree(list(parts))] if order.segment_k else parts, start)
 
     def _tree(self, parts: list[Sums]) -> Sums:
-        """Return the sum of the first half of the parts, plus that of the second."""
+        """Return the sum of the first half of the parts, plus the sum of the second half."""
         middle = len(parts) // 2
         return self.add(self._tree(parts[:middle]), self._tree(parts[middle:])) if middle else parts[0]
 
@@ -174,7 +174,7 @@ class Multiplicands:
             return np.stack([self.sum_chain(chain, None) for chain in chains])
         k = self.rule.k
         length = max(instructions(chain, k) for chain in chains) * k
-        which = np.full((len(chains), length), self.depth)  # a zero follows the last
+        which = np.full((len(chains), length), self.depth)  # a zero follows the last element
         for place, chain in enumerate(chains):
             taken, (filled, _) = _places(chain, k)
             which[place, filled] = taken
@@ -203,17 +203,17 @@ def _check_whole(order: Order, k: int) -> None:
 
 
 def may_be_filled_up(rule: Rule) -> bool:
-    """Return True if trailing instructions of zeros change nothing; otherwise they turn a sum of -0 into +0."""
+    """Return True if trailing instructions of zeros have no effect; otherwise they turn a sum of -0 into +0."""
     return isinstance(rule, Fused) and not rule.scales and not rule.is_sparse
 
 
 def instructions(chain: Chain, k: int) -> int:
-    """Return the number of instructions in a chain; an empty chain has one, with zeros."""
+    """Return the number of instructions in a chain; an empty chain has one, which adds zeros."""
     return sum(max(1, -(-(last - first) // k)) for first, last in chain)
 
 
 def _gather(codes: Codes, chain: Chain, k: int, axis: int) -> Codes:
-    """Return the spans of a chain, padded with zeros to whole instructions; an empty K becomes one of zeros."""
+    """Return the spans of a chain, padded with zeros to whole instructions, at least one."""
     first, last = chain[0]
     if len(chain) == 1 and last > first and (last - first) % k == 0:
         return codes[(slice(None),) * axis + (slice(first, last),)]
@@ -227,7 +227,7 @@ def _gather(codes: Codes, chain: Chain, k: int, axis: int) -> Codes:
 
 @lru_cache(256)
 def _places(chain: Chain, k: int) -> tuple[NDArray[np.int64], tuple[NDArray[np.int64], int]]:
-    """Return the k of a chain, their positions in the instructions, and the number of positions."""
+    """Return the k indices of a chain, their positions in the instructions, and the number of positions."""
     firsts, lasts = np.array(chain, np.int64).T
     lengths = lasts - firsts
     padded = np.maximum(1, -(-lengths // k)) * k

@@ -81,7 +81,7 @@ VERB_GROUPS = {  # heading: verb, module, help
     },
     "Kernels and programs": {
         "ptx": ("ptx_verb", "Inspect, run, profile and compare the kernels of a PTX or CUDA file."),
-        "record": ("record_verbs", "Store the kernel launches of a program on this machine's GPU."),
+        "record": ("record_verbs", "Record the kernel launches of a program on this machine's GPU."),
         "replay": ("record_verbs", "Run recorded launches without a GPU, and compare their memory."),
         "gpu": ("gpu_verb", "Run a CUDA program on a virtual GPU."),
     },
@@ -116,7 +116,7 @@ def verb_command(verb: str) -> VerbCommand:
 
 
 class VerbGroup(PipeSafeCommand, click.Group):
-    """The verbs in `VERBS`; only calling a verb imports its module."""
+    """The group of all verbs; a verb's module is imported only when the verb is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         """Return the verbs in the order of the help text."""
@@ -127,7 +127,7 @@ class VerbGroup(PipeSafeCommand, click.Group):
         return verb_command(cmd_name) if cmd_name in VERBS else None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete options and verbs, without importing their modules."""
+        """Complete options and verbs without importing their modules."""
         from click.shell_completion import CompletionItem
 
         verbs = [CompletionItem(verb, help=text) for verb, (_, text) in VERBS.items() if verb.startswith(incomplete)]
@@ -136,14 +136,14 @@ class VerbGroup(PipeSafeCommand, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the arguments name; an error suggests the verb nearest to an unknown one."""
+        """Return the command that the arguments name; for an unknown verb, suggest the nearest one."""
         verb = args[0]
         if verb not in VERBS and not verb.startswith("-"):
             from difflib import get_close_matches
 
             near = get_close_matches(verb.lower()[:20], VERBS, n=1)
             hint = f"the nearest is {near[0]!r}" if near else "`warpfrag --help` lists the verbs"
-            raise click.UsageError(f"there is no verb {quote(verb)}: {hint}")
+            raise click.UsageError(f"unknown verb {quote(verb)}: {hint}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -200,7 +200,7 @@ def _status(words: list[str], *, as_json: bool) -> int:
         flush()
     except (OutputClosed, BrokenPipeError, OutputFailed):
         raise
-    except OSError as error:  # the operating system rejects it, not warpfrag
+    except OSError as error:  # the operating system rejects the argument, not warpfrag
         where = f": {quote(error.filename)}" if error.filename else ""
         print_error(error, f"{error.strerror or error}{where}", as_json=as_json)
         return ERROR
@@ -253,7 +253,7 @@ def _suggestion(words: list[str], error: Exception) -> str:
 
 
 def _fault(error: Exception, *, as_json: bool) -> int:
-    """Report an internal error in one line, after the traceback if WARPFRAG_TRACEBACK is set."""
+    """Report an internal error in one line; with WARPFRAG_TRACEBACK, print the traceback first."""
     if os.environ.get(TRACEBACK):
         import traceback
 
@@ -264,7 +264,7 @@ def _fault(error: Exception, *, as_json: bool) -> int:
 
 
 def _discard_unwritten() -> None:
-    """Send output that cannot be written to /dev/null, because Python would report it again at exit."""
+    """Redirect unwritable output to /dev/null, because Python would report the error again at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:

@@ -118,7 +118,7 @@ def descriptor(
     values = {name: number for name, number in fields.items() if number is not None}
     operand = _operand(*for_) if for_ else None
     if trans and operand is not None:
-        operand.memory(0, trans=trans)  # raises if the type cannot be transposed
+        operand.memory(0, trans=trans)  # raises an error if the type cannot be transposed
     if tile is not None:
         descriptors = _of_tile(operand, values, word, tile, trans=trans)
     elif (word is None) == (not values):
@@ -153,7 +153,7 @@ def _tensor_word(name: str, which: str, text: str | None) -> Answer[DescriptorAn
     """Decode or build the instruction descriptor or the zero-column mask of tcgen05.mma."""
     instruction = get(name)
     if not isinstance(instruction, TensorMma):
-        raise InvalidOperand(f"{which} belongs to tcgen05.mma, not to {instruction}")
+        raise InvalidOperand(f"{which} applies to tcgen05.mma, not to {instruction}")
     bits = MASK_BITS if which == "mask" else WORD_BITS
     number = None if text is None else _number(which, bits, text, "0x8400490")
     if which == "mask":
@@ -175,7 +175,7 @@ def _operand(name: str, role: str) -> Operand:
     instruction = get(name)
     operand = instruction.operands.get(role.lower())
     if not (isinstance(operand, Operand) and operand.staged):
-        raise InvalidOperand(f"descriptors are for A and B of wgmma, not for {quote(role)} of {instruction}")
+        raise InvalidOperand(f"descriptors apply to A and B of wgmma, not to {quote(role)} of {instruction}")
     return operand
 
 

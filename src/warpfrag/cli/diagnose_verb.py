@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from warpfrag.diagnosis.observation import Printed
     from warpfrag.ptx import Kernel
 
-MAX_FINDINGS = 12  # findings printed as text; JSON has all
+MAX_FINDINGS = 12  # number of findings printed as text; JSON has all
 
 Pair = tuple[Annotated[int, Param("N", integer(0))], Annotated[int, Param("N", integer(0))]]
 
@@ -213,7 +213,7 @@ def diagnose(
     if instruction.endswith((".cu", ".ptx")):
         return _diagnose_kernel(instruction, files, inputs, launch, arch)
     if launch != DiagnosedLaunch():
-        raise click.UsageError("--entry, --grid, --block, --arg and --shared are for a kernel: FILE.cu or FILE.ptx")
+        raise click.UsageError("--entry, --grid, --block, --arg and --shared apply to kernels, FILE.cu or FILE.ptx")
     resolved = get(instruction)
     if resolved.arch:  # wmma fragments depend on the GPU
         resolved = instruction_of(resolved.form, arithmetic_arch(resolved.form, arch))
@@ -414,14 +414,14 @@ def _positional(matrices: list[str], paths: dict[str, str], *, is_one_operand: b
 def _check_options(
     instruction: Instruction, paths: dict[str, str], warpgroup: Warpgroup, *, is_one_operand: bool
 ) -> None:
-    """Reject mutually exclusive options, and missing inputs."""
+    """Raise an error for mutually exclusive options and for missing inputs."""
     has_descriptor = warpgroup.descriptor_a is not None or warpgroup.descriptor_b is not None
     is_staged = any(isinstance(operand, Operand) and operand.staged for operand in instruction.operands.values())
     missing = [role for role in "ab" if role not in paths]
     if is_one_operand and (paths or has_descriptor):
-        raise click.UsageError("give --a and --b, or --expect alone")
+        raise click.UsageError("expected --a and --b, or --expect alone")
     if (warpgroup.trans or has_descriptor) and not is_staged:
-        raise click.UsageError(f"--descriptor-a, --descriptor-b and --trans are for wgmma, not for {instruction.name}")
+        raise click.UsageError(f"--descriptor-a, --descriptor-b and --trans apply to wgmma, not to {instruction.name}")
     if missing and not is_one_operand:
         raise click.UsageError(
             f"the intended {missing[0].upper()} is missing: pass A B RESULT, or --{missing[0]} FILE "

@@ -170,7 +170,7 @@ def where(
     view = operand_view(resolved, operand, load)
     position = [row] if col is None else [row, col]
     if logical:
-        next(view.chosen(choice))  # raises if an option does not apply to this operand
+        next(view.chosen(choice))  # raises an error if an option does not apply to this operand
         holders, extra = _possible(view, position)
     else:
         holders = view.where(position, choice)
@@ -214,7 +214,7 @@ def _address(
     operand = instruction.operands.get(name.lower())
     if not (isinstance(operand, Operand) and operand.staged):
         raise InvalidOperand(
-            f"--descriptor and --trans are for A and B of wgmma and tcgen05, not for {quote(name)} of {instruction}"
+            f"--descriptor and --trans apply to A and B of wgmma and tcgen05, not to {quote(name)} of {instruction}"
         )
     row, col = position
     if col is None:
@@ -248,7 +248,7 @@ def _possible(view: OperandView, position: list[int]) -> tuple[list[Record], lis
 
     sparse = view.registers
     if not isinstance(sparse, SparseOperand):
-        raise InvalidOperand(f"--logical is for A of a sparse instruction, not for {view.name} of {view.instruction}")
+        raise InvalidOperand(f"--logical applies to a sparse A, not to {view.name} of {view.instruction}")
     if len(position) != 2:
         raise InvalidOperand(f"expected row and col for A of {view.instruction}, got {' '.join(map(str, position))}")
     row = check_index("row", position[0], sparse.shape[0])

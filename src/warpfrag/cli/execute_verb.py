@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Source = Literal["file", "random", "zero"]
 Codes = dict[str, "NDArray[Any]"]
 
-MAX_DIFFERENT = 16  # elements listed side by side
+MAX_DIFFERENT = 16  # maximum number of elements listed side by side
 ROUNDINGS = {
     "RZ-FP32": "truncated to f32",
     "RZ-E8M13": "truncated to 13 fraction bits",
@@ -151,7 +151,7 @@ def execute(
     if mma is not None and not (trace and len(resolved.d.shape) > 2):
         raise click.UsageError("--mma needs --trace, and m8n8k4 with f16, which computes four multiplications")
     for each in archs:
-        arithmetic_arch(resolved.form, each)  # raises if an architecture cannot run it, before operands are made
+        arithmetic_arch(resolved.form, each)  # raises an error if an architecture cannot run it
     operands = _operands(resolved, files._asdict(), seed, rounding=rounding)
     codes = operands.codes
     a, b = (Scaled(codes[role], codes[f"scale_{role}"]) if f"scale_{role}" in codes else codes[role] for role in "ab")
@@ -198,11 +198,11 @@ def _operands(
     elif seed is None:
         seed = int(np.random.default_rng().integers(1 << 31))
     random = np.random.default_rng(seed)
-    # Operands from files are drawn too, so that a file does not change the others.
+    # Operands from files are drawn too, so that a file does not change the other random operands.
     codes = {role: random_matrix(instruction, role, random) for role in roles}
     codes |= {role: read_operand(instruction, role, path, rounding) for role, path in paths.items()}
     if "a" in paths and instruction.pattern is not None:
-        instruction.compress(codes["a"], raw=True)  # raises if A is not pruned
+        instruction.compress(codes["a"], raw=True)  # raises an error if A is not pruned
     if sources["c"] == "zero":
         codes["c"] = np.zeros(instruction.c.shape, code_dtype(instruction.c.format))
     return RandomOperands(codes, sources, seed)
@@ -301,7 +301,7 @@ def _print_side_by_side(instruction: Instruction, results: Codes) -> None:
 
 
 def _writer(number_format: Format) -> Callable[[int], str]:
-    """Return a function that formats codes as values, with the fewest digits that identify them."""
+    """Return a function that formats codes as values with the fewest digits that identify them."""
     import numpy as np
 
     from warpfrag.formats.codes import natural_dtype
@@ -356,6 +356,6 @@ def _print_step(number: int, count: int, step: TraceStep) -> None:
         shares_sign = result * nearest > 0  # across zero, the distance in ulps would be huge
         side = f"{abs(distance)} ulp" if shares_sign else _exact_text(abs(result - nearest))
         verdict = f"this is {side} {'above' if distance > 0 else 'below'} it" if distance else "the same"
-        about = "" if float(step.exact_sum) == step.exact_sum else "about "  # float64 may have too few digits
+        about = "" if float(step.exact_sum) == step.exact_sum else "about "  # float64 may not have enough digits
         code = code_text(step.nearest, result_format)
         echo(f"exact sum {about}{_exact_text(step.exact_sum)}; nearest {result_format} {code}: {verdict}")

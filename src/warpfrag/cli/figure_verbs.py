@@ -137,7 +137,7 @@ def _spelled(option: str) -> str:
 
 
 def _check_options(instruction: Instruction, operand: str | None, options: dict[str, Any]) -> None:
-    """Reject options without effect: selectors apply to metadata only, byte and thread ids to scale factors."""
+    """Raise an error for options without effect: selectors are for metadata, byte and thread ids for scale factors."""
     drawn = {operand} if operand else {*instruction.operands}
     for option, roles in CHOSEN.items():
         if option in options and not {*roles} & drawn & {*instruction.operands}:

@@ -59,7 +59,7 @@ class Identification(NamedTuple):
 
 
 class LayoutReading:
-    """One reading of the text, and the operands that match it; only B if it is in CuTe's order for B."""
+    """One reading of the text, and the operands that match it; only B if the text is in CuTe's order for B."""
 
     def __init__(self, layout: Layout, *, transposed: bool = False) -> None:
         """Find the matching operands."""
@@ -162,7 +162,7 @@ class PastedLayout(NamedTuple):
             raise InvalidOperand(f"--shape: expected the extents of the matrix, such as 16x8; got {quote(shape)}")
         return Layout.read(
             self.notation,
-            self.text if re.search(r"[(<\[{]|->", self.text) else read_source(self.text).text(),  # a layout, or a file
+            self.text if re.search(r"[(<\[{]|->", self.text) else read_source(self.text).text(),
             shape=None if shape is None else tuple(map(int, re.split("[x,]", shape))),
             dims=None if dims is None else tuple(dims.split(",")),
             slots=slots,
@@ -175,13 +175,13 @@ def _readings(pasted: PastedLayout, slots: int | None, *, transposed: bool) -> I
     plain = pasted.read(slots, transposed=transposed)
     yield LayoutReading(plain)
     if "tlane" in plain.ins and (pasted.notation == "cute" or slots or plain.slots > 1):
-        return  # the text has the number of elements per column
+        return  # the text contains the number of elements per column
     counts = [plain.slots] if slots or plain.slots > 1 else SLOTS
     tries_both = pasted.notation == "cute" and not transposed and len(plain.dims) == 2
     for count, is_turned in product(counts, [False, True] if tries_both else [transposed]):
         if (count, is_turned) == (plain.slots, transposed):
             continue
-        with suppress(WarpfragError):  # there are fewer values than slots
+        with suppress(WarpfragError):  # fewer values than slots
             yield LayoutReading(pasted.read(count, transposed=is_turned), transposed=is_turned and not transposed)
 
 

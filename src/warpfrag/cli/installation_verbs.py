@@ -62,7 +62,7 @@ def samples(
         warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 sample:A.txt sample:B.txt sample:dump.txt
     """
     if name is None and output is not None:
-        raise click.UsageError("-o needs the name of a sample")
+        raise click.UsageError("-o requires the name of a sample")
     contents = {each: read_sample(each) for each in ([name] if name else SAMPLES)}
     rows = [SampleFile(each, len(content), SAMPLES[each]) for each, content in contents.items()]
     if name is not None and output is not None:
@@ -236,7 +236,7 @@ def verify(
 ) -> Answer[Report]:
     """Run instructions on the GPU of this machine and compare every code with warpfrag's prediction.
 
-    The exit status is 0 if every code is equal, 1 if one differs or was not compared, and 2 if there is no GPU.
+    The exit status is 0 if every code is equal, 1 if one differs or could not be compared, and 2 if there is no GPU.
 
     Options:
         only (TEXT): Only instructions whose names contain this text.
@@ -289,7 +289,7 @@ def _result_text(result: KernelResult) -> str:
 
 
 class CodeFolder(NamedTuple):
-    """A folder with compiled code of one category, `contents`."""
+    """A folder with one category of compiled code (`contents`)."""
 
     contents: str
     folder: Path

@@ -27,7 +27,7 @@ from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import OperandBase
 from warpfrag.tensorcore.registry import get as get_instruction
 
-EQUATIONS = {  # by operation and scope
+EQUATIONS = {  # keyed by operation and scope
     ("multiply", "warp"): "D = {term} + C{saturated}{times}",
     ("multiply", "warpgroup"): "D = {term} + C{saturated}, where C is the old D, or zero if scale-d is false",
     ("multiply", "block"): "D = {term} + C{saturated}, where C is the old D, or zero if enable-input-d is false",
@@ -291,11 +291,11 @@ def formulas(view: OperandView) -> tuple[dict[str, str], dict[str, str]]:
     from warpfrag.layout.index_expressions import element_formulas, place_formulas
 
     forth = element_formulas(view.layout)
-    if not view.layout.is_onto:  # a load that reaches only some elements has no inverse
+    if not view.layout.is_onto:  # a load that reaches only some of the elements has no inverse
         return forth, {}
     back = place_formulas(view.layout)
     step = view.step("byte_id")
-    if step > 1 and view.layout.outs["byte_id"] > 1:  # the layout counts groups of bytes, the instruction bytes
+    if step > 1 and view.layout.outs["byte_id"] > 1:  # the layout counts groups of bytes, the instruction single bytes
         forth = {f"byte_id / {step}" if dim == "byte_id" else dim: formula for dim, formula in forth.items()}
         back = {index: re.sub(r"\bbyte_id\b", f"(byte_id / {step})", formula) for index, formula in back.items()}
     used = view.threads if view.registers is None else (*view.threads, *view.counted)
@@ -346,6 +346,6 @@ def _print_rest(facts: InstructionFacts) -> None:
 
 
 def _evidence_text(evidence: Evidence) -> str:
-    """Return the evidence as a format string, with a placeholder for the architectures."""
+    """Return the evidence as a format string with a placeholder for the architectures."""
     level = evidence.level if evidence.level == evidence.authority else f"{evidence.level} (rule {evidence.authority})"
     return f"{level} on {{}}" + ("" if evidence.level == "not modelled" else f": {evidence.detail}")

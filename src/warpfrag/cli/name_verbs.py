@@ -22,8 +22,8 @@ from warpfrag.isa.qualifiers import Form
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.registry import get as get_instruction
 
-MAX_DETAILED = 4  # instructions shown with their names: one screen
-MAX_LISTED = 12  # instructions listed as text; --json has all
+MAX_DETAILED = 4  # number of instructions shown with all their names: one screen
+MAX_LISTED = 12  # number of instructions listed as text; --json lists all
 
 
 class FoundInstruction(NamedTuple):
@@ -135,7 +135,7 @@ def _with_type(name: str, found: list[Instruction]) -> list[Instruction]:
     ]
     if not chosen:
         known = sorted(set().union(*types.values()) - {""})
-        raise WarpfragError(f"no instruction has the type {quote(name)}: these have {', '.join(known)}")
+        raise WarpfragError(f"no instruction has the type {quote(name)}; expected one of {', '.join(known)}")
     return chosen
 
 

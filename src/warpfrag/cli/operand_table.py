@@ -91,8 +91,8 @@ def table(
 
 
 def _print_by_matrix(view: OperandView, records: list[Record]) -> None:
-    """Print the meaning of a cell, and a grid for each matrix whose cells contain lane and element."""
-    # Addresses have one coordinate besides the matrix: a line is a matrix.
+    """Print the meaning of a cell, and a grid for each matrix; cells contain lane and element."""
+    # Addresses have a single coordinate besides the matrix, so a line is a matrix.
     down, across = view.positions if len(view.positions) == 2 else view.dims
     is_numbered = view.registers is not None and (view.layout.slots > 1 or not view.in_tensor_memory)
     number = "" if not is_numbered else ":slot" if view.in_tensor_memory else ":element"
@@ -109,7 +109,7 @@ def _print_by_matrix(view: OperandView, records: list[Record]) -> None:
 
 
 def _print_by_lane(view: OperandView, records: list[Record]) -> None:
-    """Print the meaning of a cell, and a grid for each warp whose cells contain coordinates."""
+    """Print the meaning of a cell, and a grid for each warp; cells contain coordinates."""
     slots = view.layout.slots
     echo(f"cell = {','.join(view.dims)}")
 

@@ -80,7 +80,7 @@ def pack(
         warpfrag pack mma.sp.m16n8k32.f32.f16.f16.f32 metadata sparse.txt --full
     """
     view = operand_view(get(instruction, arch), operand)
-    next(view.chosen(choice))  # raises if an option does not apply to this operand
+    next(view.chosen(choice))  # raises an error if an option does not apply to this operand
     packed = _pack(view, file, choice, raw=raw, rounding=rounding, full=full)
     group = dump_of(view.matrix_registers).group
     words = packed if group == "block" else packed.reshape(*view.matrix_registers.threads, -1)
@@ -96,7 +96,7 @@ def _pack(
     registers, instruction = view.matrix_registers, view.instruction
     if full:
         if view.name not in {"a", "metadata"}:
-            raise InvalidOperand(f"--full is for A and metadata of a sparse instruction, not for {view.name}")
+            raise InvalidOperand(f"--full applies to A and metadata of a sparse instruction, not to {view.name}")
         shape = (instruction.shape.m, instruction.shape.k)
         matrix = read_codes(file, instruction.a.format, shape, raw=raw, rounding=rounding)
         stored, fields = instruction.compress(matrix, raw=True)
@@ -149,7 +149,7 @@ def unpack(
         warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 d dump.txt --raw      # codes in hex
     """
     view = operand_view(get(instruction, arch), operand)
-    next(view.chosen(choice))  # raises if an option does not apply to this operand
+    next(view.chosen(choice))  # raises an error if an option does not apply to this operand
     registers = view.matrix_registers
     words = read_registers(read_source(file).text(), registers, warp, batch=True)
     is_raw = raw or registers.format.kind == "bits" or isinstance(registers, Metadata)

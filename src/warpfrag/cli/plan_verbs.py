@@ -38,7 +38,7 @@ from warpfrag.smem.shared_memory import MAX_BYTES, Memory
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import get
 
-IN_LINE = 8  # addresses
+IN_LINE = 8  # number of addresses per line
 
 Size = Annotated[int, Param("BYTES", integer(1, MAX_BYTES - 1))]
 Language = Annotated[Literal["cuda", "ptx"], Param(help="Print the code.")]
@@ -202,7 +202,7 @@ def _plan_answer(
         found = [plan for plan in found if arch in plan.targets]
     if shown.plan is not None and shown.plan > len(found):
         raise click.UsageError(
-            f"--plan is a number from 1 to {len(found)}, the number of plans" if found else "--plan: there is no plan"
+            f"--plan is a number from 1 to {len(found)}, the number of plans" if found else "--plan: no plan was found"
         )
     first = (shown.plan or 1) - 1
     chosen = found if shown.plan is None else found[first : first + 1]
@@ -279,11 +279,11 @@ def _print_plans(
 
 
 def _unaligned(operand: Operand, memory: MatrixInMemory) -> str:
-    """Return the reason why there is no plan if elements are misaligned, or an empty string."""
+    """Return the reason why misaligned elements leave no plan, or an empty string."""
     size = operand.spec.container // 8
     offsets = {"pitch": memory.pitch or 0, "start": memory.start or 0}
     misaligned = [f"{name} {offset}" for name, offset in offsets.items() if size > 1 and offset % size]
-    return f": elements of {size} bytes are not aligned at {' and '.join(misaligned)}" if misaligned else ""
+    return f": {size}-byte elements are not aligned at {' and '.join(misaligned)}" if misaligned else ""
 
 
 def _short(name: str) -> str:

@@ -109,12 +109,12 @@ def products(
     operation = resolved.form.operation
     if operation.does != "multiply" or operation.scope == "block":
         raise InvalidOperand(
-            f"products are for mma, mma.sp, wmma.mma and wgmma, not for {resolved}; `warpfrag where` finds an element"
+            f"products applies to mma, mma.sp, wmma.mma and wgmma, not to {resolved}; `warpfrag where` finds an element"
         )
     check_index("row", row, resolved.shape.m)
     check_index("col", col, resolved.shape.n)
     if selector is not None and resolved.pattern is None:
-        raise InvalidOperand(f"--selector is for instructions with a sparse A, not for {resolved}")
+        raise InvalidOperand(f"--selector applies to instructions with a sparse A, not to {resolved}")
     terms = ElementOperands(resolved, row, col)
     chosen = terms.views["d"].chosen(ElementChoice(mma))
     results = [terms.of(ElementChoice(**choice), selector or 0) for choice in chosen]
@@ -168,7 +168,7 @@ class ElementOperands:
         ]
 
     def _sparse_terms(self, selector: int) -> list[ProductTerm]:
-        """Return one term per stored column, with its possible logical columns and their metadata code."""
+        """Return one term per stored column, with the logical columns that its metadata code can select."""
         rule = self.instruction.pattern
         terms: list[ProductTerm] = []
         if rule is None:
@@ -198,7 +198,7 @@ class ElementOperands:
 
 
 def _cells(role: str, holders: list[Record]) -> list[object]:
-    """Return table cells with the holder that the hardware reads."""
+    """Return table cells for the holder that the hardware reads."""
     first = holders[0]
     if "lane" not in first:
         return [f"{role.upper()}[{first['row']}, {first['col']}]"]

@@ -110,7 +110,7 @@ def sweep(
     from warpfrag.sweep import sweep as run_sweep
 
     if scheduler is not None and workers is not None:
-        raise click.UsageError("give --scheduler, to use running workers, or --workers, to start some, but not both")
+        raise click.UsageError("expected --scheduler (running workers) or --workers (new ones), got both")
     plan = SweepPlan.read(file)
     store = str(Path(file).with_suffix(".zarr")) if output is None else output
     with ProgressLine(lines=True) as line:
@@ -129,7 +129,7 @@ def sweep(
 
     for outcome in outcomes:
         for chunk in outcome.repaired:
-            echo_error(f"warpfrag: {store} was damaged; computed again: {chunk}")
+            echo_error(f"warpfrag: {store} was damaged; recomputed {chunk}")
 
     def show() -> None:
         _print_outcomes(plan, outcomes)
@@ -140,13 +140,13 @@ def sweep(
 
 
 def _names(plan: SweepPlan, outcomes: list[Outcome]) -> tuple[list[str], list[str]]:
-    """Return the keys of a case, and the keys that vary in this plan."""
+    """Return all keys of a case, and the keys that vary in this plan."""
     names = [field.name for field in fields(outcomes[0].case)]
     return names, [name for name in names if len(getattr(plan, name)) > 1]
 
 
 class CaseProgress:
-    """The progress of a sweep: a bar on a terminal, or elsewhere a line for each finished case."""
+    """The progress of a sweep: a bar on a terminal, otherwise a line for each finished case."""
 
     def __init__(self, line: ProgressLine) -> None:
         """Show the progress on this line."""

@@ -29,7 +29,7 @@ from warpfrag.codegen.ptx_builder import vector
 # The C++ type and the constraint of inline assembly for the registers of each PTX type; packed elements are words.
 C_TYPES = {".f32": ("float", "f"), ".f64": ("double", "d"), ".s32": ("int32_t", "r")}
 WORD = ("uint32_t", "r")
-DEVICE = "__device__ __forceinline__"  # inline, so that any number of files may include it
+DEVICE = "__device__ __forceinline__"  # inline, so that any number of files may include the function
 INDENT = "    "
 
 
@@ -55,7 +55,7 @@ class RegisterArray:
 
     @property
     def constraint(self) -> str:
-        """The inline-assembly constraint letter for this register."""
+        """The inline-assembly constraint letter for these registers."""
         return C_TYPES.get(self.ptx_type, WORD)[1]
 
     @property
@@ -77,13 +77,13 @@ class RegisterArray:
 
 
 class InlineAssembly:
-    """The operands of an asm statement; each gets the number that the text uses for it.
+    """The operands of an asm statement; each has the number by which the text refers to it.
 
     Outputs are numbered before inputs, so they come first. The operands of one call share a line.
     """
 
     def __init__(self, *, memory: bool = False) -> None:
-        """Start without operands. With `memory`, the statement reads or writes memory that is not an operand."""
+        """Start with no operands. With `memory`, the statement accesses memory that is not an operand."""
         self._outputs: list[str] = []
         self._inputs: list[str] = []
         self._count = 0
@@ -132,7 +132,7 @@ class CudaBuilder:
 
     @contextmanager
     def braces(self, head: str, end: str = "}") -> Iterator[None]:
-        """Enclose the lines appended in this context in braces after `head`; a type or a table ends in `};`."""
+        """Put the lines appended in this context into braces after `head`; a type or a table ends with `};`."""
         self.line(f"{head} {{")
         self._depth += 1
         yield
@@ -141,7 +141,7 @@ class CudaBuilder:
 
     @contextmanager
     def unrolled(self, count: int, index: str = "i") -> Iterator[None]:
-        """Enclose the lines appended in this context in a loop, unrolled so that register indices are constants."""
+        """Put the lines appended in this context into an unrolled loop, so that register indices are constants."""
         self.line("#pragma unroll")
         with self.braces(f"for (int {index} = 0; {index} < {count}; ++{index})"):
             yield
@@ -152,13 +152,13 @@ class CudaBuilder:
             self.line(*lines)
 
     def assembly(self, text: str, *, memory: bool = False) -> None:
-        """Append an asm statement without operands."""
+        """Append an asm statement that has no operands."""
         self.line(InlineAssembly(memory=memory).statement(text))
 
     # ---- register operations (see `languages`)
 
     def temporary(self, number: int) -> str:
-        """Return the variable for the result of the operation with this number."""
+        """Return the variable for the result of operation `number`."""
         return f"r{number}"
 
     def declare_temporaries(self, count: int) -> None:
@@ -225,7 +225,7 @@ def device_function(name: str, parameters: Sequence[str], body: CudaBuilder, res
 
 
 def indented(lines: Iterable[str]) -> list[str]:
-    """Return lines moved four columns to the right; preprocessor lines and empty ones stay."""
+    """Return lines indented by four columns, except preprocessor lines and empty lines."""
     return [line if not line or line.startswith("#") else f"{INDENT}{line}" for line in lines]
 
 

@@ -56,7 +56,7 @@ from warpfrag.tensorcore.operand import OperandBase
 if TYPE_CHECKING:
     Blocks = dict[str, list[str]]
 
-# Used by the functions of every instruction.
+# Included once, for the functions of every instruction.
 COMMON = """\
 #ifndef WARPFRAG_ELEMENT
 #define WARPFRAG_ELEMENT
@@ -93,14 +93,14 @@ __device__ __forceinline__ uint32_t element(const void* memory, int index) {
 #endif
 """
 
-# The template parameters of a wrapper, in the order of the statement: the immediates that choose a part of a word.
+# The template parameters of a wrapper, in statement order: immediates that select a part of a word.
 TEMPLATE_PARAMETERS = {
     "metadata": ("selector",),
     "scale_a": ("byte_id_a", "thread_id_a"),
     "scale_b": ("byte_id_b", "thread_id_b"),
 }
 
-# The constraint of an address in inline assembly, for each state space; the last is a generic one.
+# The inline-assembly constraint of an address, by state space; the last one is for generic addresses.
 ADDRESSES = {
     "global": AsmOperand("l", "__cvta_generic_to_global(memory)"),
     "shared": AsmOperand("r", "static_cast<uint32_t>(__cvta_generic_to_shared(memory))"),
@@ -152,7 +152,7 @@ def start_with_thread(operand: OperandBase) -> CudaBuilder:
     return code
 
 
-# ---- mma, sparse and block-scaled ones too
+# ---- mma, including sparse and block-scaled forms
 
 
 def mma_functions(instruction: Instruction, targets: Sequence[str]) -> Blocks:
@@ -182,7 +182,7 @@ def wrapper(instruction: Instruction) -> list[str]:
 
 
 def template(parameters: Mapping[str, int]) -> list[str]:
-    """Return the template line of a function with these integer parameters and defaults; empty without parameters."""
+    """Return the template line for integer parameters with defaults, or an empty string without parameters."""
     listed = ", ".join(f"int {name} = {default}" for name, default in parameters.items())
     return [f"template <{listed}>"] if listed else []
 
@@ -276,7 +276,7 @@ def shared_function(operand: OperandBase, copy: SharedCopy) -> list[str]:
 
 
 def _in_bytes(elements: str, bits: int) -> str:
-    """Return a number of elements as bytes."""
+    """Return an expression for a number of elements in bytes."""
     if bits == 8:
         return f"({elements})"
     return f"({elements}) * {bits // 8}" if bits > 8 else f"({elements}) / {8 // bits}"

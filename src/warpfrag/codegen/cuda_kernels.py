@@ -1,4 +1,4 @@
-"""Tile kernels in CUDA C++, which compute one tile of a gemm in memory with the instruction's functions.
+"""Tile kernels in CUDA C++, which compute one tile of a gemm with the functions of an instruction.
 
 Kernels have unmangled names (extern "C"), so that a program can look them up; they belong in a source file, not in a
 header.
@@ -39,7 +39,7 @@ from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import OperandBase
 from warpfrag.tensorcore.wgmma_call import Variant
 
-# Used by the kernels of every instruction.
+# Included once, for the kernels of every instruction.
 COMMON = """\
 namespace warpfrag {
 
@@ -56,7 +56,7 @@ __device__ __forceinline__ void copy_words(void* to, const void* from, int words
 
 
 class CudaKernel:
-    """A kernel in CUDA C++; its parameters are, for each matrix, a pointer and the strides."""
+    """A kernel in CUDA C++ with a pointer and strides as parameters for each matrix."""
 
     def __init__(self, instruction: Instruction, operands: Iterable[OperandBase]) -> None:
         """Start a kernel, and declare a fragment array for each operand, such as `fragment_a`."""
@@ -71,11 +71,11 @@ class CudaKernel:
         self.code.line(register_array(operand, f"fragment_{operand.role}").declaration())
 
     def take(self, role: str, strides: Iterable[str] = ()) -> None:
-        """Add the parameters of a matrix: its pointer, and its strides."""
+        """Add the parameters of a matrix: its pointer and its strides."""
         self.parameters += [f"{'' if role == 'd' else 'const '}void* {role}", *(f"int {name}" for name in strides)]
 
     def kernel(self, name: str, comment: str) -> list[str]:
-        """Return the lines of the kernel, after a comment."""
+        """Return the lines of the kernel, preceded by a comment."""
         return [f"// {comment}", *self.code.kernel(name, self.parameters)]
 
     def move_tile(self, operand: OperandBase, strides: Sequence[str | int] = (), fragment: str = "") -> None:
@@ -135,7 +135,7 @@ def mma_kernels(instruction: Instruction, targets: Sequence[str]) -> list[str]:
 
 
 def tile_kernel(instruction: Instruction, choice: Immediates) -> list[str]:
-    """Return the kernel that moves one tile from memory to memory, with one warp."""
+    """Return the kernel that computes one tile from memory to memory, with one warp."""
     operands = registers(instruction)
     kernel = CudaKernel(instruction, operands.values())
     for role, operand in operands.items():
@@ -148,7 +148,7 @@ def tile_kernel(instruction: Instruction, choice: Immediates) -> list[str]:
 
 
 def shared_kernel(instruction: Instruction, copies: dict[str, SharedCopy]) -> list[str]:
-    """Return the kernel that moves one contiguous tile through shared memory, in the memory orders of the copies."""
+    """Return the kernel that computes one contiguous tile through shared memory, in the memory orders of its copies."""
     operands, orders = registers(instruction), memory_orders(copies)
     kernel = CudaKernel(instruction, operands.values())
     for role in operands:
@@ -186,7 +186,7 @@ def wgmma_kernels(instruction: Instruction, _targets: Sequence[str]) -> list[str
 
 
 def wgmma_tile_kernel(instruction: Instruction, variant: Variant) -> list[str]:
-    """Return the kernel that moves one tile from memory to memory, with one warpgroup."""
+    """Return the kernel that computes one tile from memory to memory, with one warpgroup."""
     check_variant(instruction, variant)
     kernel = CudaKernel(instruction, [instruction.d])
     for role, operand in tile_operands(instruction).items():

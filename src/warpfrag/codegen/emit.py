@@ -64,17 +64,17 @@ class FamilyWriter(NamedTuple):
 
 
 FAMILIES = (
-    # one warp, fragments fixed by the ISA: functions load and store each register by the layout
+    # one warp, with fragments fixed by the ISA: functions load and store each register by its layout
     FamilyWriter(("mma", "mma.sp", "mma.sp::ordered_metadata"), mma_functions, mma_kernels),
-    # one warp, fragments left open by the ISA: wmma.load and wmma.store move them
+    # one warp, with fragments that the ISA leaves open: wmma.load and wmma.store move them
     FamilyWriter(("wmma.mma",), wmma_functions, wmma_kernels),
     FamilyWriter(("wmma.load.a", "wmma.load.b", "wmma.load.c", "wmma.store.d"), wmma_move_functions),
-    # 8 x 8 matrices between shared memory and registers, or within registers
+    # moves of 8 x 8 matrices between shared memory and registers, or within registers
     FamilyWriter(("ldmatrix", "stmatrix", "movmatrix"), matrix_move_functions),
-    # a warpgroup, with operands in shared memory that descriptors name
+    # a warpgroup, with operands in shared memory that are addressed by descriptors
     FamilyWriter(("wgmma.mma_async", "wgmma.mma_async.sp"), wgmma_functions, wgmma_kernels, wgmma_common),
 )
-"""A new operation joins a family, or adds one."""
+"""The families; a new operation joins one of them or adds another."""
 
 
 def _writer(instruction: Instruction) -> FamilyWriter:
@@ -129,12 +129,12 @@ def _tensor_code(selected: list[Instruction], language: str, target: str | None)
 def _instructions(
     instructions: str | Instruction | Iterable[str | Instruction], target: str | None
 ) -> list[Instruction]:
-    """Return every instruction once, in the given order."""
+    """Return every instruction once, in the order given."""
     try:
         several = [instructions] if isinstance(instructions, str | Instruction) else list(instructions)
     except TypeError:
         raise InvalidOperand(f"expected one or more instructions or names, got {quote(instructions)}") from None
-    # by name: the wmma of two architectures is one text, because wmma loads and stores its fragments itself
+    # by name, because wmma on two architectures is the same text: it loads and stores its fragments itself
     by_name = {item.name: item for item in (get(instruction, target) for instruction in several)}
     if not by_name:
         raise InvalidOperand("expected at least one instruction to emit, got none")
@@ -184,13 +184,13 @@ def _targets(instruction: Instruction, target: str | None) -> Sequence[str]:
 
 
 def nvcc_options(target: str) -> str:
-    """Return the nvcc options for a target; -arch with a suffix would also build for the target without it."""
+    """Return the nvcc options for a target; -arch with a suffix would also compile for the target without it."""
     number = target.removeprefix("sm_")
     return f"-arch={target}" if target[-1].isdigit() else f"-gencode arch=compute_{number},code={target}"
 
 
 def _how_to_compile(instruction: Instruction) -> list[str]:
-    """Return a comment on the nvcc options, if every target needs a suffix."""
+    """Return a comment with the nvcc options, if every target needs a suffix."""
     if any(target[-1].isdigit() for target in instruction.targets):
         return []
     first = instruction.targets[0]

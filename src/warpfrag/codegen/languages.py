@@ -51,7 +51,7 @@ WARPGROUP_THREAD = ThreadIndex(
     ("mov.u32 %thread, %tid.x", "and.b32 %thread, %thread, 127"),
 )
 THREAD_INDICES = {32: LANE, 128: WARPGROUP_THREAD}
-"""The thread index, by the number of threads: a warp or a warpgroup."""
+"""The thread index by number of threads: for a warp or a warpgroup."""
 
 SPELLINGS = {
     "and": Spelling("{0} = {1} & {2:#x};", "and.b32 {0}, {1}, {2:#x};"),

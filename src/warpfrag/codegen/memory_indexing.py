@@ -36,7 +36,7 @@ from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand, OperandBase, SparseOperand
 from warpfrag.tensorcore.registry import find
 
-# Coordinates that select among words of a warp; they are no part of the matrix in memory.
+# Coordinates that select among the words of a warp; they are not part of the matrix in memory.
 CHOSEN = ("selector", "thread_id", "byte_id")
 
 
@@ -46,7 +46,7 @@ def dimensions(operand: OperandBase) -> tuple[str, ...]:
 
 
 def _layout(operand: OperandBase) -> Layout:
-    """Return the layout; for an operand in shared memory only its coordinates are meaningful."""
+    """Return the layout; for an operand in shared memory, only its coordinates are meaningful."""
     return operand.spec.layout if operand.storage == "shared" else operand.layout
 
 
@@ -93,7 +93,7 @@ def index_formula(operand: OperandBase) -> str:
 
 
 def described_index(operand: OperandBase) -> str:
-    """Return the index formula for a comment."""
+    """Return the index formula as text for a comment."""
     return f"Element ({', '.join(dimensions(operand))}) is number {index_formula(operand)} of memory"
 
 
@@ -103,7 +103,7 @@ def element_bits(operand: OperandBase) -> int:
 
 
 def described(operand: OperandBase) -> str:
-    """Describe the matrix, for a comment."""
+    """Return a description of the matrix for a comment."""
     names = {"metadata": "Metadata codes", "scale_a": "Scales of A", "scale_b": "Scales of B"}
     name = names.get(operand.role, operand.role.upper())
     unit = ", a byte each" if operand.role not in "abcd" else ""
@@ -178,7 +178,7 @@ class Stage:
 
     @property
     def other(self) -> str:
-        """The name of the coordinate that is not k."""
+        """The name of the coordinate other than k."""
         return "m" if self.operand.role == "a" else "n"
 
     @property
@@ -199,7 +199,7 @@ class Stage:
         terms = [*along, *_digits(outer, counts[outer], memory.across, 1)]
         offset: Expression = IndexVariable("offset")
         bits = SWIZZLES[self.descriptor.swizzle]
-        if bits:  # the low bits of the row of 128 bytes, moved onto the number of the 16-byte unit
+        if bits:  # the low bits of the 128-byte row, moved to the bits of the 16-byte unit
             moved = IndexOperation(">>", offset, IndexConstant(_log2(ROW_OF_UNITS // UNIT)))
             offset = IndexOperation("^", offset, IndexOperation("&", moved, IndexConstant(((1 << bits) - 1) * UNIT)))
         return {
@@ -211,7 +211,7 @@ class Stage:
 
 
 def _digits(name: str, count: int, digits: Sequence[Digit], step: int) -> list[Expression]:
-    """Return the digits of an index in units of `step`, each times its stride.
+    """Return the digits of an index in units of `step`, each multiplied by its stride.
 
     There is one digit if the index does not reach the second, or if the second continues the first.
     """
@@ -282,7 +282,7 @@ def shared_copies(operand: OperandSpec, op: str = "ldmatrix") -> tuple[SharedCop
 
 
 def _match(matrix_move: Instruction, operand: OperandSpec, order: str) -> SharedCopy | None:
-    """Return the copy, or None if a line does not fit, or elements in memory differ from those in registers."""
+    """Return the copy, or None if a line does not fit or elements in memory differ from those in registers."""
     unit = moved(matrix_move).spec
     unpacked = (operand.format.bits, operand.container) == (unit.format.bits, unit.container)
     if unit.layout.regs != operand.layout.regs:
@@ -294,7 +294,7 @@ def _match(matrix_move: Instruction, operand: OperandSpec, order: str) -> Shared
 
 
 def operand_copies(instruction: Instruction, targets: Iterable[str]) -> dict[str, list[SharedCopy]]:
-    """Return the legal copies of each matrix of an mma on these targets; those without .trans come first."""
+    """Return the legal copies of each mma matrix on these targets; those without .trans come first."""
     copies = {}
     for role in "dabc":
         every = shared_copies(instruction.operands[role].spec, "stmatrix" if role == "d" else "ldmatrix")
@@ -304,7 +304,7 @@ def operand_copies(instruction: Instruction, targets: Iterable[str]) -> dict[str
 
 
 def kernel_copies(instruction: Instruction, targets: Iterable[str]) -> list[dict[str, SharedCopy]]:
-    """Return, for each kernel, the copies of its operands; together the kernels use all copies of A and B."""
+    """Return the copies of the operands of each kernel; together the kernels use all copies of A and B."""
     copies = operand_copies(instruction, targets)
     return [
         {role: some[min(number, len(some) - 1)] for role, some in copies.items() if some}
@@ -318,5 +318,5 @@ def memory_orders(chosen: Mapping[str, SharedCopy]) -> dict[str, str]:
 
 
 def described_orders(orders: Mapping[str, str]) -> str:
-    """Describe the memory order of A, B, C and D, for a comment."""
+    """Return a description of the memory orders of A, B, C and D for a comment."""
     return ", ".join(f"{role.upper()} {orders[role]} major" for role in "abcd")

@@ -31,7 +31,7 @@ from warpfrag.plans.shuffle_search import Select, Shuffle, Swap
 from warpfrag.plans.tensor_relayout import TensorRelayout
 from warpfrag.smem.shared_memory import ROW_OF_UNITS, SWIZZLES, UNIT
 
-INCLUDE = "#include <cstdint>"  # lets the code compile alone
+INCLUDE = "#include <cstdint>"  # so that the code compiles alone
 MOVMATRIX = "movmatrix.sync.aligned.m8n8.trans.b16"
 
 
@@ -47,7 +47,7 @@ def emit_plan(plan: object, lang: str = "cuda", name: str = "") -> str:
 
 
 class RegisterOperations:
-    """Register operations, written by a builder in the requested order; every result has its own register.
+    """Register operations that a builder writes in the requested order; every result has its own register.
 
     Every operation is a row of `SPELLINGS`; equal operations on equal operands are computed once.
 
@@ -77,7 +77,7 @@ class RegisterOperations:
         return self.builder.temporary(self._count - 1)
 
     def do(self, name: str, *operands: str | int) -> str:
-        """Return the register with an operation's result; append the operation unless it was computed before."""
+        """Return the register with the result of an operation; append the operation unless it was computed before."""
         key = name, operands
         if key not in self._results:
             self.uses_thread |= self.thread in operands
@@ -102,7 +102,7 @@ class PlanFunction:
     """A function of registers `in` and `out`, and of an address `base`, in either language."""
 
     def __init__(self, lang: str, threads: int = LANES) -> None:
-        """Start a function that `threads` threads call together."""
+        """Start a function that is called by `threads` threads together."""
         self.code: CudaBuilder | PtxBuilder = CudaBuilder() if lang == "cuda" else PtxBuilder()
         self.registers = RegisterOperations(self.code, threads)
 
@@ -116,7 +116,7 @@ class PlanFunction:
         return self.code.register_function(name, inputs, state, takes_base=takes_base)
 
     def address(self, plan: AccessPlan, access: Access) -> str:
-        """Append the computation of the address that this thread passes; return its register."""
+        """Append code that computes the address that this thread passes; return its register."""
         total = address_sum(access.addresses, plan.memory)
         if isinstance(self.code, CudaBuilder):
             self.registers.uses_thread = True
@@ -160,7 +160,7 @@ def _is_vector(access: Access) -> bool:
 
 
 def _slot_shift(access: Access) -> int:
-    """Return the number of bits below the element that an access moves; 0 if it moves whole registers."""
+    """Return the number of bits below the element that an access moves, or 0 if it moves whole registers."""
     return 8 * access.width * (access.slot or 0)
 
 
@@ -251,7 +251,7 @@ class RelayoutLowering:
         return [self.do("select", state[word], state[at], parity) for at, word in enumerate(op.words)]
 
     def _parity(self, mask: int) -> str:
-        """Return a register that is nonzero in lanes with an odd number of bits in a mask."""
+        """Return a register that is nonzero in lanes that share an odd number of bits with a mask."""
         bits = self.do("and", self.lane, mask)
         return self.do("and", self.do("popc", bits), 1) if mask.bit_count() > 1 else bits
 
@@ -313,7 +313,7 @@ class RelayoutLowering:
         return self.do("prmt by lane", first, second, self.do("select", *selectors, parity))
 
     def _by_prmt(self, pieces: list[tuple[int, int] | None], state: list[str]) -> str:
-        """Join four bytes, each from a byte of a register; None stands for an arbitrary byte."""
+        """Join four bytes, each from a byte of a register; None means any byte."""
         words = list(dict.fromkeys(piece[0] for piece in pieces if piece))
         result = state[words[0]]
         if all(piece is None or piece == (words[0], byte) for byte, piece in enumerate(pieces)):
@@ -340,7 +340,7 @@ class RelayoutLowering:
 
     def _gathered(self, pieces: list[tuple[int, int, int]], code: int, state: list[str]) -> str:
         """Return a register of pieces, each given by its source register, first source bit and first target bit."""
-        moved: dict[tuple[int, int], int] = {}  # word and distance: the bits of the word that go there
+        moved: dict[tuple[int, int], int] = {}  # for each word and distance, the bits of the word that move there
         for word, there, here in pieces:
             moved[word, here - there] = moved.get((word, here - there), 0) | code << there
         parts = []

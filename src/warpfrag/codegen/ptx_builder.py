@@ -43,7 +43,7 @@ class PtxBuilder:
     # ---- declarations
 
     def declare(self, name: str, ptx_type: str = ".b32") -> str:
-        """Declare a register called `name`, with a number if the name is taken."""
+        """Declare a register called `name`, with a number appended if the name is taken."""
         register, count = f"%{name}", 0
         while register in self._registers:
             count += 1
@@ -52,7 +52,7 @@ class PtxBuilder:
         return register
 
     def declare_vector(self, name: str, count: int, ptx_type: str) -> list[str]:
-        """Declare the registers of an operand, `name` and a number each."""
+        """Declare the registers of an operand: `name` with a number each."""
         return [self.declare(f"{name}{reg}", declared_type(ptx_type)) for reg in range(count)]
 
     def declare_range(self, name: str, count: int) -> None:
@@ -85,7 +85,7 @@ class PtxBuilder:
     # ---- register operations (see `languages`)
 
     def temporary(self, number: int) -> str:
-        """Return the register for the result of the operation with this number."""
+        """Return the register for the result of operation `number`."""
         return f"%t{number}"
 
     def declare_temporaries(self, count: int) -> None:
@@ -153,12 +153,12 @@ def vector(registers: Iterable[str]) -> str:
 
 
 def dynamic_shared(name: str, align: int) -> str:
-    """Return the declaration of dynamic shared memory, which a module has once."""
+    """Return the declaration of dynamic shared memory, which a module has only once."""
     return f".extern .shared .align {align} .b8 {name}[];"
 
 
 def module_header(version: tuple[int, int], target: str, declarations: Iterable[str] = ()) -> list[str]:
-    """Return the first lines of a module: the PTX version, the target, and shared declarations."""
+    """Return the first lines of a module: the PTX version, the target and common declarations."""
     lines = [f".version {version[0]}.{version[1]}", f".target {target}", ".address_size 64", ""]
     for declaration in declarations:
         lines += [declaration, ""]

@@ -56,13 +56,13 @@ DYNAMIC = "dynamic_shared"
 
 
 def declarations(instructions: Iterable[Instruction]) -> list[str]:
-    """Declare dynamic shared memory, if a kernel of these instructions uses it."""
+    """Return the declaration of dynamic shared memory if a kernel of these instructions uses it."""
     is_used = any(instruction.form.is_warpgroup or _uses_shared(instruction) for instruction in instructions)
     return [dynamic_shared(DYNAMIC, SWIZZLE_PERIOD)] if is_used else []
 
 
 def _uses_shared(instruction: Instruction) -> bool:
-    """Return True for a load or store whose memory is shared."""
+    """Return True for a load or store that accesses shared memory."""
     return instruction.addresses is not None or state_space(instruction) == "shared"
 
 
@@ -77,7 +77,7 @@ class PtxKernel:
         self.fragments: dict[str, list[str]] = {}
         self.thread = self.case = self.base = ""
         self._parameters: dict[str, str] = {}
-        self._bytes: dict[str, int] = {}  # of a register of each fragment
+        self._bytes: dict[str, int] = {}  # the type of a register of each fragment
 
     def parameter(self, name: str) -> str:
         """Return the register that holds a parameter; load it on first use."""
@@ -86,7 +86,7 @@ class PtxKernel:
         return self._parameters[name]
 
     def kernel(self, name: str, *comment: str) -> list[str]:
-        """Return the lines of the kernel, below a comment."""
+        """Return the lines of the kernel, preceded by a comment."""
         comments = [f"// {text}" for text in (self.instruction.name, *comment)]
         return [*comments, *self.code.entry(name, self.parameters)]
 
@@ -96,7 +96,7 @@ class PtxKernel:
         self._bytes[role] = width(declared_type(operand.ptx_type))
 
     def start(self, scope: Literal["warp", "cases", "block"]) -> None:
-        """Compute the thread index in the warp, and in the grid; each warp or block handles one case."""
+        """Compute the thread index in the warp and in the grid; each warp or block handles one case."""
         code = self.code
         if scope == "warp":
             self.thread = code.compute("lane", "mov.u32", "%laneid")
@@ -132,7 +132,7 @@ class PtxKernel:
     def copy_loop(
         self, name: str, thread: str, count: int, memory: str, shared: str, *, to_shared: bool = True
     ) -> None:
-        """Copy `bytes` bytes with `count` threads, a word per thread at a time."""
+        """Copy `bytes` bytes with `count` threads, one word per thread at a time."""
         code = self.code
         offset = code.compute("offset", "mul.lo.u32", thread, 4)
         size, word, outside = self.parameter("bytes"), code.declare("word"), code.declare("outside", ".pred")
@@ -187,7 +187,7 @@ def raw_kernels(instruction: Instruction) -> list[str]:
 
 
 def raw_kernel(instruction: Instruction, choice: Immediates = DEFAULT_IMMEDIATES) -> list[str]:
-    """Return the raw kernel of an mma that one warp computes."""
+    """Return the raw kernel of an mma that is executed by one warp."""
     check_immediates(instruction.form, choice, instruction.operands.selected_layouts)
     kernel = PtxKernel(instruction, RAW_PARAMETERS)
     kernel.start("cases")
@@ -205,7 +205,7 @@ def raw_kernel(instruction: Instruction, choice: Immediates = DEFAULT_IMMEDIATES
 
 
 def move_kernel(instruction: Instruction) -> list[str]:
-    """Return the kernel of a load, a store or movmatrix alone, with one warp.
+    """Return the kernel of a single load, store or movmatrix, with one warp.
 
     Shared memory starts as a copy of `memory` and is copied back afterwards; each lane of ldmatrix and stmatrix
     points to its own 16 bytes.

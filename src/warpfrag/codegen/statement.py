@@ -18,10 +18,10 @@ from warpfrag.tensorcore.operand import OperandBase
 from warpfrag.tensorcore.registry import get
 from warpfrag.tensorcore.wgmma_call import Variant
 
-# The order of the operands in a statement; those an instruction does not have are left out.
+# The order of operands in a statement; those that an instruction does not have are omitted.
 ROLES = ("d", "a", "b", "c", "metadata", "scale_a", "scale_b")
 
-# The operands of an instruction that only moves: a role is the vector of its registers, d0 the first register of d.
+# The operands of a data movement: a role is the vector of its registers, d0 the first register of d.
 MOVE_OPERANDS = {
     "ldmatrix": "{d}, [{address}]",
     "stmatrix": "[{address}], {a}",
@@ -66,7 +66,7 @@ def shared_kernel_name(instruction: Instruction, orders: Mapping[str, str]) -> s
 
 
 def choices(instruction: Instruction, *, ids: bool = False) -> Iterator[Immediates]:
-    """Yield every selector, and with `ids` every byte and thread id too."""
+    """Yield every selector and, with `ids`, every byte and thread id."""
     return all_choices(instruction.operands.selected_layouts, ids=ids)
 
 
@@ -146,13 +146,13 @@ TILE_ROLES = ("d", "a", "b", "c", "metadata")
 FENCE = "wgmma.fence.sync.aligned;"
 COMMIT = "wgmma.commit_group.sync.aligned;"
 WAIT = "wgmma.wait_group.sync.aligned {};"
-PROXY_FENCE = "fence.proxy.async;"  # what threads wrote into shared memory is seen by wgmma after this
-SWIZZLE_PERIOD = 1024  # bytes after which every swizzle repeats: shared memory starts at a multiple of it
+PROXY_FENCE = "fence.proxy.async;"  # after this, wgmma sees what threads wrote to shared memory
+SWIZZLE_PERIOD = 1024  # bytes after which every swizzle repeats; shared memory starts at a multiple of this
 PAIRS: tuple[tuple[bool, bool], ...] = ((False, False), (False, True), (True, False), (True, True))
 
 
 def check_variant(instruction: Instruction, variant: Variant) -> None:
-    """Reject a variant that the instruction does not have."""
+    """Raise an error for a variant that the instruction does not have."""
     if any(variant.trans) and not can_transpose(instruction):
         raise InvalidOperand(f"{instruction.name}: only 16-bit types can be MN-major, got {variant}")
     if variant.trans[0] and not variant.staged:
@@ -202,7 +202,7 @@ def tile_operands(instruction: Instruction) -> dict[str, OperandBase]:
 
 
 def wgmma_immediate_names(instruction: Instruction, *, staged: bool) -> list[str]:
-    """Return the names of the immediates, in the order of the template: selector, signs, transpositions."""
+    """Return the names of the immediates in template order: selector, signs, transpositions."""
     names = ["selector"] if is_sparse(instruction) else []
     names += ["scale_a", "scale_b"] if instruction.a.format.is_float else []
     if can_transpose(instruction):

@@ -23,7 +23,7 @@ THREADS = 128
 SMALLEST = 32  # columns of an allocation
 DEFAULT_TARGET = "sm_100a"
 PAIR = 3  # both blocks, as a mask
-TILE_ALIGNMENT = 1024  # bytes: swizzles repeat after this many
+TILE_ALIGNMENT = 1024  # bytes after which swizzles repeat
 
 
 def product(instruction: Instruction) -> TensorMma:
@@ -42,7 +42,7 @@ def _sizes(t: TensorMma) -> dict[str, int]:
 
 
 def _bytes(operand: InTensorShared) -> int:
-    """Return the bytes of an image of an operand in shared memory."""
+    """Return the size in bytes of the image of an operand in shared memory."""
     rows, cols = operand.shape
     return rows * cols * stored_bits(operand) // 8
 
@@ -53,7 +53,7 @@ def _descriptors(t: TensorMma) -> tuple[Descriptor, Descriptor]:
 
 
 def _extra(t: TensorMma) -> list[str]:
-    """Return the operands in tensor memory besides D, in the order of the statement."""
+    """Return the tensor-memory operands besides D, in the order of the statement."""
     return [role for role in IN_TENSOR_MEMORY if role in t.operands]
 
 
@@ -96,7 +96,7 @@ def _ptx_kernel(t: TensorMma) -> str:
 
 
 def _aligned(size: int) -> int:
-    """Round the size of a tile up to the alignment of the next."""
+    """Round the size of a tile up to the alignment of the next one."""
     return -(-size // TILE_ALIGNMENT) * TILE_ALIGNMENT
 
 
@@ -238,6 +238,6 @@ def tensor_kernel(
 
 
 def _image(parameter: str, size: int, *, is_pair: bool) -> list[str]:
-    """Return code that computes the address of this block's part of an array in %rd1."""
+    """Return code that puts the address of this block's part of an array into %rd1."""
     block = [f"    mul.wide.u32 %rd4, %r7, {size};", "    add.u64 %rd1, %rd1, %rd4;"] if is_pair else []
     return [f"    ld.param.u64 %rd1, [{parameter}];", "    cvta.to.global.u64 %rd1, %rd1;", *block]

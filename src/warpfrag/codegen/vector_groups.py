@@ -29,9 +29,9 @@ Codes: TypeAlias = dict[str, NDArray[Any]]
 Words: TypeAlias = NDArray[np.uint32]
 Operands: TypeAlias = dict[str, Words]
 
-BASE = 4  # of the digits that number rows and columns: every format but b1 holds 0 to 4 exactly
-HALF_CODES = 30000  # about the number of positive normal f16 codes
-MISPLACED = {  # the mistakes that show in an operand, by role; one text describes both scales
+BASE = 4  # the base of the digits that number rows and columns: every format but b1 holds 0 to 4 exactly
+HALF_CODES = 30000  # approximately the number of positive normal f16 codes
+MISPLACED = {  # the mistakes that an operand can reveal, by role; one text describes both scales
     "a": "operands in the wrong lane, register, slot or memory order",
     "metadata": "a wrong selector, metadata in the wrong lane or field",
     "scale_a": "wrong byte or thread ids, scales in the wrong lane or byte",
@@ -40,7 +40,7 @@ MISPLACED = {  # the mistakes that show in an operand, by role; one text describ
 
 @dataclass(frozen=True, eq=False)
 class VectorGroup:
-    """Test vectors of one category: operand registers in `words`, by role, and the expected registers `d`.
+    """Test vectors of one category: operand registers by role in `words`, and the expected registers `d`.
 
     Registers are uint32[cases, 32, words], metadata and scales uint32[cases, 32]. A wgmma has uint32[cases, 4, 32,
     words], and `shared`, the contents of shared memory, uint32[cases, words]. tcgen05 has the arrays described in
@@ -66,7 +66,7 @@ class VectorGroup:
 
 
 class VectorMaker:
-    """Makes operands of one instruction from one seed, and groups of test vectors from them.
+    """Creates operands of one instruction from one seed, and groups of test vectors from them.
 
     `few` is the number of cases in a random group. With `is_large`, one case tests many elements at once.
     """
@@ -120,7 +120,7 @@ class VectorMaker:
         return self.stored({role: self.codes(role, self.few, each) for role, each in categories.items()})
 
     def scales(self, role: str, cases: int, *, unit: bool = False) -> NDArray[Any]:
-        """Return codes of scale factors, which are all 1 or within a few powers of two of 1."""
+        """Return codes of scale factors that are all 1, or within a few powers of two of 1."""
         operand = self.instruction.operands[role]
         if unit:
             return np.full((cases, *operand.shape), operand.format.encode(1.0), np.uint8)
@@ -159,7 +159,7 @@ class VectorMaker:
         return {**codes, "a": stored, "metadata": metadata}
 
     def metadata_words(self, role: str, codes: Codes, choice: Immediates) -> NDArray[np.uint32]:
-        """Pack metadata for one selector, with other legal metadata for the other selectors."""
+        """Pack metadata for one selector, and different legal metadata for the other selectors."""
         operand, fields = self.instruction.metadata, codes[role]
         parts = [
             operand.pack(fields if selector == choice.selector else self.fields(len(fields)), selector=selector)
@@ -168,7 +168,7 @@ class VectorMaker:
         return reduce(or_, parts)
 
     def scale_words(self, role: str, codes: Codes, choice: Immediates) -> NDArray[np.uint32]:
-        """Pack scale factors for one choice of ids, with other scales for the other ids."""
+        """Pack scale factors for one choice of ids, and different scales for the other ids."""
         operand: Any = self.instruction.operands[role]
         cases = len(codes["b"])
         chosen = part_of(choice, role)
@@ -196,7 +196,7 @@ class VectorMaker:
         return list(dict.fromkeys([DEFAULT_IMMEDIATES, *mixed]))
 
     def full_shape(self, role: str) -> tuple[int, ...]:
-        """Return the shape of an operand; for a sparse A that of the full matrix."""
+        """Return the shape of an operand; for a sparse A, that of the full matrix."""
         if role == "a" and self.instruction.pattern is not None:
             return self.instruction.shape.m, self.instruction.shape.k
         shape: tuple[int, ...] = self.instruction.operands[role].shape
@@ -236,7 +236,7 @@ def positions(maker: VectorMaker) -> VectorGroup:
     codes = {role: maker.exact(role, matrix) for role, matrix in matrices.items()}
     codes["c"] = maker.zeros("c", 3)
     numbers = np.arange(codes["c"][2].size).reshape(codes["c"][2].shape)
-    if instruction.c.format.name == "f16":  # f16 holds few integers, but enough normal codes
+    if instruction.c.format.name == "f16":  # f16 holds few integers, but it has enough normal codes
         codes["c"][2] = (1 << instruction.c.format.fraction) + numbers % HALF_CODES
     else:
         codes["c"][2] = maker.exact("c", 1 + numbers)
@@ -276,13 +276,13 @@ def random(maker: VectorMaker) -> Iterator[VectorGroup]:
 
 
 def single_elements(maker: VectorMaker) -> Iterator[VectorGroup]:
-    """Yield a single 1 in each row of A, or column of B, at every k: each output is one element of the other matrix."""
+    """Yield a single 1 in each row of A or column of B, at every k: each output is one element of the other matrix."""
     k = maker.instruction.shape.k
     for role, partner in (("a", "b"), ("b", "a")):
         shape = maker.full_shape(role)
         line, along = (-2, -1) if role == "a" else (-1, -2)
         lines = np.arange(shape[line])
-        # with many lines, few cases reach every k
+        # with many lines, a few cases are enough to reach every k
         starts = range(0, k, min(k, shape[line])) if maker.is_large else range(k)
         hot = np.zeros((len(starts), *shape))
         for case, start in enumerate(starts):
@@ -308,7 +308,7 @@ def rounding(maker: VectorMaker) -> VectorGroup:
 
 
 def overflow(maker: VectorMaker) -> VectorGroup:
-    """Return sums that exceed the largest finite D, and sums that exceed it only in between."""
+    """Return sums that exceed the largest finite D at the end, or only in between."""
     codes = {}
     for role in "abc":
         number_format = maker.instruction.operands[role].format

@@ -44,11 +44,11 @@ from warpfrag.tensorcore.tcgen05_types import TensorMma
 from warpfrag.tensorcore.tensor_images import TensorCall, image_columns, run_images, shared_parts
 from warpfrag.tensorcore.wgmma_call import Variant, WgmmaCall
 
-UNIT = 16  # bytes: shared memory is a multiple of this
+UNIT = 16  # bytes; the size of shared memory is a multiple of this
 
 
 class WgmmaVectorMaker(VectorMaker):
-    """Makes operands of one wgmma, in registers and in shared memory."""
+    """Creates operands of one wgmma, in registers and in shared memory."""
 
     few = 2
     is_large = True
@@ -83,7 +83,7 @@ class WgmmaVectorMaker(VectorMaker):
 
 
 class TensorVectorMaker(VectorMaker):
-    """Makes the shared and tensor memory of one tcgen05.mma."""
+    """Creates the shared and tensor memory of one tcgen05.mma."""
 
     few = 2
     is_large = True
@@ -152,7 +152,7 @@ def test_vectors(
     mma = get(instruction)
     arch = read_target(arch, mma.name).name
     check_multiplies(mma, "test vectors exist for")
-    if mma.form.operation.fragments == "measured":  # wmma fragments differ by architecture
+    if mma.form.operation.fragments == "measured":  # wmma fragments depend on the architecture
         mma = get(mma, arch=arch)
     maker = MAKERS[mma.form.operation.scope](mma, arch, number)
     groups = [*common_groups(maker)]
@@ -213,7 +213,7 @@ class VectorSet:
         return by_name[name]
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write an npz archive: each array as `group/role`, and `about`, the description of the set as JSON."""
+        """Write an npz archive: each array as `group/role`, and `about`, a description of the set as JSON."""
         arrays = {f"{group.name}/{role}": words for group in self.groups for role, words in group.registers.items()}
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, about=np.array(json.dumps(self.to_dict())), **arrays)

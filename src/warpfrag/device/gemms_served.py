@@ -1,4 +1,4 @@
-"""The GEMMs of a program's cuBLAS calls, computed like `wf.predict`, with the reasons why a GPU's bits may differ.
+"""The GEMMs of a program's cuBLAS calls, computed like `wf.predict`, and the reasons why a GPU's bits may differ.
 
 cuBLAS is column-major: its D is our D transposed, its A is our B, and its m is our n.
 """
@@ -207,7 +207,7 @@ class ServedGemm:
         call = self.call
         if "e4m3" in {CUDA_TYPES[call.type_a], CUDA_TYPES[call.type_b]} or CUDA_TYPES[call.type_d] in {"s8", "s32"}:
             raise CudaError(NOT_SUPPORTED, f"compute type {call.compute} is not supported for these data types")
-        self.reasons.append("computed in float64 and rounded once: the order of the GPU's additions is unknown")
+        self.reasons.append("computed in float64 and rounded once, because the order of the GPU's additions is unknown")
         with np.errstate(all="ignore"):
             total = epilogue.alpha * (a.astype(np.float64) @ b.astype(np.float64))
             if c is not None:

@@ -12,9 +12,9 @@ from typing import Any
 from warpfrag.errors import InvalidOperand, NoGpu, quote
 
 FOLDER = Path(__file__).parent / "profiles"
-ATTRIBUTES, LIMITS = 256, 16  # as in stand_in.h
+ATTRIBUTES, LIMITS = 256, 16  # must match stand_in.h
 NO_LIMIT = 2**64 - 1
-MAJOR = 75  # the attribute with the major compute capability; the next has the minor one
+MAJOR = 75  # the attribute of the major compute capability; the next one is the minor
 UUID = b"warpfrag gpu 0\0\0"
 
 
@@ -54,7 +54,7 @@ def read_profile(name: str) -> GpuProfile:
     path = Path(name) if name.endswith(".json") else FOLDER / f"{names.get(name.lower(), '')}.json"
     try:
         exists = path.is_file()
-    except (OSError, ValueError):  # no file can have this name
+    except (OSError, ValueError):  # not a possible file name
         exists = False
     if not exists:
         raise InvalidOperand(f"expected a GPU profile ({', '.join(names.values())} or a file), got {quote(name)}")

@@ -12,10 +12,10 @@ from typing import Any
 
 from warpfrag import html
 
-MAX_ROWS = 2000  # of the table in a report
+MAX_ROWS = 2000  # number of rows in the table of a report
 COMPLETE = b'{"complete": true }\n'
 INCOMPLETE = b'{"complete": false}\n'
-"""The first line of a log: it is overwritten if a launch cannot be stored, which a full disk permits."""
+"""The first line of a log, overwritten if a launch cannot be stored; that works even on a full disk."""
 
 
 @dataclass
@@ -63,7 +63,7 @@ class LaunchLog:
             written = os.write(self.descriptor, line)
         except OSError as error:
             problem = error.strerror or str(error)
-        if written < len(line):  # the program goes on
+        if written < len(line):  # the program continues
             sys.stderr.write(f"warpfrag gpu: launches are no longer recorded: {self.path}: {problem}\n")
             with suppress(OSError), Path(self.path).open("r+b") as file:
                 file.write(INCOMPLETE)
@@ -81,7 +81,7 @@ class LaunchLog:
 
 
 def read_log(path: Path) -> dict[str, Any]:
-    """Return the launches and the unsupported entry points in a log; a truncated line is left out."""
+    """Return the launches and the unsupported entry points in a log; a truncated line is ignored."""
     entries = []
     for line in path.read_bytes().splitlines() if path.exists() else []:
         with suppress(ValueError):

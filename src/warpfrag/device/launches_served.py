@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from warpfrag.machine.launch.run import Run
 
 ALLOCATE, FREE, LOAD, PLACE, UNLOAD, FUNCTION, VARIABLE, KERNELS, LAUNCH, LINK, NOTE, TENSOR_MAP, GEMM = range(1, 14)
-SILENT = {ALLOCATE, FREE, UNLOAD, NOTE}  # without a reply
+SILENT = {ALLOCATE, FREE, UNLOAD, NOTE}  # requests without a reply
 LAUNCH_FIELDS = struct.Struct("<13I")  # struct launch of stand_in.h
 INVALID_VALUE, INVALID_HANDLE, NOT_FOUND, UNKNOWN, NOT_SUPPORTED = 1, 400, 500, 999, 801
 ILLEGAL_ADDRESS, TIMEOUT, ASSERT, MISALIGNED, LAUNCH_FAILED = 700, 702, 710, 716, 719
@@ -43,11 +43,11 @@ CATEGORY_ERRORS = {
     "deadlock": TIMEOUT,
 }  # fmt: skip
 NOT_MODELLED = "not modelled"  # in the message for an instruction that cannot be executed
-LINE = re.compile(r"\(line (\d+)\)")  # of an access; in machine code it is an address
+LINE = re.compile(r"\(line (\d+)\)")  # the line of an access; in machine code, its address
 ADDRESS = re.compile(r"\b0x[0-9a-f]{9,16}\b")
-MAX_SHOWN = 5  # findings of a launch that are printed
+MAX_SHOWN = 5  # number of findings printed per launch
 PROGRESS_SECONDS = 5.0
-FREED_KEPT = 4096  # freed allocations that messages can name
+FREED_KEPT = 4096  # number of freed allocations that messages can name
 
 
 class DeviceMapping:
@@ -76,7 +76,7 @@ class LaunchServer:
         self.log = LaunchLog(os.environ.get("WARPFRAG_GPU_LOG", ""))
         self.allocations: dict[int, tuple[int, int]] = {}  # size and category by address
         self.freed: dict[int, int] = {}
-        self.memory: GlobalMemory | None = None  # for the next launch; None if allocations have changed
+        self.memory: GlobalMemory | None = None  # memory for the next launch; None if allocations have changed
         self.modules: list[LoadedModule | None] = []
         self.functions: list[tuple[LoadedModule, str]] = []
         self.ids: dict[tuple[int, str], int] = {}
@@ -154,7 +154,7 @@ class LaunchServer:
         return module
 
     def place(self, payload: bytes) -> bytes:
-        """Put a module's variables at an address."""
+        """Place a module's variables at an address."""
         number, address = struct.unpack("<QQ", payload)
         module = self.module(number)
         module.place(address, self.mapping.view(address, module.bytes))
@@ -194,7 +194,7 @@ class LaunchServer:
         return struct.pack("<I", len(names)) + b"".join(name.encode() + b"\0" for name in names)
 
     def link(self, payload: bytes) -> bytes:
-        """Link the inputs of cuLink*: one image stays as it is, several are linked by nvlink."""
+        """Link the inputs of cuLink*: one image is used as it is, several are linked by nvlink."""
         inputs, at = [], 0
         while at < len(payload):
             category, size = struct.unpack_from("<QQ", payload, at)
@@ -203,7 +203,7 @@ class LaunchServer:
         return inputs[0][1] if len(inputs) == 1 else link_images(inputs, self.arch)
 
     def note(self, payload: bytes) -> bytes:
-        """Record the name of an entry point that is not supported."""
+        """Record the name of an unsupported entry point."""
         self.log.note(payload.decode(errors="replace"))
         return b""
 
@@ -344,7 +344,7 @@ class LaunchServer:
         for address in (int(word, 16) for word in ADDRESS.findall(reason)):
             for start, size in self.freed.items():
                 if start <= address < start + size:
-                    return f"; it is in the {size} bytes at {start:#x}, which were freed"
+                    return f"; it is in freed memory, {size} bytes at {start:#x}"
         return ""
 
 

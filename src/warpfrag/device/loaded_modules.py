@@ -1,4 +1,4 @@
-"""The modules that a program has loaded: they choose an image for the GPU and store its variables in device memory.
+"""The modules of a program: they choose an image for the GPU, and store its variables in device memory.
 
 Images that NVIDIA's closed libraries load are never executed, and neither are images whose loader is not in a file.
 """
@@ -57,7 +57,7 @@ class PlacedModule(SassModule):
         return [*self.cubin.global_sections, *([constants] if constants is not None else [])]
 
     def variables(self) -> dict[str, ModuleVariable]:
-        """Return no variables: they are in device memory."""
+        """Return no variables, because they are in device memory."""
         return {}
 
 
@@ -127,9 +127,9 @@ class LoadedModule:
         """Return a kernel with the current values of its constants; it is decoded on first use."""
         module = self.module
         if module is None:
-            raise CudaError(NOT_SUPPORTED, f"{readable(name)} is not executed: {self.refusal}")
+            raise CudaError(NOT_SUPPORTED, f"{readable(name)} was not executed: {self.refusal}")
         if name not in self.kernels:
-            is_machine_code = isinstance(module, SassModule)  # its kernels judge whether they are exact
+            is_machine_code = isinstance(module, SassModule)  # the kernels themselves judge whether they are exact
             self.kernels[name] = module.kernel(name) if is_machine_code else Kernel(module.program(name), module)
         kernel = self.kernels[name]
         program = kernel.program
@@ -183,7 +183,7 @@ def refusal_of(loader: str) -> str:
         with open(loader, "rb") as file:  # noqa: PTH123 (as in warpfrag.files)
             names.append(ElfFile(mmap(file.fileno(), 0, access=ACCESS_READ), loader).soname)
     except (OSError, ValueError, WarpfragError):
-        pass  # the file name decides
+        pass  # the name of the file decides
     closed = [name for name in names if CLOSED_LIBRARY.fullmatch(name)]
     if closed:
         return f"NVIDIA's closed library {closed[0]} loaded it, and its licence forbids disassembly"
@@ -219,7 +219,7 @@ def number_of(image: CodeImage) -> int:
 
 
 def runs(image: CodeImage, arch: str) -> bool:
-    """Return True if the cubin has the GPU's major version and at most its minor version."""
+    """Return True if the cubin has the GPU's major version, and at most its minor version."""
     return number_of(image) // 10 == number(arch) // 10 and number_of(image) <= number(arch)
 
 

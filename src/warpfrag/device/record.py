@@ -23,11 +23,11 @@ from warpfrag.sass.elf_file import SHT_NOBITS, ElfFile
 SOURCE = Path(__file__).with_name("record.c")
 COMPILERS = ("cc", "gcc", "clang")
 DRIVER = "libcuda.so.1"
-CONSTANTS = ".nv.constant0."  # the section that every kernel has
+CONSTANTS = ".nv.constant0."  # a section that every kernel has
 
 
 class RecordOptions(NamedTuple):
-    """The launches to store: of kernels that match, only those with these numbers, or only the last one."""
+    """The launches to store: those of matching kernels, only those with these numbers, or only the last one."""
 
     kernel: str = ""
     launches: tuple[int, ...] = ()
@@ -122,7 +122,7 @@ def pack(raw: Path, folder: str | PathLike[str], status: int = 0) -> RecordedPro
     """Write a recording from the files that `record.c` left in the folder `raw`."""
     logs = {path.stem: read_log(path) for path in sorted(raw.glob("*.log"))}
     if not any(log.driver for log in logs.values()):
-        nothing = "the program did not call the CUDA driver: nothing was recorded"
+        nothing = "nothing was recorded, because the program did not call the CUDA driver"
         raise NoGpu(next((note for log in logs.values() for note in log.notes), nothing))
     gpu = next((launch["gpu"] for log in logs.values() for launch in log.launches), "")
     used = _used_kernels(logs.values())
@@ -174,7 +174,7 @@ def _used_kernels(logs: Iterable[ProcessLog]) -> dict[Path, set[str]]:
 
 
 def strip(data: bytes, kernels: set[str]) -> bytes:
-    """Return a cubin that compresses well: the sections of all but these kernels are zero."""
+    """Return a cubin that compresses well: all sections except those of these kernels are zero."""
     sections = ElfFile(data, "the cubin").sections
     others = {section.name.removeprefix(CONSTANTS) for section in sections if section.name.startswith(CONSTANTS)}
     suffixes = tuple(f".{name}" for name in others - kernels)

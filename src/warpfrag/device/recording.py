@@ -81,7 +81,7 @@ class RecordedSequence(NamedTuple):
 
 
 class Recording:
-    """The records of a folder; code and memory are read on request."""
+    """The records in a folder; code and memory are read on demand."""
 
     def __init__(self, folder: str | PathLike[str]) -> None:
         """Read the index; raise FileError if it is missing or invalid."""

@@ -30,7 +30,7 @@ Bytes = NDArray[np.uint8]
 
 
 class Difference(NamedTuple):
-    """The difference between a block and the GPU's: the number of bytes, and the first one with both values."""
+    """The difference between a block and the GPU's: the number of bytes, and the first byte with both values."""
 
     address: int
     variable: str
@@ -63,7 +63,7 @@ class Replay:
     """A recording and the modules of its kernels."""
 
     def __init__(self, recording: Recording) -> None:
-        """Open no module yet: each is loaded on first use."""
+        """Open a recording; modules are loaded on first use."""
         self.recording = recording
         self._module = lru_cache(32)(self._load)
 
@@ -119,7 +119,7 @@ class Replay:
         return _result(index, record, status, reason, differences, runs, time.perf_counter() - start)
 
     def debug(self, index: int) -> Debugger:
-        """Run all launches of a record but the last, and return a debugger for that one."""
+        """Run all launches of a record except the last, and return a debugger for the last one."""
         record = self.recording.records[index]
         if reason := _missing(record):
             raise InvalidOperand(f"launch {index} cannot be debugged: {reason}")
@@ -190,7 +190,7 @@ class ReplayMemory:
         self.arrays = GlobalMemory(dict(self.data))
 
     def constants(self, module: RecordedModule) -> bytes:
-        """Return the constants of a module: the recorded values, or else the initial ones."""
+        """Return the constants of a module: the recorded values, otherwise the initial ones."""
         section = module.cubin.section(CONSTANT)
         if section is None:
             return b""

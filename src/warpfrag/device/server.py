@@ -21,7 +21,7 @@ from warpfrag.device.gpu_profile import read_profile
 if TYPE_CHECKING:
     from warpfrag.device.launches_served import LaunchServer
 
-SOCKET, MEMORY = 3, 4  # file descriptors, as in connection.c
+SOCKET, MEMORY = 3, 4  # file descriptors; must match connection.c
 HEADER = struct.Struct("<II")
 
 
@@ -63,7 +63,7 @@ def exit_with_program(channel: socket.socket) -> None:
 def main(place: str) -> None:
     """Serve one program; `place` is "address:size" of device memory."""
     if os.fork():
-        os._exit(0)  # the program waits for this process only, so the server is not its child
+        os._exit(0)  # the program waits only for this process, so the server is not its child
     os.setsid()
     channel = socket.socket(fileno=SOCKET)
     channel.sendall(read_profile(os.environ.get("WARPFRAG_GPU_PROFILE", "H200")).encode())

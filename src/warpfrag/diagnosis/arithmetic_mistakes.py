@@ -43,7 +43,7 @@ def starts(operand: Operand) -> Iterator[Mistake]:
 
 
 def written_as(operand: Operand, recode: Callable[[Recoding], Recoding] | None = None) -> Iterator[Mistake]:
-    """Yield the values of A or B in another format of the same size; `recode` applies a change to an operand's data."""
+    """Yield A or B with the same values in another format of the same size; `recode` changes an operand's data."""
     recode = recode or partial(recoded, operand)
     for other in FORMATS:
         if operand.format.is_float and may_be_mistaken(operand.format.name, other):
@@ -68,13 +68,13 @@ def negated(operand: Operand, recode: Callable[[Recoding], Recoding] | None = No
 
 
 def negated_codes(codes: Codes, *, number_format: Format) -> Codes:
-    """Return codes with the other sign."""
+    """Return codes with inverted signs."""
     negative: Codes = np.bitwise_xor(codes, codes.dtype.type(number_format.sign_bit))
     return negative
 
 
 def negated_words(words: Words, operand: Operand) -> Words:
-    """Return registers whose elements have the other sign."""
+    """Return registers whose elements have inverted signs."""
     return recoded(operand, partial(negated_codes, number_format=operand.format))(words)
 
 
@@ -123,7 +123,7 @@ def misreadings(form: Form, arch: str, *, scale_d: bool = True) -> Iterator[Misr
 
 
 def other_arithmetic(form: Form, arch: str) -> Iterator[list[str]]:
-    """Yield groups of architectures with the same arithmetic, without that of `arch`."""
+    """Yield groups of architectures with the same arithmetic, other than that of `arch`."""
     by_rule: dict[Rule, list[str]] = {}
     for other in able_architectures(form):
         with suppress(NotModelled):
@@ -155,7 +155,7 @@ def _exists(form: Form, words: Mapping[str, str | bool]) -> bool:
 
 
 def _other_formats(form: Form) -> Iterator[Misreading]:
-    """Yield A, B or both taken for another format of the same size."""
+    """Yield misreadings of A, B or both as another format of the same size."""
     formats = {role: getattr(form, role) for role in "ab"}
     others = {role: [other for other in FORMATS if may_be_mistaken(name, other)] for role, name in formats.items()}
     both = [(fmt, fmt) for fmt in others["a"] if fmt in others["b"]] if formats["a"] == formats["b"] else []
@@ -179,19 +179,19 @@ def may_be_mistaken(name: str, other: str) -> bool:
 
 
 def _signs(formats: Mapping[str, str], fmt: str, other: str) -> bool:
-    """Return True if the signs of both are wrong."""
+    """Return True if the signs of both formats are wrong."""
     return not FORMATS[fmt].is_float and formats["a"] != formats["b"] and fmt != other
 
 
 # ---- results that are nearly right
 
 
-MIN_SIGNS = 1 / 8  # share of expected values of either sign
+MIN_SIGNS = 1 / 8  # minimum share of expected values of either sign
 LARGEST_SHIFT = 1e150  # the square of a larger difference overflows
-MIN_SHIFTED = 32  # elements needed to distinguish a shift from rounding
+MIN_SHIFTED = 32  # number of elements needed to distinguish a shift from rounding
 FEW, MANY_ULPS = 20, 16  # if 1 of 20 elements is off by more than 16 ulps, it is not rounding
-MIN_ULPS = 4  # smallest shift
-SHARE = 2  # a constant that swallows sums leaves less than half of the distinct results
+MIN_ULPS = 4  # the smallest shift
+SHARE = 2  # a constant that absorbs the sums leaves less than half of the distinct results
 
 
 def rounding_bound(form: Form, arch: str, depth: int, number_format: Format) -> RoundingBound:
@@ -202,7 +202,7 @@ def rounding_bound(form: Form, arch: str, depth: int, number_format: Format) -> 
 
 
 class RoundingBound(NamedTuple):
-    """The precision of a result that is right up to rounding: additions, and the bits that each keeps."""
+    """The precision of a result that is right up to rounding: the number of additions, and the bits that each keeps."""
 
     steps: int
     bits: int
@@ -213,7 +213,7 @@ class RoundingBound(NamedTuple):
 
 
 def shift(result: Format, seen: Codes, right: Codes, reach: NDArray[np.float64]) -> Iterator[Misreading]:
-    """Yield the mistake of not zeroing the accumulators, if all elements are too large by the same number.
+    """Yield the mistake of not zeroing the accumulators if all elements are too large by the same amount.
 
     Expected floats must have both signs, because rounding toward zero shifts values of one sign to one side. Nothing is
     yielded if the number would swallow the sums, because a D that is the same everywhere has many causes.
@@ -234,7 +234,7 @@ def shift(result: Format, seen: Codes, right: Codes, reach: NDArray[np.float64])
     mean, negative = float(more.mean()), float((expected < 0).mean())
     is_clear = abs(mean) > MIN_ULPS * float(ulps_of(result, expected).mean())
     is_mixed = MIN_SIGNS <= negative <= 1 - MIN_SIGNS and more.size >= MIN_SHIFTED
-    # the number is one more term, with its own rounding error
+    # the amount is one more term, with its own rounding error
     allowed = reach + sum(ulps_of(result, values) for values in (got, expected, np.full(got.shape, MIN_ULPS * mean)))
     is_constant = abs(mean) * SHARE > float(np.sqrt((more * more).mean())) and (np.abs(more - mean) <= allowed).all()
     if is_clear and is_mixed and is_constant:
@@ -256,7 +256,7 @@ def rounding(
     bound: RoundingBound,
     slack: NDArray[np.float64] | float = 0.0,
 ) -> str | None:
-    """Return a sentence about a D that differs only by rounding, or None if it differs by more.
+    """Return a sentence about a D that differs only by rounding, or None if the difference is larger.
 
     `magnitude` has the codes of |A||B| + |C|; `slack` is the precision to which D is known.
     """

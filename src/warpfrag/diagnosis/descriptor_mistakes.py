@@ -26,7 +26,7 @@ from warpfrag.smem.shared_memory import SWIZZLES, UNIT, Memory
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.shared_operand import Shared
 
-MAX_TILES = 16  # tiles whose mistakes are cached
+MAX_TILES = 16  # number of tiles whose mistakes are cached
 BASE_OFFSETS = 8
 BYTE = 8
 FAR = (16, 32, 64, 128, 256, 512, 1024)  # wrong start offsets in bytes: units, steps along k, lines and atoms
@@ -54,7 +54,7 @@ def byte_places(operand: Operand, memory: Memory) -> NDArray[np.int64]:
     """Return the byte addresses of an operand, in the order of its elements; eight bits share one byte."""
     rows, cols = operand.shape
     addresses = memory.addresses((rows, cols), operand.format.bits)
-    if operand.format.bits < BYTE:  # K-major, as only 16-bit types may be otherwise
+    if operand.format.bits < BYTE:  # K-major, because only 16-bit types may be MN-major
         addresses = (addresses if operand.role == "a" else addresses.T)[:, :: 8 // operand.format.bits]
     size = max(1, operand.format.bits // 8)
     return (addresses[..., None] + np.arange(size)).reshape(-1)
@@ -64,7 +64,7 @@ def byte_places(operand: Operand, memory: Memory) -> NDArray[np.int64]:
 
 
 def _read_wrongly(operand: Operand, tile: Shared) -> Iterator[Mistake]:
-    """Yield the right bytes in memory, read with another descriptor or in the other order."""
+    """Yield mistakes that read the right bytes with another descriptor or in the other order."""
     role, right = operand.role, tile.descriptor
     places = byte_places(operand, operand.memory(right, trans=tile.trans))
     for text, descriptor, rare in _descriptors(right):
@@ -77,7 +77,7 @@ def _read_wrongly(operand: Operand, tile: Shared) -> Iterator[Mistake]:
 
 
 def _descriptors(right: Descriptor) -> Iterator[tuple[str, Descriptor, bool]]:
-    """Yield wrong descriptors with a description, and True for rare mistakes."""
+    """Yield wrong descriptors with a description and a flag for rare mistakes."""
     yield "leading and stride byte offset swapped", replace(right, leading=right.stride, stride=right.leading), False
     for swizzle in SWIZZLES:
         if swizzle != right.swizzle:
@@ -89,7 +89,7 @@ def _descriptors(right: Descriptor) -> Iterator[tuple[str, Descriptor, bool]]:
             yield text, replace(right, base_offset=offset), offset not in {0, right.start // ROW_OF_PATTERN % LINES, 1}
     for far in FAR:
         for by in (far, -far):
-            with suppress(InvalidOperand):  # an address that a descriptor cannot express
+            with suppress(InvalidOperand):  # an address that a descriptor cannot encode
                 yield f"start off by {by} bytes", right.moved(by), far > FAR[1]
     for name in ("leading", "stride"):
         own = getattr(right, name)
@@ -104,7 +104,7 @@ def _descriptors(right: Descriptor) -> Iterator[tuple[str, Descriptor, bool]]:
 
 
 def _scaled(name: str, own: int) -> Iterator[tuple[str, int]]:
-    """Yield a field in bytes instead of 16-byte units, and the reverse."""
+    """Yield a field that is in bytes instead of 16-byte units, and the reverse."""
     yield f"{name} byte offset in bytes, not in units of {UNIT}", own * UNIT
     yield f"{name} byte offset divided by {UNIT} twice", own // UNIT // UNIT * UNIT
 
@@ -117,7 +117,7 @@ def _stored_wrongly(operand: Operand, tile: Shared) -> Iterator[Mistake]:
     right, trans = tile.descriptor, tile.trans
     lines = operand.memory(right, trans=trans)
     stored = partial(_stored, operand, byte_places(operand, lines))
-    for swizzle in SWIZZLES:  # lines of the right length, units in another pattern
+    for swizzle in SWIZZLES:  # lines of the right length, with units in another pattern
         if right.swizzle:
             text = f"stored with {swizzle_text(swizzle)}, in lines of {right.width} bytes"
             yield from stored(text, replace(lines, swizzle=swizzle))
@@ -132,7 +132,7 @@ def _stored_wrongly(operand: Operand, tile: Shared) -> Iterator[Mistake]:
         yield from stored("stored column by column, without the descriptor's atoms", Memory("col", start=right.start))
     for turned in (trans, not trans) if operand.format.bits == TURNABLE else (trans,):
         for swizzle in SWIZZLES:
-            with suppress(InvalidOperand):  # lines that are too short for it
+            with suppress(InvalidOperand):  # lines too short for the swizzle
                 other = compact(operand, trans=turned, swizzle=swizzle, start=right.start)[0]
                 text = f"stored {_order(trans=turned)} without gaps, with {swizzle_text(swizzle)}"
                 memory = operand.memory(other, trans=turned)
@@ -199,7 +199,7 @@ def _recoded(memory: Bytes, *, operand: Operand, tile: Shared, change: Callable[
 
 
 def negated_memory(operand: Operand, tile: Shared) -> Bytes:
-    """Return the bytes of a tile whose elements have the other sign."""
+    """Return the bytes of a tile with the signs of its elements inverted."""
     flip = partial(negated_codes, number_format=operand.format)
     return _recoded(tile.memory, operand=operand, tile=tile, change=flip)
 

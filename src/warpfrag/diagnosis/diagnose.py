@@ -61,7 +61,7 @@ from warpfrag.tensorcore.sparsity import compress, logical_columns
 
 __all__ = ["Agreement", "DiagnoseOptions", "Diagnosis", "Finding", "diagnose"]
 
-MAX_WORDS = 1 << 20  # compared at a time
+MAX_WORDS = 1 << 20  # the number of elements that are compared at a time
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def diagnose(
     if isinstance(instruction, OperandBase):
         if any(argument is not None for argument in (B, C, metadata, *scales, tile)) or isinstance(A, Shared):
             raise InvalidOperand(
-                f"{instruction.description}: expected its registers and the matrix they should hold, nothing else"
+                f"{instruction.description}: expected only its registers and the matrix that they should hold"
             )
         return _diagnose_operand(instruction, observed, A, options)  # type: ignore[arg-type] # one of the three
     form = form_of(instruction)
@@ -132,7 +132,7 @@ def diagnose(
         return KernelSearch(mma, arch, read_tile(tile, mma), (A, B, C), observed, options.rounding).diagnosis()
     negate, scale_d = options.immediates.negate, options.immediates.scale_d
     _check_warpgroup(mma, A, B, options)
-    immediates = replace(options.immediates, negate=(False, False), scale_d=True)  # both are applied here
+    immediates = replace(options.immediates, negate=(False, False), scale_d=True)  # both are applied below
     check_immediates(form, immediates, mma.operands.selected_layouts)
     tiles, words = _inputs(mma, A, B, C, metadata, options)
     for role, factors in zip(("scale_a", "scale_b"), scales, strict=True):
@@ -217,14 +217,14 @@ def _check_warpgroup(instruction: Instruction, A: object, B: object, options: Di
     if instruction.b.storage != "shared":
         if isinstance(A, Shared) or isinstance(B, Shared) or any(negate) or not scale_d:
             raise InvalidOperand(
-                f"{name} reads its operands from registers: Shared, negate and scale_d are for wgmma only"
+                f"{name} reads its operands from registers; Shared, negate and scale_d apply only to wgmma"
             )
     elif any(negate) and not instruction.a.format.is_float:
         raise InvalidOperand(f"{name}: only float types can be negated, got negate={quote(negate)}")
 
 
 def _tile_bytes(operand: Operand, tile: Shared) -> NDArray[np.uint8]:
-    """Return the memory of a tile, after checking that its elements are in it and do not overlap."""
+    """Return the memory of a tile; raise an error if its elements are outside or overlap."""
     operand.read(tile)
     places = byte_places(operand, operand.memory(tile.descriptor, trans=tile.trans))
     if np.unique(places).size != places.size:
@@ -250,7 +250,7 @@ def _scale_words(
 
 
 def _first_explained(case: SuspectProduct, words: dict[str, Words], seen: Observation) -> Diagnosis:
-    """Search for mistakes; a D with exchanged extents is read transposed, then in memory order."""
+    """Search for mistakes; a D with exchanged extents is read as a transpose, then in memory order."""
     operand = case.instruction.d
     shape = operand.shape
     if seen.codes.shape[-len(shape) :] == shape:
@@ -280,7 +280,7 @@ def _first_explained(case: SuspectProduct, words: dict[str, Words], seen: Observ
 def _diagnose_operand(
     operand: AnyOperand, observed: ArrayLike | Printed, matrix: ArrayLike, options: DiagnoseOptions
 ) -> Diagnosis:
-    """Return the mistakes that turn the registers of a matrix into those that were observed."""
+    """Return the mistakes that change the registers of a matrix to the observed ones."""
     choice = options.immediates
     suspected = [*suspects(operand)]
     if isinstance(operand, Operand):
@@ -316,7 +316,7 @@ def _diagnose_operand(
     expected = read(right)
     seen = seen.map(lambda array: np.broadcast_to(array, expected.shape))
     is_right = bool(seen.matches(expected).all())
-    if not isinstance(operand, Operand):  # only the part that immediates select is read
+    if not isinstance(operand, Operand):  # only the part that the immediates select is read
         chosen = part_of(choice, operand.role)
         is_right |= np.array_equal(chosen_codes(operand, words, chosen), chosen_codes(operand, right, chosen))
     notes = seen.notes(expected)

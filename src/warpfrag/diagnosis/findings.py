@@ -87,16 +87,16 @@ class Misreading:
 
 
 def likelihood(mistake: Mistake | Misreading) -> tuple[bool, int, int]:
-    """Return a key that sorts the likeliest first: by category, and inputs before D."""
+    """Return a sort key that puts the likeliest first: by category, and inputs before D."""
     place = "abc".find(mistake.operand[:1])
     return mistake.rare, KINDS.index(mistake.kind), place if place >= 0 else len(KINDS)
 
 
 def without_repetitions(mistakes: Iterable[Mistake], words: Words) -> Iterator[Mistake]:
-    """Yield mistakes without those that do not change `words` or repeat an earlier one of their category."""
+    """Yield mistakes, except those that do not change `words` or repeat an earlier one of their category."""
     right, seen = words.tobytes(), set()
     for mistake in mistakes:
-        if mistake.kind == "selector":  # a change may hold large arrays, and names are unique
+        if mistake.kind == "selector":  # a change may hold large arrays, while names are unique
             yield mistake
             continue
         key = mistake.kind, mistake.change(words).tobytes()
@@ -110,12 +110,12 @@ def without_repetitions(mistakes: Iterable[Mistake], words: Words) -> Iterator[M
 
 BLOCK = 8  # rows and columns of a block
 MIN_EQUAL = 2  # the smallest group of elements that is reported
-MAX_NAMED = 12  # listed ranges
+MAX_NAMED = 12  # the number of listed ranges
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """The parts of a wrong result that are entirely right, and known values that the wrong elements equal.
+    """The parts of a wrong result that are completely right, and known values that the wrong elements equal.
 
     `blocks` are (row, column) of 8 x 8 blocks, or of the tiles of a kernel; `lanes` are numbered through the warps of a
     warpgroup. `equals` has a sentence for each group of wrong elements that equal something known.
@@ -164,7 +164,7 @@ class Agreement:
 
 
 def numbers(some: Iterable[int]) -> str:
-    """Return numbers as text with ranges.
+    """Return numbers as text, with ranges.
 
     >>> numbers([0, 1, 2, 3, 7, 9, 10])
     '0-3, 7, 9, 10'
@@ -187,7 +187,7 @@ def agreement(
     c: Codes | None = None,
     block: tuple[int, int] = (BLOCK, BLOCK),
 ) -> Agreement:
-    """Compare a result with the expected one: a fragment of `operand`, or a matrix of many fragments."""
+    """Compare a result with the expected one, which is a fragment of `operand` or a matrix of many fragments."""
     same = seen == right
     rows, cols = same.shape[-2:]
     flat = same.reshape(-1, rows, cols)
@@ -231,7 +231,7 @@ def _by_place(operand: Operand, same: NDArray[np.bool_]) -> tuple[tuple[int, ...
 
 
 def _equals(form: Format, seen: Codes, right: Codes, c: Codes | None) -> Iterator[str]:
-    """Yield a sentence for each group of wrong elements; an element is in the first group that fits."""
+    """Yield a sentence for each group of wrong elements; an element belongs to the first group that fits."""
     left = seen != right
     total = int(left.sum())
     got, expected = (as_doubles(from_codes(form, codes)) for codes in (seen, right))
@@ -254,7 +254,7 @@ def _equals(form: Format, seen: Codes, right: Codes, c: Codes | None) -> Iterato
 
 
 def _elsewhere(seen: Codes, right: Codes, left: NDArray[np.bool_], total: int) -> Iterator[str]:
-    """Yield a sentence on wrong elements that are expected in another row or column."""
+    """Yield a sentence about wrong elements that are expected in another row or column."""
     codes, first, counts = np.unique(right, return_index=True, return_counts=True)
     unique = dict(zip(codes[counts == 1].tolist(), first[counts == 1].tolist(), strict=True))
     away: Counter[tuple[int, ...]] = Counter()
@@ -281,13 +281,13 @@ def _by(step: int) -> str:
 
 
 Suspect: TypeAlias = Mistake | Misreading
-MAX_LISTED = 3  # findings in a repr
+MAX_LISTED = 3  # number of findings in a repr
 TOO_FEW_DIGITS = "print D with %.9g or %08x for a certain answer"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A mistake with an operand that explains the observed result; `fix` is the change to make in the kernel."""
+    """A mistake with an operand that explains the observed result, and the change that fixes the kernel."""
 
     kind: Kind
     operand: str
@@ -348,7 +348,7 @@ class Diagnosis(list[Finding]):
 
     @property
     def is_certain(self) -> bool:
-        """False if the printed digits are too few to distinguish mistakes."""
+        """False if there are too few printed digits to distinguish mistakes."""
         return not any(note.endswith(TOO_FEW_DIGITS) for note in self.notes)
 
     @property
@@ -381,7 +381,7 @@ def diagnosis(
 
 
 def ranked(explanations: Iterable[Suspect]) -> list[Suspect]:
-    """Return explanations, the likeliest first: one of each category and operand before a second one."""
+    """Return the explanations, likeliest first: one of each category and operand before a second one."""
     alike: Counter[tuple[Kind, str]] = Counter()
     numbered: list[tuple[int, Suspect]] = []
     for mistake in sorted(explanations, key=likelihood):

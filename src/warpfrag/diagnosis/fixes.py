@@ -1,4 +1,4 @@
-"""The change to a kernel that removes a mistake."""
+"""The change to a kernel that fixes a mistake."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def gpu_names(archs: Iterable[str]) -> str:
 
 
 def fix(operands: Mapping[str, AnyOperand], suspect: Suspect) -> str:
-    """Return the change to the kernel that removes a mistake with one of an instruction's operands."""
+    """Return the change to the kernel that fixes a mistake with one of an instruction's operands."""
     named = f"{suspect.kind}: {suspect.text}"
     match, text = next((match, text) for pattern, text in FIXES if (match := pattern.match(named)))
     return text.format(match[0], *match.groups(), **_facts(operands[suspect.operand], suspect))
 
 
 def _facts(operand: AnyOperand, suspect: Suspect) -> dict[str, object]:
-    """Return the fields of a fix."""
+    """Return the values of the fields of a fix."""
     rows, cols = operand.shape[-2:]
     has_pairs = operand.storage != "shared" and operand.slots == 2
     return {

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from warpfrag.machine.debugger.debugger import Debugger
     from warpfrag.machine.debugger.stepping import Stop
 
-MAX_STOPS = 256  # compared mma instructions
-MAX_TILES = 256  # tiles of A or B with which a wrong operand is compared
-MAX_RESULTS = 16  # results of earlier mma instructions, per warp
-MAX_JOINED = 4  # results side by side in one operand
+MAX_STOPS = 256  # maximum number of mma instructions to compare
+MAX_TILES = 256  # maximum number of tiles of A or B to compare with a wrong operand
+MAX_RESULTS = 16  # maximum number of results of earlier mma instructions, per warp
+MAX_JOINED = 4  # maximum number of results side by side in one operand
 MIN_DISTINCT = 4  # an order is compared if at least 1 of 4 elements differs from all others
-MIN_BITS = 8  # of elements whose order is compared
+MIN_BITS = 8  # minimum width of elements whose order is compared
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class MmaOperand:
     loaded_at: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return one line: the tile and the first mistake."""
+        """Return one line with the tile and the first mistake."""
         name = self.role.upper()
         if not self.matrix:
-            return f"{name}: not explained: no tile, with or without a known mistake, gives these registers"
+            return f"{name}: not explained: no tile gives these registers, with or without a known mistake"
         if not self.is_compared:
             return f"{name}: computed by the kernel from {self.matrix}: not compared"
         tile = self.matrix if self.row < 0 else f"the tile of {self.matrix} at row {self.row}, column {self.col}"

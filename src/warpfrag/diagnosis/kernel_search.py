@@ -40,9 +40,9 @@ from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.rules import IntegerSum, Popcount
 
-PROBES = 6  # outputs that a mistake must reproduce before it is computed completely
-MAX_WHOLE = 24  # the likeliest mistakes are computed completely
-MAX_CHAINED = 256  # tiles that may reuse accumulators
+PROBES = 6  # number of outputs that a mistake must reproduce before it is computed completely
+MAX_WHOLE = 24  # number of likeliest mistakes that are computed completely
+MAX_CHAINED = 256  # maximum number of tiles that may reuse accumulators
 
 
 class BlockTile(NamedTuple):
@@ -55,7 +55,7 @@ class BlockTile(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Suspicion:
-    """A mistake in a kernel; `lines` applies it to lines of a matrix: rows of A, C and D, columns of B."""
+    """A mistake in a kernel; `lines` applies it to lines of a matrix: rows of A, C and D, or columns of B."""
 
     mistake: Mistake
     lines: Callable[[Codes, NDArray[np.intp]], Codes]
@@ -139,7 +139,7 @@ class KernelSearch:
             explanations += [*self._of_accumulators()][:1]
         if not explanations:
             near = self._rounding()
-            explanations += (near and self._of_orders()) or near  # another order changes only the rounding
+            explanations += (near and self._of_orders()) or near  # a different order changes only the rounding
         partial_agreement = agreement(
             self.instruction.d,
             self.seen,
@@ -262,7 +262,7 @@ class KernelSearch:
             yield Misreading("arch", "d", text), self._product(self.a, self.b, self.c, arch=archs[0])
 
     def _of_accumulators(self) -> Iterator[Misreading]:
-        """Yield the mistakes of not zeroing accumulators, which held a number or the sums of the previous tile."""
+        """Yield the mistakes of accumulators that hold a number or the sums of the previous tile."""
         for chained in (False, True):
             codes = self._carried(columns_first=chained)
             if codes is not None and self._is_seen(codes):
@@ -306,7 +306,7 @@ class KernelSearch:
         return bound._replace(steps=bound.steps + 1)
 
     def _magnitude(self) -> Codes:
-        """Return the codes of |A||B| + |C|, computed by the instruction itself."""
+        """Return the codes of |A||B| + |C|, computed with the instruction itself."""
         formats = (FORMATS[self.rule.a], FORMATS[self.rule.b], FORMATS[self.rule.c])
         unsigned = [
             codes & codes.dtype.type(form.codes - 1 - form.sign_bit)
@@ -323,7 +323,7 @@ class KernelSearch:
 
 
 def _unchanged(words: Codes) -> Codes:
-    """Return the registers unchanged: the mistake is with the indices of a whole matrix."""
+    """Return the registers unchanged, because the mistake is in the indices of the whole matrix."""
     return words
 
 

@@ -65,7 +65,7 @@ def _rearranged(operand: Operand, order: NDArray[np.intp]) -> Callable[[Words], 
 
 
 def element_orders(shape: tuple[int, ...]) -> Iterator[tuple[Kind, str, NDArray[np.intp], bool]]:
-    """Yield wrong orders of a matrix's elements: category, text, the element at each index, and True for rare ones."""
+    """Yield wrong element orders: category, text, the element at each index, and a flag for rare ones."""
     rows, cols = shape[-2:]
     elements = np.arange(math.prod(shape)).reshape(shape)
     other = other_order(shape)
@@ -118,7 +118,7 @@ def _turn_word(words: Words, *, word: int) -> Words:
 
 
 def other_layouts(operand: Operand) -> Iterator[Mistake]:
-    """Yield registers that are filled (D: read) in the layout of another operand, or in memory order."""
+    """Yield registers that are filled (D: read) in the layout of another operand or in memory order."""
     layout = operand.layout
     if layout.copies > 1:
         return
@@ -141,7 +141,7 @@ def other_layouts(operand: Operand) -> Iterator[Mistake]:
 
 
 def _known_elements(operand: Operand) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """Yield the element of every register slot in other layouts of a matrix of this shape."""
+    """Yield the element in every register slot for other layouts of a matrix of this shape."""
     layout = operand.layout
     size = math.prod(operand.shape)
     if layout.dims == ("row", "col"):
@@ -164,7 +164,7 @@ def _known_elements(operand: Operand) -> Iterator[tuple[str, NDArray[np.intp]]]:
 
 
 def _of_warps(text: str, other: Layout, layout: Layout) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """Yield a warp's layout tiled to the rows, or the columns, that each warp of a warpgroup holds."""
+    """Yield a warp's layout tiled to the rows or columns that each warp of a warpgroup holds."""
     (rows, cols), warps = layout.shape, layout.ins["warp"]
     whole = np.arange(rows * cols).reshape(rows, cols)
     for along, each in (("rows", (rows // warps, cols)), ("columns", (rows, cols // warps))):
@@ -181,7 +181,7 @@ def _of_warps(text: str, other: Layout, layout: Layout) -> Iterator[tuple[str, N
 
 
 def _tilings(text: str, other: Layout, layout: Layout) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """Yield a layout, as it is or transposed, tiled to the shape of this one."""
+    """Yield a layout, directly and transposed, tiled to the shape of this one."""
     rows, cols = other.shape
     shape = layout.shape
     for turned, (high, wide) in ((False, (rows, cols)), (True, (cols, rows))):
@@ -204,7 +204,7 @@ def _tilings(text: str, other: Layout, layout: Layout) -> Iterator[tuple[str, ND
 
 
 BEYOND = -1
-PADDING = (1, 2, 4, 8, 16, 32)  # elements by which leading dimensions are padded, and pointers are off
+PADDING = (1, 2, 4, 8, 16, 32)  # numbers of elements by which leading dimensions are padded and pointers are off
 FACTORS = (2, 4)
 
 

@@ -47,11 +47,11 @@ from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.operand import Operand
 
-PROBES = 12  # outputs that a mistake must reproduce, one after the other, before it is computed completely
+PROBES = 12  # number of outputs that a mistake must reproduce, one by one, before it is computed completely
 MIN_READABLE_SHARE = 8  # at least 1 of 8 lines of D must be known
-PIECE = 1 << 21  # bytes of registers with mistakes that are computed at once
+PIECE = 1 << 21  # bytes of registers with mistakes that are computed together
 NUMBERED = (7, 5)  # element numbers modulo these fill A and B, and are exact in every type
-COLUMNS = ("b", "scale_b")  # operands that determine the columns of D; the others determine its rows
+COLUMNS = ("b", "scale_b")  # the operands that determine the columns of D; the others determine its rows
 
 
 class Search:
@@ -168,7 +168,7 @@ class Search:
         return self.case.run(rule, inputs._replace(**unsigned)).reshape(self.operand.shape)
 
     def _named_once(self, explanations: list[Suspect]) -> list[Suspect]:
-        """Remove mistakes that repeat another of their category under another name."""
+        """Remove mistakes that have the same effect as another of their category under a different name."""
         repeated: set[int] = set()
         for role, operand in self.case.instruction.operands.items():
             mine = [
@@ -199,7 +199,7 @@ class Search:
         return np.stack(possible) if len(possible) == len(outcomes) else None
 
     def _tell_apart(self, explanations: Sequence[Suspect]) -> Iterator[str]:
-        """Yield sentences that name results of the kernel that distinguish the first explanations."""
+        """Yield sentences about kernel results that would distinguish the first explanations."""
         listed = ranked(explanations)
         if len(listed) < 2 or self.case.tiles or self.case.instruction.pattern or self.case.form.block_scale:
             return
@@ -245,7 +245,7 @@ class Search:
 
     def _beyond(self, role: str, some: list[Mistake]) -> Iterator[Mistake]:
         """Yield descriptors, strides and offsets that reach beyond the memory and explain the lines within it."""
-        axis = "ba".index(role)  # an element beyond the memory affects a column of D, or a row if it is in A
+        axis = "ba".index(role)  # an element beyond the memory affects a column of D or, if it is in A, a row
         lines = self.right.shape[1 - axis]
         kinds = {"descriptor", "transposed"} if role in self.case.tiles else {"stride", "offset"}
         all_set = np.full_like(self.words[role], np.iinfo(self.words[role].dtype).max)
@@ -273,7 +273,7 @@ class Search:
     # ---- probes: one output with many mistakes at once
 
     def _probed(self, role: str, mistakes: Sequence[Mistake]) -> Iterator[Mistake]:
-        """Yield the mistakes with one operand that give all probes."""
+        """Yield the mistakes with one operand that reproduce all probes."""
         held = self.operand.pack(self.right, raw=True) if role == "d" else self.words[role]
         at_once = max(1, PIECE // held.nbytes)
         for start in range(0, len(mistakes), at_once):

@@ -24,7 +24,7 @@ from warpfrag.diagnosis.findings import Mistake, likelihood, without_repetitions
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import AnyOperand, Metadata, Scale
 
-MAX_OPERANDS = 64  # cached operands
+MAX_OPERANDS = 64  # number of cached operands
 
 
 def mistakes(instruction: Instruction) -> Iterator[Mistake]:

@@ -19,8 +19,8 @@ from warpfrag.tensorcore import fragment
 from warpfrag.tensorcore.operand import AnyOperand, Operand
 
 SLOP = 1e-9  # relative: bounds and decimals are rounded to binary, and ties must match
-NARROW = {"float16": 10, "bfloat16": 7}  # fraction bits of the types in which a wider D is often stored
-MIN_DISTINCT = 4  # printed digits are too few if they leave less than 1 of 4 of the expected distinct values
+NARROW = {"float16": 10, "bfloat16": 7}  # fraction bits of the types to which a wider D is often converted
+MIN_DISTINCT = 4  # too few digits: they leave less than a quarter of the expected distinct values
 
 
 DECIMAL = re.compile(r"[+-]?0*(\d*)(?:\.(\d*))?(?:e([+-]?\d+))?", re.ASCII | re.IGNORECASE)
@@ -40,7 +40,7 @@ class Printed:
     by_register: bool = False
 
     def arranged(self, operand: AnyOperand) -> Printed:
-        """Return the numbers as a matrix, if they are those of registers."""
+        """Return the numbers as a matrix if they are in register order."""
         if not self.by_register:
             return self
         first = fragment.first_places(operand.layout)
@@ -54,7 +54,7 @@ class Printed:
 
 
 def read_decimals(texts: Sequence[str], shape: tuple[int, ...], *, by_register: bool = False) -> Printed:
-    """Return decimals with the precision that their format shows: `%.2f`, `%e`, or `%g` with the most digits found.
+    """Return decimals with the precision of their format: `%.2f`, `%e`, or `%g` with the largest number of digits.
 
     >>> read_decimals(["1.50", "22.25"], (2,)).digits, read_decimals(["1.5", "22.125"], (2,)).digits
     ('2 decimals', '5 significant digits')
@@ -81,7 +81,7 @@ def read_decimals(texts: Sequence[str], shape: tuple[int, ...], *, by_register: 
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """Observed matrices: their codes, and the printed numbers if that is all that is known."""
+    """Observed matrices: their codes, and the printed numbers if nothing else is known."""
 
     format: Format
     codes: Codes
@@ -100,7 +100,7 @@ class Observation:
         return replace(self, codes=change(self.codes), printed=printed)
 
     def matches(self, codes: Codes) -> NDArray[np.bool_]:
-        """Return True for every code that may be the observed one: equal, or printed with the same digits."""
+        """Return a mask of codes that may be the observed ones: equal, or printed with the same digits."""
         same: NDArray[np.bool_] = np.asarray(codes == self.codes)
         if self.printed is None:
             return same
@@ -110,7 +110,7 @@ class Observation:
         return np.asarray(same | near | (np.isnan(values) & np.isnan(self.printed.values)))
 
     def is_exact(self, codes: Codes) -> bool:
-        """Return True if every code is equal, also when the numbers were printed with few digits."""
+        """Return True if every code is equal, even if the numbers were printed with few digits."""
         return np.array_equal(codes, self.codes)
 
     def towards(self, right: Codes) -> Codes:
@@ -118,7 +118,7 @@ class Observation:
         return np.where(self.matches(right), right, self.codes)
 
     def notes(self, right: Codes) -> tuple[str, ...]:
-        """Return a note on the digits to which codes are compared; none if they are compared exactly."""
+        """Return a note on the number of digits that are compared, or none if codes are compared exactly."""
         if self.printed is None or not np.isfinite(self.printed.values).any():
             return ()
         note = f"compared to the precision of the dump: {self.printed.digits}"

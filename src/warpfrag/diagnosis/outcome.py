@@ -1,4 +1,4 @@
-"""The result of an mma in which a mistake is made."""
+"""The result of an mma with a mistake."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from warpfrag.tensorcore.sparsity import logical_columns
 
 @dataclass(frozen=True)
 class SuspectProduct:
-    """The intended instruction, with its architecture and immediates.
+    """The intended instruction with its architecture and immediates.
 
     `tiles` are the operands in shared memory. Without `scale_d`, C is not read.
     """
@@ -59,7 +59,7 @@ class SuspectProduct:
         """Return every mistake with an operand, the likeliest first."""
         operand = self.instruction.operands[role]
         if role == "c" and not self.scale_d:
-            return []  # it is not read
+            return []  # C is not read
         if role in self.tiles:
             return [*suspects_in_memory(self._staged(role), self.tiles[role])]
         return [*suspects(operand), *other_choices(operand, self.choice)]
@@ -86,7 +86,7 @@ class SuspectProduct:
         return None
 
     def read(self, role: str, words: Words) -> tuple[str, Codes]:
-        """Return the codes that the hardware reads from the registers of an operand, and their name."""
+        """Return the codes that the hardware reads from the registers of an operand, by name."""
         operand = self.instruction.operands[role]
         codes: Codes
         batch = words.shape[: -self.axes(role)]
@@ -106,7 +106,7 @@ class SuspectProduct:
 
     def right(self, words: Mapping[str, Words]) -> Codes:
         """Return D's codes for one mma without mistakes."""
-        rule = plan(self.form, self.arch).rule  # raises if the rule is unknown
+        rule = plan(self.form, self.arch).rule  # raises an error if the rule is unknown
         return self.run(rule, self.inputs(words)).reshape(self.instruction.d.shape)
 
     def outcome(self, words: Mapping[str, Words], suspect: Suspect) -> Codes | None:

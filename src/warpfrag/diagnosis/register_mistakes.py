@@ -17,7 +17,7 @@ from warpfrag.isa.operands import REGISTER_BITS
 from warpfrag.layout.coordinates import LANES
 from warpfrag.tensorcore.operand import AnyOperand, Metadata, Operand, OperandBase, Scale
 
-MANY = 8  # up to this count, any two are exchanged; above it, those a power of two apart
+MANY = 8  # up to this count, any two are swapped; above it, those a power of two apart
 FEW = 4  # up to this count, every order is tried
 MAX_BITS = 5  # up to this many bits, every order of bits is tried; above it, swaps of two
 PARTS = {
@@ -30,13 +30,13 @@ PARTS = {
     7: "bits of each byte reversed",
     31: "bits of a register reversed",
 }
-"""The exchanges of bits by the mask that is xored to every bit number."""
+"""The exchanges of bits, by the mask that is xored with every bit number."""
 NIBBLE = 4
-GROUP = 4  # lanes that share a row of most fragments
+GROUP = 4  # number of lanes that share a row in most fragments
 
 
 class WrongOrder(NamedTuple):
-    """A wrong order of registers, slots, lanes or warps: `sources` has the one that each is replaced by."""
+    """A wrong order of registers, slots, lanes or warps: `sources` has the index that replaces each."""
 
     text: str
     sources: list[int]
@@ -91,7 +91,7 @@ def _swapped(count: int, first: int, second: int) -> list[int]:
 
 
 def simple(operand: Operand) -> Iterator[Mistake]:
-    """Yield the simple mistakes: two registers, the slots of a register, a lane."""
+    """Yield the simple mistakes with registers, slots of a register, and lanes."""
     role, is_long = operand.role, len(_first_registers(operand)) > MANY
     for mistake in register_orders(operand):
         if " and " in mistake.text or (is_long and "apart" in mistake.text):
@@ -137,7 +137,7 @@ def _drop(words: Words, *, index: int | slice, axis: int) -> Words:
 
 
 def lanes(operand: AnyOperand) -> Iterator[Mistake]:
-    """Yield the mistakes of lanes with each other's registers."""
+    """Yield the mistakes of lanes that use each other's registers."""
     axis = -1 if isinstance(operand, Metadata | Scale) else -2
     for text, sources, rare in wrong_orders("lane", tuple(range(LANES))):
         change = methodcaller("take", np.array(sources), axis=axis)
@@ -145,7 +145,7 @@ def lanes(operand: AnyOperand) -> Iterator[Mistake]:
 
 
 def warps(operand: AnyOperand) -> Iterator[Mistake]:
-    """Yield the mistakes of warps with each other's registers."""
+    """Yield the mistakes of warps that use each other's registers."""
     axis = -2 if operand.role == "metadata" else -3
     for text, sources, rare in wrong_orders("warp", tuple(range(operand.threads[0]))):
         change = methodcaller("take", np.array(sources), axis=axis)
@@ -156,7 +156,7 @@ def warps(operand: AnyOperand) -> Iterator[Mistake]:
 
 
 def parts(operand: Operand) -> Iterator[Mistake]:
-    """Yield exchanged parts of a register, beyond those of `simple`: elements, or parts of elements."""
+    """Yield exchanged parts of a register that `simple` does not include: elements, or parts of elements."""
     role, container = operand.role, operand.spec.container
     if container > REGISTER_BITS:
         order = np.arange(operand.words) ^ 1
@@ -201,7 +201,7 @@ def simple_word_mistakes(operand: AnyOperand) -> Iterator[Mistake]:
 
 
 def word_mistakes(operand: AnyOperand) -> Iterator[Mistake]:
-    """Yield other parts and lanes exchanged, and words that are the same in all lanes."""
+    """Yield other exchanged parts and lanes, and words that are the same in all lanes."""
     role, parts = operand.role, _kind(operand, "halves")
     for mask, text in PARTS.items():
         if mask != REGISTER_BITS - operand.spec.container and mask in {16, 8, 24, 4, 2}:

@@ -13,13 +13,13 @@ from warpfrag.errors import InvalidOperand
 Words: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.uint32]]"
 """32-bit registers."""
 Bytes: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]"
-"""The bytes of a memory."""
+"""The bytes of a memory space."""
 Array: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.generic[object]]]"
-"""Numbers of a format's natural dtype, or unsigned codes, depending on the function."""
+"""Numbers in a format's natural dtype, or unsigned codes; the function says which."""
 
 
 def as_array(array: ArrayLike, what: str) -> NDArray[Any]:
-    """Return an argument as an array; reject ragged rows and masked elements, under the argument's name."""
+    """Return an argument as an array; reject ragged rows and masked elements, and name the argument in the error."""
     try:
         converted = np.asarray(array)
     except ValueError as error:
@@ -34,11 +34,11 @@ def as_array(array: ArrayLike, what: str) -> NDArray[Any]:
 
 
 def is_masked_array(value: object) -> bool:
-    """Return True for a masked array, without importing numpy.ma: if it was never imported, no masked array exists."""
+    """Return True for a masked array, without importing numpy.ma: until it is imported, no masked array exists."""
     return "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray)
 
 
 def as_doubles(numbers: NDArray[Any]) -> NDArray[np.float64]:
-    """Return numbers as float64, without warnings: signalling NaNs become quiet, values out of range infinite."""
+    """Return numbers as float64 without warnings: signalling NaNs become quiet, values out of range become infinite."""
     with np.errstate(invalid="ignore", over="ignore"):
         return numbers.astype(np.float64)

@@ -19,7 +19,7 @@ from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import Format, Rounding, check_rounding
 
-MAX_EXACT_INTEGER = 1 << 53  # float64 holds every integer up to here
+MAX_EXACT_INTEGER = 1 << 53  # float64 holds every integer up to this one
 
 
 @cache
@@ -31,7 +31,7 @@ def natural_dtype(number_format: Format) -> np.dtype[Any]:
 
 @cache
 def code_dtype(number_format: Format) -> np.dtype[Any]:
-    """Return the unsigned dtype that holds one code: as wide as the natural dtype."""
+    """Return the unsigned dtype that holds one code; it is as wide as the natural dtype."""
     return np.dtype(f"uint{8 * natural_dtype(number_format).itemsize}")
 
 
@@ -60,13 +60,13 @@ def codes_of(number_format: Format, array: NDArray[Any], *, raw: bool, rounding:
 def check_codes(number_format: Format, codes: NDArray[Any], *, what: str = "matrix") -> NDArray[Any]:
     """Return an array of raw codes, each below 2 to the power of the format's bits."""
     if codes.dtype.kind not in "biu":
-        raise InvalidOperand(f"{what}: raw codes of {number_format} are unsigned integers, got dtype {codes.dtype}")
+        raise InvalidOperand(f"{what}: expected {number_format} codes as unsigned integers, got dtype {codes.dtype}")
     cannot_exceed = codes.dtype.itemsize * 8 <= number_format.bits and codes.dtype.kind == "u"
     if not cannot_exceed and codes.size:
         wrong = codes >= number_format.codes if number_format.bits < 64 else np.zeros(codes.shape, bool)
         if codes.dtype.kind == "i":
             wrong |= codes < 0
-        _refuse_first(wrong, codes, what, f"a code of {number_format} is 0..{number_format.codes - 1:#x}")
+        _refuse_first(wrong, codes, what, f"{number_format} codes are 0..{number_format.codes - 1:#x}")
     return codes.astype(code_dtype(number_format), copy=False)
 
 
@@ -81,7 +81,7 @@ def from_codes(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
 
 
 def as_read(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
-    """Return codes as a tensor core reads them: without the bits that the format does not use."""
+    """Return codes as a tensor core reads them, without the bits that the format does not use."""
     unused = number_format.unused
     return codes & ~codes.dtype.type((1 << unused) - 1) if unused else codes
 
@@ -107,7 +107,7 @@ def _codes_of_values(number_format: Format, numbers: NDArray[Any], rounding: Rou
             abs(numbers.astype(object)) > MAX_EXACT_INTEGER,
             numbers,
             what,
-            "integers are converted only up to 2**53",
+            "only integers up to 2**53 are converted",
         )
     values = numbers if numbers.dtype.kind in "iub" else as_doubles(numbers)
     if numbers.dtype.kind == "f" and numbers.dtype.itemsize > values.dtype.itemsize:
@@ -133,7 +133,7 @@ def _integer_codes(number_format: Format, values: NDArray[Any], rounding: Roundi
 
 
 def _float_codes(number_format: Format, values: NDArray[Any], rounding: Rounding, what: str) -> NDArray[Any]:
-    """Encode an array: `Format.encode` for arrays."""
+    """Encode an array, as `Format.encode` does for one number."""
     fraction, bias = number_format.fraction, number_format.bias
     lowest = number_format.emin if fraction else -bias
     magnitude = np.abs(values)

@@ -1,4 +1,4 @@
-"""Epilogues: the operations of a kernel on its accumulators before it stores them.
+"""Epilogues: the operations that a kernel applies to its accumulators before it stores them.
 
     x = fma(alpha, sum, beta * C)       float32: beta * C is rounded, then the rest once more
     x = x + bias                        float32, a number for each column
@@ -28,7 +28,7 @@ Codes = NDArray[Any]
 
 RESULTS = ("f32", "f16", "bf16")
 MAX_INTEGER = 2.0**53
-"""Integers up to this one are exact in float64."""
+"""The largest integer up to which float64 represents every integer exactly."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Epilogue:
     result: str = "f32"
 
     def __post_init__(self) -> None:
-        """Reject factors that are not numbers, a bias that is not a row of numbers, and an unknown result."""
+        """Raise an error for factors or a bias that are not numbers, and for an unknown result format."""
         for name in ("alpha", "beta"):
             _check_factor(name, getattr(self, name))
         if not isinstance(self.result, str) or self.result not in RESULTS:
@@ -64,7 +64,7 @@ def _check_factor(name: str, number: object) -> None:
     try:
         with np.errstate(all="ignore"):
             rounded = np.float32(number)  # type: ignore[arg-type] # it is one of the above
-    except OverflowError:  # an integer beyond every float
+    except OverflowError:  # an integer too large for any float
         rounded = np.float32(np.inf)
     is_lost = np.isinf(rounded) != (number in {np.inf, -np.inf}) or (rounded == 0) != (number == 0)
     if is_lost:
@@ -90,7 +90,7 @@ def float32_of(numbers: ArrayLike, what: str) -> Floats:
         raise InvalidOperand(f"{what}: expected real numbers, got dtype {array.dtype}")
     with np.errstate(all="ignore"):
         floats = array.astype(np.float32)
-        if array.dtype.kind in "iu":  # converted back to integers, values that are too large may become the largest
+        if array.dtype.kind in "iu":  # values that are too large may saturate when they are converted back to integers
             exact = (floats.astype(np.float64) == array.astype(np.float64)) & (np.abs(floats) <= MAX_INTEGER)
         else:
             exact = (floats.astype(array.dtype) == array) | (array != array)  # noqa: PLR0124 (NaN, of any dtype)

@@ -18,18 +18,18 @@ Doubles = NDArray[np.float64]
 
 FLOAT_BITS = 53
 MAX_WIDTH = 900
-"""The most bits between the highest and the lowest bit that float64 limbs can cover without overflow."""
+"""The largest distance between the highest and the lowest bit that float64 limbs cover without overflow."""
 
 
 @dataclass(frozen=True)
 class ExactArray:
-    """An array of exact numbers: units * 2**exponent, the units Python integers of any length."""
+    """An array of exact numbers, units * 2**exponent; the units are Python integers of any length."""
 
     units: NDArray[Any]
     exponent: int
 
     def at_exponent(self, exponent: int) -> NDArray[Any]:
-        """Return the units at another exponent, which is not larger."""
+        """Return the units for another exponent, which must not be larger."""
         return self.units * (1 << (self.exponent - exponent))
 
     def plus(self, other: ExactArray) -> ExactArray:
@@ -56,7 +56,7 @@ def exact_numbers(values: Doubles) -> ExactArray:
 
 
 def _trailing_zeros(whole: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the index of the lowest bit that is set; undefined for zero."""
+    """Return the index of the lowest set bit; undefined for zero."""
     lowest = np.where(whole != 0, whole & -whole, 1).astype(np.float64)
     return np.frexp(np.abs(lowest))[1].astype(np.int64) - 1
 
@@ -86,7 +86,7 @@ def exact_product(a: Doubles, b: Doubles) -> ExactArray:
 
 
 def _lowest_exponent(matrix: Doubles) -> int:
-    """Return the exponent of the lowest bit that is set in any element."""
+    """Return the exponent of the lowest set bit of any element."""
     fraction, power = np.frexp(matrix[matrix != 0])
     if not fraction.size:
         return 0
@@ -100,7 +100,7 @@ def _highest_exponent(matrix: Doubles) -> int:
 
 
 def _limbs(whole: Doubles, width: int, length: int) -> list[Doubles]:
-    """Return integers split into limbs of `bits` bits, lowest first; each limb has the sign of its integer."""
+    """Return integers split into limbs of `bits` bits, lowest first, each with the sign of its integer."""
     count = max(1, -(-width // length))
     limbs = []
     for place in reversed(range(count)):

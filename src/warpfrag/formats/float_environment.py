@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 LARGEST_FENV = 64
-"""Bytes: more than any C library keeps in a fenv_t."""
+"""An upper bound for the size of fenv_t in bytes, in any C library."""
 
 
 @lru_cache(1)
@@ -27,7 +27,7 @@ def _library() -> tuple[Any, Any, Any] | None:
     """Return fegetenv, fesetenv and the default environment of the C library; None if the library has none."""
     if sys.platform == "win32":
         return None
-    for name in (None, "libm.so.6"):  # functions of this process, or of glibc, which has them in libm
+    for name in (None, "libm.so.6"):  # from this process, or from libm, which has them in glibc
         try:
             library = ctypes.CDLL(name)
             save, load = library.fegetenv, library.fesetenv
@@ -39,11 +39,11 @@ def _library() -> tuple[Any, Any, Any] | None:
     save.argtypes = load.argtypes = [ctypes.c_void_p]
     if sys.platform == "darwin":
         return save, load, ctypes.addressof(ctypes.c_byte.in_dll(library, "_FE_DFL_ENV"))
-    return save, load, ctypes.c_void_p(-1)  # what FE_DFL_ENV is in glibc and musl
+    return save, load, ctypes.c_void_p(-1)  # the value of FE_DFL_ENV in glibc and musl
 
 
 def exact_floats(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Run a function in the default floating-point environment of its thread, and restore the caller's.
+    """Run a function in its thread's default floating-point environment, then restore the caller's.
 
     An interrupt may be raised between any two calls, so the call that restores it is the first of the `finally`.
     """

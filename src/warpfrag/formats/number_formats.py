@@ -26,7 +26,7 @@ from warpfrag.errors import InvalidOperand, quote
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
-    from fractions import Fraction  # not at run time: a look-up needs no numbers, and this imports decimal
+    from fractions import Fraction  # not at run time: look-ups do not need it, and it imports decimal
 
 FormatKind = Literal["float", "integer", "bits"]
 NanRule = Literal["ieee", "ones", "none"]
@@ -35,9 +35,9 @@ Rounding = Literal["rne"] | None
 
 
 def check_rounding(rounding: object) -> None:
-    """Reject an unknown rounding."""
+    """Raise InvalidOperand for an unknown rounding mode."""
     if not (rounding is None or (isinstance(rounding, str) and rounding == "rne")):
-        raise InvalidOperand(f'rounding is "rne" or None, got {quote(rounding)}')
+        raise InvalidOperand(f'rounding must be "rne" or None, got {quote(rounding)}')
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ class Format:
     register: str = ".b32"
 
     def __post_init__(self) -> None:
-        """Reject a row whose fields do not add up to its width."""
+        """Raise an error if the fields of a row do not add up to its width."""
         if self.kind == "float":
             width = self.signed + self.exponent + self.fraction + self.unused
             if width != self.bits:
@@ -85,22 +85,22 @@ class Format:
 
     @property
     def codes(self) -> int:
-        """The number of codes: every code is below it."""
+        """The number of codes, 2 to the power of the width."""
         return 1 << self.bits
 
     @cached_property
     def sign_bit(self) -> int:
-        """The bit of the code that holds the sign, 0 if there is none."""
+        """The sign bit as a mask, or 0 if the format has no sign."""
         return 1 << (self.bits - 1) if self.signed else 0
 
     @cached_property
     def emin(self) -> int:
-        """Exponent of the smallest normal value, which subnormals share."""
+        """The exponent of the smallest normal value; subnormals have the same exponent."""
         return 1 - self.bias
 
     @cached_property
     def nan_code(self) -> int | None:
-        """The quiet NaN that a value of NaN is encoded to; None if the format has no NaN."""
+        """The code that represents NaN when encoding, a quiet NaN; None if the format has no NaN."""
         if self.nan == "none":
             return None
         ones = self.codes - 1 - self.sign_bit
@@ -121,7 +121,7 @@ class Format:
 
     @cached_property
     def min(self) -> float | int:
-        """The lowest finite value: the most negative one, or for an unsigned format the smallest."""
+        """The lowest finite value: the most negative one, or the smallest one of an unsigned format."""
         if not self.is_float:
             return -(self.codes // 2) if self.signed else 0
         return -self.max if self.signed else self.decode(0)
@@ -134,12 +134,12 @@ class Format:
         """Return the value of a code: an int for integers, else a float, which is always exact."""
         argument = code
         try:
-            code = operator.index(code)  # a numpy scalar wraps around, an int does not
+            code = operator.index(code)  # a numpy scalar may overflow, an int does not
         except TypeError:
             code = -1
         if not 0 <= code < self.codes or isinstance(argument, bool):
             text = f"{argument:#x}" if isinstance(argument, int) and abs(argument) < 1 << 80 else quote(argument)
-            raise InvalidOperand(f"{self.name}: a code is an integer 0..{self.codes - 1:#x}, got {text}")
+            raise InvalidOperand(f"{self.name}: a code must be an integer in 0..{self.codes - 1:#x}, got {text}")
         if not self.is_float:
             return code - self.codes if code & self.sign_bit else code
         if self.bits == 64:
@@ -156,7 +156,7 @@ class Format:
             return math.nan
         if top and self.nan == "ieee":
             return math.nan if fraction else sign * math.inf
-        if not self.fraction:  # ue8m0: no fraction, hence no subnormals and no zero
+        if not self.fraction:  # ue8m0 has no fraction, hence no subnormals and no zero
             return math.ldexp(1.0, exponent - self.bias)
         if exponent == 0:
             return sign * math.ldexp(fraction, self.emin - self.fraction)
@@ -189,7 +189,7 @@ class Format:
         return magnitude | (self.sign_bit if negative else 0)
 
     def _plain_number(self, value: float | Fraction) -> float | Fraction:
-        """Convert a value, possibly a numpy scalar, exactly to a Python number; reject anything else."""
+        """Convert a value, which may be a numpy scalar, exactly to a Python number; reject anything else."""
         from decimal import Decimal
         from fractions import Fraction
 
@@ -199,7 +199,7 @@ class Format:
         if isinstance(plain, Decimal) and plain.is_finite():
             return Fraction(plain)
         try:
-            double = float(plain)  # a longdouble, a scalar of ml_dtypes
+            double = float(plain)  # a longdouble or an ml_dtypes scalar
         except (TypeError, ValueError, OverflowError):
             double = None
         if double is None or isinstance(plain, str | bytes) or (double != plain and not math.isnan(double)):
@@ -226,7 +226,7 @@ class Format:
         elif units < 1 << self.fraction:
             code = units
         else:
-            # units may have been rounded up to the next power of two: the carry runs into the exponent by itself
+            # if units were rounded up to the next power of two, the carry increments the exponent
             code = ((exponent + self.bias - 1) << self.fraction) + units
         infinity = ((1 << self.exponent) - 1) << self.fraction
         if self.infinity and code >= infinity:
@@ -264,7 +264,7 @@ FORMATS: dict[str, Format] = _read()
 CANONICAL_NANS: dict[str, int] = {
     name: fmt.canonical_nan for name, fmt in FORMATS.items() if fmt.canonical_nan is not None
 }
-"""The NaN code that tensor cores return, and to which conversions map every other NaN."""
+"""The NaN code that tensor cores return; conversions map every other NaN to it."""
 
 
 SPELLINGS = {
@@ -272,7 +272,7 @@ SPELLINGS = {
     "fp64": "float64", "double": "float64", "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2",
     "i8": "int8", "i4": "int4", "i32": "int32",
 }  # fmt: skip
-"""Other names of dtypes."""
+"""Alternative names of dtypes."""
 
 
 def dtype_text(dtype: object) -> str:

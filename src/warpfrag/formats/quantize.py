@@ -70,7 +70,7 @@ def quantize(
     _check_name("nonfinite", nonfinite, NONFINITE)
     for name, value, default in (("scale_rounding", scale_rounding, "floor"), ("nonfinite", nonfinite, "refuse")):
         if scale != "ue8m0" and value != default:
-            raise InvalidOperand(f"{name}: {value} is for scales in ue8m0, got {scale}")
+            raise InvalidOperand(f"{name}: {value} requires ue8m0 scales, got {scale}")
     fmt, scales = FORMATS[number_format], FORMATS[scale]
     if scale == "ue8m0" and not fmt.is_float:
         raise InvalidOperand(f"scale: ue8m0 needs a float format, got {number_format}; use f32")
@@ -80,9 +80,9 @@ def quantize(
         blocks = numbers.reshape(1, -1)
     else:
         if isinstance(block, bool) or not isinstance(block, int) or block < 1:
-            raise InvalidOperand(f"block is a positive integer, or None for a single scale; got {quote(block)}")
+            raise InvalidOperand(f"block must be a positive integer, or None for a single scale; got {quote(block)}")
         if numbers.ndim == 0:
-            raise InvalidOperand("A: expected an array, got a single number: it has no blocks")
+            raise InvalidOperand("A: expected an array, got a single number, which has no blocks")
         last = np.moveaxis(numbers, along, -1)
         missing = -last.shape[-1] % min(block, max(last.shape[-1], 1))
         block = min(block, max(last.shape[-1], 1))
@@ -113,12 +113,12 @@ def _check_name(what: str, name: object, known: tuple[str, ...]) -> None:
 
 def _check_axis(axis: object, dimensions: int) -> int:
     if isinstance(axis, bool) or not isinstance(axis, int) or not -max(dimensions, 1) <= axis < max(dimensions, 1):
-        raise InvalidOperand(f"axis is one of the {dimensions} axes of A, got {quote(axis)}")
+        raise InvalidOperand(f"expected one of the {dimensions} axes of A as axis, got {quote(axis)}")
     return axis
 
 
 def _numbers(A: ArrayLike, *, may_be_nan: bool) -> Doubles:
-    """Return A as float64, which holds it exactly."""
+    """Return A as float64; raise InvalidOperand if that would not be exact."""
     import ml_dtypes
 
     array = as_array(A, "A")
@@ -127,7 +127,7 @@ def _numbers(A: ArrayLike, *, may_be_nan: bool) -> Doubles:
         raise InvalidOperand(f"A: expected real numbers that float64 holds, got dtype {array.dtype}")
     numbers = as_doubles(array)
     if array.dtype.kind in "iu" and array.dtype.itemsize > 4 and np.any(abs(array.astype(object)) > 1 << 53):
-        raise InvalidOperand("A: integers are converted only up to 2**53")
+        raise InvalidOperand("A: only integers up to 2**53 are converted")
     if not may_be_nan and not np.isfinite(numbers).all():
         place = tuple(int(index) for index in np.argwhere(~np.isfinite(numbers))[0])
         raise InvalidOperand(
@@ -138,7 +138,7 @@ def _numbers(A: ArrayLike, *, may_be_nan: bool) -> Doubles:
 
 @cache
 def _table(name: str) -> Doubles:
-    """Return the magnitudes of a format's codes, ascending: all of one sign, without infinities and NaN."""
+    """Return the finite magnitudes of a format's codes in ascending order, for one sign."""
     fmt = FORMATS[name]
     last = fmt.encode(fmt.max)
     values = np.array([float(fmt.decode(code)) for code in range(last + 1)])
@@ -155,7 +155,7 @@ def _scales(fmt: Format, scales: Format, largest: Doubles, rounding: str) -> NDA
     """Return the code of each block's scale."""
     largest_value = float(fmt.max)
     if scales.name == "ue8m0":
-        fraction, power = np.frexp(largest)  # from a half on, below one
+        fraction, power = np.frexp(largest)  # in [0.5, 1)
         max_fraction, max_power = np.frexp(largest_value)
         carries = {
             "floor": np.zeros(fraction.shape, bool),
@@ -183,7 +183,7 @@ def _code_f32(largest: float, largest_value: float) -> int:
 
 
 def _elements(fmt: Format, blocks: Doubles, scale: Doubles) -> NDArray[Any]:
-    """Return the code of each element; a scale of zero, which only (nearly) zero blocks have, gives zeros."""
+    """Return the code of each element; a scale of zero, which only blocks of (nearly) zeros have, gives zeros."""
     if fmt.is_float:
         magnitude = _nearest(np.abs(blocks), scale[:, None], _table(fmt.name))
         return np.where(np.signbit(blocks), magnitude | fmt.sign_bit, magnitude).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Random codes for tests, in several distributions: from arbitrary bits to special values.
+"""Random codes for tests, in several distributions from arbitrary bits to special values.
 
 With uniformly random bits most f16 products are infinite or NaN, so each class has its own distribution of codes:
 
@@ -30,7 +30,7 @@ INTEGER_CLASSES = ("bits", "extreme")
 def random_codes(
     number_format: Format, kind: str, shape: tuple[int, ...], random: np.random.Generator
 ) -> NDArray[np.uint64]:
-    """Return random codes of one class, except `bits` (see `random_bytes`); integers are `plain` or `extreme`."""
+    """Return random codes of one class other than `bits` (see `random_bytes`); integers are `plain` or `extreme`."""
     if kind == "plain":
         return _plain(number_format, shape, random)
     if not number_format.is_float:
@@ -54,7 +54,7 @@ def random_codes(
         chosen = random.choice(_specials(number_format), shape)
         magnitude = np.where(random.random(shape) < 0.2, chosen, magnitude)
     codes = magnitude << np.uint64(number_format.unused)
-    if number_format.unused:  # bits that carry no value must not matter
+    if number_format.unused:  # unused bits must not affect the result
         codes |= random.integers(0, 1 << number_format.unused, shape, dtype=np.uint64)
     if number_format.signed:
         codes |= random.integers(0, 2, shape, dtype=np.uint64) << np.uint64(number_format.bits - 1)
@@ -72,7 +72,7 @@ def _plain(number_format: Format, shape: tuple[int, ...], random: np.random.Gene
 
 
 def _specials(number_format: Format) -> NDArray[np.uint64]:
-    """Return the special magnitudes, without unused bits: zero, subnormals, the largest value, infinity, NaNs."""
+    """Return the special magnitudes without unused bits: zero, subnormals, the largest value, infinity, NaNs."""
     infinity = ((1 << number_format.exponent) - 1) << number_format.fraction
     largest = number_format.encode(float(number_format.max)) >> number_format.unused
     magnitudes = [0, 1, (1 << number_format.fraction) - 1, 1 << number_format.fraction, largest]
@@ -87,7 +87,7 @@ def _extreme_integers(number_format: Format, shape: tuple[int, ...], random: np.
     codes = random.integers(0, number_format.codes, shape, dtype=np.uint64)
     ends = np.array([int(number_format.min) % number_format.codes, int(number_format.max)], np.uint64)
     near = random.choice(ends, shape)
-    if number_format.bits >= 32:  # C: within a few thousand of the ends, so that sums overflow
+    if number_format.bits >= 32:  # C within a few thousand of the limits, so that sums overflow
         near = (near + random.integers(-4096, 4097, shape).astype(np.uint64)) & np.uint64(number_format.codes - 1)
     return np.where(random.random(shape) < 0.8, near, codes)
 
@@ -95,7 +95,7 @@ def _extreme_integers(number_format: Format, shape: tuple[int, ...], random: np.
 def random_bytes(
     number_format: Format, kind: str, shape: tuple[int, ...], random: np.random.Generator
 ) -> NDArray[np.uint8]:
-    """Return bytes filled with packed codes of one class; the last axis counts bytes."""
+    """Return bytes of packed codes of one class; the last axis counts bytes."""
     if kind == "bits" or number_format.bits < 8:
         return random.integers(0, 256, shape, dtype=np.uint8)
     size = number_format.bits // 8

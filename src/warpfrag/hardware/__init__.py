@@ -1,1 +1,1 @@
-"""Runs on a real GPU, to check every predicted code."""
+"""Runs on a real GPU that check every predicted code."""

@@ -1,4 +1,4 @@
-"""An NVIDIA GPU, used through cuda-core: load PTX, run a raw kernel, read its registers.
+"""An NVIDIA GPU, used through cuda-core: load PTX, run a raw kernel and read its registers.
 
 Kernels use pinned host memory, which the GPU reads and writes directly. The driver assembles the PTX, so no toolkit is
 needed.
@@ -33,13 +33,13 @@ LoadedModule: TypeAlias = Any
 """Machine code on the GPU: cuda-core's ObjectCode. It is untyped, because cuda-core may not be installed."""
 
 WARPS_PER_BLOCK = 4
-WARPGROUP = (4, 32)  # warps and lanes
-POISON = 0xDEADBEEF  # the contents of D before a run, which reveal unwritten words
+WARPGROUP = (4, 32)  # the numbers of warps and lanes
+POISON = 0xDEADBEEF  # the initial contents of D, which reveal unwritten words
 
 
 @dataclass
 class Gpu:
-    """An open GPU."""
+    """A GPU that is ready to run kernels."""
 
     name: str
     target: str
@@ -50,7 +50,7 @@ class Gpu:
 
     @property
     def arch(self) -> str:
-        """The architecture whose arithmetic the GPU has."""
+        """The architecture whose arithmetic the GPU implements."""
         return targets()[self.target].arch
 
     def load(self, ptx: str) -> LoadedModule:
@@ -104,7 +104,7 @@ class Gpu:
         shared: int = 0,
         result: int = 0,
     ) -> NDArray[np.uint32]:
-        """Run a kernel with `warps` warps in each block; return the array at index `result`.
+        """Run a kernel with `warps` warps per block, and return the array at index `result`.
 
         Arguments are arrays, numbers, and None for a null pointer.
         """
@@ -125,7 +125,7 @@ class Gpu:
         launch(self.stream, config, module.get_kernel(entry), *words)
         self.stream.sync()
         answer = views[result].copy()
-        views.clear()  # the arguments point into these buffers
+        views.clear()  # keep the buffers alive that the arguments point to
         for buffer in buffers:
             buffer.close()
         return answer
@@ -172,14 +172,14 @@ def _module_version() -> str:
     return match[1] if match else ""
 
 
-EXIT_SECONDS = 10  # the time that a process has to end
+EXIT_SECONDS = 10  # seconds that a process has to end
 
 
 class Worker:
     """A process that owns the GPU; it is restarted after a kernel destroys the context."""
 
     def __init__(self, device: int) -> None:
-        """Open the GPU in a new process; raise NoGpu if there is none."""
+        """Open the GPU in a new process; raise NoGpu if there is no GPU."""
         self.device = device
         self.about: dict[str, str] = {}
         self._start()
@@ -209,7 +209,7 @@ class Worker:
         self.about = answer
 
     def _end(self) -> str:
-        """Wait for the process, and return a message with its exit code."""
+        """Wait until the process ends, and return a message with its exit code."""
         self.process.join(timeout=EXIT_SECONDS)
         return f"the process that owns the GPU ended with exit code {self.process.exitcode}"
 
@@ -234,7 +234,7 @@ class Worker:
 
 
 def _serve(pipe: Connection, device: int) -> None:
-    """Send a description of the GPU, then run kernels until the pipe is closed; this runs in the new process."""
+    """Send a description of the GPU, then run kernels until the pipe is closed; runs in the new process."""
     try:
         gpu = open_gpu(device)
     except NoGpu as error:
@@ -272,7 +272,7 @@ def _run(
     instruction = get(name, arch=gpu.target)
     key = (name, variant)
     if key not in modules:
-        modules.clear()  # cases of one kernel arrive together: one module is enough
+        modules.clear()  # the cases of one kernel arrive together, so one module is enough
         modules[key] = gpu.load(raw_module([(instruction, variant)], gpu.target))
     entry = raw_name(instruction, variant)
     if isinstance(operands, WgmmaCases):

@@ -34,7 +34,7 @@ from warpfrag.tensorcore.wgmma_call import Variant, WgmmaCases
 
 Words: TypeAlias = NDArray[np.uint32]
 WIDTH = 64
-MAX_BYTES = 47 * 1024  # shared memory that a kernel gets without an attribute
+MAX_BYTES = 47 * 1024  # bytes of shared memory that a kernel gets without an attribute
 RANDOM = -1  # in `SETS`: a random descriptor instead of a swizzle
 WARPS = 4
 SETS = (*SWIZZLES, RANDOM, RANDOM)
@@ -62,7 +62,7 @@ def wgmma_launches(
     """Yield the description and operands of each launch: `cases` in total, at least one for each of `SETS`."""
     categories = classes(instruction)
     share = -(-cases // len(SETS))
-    # each kernel starts at another class, so that all classes meet all swizzles and both values of scale-d
+    # each kernel starts with a different class, so that all classes meet all swizzles and both values of scale-d
     offset = zlib.crc32(f"{instruction.name} {variant.description} {variant.selector}".encode())
     for number, swizzle in enumerate(SETS):
         category = categories[(number + offset) % len(categories)]
@@ -124,7 +124,7 @@ def _descriptor(
             width = int(random.choice(list(SWIZZLES)))
         else:
             tile = _compact(operand, swizzle, trans)
-            if tile is None:  # lines too short for this swizzle: any strides will do
+            if tile is None:  # the lines are too short for this swizzle, so any strides will do
                 leading, stride, width, step = 512, 1024, swizzle, 0
             else:
                 part = tile[int(random.integers(0, len(tile)))]

@@ -102,7 +102,7 @@ def _named(instructions: Iterable[str | Instruction] | str | Instruction | None)
     named = [get(instruction) for instruction in names]
     for instruction in named:
         if isinstance(instruction, TensorMma):
-            product(instruction)  # raises if the shape or the types are missing
+            product(instruction)  # raises an error if the shape or the types are missing
         else:
             check_multiplies(instruction, "verify runs")
     return named
@@ -180,7 +180,7 @@ def _predict(
 def _operand_sets(
     instruction: Instruction, variant: Immediates | Variant, cases: int, seed: int, target: str
 ) -> Iterator[tuple[str, OperandSet]]:
-    """Yield named sets of operands: `cases` random ones over all classes, then the matching test vectors."""
+    """Yield named sets of operands: `cases` random ones from all classes, then the matching test vectors."""
     if isinstance(variant, Variant):
         yield from wgmma_launches(instruction, variant, -(-cases // warp_tiles(instruction)), seed)
         return
@@ -250,12 +250,12 @@ class Recorder:
         write_capture(path, {**about, "entries": list(self.entries.values())}, self.arrays)
 
 
-MAX_MISMATCHES = 5  # per kernel
+MAX_MISMATCHES = 5  # number of mismatches per kernel
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A word that differs: its location and both values."""
+    """A differing word: its location and both values."""
 
     operands: str
     case: int
@@ -263,7 +263,7 @@ class Mismatch:
     word: int
     hardware: str
     warpfrag: str
-    warp: int | None = None  # of a warpgroup
+    warp: int | None = None  # the warp of a warpgroup
 
     def __str__(self) -> str:
         """Return one line with both values in hexadecimal."""
@@ -316,7 +316,7 @@ class Report:
 
     @property
     def differing(self) -> int:
-        """The number of cases with a word that differs."""
+        """The number of cases with a differing word."""
         return sum(line.differing for line in self.lines)
 
     @property
@@ -330,7 +330,7 @@ class Report:
         return bool(self.lines) and all(line.equal for line in self.lines)
 
     def summary(self) -> str:
-        """Return one line with the numbers of kernels, cases and differing cases."""
+        """Return one line with the numbers of kernels, cases and differences."""
         if not self.cases:
             result = "nothing was compared"
         else:

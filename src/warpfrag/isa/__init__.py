@@ -1,1 +1,1 @@
-"""The instruction set as data: checked table rows, names and legality. Imports no numpy."""
+"""The instruction set as data: checked table rows, names and legality. This package does not import numpy."""

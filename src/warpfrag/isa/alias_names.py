@@ -21,16 +21,16 @@ from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import fits, forms
 from warpfrag.tables import read_table
 
-LONGEST_WORD = 40  # characters searched for the end of the first word
-MAX_SOURCE = 1 << 14  # characters; a statement has a few hundred
+LONGEST_WORD = 40  # number of characters searched for the end of the first word
+MAX_SOURCE = 1 << 14  # maximum length; a statement has a few hundred characters
 COMMENT = r"//[^\n]*|/\*[\s\S]*?(?:\*/|$)"
 LITERAL = rf'R"\w*\(([\s\S]*?)\)\w*"|"((?:[^"\\]|\\[\s\S])*)(?:"|$)|{COMMENT}'
-ESCAPE = r"\\(?:[nrtfv]|\r?\n)"  # a newline ends a comment, so all become one
+ESCAPE = r"\\(?:[nrtfv]|\r?\n)"  # a newline ends a comment, so every line ending becomes \n
 OPERANDS = r"[:(){}\[\]]"
 
 
 def is_plain(text: str) -> bool:
-    """Return True if a text is an instruction name, perhaps with operands, rather than source code."""
+    """Return True if a text is an instruction name, with or without operands, and not source code."""
     start = text[:LONGEST_WORD].lstrip().lstrip('"').lstrip()
     return text.count('"') <= 2 and start.split(".", 1)[0].rstrip().lower() in _operations()
 
@@ -64,7 +64,7 @@ def statements(text: str) -> tuple[str, ...]:
 
 
 def _joined(text: str) -> str:
-    """Return the string literals of a text, joined if only space and comments are between them."""
+    """Return the string literals of a text; literals with only space and comments between them are joined."""
     pieces: list[str] = []
     end = 0
     for literal in re.finditer(LITERAL, text):
@@ -100,7 +100,7 @@ WIDTH = 32  # i32 stands for packed elements without an LLVM type
 
 @dataclass(frozen=True)
 class Named:
-    """A name of an instruction, or of something that contains it; `how` describes the relation."""
+    """A name of an instruction, or of a construct that contains it; `how` describes the relation."""
 
     name: str
     form: Form
@@ -113,13 +113,13 @@ def names_of(form: Form, notation: Notation) -> tuple[str, ...]:
 
 
 def all_names_of(form: Form, notation: Notation) -> tuple[Named, ...]:
-    """Return the names of an instruction, and of everything that contains it."""
+    """Return the names of an instruction, and of every construct that contains it."""
     return tuple(_written(form.listed, notation))
 
 
 @cache
 def named(notation: Notation) -> dict[str, tuple[Named, ...]]:
-    """Return every name of a notation, in lower case, with its instructions."""
+    """Return every name in a notation, in lower case, with its instructions."""
     by_name: dict[str, list[Named]] = {}
     for form in forms():
         for entry in _written(form, notation):
@@ -136,7 +136,7 @@ def _written(form: Form, notation: Notation) -> Iterator[Named]:
 
 @cache
 def _rows(notation: Notation, op: str) -> tuple[dict[str, Any], ...]:
-    """Return the rows of a notation that may fit an operation: their patterns, and their lists of conditions."""
+    """Return the table rows of a notation that may match an operation: their patterns and their conditions."""
     rows = []
     for row in read_table("names")[notation]["rows"]:
         if op in row["op"]:
@@ -199,7 +199,7 @@ def _types(form: Form, role: str) -> str:
 
 
 def _llvm_type(form: Form, role: str) -> str:
-    """Return LLVM's type of one register: f16 is packed in pairs, other narrow types in an i32."""
+    """Return LLVM's type for one register: f16 in pairs, other narrow types packed in an i32."""
     if not form.is_product and not form.is_wmma:
         return "i32"
     from warpfrag.formats.number_formats import FORMATS
@@ -211,14 +211,14 @@ def _llvm_type(form: Form, role: str) -> str:
 
 
 def _vector_type(form: Form, role: str) -> str:
-    """Return the vector type of all registers in the nvgpu dialect: accumulators in pairs, others by register."""
+    """Return the nvgpu dialect's vector type for all registers: accumulators in pairs, others by register."""
     row = _operand(form, role)
     elements, across = row.layout.ins["reg"] * row.layout.slots, 2 if role in "cd" else row.layout.slots
     kind = f"f{row.container}" if row.format.is_float else f"i{row.format.bits}"
     return f"vector<{elements // across}x{across}x{kind}>"
 
 
-# The qualifiers of patterns that are not fields of a form.
+# Fields of patterns that are not fields of a form.
 _FIELDS: dict[str, Callable[[Form], str]] = {
     "m": lambda form: str(form.shape.m),
     "n": lambda form: str(form.shape.n),
@@ -230,7 +230,7 @@ _FIELDS: dict[str, Callable[[Form], str]] = {
     "layout_b": lambda form: form.layouts[-1],
     "tn": lambda form: "".join(
         "t" if qualifier == "row" else "n" for qualifier in form.layouts
-    ),  # BLAS: row-major A is T
+    ),  # BLAS calls a row-major A transposed (T)
     "inputs": lambda form: form.a if form.a == form.b else f"{form.a}.{form.b}",
     "satfinite": lambda form: "satfinite" if form.satfinite else "",
     "saturate": lambda form: "saturate" if form.satfinite else "",
@@ -253,7 +253,7 @@ _FIELDS: dict[str, Callable[[Form], str]] = {
 
 
 def atoms(text: str) -> tuple[Named, ...]:
-    """Return the instructions that the first atom in a text wraps; there are several if it omits an argument."""
+    """Return the instructions that the first atom in a text wraps; several if the atom omits an argument."""
     match = re.search(ATOM, text)
     if match is None:
         return ()
@@ -271,7 +271,7 @@ def atoms(text: str) -> tuple[Named, ...]:
 
 @cache
 def _atoms_of_shape(shape: str) -> dict[str, tuple[tuple[tuple[str, ...], Named], ...]]:
-    """Return the atoms with this shape, or those of matrix moves, which have no shape; there are thousands in all."""
+    """Return the atoms with this shape, or the atoms of matrix moves, which have no shape."""
     by_name: dict[str, list[tuple[tuple[str, ...], Named]]] = {}
     for form in forms():
         if ("x".join(map(str, form.shape)) if form.is_product else "") == shape:
@@ -325,7 +325,7 @@ def _known_mlir() -> dict[str, tuple[tuple[Form, MlirFacts], ...]]:
 
 
 def mlir_forms(text: str) -> tuple[Form, ...]:
-    """Return the forms that agree with all facts in a text and have no other flags."""
+    """Return the forms that agree with all facts in a text and have no additional flags."""
     stated = mlir_facts(text)
     return tuple(
         form

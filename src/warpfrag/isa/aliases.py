@@ -17,7 +17,7 @@ from warpfrag.isa.alias_names import Notation
 from warpfrag.isa.qualifiers import Form
 
 INTRINSIC = r"(?a)(?<![\w.])llvm\.nvvm\.\w+(?:\.\w+)*"
-LONGEST = 1 << 13  # characters that are searched for a name
+LONGEST = 1 << 13  # number of characters searched for a name
 POINTER = r"\.p\d+$"  # the address space in an overloaded LLVM intrinsic
 CALLED = {
     "cute": "CuTe atom",
@@ -28,7 +28,7 @@ CALLED = {
 
 
 class Aliases(TypedDict):
-    """The names of one instruction in other notations; None if it has no name there.
+    """The names of one instruction in other notations; None if a notation has no name for it.
 
     `cute` is the CUTLASS struct that wraps it, `sass` the machine code for each target, `nvvm` the intrinsic
     of LLVM, `mlir` the operation of the dialect nvvm, as text, and `also` has synonyms and atoms built from it.
@@ -58,7 +58,7 @@ class Meaning:
 
     @property
     def called(self) -> str:
-        """The name of the notation in messages."""
+        """The name of the notation, for messages."""
         return CALLED[self.notation]
 
 
@@ -83,7 +83,7 @@ _NOTATIONS: tuple[Notation, ...] = ("cute", "nvvm", "mlir")
 
 
 def meaning(text: str) -> Meaning | None:
-    """Return the instructions that a name in another notation refers to, or None if it is not such a name.
+    """Return the instructions that a name in another notation refers to, or None if the text is not such a name.
 
     A name that fits a notation but is unknown has no forms.
     """

@@ -15,13 +15,13 @@ from warpfrag.layout.linear_layout import Layout
 
 SIDES = ("scale_a", "scale_b")
 SELECTED_BY: dict[str, tuple[str, ...]] = {"metadata": ("selector",), **dict.fromkeys(SIDES, ("thread_id", "byte_id"))}
-"""Registers that are read in part, and the coordinates that select the part."""
+"""Registers that an instruction reads in part, and the coordinates that select the part."""
 WORD_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Immediates:
-    """The immediates of one instruction; pairs are for A and for B.
+    """The immediates of one instruction; pairs have one entry for A and one for B.
 
     `selector` is for a sparse A, the ids are for scale factors. The others are for wgmma: `trans` says which descriptor
     is MN-major, `negate` which operand changes its sign, and without `scale_d` C is not read.
@@ -68,9 +68,9 @@ def immediates_after(immediates: Immediates, role: str) -> tuple[int, ...]:
 
 
 def check_ids(immediates: Immediates, layouts: Mapping[str, Layout], name: Callable[[], str]) -> None:
-    """Raise InvalidOperand for a selector or id that an instruction does not have."""
+    """Raise InvalidOperand for a selector or id that an instruction does not take."""
     if (immediates.trans, immediates.negate, immediates.scale_d) != ((False, False), (False, False), True):
-        raise InvalidOperand(f"{name()} takes no trans, negate or scale_d, which only wgmma has")
+        raise InvalidOperand(f"{name()} takes no trans, negate or scale_d: only wgmma does")
     if immediates.selector and "metadata" not in layouts:
         raise InvalidOperand(f"{name()} is dense: it takes no selector, got {quote(immediates.selector)}")
     for field, pair in (("byte_id", immediates.byte_id), ("thread_id", immediates.thread_id)):
@@ -84,13 +84,13 @@ def check_ids(immediates: Immediates, layouts: Mapping[str, Layout], name: Calla
 
 
 def legal(layout: Layout, coordinate: str) -> range:
-    """Return the legal values of an immediate: byte_id is the first byte of a group, the others count from 0."""
+    """Return the legal values of an immediate: for byte_id the first byte of each group, for the others 0 and up."""
     count = layout.outs[coordinate]
     return range(0, WORD_BYTES, WORD_BYTES // count) if coordinate == "byte_id" else range(count)
 
 
 def immediate_coordinates(layout: Layout, chosen: Mapping[str, int], *, of: str = "") -> dict[str, int]:
-    """Return the layout coordinates that these immediates select; raise InvalidOperand if it lacks them."""
+    """Return the layout coordinates that these immediates select; raise InvalidOperand for an invalid value."""
     coordinates = {}
     for coordinate, value in chosen.items():
         values = legal(layout, coordinate)
@@ -103,13 +103,13 @@ def immediate_coordinates(layout: Layout, chosen: Mapping[str, int], *, of: str 
                 )
             except ValueError:
                 raise InvalidOperand(
-                    f"{coordinate}{of} is one of {', '.join(map(str, values))}, got {quote(value)}"
+                    f"{coordinate}{of} must be one of {', '.join(map(str, values))}, got {quote(value)}"
                 ) from None
     return coordinates
 
 
 def all_immediates(layouts: Mapping[str, Layout], *, ids: bool = False) -> Iterator[Immediates]:
-    """Yield every selector of an instruction, and with `ids` every byte and thread id too."""
+    """Yield every selector of an instruction and, with `ids`, every byte and thread id."""
     selectors = legal(layouts["metadata"], "selector") if "metadata" in layouts else (0,)
     for selector in selectors:
         if ids and SIDES[0] in layouts:

@@ -16,12 +16,12 @@ from warpfrag.isa.qualifiers import FIXED, QUALIFIERS, SHAPE, Form
 from warpfrag.isa.rows import families, families_of
 from warpfrag.isa.tcgen05_forms import TensorForm
 
-LONGEST = 256  # characters; the longest legal name has about half of this
+LONGEST = 256  # maximum length; the longest legal name has about half of it
 
 
 @dataclass(frozen=True)
 class ParsedName:
-    """A parsed text: its operation, and a choice for each qualifier, in the order in which they are checked.
+    """A parsed name: its operation, and a choice for each qualifier, in the order in which they are checked.
 
     Qualifiers that the text omits are absent; `legality` decides whether they may be.
     """
@@ -32,7 +32,7 @@ class ParsedName:
 
 
 def spell(form: Form) -> str:
-    """Return the canonical PTX text of a form, without qualifiers that only repeat a default."""
+    """Return the canonical PTX name of a form, without redundant defaults."""
     if isinstance(form, TensorForm):
         return form.name
     row = OPS[form.op]
@@ -55,19 +55,19 @@ def _is_written(form: Form, name: str) -> bool:
 def tokens(text: str) -> list[str]:
     """Return the dotted qualifiers of a text, without operands, quotes and the semicolon, in lower case."""
     name = head(text)
-    lowered = name.lower() if name.isascii() else name  # the Kelvin sign would become a k
+    lowered = name.lower() if name.isascii() else name  # lower() would turn the Kelvin sign into a k
     return lowered.split(".") if name else []
 
 
 def head(text: str) -> str:
-    """Return the start of a text that can be an instruction name, limited in length so that messages can show it."""
+    """Return the beginning of a text that can be an instruction name, short enough to quote in a message."""
     start = text[: 2 * LONGEST].strip().lstrip('"').strip()
     return re.split(r"[\s;{}\[\]%,]", start, maxsplit=1)[0].rstrip('."')
 
 
 @cache
 def _groups() -> dict[str, tuple[str, str]]:
-    """Return every qualifier in lower case, with its spelling (scale_vec::1X has a capital) and its group."""
+    """Return every qualifier in lower case, with its spelling (scale_vec::1X has a capital letter) and its group."""
     qualifiers = {(name, name) for name in (*FIXED, "block_scale")}
     qualifiers |= {("space", space) for row in OPS.values() for space in row.spaces}
     qualifiers |= {(name, qualifier) for name, row in QUALIFIERS.items() for qualifier in row.extra}
@@ -81,10 +81,10 @@ def _groups() -> dict[str, tuple[str, str]]:
 
 
 def read(text: str) -> ParsedName:
-    """Read a text by the qualifiers of its operation; raise ParseError if it is not a name."""
+    """Read a name by the qualifiers of its operation; raise ParseError if it is not one."""
     qualifiers = tokens(text)
     if sum(map(len, qualifiers)) > LONGEST:
-        raise ParseError(f"{qualifiers[0][:20]!r} starts a text that is longer than any instruction")
+        raise ParseError(f"the text that starts with {qualifiers[0][:20]!r} is longer than any instruction name")
     op, rest = _split(qualifiers)
     row = OPS[op]
     by_group: dict[str, list[str]] = {}
@@ -117,14 +117,14 @@ def read(text: str) -> ParsedName:
 
 
 def _split(qualifiers: list[str]) -> tuple[str, list[str]]:
-    """Return the operation and the qualifiers; .sp may be among the qualifiers, and wmma.load.a is one operation."""
+    """Split a name into operation and qualifiers; .sp may be among the qualifiers, and wmma.load.a is one operation."""
     for stem in OPS:
         length = stem.count(".") + 1
         if qualifiers[:length] != stem.split("."):
             continue
         sparse = [qualifier for qualifier in qualifiers[length:] if qualifier.split("::")[0] == "sp"]
         if len(sparse) > 1:
-            raise ParseError(f"{sparse[1]!r} is said after {sparse[0]!r}: one of them is enough")
+            raise ParseError(f"{sparse[1]!r} repeats {sparse[0]!r}: leave one of them out")
         op = ".".join([stem, *sparse])
         if op not in OPS:
             raise ParseError(f"unknown qualifier {sparse[0][:60]!r}")
@@ -133,7 +133,7 @@ def _split(qualifiers: list[str]) -> tuple[str, list[str]]:
         raise ParseError(f"expected an operation before the shape {qualifiers[0]}: one of {', '.join(OPS)}")
     near = ".".join(qualifiers[:3])[:60]
     raise ParseError(
-        f"no operation is called {near!r}; operations are {', '.join(OPS)}" if near else "the instruction name is empty"
+        f"unknown operation {near!r}: expected one of {', '.join(OPS)}" if near else "the instruction name is empty"
     )
 
 
@@ -162,7 +162,7 @@ def _read_types(op: str, types: list[str]) -> dict[str, str]:
         if len(types) == len(explicit):
             return dict(row.implied) | dict(zip(explicit, types, strict=True))
         if {name: entry for name, entry in zip(wanted, types, strict=False) if name in row.implied} == row.implied:
-            raise ParseError(f"{op} takes two types, of D and C: leave out {types[1]!r} of A and B")
+            raise ParseError(f"{op} takes only the types of D and C: leave out {types[1]!r}, the type of A and B")
     if not len(wanted) <= len(types) <= len(names):
         got = repr(".".join(types)) if types else "none"
         expected = f"{len(wanted)} element types" if len(wanted) > 1 else "an element type"

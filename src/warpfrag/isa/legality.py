@@ -26,11 +26,11 @@ from warpfrag.layout.linear_layout import Layout
 from warpfrag.tables import read_table
 
 NEAREST = 3
-MAX_FORMS = 4096  # cached pairs of form and architecture
-MAX_LISTED = 8  # instructions listed for an ambiguous name
+MAX_FORMS = 4096  # number of cached (form, architecture) pairs
+MAX_LISTED = 8  # number of instructions listed for an ambiguous name
 Version = tuple[int, int]
 TENSOR_NAME = re.compile(r"(?<![\w.:])tcgen05\.[a-z][\w:]*(?:\.[\w:]+)*", re.IGNORECASE)
-MAX_TENSOR_SOURCE = 1 << 14  # characters that are searched for a tcgen05 instruction
+MAX_TENSOR_SOURCE = 1 << 14  # number of characters searched for a tcgen05 instruction
 
 
 def resolve(text: str, target: str | None = None, selector: int | None = None, **shape: object) -> Form:
@@ -45,7 +45,7 @@ def resolve(text: str, target: str | None = None, selector: int | None = None, *
     if is_tensor_text(text):
         return _tensor_form(text, target, selector, asked)
     if asked:
-        reason = f"its name already has shape and types: {', '.join(asked)} are for {PREFIX}.mma"
+        reason = f"the name already has a shape and types; {', '.join(asked)} can be given only for {PREFIX}.mma"
         raise IllegalInstruction(_short(text), reason)
     name = _statement(text)
     try:
@@ -60,7 +60,7 @@ def resolve(text: str, target: str | None = None, selector: int | None = None, *
 
 
 def is_tensor_text(text: str) -> bool:
-    """Return True if a text is a tcgen05 instruction, perhaps with operands, or source that contains one."""
+    """Return True if a text is a tcgen05 instruction, with or without operands, or source code that contains one."""
     start = text.strip().strip('"').lower()
     if start.startswith(f"{PREFIX}."):
         return start.rstrip(";").count(";") == 0
@@ -98,7 +98,7 @@ def _statement(text: str) -> str:
             with suppress(ParseError):
                 forms[_match(read(name))] = name
         if len(forms) > 1:
-            reason = f"the text contains {len(forms)} instructions: choose one"
+            reason = f"the text contains {len(forms)} instructions; choose one"
             name = "source"
             raise IllegalInstruction(name, reason, lambda: (*map(spell, forms),))
     return next(iter([*forms.values(), *names]), text)
@@ -111,7 +111,7 @@ def _form_by_alias(text: str, problem: str) -> Form:
     elsewhere = forms_named(text)
     if elsewhere:
         if len(elsewhere) > 1:
-            reason = f"this name matches {len(elsewhere)} {PREFIX} instructions: choose one"
+            reason = f"this name matches {len(elsewhere)} {PREFIX} instructions; choose one"
             raise IllegalInstruction(_short(text), reason, lambda: (*map(spell, elsewhere[:MAX_LISTED]),))
         return elsewhere[0]
     named = meaning(text)
@@ -122,10 +122,10 @@ def _form_by_alias(text: str, problem: str) -> Form:
             raise IllegalInstruction(_short(name), f"out of scope: {beyond}")
         if named is None:
             raise IllegalInstruction(_short(text), problem, lambda: nearest(text))
-        reason = f"no instruction that warpfrag knows has this {named.called}"
+        reason = f"unknown {named.called}"
         raise IllegalInstruction(name[:LONGEST], reason, lambda: (*map(spell, near(name, named.notation)),))
     if len(named.forms) > 1:
-        reason = f"this {named.called} matches {len(named.forms)} instructions: choose one"
+        reason = f"this {named.called} matches {len(named.forms)} instructions; choose one"
         raise IllegalInstruction(named.name, reason, lambda: (*map(spell, named.forms[:MAX_LISTED]),))
     return named.forms[0]
 
@@ -175,12 +175,12 @@ def _moved_to(form: Form, space: str) -> Form:
 
 
 def _written(name: str, choice: object) -> str:
-    """Return a choice as it is written in a name."""
+    """Return a choice as it is spelled in a name."""
     return ".".join(QUALIFIERS[name].write(choice)) if choice else ""
 
 
 def _blame(reading: ParsedName, name: str, choice: object, allowed: Sequence[object]) -> str:
-    """Return a sentence about the wrong qualifier: its value, its context and the legal choices."""
+    """Return a sentence about the wrong qualifier: its value, its context and the legal values."""
     before = list(reading.choices)[: list(reading.choices).index(name)]
     beside = " ".join([reading.op, *filter(None, (_written(other, reading.choices[other]) for other in before))])
     if isinstance(choice, bool):
@@ -223,7 +223,7 @@ def _check_target(text: str, form: Form, target: str) -> None:
     name = read_target(target, _short(text)).name
     legal = legal_targets(form)
     if name not in legal:
-        reason = f"not on target {name!r}; it is legal on {', '.join(legal)}"
+        reason = f"not available on {name}; it is legal on {', '.join(legal)}"
         raise IllegalInstruction(_short(text), reason, lambda: nearest(text, name))
 
 
@@ -235,7 +235,7 @@ def arithmetic_arch(form: Form, arch: str) -> str:
 @lru_cache(MAX_FORMS)
 def _arithmetic_arch(form: Form, arch: str) -> str:
     if not form.is_product:
-        raise illegal(form, "it moves data and computes nothing")
+        raise illegal(form, "it only moves data, so it has no arithmetic")
     target = read_target(arch, partial(spell, form))
     able = able_architectures(form)
     if target.arch not in able:
@@ -244,7 +244,7 @@ def _arithmetic_arch(form: Form, arch: str) -> str:
 
 
 def illegal(form: Form, reason: str) -> IllegalInstruction:
-    """Return the error for a request that a form does not support; the name is spelled only when needed."""
+    """Return the error for a request that a form does not support; the form's name is computed only when needed."""
     return IllegalInstruction(spell(form), reason)
 
 
@@ -279,7 +279,7 @@ def _version(text: str) -> Version:
 
 
 def advice(form: Form) -> str:
-    """Return the warnings of an assembler about a form that it accepts."""
+    """Return the warnings that an assembler prints for a legal form."""
     rows = [row for row in read_table("advice")["advice"] if fits(row, form)]
     return "; ".join(row["text"].format(since=row["since"]) for row in rows)
 
@@ -291,7 +291,7 @@ def companions(form: Form) -> list[tuple[str, str]]:
 
 
 def check_selector(form: Form, selector: int) -> None:
-    """Raise InvalidOperand for a selector that a form does not have, or that makes the hardware trap."""
+    """Raise InvalidOperand for a selector that a form does not have, or on which the hardware traps."""
     if not form.is_sparse:
         raise IllegalInstruction(spell(form), f"selector {quote(selector)}: only sparse instructions have one")
     family = families_of(form)[0]
@@ -300,7 +300,7 @@ def check_selector(form: Form, selector: int) -> None:
     except TypeError:
         number = -1
     if number in family.traps:
-        reason = f"selector {number} assembles, but the hardware traps on it"
+        reason = f"ptxas accepts selector {number}, but the hardware traps on it"
     elif number not in range(family.selectors):
         reason = f"selector {quote(selector)} is out of range"
     else:
@@ -310,7 +310,7 @@ def check_selector(form: Form, selector: int) -> None:
 
 
 def check_immediates(form: Form, choice: Immediates, layouts: Mapping[str, Layout]) -> None:
-    """Raise an error for immediates that a form does not have; `layouts` are those of metadata and scale registers."""
+    """Raise an error for immediates that a form does not take; `layouts` are those of metadata and scale registers."""
     if form.is_sparse:
         check_selector(form, choice.selector)
     check_ids(choice, layouts, lambda: spell(form))
@@ -328,21 +328,21 @@ def nearest(text: str, target: str | None = None) -> tuple[str, ...]:
     for order, (form, pieces) in enumerate(_form_pieces(operation).items()):
         shared = sum(min(count, pieces[piece]) for piece, count in wanted.items() if piece in pieces)
         if shared and (target is None or is_legal(form, target)):
-            # a sparse instruction does not help a dense kernel
+            # sparse instructions are no substitute in a dense kernel
             rest = pieces.total() - shared
-            # prefer f32, in which most kernels accumulate
+            # prefer f32, because most kernels accumulate in it
             scored.append((form.is_sparse != is_sparse, -shared, rest, form.d == "f16", order, form))
     best = [form for *_, form in sorted(scored, key=lambda row: row[:-1])[:NEAREST]]
     return tuple(spell(_in_space(form, qualifiers)) for form in best)
 
 
 def _nearest_operation(qualifier: str) -> str:
-    """Return the operations that contain the first qualifier, or of which it may be a misspelling."""
+    """Return the operations that contain the first qualifier or are spelled similarly."""
     known = list(dict.fromkeys(op.split(".")[0] for op in OPS))
     if qualifier in known:
         return qualifier
     if SHAPE.fullmatch(qualifier) or qualifier in QUALIFIERS:
-        return "mma"  # a name without its operation
+        return "mma"  # a name without an operation
     from difflib import get_close_matches
 
     return next(iter(get_close_matches(qualifier[:20], known, n=1)), "")
@@ -359,7 +359,7 @@ def _form_pieces(operation: str) -> dict[Form, Counter[str]]:
 
 
 def _pieces(qualifiers: list[str]) -> Counter[str]:
-    """Return qualifiers to compare, with their weights: an operation weighs more than any one type."""
+    """Return weighted qualifiers for the comparison; an operation weighs more than any single type."""
     pieces = [piece for qualifier in qualifiers for piece in _cut(qualifier)]
     operation = qualifiers[0].lower()
     return Counter(pieces + 2 * [operation] if operation in pieces else pieces)
@@ -367,7 +367,7 @@ def _pieces(qualifiers: list[str]) -> Counter[str]:
 
 @lru_cache(MAX_FORMS)
 def _cut(qualifier: str) -> tuple[str, ...]:
-    """Split a shape into m, n and k, so that similar shapes are near, and drop qualifiers that every name has."""
+    """Split a shape into m, n and k, so that similar shapes match partly, and drop qualifiers that every name has."""
     shape = SHAPE.fullmatch(qualifier)
     if shape:
         return tuple(f"{axis}{extent}" for axis, extent in zip("mnk", shape.groups(), strict=True) if extent)

@@ -19,7 +19,7 @@ from warpfrag.layout.linear_layout import MAY_BE_LEFT_OUT, Layout
 from warpfrag.tables import read_table
 
 REGISTER_BITS = 32
-TILE_WIDTH = 8  # columns of C that one tile of a warpgroup has
+TILE_WIDTH = 8  # columns of C in one tile of a warpgroup
 MATRIX = ("row", "col")
 MATRICES = ("matrix", "row", "col")
 PRODUCTS = ("mma", "row", "col")
@@ -33,7 +33,7 @@ OperandStorage = Literal["warp", "warpgroup", "shared", "tensor", "immediate"]
 
 @dataclass(frozen=True)
 class OperandSpec:
-    """One operand. If its layout is unknown, `unknown` is the reason, and `layout` only has the number of registers.
+    """One operand. If its layout is unknown, `unknown` is the reason, and `layout` has only the number of registers.
 
     For an operand in shared memory the layout is that of the matrix itself; addresses are in its descriptor.
     """
@@ -112,7 +112,7 @@ def _layout(dims: tuple[str, ...], shape: tuple[int, ...], row: dict[str, Any]) 
     return _parsed(tuple(zip(dims, shape, strict=True)), bases)
 
 
-@cache  # thousands of operands share a hundred layouts
+@cache  # thousands of operands share about a hundred layouts
 def _parsed(extents: tuple[tuple[str, int], ...], bases: tuple[tuple[str, str], ...]) -> Layout:
     return Layout.parse(dict(extents), **dict(bases))
 
@@ -244,13 +244,13 @@ def _wmma_rows(arch: str) -> dict[tuple[str, str, str], dict[str, Any]]:
 def _wmma(form: Form, role: str, arch: str) -> OperandSpec:
     number_format = FORMATS[getattr(form, role)]
     measured = arch in measured_architectures()
-    # The ISA fixes the number of registers of a fragment, so any measured row can count them.
+    # The ISA fixes the number of registers of a fragment, so any measured row gives it.
     known = arch if measured else measured_architectures()[0]
     row = _wmma_rows(known)["c" if role == "d" else role, str(form.shape), number_format.name]
     unknown = (
         ""
         if measured
-        else f"there is no measurement of the wmma fragments of {arch}; measured: {', '.join(measured_architectures())}"
+        else f"the wmma fragments of {arch} were not measured; available: {', '.join(measured_architectures())}"
     )
     return OperandSpec(
         role,
@@ -296,7 +296,7 @@ def _matrix_move(form: Form) -> list[OperandSpec]:
     unknown = ""
     if families_of(form)[0].layout == "unknown":
         unknown = (
-            f"the ISA does not say how {form.op} .{form.d}.{form.memory} fills its registers, and it was not measured"
+            f"the ISA does not specify the registers of {form.op} .{form.d}.{form.memory}, and they were not measured"
         )
     (role,) = form.operation.roles
     return [OperandSpec(role, number_format, layout, container, 0, table["source"], unknown)]
@@ -304,7 +304,7 @@ def _matrix_move(form: Form) -> list[OperandSpec]:
 
 @lru_cache(256)
 def addresses(form: Form) -> Layout | None:
-    """Return the lane that passes the address of each row (stmatrix m16n8: column) of each matrix, or None."""
+    """Return the lane that provides the address of each row (stmatrix m16n8: column) of each matrix, or None."""
     if form.op not in {"ldmatrix", "stmatrix"}:
         return None
     row = read_table("layouts")["movers"][f"{form.op}.{form.shape}" + (".trans" if form.trans else "")]
@@ -315,5 +315,5 @@ def addresses(form: Form) -> Layout | None:
 
 
 def _keep(bases: str, num: int) -> str:
-    """Drop the bases of matrices that a form does not have: .x1 keeps no m, .x2 keeps m1."""
+    """Drop the bases of matrices that a form does not have: .x1 keeps neither m1 nor m2, .x2 keeps m1."""
     return " ".join(basis for basis in bases.split() if basis[0] != "m" or int(basis[1:]) < num)

@@ -12,7 +12,7 @@ from warpfrag.tables import read_table
 
 @dataclass(frozen=True)
 class Pattern:
-    """One row of the table of patterns. `rising` and `descending` map codes to the columns stored, in order.
+    """One row of the table of patterns. `rising` and `descending` map codes to the stored columns, in order.
 
     If metadata is `ordered`, only the rising ones are legal.
     """
@@ -31,7 +31,7 @@ class Pattern:
 
     @property
     def columns(self) -> dict[int, tuple[int, ...]]:
-        """The columns of the stored elements inside the chunk, in the order of storage, for each legal code."""
+        """The columns inside the chunk that each legal code stores, in storage order."""
         return self.rising if self.ordered else self.rising | self.descending
 
 

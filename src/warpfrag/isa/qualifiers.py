@@ -46,7 +46,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Form:
-    """One instruction, as plain qualifiers. Qualifiers that do not apply are empty."""
+    """One instruction as plain qualifiers; qualifiers that do not apply are empty."""
 
     op: str
     shape: Shape
@@ -96,7 +96,7 @@ class Form:
 
     @property
     def is_ordered(self) -> bool:
-        """True if metadata positions must be in ascending order."""
+        """True if metadata indices must be in ascending order."""
         return self.operation.sparsity == "ordered"
 
     @property
@@ -111,7 +111,7 @@ class Form:
 
     @property
     def is_product(self) -> bool:
-        """True if it multiplies matrices."""
+        """True if the instruction multiplies matrices."""
         return self.operation.does == "multiply"
 
     @property
@@ -121,7 +121,7 @@ class Form:
 
     @property
     def block_scale(self) -> bool:
-        """True if A and B have scale factors."""
+        """True if A and B have block scale factors."""
         return bool(self.scale_vec)
 
 
@@ -146,7 +146,7 @@ def _as_is(entry: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class QualifierSpec:
-    """One type of qualifier.
+    """One category of qualifiers.
 
     label    its name in messages
     absent   the meaning of a text without it; None if that leaves the choice open
@@ -177,7 +177,7 @@ def _flag(name: str) -> QualifierSpec:
 
 
 def _prefixed(prefix: str, label: str, absent: object = "", kind: type = str) -> QualifierSpec:
-    """Return the row of a qualifier with a prefix: kind::mxf4, x4."""
+    """Return the row of a qualifier that is written with a prefix, such as kind::mxf4 or x4."""
     return QualifierSpec(
         label, absent, lambda entry: (f"{prefix}{entry}",), lambda qualifiers: kind(qualifiers[0].removeprefix(prefix))
     )

@@ -21,7 +21,7 @@ from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.tables import read_table
 
 WIDTHS = re.compile(r"(m\d+n)(\d+)\.\.(\d+)(?:/(\d+))?(k\d+)")
-SAME_AS = {"b": "a", "c": "d"}  # by default, B has A's type and C has D's
+SAME_AS = {"b": "a", "c": "d"}  # by default, B has the type of A, and C that of D
 ROLES = ("a", "b", "c", "d")
 
 
@@ -58,13 +58,13 @@ class Family:
         )
 
     def choices(self, qualifier: str) -> tuple[Any, ...]:
-        """Return the choices of a qualifier."""
+        """Return the choices for a qualifier."""
         if qualifier in SAME_AS and qualifier not in self.qualifiers:
             return self.choices(SAME_AS[qualifier])
         return self.qualifiers.get(qualifier, (QUALIFIERS[qualifier].absent,))
 
     def forms(self, op: str) -> Iterator[Form]:
-        """Yield every combination of the lists, except the excluded ones, for one of its operations."""
+        """Yield the form of every legal combination of the lists, for one of the family's operations."""
         operation = OPS[op]
         unsaid = [
             qualifier for qualifier in SAME_AS if qualifier in operation.roles and qualifier not in self.qualifiers
@@ -85,18 +85,18 @@ def _family(source: str, op: str, row: dict[str, Any]) -> Family:
 
 
 def _choices(name: str, entry: Any) -> tuple[Any, ...]:  # noqa: ANN401 (an entry of a TOML table)
-    """Return a list of choices: a single one as a list, and all of them if the entry is `true`."""
+    """Return an entry as a list of choices; `true` means all of them."""
     if entry is True:
         return QUALIFIERS[name].choices
     listed = entry if isinstance(entry, list) else [entry]
-    if name in ("shape", "layouts"):  # a text represents several numbers or qualifiers
+    if name in ("shape", "layouts"):  # one text with several numbers or qualifiers
         texts = [text for entry in listed for text in _widths(entry)] if name == "shape" else listed
         return tuple(QUALIFIERS[name].read(tuple(text.split("."))) for text in texts)
     return tuple(listed)
 
 
 def _widths(text: str) -> list[str]:
-    """Return the shapes of a text in the table: m64n8..24k32 has an n of 8, 16 and 24."""
+    """Return the shapes of a table entry: m64n8..24k32 means n = 8, 16 and 24."""
     match = WIDTHS.fullmatch(text)
     if match is None:
         return [text]
@@ -152,7 +152,7 @@ def forms_of(op: str) -> dict[Form, tuple[Family, ...]]:
 
 @cache
 def forms(first: str = "") -> dict[Form, tuple[Family, ...]]:
-    """Return every form, in the order of the table, with its families; or those whose names begin with `first`."""
+    """Return every form with its families, in table order; with `first`, only forms whose names begin with it."""
     pairs = [
         (number, op)
         for number, family in enumerate(families())
@@ -164,7 +164,7 @@ def forms(first: str = "") -> dict[Form, tuple[Family, ...]]:
 
 @cache
 def forms_on(target: str) -> dict[Form, None]:
-    """Return the forms that the assembler of a target accepts, in the order of the table, as keys for look-ups."""
+    """Return the forms that the assembler of a target accepts, in table order, as dictionary keys."""
     accepted = [(number, family) for number, family in enumerate(families()) if target in family.targets]
     return dict.fromkeys(form for number, family in accepted for op in family.ops for form in _forms_in(number, op))
 
@@ -206,7 +206,7 @@ def is_legal(form: Form, target: str) -> bool:
 
 
 def fits(row: Mapping[str, Any], form: Form) -> bool:
-    """Return True if the fields of a form are in the lists of a row; other entries are ignored."""
+    """Return True if every field of a form is in the corresponding list of a row; other entries are ignored."""
     return all(
         str(getattr(form, name)) in qualifiers for name, qualifiers in row.items() if isinstance(qualifiers, list)
     )

@@ -13,7 +13,7 @@ from warpfrag.isa.rows import fits, forms
 from warpfrag.tables import read_table
 
 Users = tuple[tuple["Form", ...], tuple["Form", ...]]
-"""The forms that compile to this opcode alone, and the forms that it is part of."""
+"""The forms that compile to an opcode alone, and the forms that compile to several opcodes including it."""
 
 OPCODE = r"(?ia)(?<![\w.])(?:[HIBDQO]MMA|[HIBQ]GMMA|LDSM|STSM|MOVM)(?:\.\w+)*(?!\w)"
 
@@ -47,7 +47,7 @@ def opcodes(code: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def forms_of(opcode: str) -> Users:
-    """Return the forms that compile to this opcode alone, and those that use it among others; prefixes match too."""
+    """Return the forms that compile to this opcode alone, and those that use it with others; prefixes match too."""
     asked = opcode.lower()
     table = read_table("machine_code")["rows"]
     rows = [row for row in table if any(_fits_pattern(asked, pattern) for pattern in row["sass"].values())]

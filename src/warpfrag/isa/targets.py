@@ -10,8 +10,8 @@ from typing import NamedTuple
 from warpfrag.errors import IllegalInstruction, quote
 from warpfrag.tables import read_table
 
-OPTIONAL = ("jetson", "rtx")  # optional words at the start of a name
-LONGEST = 80  # characters of a GPU's name
+OPTIONAL = ("jetson", "rtx")  # optional first words of a name
+LONGEST = 80  # maximum length of a GPU's name
 WRITTEN = re.compile(r"(?:(?:sm|compute)_?)?([1-9][0-9]{1,2}[af]?)", re.IGNORECASE | re.ASCII)
 
 

@@ -30,7 +30,7 @@ SINGLE_BLOCK_M, PAIR_M, WS_M = (64, 128), (128, 256), (32, 64, 128)
 
 
 class ShapeRow(NamedTuple):
-    """A row of mma shapes that differ only in m and n; `block` is the number of k elements per scale factor, or 0."""
+    """Mma shapes that differ only in m and n; `block` is the number of k elements per scale factor, or 0."""
 
     kind: str
     is_ws: bool
@@ -57,7 +57,7 @@ class ShapeRow(NamedTuple):
 
 
 def block_of(spelling: TensorSpelling, k: int) -> int:
-    """Return the number of elements along k that share a scale factor: written, or the default of the kind."""
+    """Return the number of elements along k that share a scale factor, from the name or the default of the kind."""
     size = spelling.qualifier("scale_size")
     if size.startswith("block"):
         return int(size.removeprefix("block"))
@@ -65,7 +65,7 @@ def block_of(spelling: TensorSpelling, k: int) -> int:
 
 
 def _widths(text: str) -> tuple[int, ...]:
-    """Return the numbers of a text such as 8..24/8,32..256/16."""
+    """Return the numbers in a text such as 8..24/8,32..256/16."""
     result: list[int] = []
     for part in text.split(","):
         first, _, rest = part.partition("..")
@@ -153,22 +153,22 @@ class TensorForm(Form):
 
     @property
     def is_typed(self) -> bool:
-        """True if it has a shape and types; only an mma has them."""
+        """True if the instruction is an mma with a shape and types; other instructions have none."""
         return self.shape != NO_SHAPE
 
     @property
     def scales(self) -> int:
-        """The number of scale factors per row of A and column of B in one mma."""
+        """The number of scale factors for each row of A and column of B in one mma."""
         return int(self.scale_vec.removesuffix("X") or 0)
 
     @property
     def blocks(self) -> int:
-        """The number of blocks that work together."""
+        """The number of thread blocks that work together."""
         return self.spelling.blocks
 
     @cached_property
     def name(self) -> str:
-        """PTX's qualifiers, followed by the shape and types of a typed mma."""
+        """The PTX qualifiers, followed by the shape and types of a typed mma."""
         if not self.is_typed:
             return self.spelling.name
         return ".".join(filter(None, (self.spelling.name, str(self.shape), self.d, self.a, self.b, self.scale_type)))
@@ -204,7 +204,7 @@ def rows_of(spelling: TensorSpelling) -> tuple[ShapeRow, ...]:
 
 @cache
 def untyped(spelling: TensorSpelling) -> TensorForm:
-    """Return the form of a spelling alone."""
+    """Return the form of a spelling without shape and types."""
     op = f"{PREFIX}.{spelling.op}" + (".sp" if spelling.is_sparse else "")
     return TensorForm(op, NO_SHAPE, kind=spelling.kind, spelling=replace(spelling, facts=()))
 
@@ -248,7 +248,7 @@ def choose(spelling: TensorSpelling, text: str, **wanted: Any) -> TensorForm:  #
         if not kept:
             beside = ", ".join(f"{other}={quote(asked[other])}" for other in asked if other != name)
             with_these = beside or spelling.name
-            reason = f"{name}={quote(asked[name])} is not legal with {with_these}; {name} is {_ranges(choices)}"
+            reason = f"{name}={quote(asked[name])} is not legal with {with_these}; {name} must be {_ranges(choices)}"
             raise IllegalInstruction(text, reason, lambda: _nearest(spelling, asked))
     for name in ("m", "n", "d", "a", "b", "scale_type", "k"):
         choices = dict.fromkeys(choice for row in kept for choice in _entries(row, name))
@@ -256,7 +256,7 @@ def choose(spelling: TensorSpelling, text: str, **wanted: Any) -> TensorForm:  #
             same = asked.get("a") if name == "b" else None
             pick = same if same in choices else min(choices) if name == "k" else None
             if pick is None:
-                raise IllegalInstruction(text, f"{name} is missing: {name} is {_ranges(choices)}")
+                raise IllegalInstruction(text, f"{name} is missing; it must be {_ranges(choices)}")
             asked[name] = pick
         elif name not in asked:
             asked[name] = next(iter(choices))
@@ -341,7 +341,7 @@ PUBLISHED_ARCH = "sm_100"
 
 
 def unpublished(form: TensorForm, arch: str) -> str:
-    """Return the reason why a tcgen05.mma is not modelled: a property that is not published."""
+    """Return the reason why a tcgen05.mma is not modelled: some property is not published."""
     if not form.is_typed:
         return "the name has no shape and types: give m, n, a, b and d"
     if form.is_sparse:
@@ -371,7 +371,7 @@ def published_form(form: TensorForm) -> TensorForm:
 
 
 def _listed_words(op: str) -> Iterator[TensorSpelling]:
-    """Yield the spellings of an operation with its required qualifiers, and those that change its result."""
+    """Yield the spellings of an operation with its required qualifiers and those that change its result."""
     table = read_table("tcgen05")
     groups = table["operations"][op]["qualifiers"].split()
     optional = {
@@ -410,7 +410,7 @@ def listed_spellings() -> tuple[TensorSpelling, ...]:
 
 @cache
 def listed_forms() -> dict[TensorForm, None]:
-    """Return the listed forms: every mma with shape and types, in its shortest spelling, and all other instructions."""
+    """Return the listed forms: each typed mma in its shortest spelling, and all other instructions."""
     result: dict[TensorForm, None] = {}
     seen = set()
     for spelling in listed_spellings():
@@ -419,7 +419,7 @@ def listed_forms() -> dict[TensorForm, None]:
             continue
         for row in rows_of(spelling):
             if row.block and (spelling.kind != "mxf4nvf4") and spelling.qualifier("scale_size"):
-                continue  # the size is the kind's own, and need not be written
+                continue  # the size is the default of the kind and need not be written
             if (row in seen) or not set(spelling.targets) & set(read_table("tcgen05")["targets"][row.on]):
                 continue
             seen.add(row)

@@ -1,4 +1,4 @@
-"""Names of tcgen05 in other notations: CuTe's atoms, LLVM's intrinsics, MLIR's operations and the machine code.
+"""Names of tcgen05 instructions in other notations: CuTe atoms, LLVM intrinsics, MLIR operations and machine code.
 
 A name usually says less than a spelling (an mma intrinsic takes its kind as a number), so a name maps to every
 spelling that it matches.
@@ -56,7 +56,7 @@ def cute_names(spelling: TensorSpelling) -> tuple[str, ...]:
 
 
 def nvvm_names(spelling: TensorSpelling) -> tuple[str, ...]:
-    """Return LLVM's intrinsics of a spelling."""
+    """Return the LLVM intrinsics for a spelling."""
     op, group = spelling.op, f"cg{spelling.blocks}"
     if op in ("ld", "st"):
         return (f"llvm.nvvm.tcgen05.{op}.{spelling.qualifier('lanes')}.x{spelling.repeat}",)
@@ -83,7 +83,7 @@ def nvvm_names(spelling: TensorSpelling) -> tuple[str, ...]:
 
 
 def sass_name(spelling: TensorSpelling) -> str:
-    """Return the machine instruction that ptxas generates for a spelling; empty if it has none of its own."""
+    """Return the machine instruction that ptxas generates for a spelling, or an empty string."""
     if not spelling.kind:
         return SASS.get(spelling.op, "")
     name = SASS_KINDS[spelling.kind]
@@ -92,7 +92,7 @@ def sass_name(spelling: TensorSpelling) -> str:
 
 
 def mlir_name(spelling: TensorSpelling) -> str:
-    """Return the operation of MLIR's nvvm dialect."""
+    """Return the operation in MLIR's nvvm dialect."""
     op = spelling.op.replace("fence::before_thread_sync", "fence").replace("fence::after_thread_sync", "fence")
     op = "wait" if op.startswith("wait") else op
     op = "mma_smem_desc" if op == "mma_desc" else op

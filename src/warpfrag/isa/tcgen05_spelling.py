@@ -26,13 +26,13 @@ PREFIX = "tcgen05"
 REGISTERS_PER_REPEAT = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
 SMALLEST_ALLOCATION, LARGEST_ALLOCATION, LARGEST_EXCLUSIVE = 32, 512, 576
 LARGEST_SCALE = 15
-METADATA_COLUMNS = 32  # columns whose metadata, two bits for each, fill a register of ld.spcompress
+METADATA_COLUMNS = 32  # number of columns whose metadata, two bits each, fill a register of ld.spcompress
 OPERAND = r"\{[^{}]*\}|\[[^\[\]]*\]|[^,\s{}\[\]]+"
 
 
 @dataclass(frozen=True)
 class TensorSpelling:
-    """One spelling: its operation, its qualifiers by group, and the facts of its operands, if the text has any."""
+    """One spelling: its operation, its qualifiers by group, and facts about its operands, if the text has any."""
 
     op: str
     qualifiers: tuple[tuple[str, str], ...]
@@ -40,7 +40,7 @@ class TensorSpelling:
 
     @cached_property
     def choices(self) -> dict[str, str]:
-        """The qualifier of each group, and the facts of operands, by name."""
+        """The qualifier of each group and the facts about operands, by name."""
         return dict(self.qualifiers) | dict(self.facts)
 
     def qualifier(self, group: str) -> str:
@@ -64,7 +64,7 @@ class TensorSpelling:
 
     @property
     def blocks(self) -> int:
-        """The number of blocks that work together: 1 or 2."""
+        """The number of thread blocks that work together: 1 or 2."""
         return int(self.qualifier("cta_group").removeprefix("cta_group::") or 1)
 
     @property
@@ -74,12 +74,12 @@ class TensorSpelling:
 
     @property
     def repeat(self) -> int:
-        """The number of repetitions of a load's or store's shape."""
+        """The repeat count of a load or store."""
         return int(self.qualifier("repeat").removeprefix("x") or 1)
 
     @cached_property
     def problem(self) -> str:
-        """The reason why no assembler accepts it, or an empty string."""
+        """The reason why no assembler accepts the spelling, or an empty string."""
         for rule in self._rules:
             if "refused" in rule:
                 return str(rule["refused"]).format_map(self.choices)
@@ -87,7 +87,7 @@ class TensorSpelling:
 
     @cached_property
     def targets(self) -> tuple[str, ...]:
-        """The targets whose assembler accepts it."""
+        """The targets whose assembler accepts the spelling."""
         table = read_table("tcgen05")
         if any("refused" in rule for rule in self._rules):
             return ()
@@ -95,7 +95,7 @@ class TensorSpelling:
         return tuple(name for name in table["targets"]["all"] if all(name in names for names in lists))
 
     def refusal(self, target: str) -> str:
-        """Return the reason why the assembler of a target rejects it, or an empty string."""
+        """Return the reason why the assembler rejects the spelling for a target, or an empty string."""
         if target in self.targets:
             return ""
         if self.problem:
@@ -107,7 +107,7 @@ class TensorSpelling:
         return f"{demands}, but not on {target}"
 
     def _demands(self, target: str = "") -> str:
-        """Return the qualifiers that only some targets have; for one target, those that it lacks."""
+        """Return the qualifiers that only some targets support; for one target, those that it lacks."""
         table = read_table("tcgen05")["targets"]
         stated = []
         for rule in self._rules:
@@ -119,7 +119,7 @@ class TensorSpelling:
 
     @property
     def version(self) -> str:
-        """The first PTX version that has it, regardless of the target."""
+        """The first PTX version that supports the spelling on any target."""
         versions = [str(rule["version"]) for rule in self._rules if "version" in rule]
         return max(versions, default="8.6", key=lambda text: tuple(map(int, text.split("."))))
 
@@ -136,7 +136,7 @@ class TensorSpelling:
 
 @cache
 def _groups(op: str) -> dict[str, bool]:
-    """Return the groups of qualifiers of an operation in their order, and True for those that are required."""
+    """Return the qualifier groups of an operation in order; the value is True if a group is required."""
     listed = read_table("tcgen05")["operations"][op]["qualifiers"].split()
     return {name.rstrip("*"): name.endswith("*") for name in listed}
 
@@ -208,7 +208,7 @@ def _unknown(op: str, qualifier: str) -> str:
 
 
 def read_spelling(text: str) -> TensorSpelling:
-    """Return the spelling of a text, with the facts of its operands; raise ParseError if it is not one.
+    """Return the spelling of a text, with facts about its operands; raise ParseError if it is not one.
 
     Operands, if given, are checked: A in brackets is in tensor memory, the number of registers in braces must match
     the qualifiers, and immediates must be in range.
@@ -228,12 +228,12 @@ def read_spelling(text: str) -> TensorSpelling:
 
 
 def operand_facts(spelling: TensorSpelling, operands: list[str]) -> dict[str, str]:
-    """Return facts from the operands of a statement, such as where A is stored; raise ParseError if they do not fit."""
+    """Return facts about the operands of a statement, such as where A is stored; raise ParseError if they are wrong."""
     return dict(_facts(spelling, operands))
 
 
 def _facts(spelling: TensorSpelling, operands: list[str]) -> Iterator[tuple[str, str]]:
-    """Return facts from the operands of a statement; raise ParseError if they do not fit its qualifiers."""
+    """Return facts about the operands of a statement; raise ParseError if they do not match its qualifiers."""
     expected = _operands(spelling)
     categories = "".join(map(_category, operands))
     match = re.fullmatch("".join(map(_pattern, expected)), categories)
@@ -264,7 +264,7 @@ def _facts(spelling: TensorSpelling, operands: list[str]) -> Iterator[tuple[str,
 
 
 def registers(spelling: TensorSpelling) -> list[int]:
-    """Return the number of registers of each vector of a load or store; ld.spcompress has metadata first."""
+    """Return the number of registers in each vector of a load or store; for ld.spcompress, metadata comes first."""
     count = REGISTERS_PER_REPEAT[spelling.qualifier("lanes")] * spelling.repeat
     if not spelling.op.endswith("spcompress"):
         return [count]
@@ -292,7 +292,7 @@ OPERANDS = {
 }
 BRACKETS = {"[": "t", "{": "v"}
 CATEGORIES = {"a": "[tri]", "result": "r", "immediate": "i", "factor of D": "(?P<factor>i)"}
-"""The categories of operands without brackets; those of others are [ri]."""
+"""The categories of operands without brackets; the others are [ri]."""
 
 
 def _operands(spelling: TensorSpelling) -> list[str]:
@@ -319,7 +319,7 @@ def _pattern(operand: str) -> str:
 
 
 def _integer(text: str) -> int:
-    """Return an integer as PTX spells it: a U may follow, and a decimal number with a leading 0 is octal."""
+    """Return the value of a PTX integer: it may end in U, and a leading 0 means octal."""
     digits = text.lstrip("-").removesuffix("U")
     try:
         size = int(digits, 8 if digits.isdigit() and digits.startswith("0") else 0)
@@ -330,11 +330,11 @@ def _integer(text: str) -> int:
 
 def _check_range(what: str, text: str, low: int, high: int) -> None:
     if not low <= _integer(text) <= high:
-        raise ParseError(f"{what} is {low}..{high}, got {text}")
+        raise ParseError(f"expected {what} in {low}..{high}, got {text}")
 
 
 def check_columns(columns: int, *, is_exclusive: bool) -> None:
-    """Raise an error for a number of columns that no allocation can have."""
+    """Raise an error if no allocation can have this number of columns."""
     largest = LARGEST_EXCLUSIVE if is_exclusive else LARGEST_ALLOCATION
     if columns % SMALLEST_ALLOCATION or not SMALLEST_ALLOCATION <= columns <= largest:
         step = SMALLEST_ALLOCATION

@@ -27,7 +27,7 @@ Step = tuple[int, tuple[int, ...]]
 
 
 def digits(size: int) -> list[tuple[int, int]]:
-    """Return (weight, radix) of the bits of a size and of its odd factor, low first."""
+    """Return the (weight, radix) of each bit of a size and of its odd factor, low first."""
     result, weight = [], 1
     while size % 2 == 0:
         result.append((weight, 2))
@@ -54,7 +54,7 @@ def _moves(text: str, letters: str, named: Mapping[str, tuple[int, ...]]) -> lis
 
 @cache
 def placement(form: TensorForm) -> tuple[str, Mapping[str, Any]]:
-    """Return the letter of an mma's data path, and its table row."""
+    """Return the letter of the data path that an mma uses, and its table row."""
     facts = {
         "blocks": form.blocks,
         "m": form.shape.m,
@@ -68,12 +68,12 @@ def placement(form: TensorForm) -> tuple[str, Mapping[str, Any]]:
 
 
 def is_half(form: TensorForm) -> bool:
-    """Return True if operands use 16 of every 32 lanes: the first 16, or the last 16 (base lane 16)."""
+    """Return True if operands use 16 of every 32 lanes: the first 16 or, with base lane 16, the last 16."""
     return "0" in placement(form)[1]["tlane"].split()
 
 
 def _in_order(steps: dict[str, list[Step]], *, is_pair: bool) -> dict[str, list[Step]]:
-    """Return inputs in the order of places; a single block has no `block`."""
+    """Return the inputs in the order of places, without `block` for a single block."""
     names = ("block", "tlane", "column", "slot") if is_pair else ("tlane", "column", "slot")
     return {name: steps[name] for name in names}
 
@@ -96,7 +96,7 @@ def accumulator(form: TensorForm) -> Layout:
 
 @cache
 def multiplicand(form: TensorForm, container: int) -> Layout:
-    """Return the layout of A in tensor memory: elements along k fill the columns, `container` bits each."""
+    """Return the layout of A in tensor memory; elements of `container` bits fill the columns along k."""
     _, row = placement(form)
     stored = form.shape.k // (2 if form.is_sparse else 1)
     copies = {"n2": (0, 0), "n4": (0, 0)}
@@ -146,7 +146,7 @@ def metadata(form: TensorForm, chunks: int) -> Layout:
 
 
 def padded(rows: int) -> int:
-    """Return the rows, or columns of B, for which scale factors take space: multiples of 128."""
+    """Return the number of rows (columns for B) that scale factors take space for: a multiple of 128."""
     return -(-rows // SCALE_ROWS) * SCALE_ROWS
 
 
@@ -162,7 +162,7 @@ def scale_factors(form: TensorForm, side: str) -> Layout:
     extent = padded(per_block if side == "a" else n)
     is_split = side == "b" and form.blocks == 2 and form.shape.m == SCALE_ROWS
     if side == "a":
-        extent = per_block  # 64 or 128 rows of this block
+        extent = per_block  # this block's rows: 64 or 128
     words = -(-form.scales // 4)
     rows = extent if not is_split else padded(n // 2)
     at, axes = (0, 2) if side == "a" else (1, 2)
@@ -284,11 +284,11 @@ def partial_layout(extents: dict[str, int], steps: dict[str, list[Step]], origin
 
 def _check_address(column: int, base_lane: int, reach: int, columns: int, is_half: bool) -> None:  # noqa: FBT001
     if base_lane not in ((0, 16) if is_half else (0,)):
-        raise InvalidOperand(f"base_lane is {'0 or 16' if is_half else '0'}, got {base_lane}")
+        raise InvalidOperand(f"expected base_lane {'0 or 16' if is_half else '0'}, got {base_lane}")
     if reach > columns:
         raise InvalidOperand(f"it reaches {reach} columns, but there are only {columns}")
     if not 0 <= column <= columns - reach:
-        raise InvalidOperand(f"column is 0..{columns - reach} for {reach} columns, got {column}")
+        raise InvalidOperand(f"expected a column in 0..{columns - reach} for {reach} columns, got {column}")
 
 
 @cache

@@ -15,7 +15,7 @@ from warpfrag.errors import InvalidOperand, quote
 
 
 class Notation(NamedTuple):
-    """A notation: the module that implements it, whether it can be read, and its description."""
+    """A notation: the module that implements it, its description, and True if it can be read."""
 
     module: str
     is_read: bool
@@ -42,7 +42,7 @@ def converter(notation: str, direction: Literal["read", "write"]) -> Callable[..
     known = [name for name, row in NOTATIONS.items() if row.is_read or direction == "write"]
     if not isinstance(notation, str) or notation not in known:
         is_written = isinstance(notation, str) and notation in NOTATIONS
-        fault = f"{notation} can only be written" if is_written else f"no notation {quote(notation)}"
+        fault = f"{notation} can be written but not read" if is_written else f"no notation {quote(notation)}"
         raise InvalidOperand(f"{fault}: expected one of {', '.join(known)}")
     module = import_module(f"warpfrag.layout.{NOTATIONS[notation].module}")
     function: Callable[..., Any] = getattr(module, f"{direction}_{notation}")
@@ -53,7 +53,7 @@ def converter(notation: str, direction: Literal["read", "write"]) -> Callable[..
         unknown = [name for name in options if name not in accepted]
         if unknown:
             has = f"it takes {', '.join(accepted)}" if accepted else "it takes no options"
-            raise InvalidOperand(f"{direction} {notation}: {', '.join(unknown)} means nothing here; {has}")
+            raise InvalidOperand(f"{direction} {notation}: {', '.join(unknown)} is not an option; {has}")
         return function(source, **options)
 
     return convert

@@ -21,7 +21,7 @@ MAX_SIZE = 1 << 20
 
 
 class Axis(NamedTuple):
-    """An index cut into digits, low first. Most radices are 2: bits. An odd radix is the odd factor of a size."""
+    """An index cut into digits, low first. Most radices are 2 (bits); an odd radix is the odd factor of a size."""
 
     name: str
     radices: tuple[int, ...]
@@ -30,7 +30,7 @@ class Axis(NamedTuple):
     def of_size(cls, name: str, size: int) -> Axis:
         """Return an axis of `size`: its factors of two as bits, then the odd rest as one digit."""
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_SIZE:
-            raise InvalidOperand(f"the size of {name} is a positive integer, at most {MAX_SIZE}; got {quote(size)}")
+            raise InvalidOperand(f"the size of {name} must be an integer in 1..{MAX_SIZE}, got {quote(size)}")
         return cls(name, factors(size))
 
     @classmethod
@@ -51,12 +51,12 @@ class Axis(NamedTuple):
 
     @property
     def weights(self) -> tuple[int, ...]:
-        """The weight of each digit in the index."""
+        """The weight of each digit in the index, low first."""
         return tuple(prod(self.radices[:digit]) for digit in range(len(self.radices)))
 
     @property
     def is_plain(self) -> bool:
-        """True if the bits of the index are its digits: only the highest digit may be larger than a bit."""
+        """True if the digits of the index are its bits; only the highest digit may be larger than a bit."""
         return set(self.radices[:-1]) <= {2}
 
     def mask(self, index: int) -> int:
@@ -88,7 +88,7 @@ def factors(size: int) -> tuple[int, ...]:
 
 
 def mask_of(radix: int, radices: tuple[int, ...]) -> int:
-    """Return the mask of the digits of a radix."""
+    """Return a mask of the digits that have this radix."""
     return sum(1 << digit for digit, other in enumerate(radices) if other == radix)
 
 
@@ -96,7 +96,7 @@ Axes = tuple[Axis, ...]
 
 
 def digits_of(axes: Axes) -> list[tuple[Axis, range]]:
-    """Return each axis with the numbers of its digits, counted through all axes."""
+    """Return each axis with the range of its digit numbers; digits are numbered across all axes."""
     numbered, start = [], 0
     for axis in axes:
         numbered.append((axis, range(start, start + len(axis.radices))))
@@ -105,7 +105,7 @@ def digits_of(axes: Axes) -> list[tuple[Axis, range]]:
 
 
 class UnmixedRun(NamedTuple):
-    """Adjacent digits that a map does not mix: the first input and output digit, their number and radices."""
+    """Adjacent digits that a map does not mix: the first input and output digits, the count and the radices."""
 
     source: int
     target: int
@@ -114,7 +114,7 @@ class UnmixedRun(NamedTuple):
 
 
 class AxisDigit(NamedTuple):
-    """A digit of some axes: the number and the name of its axis, and its weight there."""
+    """A digit of a group of axes: the index and name of its axis, and its weight in that axis."""
 
     axis: int
     name: str
@@ -122,12 +122,12 @@ class AxisDigit(NamedTuple):
 
 
 def numbered(axes: Axes) -> list[AxisDigit]:
-    """Return every digit, in order."""
+    """Return every digit of the axes, in order."""
     return [AxisDigit(at, axis.name, weight) for at, axis in enumerate(axes) for weight in axis.weights]
 
 
 def ones(mask: int) -> list[int]:
-    """Return the bits that are set, low first."""
+    """Return the positions of the bits that are set, low first."""
     bits = []
     while mask:
         low = mask & -mask
@@ -137,7 +137,7 @@ def ones(mask: int) -> list[int]:
 
 
 def renumbered(mask: int, places: Mapping[int, int]) -> int:
-    """Return a mask whose bit d has become bit places[d]; bits that are not in `places` are dropped."""
+    """Return the mask with bit d moved to bit places[d]; bits that are not in `places` are dropped."""
     moved = 0
     for bit in ones(mask):
         if bit in places:
@@ -146,17 +146,17 @@ def renumbered(mask: int, places: Mapping[int, int]) -> int:
 
 
 def starts(axis: Axis) -> set[int]:
-    """Return the weights at which digits of an axis start, and the end of the last one."""
+    """Return the weight at which each digit of an axis starts, and the end of the last digit."""
     return {1, *axis.weights, axis.size}
 
 
 def boundaries(axes: Axes) -> dict[str, set[int]]:
-    """Return the weights at which digits start in each axis."""
+    """Return the weights at which the digits of each axis start."""
     return {axis.name: starts(axis) for axis in axes}
 
 
 def split(size: int, points: set[int]) -> tuple[int, ...] | None:
-    """Return the radices of a size so that digits start at these weights; None if one does not divide the next."""
+    """Return the radices that start digits of a size at these weights, or None if one does not divide the next."""
     radices: tuple[int, ...] = ()
     before = 1
     for point in [*sorted(points), size]:
@@ -169,7 +169,7 @@ def split(size: int, points: set[int]) -> tuple[int, ...] | None:
 
 
 def with_pieces(axes: Axes, pieces: Mapping[int, UnmixedRun]) -> tuple[Axes, dict[int, list[int]]]:
-    """Return the axes with the runs cut differently, and the new digits of each old digit or run."""
+    """Return the axes with these runs cut into other digits, and the new digits of each old digit or run."""
     made, numbers, count = [], {}, 0
     for axis, digits in digits_of(axes):
         radices: tuple[int, ...] = ()
@@ -189,7 +189,7 @@ def with_pieces(axes: Axes, pieces: Mapping[int, UnmixedRun]) -> tuple[Axes, dic
 
 
 def stacked(low: Axes, high: Axes) -> tuple[Axes, dict[int, int], dict[int, int]]:
-    """Return the axes of both, the digits of `high` above those of `low`, and the new numbers of the digits of each."""
+    """Return the axes of both, with the digits of `high` above those of `low`, and the new number of each digit."""
     names = [axis.name for axis in low]
     for axis in high:
         if axis.name not in names:
@@ -219,7 +219,7 @@ def stacked(low: Axes, high: Axes) -> tuple[Axes, dict[int, int], dict[int, int]
 
 
 def part(axes: Axes, cuts: Mapping[str, int], *, is_high: bool) -> tuple[Axes, list[int]]:
-    """Return the part of each axis above or below its cut, and the numbers of its digits."""
+    """Return the part of each axis above or below its cut, and the numbers of the digits in that part."""
     parts: list[Axis] = []
     numbers: list[int] = []
     for axis, digits in digits_of(axes):
@@ -231,14 +231,14 @@ def part(axes: Axes, cuts: Mapping[str, int], *, is_high: bool) -> tuple[Axes, l
 
 
 def flattened(axes: Axes) -> tuple[Axis, list[int]]:
-    """Return all axes joined into one, the last counting fastest, and the old numbers of its digits."""
+    """Return one axis that joins all axes, the last counting fastest, and the old numbers of its digits."""
     numbered = digits_of(axes)[::-1]
     radices = tuple(radix for axis, _ in numbered for radix in axis.radices)
     return Axis("index", radices), [digit for _, digits in numbered for digit in digits]
 
 
 def regrouped_weights(extents: Mapping[str, int], present: Mapping[str, int]) -> dict[str, int]:
-    """Return the weight of each new axis in the index through all of them, the last fastest."""
+    """Return the weight of each new axis in the joined index, in which the last axis counts fastest."""
     if not isinstance(extents, Mapping) or not all(isinstance(name, str) for name in extents):
         raise InvalidOperand(
             f"reshape: expected names with their extents, such as {{'thread': 128, 'value': 4}}; got {quote(extents)}"
@@ -254,7 +254,7 @@ def regrouped_weights(extents: Mapping[str, int], present: Mapping[str, int]) ->
 
 
 def regrouped(flat: Axis, weights: Mapping[str, int], extents: Mapping[str, int]) -> tuple[Axes, list[int]]:
-    """Split one axis into several, each starting at its weight; also return the old numbers of their digits."""
+    """Split one axis into several that start at these weights; also return the old numbers of their digits."""
     axes, numbers = [], []
     for name, size in extents.items():
         start = weights[name]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.layout.axes import Axis
 
-LONGEST_NUMBER = 10  # digits; no axis is that long
+LONGEST_NUMBER = 10  # maximum number of digits; every axis is shorter
 
 
 def read_bases(name: str, text: str, outs: tuple[Axis, ...]) -> list[tuple[int, int]]:
@@ -21,7 +21,7 @@ def read_bases(name: str, text: str, outs: tuple[Axis, ...]) -> list[tuple[int, 
 
 
 def write_basis(radix: int, moves: Iterable[tuple[str, int]]) -> list[str]:
-    """Return the words of a digit with these moves: one for a bit, several for a larger digit.
+    """Return the words for a digit with these moves: one for a bit, several for a larger digit.
 
     >>> write_basis(2, [("row", 1), ("col", 4)]), write_basis(3, [("col", 8)]), write_basis(2, [])
     (['r1+c4'], ['c8', 'c16'], ['0'])
@@ -67,7 +67,7 @@ def _columns(name: str, words: list[dict[str, int]], outs: tuple[Axis, ...]) -> 
         if words[at : at + bits] != expected:
             spelled = " ".join(f"{axis.name[0]}{word[axis.name]}" for word in expected)
             raise InvalidOperand(
-                f"{axis.name} is {axis.size}, no power of two: {spelled} stand together in {name}, in this order"
+                f"{axis.name} is {axis.size}, not a power of two: expected the consecutive bases {spelled} in {name}"
             )
         yield axis.radices[-1], 1 << (starts[axis.name] + len(axis.radices) - 1)
         at += bits

@@ -28,7 +28,7 @@ class Echelon:
         self._rows: dict[int, tuple[int, int]] = {}  # by leading bit: a mask, and the inputs that make it
 
     def add(self, mask: int, inputs: int = 0) -> int:
-        """Add the mask of some inputs; return 0 if it is independent, else the inputs whose masks cancel out."""
+        """Add a mask made by these inputs; return 0 if it is independent, else the inputs whose masks cancel out."""
         rest, used = self._reduce(mask, inputs)
         if not rest:
             return used
@@ -49,7 +49,7 @@ class Echelon:
         return self._reduce(mask, 0)[1]
 
     def _reduce(self, mask: int, inputs: int) -> tuple[int, int]:
-        rest = 0  # the bits that lead no row
+        rest = 0  # the bits that are not the leading bit of any row
         while mask:
             lead = mask.bit_length()
             if lead in self._rows:
@@ -61,7 +61,7 @@ class Echelon:
 
 
 class Diagonal(NamedTuple):
-    """Digits `at` to `at + length - 1` of an index, which become the digits from `to` on."""
+    """Digits `at` to `at + length - 1` of an index, which become the digits starting at `to`."""
 
     at: int
     to: int
@@ -69,7 +69,7 @@ class Diagonal(NamedTuple):
 
 
 def diagonals(pairs: Iterable[tuple[int, int]]) -> Iterator[Diagonal]:
-    """Yield the longest runs that make up pairs (at, to), lowest start first.
+    """Yield the longest runs in these (at, to) pairs, lowest start first.
 
     >>> list(diagonals([(0, 1), (1, 2), (2, 0), (3, 1)]))
     [Diagonal(at=0, to=1, length=2), Diagonal(at=2, to=0, length=2)]

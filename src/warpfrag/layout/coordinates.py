@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self, cast
 from warpfrag.errors import InvalidOperand, quote
 
 LANES = 32
-"""Lanes of a warp."""
+"""The number of lanes in a warp."""
 REGISTERS = ("warp", "lane", "reg", "slot")
 """The coordinates of a place, in sort order."""
 
@@ -46,10 +46,10 @@ class Place(Coordinate):
 
 @cache
 def coordinate_type(names: tuple[str, ...]) -> type[Coordinate]:
-    """Return the named tuple with these fields: a Place if they name lanes, registers or slots, else a Coordinate."""
+    """Return the named tuple type with these fields: Place if they name lanes, registers or slots, else Coordinate."""
     base = Place if set(names) & set(REGISTERS) else Coordinate
     fields = namedtuple(base.__name__, names)  # type: ignore[misc] # noqa: PYI024 (the fields are data)
-    # pickle looks a class up by its name and would not find one that is made from data
+    # pickle looks classes up by name and would not find one created at run time
     pickling = {"__slots__": (), "__reduce__": lambda self: (_coordinate, (names, tuple(self)))}
     return type(base.__name__, (fields, base), pickling)
 

@@ -97,7 +97,7 @@ def read_cute(
 ) -> Layout:
     """Return the layout of a thread-value text, for coordinates with the extents of `shape`.
 
-    A text of tensor memory begins with its pointer, `tmem_[32b](0x0000.0000) o`, and has its shape in it.
+    A tensor-memory text begins with its pointer, `tmem_[32b](0x0000.0000) o`, and has its shape in it.
     """
     pointer = tensor_memory.POINTER.match(text) if isinstance(text, str) else None
     if pointer is not None:

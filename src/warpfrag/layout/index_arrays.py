@@ -29,11 +29,11 @@ Indices = NDArray[np.intp]
 
 
 def write_numpy(layout: Layout) -> dict[str, Indices]:
-    """Return the coordinates of every place."""
+    """Return an index array for each coordinate."""
     if not layout.is_bitwise:
         elements = np.array([layout.at(**place._asdict()) for place in layout.places()], np.intp)
         return {dim: elements[:, at].reshape(*layout.ins.values()) for at, dim in enumerate(layout.dims)}
-    # xor joins the contributions of the inputs, so a few look-ups give all places
+    # the contributions of the inputs are joined by xor, so each input needs only one look-up per index
     indices = {dim: np.full((1,) * len(layout.ins), index, np.intp) for dim, index in layout.start._asdict().items()}
     nowhere = dict.fromkeys(layout.ins, 0)
     for axis, (name, size) in enumerate(layout.ins.items()):
@@ -46,7 +46,7 @@ def write_numpy(layout: Layout) -> dict[str, Indices]:
 
 
 def read_numpy(source: object, *, shape: Sequence[int] | None = None) -> Layout:
-    """Return the layout with these coordinates, axes (lane, reg, slot), or (warp, lane, reg, slot)."""
+    """Return the layout of index arrays with the axes (lane, reg, slot) or (warp, lane, reg, slot)."""
     arrays = _arrays(source)
     dims = tuple(arrays)
     elements = np.stack([*arrays.values()], axis=-1)
@@ -70,13 +70,13 @@ def read_numpy(source: object, *, shape: Sequence[int] | None = None) -> Layout:
     if wrong.size:
         place, came = dict(zip(inputs, wrong[0].tolist(), strict=True)), elements[tuple(wrong[0])].tolist()
         raise InvalidOperand(
-            f"numpy: expected arrays that form a linear map; {place} has {came} instead of {list(layout.at(**place))}"
+            f"numpy: the arrays are not a linear map: {place} has {came}, expected {list(layout.at(**place))}"
         )
     return layout
 
 
 def _arrays(source: object) -> dict[str, Indices]:
-    """Return index arrays of one shape by coordinate; reject any other source."""
+    """Return the source as integer arrays of equal shape, by coordinate; raise InvalidOperand for anything else."""
     from warpfrag.formats.arrays import as_array
 
     if not isinstance(source, Mapping) or not source or not all(isinstance(name, str) for name in source):
@@ -92,7 +92,7 @@ def _arrays(source: object) -> dict[str, Indices]:
             or not 0 < prod(array.shape) <= MAX_SIZE
         ):
             raise InvalidOperand(
-                f"numpy: {name} is an array of integers with axes (lane, reg, slot), got {quote(indices)}"
+                f"numpy: expected {name} to be an array of integers with axes (lane, reg, slot), got {quote(indices)}"
             )
         arrays[name] = array.astype(np.intp)
         if arrays[name].min() < 0 or arrays[name].max() >= MAX_SIZE:

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from warpfrag.layout.bit_matrix import diagonals
 from warpfrag.layout.linear_layout import Layout
 
-# Every operator of a formula, those that bind tighter first.
+# the operators of formulas, tightest binding first
 OPERATORS = {"*": operator.mul, "+": operator.add, ">>": operator.rshift, "&": operator.and_, "^": operator.xor}
 
 
@@ -62,7 +62,7 @@ class IndexOperation:
     right: Expression
 
     def __str__(self) -> str:
-        """Return the text that C, Python and JavaScript read, with the parentheses that it needs."""
+        """Return the text as C, Python or JavaScript, with the parentheses that it needs."""
         repeats = isinstance(self.right, IndexOperation) and self.right.operator == self.operator == ">>"
         right = f"({self.right})" if repeats else self._inside(self.right)
         return f"{self._inside(self.left)} {self.operator} {right}"
@@ -90,7 +90,7 @@ def evaluate(expression: Expression, indices: Mapping[str, int]) -> int:
 
 
 class BitRun(NamedTuple):
-    """Bits `low` to `low + length - 1` of an index, which become the bits of the result from `place` on."""
+    """Bits `low` to `low + length - 1` of an index, which become the bits of the result starting at `place`."""
 
     source: str
     low: int
@@ -99,7 +99,7 @@ class BitRun(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """The bits of the result that it may set."""
+        """The bits of the result that this run may set."""
         return (1 << self.length) - 1 << self.place
 
 
@@ -117,7 +117,7 @@ def linear(images: Mapping[str, Sequence[int]], start: int = 0) -> Expression:
 
 
 def _runs(source: str, steps: Sequence[int]) -> Iterable[BitRun]:
-    """Yield runs of neighbouring bits of one index that move equally far."""
+    """Yield runs of adjacent bits of one index that are shifted by the same distance."""
     pairs = ((low, bit) for low, step in enumerate(steps) for bit in range(step.bit_length()) if step >> bit & 1)
     return (BitRun(source, low, length, place) for low, place, length in diagonals(pairs))
 
@@ -127,7 +127,7 @@ def _term(run: BitRun, width: int) -> Expression:
     mask = (1 << run.length) - 1
     term: Expression = IndexVariable(run.source)
     if run.length < width and run.low == run.place:
-        return IndexOperation("&", term, IndexConstant(mask << run.low))  # the bits are in position already
+        return IndexOperation("&", term, IndexConstant(mask << run.low))  # the bits are already in position
     if run.low:
         term = IndexOperation(">>", term, IndexConstant(run.low))
     if run.low + run.length < width:
@@ -136,7 +136,7 @@ def _term(run: BitRun, width: int) -> Expression:
 
 
 def element_expressions(layout: Layout) -> dict[str, Expression]:
-    """Return each coordinate as a formula of the thread and of PTX's element number `i`."""
+    """Return each coordinate as a formula of the thread and the PTX element number `i`."""
     moved = {
         name: [layout.at(**{**dict.fromkeys(layout.ins, 0), name: 1 << bit}) for bit in range((size - 1).bit_length())]
         for name, size in layout.ins.items()
@@ -151,7 +151,7 @@ def element_expressions(layout: Layout) -> dict[str, Expression]:
 
 
 def place_expressions(layout: Layout) -> dict[str, Expression]:
-    """Return thread, reg and slot of an element's first holder as formulas of its coordinates."""
+    """Return the thread, reg and slot of an element's first holder as formulas of the element's coordinates."""
     origin = dict.fromkeys(layout.dims, 0)
     holders = {
         dim: [layout.where(**{**origin, dim: 1 << bit})[0] for bit in range((extent - 1).bit_length())]

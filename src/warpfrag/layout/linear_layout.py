@@ -56,7 +56,7 @@ so each element has a holder and no element is lost. One wrong basis in a table 
 
 **More axes.** The axes need not be these. m8n8k4 has a third coordinate, `mma`; ldmatrix has `matrix`; the metadata
 word of a sparse instruction is a map to (selector, row, chunk); a warpgroup has `warp` before `lane`. It is always this
-type, and only `core` reads its columns: others ask `at`, `where`, `steps`, `runs` and `along`, and print `bases`.
+type, and only this package reads its columns: others ask `at`, `where`, `steps`, `runs` and `along`, and print `bases`.
 
 **Elsewhere.** CuTe, Triton and MLIR write down the same maps in their own words: `to` writes them, `read` reads them.
 
@@ -92,7 +92,7 @@ MAY_BE_LEFT_OUT = frozenset({"reg", "slot"})
 
 
 class DigitRun(NamedTuple):
-    """Adjacent digits that stay adjacent: they contribute source // divide % modulo * multiply to the result.
+    """Adjacent digits that stay adjacent; they contribute source // divide % modulo * multiply to the result.
 
     Contributions are combined by xor; if they share no bits, they can also be added.
     """
@@ -104,7 +104,7 @@ class DigitRun(NamedTuple):
 
 
 class Basis(NamedTuple):
-    """A digit of an input: its radix, and the distance that a one in it moves each coordinate."""
+    """A digit of an input: its radix, and the distance by which a 1 in it moves each coordinate."""
 
     radix: int
     moves: Coordinate
@@ -118,7 +118,7 @@ class Layout(LinearMap):
 
     @classmethod
     def parse(cls, extents: Mapping[str, int], **bases: str) -> Layout:
-        """Read bases written as text, low bit first, for each input axis.
+        """Read the bases of each input axis from text, low bit first.
 
         `c2` moves col by 2 (the first letter names the coordinate), `c4+r1` moves two, `0` none. InvalidOperand if
         an element would have no place, or if two bits would make the same move.
@@ -151,7 +151,7 @@ class Layout(LinearMap):
         steps: Mapping[str, Iterable[tuple[int, Iterable[int]]]],
         origin: Iterable[int] | None = None,
     ) -> Layout:
-        """Return the map with these moves: for each input digit, its radix and the distance of each coordinate."""
+        """Return the map with these moves: for each input digit, its radix and its distance along each coordinate."""
         _check_steps(extents, steps, origin)
         digits = {name: [(radix, tuple(moves)) for radix, moves in of_input] for name, of_input in steps.items()}
         larger = [(radix, moves) for of_input in digits.values() for radix, moves in of_input if radix > 2]
@@ -248,7 +248,7 @@ class Layout(LinearMap):
         return write_basis(radix, moves)
 
     def _check_rank(self) -> None:
-        """Reject a map that loses an element, or in which a basis repeats others."""
+        """Raise InvalidOperand if an element has no place or a basis is redundant."""
         rows, repeated = Echelon(), []
         for column in self.columns:
             repeated += [column] * bool(column and not rows.rest(column))
@@ -320,7 +320,7 @@ class Layout(LinearMap):
         return sorted(make(back._unpacked(first ^ other)) for other in self._packed_copies)  # noqa: SLF001
 
     def _reached(self, element: dict[str, int]) -> list[Place]:
-        """Return the places of an element that a map may not reach."""
+        """Return the places of an element, or an empty list if the map does not reach it."""
         if element.keys() != self.outs.keys():
             raise InvalidOperand(f"expected the coordinates {', '.join(self.outs)}; got {', '.join(element) or 'none'}")
         indices = tuple(check_index(name, element[name], size) for name, size in self.outs.items())
@@ -352,7 +352,7 @@ class Layout(LinearMap):
             indices = [index * size + coordinates[bits] for index, bits in zip(indices, digits, strict=True)]
         return indices
 
-    # An element *packed* is one integer in which every digit has bits of its own, so that one xor joins all axes.
+    # A packed element is one integer in which every digit has its own bits, so a single xor joins all axes.
 
     @cached_property
     def _shifts(self) -> list[int]:
@@ -385,7 +385,7 @@ class Layout(LinearMap):
 
     @cached_property
     def _spans(self) -> list[tuple[int, int, Axis | None]]:
-        """The first bit of each coordinate in a packed element, its bits as a mask, its axis if it is not plain."""
+        """The first bit of each coordinate in a packed element, its mask, and its axis unless the axis is plain."""
         spans, start = [], 0
         for axis in self.out_axes:
             width = sum((radix - 1).bit_length() for radix in axis.radices)
@@ -399,12 +399,12 @@ class Layout(LinearMap):
 
     @cached_property
     def _packed_copies(self) -> list[int]:
-        """The differences between the packed places of two holders of one element."""
+        """The xor differences between the packed places that hold the same element."""
         return [self._first_place._packed(mask) for mask in self._kernel_span]  # noqa: SLF001 (of this type)
 
     @cached_property
     def _packed_steps(self) -> list[tuple[str, list[int]]]:
-        """The contribution of each index of each input to the packed element."""
+        """The contribution of each index of each input to a packed element."""
         tables = []
         for axis, digits in digits_of(self.in_axes):
             table = [0]
@@ -414,7 +414,7 @@ class Layout(LinearMap):
             tables.append((axis.name, table))
         return tables
 
-    # ---- what others derive from it
+    # ---- derived views
 
     def runs(self, out: str) -> list[DigitRun]:
         """Return the shortest list of runs of digits that make up a coordinate, highest first."""
@@ -454,7 +454,7 @@ class Layout(LinearMap):
         return self._element_type._make(self._unpacked(self._packed(mask)))
 
     def along(self, source: str) -> str:
-        """Return the coordinate along which an input counts one by one; empty if there is none."""
+        """Return the coordinate that an input counts along in steps of one, or an empty string if there is none."""
         check_axis(source, self.ins)
         size = self.ins[source]
         for out in self.outs:
@@ -466,7 +466,7 @@ class Layout(LinearMap):
     def _touches(self, source: str, out: str) -> bool:
         return any(run.source == source for run in self.runs(out))
 
-    # ---- inside
+    # ---- private helpers
 
     @cached_property
     def _element_type(self) -> type[Coordinate]:

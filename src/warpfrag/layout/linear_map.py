@@ -55,7 +55,7 @@ from warpfrag.layout.axes import (
 from warpfrag.layout.bit_matrix import Echelon, diagonals
 from warpfrag.layout.coordinates import check_name
 
-Boundaries = Mapping[str, set[int]]  # of some axes: the weights at which a digit has to start
+Boundaries = Mapping[str, set[int]]  # for some axes, the weights at which a digit has to start
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,11 +71,11 @@ class LinearMap:
     origin: int = 0
 
     def __post_init__(self) -> None:
-        """Reject columns that do not belong to these axes: a bit moves bits, a digit of radix 3 one of radix 3."""
+        """Raise an error for a column that does not match the axes: bits move bits, other digits one like them."""
         for name in (*self.ins, *self.outs):
             check_name(name)
         if len(self.columns) != len(self._in_radices):
-            raise InvalidOperand(f"{len(self.columns)} columns for the {len(self._in_radices)} digits of {self.ins}")
+            raise InvalidOperand(f"{len(self.columns)} columns for {len(self._in_radices)} digits of {self.ins}")
         larger = [column for radix, column in zip(self._in_radices, self.columns, strict=True) if radix != 2]
         alike = {radix: mask_of(radix, self._out_radices) for radix in {2, *self._in_radices}}
         for radix, column in [*zip(self._in_radices, self.columns, strict=True), (2, self.origin)]:
@@ -114,7 +114,7 @@ class LinearMap:
 
     @property
     def is_additive(self) -> bool:
-        """True if moves may be added: no two digits move the same digit of the result."""
+        """True if moves may be added: no two input digits move the same output digit."""
         together = 0
         for column in (*self.columns, self.origin):
             if together & column:
@@ -124,7 +124,7 @@ class LinearMap:
 
     @property
     def is_bitwise(self) -> bool:
-        """True if inputs are joined by xor of coordinates: only the highest digit of each may be larger than a bit."""
+        """True if coordinates are joined by xor alone: only the highest digit of each may be larger than a bit."""
         return all(axis.is_plain for axis in self.out_axes)
 
     @cached_property
@@ -135,7 +135,7 @@ class LinearMap:
     # ---- algebra
 
     def __eq__(self, other: object) -> bool:
-        """Return True if both have the same axes, in the same order, and map every place to the same element."""
+        """Return True if both have the same axes in the same order, and map every place to the same element."""
         if not isinstance(other, LinearMap):
             return NotImplemented
         if self is other:
@@ -144,7 +144,7 @@ class LinearMap:
             return False
         if (self.in_axes, self.out_axes) == (other.in_axes, other.out_axes):
             return (self.columns, self.origin) == (other.columns, other.origin)
-        # the same sizes cut into other digits, such as 3 times 2 and 2 times 3
+        # the same sizes cut into other digits, such as 3 times 2 instead of 2 times 3
         mine: LinearMap | None = self
         its: LinearMap | None = other
         for _ in range(2):
@@ -178,7 +178,7 @@ class LinearMap:
         if {*self.in_axes} == {*inner.out_axes}:
             return self._after(inner)
         outer, within = self, inner
-        for name in self.ins if self.ins == inner.outs else ():  # let one side follow the cut of the other
+        for name in self.ins if self.ins == inner.outs else ():  # recut one side to match the other
             outer = outer._recut({name: boundaries(within.out_axes)[name]}, {}) or outer
             within = within._recut({}, {name: boundaries(outer.in_axes)[name]}) or within
             outer = outer._recut({name: boundaries(within.out_axes)[name]}, {}) or outer
@@ -188,7 +188,7 @@ class LinearMap:
         return outer._after(within)
 
     def _after(self, inner: Self) -> Self:
-        """Return the composition, if both maps cut their digits at the same weights."""
+        """Return the composition; both maps must cut their digits at the same weights."""
         first = {axis.name: digits.start for axis, digits in digits_of(self.in_axes)}
         sources = [first[axis.name] + place for axis in inner.out_axes for place in range(len(axis.radices))]
 
@@ -248,7 +248,7 @@ class LinearMap:
         return self._quotient(low, is_low=True)
 
     def divide_right(self, high: Self) -> Self | None:
-        """Return the map `low` with `low * high == self`; None if there is none. It has all axes of this map.
+        """Return the map `low` with `low * high == self`, with all axes of this map; None if there is none.
 
         >>> from warpfrag.layout.linear_layout import Layout
         >>> whole = Layout.parse(dict(row=16, col=16), lane="c2 c4 r1 r2 r4", reg="c1 r8 c8")
@@ -278,7 +278,7 @@ class LinearMap:
         return rest if (factor * rest if is_low else rest * factor) == self else None
 
     def tiled(self, **counts: int) -> Self:
-        """Return several tiles side by side: col=2 puts a second one to the right.
+        """Return several tiles side by side; col=2 adds a second tile on the right.
 
         The tiles are counted by new digits of `reg`, above the old ones, in the order of the keywords.
         """
@@ -296,7 +296,7 @@ class LinearMap:
         return self._times((Axis("reg", radices),), tuple(tiles), columns)
 
     def fix(self, **inputs: int) -> Self:
-        """Return the map of the other inputs while these stay constant."""
+        """Return the map of the remaining inputs when these are held constant."""
         self._check_names("fix", inputs, self.ins)
         origin, ins, columns = self.origin, [], []
         for axis, digits in digits_of(self.in_axes):
@@ -333,7 +333,7 @@ class LinearMap:
             if self._in_radices[digit] > 2 and not self.columns[digit] & kept:
                 raise InvalidOperand(
                     f"a digit of radix {self._in_radices[digit]} of {', '.join(kept_ins)} moves a coordinate that is"
-                    f" not among {', '.join(kept_outs) or 'the outputs'}: it cannot be left out alone"
+                    f" not among {', '.join(kept_outs) or 'the outputs'}: keep or drop both"
                 )
         return self._rearranged(
             tuple(axis for axis in self.in_axes if axis.name in kept_ins),
@@ -393,7 +393,7 @@ class LinearMap:
         return cut._rearranged(axes, digits, cut.out_axes, list(range(len(cut._out_radices))))
 
     def _reshaped_outs(self, extents: Mapping[str, int]) -> Self:
-        """Regroup the outputs; as for the inputs, with rows for columns."""
+        """Regroup the outputs, like the inputs but with rows in place of columns."""
         flat_axis, order = flattened(self.out_axes)
         flat = self._rearranged(self.in_axes, list(range(len(self.columns))), (flat_axis,), order)
         weights = regrouped_weights(extents, self.outs)
@@ -404,7 +404,7 @@ class LinearMap:
         return cut._rearranged(cut.in_axes, list(range(len(cut.columns))), axes, digits)
 
     def joined(self, name: str, *axes: str) -> Self:
-        """Return the same map with some inputs joined, the first one lowest: PTX's element number is slot, then reg."""
+        """Return the same map with some inputs joined, first one lowest; PTX's element number joins slot and reg."""
         numbers = {axis.name: digits for axis, digits in digits_of(self.in_axes)}
         for axis in axes:
             check_axis(axis, self.ins)
@@ -418,7 +418,7 @@ class LinearMap:
         return type(self)((*kept, joint), self.out_axes, columns, self.origin)
 
     def is_trivial_over(self, *names: str) -> bool:
-        """Return True if these inputs become the outputs of the same names unchanged, and do not affect the rest.
+        """Return True if these inputs become the outputs of the same names unchanged, and affect no other output.
 
         A map from places to places that is trivial over `warp` moves nothing from warp to warp, and the same in each.
 
@@ -461,13 +461,13 @@ class LinearMap:
         return tuple(chain.from_iterable(axis.radices for axis in self.out_axes))
 
     def _rearranged(self, in_axes: Axes, in_digits: Sequence[int], out_axes: Axes, out_digits: Sequence[int]) -> Self:
-        """Return a map with only some digits of this one, in other axes; `digits` are numbers in this map."""
+        """Return a map with some digits of this one, arranged in other axes; `digits` are numbers in this map."""
         places = {digit: place for place, digit in enumerate(out_digits)}
         columns = tuple(renumbered(self.columns[digit], places) for digit in in_digits)
         return type(self)(in_axes, out_axes, columns, renumbered(self.origin, places))
 
     def _recut(self, ins: Boundaries, outs: Boundaries) -> Self | None:
-        """Return the same map with a digit that starts at each of these weights; None if there is no such cut.
+        """Return the same map, cut so that a digit starts at each of these weights, or None if that is impossible.
 
         Digits that pass through the map alone and side by side are one number, and may be cut into any factors.
         """
@@ -494,10 +494,10 @@ class LinearMap:
         return type(self)(new_ins, new_outs, ordered, renumbered(self.origin, whole))
 
     def _unmixed(self, ins: Boundaries, outs: Boundaries) -> list[UnmixedRun] | None:
-        """Return the runs that pass through the map alone, cut at these weights; None if factors do not allow it."""
+        """Return the runs that pass through the map unmixed, cut at these weights; None if that is impossible."""
         touched = Counter(digit for mask in (*self.columns, self.origin) for digit in ones(mask))
         sources, targets = numbered(self.in_axes), numbered(self.out_axes)
-        # numbered so that the digits of two axes are never neighbours
+        # numbered with gaps, so that digits of different axes are never adjacent
         pairs = {
             (digit + sources[digit].axis, target + targets[target].axis): (digit, target)
             for digit, column in enumerate(self.columns)
@@ -523,15 +523,15 @@ class LinearMap:
 
     @cached_property
     def _significance(self) -> list[int]:
-        """The input digits in the sort order of places: the first axis first, highest digit first."""
+        """The input digits in the sort order of places: first axis first, highest digit first."""
         return [digit for _, digits in digits_of(self.in_axes) for digit in reversed(digits)]
 
     @cached_property
     def _solved(self) -> tuple[list[int], list[int]]:
-        """Input masks that move exactly one output digit each, and those that move none, found by elimination."""
+        """For each output digit, the input mask that moves only it, and the masks that move nothing, by elimination."""
         rows = Echelon()
-        # The least significant inputs come first. So of inputs that move the same the most significant are left over,
-        # no solution uses them, and the place that it leads to is the least of all holders.
+        # Elimination starts with the least significant inputs. Of inputs that move the same digits, the others
+        # remain and no solution uses them, so each solution is the first holder of its element.
         nothing = [rows.add(self.columns[digit], inputs=1 << digit) for digit in reversed(self._significance)]
         solved = [rows.inputs(1 << digit) for digit in range(len(self._out_radices))]
         return solved, list(filter(None, nothing))
@@ -554,7 +554,7 @@ class LinearMap:
             origin ^= column * (self.origin >> digit & 1)
         return type(self)(self.out_axes, self.in_axes, tuple(self._solved[0]), origin)
 
-    # ---- refusals
+    # ---- argument checks
 
     def _check_map(self, other: object, what: str) -> None:
         if not isinstance(other, type(self)):

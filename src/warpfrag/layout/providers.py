@@ -39,11 +39,11 @@ def card(subject: object) -> str:
 
 
 def tensor_operand(row: object, form: object, rule: object) -> object:
-    """Return the operand in tensor memory of an ISA row, for a form and, if it is sparse, its pattern."""
+    """Return the tensor-memory operand of an ISA row, for a form and, if it is sparse, its pattern."""
     return _provider("tensor_operand")(row, form, rule)
 
 
 def emit_plan(plan: object, lang: str, name: str) -> str:
-    """Return the code of a relayout or access plan, as a function called `name`, or a default name if it is empty."""
+    """Return the code of a relayout or access plan as a function called `name`; if `name` is empty, use a default."""
     code: str = _provider("emit_plan")(plan, lang, name)
     return code

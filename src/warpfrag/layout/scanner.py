@@ -9,10 +9,10 @@ from typing import NamedTuple, NoReturn
 from warpfrag.errors import InvalidOperand, quote
 
 TOKEN = re.compile(r"(?P<space>\s+)|\d+|[A-Za-z_#]\w*(?:(?:::|\.)\w+)*|->|.", re.ASCII | re.DOTALL)
-MAX_TEXT = 20_000  # characters: the largest thread-value layout has a few hundred
+MAX_TEXT = 20_000  # maximum length; the largest thread-value layout has a few hundred characters
 MAX_DIGITS = 9
 MAX_DEPTH = 20
-QUOTED_BEFORE = 24  # characters before a fault that an error repeats
+QUOTED_BEFORE = 24  # number of characters before the error position that a message repeats
 
 
 class LayoutToken(NamedTuple):
@@ -26,7 +26,7 @@ class Scanner:
     """The tokens of a text, consumed in order."""
 
     def __init__(self, notation: str, text: object) -> None:
-        """Split a text into tokens; raise InvalidOperand if it is not a text or too long."""
+        """Split a text into tokens; raise InvalidOperand if it is not a string or is too long."""
         if not isinstance(text, str):
             raise InvalidOperand(f"{notation}: expected a text, got {quote(text)}")
         self.notation = notation
@@ -49,7 +49,7 @@ class Scanner:
         return word
 
     def skip(self, *words: str) -> bool:
-        """Consume these tokens and return True, if they come next."""
+        """If these tokens come next, consume them and return True."""
         comes = [word.text for word in self._tokens[self._next : self._next + len(words)]]
         if comes != [*words]:
             return False
@@ -57,13 +57,13 @@ class Scanner:
         return True
 
     def expect(self, *words: str) -> None:
-        """Consume these tokens; raise InvalidOperand if others come."""
+        """Consume these tokens; raise InvalidOperand if they do not come next."""
         for word in words:
             if not self.skip(word):
                 self.refuse(f"expected {word!r}")
 
     def number(self, prefix: str = "") -> int:
-        """Consume and return the next token as a number, without its prefix."""
+        """Consume the next token and return it as a number, without its prefix."""
         digits = self.word.removeprefix(prefix)
         if not (digits.isascii() and digits.isdigit()):
             self.refuse("expected a number")
@@ -81,7 +81,7 @@ class Scanner:
     def end(self) -> None:
         """Raise InvalidOperand unless all tokens are consumed."""
         if self.word:
-            self.refuse("expected the end")
+            self.refuse("expected the end of the text")
 
     def refuse(self, fault: str) -> NoReturn:
         """Raise InvalidOperand at the next token."""

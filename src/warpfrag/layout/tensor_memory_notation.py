@@ -1,4 +1,4 @@
-"""Layouts of tensor memory, as CuTe and Triton write them: from (tlane, column, slot) to the elements of a matrix.
+"""Layouts of tensor memory in the notations of CuTe and Triton: maps from (tlane, column, slot) to matrix elements.
 
     tmem_[32b](0x0000.0000) o ((_16,_4),_64):((_65536,_2097152),_1)
 
@@ -30,7 +30,7 @@ from warpfrag.layout.thread_layout import MATRIX
 PLACES = ("tlane", "column", "slot")
 LANES = 128
 LANE_STRIDE = 1 << 16
-BITS = 32  # of a column
+BITS = 32  # bits of a column
 GLUON = "_TensorMemoryLinearLayout"
 POINTER = re.compile(r"\s*tmem_\[(\d+)b\]\(\s*0x[0-9a-fA-F.]+\s*\)\s*o\s*")
 Step = tuple[int, tuple[int, ...]]
@@ -80,7 +80,7 @@ def write_cute(layout: Layout) -> str:
 
 
 def _joined(layout: Layout, dim: str, modes: list[AddressMode]) -> list[AddressMode]:
-    """Return the modes of one coordinate; a mode that continues the one below is joined to it."""
+    """Return the modes of one coordinate; adjacent modes are joined."""
     joined: list[AddressMode] = []
     counted = 1
     for mode in modes:
@@ -120,7 +120,7 @@ def read_cute(text: str, modes: Sequence[Sequence[tuple[int, int]]], bits: int, 
 
 
 def _place(text: str, address: int, slots: int) -> tuple[str, int]:
-    """Return the input that an address stride belongs to, and its weight."""
+    """Return the input that an address stride moves along, and its weight."""
     lane, element = divmod(address, LANE_STRIDE * slots)
     if bool(lane) == bool(element) or lane >= LANES:
         raise InvalidOperand(
@@ -132,7 +132,7 @@ def _place(text: str, address: int, slots: int) -> tuple[str, int]:
 
 
 def _layout(extents: dict[str, int], images: dict[tuple[str, int], Step], slots: int) -> Layout:
-    """Return the layout with these moves by input and weight; lanes without a move are copies."""
+    """Return the layout with these moves by input and weight; lanes without a move hold copies."""
     steps: dict[str, list[Step]] = {name: [] for name in PLACES}
     nothing: Step = (2, (0,) * len(extents))
     for bit in range(LANES.bit_length() - 1):
@@ -144,7 +144,7 @@ def _layout(extents: dict[str, int], images: dict[tuple[str, int], Step], slots:
             weight *= steps[name][-1][0]
     if images:
         (name, weight), _ = next(iter(images.items()))
-        raise InvalidOperand(f"expected digits of a {name} without a gap, got one that counts {weight}")
+        raise InvalidOperand(f"expected the digits of {name} to have no gap, got one with weight {weight}")
     return Layout.of_steps(extents, steps)
 
 
@@ -174,12 +174,12 @@ def read_triton(text: str, slots: int, dims: Sequence[str]) -> Layout:
     inside = slots.bit_length() - 1
     if len(shape) != 2 or len(rows) != LANES.bit_length() - 1 or 1 << inside != slots or len(cols) < inside:
         raise InvalidOperand(
-            f"triton: expected 7 rows, 2 sizes and slots that are a power of two; got {text!r} and slots {slots}"
+            f"triton: expected 7 rows, 2 sizes and slots that are a power of two; got {text!r} with slots={slots}"
         )
     if any(len(basis) != 2 for basis in rows + cols):
         raise InvalidOperand(f"triton: expected bases of two coordinates, got {text!r}")
     if any(size < 1 or size & (size - 1) or any(b[at] >= size for b in rows + cols) for at, size in enumerate(shape)):
-        raise InvalidOperand(f"triton: expected a shape of powers of two that the bases stay in, got {shape}")
+        raise InvalidOperand(f"triton: expected a shape of powers of two that contains all bases, got {shape}")
     parts = {"tlane": rows, "column": cols[inside:], "slot": cols[:inside]}
     steps = {name: [(2, tuple(basis)) for basis in bases] for name, bases in parts.items()}
     return Layout.of_steps(dict(zip(dims, shape, strict=True)), steps)

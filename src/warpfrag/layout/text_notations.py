@@ -44,7 +44,7 @@ def write_c(layout: Layout) -> str:
     """Return one declaration per coordinate, after a comment that defines i."""
     weights = [weight for source in layout.ins for weight, _ in layout.digits(source)]
     weights += [run.multiply for dim in layout.dims for run in layout.runs(dim)]
-    weights += [layout.slots] * (layout.regs > 1)  # the weight of a register in i
+    weights += [layout.slots] * (layout.regs > 1)  # the weight of one register in i
     if any(weight & (weight - 1) for weight in weights):
         raise InvalidOperand(
             f"c cannot express {layout} by shifts: a size that is not a power of two is below another part of its index"
@@ -54,7 +54,7 @@ def write_c(layout: Layout) -> str:
 
 
 def _element_number(layout: Layout) -> list[str]:
-    """Return the definition of i, as a comment."""
+    """Return a comment that defines i."""
     if layout.regs == layout.slots == 1:
         return []
     if layout.slots == 1:
@@ -63,7 +63,7 @@ def _element_number(layout: Layout) -> list[str]:
 
 
 class IndexPart(NamedTuple):
-    """A digit of an index, or several adjacent ones, with this weight and radix."""
+    """One or more adjacent digits of an index, with their weight and radix."""
 
     source: str
     weight: int
@@ -93,7 +93,7 @@ def _expression(layout: Layout, dim: str) -> str:
 
 
 def _parts(layout: Layout, dim: str) -> dict[int, list[IndexPart]]:
-    """Return the parts of inputs that make up a coordinate, by their weight in it; whole runs if none overlap."""
+    """Return the input parts that make up a coordinate, by their weight in it; whole runs if none overlap."""
     runs = layout.runs(dim)
     whole = {run.multiply: [IndexPart(run.source, run.divide, run.modulo)] for run in runs}
     spans = sorted((run.multiply, run.multiply * run.modulo) for run in runs)
@@ -138,7 +138,7 @@ def read_json(text: object) -> Layout:
     except (TypeError, KeyError, AttributeError, ValueError):
         raise InvalidOperand(f"json: expected {SHAPE}, got {quote(value)}") from None
     if places > MAX_SIZE:
-        raise InvalidOperand(f"json: expected at most {MAX_SIZE} positions, got {quote(places)}")
+        raise InvalidOperand(f"json: expected at most {MAX_SIZE} places, got {quote(places)}")
     try:
         return Layout.of_steps(outs, ins, start)
     except InvalidOperand as error:

@@ -1,4 +1,4 @@
-"""Shared by CuTe and Triton: a thread counts through lanes, then warps; a value through slots, then registers.
+"""Threads and values, as CuTe and Triton number them: lanes, then warps; slots, then registers.
 
 Both use threads and values; a layout here uses warp, lane, register and slot. So values must be split at register
 boundaries, which the text does not state: `slots` does.
@@ -37,25 +37,25 @@ def threads_and_values(notation: str, layout: Layout) -> tuple[list[Basis], list
 
 
 def shape_of(notation: str, shape: object, count: int | None = None) -> tuple[int, ...]:
-    """Return the checked extents; `count` is their number, if it is known."""
+    """Check and return the extents; `count` is their expected number, if it is known."""
     sizes = tuple(shape) if isinstance(shape, Sequence) and not isinstance(shape, str) else ()
     if not sizes or (count is not None and len(sizes) != count):
         wanted = "the extents of the matrix, such as (16, 8)" if count is None else f"{count} extents"
-        raise InvalidOperand(f"{notation}: shape is {wanted}; got {quote(shape)}")
-    return tuple(Axis.of_size(f"coordinate {at} of shape", size).size for at, size in enumerate(sizes))
+        raise InvalidOperand(f"{notation}: shape must be {wanted}; got {quote(shape)}")
+    return tuple(Axis.of_size(f"shape[{at}]", size).size for at, size in enumerate(sizes))
 
 
 def check_slots(notation: str, slots: object) -> int:
     """Return the number of values per register; raise InvalidOperand if it is not a positive integer."""
     if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
         raise InvalidOperand(
-            f"{notation}: slots is the number of values per register, a positive integer; got {quote(slots)}"
+            f"{notation}: slots, the number of values per register, must be a positive integer; got {quote(slots)}"
         )
     return slots
 
 
 def dims_of(notation: str, count: int, dims: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names of `count` coordinates: `dims`, or row and col for a matrix, else dim0, dim1, ..."""
+    """Return `dims`, or by default the names row and col for a matrix, else dim0, dim1, ..."""
     if dims is None:
         return MATRIX if count == len(MATRIX) else tuple(f"dim{at}" for at in range(count))
     names = tuple(dims) if isinstance(dims, Sequence) and not isinstance(dims, str) else ()
@@ -69,12 +69,12 @@ def dims_of(notation: str, count: int, dims: Sequence[str] | None) -> tuple[str,
 def assemble(
     notation: str, extents: Mapping[str, int], threads: Iterable[Digit], values: Iterable[Digit], slots: int
 ) -> Layout:
-    """Return the layout of threads and values."""
+    """Return the layout with these digits of threads and values."""
     lane, warp = _cut(notation, threads, LANES, "threads into warps of")
     slot, reg = _cut(notation, values, slots, "values into registers of")
     if prod(radix for radix, _ in slot) < slots:
         raise InvalidOperand(
-            f"{notation}: {prod(radix for radix, _ in slot)} values cannot fill a register of {slots} slots"
+            f"{notation}: {prod(radix for radix, _ in slot)} values do not fill a register of {slots} slots"
         )
     steps = {"lane": lane, "reg": reg, "slot": slot}
     try:
@@ -84,7 +84,7 @@ def assemble(
 
 
 def check_onto(notation: str, layout: Layout) -> Layout:
-    """Return the layout; reject one in which an element has no place, since its shape is wrong."""
+    """Return the layout; raise InvalidOperand if an element has no place, because the shape is then wrong."""
     if not layout.is_onto:
         shape = "x".join(map(str, layout.shape))
         reached = prod(layout.ins.values()) // layout.copies
@@ -93,7 +93,7 @@ def check_onto(notation: str, layout: Layout) -> Layout:
 
 
 def _cut(notation: str, digits: Iterable[Digit], size: int, what: str) -> tuple[list[Digit], list[Digit]]:
-    """Split digits into those that count up to a size and the more significant ones."""
+    """Split digits into those that count up to a size, and the rest."""
     below: list[Digit] = []
     above: list[Digit] = []
     counted = 1
@@ -101,5 +101,5 @@ def _cut(notation: str, digits: Iterable[Digit], size: int, what: str) -> tuple[
         (below if counted < size else above).append((radix, moves))
         counted *= radix if counted < size else 1
     if counted > size or (above and counted != size):
-        raise InvalidOperand(f"{notation}: the text does not cut its {what} {size}")
+        raise InvalidOperand(f"{notation}: the text does not divide its {what} {size}")
     return below, above

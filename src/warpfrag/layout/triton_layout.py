@@ -77,7 +77,7 @@ def write_triton(layout: Layout) -> str:
     bases = {name: [[*step.moves] for step in steps] for name, steps in parts.items()}
     options = [f"slots = {layout.slots}"] if layout.slots > 1 else []
     options += [f"dims = {', '.join(layout.dims)}"] if layout.dims != MATRIX else []
-    # Triton's verifier wants bits that go to bits of an attribute; a LinearLayout may be any
+    # Triton's verifier requires that each basis of the attribute moves a single bit; a LinearLayout has no such limit
     singles = all(sum(index.bit_count() for index in image) <= 1 for images in bases.values() for image in images)
     text = _as_attribute(bases) if singles and layout.is_additive else _as_printed(bases, layout.shape)
     return text + (f" // {'; '.join(options)}" if options else "")
@@ -104,12 +104,12 @@ def read_triton(
     """Return the layout of a Triton text."""
     whole = Scanner("triton", text).text
     options = dict(option for comment in COMMENT.findall(whole) for option in OPTION.findall(comment))
-    # blanked, not removed: an error counts the characters of the user's text
+    # replaced by blanks, so that error positions refer to the user's text
     bare = COMMENT.sub(lambda match: " " * len(match[0]), whole)
     nameless = NAMELESS.search(bare)
     if nameless:
         raise InvalidOperand(
-            f"triton: {nameless[0]} names a family and has no bases; let Triton convert it to a linear layout"
+            f"triton: {nameless[0]} names a family of layouts and has no bases; convert it to a linear layout in Triton"
             " (toLinearLayout, or to_linear_layout in Gluon) and paste that"
         )
     if tensor_memory.GLUON in bare:
@@ -135,11 +135,11 @@ def read_triton(
             "triton: block has bases, so the layout spans several thread blocks; warpfrag's layouts span one"
         )
     if 1 << len(bases["lane"]) > LANES:
-        raise InvalidOperand(f"triton: {1 << len(bases['lane'])} lanes: a warp of NVIDIA has {LANES}")
+        raise InvalidOperand(f"triton: {1 << len(bases['lane'])} lanes: an NVIDIA warp has {LANES}")
     missing = LANES.bit_length() - 1 - len(bases["lane"])
     if missing and bases["warp"]:
         raise InvalidOperand(
-            f"triton: {len(bases['lane'])} bases for the lane and some for the warp: a warp has {LANES} lanes"
+            f"triton: {len(bases['lane'])} bases for the lane, but {LANES} lanes need 5 if the warp has bases"
         )
     threads = [(2, image) for image in bases["lane"] + bases["warp"]]
     values = [(2, image) for image in bases["register"]]
@@ -147,7 +147,7 @@ def read_triton(
 
 
 def _extents(names: Sequence[str], bases: dict[str, Bases], sizes: Sequence[int]) -> dict[str, int]:
-    """Return the extent of each coordinate: from the text, or as far as the bases reach."""
+    """Return the extent of each coordinate: given by the text, or as far as the bases reach."""
     images = [image for part in bases.values() for image in part]
     reach = [1 << max((image[at].bit_length() for image in images), default=0) for at in range(len(names))]
     sizes = sizes or reach
@@ -157,7 +157,7 @@ def _extents(names: Sequence[str], bases: dict[str, Bases], sizes: Sequence[int]
         )
     places = 1 << min(sum(map(len, bases.values())), MAX_SIZE.bit_length())
     if places > MAX_SIZE or any(not 0 < size <= MAX_SIZE for size in sizes):
-        raise InvalidOperand(f"triton: expected at most {MAX_SIZE} positions and coordinates up to {MAX_SIZE}")
+        raise InvalidOperand(f"triton: expected at most {MAX_SIZE} places and coordinates up to {MAX_SIZE}")
     return dict(zip(names, sizes, strict=True))
 
 
@@ -165,7 +165,7 @@ def _attribute(text: str) -> tuple[dict[str, Bases], list[int]]:
     """Return bases, and sizes if the text has them, of `#ttg.linear<{...}>` and `DistributedLinearLayout(...)`."""
     scanner = Scanner("triton", text)
     if scanner.word.startswith("#") and scanner.word not in ATTRIBUTES:
-        scanner.take()  # the alias of the attribute
+        scanner.take()  # an alias for the attribute
         scanner.expect("=")
     name = scanner.word.rpartition(".")[2] if scanner.word.endswith(".DistributedLinearLayout") else scanner.word
     if name not in ATTRIBUTES:
@@ -180,7 +180,7 @@ def _attribute(text: str) -> tuple[dict[str, Bases], list[int]]:
         if seen:
             scanner.expect(",")
         if KEYS.get(scanner.word) in seen:
-            scanner.refuse("expected each input once")
+            scanner.refuse("expected each input only once")
         key = KEYS[scanner.choice(KEYS)]
         seen.add(key)
         scanner.expect("=")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from warpfrag.formats.arrays import Bytes, Words
 
-LINES = 8  # of a matrix
+LINES = 8  # rows of a matrix
 Direction = Literal["load", "store"]
 
 
@@ -65,7 +65,7 @@ class Access(NamedTuple):
 
     @property
     def requests(self) -> list[tuple[int | None, ...]]:
-        """The addresses of each request: those of a warp, or of one matrix of ldmatrix and stmatrix."""
+        """The addresses of each request: those of a warp, or those of one matrix of ldmatrix or stmatrix."""
         warps = [self.addresses[first : first + LANES] for first in range(0, len(self.addresses), LANES)]
         if "matrix" not in self.instruction:
             return warps
@@ -107,7 +107,7 @@ def address_sum(addresses: Sequence[int | None], memory: Memory) -> AddressSum:
     terms: list[AddressTerm] = []
     for bit in range((len(flat) - 1).bit_length()):
         there = flat[1 << bit]
-        stride = 0 if there is None else there - origin  # an address that is not read repeats another lane's
+        stride = 0 if there is None else there - origin  # unused addresses repeat another lane's
         if not stride:
             continue
         last = terms[-1] if terms else None
@@ -147,12 +147,12 @@ def swizzle_expression(memory: Memory, address: str) -> str:
     return f"{address} ^ ({turned} & {(1 << SWIZZLES[memory.swizzle]) - 1}) * {UNIT}"
 
 
-MAX_ROWS = 8  # accesses in a card
+MAX_ROWS = 8  # number of accesses in a card
 
 
 @dataclass(frozen=True)
 class AccessPlan:
-    """A plan to load or store an operand: its instructions, in order, and the operations after them.
+    """A plan to load or store an operand: its instructions in order, and the operations that follow them.
 
     With `transposes`, movmatrix transposes every register. Every register is then shifted left by `shift` bits.
     """
@@ -188,7 +188,7 @@ class AccessPlan:
 
     @cached_property
     def cost(self) -> int:
-        """The instructions and passes, including movmatrix, plus one for each shift or inserted element.
+        """The number of instructions and passes, including movmatrix, plus one for each shift or inserted element.
 
         For a warpgroup, this is the sum over its warps.
         """

@@ -45,12 +45,12 @@ class LinePart(NamedTuple):
     lane: int
     reg: int
     bit: int
-    giver: int  # the lane that passes the address of the line
+    giver: int  # the lane that passes the line's address
     at: int
 
 
 def moved(mover: Instruction) -> Operand:
-    """Return the register operand of ldmatrix or stmatrix."""
+    """Return the register operand of a ldmatrix or stmatrix instruction."""
     operand: Operand = mover.a if mover.op == "stmatrix" else mover.d
     return operand
 
@@ -112,7 +112,7 @@ class MatrixLines(NamedTuple):
 def element_addresses(memory: Memory, shape: tuple[int, int], bits: int) -> list[list[int]]:
     """Return the first byte of each element of a matrix. Avoids numpy, so that look-ups stay fast."""
     rows, cols = map(range, shape)
-    matrix_shape = shape if memory.pitch is None else None  # a shape is checked for every element
+    matrix_shape = shape if memory.pitch is None else None  # `address` would check the shape for every element
     return [[memory.address(row=row, col=col, bits=bits, shape=matrix_shape) for col in cols] for row in rows]
 
 
@@ -210,7 +210,7 @@ def _joined(
 
 
 WORD = 4  # bytes
-MATRIX_BITS = 16  # of the elements that movmatrix transposes
+MATRIX_BITS = 16  # bits of the elements that movmatrix transposes
 BYTE = 8
 PACKED_BITS = (4, 6)
 

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 
     from warpfrag.formats.arrays import Words
 
-MATRIX_BITS = 16  # of the elements that movmatrix transposes
-WARP = "warp"  # the axis of a fragment that four warps hold together
+MATRIX_BITS = 16  # bits of the elements that movmatrix transposes
+WARP = "warp"  # the axis of a fragment that is spread over four warps
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Relayout:
 
     @property
     def cost(self) -> int:
-        """The cost of all instructions, with a pass for each shuffle and movmatrix; see `relayout_operations.price`."""
+        """The cost of all instructions, plus a pass for each shuffle and movmatrix; see `relayout_operations.price`."""
         return total_cost(self.operations)
 
     @property
@@ -194,7 +194,7 @@ def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:
 
 
 def conversion_between(source: Operand, target: Operand) -> Convert:
-    """Return the operation that converts one operand to another with the same lanes and a different format."""
+    """Return the operation that converts one operand to another with the same lanes and another format."""
     words = []
     for reg in range(target.regs):
         first = dict.fromkeys(target.layout.ins, 0)
@@ -261,7 +261,7 @@ def _advice(source: Operand, target: Operand) -> str:
 
 
 def _check_warps(start: Layout, end: Layout) -> None:
-    """Raise an error for plans that move elements between warps, or differently in each warp: shuffles cannot."""
+    """Raise an error for plans that move elements between warps, or differently in each warp, as shuffles cannot."""
     if WARP in end.ins and not (start.inverse() @ end).is_trivial_over(WARP):
         raise InvalidOperand(
             "elements would move between warps, or differently in each warp, which shuffles cannot do: store the matrix"
@@ -313,9 +313,9 @@ class _Lane:
 
 
 def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple[RelayoutOperation, ...]:
-    """Return the operations from layout `start` of the source's registers to layout `end` of the target's."""
+    """Return the operations that convert source registers with layout `start` to target registers with layout `end`."""
     pull = start.inverse() @ end
-    # split both sides like the composed map: 6 registers may be 2 x 3 or 3 x 2
+    # cut both sides like the composed map: 6 registers may be 2 x 3 or 3 x 2
     own, its = _Lane(pull.out_axes), _Lane(pull.in_axes)
     zero = dict.fromkeys(pull.ins, 0)
     # prefer the copy of an element in the lane that needs it
@@ -362,7 +362,7 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
             *(_repeated(op, repeats) for op in (*moves.publish, moves.shuffle, *moves.receive)),
             (converted if late else permuted)(wanted),
         ]
-    else:  # nothing changes lanes: packing and unpacking would be useless
+    else:  # nothing changes lanes, so packing and unpacking are not needed
         order = [number * len(moves.packets) + word for number in range(repeats) for word in moves.order]
         direct = tuple(tuple(packets[order[cell.word]][cell.slot] for cell in cells_of) for cells_of in wanted)
         operations = [(converted if early or late else permuted)(direct)]
@@ -371,7 +371,7 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
 
 
 def _preferred_directions(cells: list[int], own: _Lane, its: _Lane, *, late: bool) -> list[int]:
-    """Return the directions along which packets are cheapest: along the slots of both sides, then of one side.
+    """Return the directions in which packets are cheapest: along the slots of both sides, then of one side.
 
     Elements that are converted at the end are unpacked anyway, so their new slots do not matter.
     """
@@ -382,7 +382,7 @@ def _preferred_directions(cells: list[int], own: _Lane, its: _Lane, *, late: boo
 
 
 def _repeated(op: RelayoutOperation, repeats: int) -> RelayoutOperation:
-    """Return an operation on the registers of one repetition, applied to all repetitions."""
+    """Return an operation on the registers of one repetition, extended to all repetitions."""
     if isinstance(op, Select):
         width = len(op.words)
         before = max(op.words) + 1 if not op.mask else width

@@ -27,11 +27,11 @@ from warpfrag.plans.shuffle_search import Select, Shuffle
 Word: TypeAlias = tuple["int | None", ...]
 """The pieces of a register, low bits first. A piece is position * parts + part; a conversion complements it."""
 
-HALF = 16  # bits of the elements that movmatrix transposes
+HALF = 16  # the bits of the elements that movmatrix transposes
 
 
 def is_right(operations: Iterable[RelayoutOperation], source: OperandSpec, target: OperandSpec, end: Layout) -> bool:
-    """Return True if the operations move every element from the source's registers to its position in `end`."""
+    """Return True if the operations move every element from the source registers to its position in `end`."""
     operations = tuple(operations)
     sizes = [op.bits for op in operations if isinstance(op, Permute | LanePermute)]
     sizes += [HALF for op in operations if isinstance(op, Transpose)]
@@ -105,7 +105,7 @@ class _Runner:
         return first // parts
 
     def run(self, op: RelayoutOperation, state: list[list[Word]]) -> list[list[Word]]:
-        """Return the registers after one operation."""
+        """Return the registers after an operation."""
         if isinstance(op, Shuffle):
             reads = [range(len(state)) if flip is None else op.lanes(flip) for flip in op.flips]
             return [[state[read[lane]][word] for word, read in enumerate(reads)] for lane in range(len(state))]

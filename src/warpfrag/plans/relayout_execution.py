@@ -1,4 +1,4 @@
-"""Execute relayout operations on registers, as numpy arrays."""
+"""Execute the operations of a relayout on registers, as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from warpfrag.tensorcore import matrix_moves
 
 @exact_floats
 def convert_codes(source: str, target: str, codes: NDArray[Any]) -> NDArray[Any]:
-    """Return the codes of one format converted to another."""
+    """Convert codes from one format to another."""
     row = conversion(source, target)
     if row is None:
         return codes

@@ -177,7 +177,7 @@ def described(op: RelayoutOperation) -> str:
     if isinstance(op, Permute | LanePermute):
         if isinstance(op, Permute) and op.renames:
             return f"rename registers: take {_listed(whole_word(cells) or 0 for cells in op.words)}, in this order"
-        others = f", with another selector {_where(op.mask)}" if isinstance(op, LanePermute) else ""
+        others = f", with a different selector {_where(op.mask)}" if isinstance(op, LanePermute) else ""
         return f"assemble registers from {op.bits}-bit pieces{others}"
     if isinstance(op, Convert):
         return f"convert {op.source} to {op.target}, {len(op.words[0])} per word"

@@ -25,7 +25,7 @@ from warpfrag.layout.bit_matrix import Echelon
 
 @dataclass(frozen=True)
 class Select:
-    """Registers exchanged in lanes with an odd number of bits in `mask`, or in all lanes: w comes from words[w]."""
+    """Registers exchanged in all lanes, or in those with an odd number of bits in `mask`: w comes from words[w]."""
 
     mask: int
     words: tuple[int, ...]
@@ -42,7 +42,7 @@ class Swap:
 
 @dataclass(frozen=True)
 class Shuffle:
-    """Every register is read from another lane: lane d reads the xor of `flip` and columns[i] for the bits i of d."""
+    """Registers read from other lanes: lane d reads the xor of `flip` and columns[i] for each bit i of d."""
 
     columns: tuple[int, ...]
     flips: tuple[int | None, ...]  # for each word; None if it stays in its lane
@@ -110,7 +110,7 @@ def find_shuffles(lanes: list[int], cells: list[int], slots: int, preferred: lis
     chosen = _start_packets(lanes, cells, outer, inner_images)
     if chosen is None:
         return None
-    starts, columns = chosen  # the first packet and the lanes that are read, for each bit of the lane
+    starts, columns = chosen  # for each bit of the lane, the first packet and the lanes that are read
     source_basis: list[int] = []  # directions from packet to packet among the cells of a source lane
     seen = Echelon()
     for at, image in enumerate(inner_images):
@@ -168,7 +168,7 @@ def find_shuffles(lanes: list[int], cells: list[int], slots: int, preferred: lis
               for slot in range(1 << len(inner)))
         for number in range(1 << len(source_basis))
     )  # fmt: skip
-    in_order = Select(0, tuple(wanted))  # no lane exchanges anything: only order the words by round
+    in_order = Select(0, tuple(wanted))  # no lane exchanges registers: only order the words by round
     return ShufflePlan(packets, (*publish, in_order), shuffle, (*receive, *swaps), tuple(homes))
 
 
@@ -218,7 +218,7 @@ def _choose(candidates: Sequence[int], count: int) -> list[int]:
 
 
 def _complete(inner: Sequence[int], basis: Sequence[int]) -> list[int]:
-    """Return basis vectors that complete these to a basis."""
+    """Return vectors that complete these to a basis."""
     rows = Echelon()
     added: list[int] = []
     for vector in inner:
@@ -233,13 +233,13 @@ def _complete(inner: Sequence[int], basis: Sequence[int]) -> list[int]:
 def _start_packets(
     lanes: list[int], cells: list[int], outer: list[int], inner_images: list[int]
 ) -> tuple[list[int], list[int]] | None:
-    """Return the first packet for each bit of the lane, so that no lane must publish two registers in a round.
+    """Return the first packet for each bit of the lane, such that no lane must publish two registers in a round.
 
     Lanes that read the same lane must read the same packet. The best start makes a lane read itself; the next best is
     zero.
     """
-    read = Echelon()  # lanes read so far, by the bits that read them
-    same = Echelon()  # cells of one packet
+    read = Echelon()  # the lanes read so far, by the bits that select them
+    same = Echelon()  # the cells of one packet
     for image in inner_images:
         same.add(image)
     starts: list[int] = []

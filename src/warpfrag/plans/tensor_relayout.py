@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
     from warpfrag.formats.arrays import Words
 
-COLUMNS = {"32x32b": 1, "16x64b": 2, "16x128b": 4, "16x256b": 8}  # reached by one repetition of a shape
+COLUMNS = {"32x32b": 1, "16x64b": 2, "16x128b": 4, "16x256b": 8}  # columns that one repetition of a shape reaches
 WHOLE, HALVES = ("32x32b",), ("16x64b", "16x128b", "16x256b")  # shapes that reach all lanes, or 16 of every 32
 SAME_LANES = "ACDF"  # data paths whose D and A are in the same lanes
-WIDEST = 64  # columns of D at a time, limited by a thread's registers
+WIDEST = 64  # number of columns of D at a time, limited by the registers of a thread
 REPEATS = 128
 HALF = 16  # bits of an element that a load packs
 
 
 @dataclass(frozen=True)
 class TensorRelayout(Relayout):
-    """A plan from D of one tcgen05.mma to A of another: `load`, `registers` and `store`, once per `columns` columns.
+    """A plan from D of one tcgen05.mma to A of another: `load`, `registers` and `store` for each `columns` columns.
 
     `operations` are the operations of `registers`; every part runs them.
     """
@@ -93,7 +93,7 @@ class TensorRelayout(Relayout):
         return f"{self.count} times: {'; '.join(self.instructions)}"
 
     def __call__(self, words: ArrayLike, source: int = 0, target: int = 0) -> Words:
-        """Return the tensor memory after the plan runs on `words`. D begins at column `source`, A at column `target`.
+        """Return the tensor memory after the plan runs on `words`; D begins at column `source`, A at column `target`.
 
         Each block of a pair runs the plan.
         """
@@ -138,8 +138,8 @@ def tensor_relayout(source: TensorOperand, target: TensorOperand) -> TensorRelay
     n, k = source.layout.outs["col"], target.layout.outs["col"]
     if (first.shape.m, first.blocks) != (second.shape.m, second.blocks) or n % k:
         raise InvalidOperand(
-            f"D has {first.shape.m} rows and {n} columns in {first.blocks} block(s); expected as many rows and blocks"
-            f" of A, and whole steps of {k} columns along k; A has {second.shape.m} rows in {second.blocks}"
+            f"D has {first.shape.m} rows and {n} columns in {first.blocks} block(s); expected the same rows and"
+            f" blocks in A, and a multiple of {k} columns; A has {second.shape.m} rows in {second.blocks}"
         )
     for form in (first, second):
         if placement(form)[0] not in SAME_LANES:
@@ -179,7 +179,7 @@ def _plans(
         )
         try:
             moved = register_relayout(*ends)
-        except NotModelled as error:  # a conversion of these formats is unknown
+        except NotModelled as error:  # no conversion between these formats is known
             refusal = error
             continue
         yield TensorRelayout(

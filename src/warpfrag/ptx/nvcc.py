@@ -25,8 +25,8 @@ from warpfrag.isa.targets import targets
 from warpfrag.ptx.ptx_module import MAX_TEXT, Module, module_of
 
 CACHE = DiskCache("ptx", ".json", max_bytes=1 << 26)
-MAX_MESSAGE = 4000  # characters of nvcc's output
-OPTIONS = ("-ptx", "-lineinfo")  # adds the source line of each instruction
+MAX_MESSAGE = 4000  # maximum number of characters of nvcc's output
+OPTIONS = ("-ptx", "-lineinfo")  # -lineinfo adds the source line of each instruction
 TEMPLATE = re.compile(r"[\w:]+(<[^;{}#\\\\\n]*>)?")
 FORBIDDEN = re.compile(r"-(o|arch|ptx|cubin|c|E|M|MD|MMD|MF|run|-output-file|-gpu-architecture|-compile|-run)(=.*)?")
 

@@ -35,7 +35,7 @@ from warpfrag.sass.sass_module import SassModule
 CUBINS = DiskCache("cubin", ".cubin", 1 << 27)
 SECONDS = 600
 MAX_TEXT = 1 << 28  # maximum size of a module in bytes
-MAX_MESSAGE = 4000  # characters of ptxas's output
+MAX_MESSAGE = 4000  # maximum number of characters of ptxas's output
 MODULE_START = re.compile(r"(?:\s|/\*(?:[^*]|\*(?!/))*+\*/)*+\.version\s")
 
 
@@ -157,7 +157,7 @@ class Module(KernelModule):
         """
         check_machine_code_allowed()
         if len(self.inputs) != 1:
-            raise InvalidOperand(f"expected a module of one text to assemble, got one linked from {len(self.inputs)}")
+            raise InvalidOperand(f"cannot assemble {len(self.inputs)} linked modules; link their cubins with nvlink")
         tool, target = find_tool("ptxas", ptxas), launch_arch(self.target, arch)
         if self.target.startswith(target) and self.target.endswith("a"):
             target = self.target  # architecture-specific instructions need the suffix

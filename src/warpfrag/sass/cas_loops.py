@@ -41,7 +41,7 @@ MAX_LEAVES = 4
 SWAP_SOURCES = 3
 PAIR_BITS = 64
 ENDS = (0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
-"""Words in all orders, with and without a sign."""
+"""Words that occur in every relative order, signed and unsigned."""
 ORDERS = {"min": np.greater, "max": np.less}
 
 
@@ -63,7 +63,7 @@ class Node(NamedTuple):
         return any(leaf.name in {"old", "swapped"} for leaf in self.leaves)
 
     def operations(self) -> Iterator[Node]:
-        """Return the value and all values that it is computed from."""
+        """Return the value and all values from which it is computed."""
         yield self
         for source in self.sources:
             for node in (source,) if isinstance(source, Node) else source:
@@ -108,7 +108,7 @@ class CasLoop:
         self.body = [program.instructions[number] for number in loop]
         self.values: dict[int, Node] = {}
         self.written = {index for inst in self.body for index in indices_of(inst.results)}
-        self.guards: list[tuple[DecodedInstruction, Node]] = []  # of branches
+        self.guards: list[tuple[DecodedInstruction, Node]] = []  # the conditions of branches
         self.first: dict[int, Node] = {}  # the values at the first branch
         self.swap: tuple[Any, Any, Any] | None = None  # the address, the expected and the new value
         self.load: tuple[Any, ...] | None = None
@@ -278,7 +278,7 @@ def is_sum(new: tuple[Node, ...]) -> bool:
 
 
 def same_word(item: Node) -> Node:
-    """Return the other factor of a product with 1, or the value unchanged."""
+    """Return the other factor of a product with 1; return any other value unchanged."""
     is_product = item.inst is not None and item.inst.name.startswith("mul.lo")
     factors = [source for source in item.sources if not is_number(source, 1)] if is_product else []
     return factors[0] if len(factors) == 1 else item

@@ -11,7 +11,7 @@ TABLE = "compared_{}.txt.xz"
 
 
 class ComparedSpelling(NamedTuple):
-    """A compared spelling, with the number of matching kernels and of total and distinct operand sets."""
+    """A compared spelling, with the number of matching kernels, operand sets and distinct operand sets."""
 
     spelling: str
     kernels: int

@@ -34,7 +34,7 @@ PRODUCER = re.compile(rb"V([0-9]+(?:\.[0-9]+)+)\0")
 
 
 class CubinSymbol(NamedTuple):
-    """A symbol: its section, offset and size; `section` is "" if the symbol is defined elsewhere."""
+    """A symbol: its section, offset and size; `section` is "" if it is defined elsewhere."""
 
     name: str
     section: str
@@ -80,7 +80,7 @@ DATA_TYPES = frozenset({0x01, 0x02, 0x03, 0x04})
 
 @dataclass(frozen=True)
 class CubinSection:
-    """A section's bytes and relocations; `data` is empty if the section only reserves `size` zero bytes."""
+    """The bytes and relocations of a section; `data` is empty if the section only reserves `size` zero bytes."""
 
     name: str
     data: bytes
@@ -307,6 +307,6 @@ class Cubin:
 
 
 def _parameter(attribute: int, value: bytes) -> CubinParameter:
-    """Return a parameter; version 2 of the attribute has a separate field for sizes from 4 KiB on."""
+    """Return a parameter; version 2 of the attribute has a separate field for sizes of 4 KiB and more."""
     _, ordinal, offset, flags = struct.unpack("<IHHI", value)
     return CubinParameter(ordinal, offset, flags & 0xFFFF if attribute == KPARAM_INFO_V2 else flags >> 18)

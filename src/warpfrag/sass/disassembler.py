@@ -36,7 +36,7 @@ ERROR_ADDRESS = re.compile(r"(.*?) at address 0x([0-9a-f]+)")
 def disassemble(
     codes: Sequence[bytes], arch: str, nvdisasm: str | PathLike[str] | None = None
 ) -> list[tuple[SassInstruction, ...]]:
-    """Disassemble functions, given as raw code for one architecture such as sm_90a.
+    """Disassemble functions given as raw code for one architecture, such as sm_90a.
 
     SassError names the address of an instruction that nvdisasm or the parser does not know. MissingExtra is raised if
     nvdisasm is needed and not found.
@@ -121,7 +121,7 @@ def _rebase(text: str, start: int) -> str:
         return text
     if match[1].startswith("JM") or ".ABS" in match[2]:
         return text
-    # A target before the function wraps around, as it does if nvdisasm reads the function alone.
+    # a target before the function wraps around, as it does if nvdisasm reads only this function
     return f"{text[: match.start(3)]}{(int(match[3], 16) - start) % (1 << 64):#x}"
 
 

@@ -37,7 +37,7 @@ WORD = 0xFFFFFFFF
 
 
 class DriverWords(NamedTuple):
-    """Offsets of the driver's words in constant bank 0, before the parameters; None if unknown."""
+    """The offsets of the driver's words in constant bank 0, before the parameters; None if unknown."""
 
     block: int
     grid: int
@@ -96,7 +96,7 @@ class Emitter:
         self.banks, self.shared, self.parameters, self.has_groups = banks, shared, parameters, has_groups
         self.driver_words, self.driver_functions = DRIVER_WORDS[parameters], driver_functions
         self.instructions: list[DecodedInstruction] = []
-        self.bits: list[int] = []  # the width of each register
+        self.bits: list[int] = []  # the width of each register in bits
         self.targets: list[tuple[DecodedInstruction, int]] = []  # branches with their target addresses
         self.guard: Register | None = None
         self.is_dead = False  # True if the guard is !PT

@@ -22,7 +22,7 @@ from warpfrag.sass.elf_file import CUDA_MACHINE, ELF_MAGIC, ElfFile
 
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
 HEADER = struct.Struct("<IHHQ")  # magic, version, header size, size of the entries
-ENTRY = struct.Struct("<HHIQIIIIIIQQQ")  # see _read_entry; of a cubin among several, with its offset as header size
+ENTRY = struct.Struct("<HHIQIIIIIIQQQ")  # see _read_entry; for one of several cubins, the header size is its offset
 MEMBERS = struct.Struct("<II")  # an entry with several cubins: their number and the size of the table
 PTX, ELF, SEVERAL_ELF = 1, 2, 0x100
 LZ4, ZSTD = 0x2000, 0x8000  # entry flags

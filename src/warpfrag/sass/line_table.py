@@ -23,7 +23,7 @@ class LineTable:
 
     def __init__(self, rows: list[Row]) -> None:
         """Create a table from (address, line) rows; a line of None ends a sequence."""
-        self._rows = sorted(rows, key=lambda row: row[0])  # the sort is stable, and the last row at an address counts
+        self._rows = sorted(rows, key=lambda row: row[0])  # the sort is stable, so the last row at an address is used
 
     def at(self, address: int) -> SourceLine | None:
         """Return the source line of the instruction at an address, or None."""

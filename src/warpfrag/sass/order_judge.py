@@ -42,12 +42,12 @@ FOLLOWED = (
     actions.LaneOp | actions.Move | actions.WarpCollective | actions.MemoryLoad | actions.MemoryStore | actions.Atomic
     | actions.MatrixOp | actions.DirectCall | actions.NoOp
 )  # fmt: skip
-"""Actions whose unwritten operands are tracked, or reported if they are addresses."""
+"""Actions whose unwritten operands are tracked or, if they are addresses, reported."""
 COMMUTING = {"add", "min", "max", "and", "or", "xor"}
 BITWISE = {"lop3", "plop3", "p2r"}
 """Bitwise operations: each result bit depends on one bit of each operand."""
 MAX_VARIANTS = 1 << 6
-MAX_LAYERS = 16  # atomic layers per word
+MAX_LAYERS = 16  # maximum number of atomic layers per word
 EXTREMES = {"min", "max"}
 MAX_ANSWERS = 256  # of an mbarrier: results of tests and arrivals
 ASYNCHRONOUS, BY_COPIES = -1, -2
@@ -63,7 +63,7 @@ class JudgedOrder(RaceCheck):
         self.decisive, self.uncertain_answers, self.contended = judge.decisive, judge.uncertain_answers, judge.contended
         self.classes = np.zeros((self.state.warps, LANES), np.int64)
         self.next_class = 1
-        self.atomics: dict[tuple[int, int], list[AtomicLayer]] = {}  # by buffer and offset
+        self.atomics: dict[tuple[int, int], list[AtomicLayer]] = {}  # keyed by buffer and offset
         instructions = self.state.program.instructions
         targets = {target for inst in instructions for target in inst.targets}
         self.meetings = {
@@ -353,7 +353,7 @@ class JudgedValues(UnwrittenCheck):
                 super().put_clean(group, item)
 
     def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Report unwritten operands of instructions with other effects than results."""
+        """Report unwritten operands of instructions that have effects other than results."""
         super().before(inst, group)
         if not self.is_clean and not isinstance(inst.action, FOLLOWED):
             for operand in inst.sources:

@@ -126,7 +126,7 @@ class SassModule(KernelModule):
 
     def address_of(self, symbol: CubinSymbol) -> int:
         """Return the address of a symbol: global, or in its section of shared memory, constants or code."""
-        if not symbol.section:  # a call of a function that is not modelled fails when it runs
+        if not symbol.section:  # a call of an unmodelled function fails only when it runs
             return self.driver_functions.get(symbol.name, CODE)
         start = self.section_starts.get(symbol.section) or self.function_starts.get(symbol.section, 0)
         return start + symbol.offset
@@ -144,7 +144,7 @@ class SassModule(KernelModule):
         for name in self.cubin.functions:
             if name not in self.cubin.kernels:
                 code = self.cubin[name].code
-                starts[code.name], end = end, end + len(code.data) + INSTRUCTION_BYTES  # a gap shows the start
+                starts[code.name], end = end, end + len(code.data) + INSTRUCTION_BYTES  # a gap before the next function
         return starts
 
     def callees(self, entry: str) -> list[str]:

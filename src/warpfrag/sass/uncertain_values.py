@@ -22,8 +22,8 @@ PURE = actions.LaneOp | actions.Move | actions.MemoryLoad | actions.WarpCollecti
 HARMLESS = actions.NoOp | actions.Reconverge | actions.WarpWait | actions.LeaveBarrier
 WAITS = {"test_wait", "try_wait"}
 BOTH_WAYS = 2  # basic blocks after a branch
-MAX_BLOCKS = 4096  # larger programs: every source counts as reaching memory
-MAX_SOURCES = 32  # sources that are examined individually
+MAX_BLOCKS = 4096  # in larger programs, every source counts as reaching memory
+MAX_SOURCES = 32  # maximum number of sources that are examined individually
 
 
 def source_of(program: Program, at: int) -> str:
@@ -139,7 +139,7 @@ class ValueFlow:
 
     def decisive_waits(self) -> frozenset[int]:
         """Return the waits after which a thread continues only if the phase has ended, as in a spin-wait."""
-        failing: dict[int, list[int]] = {}  # by wait: the blocks that follow if it fails
+        failing: dict[int, list[int]] = {}  # for each wait, the blocks that follow if it fails
         for block, (start, end) in enumerate(zip(self.starts, self.ends, strict=True)):
             last = self.instructions[end - 1]
             for at in range(start, end - 1):

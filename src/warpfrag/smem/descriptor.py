@@ -44,24 +44,24 @@ from warpfrag.smem.shared_memory import SWIZZLES, UNIT, Digit, Memory, Order, is
 
 WORD_BITS = 64
 LINES = 8  # lines per atom
-ROW_OF_PATTERN = 128  # bytes: a swizzle uses the address bits from here on
+ROW_OF_PATTERN = 128  # bytes: a swizzle uses the address bits starting here
 MAX_SHARED_BYTES = 232_448  # maximum bytes of shared memory per block on sm_90
 TMA_ALIGNED = 128  # bytes: the alignment of a bulk tensor copy's target
 TURNABLE = 16  # widths of the types that may be MN-major
-MAX_K = 1 << 16  # maximum k of a tile; more than fits in shared memory
+MAX_K = 1 << 16  # maximum k of a tile; larger tiles do not fit in shared memory
 MAX_BOX = 256  # maximum extent of a box in elements
 TMA_TYPES = {
     "f16": "CU_TENSOR_MAP_DATA_TYPE_FLOAT16",
     "bf16": "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16",
     "tf32": "CU_TENSOR_MAP_DATA_TYPE_FLOAT32",
 }
-"""The driver's names for element types; others are copied as bytes."""
+"""The driver's names for element types; other types are copied as bytes."""
 CODES = {0: 0, 128: 1, 64: 2, 32: 3}
 """The two bits that encode a swizzle."""
 KINDS = ("wgmma", "tcgen05")
 TENSOR_VERSION = 1
 WIDE_UNIT = 32  # bytes that tcgen05's second swizzle keeps together
-WIDE_CODE = 1  # in its three swizzle bits
+WIDE_CODE = 1  # the value of the three swizzle bits for it
 
 
 class Field(NamedTuple):
@@ -77,12 +77,12 @@ class Field(NamedTuple):
 
     @property
     def mask(self) -> int:
-        """The mask of the field's bits."""
+        """A mask of the field's bits."""
         return ((1 << self.bits) - 1) << self.low
 
 
 class Explained(NamedTuple):
-    """One decoded field: name, bits (highest and lowest), raw number, meaning."""
+    """One decoded field: name, bits (highest and lowest), raw value and meaning."""
 
     name: str
     high: int
@@ -125,7 +125,7 @@ class StagedOperand(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The numbers of rows and columns."""
+        """The number of rows and columns."""
 
     @property
     def staged(self) -> bool:
@@ -169,20 +169,20 @@ class Descriptor:
     }
 
     def __post_init__(self) -> None:
-        """Reject fields that cannot be written into the word."""
+        """Raise InvalidOperand for fields that the word cannot encode."""
         if self.kind not in KINDS:
-            raise InvalidOperand(f"the kind of a descriptor is one of {', '.join(KINDS)}, got {quote(self.kind)}")
+            raise InvalidOperand(f"kind must be one of {', '.join(KINDS)}, got {quote(self.kind)}")
         if not (is_whole(self.swizzle) and self.swizzle in CODES):
-            raise InvalidOperand(f"swizzle is one of {', '.join(map(str, SWIZZLES))} bytes, got {quote(self.swizzle)}")
+            raise InvalidOperand(f"swizzle must be {', '.join(map(str, SWIZZLES))} bytes, got {quote(self.swizzle)}")
         is_wide = self.kind == "tcgen05" and self.swizzle == 128
         if self.unit not in ((UNIT, WIDE_UNIT) if is_wide else (UNIT,)):
             raise InvalidOperand(
-                f"unit is {UNIT}, or {WIDE_UNIT} of a 128-byte swizzle of tcgen05; got {quote(self.unit)}"
+                f"unit must be {UNIT}, or {WIDE_UNIT} with a 128-byte swizzle of tcgen05; got {quote(self.unit)}"
             )
         if not (is_whole(self.version) and 0 <= self.version < 8):
-            raise InvalidOperand(f"version is 0..7, got {quote(self.version)}")
+            raise InvalidOperand(f"version must be in 0..7, got {quote(self.version)}")
         if not isinstance(self.absolute, bool) or (self.absolute and self.kind == "wgmma"):
-            raise InvalidOperand(f"absolute is True or False, and only tcgen05 has it; got {quote(self.absolute)}")
+            raise InvalidOperand(f"absolute must be a bool, and True only for tcgen05; got {quote(self.absolute)}")
         for name in ("start", "leading", "stride", "base_offset"):
             number, field = getattr(self, name), self.FIELDS[name]
             end = field.unit << field.bits
@@ -249,7 +249,7 @@ class Descriptor:
             if self.base_offset
             else "swizzle pattern aligned",
             "swizzle": (f"{self.swizzle}-byte swizzle" if self.swizzle else "no swizzle")
-            + (f" that leaves {self.unit} bytes together" if self.unit != UNIT else ""),
+            + (f" that keeps {self.unit} bytes together" if self.unit != UNIT else ""),
             "version": f"version {self.version}",
             "absolute": "leading is an address" if self.absolute else "leading is an offset",
         }
@@ -273,13 +273,13 @@ class Descriptor:
 
     @property
     def width(self) -> int:
-        """The bytes in one line of an atom."""
+        """The number of bytes in one line of an atom."""
         return self.swizzle or UNIT
 
     def memory(self, role: str, *, trans: bool = False) -> Memory:
         """Return the shared-memory layout of operand a or b."""
         if not (isinstance(role, str) and role in {"a", "b"}):
-            raise InvalidOperand(f"a descriptor is for operand a or b, got {quote(role)}")
+            raise InvalidOperand(f"expected operand a or b, got {quote(role)}")
         check_flag("trans", trans)
         leading, stride = Digit(None, self.leading), Digit(None, self.stride)
         # `leading` is along K without a swizzle, and along the contiguous axis with one
@@ -312,7 +312,7 @@ class Descriptor:
         return replace(self, start=self.start + by if is_whole(by) else by)
 
     def used(self, operand: StagedOperand, *, trans: bool = False) -> dict[str, bool]:
-        """Return whether `leading` and `stride` are used, that is, whether a line or all lines exceed one atom."""
+        """Return True for `leading` and for `stride` if it is used, that is, if a line or all lines exceed one atom."""
         inner, outer = lines(operand, trans=trans)
         along, across = ("stride", "leading") if trans and not self.swizzle else ("leading", "stride")
         return {along: inner > self.width, across: outer > LINES}
@@ -336,7 +336,7 @@ def _in_fields(kind: str) -> int:
 
 
 def lines(operand: StagedOperand, *, trans: bool) -> tuple[int, int]:
-    """Return an operand's bytes along its contiguous axis, and its number of lines."""
+    """Return the number of bytes along the operand's contiguous axis, and its number of lines."""
     if not getattr(operand, "staged", False):
         raise InvalidOperand(f"expected A or B of wgmma, such as wf.get('wgmma...').b; got {quote(operand)}")
     if check_flag("trans", trans) and operand.format.bits not in turnable(operand):
@@ -368,7 +368,7 @@ def _steps(operand: StagedOperand, k: int | None) -> tuple[int, int]:
     total = mine if k is None else k
     if not (is_whole(total) and mine <= total <= MAX_K and total % mine == 0):
         raise InvalidOperand(
-            f"k of a tile is a multiple of {mine}, the k that one instruction reads, up to {MAX_K}; got {quote(k)}"
+            f"the k of a tile must be a multiple of {mine}, the k of one instruction, up to {MAX_K}; got {quote(k)}"
         )
     return mine, total // mine
 
@@ -376,7 +376,7 @@ def _steps(operand: StagedOperand, k: int | None) -> tuple[int, int]:
 def compact(
     operand: StagedOperand, *, trans: bool = False, swizzle: int | None = None, k: int | None = None, start: int = 0
 ) -> list[Descriptor]:
-    """Return descriptors of a tile that is stored atom by atom without gaps, one per instruction along k.
+    """Return the descriptors of a tile that is stored atom by atom without gaps, one per instruction along k.
 
     The tile has `k` columns of A or rows of B, by default those of one instruction. `swizzle` defaults to the widest
     one that a line fills.
@@ -393,7 +393,7 @@ def compact(
         raise InvalidOperand(
             f"a line of {line} bytes is not a multiple of the {width} bytes of a {swizzle}-byte swizzle"
         )
-    across, along = LINES * width, count * width  # atoms are stored down all lines first, then along the line
+    across, along = LINES * width, count * width  # atoms are stored across all lines first, then along the line
     is_plain = trans and not swizzle
     first = replace(first, leading=across if is_plain else along, stride=along if is_plain else across)
     unswizzled = replace(first.memory(operand.role, trans=trans), swizzle=0, start=0)
@@ -406,7 +406,7 @@ def compact(
 def _problems_of_bits(descriptor: Descriptor) -> Iterator[Problem]:
     """Yield suspicious fields of the word itself."""
     if descriptor.kind == "tcgen05" and descriptor.version != TENSOR_VERSION:
-        yield Problem("version", f"bits 48:46 are {descriptor.version}, and {TENSOR_VERSION} on Blackwell")
+        yield Problem("version", f"bits 48:46 are {descriptor.version}; on Blackwell they must be {TENSOR_VERSION}")
     if descriptor.other:
         yield Problem("other", f"bits 0x{descriptor.other:x} belong to no field and should be 0")
 
@@ -418,7 +418,7 @@ def contradictions(descriptor: Descriptor, operand: StagedOperand, *, trans: boo
 
 
 def _problems_of_distances(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) -> Iterator[Problem]:
-    """Yield the distances between atoms that are not multiples of the swizzle pattern."""
+    """Yield distances between atoms that are not multiples of the swizzle pattern."""
     period = LINES * descriptor.width
     for name, is_used in descriptor.used(operand, trans=trans).items() if descriptor.swizzle else ():
         distance = getattr(descriptor, name)
@@ -459,7 +459,7 @@ def _problems(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) ->
                 f"{inner} bytes from there run into the next line",
             )
     elif descriptor.base_offset:
-        yield Problem("base_offset", f"base_offset {descriptor.base_offset} does nothing without a swizzle")
+        yield Problem("base_offset", f"base_offset {descriptor.base_offset} has no effect without a swizzle")
     rows, cols = operand.shape
     memory = descriptor.memory(operand.role, trans=trans)
     twice = memory.overlap((rows, cols), bits)
@@ -467,8 +467,8 @@ def _problems(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) ->
         first, second, address = twice
         yield Problem(
             across if outer > LINES else along,
-            f"elements overlap: row {first.row}, column {first.col} and row {second.row}, column {second.col} "
-            f"both are at byte {address}",
+            f"elements overlap: row {first.row}, column {first.col} and row {second.row}, column {second.col} are "
+            f"both at byte {address}",
         )
     addresses = memory.addresses((rows, cols), bits)
     end = int(addresses.max()) + max(1, bits // 8)

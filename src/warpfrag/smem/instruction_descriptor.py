@@ -51,7 +51,7 @@ def _fields_of(kind: str) -> dict[str, Field]:
         if kind in table[name]["kinds"]:
             return {row["name"]: Field(row["low"], row["bits"], row.get("shift", 1)) for row in table[name]["fields"]}
     kinds = ", ".join(entry for name in ("plain", "mxf8f6f4", "mxf4") for entry in table[name]["kinds"])
-    raise InvalidOperand(f"kind is one of {kinds}; got {quote(kind)}")
+    raise InvalidOperand(f"kind must be one of {kinds}; got {quote(kind)}")
 
 
 def _numbers(name: str, kind: str) -> dict[str, int]:
@@ -94,13 +94,13 @@ class InstructionDescriptor:
     other: int = 0
 
     def __post_init__(self) -> None:
-        """Reject fields that cannot be written into the word."""
+        """Raise InvalidOperand for fields that the word cannot encode."""
         for field in fields(self):
             entry = getattr(self, field.name)
             is_text = field.name in TEXTS
             if not isinstance(entry, str if is_text else int):
-                what = "a text such as f16" if is_text else "a number"
-                raise InvalidOperand(f"{field.name} of an instruction descriptor is {what}, got {quote(entry)}")
+                what = "a string such as 'f16'" if is_text else "a number"
+                raise InvalidOperand(f"{field.name} of an instruction descriptor must be {what}, got {quote(entry)}")
         known = fields_of(self.kind)
         for field in fields(self):
             entry = getattr(self, field.name)
@@ -126,7 +126,7 @@ class InstructionDescriptor:
         entry = getattr(self, name)
         if name in FLAGS:
             if not isinstance(entry, bool):
-                raise InvalidOperand(f"{name} is True or False, got {quote(entry)}")
+                raise InvalidOperand(f"{name} must be True or False, got {quote(entry)}")
             return int(entry)
         if name in NUMBERED:
             numbers = _numbers(name, self.kind)
@@ -135,12 +135,12 @@ class InstructionDescriptor:
                 return numbers[text]
             if text.startswith("?") and text[1:].isdigit() and int(text[1:]) < 1 << field.bits:
                 return int(text[1:])
-            raise InvalidOperand(f"{name} of kind {self.kind} is one of {', '.join(numbers)}; got {quote(entry)}")
+            raise InvalidOperand(f"{name} of kind {self.kind} must be one of {', '.join(numbers)}; got {quote(entry)}")
         end = field.unit << field.bits
         if not is_whole(entry) or not 0 <= entry < end or entry % field.unit:
             what = f"a multiple of {field.unit}" if field.unit > 1 else "a number"
             raise InvalidOperand(
-                f"{name} of an instruction descriptor is {what} from 0 to {end - field.unit}, got {quote(entry)}"
+                f"{name} of an instruction descriptor must be {what} from 0 to {end - field.unit}, got {quote(entry)}"
             )
         return int(entry) // field.unit
 
@@ -251,7 +251,7 @@ def _differences(word: InstructionDescriptor, instruction: HasForm | None) -> It
 
 @dataclass(frozen=True)
 class ZeroColumnMask:
-    """The columns of B that mma.ws skips: `zeros` skipped columns alternate with `used` columns.
+    """The columns of B that mma.ws skips: runs of `zeros` skipped columns alternate with runs of `used` columns.
 
     The n columns are divided into banks: one for m 128, two for m 64, four for m 32. `starts` is the position of each
     bank in the repeating pair of runs; `zero_first` is True if it begins with the zero run. Column n of D reads column
@@ -267,15 +267,15 @@ class ZeroColumnMask:
     other: int = 0
 
     def __post_init__(self) -> None:
-        """Reject fields that cannot be written into the word."""
+        """Raise InvalidOperand for fields that the word cannot encode."""
         for name, low, high in (("zeros", 1, 256), ("used", 1, 256), ("shift", 0, 63)):
             entry = getattr(self, name)
             if not is_whole(entry) or not low <= entry <= high:
-                raise InvalidOperand(f"{name} of a zero-column mask is {low}..{high}, got {quote(entry)}")
+                raise InvalidOperand(f"{name} of a zero-column mask must be in {low}..{high}, got {quote(entry)}")
         is_four = all(isinstance(entry, tuple) and len(entry) == 4 for entry in (self.starts, self.zero_first))
         if not is_four or not all(is_whole(start) and 0 <= start < 256 for start in self.starts):
             raise InvalidOperand(
-                f"starts and zero_first have one entry for each of four banks, starts 0..255; got {quote(self.starts)}"
+                f"expected four starts in 0..255 and four flags in zero_first; got {quote(self.starts)}"
             )
 
     @property
@@ -289,7 +289,7 @@ class ZeroColumnMask:
     def decode(cls, word: int) -> ZeroColumnMask:
         """Decode a word as a mask."""
         if not (is_whole(word) and 0 <= word < 1 << MASK_BITS):
-            raise InvalidOperand(f"a zero-column mask is a word of {MASK_BITS} bits, got {quote(word)}")
+            raise InvalidOperand(f"expected a zero-column mask of {MASK_BITS} bits, got {quote(word)}")
         starts = tuple(word >> 8 * bank & 255 for bank in range(4))
         first = tuple(bool(word >> 32 + bank & 1) for bank in range(4))
         return cls(
@@ -306,7 +306,7 @@ class ZeroColumnMask:
         """Return, for each column of D, the column of B that it reads, or None if it is zero."""
         _check_rows(m)
         if not is_whole(n) or not 0 < n <= 256 or n % 4:
-            raise InvalidOperand(f"n of mma.ws is a multiple of 4 up to 256, got {quote(n)}")
+            raise InvalidOperand(f"n of mma.ws must be a multiple of 4 up to 256, got {quote(n)}")
         banks = 128 // m
         result: list[int | None] = []
         for column in range(n):
@@ -337,6 +337,6 @@ class ZeroColumnMask:
 
 
 def _check_rows(m: object) -> None:
-    """Reject an m that mma.ws does not support."""
+    """Raise InvalidOperand for an m that mma.ws does not support."""
     if not is_whole(m) or m not in (32, 64, 128):
-        raise InvalidOperand(f"m of mma.ws is one of 32, 64, 128; got {quote(m)}")
+        raise InvalidOperand(f"m of mma.ws must be one of 32, 64, 128; got {quote(m)}")

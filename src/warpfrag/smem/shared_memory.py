@@ -1,4 +1,4 @@
-"""Shared memory: the byte of each element of a matrix, and the cost of a warp's accesses.
+"""Shared memory: the address of each matrix element, and the cost of a warp's accesses.
 
 **In a sentence.** The address of an element is a sum of digits times strides, and then perhaps a swizzle.
 
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 Order = Literal["row", "col"]
-"""The contiguous coordinate of a matrix: `row` if the elements of a row are neighbours."""
+"""The contiguous coordinate of a matrix: `row` if the elements of a row are adjacent."""
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 """Each swizzle in bytes, and the number of row bits that it xors into the unit."""
 UNIT = 16  # bytes that a swizzle keeps together
-ROW_OF_UNITS = 128  # bytes: the address bits from here on are the row of a swizzle
-MAX_BYTES = 1 << 40  # larger than any memory, but small enough for arithmetic
+ROW_OF_UNITS = 128  # bytes: the address bits starting here are the row of a swizzle
+MAX_BYTES = 1 << 40  # larger than any memory, but small enough to avoid overflow
 MAX_ROWS = 1 << 16
 BANKS = 32
 BANK_BYTES = 4
@@ -85,15 +85,15 @@ class Memory:
     unit: int = UNIT
 
     def __post_init__(self) -> None:
-        """Reject fields that do not describe a memory layout."""
+        """Raise InvalidOperand for fields that do not describe a memory layout."""
         if not (isinstance(self.order, str) and self.order in {"row", "col"}):
-            raise InvalidOperand(f"order is row or col, got {quote(self.order)}")
+            raise InvalidOperand(f"order must be row or col, got {quote(self.order)}")
         if self.unit not in (UNIT, 2 * UNIT) or (self.unit != UNIT and self.swizzle != ROW_OF_UNITS):
             raise InvalidOperand(
-                f"unit is {UNIT}, or {2 * UNIT} with a swizzle of {ROW_OF_UNITS} bytes; got {quote(self.unit)}"
+                f"unit must be {UNIT}, or {2 * UNIT} with a swizzle of {ROW_OF_UNITS} bytes; got {quote(self.unit)}"
             )
         if not (is_whole(self.swizzle) and self.swizzle in SWIZZLES):
-            raise InvalidOperand(f"swizzle is one of {', '.join(map(str, SWIZZLES))} bytes, got {quote(self.swizzle)}")
+            raise InvalidOperand(f"swizzle must be {', '.join(map(str, SWIZZLES))} bytes, got {quote(self.swizzle)}")
         for name, number, minimum in (
             ("pitch", self.pitch, 1),
             ("start", self.start, 0),
@@ -102,10 +102,10 @@ class Memory:
             if (number is None and name != "pitch") or (
                 number is not None and not (is_whole(number) and minimum <= number < MAX_BYTES)
             ):
-                raise InvalidOperand(f"{name} is an integer, at least {minimum}, in bytes; got {quote(number)}")
+                raise InvalidOperand(f"{name} must be an integer of at least {minimum}, in bytes; got {quote(number)}")
         if self.pitch is not None and self.across:
             raise InvalidOperand(
-                f"give a pitch or the digits across, not both; got pitch={self.pitch} and across={self.across}"
+                f"expected a pitch or the digits across, not both; got pitch={self.pitch} and across={self.across}"
             )
 
     def __repr__(self) -> str:
@@ -117,7 +117,7 @@ class Memory:
         from warpfrag.html import card, escape, table
 
         facts = [
-            ("order", f"{self.order}: the elements of a {'row' if self.order == 'row' else 'column'} are neighbours"),
+            ("order", f"{self.order}: the elements of a {'row' if self.order == 'row' else 'column'} are adjacent"),
             ("pitch", "no gaps" if self.pitch is None and not self.across else self._pitch_text()),
             ("swizzle", f"{self.swizzle} bytes" if self.swizzle else "none"),
             ("start", f"byte {self.start}"),
@@ -187,7 +187,7 @@ class Memory:
 
         after, matrix = as_bytes(shared, batch=True).copy(), as_array(codes, "codes")
         if matrix.dtype.kind not in "biu" or matrix.ndim < 2:
-            raise InvalidOperand(f"codes are a matrix of unsigned integers, got {matrix.dtype} of shape {matrix.shape}")
+            raise InvalidOperand(f"expected a matrix of unsigned integers, got {matrix.dtype} of shape {matrix.shape}")
         rows, cols = matrix.shape[-2:]
         try:
             np.broadcast_to(matrix[..., 0, 0] if matrix.size else np.empty(matrix.shape[:-2]), after.shape[:-1])
@@ -199,7 +199,7 @@ class Memory:
         if twice is not None:
             first, second, address = twice
             raise InvalidOperand(
-                f"{self.description}: a {rows} x {cols} matrix overlaps itself: row {first[0]}, column {first[1]} and "
+                f"{self.description}: in a {rows} x {cols} matrix, row {first[0]}, column {first[1]} and "
                 f"row {second[0]}, column {second[1]} are both at byte {address}"
             )
         places, shifts = self._bytes((rows, cols), bits, after.shape[-1])
@@ -264,7 +264,7 @@ class Memory:
 
     def _address(self, row: Index, col: Index, bits: int, shape: tuple[int, int] | None) -> Index:
         if not (is_whole(bits) and bits in ELEMENT_BITS):
-            raise InvalidOperand(f"an element has {', '.join(map(str, ELEMENT_BITS))} bits, got {quote(bits)}")
+            raise InvalidOperand(f"expected elements of {', '.join(map(str, ELEMENT_BITS))} bits, got {quote(bits)}")
         inner, outer = (col, row) if self.order == "row" else (row, col)
         across = self.across or (Digit(None, self._pitch(bits, shape)),)
         address = self.start + _by_digits(inner * bits // 8, self.along) + _by_digits(outer, across)
@@ -279,7 +279,7 @@ class Memory:
 
 
 def repr_of_fields(instance: DataclassInstance) -> str:
-    """Return a dataclass's constructor call, without default values."""
+    """Return a dataclass's constructor call without default values."""
     values = ((field.name, getattr(instance, field.name), field.default) for field in fields(instance))
     arguments = ", ".join(f"{name}={value!r}" for name, value, default in values if value != default)
     return f"{type(instance).__name__}({arguments})"
@@ -296,18 +296,18 @@ def _checked(shape: object) -> tuple[int, int]:
         raise InvalidOperand(f"shape: expected two integers, rows and columns, such as (16, 16); got {quote(shape)}")
     rows, cols = shape
     if not (0 <= rows < MAX_ROWS and 0 <= cols < MAX_ROWS):
-        raise InvalidOperand(f"a shape has 0 to {MAX_ROWS - 1} rows and columns, got {quote(shape)}")
+        raise InvalidOperand(f"expected 0 to {MAX_ROWS - 1} rows and columns, got {quote(shape)}")
     return rows, cols
 
 
 def as_bytes(shared: ArrayLike, *, batch: bool = False) -> NDArray[np.uint8]:
-    """Return a memory as an array of bytes; `batch` allows leading axes."""
+    """Return a memory as an array of bytes; with `batch`, it may have leading axes."""
     from warpfrag.formats.arrays import as_array
 
     memory = as_array(shared, "shared")
     if memory.dtype.name != "uint8" or not (memory.ndim == 1 or (batch and memory.ndim)):
         raise InvalidOperand(
-            f"shared is uint8[{'..., ' if batch else ''}bytes], got {memory.dtype} of shape {memory.shape}"
+            f"expected shared as uint8[{'..., ' if batch else ''}bytes], got {memory.dtype} of shape {memory.shape}"
         )
     return memory
 
@@ -327,14 +327,14 @@ def swizzled(address: Index, swizzle: int, base_offset: int = 0, unit: int = UNI
 
 
 def wavefronts(addresses: Sequence[int | None], width: int) -> int:
-    """Return the number of passes for a warp's addresses; None is an idle lane."""
+    """Return the number of passes that a warp's accesses take; an address of None is an idle lane."""
     return max(bank_loads(addresses, width))
 
 
 def bank_loads(addresses: Sequence[int | None], width: int) -> list[int]:
     """Return the number of words that each bank delivers."""
     if not (is_whole(width) and width in {1, 2, 4, 8, 16}):
-        raise InvalidOperand(f"a lane reads 1, 2, 4, 8 or 16 bytes, got {quote(width)}")
+        raise InvalidOperand(f"expected an access of 1, 2, 4, 8 or 16 bytes per lane, got {quote(width)}")
     counts = [0] * BANKS
     for word in _words(_checked_addresses(addresses), width):
         counts[word % BANKS] += 1
@@ -342,7 +342,7 @@ def bank_loads(addresses: Sequence[int | None], width: int) -> list[int]:
 
 
 def bank_conflicts(addresses: Sequence[int | None], width: int) -> int:
-    """Return the number of extra passes caused by bank conflicts: different words in one bank."""
+    """Return the number of extra passes that bank conflicts (different words in one bank) cause."""
     passes = wavefronts(addresses, width)
     return passes - -(-len(_words(_checked_addresses(addresses), width)) // BANKS)
 

@@ -7,7 +7,7 @@ between global memory, where it is strided, and shared memory, where it is dense
 64, row 32) moves 16 rows of 128 bytes, which are 256 bytes apart in global memory and without gaps in shared memory.
 
 **Order of axes.** The driver and the hardware count axes from the innermost, which has no stride of its own: its
-elements are neighbours. So does this file. The user's class, `machine.launch.tensor_map.TensorMap`, has NumPy's order.
+elements are adjacent. So does this file; `machine.launch.tensor_map_argument.TensorMap` has NumPy's order.
 
 **Outside.** Elements of a box outside the tensor are filled by loads and skipped by stores. But along the innermost
 axis whole units of 16 bytes are stored, so data after the tensor's end in its last unit is overwritten (measured on
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 DRIVER = "CUDA Driver API, cuTensorMapEncodeTiled"
 MAP_BYTES = 128
 MAP_ALIGN = 64
-GRANULE = 16  # bytes that the copy engine moves together
+GRANULE = 16  # bytes that the copy engine moves at a time
 MAX_RANK = 5
 MAX_BOX = 256
 MAX_PIXELS = 1024
 MAX_BOX_BYTES = 228 * 1024  # bytes: shared-memory alignment of a box
-CORNERS = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}  # maximum corner distance of im2col, by number of axes
+CORNERS = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}  # maximum corner distance for im2col, by number of axes
 MAX_ELEMENT_STRIDE = 8
 MAX_EXTENT = 1 << 32
 MAX_SIGNED = 1 << 31
@@ -62,7 +62,7 @@ FILLS: tuple[Fill, ...] = ("zero", "nan")
 
 
 class TensorElement(NamedTuple):
-    """A tensor element type: name, size in bytes, number for tensormap.replace, and NaN code for filling.
+    """A tensor element type: name, size in bytes, number for tensormap.replace, and the NaN code used for filling.
 
     `code` is the number in a map if it is another one: the tfloat32 types are those of float32 with a bit set.
     """
@@ -114,14 +114,14 @@ SAME_BYTES = {
         "float8_e3m4", "float8_e8m0fnu",
     ), "uint8"),
 }  # fmt: skip
-"""NumPy and ml_dtypes dtypes that are copied as another type of the same size."""
+"""NumPy and ml_dtypes dtypes that are copied like another type of the same size."""
 SWIZZLE_NUMBERS = tuple(SWIZZLES)  # for tensormap.replace: 0 to 3
-SWIZZLE_BITS = (1, 16, 32, 64)  # a second encoding that every map contains
+SWIZZLE_BITS = (1, 16, 32, 64)  # a second encoding that every map also contains
 
 
 @dataclass(frozen=True)
 class Im2col:
-    """The im2col part of a map, which replaces the box: corners of the bounding box, and the size of a column.
+    """The im2col part of a map, which replaces the box: the corners of the bounding box and the size of a column.
 
     `lower` and `upper` have a number for each axis between the channels and the batch: the start of the bounding box,
     and the distance of its end from the end of the image. The fields of a map have the innermost axis first.
@@ -135,7 +135,7 @@ class Im2col:
 
 @dataclass(frozen=True)
 class TensorMapFields:
-    """The fields of a tensor map, innermost axis first; `strides` in bytes begin with the second axis."""
+    """The fields of a tensor map, innermost axis first; `strides`, in bytes, begin with the second axis."""
 
     element: TensorElement
     address: int
@@ -161,7 +161,7 @@ class TensorMapFields:
 
     @property
     def elements_per_index(self) -> int:
-        """The number of elements per index of the innermost axis: one, or a pixel's slice."""
+        """The number of elements per index of the innermost axis: one, or the slice of a pixel."""
         return self.pitches[0] // self.element.bytes
 
     @property
@@ -176,7 +176,7 @@ class TensorMapFields:
 
     @property
     def box_indices(self) -> tuple[int, ...]:
-        """The number of indices of a box along each axis, with element strides applied and one slice."""
+        """The number of indices of a box along each axis, after element strides, with one slice."""
         counts = [-(-extent // max(1, step)) for extent, step in zip(self.box, self.steps, strict=True)]
         if self.interleave:
             counts[self.fixed_axis] = 1
@@ -184,7 +184,7 @@ class TensorMapFields:
 
     @property
     def box_shape(self) -> tuple[int, ...]:
-        """The elements of a box along each axis."""
+        """The number of elements of a box along each axis."""
         if self.im2col is not None:
             return self.elements_per_index if self.interleave else self.im2col.channels, self.im2col.pixels
         inner, *outer = self.box_indices
@@ -201,13 +201,13 @@ class TensorMapFields:
 
     @property
     def shared_bytes(self) -> int:
-        """The bytes of shared memory that a box spans, including gaps between its rows."""
+        """The number of shared-memory bytes that a box spans, including gaps between rows."""
         row = self.box_shape[0] * self.element.bytes
         return (self.box_bytes // max(1, row) - 1) * self.shared_pitch + row
 
     @property
     def box_bytes(self) -> int:
-        """The bytes of a box in shared memory, which a copy completes at its mbarrier."""
+        """The number of bytes that a copy of the box completes at its mbarrier."""
         total = self.element.bytes
         for extent in self.box_shape:
             total *= extent
@@ -215,7 +215,7 @@ class TensorMapFields:
 
     @property
     def counted_bytes(self) -> int:
-        """The driver's byte count of a box: extents divided by strides, rounded down; the hardware rounds up."""
+        """The driver's byte count of a box: it rounds extents divided by strides down, while the hardware rounds up."""
         if self.im2col is not None:
             return self.im2col.channels * self.im2col.pixels * self.element.bytes
         steps = zip(self.box, self.element_strides, strict=True)
@@ -290,7 +290,7 @@ class TensorMapFields:
     def elements(
         self, coordinates: tuple[int, ...], offsets: tuple[int, ...] = ()
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return each box element's byte offset from the tensor's address, and a mask of elements inside the tensor.
+        """Return the byte offset of each box element from the tensor's address, and a mask of the elements inside it.
 
         Both have an axis for each of `box_shape`, outermost first. `offsets` move the pixels of im2col.
         """
@@ -348,7 +348,7 @@ class TensorMapFields:
         return places[:, None] + own.reshape(-1), inside[:, None] & is_channel
 
     def shared_units(self, address: int) -> NDArray[np.int64]:
-        """Return the offsets of a dense box's 16-byte units in shared memory, relative to the box."""
+        """Return the shared-memory offset of each 16-byte unit of a dense box, relative to the box."""
         import numpy as np
 
         per_row = self.box_shape[0] * self.element.bytes // GRANULE
@@ -357,7 +357,7 @@ class TensorMapFields:
 
 
 class BitRange(NamedTuple):
-    """Bits of the map with a number, or part of one, per axis: the first bit of axis 0, and the width."""
+    """Bits of the map that hold a number, or part of one, per axis: the first bit for axis 0, and the width."""
 
     first: int
     bits: int
@@ -368,7 +368,7 @@ class BitRange(NamedTuple):
 
 
 class MapField(NamedTuple):
-    """A field of the 128 bytes: the count of its numbers, and their bit ranges, lowest bits first."""
+    """A field of the 128 bytes: how many numbers it has, and their bit ranges, lowest bits first."""
 
     numbers: int
     ranges: tuple[BitRange, ...]
@@ -420,7 +420,7 @@ FIELDS = {
 
 
 class Replaced(NamedTuple):
-    """A field of tensormap.replace: the map's field, the width of its value, and the offset subtracted from it."""
+    """A field of tensormap.replace: the map's field, the width of its value, and the offset to subtract."""
 
     field: str
     bits: int
@@ -462,7 +462,7 @@ def replace_field(data: bytes, name: str, number: int, axis: int = 0) -> bytes:
 
 
 class DriverCheck(NamedTuple):
-    """One of the driver's checks: its result, and the expectation."""
+    """One of the driver's checks: its result, and a text about the expected value."""
 
     holds: bool
     text: str
@@ -475,48 +475,50 @@ def _problems(fields: TensorMapFields) -> Iterator[str]:
 
 
 def _tensor_checks(fields: TensorMapFields) -> Iterator[DriverCheck]:
-    """Yield the checks of the tensor itself."""
+    """Yield the checks that concern the tensor itself."""
     rank = fields.rank
     fewest = 3 if fields.im2col is not None or fields.interleave else 1
-    yield DriverCheck(fewest <= rank <= MAX_RANK, f"a map has {fewest} to {MAX_RANK} axes, got {rank}")
+    yield DriverCheck(fewest <= rank <= MAX_RANK, f"expected {fewest} to {MAX_RANK} axes, got {rank}")
     align = 32 if fields.interleave == 32 else GRANULE
-    yield DriverCheck(fields.address % align == 0, f"the address is a multiple of {align}, got {fields.address:#x}")
+    yield DriverCheck(
+        fields.address % align == 0, f"expected a multiple of {align} as address, got {fields.address:#x}"
+    )
     for axis, extent in enumerate(fields.dims):
         where = f"along axis {rank - 1 - axis}"
-        yield DriverCheck(1 <= extent <= MAX_EXTENT, f"an extent is 1 to 2**32, got {extent} {where}")
+        yield DriverCheck(1 <= extent <= MAX_EXTENT, f"expected extents from 1 to 2**32, got {extent} {where}")
     for axis, stride in enumerate(fields.strides, 1):
-        text = f"a stride is a multiple of {align} bytes below 2**40, got {stride} along axis {rank - 1 - axis}"
+        text = f"expected strides below 2**40, multiples of {align} bytes, got {stride} along axis {rank - 1 - axis}"
         yield DriverCheck(stride % align == 0 and 0 <= stride < MAX_STRIDE, text)
     for axis, step in enumerate(fields.element_strides):
-        text = f"an element stride is 1 to {MAX_ELEMENT_STRIDE}, got {step} along axis {rank - 1 - axis}"
+        text = f"expected element strides from 1 to {MAX_ELEMENT_STRIDE}, got {step} along axis {rank - 1 - axis}"
         yield DriverCheck(1 <= step <= MAX_ELEMENT_STRIDE, text)
     is_filled = fields.fill == "zero" or fields.element.nan is not None
-    yield DriverCheck(is_filled, f"only floating-point elements are filled with NaN, got {fields.element.name}")
+    yield DriverCheck(is_filled, f"expected floating-point elements for a NaN fill, got {fields.element.name}")
 
 
 def _box_checks(fields: TensorMapFields) -> Iterator[DriverCheck]:
-    """Yield the checks of a copy's box."""
+    """Yield the checks that concern the box of a copy."""
     kind, rank = fields.im2col, fields.rank
     if kind is None:
         for axis, extent in enumerate(fields.box):
-            text = f"a box has 1 to {MAX_BOX} elements, got {extent} along axis {rank - 1 - axis}"
+            text = f"expected 1 to {MAX_BOX} elements in a box, got {extent} along axis {rank - 1 - axis}"
             yield DriverCheck(1 <= extent <= MAX_BOX, text)
     else:
         limit = CORNERS.get(rank, 1)
         for corner in (*kind.lower, *kind.upper):
-            text = f"a corner of {rank} axes is {-limit} to {limit - 1}, got {corner}"
+            text = f"with {rank} axes, expected corners from {-limit} to {limit - 1}, got {corner}"
             yield DriverCheck(-limit <= corner < limit, text)
         extents = fields.dims[:-2] if fields.interleave else fields.dims[1:-1]
         for low, up, extent in zip(kind.lower, kind.upper, extents, strict=False):
             end = (extent + up + MAX_SIGNED) % MAX_EXTENT - MAX_SIGNED  # the driver adds 32-bit numbers
-            yield DriverCheck(low < end, f"the bounding box must not be empty, got pixels {low} to {end - 1}")
-        yield DriverCheck(1 <= kind.channels <= MAX_BOX, f"a column has 1 to {MAX_BOX} channels, got {kind.channels}")
-        yield DriverCheck(1 <= kind.pixels <= MAX_PIXELS, f"a column has 1 to {MAX_PIXELS} pixels, got {kind.pixels}")
+            yield DriverCheck(low < end, f"expected a bounding box that is not empty, got pixels {low} to {end - 1}")
+        yield DriverCheck(1 <= kind.channels <= MAX_BOX, f"expected 1 to {MAX_BOX} channels, got {kind.channels}")
+        yield DriverCheck(1 <= kind.pixels <= MAX_PIXELS, f"expected 1 to {MAX_PIXELS} pixels, got {kind.pixels}")
     inner = (fields.box[0] if kind is None else kind.channels) * fields.element.bytes
-    text = f"the innermost extent of a box is a multiple of {GRANULE} bytes, got {inner}"
+    text = f"expected an innermost box extent that is a multiple of {GRANULE} bytes, got {inner}"
     yield DriverCheck(inner % GRANULE == 0, text)
     if fields.swizzle and not fields.interleave:
-        text = f"with swizzle {fields.swizzle} it is at most {fields.swizzle} bytes, got {inner}"
+        text = f"with swizzle {fields.swizzle}, expected at most {fields.swizzle} bytes, got {inner}"
         yield DriverCheck(inner <= fields.swizzle, text)
     counted = fields.counted_bytes
-    yield DriverCheck(counted <= MAX_BOX_BYTES, f"a box has at most {MAX_BOX_BYTES} bytes, got {counted}")
+    yield DriverCheck(counted <= MAX_BOX_BYTES, f"expected a box of at most {MAX_BOX_BYTES} bytes, got {counted}")

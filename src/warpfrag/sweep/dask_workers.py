@@ -19,7 +19,7 @@ Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
 CONNECT_TIMEOUT = 10  # seconds
-TASKS_PER_THREAD = 2  # queued at once; few, so that results do not pile up
+TASKS_PER_THREAD = 2  # number of queued tasks; small, so that results do not pile up
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator[Any]:
 
 @contextmanager
 def _without_logs() -> Iterator[None]:
-    """Silence distributed's log: the sweep reports a lost scheduler or worker itself."""
+    """Silence distributed's log, because the sweep itself reports a lost scheduler or worker."""
     logger = logging.getLogger("distributed")
     previous = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -60,8 +60,8 @@ def _without_logs() -> Iterator[None]:
 
 @contextmanager
 def _ignored_interrupts() -> Iterator[None]:
-    """Ignore SIGINT, so that processes started meanwhile ignore it too; the sweep handles it and ends them."""
-    if threading.current_thread() is not threading.main_thread():  # other threads cannot set handlers
+    """Ignore SIGINT, so that processes started in this context ignore it too; the sweep handles it and ends them."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can set handlers
         yield
         return
     previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -81,7 +81,7 @@ def run_all(
     capacity = answers = 0
     try:
         while True:
-            if answers == capacity:  # workers come and go: count their threads again
+            if answers == capacity:  # workers come and go, so count their threads again
                 capacity, answers = TASKS_PER_THREAD * max(1, sum(client.nthreads().values())), 0
             for task in islice(tasks, max(0, capacity - len(pending))):
                 future = client.submit(function, task, pure=False)

@@ -1,4 +1,4 @@
-"""Error statistics of a block of D; added in any order, they give those of the whole D.
+"""Error statistics of a block of D, which can be added in any order to give those of the whole D.
 
 Sums are exact and rounded once, in the summary, so the figures equal those of `wf.error_report` for the whole GEMM.
 An output is compared only if it and all of its inputs are finite.
@@ -95,7 +95,7 @@ class ErrorTally:
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> ErrorTally:
-        """Return the tally from which `to_dict` made this dictionary."""
+        """Return the tally that `to_dict` converted to this dictionary."""
         parts = dict(stored)
         for name, field in cls.__dataclass_fields__.items():
             if isinstance(field.default, Fraction) and name in parts:

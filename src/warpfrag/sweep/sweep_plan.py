@@ -60,7 +60,7 @@ from warpfrag.tensorcore.registry import get
 MAX_CASES = 100_000
 MAX_EXTENT = 1 << 24
 MAX_POWER = 8
-SCALE_SPREAD = 6  # largest distance of a scale factor from 1, in codes
+SCALE_SPREAD = 6  # the largest distance of a scale factor from 1, in codes
 ROLES = ("A", "B")
 
 
@@ -99,7 +99,7 @@ def draw(
     scales = None
     if form.block_scale:
         scale = operands(form, "")[f"scale_{role.lower()}"]
-        block = form.shape.k // scale.layout.outs["scale"]  # elements that share a scale factor
+        block = form.shape.k // scale.layout.outs["scale"]  # the number of elements that share a scale factor
         scales = np.empty((len(lines), -(-depth // block)), np.uint8)
     pruned = pattern_of(form) if role == "A" else None
     for index, line in enumerate(lines):
@@ -181,7 +181,7 @@ class Case:
         return options if self.backend == "cpu" else options | {"backend": self.backend}
 
     def blocks(self, size: tuple[int, int]) -> Iterator[tuple[tuple[int, int], SweepBlock]]:
-        """Yield each block of D after its index in the grid of chunks."""
+        """Yield the index in the grid of chunks and the block of D, for each block."""
         rows, columns = (
             [range(first, min(first + step, extent)) for first in range(0, extent, step)]
             for extent, step in zip(self.shape[:2], size, strict=True)
@@ -208,7 +208,7 @@ class Case:
 
 
 def matrices_of(operands: dict[str, Any]) -> list[Any]:
-    """Return A and B as arguments of `wf.gemm`: a `Scaled` with the scale factors, if there are any."""
+    """Return A and B as arguments for `wf.gemm`, as `Scaled` if they have scale factors."""
     if "scale_a" not in operands:
         return [operands["A"], operands["B"]]
     return [Scaled(operands[role], operands[f"scale_{role.lower()}"]) for role in "AB"]
@@ -216,7 +216,7 @@ def matrices_of(operands: dict[str, Any]) -> list[Any]:
 
 @cache
 def _refusal(case: Case) -> str:
-    """Return the error message of this GEMM without rows and columns, or an empty string."""
+    """Return the error message for this GEMM without rows and columns, or an empty string."""
     try:
         gemm(*matrices_of(case.operands(SweepBlock(range(0), range(0)))), **case.options(), raw=True)
     except WarpfragError as error:
@@ -280,7 +280,7 @@ class SweepPlan:
 
     @cached_property
     def cases(self) -> tuple[Case, ...]:
-        """All combinations; the last key varies fastest."""
+        """All combinations of the values; the last key varies fastest."""
         axes = [getattr(self, field.name) for field in fields(Case)]
         return tuple(Case(*values) for values in product(*axes))
 
@@ -302,7 +302,7 @@ class KeyReader(NamedTuple):
     is_list: bool = True
 
     def read(self, name: str, value: object) -> object:
-        """Return the checked value; raise FileError, which says what was expected, if it is wrong."""
+        """Return the checked value; otherwise raise a FileError that says what was expected."""
         if not self.is_list:
             return self._read_entry(name, value)
         listed = value if isinstance(value, list) and not (name == "shape" and _is_shape(value)) else [value]

@@ -57,7 +57,7 @@ def run_task(task: BlockTask) -> tuple[NDArray[Any], ErrorTally]:
     backend = Cpu(task.threads) if case.backend == "cpu" else case.backend
     try:
         codes = gemm(*matrices_of(matrices), **case.options() | {"backend": backend}, raw=True)
-    except NotModelled as error:  # this machine's GPU cannot compute it
+    except NotModelled as error:  # the GPU of this machine cannot compute it
         raise NotModelled(f"{case}: {error}") from None
     D = from_codes(FORMATS[case.form.d], codes)
     a, b = _values(case, matrices)
@@ -124,7 +124,7 @@ def sweep(
 
 
 class _Run:
-    """The state of a sweep: the stored part of every case, and the blocks that are still to be computed."""
+    """The state of a sweep: the stored part of every case, and the blocks still to be computed."""
 
     def __init__(self, store: StoreWriter, progress: Progress | None, *, verify: bool) -> None:
         """Read the state from the store."""

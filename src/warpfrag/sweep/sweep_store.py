@@ -44,10 +44,10 @@ SCHEMA = 4
 KEY = "warpfrag"
 RECORDS = ".blocks"
 METADATA = "zarr.json"
-PARTIAL = (f"{PART}*", "*.partial")  # files that warpfrag and Zarr were writing when they were killed
-MAX_BYTES = 1 << 20  # size of a JSON file
+PARTIAL = (f"{PART}*", "*.partial")  # temporary files that warpfrag and Zarr leave if they are killed
+MAX_BYTES = 1 << 20  # maximum size of a JSON file
 CRC_BYTES = 4
-MAX_LISTED = 5  # damaged files listed in a message
+MAX_LISTED = 5  # number of damaged files listed in a message
 
 
 def versions() -> dict[str, str]:
@@ -128,7 +128,7 @@ class StoreReader:
         return self.path / RECORDS / self.name(number) / f"{block[0]}.{block[1]}.json"
 
     def read_case(self, number: int, *, verify: bool) -> StoredCase:
-        """Return the stored part of a case; a chunk with a wrong size or, if `verify`, a wrong checksum is damaged."""
+        """Return the stored part of a case; a wrong size or, with `verify`, a wrong checksum means damage."""
         metadata = self.path / self.name(number) / METADATA
         figures = read_json(metadata).get("attributes", {}).get("figures") if metadata.exists() else None
         blocks = self.blocks(self.plan.cases[number])
@@ -212,7 +212,7 @@ class SweepResults:
         return self.done == self.blocks and not self.damage
 
     def read(self, name: str) -> NDArray[Any]:
-        """Return D of the named case; raise FileError if it is unfinished or does not match its checksums."""
+        """Return D of the named case; raise FileError if it is unfinished or does not match its checksum."""
         names = [outcome.name for outcome in self.outcomes]
         if name not in names:
             raise InvalidOperand(f"name: expected one of the cases {names[0]} to {names[-1]}, got {quote(name)}")
@@ -330,7 +330,7 @@ class StoreWriter(StoreReader):
                 dtype=natural_dtype(FORMATS[case.form.d]),
                 compressors=[import_extra("zarr.codecs", "dask").Crc32cCodec()],
                 attributes=case.to_dict(),
-                config={"write_empty_chunks": True},  # else negative zeros would be read as positive ones
+                config={"write_empty_chunks": True},  # otherwise negative zeros would be read as positive ones
             )
 
     def write(self, number: int, block: tuple[int, int], D: NDArray[Any], tally: ErrorTally | None) -> None:
@@ -354,7 +354,7 @@ class StoreWriter(StoreReader):
         self._arrays.pop(number, None)
         folder = self.path / RECORDS
         _remove(folder / self.name(number))
-        with suppress(OSError):  # other cases have records, or there is no folder
+        with suppress(OSError):  # other cases still have records, or there is no folder
             folder.rmdir()
 
     def delete_block(self, number: int, block: tuple[int, int]) -> None:

@@ -50,14 +50,14 @@ class Plan:
 
 @lru_cache(MAX_PLANS)
 def plan(instruction: Form, arch: str) -> Plan:
-    """Return the plan of `instruction` on `arch` (a trailing a or f, as in sm_90a, changes nothing).
+    """Return the plan for `instruction` on `arch`; a trailing a or f, as in sm_90a, makes no difference.
 
     Raises IllegalInstruction for a form that no instruction has, NotModelled if it is not published or measured.
     """
     if not isinstance(instruction, TensorForm) and instruction not in forms_of(instruction.op):
         raise IllegalInstruction(_describe(instruction), "no instruction has this form")
     if instruction.operation.does != "multiply":
-        raise IllegalInstruction(_describe(instruction), "it moves data and computes nothing")
+        raise IllegalInstruction(_describe(instruction), "it only moves data, so it has no arithmetic")
     base = arch.rstrip("af")
     row = _find_row(instruction, base)
     made = None if row is None else _make_plan(instruction, row, base)
@@ -68,7 +68,7 @@ def plan(instruction: Form, arch: str) -> Plan:
 
 @lru_cache(MAX_PLANS)
 def nearest_plan(instruction: TensorForm, arch: str) -> tuple[Plan, str]:
-    """Return the plan of a tcgen05.mma and "", or the nearest plan and the reason if it is not published.
+    """Return the plan of a tcgen05.mma and "", or the nearest published plan and the reason for the difference.
 
     The nearest plan is a dense mma of a single block on sm_100, with the same unit and the products that this one
     adds. If sums are grouped along k, the plan is dense, for an A with explicit zeros.
@@ -89,7 +89,7 @@ def nearest_plan(instruction: TensorForm, arch: str) -> tuple[Plan, str]:
 
 
 def _make_plan(instruction: Form, row: dict[str, Any], arch: str) -> Plan | None:
-    """Build an instruction's plan from a table row; return None if its unit does not support the types."""
+    """Build an instruction's plan from a table row, or return None if its unit does not support the types."""
     steps = {written["do"]: written for written in row["steps"]}
     multiplicands = (instruction.a, instruction.b)
     if "read_ab" in steps:
@@ -135,7 +135,7 @@ def _spell_machine(row: dict[str, Any], instruction: Form, arch: str) -> str:
     shape = instruction.shape
     piece = row.get(f"piece_{arch}", row.get("piece"))
     count = 1 if piece is None else -(-shape.m // piece[0]) * -(-shape.n // piece[1]) * -(-shape.k // piece[2])
-    if piece is not None and shape.m < piece[0]:  # m8n32k16 runs with A and B exchanged
+    if piece is not None and shape.m < piece[0]:  # m8n32k16 is executed with A and B exchanged
         count = -(-shape.n // piece[0]) * -(-shape.m // piece[1]) * -(-shape.k // piece[2])
     joint = "x" if instruction.a == "f64" else ""
     accumulator = instruction.d.upper()
@@ -207,7 +207,7 @@ class ArithmeticUnit:
 
 @cache
 def read_units() -> tuple[ArithmeticUnit, ...]:
-    """Return every row of the table, checked."""
+    """Read and check every row of the table."""
     rows = read_table("arithmetic")["unit"]
     return tuple(
         ArithmeticUnit(**{**row, "arch": tuple(row["arch"]), "operands": tuple(row["operands"])}) for row in rows
@@ -232,7 +232,7 @@ DIRECTIONS: dict[str, Direction] = {"": "rn", "rz": "rz", "rm": "rm", "rp": "rp"
 
 def make_rule(instruction: Form, multiplicands: tuple[str, str], unit: ArithmeticUnit | None, written: Steps) -> Rule:
     """Return the rule. `multiplicands` are the formats of A and B when they are multiplied; `unit` has the numbers."""
-    from warpfrag.tensorcore import rules  # look-ups do not need it
+    from warpfrag.tensorcore import rules  # look-ups do not need this import
 
     steps = {step["do"]: step for step in written}
     words = _words(instruction)
@@ -266,7 +266,7 @@ def _words(instruction: Form) -> dict[str, Any]:
 
 
 def _exact_rule(instruction: Form, steps: dict[str, Any], words: dict[str, Any]) -> Rule:
-    """Return a rule without a table row: integers, bits, and chains of ordinary float operations."""
+    """Return a rule that needs no table row: integers, bits, or a chain of ordinary float operations."""
     from warpfrag.tensorcore import rules
 
     if "integer" in steps:
@@ -279,7 +279,7 @@ def _exact_rule(instruction: Form, steps: dict[str, Any], words: dict[str, Any])
 
 
 def _split(written: dict[str, Any], max_products: int, stored: int) -> list[tuple[int, ...]]:
-    """Split a step of the table into steps with at most `max_products` products."""
+    """Split a step of the table into smaller steps of at most `max_products` products."""
     of, take = written.get("of", stored), written.get("take", 0)
     chosen = tuple(place for place in range(stored) if (place // of) % 2 == take)
     length = min(len(chosen), max_products, written.get("at_most", max_products))

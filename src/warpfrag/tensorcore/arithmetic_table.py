@@ -75,7 +75,7 @@ class Reference:
         return f"https://arxiv.org/abs/{self.arxiv}" if self.arxiv else self.url
 
     def __str__(self) -> str:
-        """Format the reference for a bibliography."""
+        """Return the reference as an entry of a bibliography."""
         where = ", ".join(part for part in (self.venue, self.section) if part)
         return f"{self.authors}: {self.title}{f', {where}' if where else ''}, {self.year}. {self.address}".rstrip()
 
@@ -86,7 +86,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class ArithmeticRow:
-    """The arithmetic that a group of instructions on one architecture shares.
+    """The arithmetic that a group of instructions shares on one architecture.
 
     At most `products` terms are added in one step, together with the sum so far; each term keeps `fraction_bits` bits
     below the largest exponent and is truncated there. Both are None if a sum is exact or a chain of ordinary
@@ -119,7 +119,7 @@ class ArithmeticRow:
 
     @property
     def step(self) -> str:
-        """The products and fraction bits of a step, abbreviated as 16/25, fma or exact."""
+        """The products and fraction bits of a step, abbreviated, such as 16/25, fma or exact."""
         if self.products is not None:
             return f"{self.products}/{self.fraction_bits}"
         return "exact" if self.rounding == EXACT else "fma"
@@ -157,7 +157,7 @@ class ArithmeticTable:
     """The rows of one architecture or of all, printed as a table or shown as a notebook card."""
 
     rows: tuple[ArithmeticRow, ...]
-    not_modelled: tuple[str, ...]  # instructions of these architectures whose arithmetic is unpublished
+    not_modelled: tuple[str, ...]  # instructions on these architectures whose arithmetic is not published
 
     def __iter__(self) -> Iterator[ArithmeticRow]:
         """Iterate over the rows."""

@@ -1,4 +1,4 @@
-"""Arrays of numpy, PyTorch and CuPy, in host or GPU memory.
+"""Array types: NumPy, PyTorch and CuPy arrays in host or GPU memory.
 
 Public functions read each argument once, as a `Matrix`, and return results in the library of their operands. No
 library is imported to detect arrays: a caller that passes a tensor has already imported PyTorch. GPU arrays are
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class HasDtype(Protocol):
-    """The interface of an array of any library."""
+    """The interface that arrays of all libraries share."""
 
     @property
     def dtype(self) -> object:
@@ -34,14 +34,14 @@ class HasDtype(Protocol):
 
 
 class TorchTensor(Protocol):
-    """The part of PyTorch's tensors that a type checker needs, installed or not."""
+    """The part of PyTorch's tensor interface that a type checker needs even if PyTorch is not installed."""
 
     def detach(self) -> object:
         """Return the tensor without its autograd history."""
 
 
 class CupyArray(Protocol):
-    """The part of CuPy's arrays that a type checker needs."""
+    """The part of CuPy's array interface that a type checker needs."""
 
     def get(self) -> object:
         """Return a copy in host memory."""
@@ -52,7 +52,7 @@ class CupyArray(Protocol):
 
 
 class DaskArray(Protocol):
-    """The part of Dask's arrays that a type checker needs."""
+    """The part of Dask's array interface that a type checker needs."""
 
     def compute(self) -> object:
         """Compute the whole array."""
@@ -63,7 +63,7 @@ class DaskArray(Protocol):
 
 
 Foreign: TypeAlias = TorchTensor | CupyArray | DaskArray
-"""Arrays of libraries other than numpy; a gemm of such arrays returns the same array type."""
+"""Arrays of libraries other than NumPy; a gemm of such arrays returns the same type."""
 MatrixLike: TypeAlias = ArrayLike | Foreign
 ForeignArray = TypeVar("ForeignArray", bound=Foreign)
 Lazy = TypeVar("Lazy", bound=DaskArray)
@@ -78,7 +78,7 @@ class ArrayKind(NamedTuple):
 
     @property
     def on_gpu(self) -> bool:
-        """True if the memory is a GPU's."""
+        """True if the array is in GPU memory."""
         return self.device != "cpu"
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ HOST = ArrayKind()
 
 
 def kind_of(array: object) -> ArrayKind:
-    """Return the library of an array; lists and numbers belong to NumPy."""
+    """Return the library and device of an array; lists and numbers count as NumPy."""
     library = type(array).__module__.partition(".")[0]
     if library == "torch" and hasattr(array, "device") and hasattr(array, "layout"):
         if getattr(array, "is_nested", False):  # nested tensors have no shape
@@ -120,7 +120,7 @@ class Matrix:
 
     @classmethod
     def read(cls, argument: MatrixLike | Scaled, name: str) -> Matrix:
-        """Read an argument; reject anything but an array of at least two axes."""
+        """Read an argument; raise InvalidOperand unless it is an array with at least two axes."""
         if isinstance(argument, Scaled):
             scales = cls.read(argument.scales, f"scale_{name.lower()}")
             return replace(cls.read(argument.elements, name), scales=scales)
@@ -140,7 +140,7 @@ class Matrix:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype, as numpy and ml_dtypes call it."""
+        """The dtype as NumPy or ml_dtypes names it."""
         return dtype_of(self.array)
 
     def __getitem__(self, index: Any) -> Matrix:  # noqa: ANN401 (slices)
@@ -152,7 +152,7 @@ class Matrix:
         if not self.kind.on_gpu:
             return codes_of(number_format, self.array, raw=raw, rounding=rounding, what=self.name)
         natural = None if number_format.unused and rounding else natural_dtype(number_format)
-        if self.dtype == (code_dtype(number_format) if raw else natural):  # its bits are the codes
+        if self.dtype == (code_dtype(number_format) if raw else natural):  # the bits of the array are the codes
             codes: NDArray[Any] = device_bits(self.array, self.kind)
             fills = number_format.bits == 8 * codes.dtype.itemsize
             if fills or not codes.size or int(codes.max()) < number_format.codes:
@@ -166,14 +166,14 @@ class Matrix:
         return moved
 
     def floats(self) -> NDArray[np.float32]:
-        """Return the numbers in host memory as float32; reject numbers that are not exact."""
+        """Return the numbers as float32 in host memory; raise InvalidOperand if that is not exact."""
         return float32_of(to_host(self.array, self.kind) if self.kind.on_gpu else self.array, self.name)
 
 
 def read_matrices(
     A: MatrixLike | Scaled, B: MatrixLike | Scaled, C: MatrixLike | None = None
 ) -> tuple[Matrix, Matrix, Matrix | None]:
-    """Read the arguments of a gemm; reject arrays of several libraries or devices."""
+    """Read the arguments of a gemm; raise InvalidOperand if their libraries or devices differ."""
     a, b, c = Matrix.read(A, "A"), Matrix.read(B, "B"), None if C is None else Matrix.read(C, "C")
     kinds: dict[str, ArrayKind] = {}
     for matrix in (a, b, c):
@@ -182,14 +182,14 @@ def read_matrices(
                 kinds[part.name] = part.kind
     if len(set(kinds.values())) > 1:
         listed = ", ".join(f"{name} is a {kind}" for name, kind in kinds.items())
-        raise InvalidOperand(f"arrays of several libraries or devices: {listed}; expected one library and one device")
+        raise InvalidOperand(f"expected arrays of one library on one device, but {listed}")
     if a.kind.on_gpu and not a.kind.device.startswith("cuda:"):
         raise InvalidOperand(f"expected arrays in host memory or on an NVIDIA GPU, got a {a.kind}")
     return a, b, c
 
 
 def dtype_of(array: HasDtype) -> np.dtype[Any]:
-    """Return the dtype of an array as numpy and ml_dtypes call it."""
+    """Return the dtype of an array as NumPy or ml_dtypes names it."""
     name = str(array.dtype).removeprefix("torch.")
     try:
         return np.dtype(getattr(ml_dtypes, name) if hasattr(ml_dtypes, name) else name)
@@ -207,7 +207,7 @@ def to_host(array: MatrixLike, kind: ArrayKind) -> ArrayLike:
 
     plain = _dense(cast("torch.Tensor", array)).cpu()
     wanted = dtype_of(plain)
-    if wanted.kind in "biufc":  # dtypes that numpy itself has
+    if wanted.kind in "biufc":  # dtypes of NumPy itself
         return cast("ArrayLike", plain.numpy())
     bits = {1: torch.uint8, 2: torch.int16}[wanted.itemsize]
     return cast("ArrayLike", plain.contiguous().view(bits).numpy().view(wanted))
@@ -239,7 +239,7 @@ def device_bits(array: torch.Tensor | cupy.ndarray, kind: ArrayKind) -> cupy.nda
 def to_caller_kind(
     array: NDArray[Any] | cupy.ndarray, kind: ArrayKind, number_format: Format | None = None
 ) -> Array | torch.Tensor | cupy.ndarray:
-    """Convert a numpy or CuPy result to the array type of the arguments; codes of a format become numbers."""
+    """Convert a NumPy or CuPy result to the array type of the arguments; codes become numbers of their format."""
     if number_format is not None:
         array = from_codes(number_format, array)
     if kind.library == "cupy":

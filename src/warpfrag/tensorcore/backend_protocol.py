@@ -21,7 +21,7 @@ Task: TypeAlias = Callable[[], None]
 
 
 class ProductOperands(NamedTuple):
-    """Codes of A [T, M, K], B [T, K, N] and C [T, M, N]; an operand that the rule does not use is None.
+    """The codes of A [T, M, K], B [T, K, N] and C [T, M, N]; operands that the rule does not use are None.
 
     A sparse A stores half of K; `columns` are the logical columns of its elements. Scale factors are [T, M, s] and [T,
     s, N].
@@ -40,7 +40,7 @@ class ProductOperands(NamedTuple):
         return int(self.a.size * self.b.shape[2])
 
     def part(self, tiles: int | slice, rows: slice, columns: slice) -> ProductOperands:
-        """Return the operands of the given rows and columns of D, in one or more tiles."""
+        """Return the operands for some rows and columns of D, in one or more tiles."""
         a, b, c, met, scale_a, scale_b = self
         return ProductOperands(
             a[tiles, rows],
@@ -64,7 +64,7 @@ class OutputBlock(NamedTuple):
 
 
 class Grain(NamedTuple):
-    """The split of a kernel's tile: at multiples of these rows and columns, into up to `pieces` parts."""
+    """The granularity at which a tile may be split: multiples of these rows and columns, up to `pieces` parts."""
 
     rows: int = 1
     columns: int = 1
@@ -73,13 +73,13 @@ class Grain(NamedTuple):
 
 
 class Job(Protocol):
-    """A gemm that is being computed."""
+    """A gemm in progress."""
 
     out: Codes
-    """D's codes, of any unsigned type, once every block has run."""
+    """The codes of D, as any unsigned type, once every block has run."""
 
     def prepare(self, tile: int, pieces: int) -> list[Task]:
-        """Return about `pieces` tasks to run before parts of a tile; whole tiles need none."""
+        """Return about `pieces` tasks that must run before parts of a tile; whole tiles need none."""
 
     def run(self, block: OutputBlock) -> None:
         """Compute a block: whole tiles, or part of a prepared tile."""
@@ -91,7 +91,7 @@ class ProductKernel(Protocol):
     grain: Grain
 
     def max_depth(self, height: int, width: int) -> int:
-        """Return the longest K that can run at once for outputs of this extent, a multiple of the instruction's K."""
+        """Return the longest K, a multiple of the instruction's, that can run at once for outputs of this extent."""
 
     def start(self, operands: ProductOperands) -> Job:
         """Load the operands of a gemm and return its job."""

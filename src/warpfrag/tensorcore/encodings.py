@@ -1,4 +1,4 @@
-"""A rule's formats, scale factors and order of addition as numbers, for the kernels of every backend."""
+"""The formats, scale factors and order of addition of a rule as numbers, for the kernels of every backend."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warpfrag.tensorcore import reference
 from warpfrag.tensorcore.numbers import unpack
 from warpfrag.tensorcore.rules import BlockScaled, Fused, Rule
 
-# The rounding of a step.
+# how a step rounds
 TO_F32_RZ: Final = 0
 TO_F16_RN: Final = 1
 TO_E8M13_RZ: Final = 2
@@ -22,13 +22,13 @@ ROUNDINGS = {"RZ-FP32": TO_F32_RZ, "RNE-FP16": TO_F16_RN, "RZ-E8M13": TO_E8M13_R
 NAN_SCALE: Final = 1 << 20
 """The exponent that represents a NaN scale factor."""
 SCALE_FRACTION: Final = 3
-"""Fraction bits of a scale factor's significand."""
+"""The number of fraction bits in a scale factor's significand."""
 SCALE_BITS: Final = 8
-"""Bits of a scale factor's significand; the exponent is in the bits above."""
+"""The number of bits in a scale factor's significand; the exponent is in the bits above."""
 
 
 def encoding_of(fmt: Format) -> tuple[int, int, int, int, int, int]:
-    """Return fraction bits, bias, unused bits, sign bit, smallest special magnitude, and infinity's (or -1)."""
+    """Return fraction bits, bias, unused bits, sign bit, smallest special magnitude, and that of infinity (or -1)."""
     top = 1 << (fmt.exponent + fmt.fraction)
     special, infinity = (top - 1 if fmt.nan == "ones" else top), -1
     if fmt.nan == "ieee":
@@ -37,7 +37,7 @@ def encoding_of(fmt: Format) -> tuple[int, int, int, int, int, int]:
 
 
 def order_of(rule: Fused, depth: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the order of addition over K: A's stored elements, and the rows of B of each step.
+    """Return the order of addition over K: the stored elements of A, and the rows of B for each step.
 
     Stored element p of a sparse A multiplies row 2 p or 2 p + 1, or one of its neighbour's rows in the chunk.
     """
@@ -56,7 +56,7 @@ def conversion(source: str, target: str) -> NDArray[np.uint32]:
 
 def powers_of_two(codes: NDArray[Any]) -> NDArray[np.int32]:
     """Return ue8m0 codes as exponents."""
-    exponents = codes.astype(np.int32, order="C") - FORMATS["ue8m0"].bias  # contiguous even if codes were broadcast
+    exponents = codes.astype(np.int32, order="C") - FORMATS["ue8m0"].bias  # contiguous even if the codes are broadcast
     exponents[codes == FORMATS["ue8m0"].nan_code] = NAN_SCALE
     return exponents
 
@@ -71,9 +71,9 @@ def split_scales(name: str) -> NDArray[np.int32]:
 
 
 MIN_COMMON_EXPONENT: Final = -100
-"""The smallest common exponent of the vector loops: from there on, every sum is 0 or a normal f32."""
+"""The smallest common exponent for the vector loops; from it on, every sum is 0 or a normal f32."""
 MAX_SHORT_PRODUCTS: Final = 16
-"""The most products of a short step: their sum fits 32 bits, and their signs two bytes."""
+"""The maximum number of products in a short step: their sum fits in 32 bits, and their signs in two bytes."""
 
 
 class LoopVariant(NamedTuple):
@@ -82,16 +82,16 @@ class LoopVariant(NamedTuple):
     is_sparse: bool
     adds_c_last: bool = False
     is_narrow: bool = False
-    """True if a lower bound of exponents, C's or the common one, is in the range of the vector loops."""
+    """True if a lower bound of the exponents (C's or the common one) is in the range of the vector loops."""
     is_short: bool = False
-    """True if `short_steps.h` can run the steps, if the exponents of a block allow it."""
+    """True if `short_steps.h` can run the steps when the exponents of a block allow it."""
 
 
 def loop_variant_of(rule: Rule) -> LoopVariant:
     """Return the loop variant of a rule."""
     if not isinstance(rule, Fused):
         return LoopVariant(rule.is_sparse)
-    c_minimum = FORMATS[rule.c_read_as].emin if rule.c == "f16" else MIN_COMMON_EXPONENT  # f32 has its own exponent
+    c_minimum = FORMATS[rule.c_read_as].emin if rule.c == "f16" else MIN_COMMON_EXPONENT
     is_narrow = max(rule.sum.zero_exponent, c_minimum) > MIN_COMMON_EXPONENT
     is_plain = not (is_narrow or rule.adds_c_last or isinstance(rule, BlockScaled))
     is_short = is_plain and len(rule.steps[0]) <= MAX_SHORT_PRODUCTS and rule.sum.rounding == "RZ-FP32"

@@ -22,13 +22,13 @@ from warpfrag.isa.targets import read_target
 Level = Literal["specified", "hardware", "published", "approximate", "not modelled"]
 Authority = Literal["specified", "published", "measured", "not modelled"]
 CAPTURED_WIDTHS = {"warpgroup": 8}
-"""By scope, the values of n that were captured, if not all were."""
+"""The values of n that were captured, by scope, if not all were."""
 AUTHORITIES: dict[Level, Authority] = {"specified": "specified", "published": "published", "hardware": "measured"}
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The evidence for an answer. It unpacks as `level, detail, cases = mma.evidence("sm_90")`.
+    """The evidence for an answer; it unpacks as `level, detail, cases = mma.evidence("sm_90")`.
 
     `level` is "hardware" if it was compared with a GPU, else the authority. `authority` says who defines it:
     "specified" (the ISA), "published" (by others), "measured" (by us) or "not modelled". `cases` counts the captured
@@ -83,7 +83,7 @@ def _product_evidence(form: Form, arch: str) -> Evidence:
 
 
 def _layout_evidence(form: Form, arch: str) -> Evidence:
-    """Return the evidence for the layouts of a load or store: specified, or measured if the ISA is silent."""
+    """Return the evidence for the layouts of a load or store: specified, or measured if the ISA omits them."""
     rows = operands(form, arch).values()
     unknown = next((row.unknown for row in rows if row.unknown), "")
     if unknown:
@@ -94,7 +94,7 @@ def _layout_evidence(form: Form, arch: str) -> Evidence:
 
 
 def _manage_evidence(form: Form, arch: str) -> Evidence:
-    """Return the evidence for an instruction that only allocates or synchronizes: the ISA specifies it."""
+    """Return the evidence for an instruction that only allocates or synchronizes, which the ISA specifies."""
     del arch
     return Evidence("specified", families_of(form)[0].source, authority="specified")
 

@@ -77,7 +77,7 @@ def execute(
 
 
 def _form_of(instruction: str | HasForm) -> Form:
-    """Return the form of an instruction or of its name. Names are cached; pasted source code is not."""
+    """Return the form of an instruction or a name. Names are cached; pasted source code is not."""
     if isinstance(instruction, str) and len(instruction) <= LONGEST:
         return _form_named(instruction)
     return form_of(instruction)
@@ -116,7 +116,7 @@ def _multiply(
     immediates: Immediates,
     threads: int | None,
 ) -> Words:
-    """Return D's registers of mma and wmma.mma, uint32[..., 32, words]."""
+    """Return the registers of D, uint32[..., 32, words], for mma and wmma.mma."""
     if scales is None and resolved.a.is_tile(a) and resolved.b.is_tile(b) and (c is None or resolved.c.is_tile(c)):
         d = _multiply_tile(resolved, a, b, c, metadata, immediates)
         if d is not None:

@@ -47,7 +47,7 @@ from warpfrag.tensorcore.tensor_operand import (
 
 Tile: TypeAlias = Shared | Descriptor | int
 """An operand in shared memory: a tile with its descriptor, or the descriptor alone."""
-COPIED_PARTS = {"B": 2, "E": 2, "G": 4}  # data paths that read a copy of A for each part of the columns
+COPIED_PARTS = {"B": 2, "E": 2, "G": 4}  # data paths that read one copy of A for each part of the columns
 NOTHING: Mapping[str, int] = {}
 SHIFTED_COLUMNS = 8
 MAX_LAYOUTS = 512
@@ -57,11 +57,11 @@ def split_address(address: object, what: str) -> tuple[int, int]:
     """Return the base lane and the column of an address."""
     if isinstance(address, bool) or not isinstance(address, int | np.integer) or not 0 <= int(address) < 1 << 23:
         raise InvalidOperand(
-            f"{what} is a column 0..{TENSOR_COLUMNS - 1}, or lane << 16 | column; got {quote(address)}"
+            f"{what} must be a column in 0..{TENSOR_COLUMNS - 1}, or lane << 16 | column; got {quote(address)}"
         )
     lane, column = divmod(int(address), 1 << 16)
     if column >= TENSOR_COLUMNS:
-        raise InvalidOperand(f"{what} is a column 0..{TENSOR_COLUMNS - 1}, got {column}")
+        raise InvalidOperand(f"{what} must be a column in 0..{TENSOR_COLUMNS - 1}, got {column}")
     return lane, column
 
 
@@ -88,7 +88,7 @@ def _columns(memory: Words, first: int, count: int, what: str) -> Words:
 
 
 def _from_base(memory: Words, lane: int) -> Words:
-    """Return the memory as seen from base lane 16, with the halves of each 32 lanes exchanged."""
+    """Return the memory as seen from base lane 16: the halves of each 32 lanes are exchanged."""
     return memory if lane == 0 else memory[..., np.arange(TENSOR_LANES) ^ 16, :]
 
 
@@ -103,21 +103,21 @@ class TensorProduct:
     idesc: InstructionDescriptor | None = None
 
     def __post_init__(self) -> None:
-        """Reject addresses of unknown operands, and a descriptor that does not match."""
+        """Raise an error for the address of an unknown operand, or a descriptor that does not match."""
         if not isinstance(self.at, Mapping):
             raise InvalidOperand(f"at=: expected a mapping such as {{'a': 64}}, got {quote(self.at)}")
         if not (self.idesc is None or isinstance(self.idesc, InstructionDescriptor)):
-            raise InvalidOperand(f"idesc is an InstructionDescriptor or its word, got {quote(self.idesc)}")
+            raise InvalidOperand(f"idesc must be an InstructionDescriptor or its word, got {quote(self.idesc)}")
         unknown = [name for name in self.at if name not in ("a", "scale_a", "scale_b", "metadata")]
         if unknown:
             raise InvalidOperand(
-                f"at= says where a, scale_a, scale_b and metadata begin in tensor memory; got {quote(unknown[0])}"
+                f"at= gives tensor-memory columns of a, scale_a, scale_b and metadata; got {quote(unknown[0])}"
             )
         if self.idesc is not None:
             names = ("kind", "sparse", "m", "n", "a", "b", "d", "scale_type")
             wrong = [problem for problem in self.idesc.problems(self) if problem.field in names]
             if wrong:
-                raise InvalidOperand(f"the instruction descriptor is not that of {self.form.name}: {wrong[0].text}")
+                raise InvalidOperand(f"the instruction descriptor does not match {self.form.name}: {wrong[0].text}")
 
     @property
     def word(self) -> InstructionDescriptor:
@@ -147,7 +147,7 @@ class TensorProduct:
 
     @property
     def counted(self) -> TensorForm:
-        """The form, with the descriptor's saturation for integers."""
+        """The form, which saturates integers if the descriptor says so."""
         return replace(self.form, satfinite=self.word.saturate) if self.form.kind == "i8" else self.form
 
     @cached_property
@@ -157,7 +157,7 @@ class TensorProduct:
 
     @cached_property
     def base(self) -> tuple[int, int]:
-        """The base lane and the first column of D."""
+        """The base lane and first column of D."""
         lane, column = split_address(self.address, "the address of D")
         self._check_lane(lane)
         return lane, column
@@ -172,7 +172,7 @@ class TensorProduct:
         accumulate: bool,
         part: int | None = None,
     ) -> dict[str, Array]:
-        """Return the codes of A, B and C, negated if the descriptor says so, with scale factors and selected columns.
+        """Return the codes of A, B and C, negated according to the descriptor, with scale factors and selected columns.
 
         If tensor memory has a copy of A for each part of D's columns, `part` selects the copy to read; without it,
         different copies are rejected.
@@ -243,7 +243,7 @@ class TensorProduct:
         return read_shared(operand, b, shared, self.form.blocks, trans=self.word.transpose_b, axis=1)
 
     def _extra(self, seen: Words, operands: Mapping[str, Any]) -> dict[str, Array]:
-        """Return scale factors and the columns that metadata selects, from tensor memory."""
+        """Return the scale factors, and the columns that the metadata selects, from tensor memory."""
         result: dict[str, Array] = {}
         for role, byte_id in (("scale_a", self.word.scale_a_id), ("scale_b", self.word.scale_b_id)):
             if role in operands:
@@ -294,7 +294,7 @@ def read_shared(
 
 
 def half(operand: InTensorShared, axis: int) -> SharedTensorOperand:
-    """Return the part of an operand in the shared memory of one block of a pair: rows of A, columns of B."""
+    """Return the part of an operand that one block of a pair stores in shared memory: rows of A, columns of B."""
     rows, cols = operand.shape
     return resized(operand, rows // 2 if axis == 0 else rows, cols // 2 if axis == 1 else cols)
 
@@ -310,7 +310,7 @@ def resized(operand: InTensorShared, rows: int, cols: int) -> SharedTensorOperan
     return SharedTensorOperand(replace(operand.spec, layout=layout), operand.instruction, staged=True)
 
 
-# ---- moves
+# ---- data movement
 
 
 @lru_cache(MAX_LAYOUTS)
@@ -332,7 +332,7 @@ def registers_reach(
 
 
 def _places(spelling: TensorSpelling, address: int) -> tuple[NDArray[np.intp], NDArray[np.intp], int]:
-    """Return the lane and column of every (warp, lane, reg, slot), and the number of slots in a register."""
+    """Return the lane and column of every (warp, lane, reg, slot), and the number of slots per register."""
     lane, column = split_address(address, "the address")
     lanes, columns = registers_reach(spelling, lane % 32 if spelling.qualifier("lanes") != "32x32b" else 0)
     return lanes, columns + column, lanes.shape[-1]
@@ -351,7 +351,7 @@ def load(spelling: TensorSpelling, memory: ArrayLike, address: int) -> Any:  # n
 
 
 def joined(taken: NDArray[np.uint32]) -> Words:
-    """Join values from tensor memory [..., slots] to registers: one column, or the lower halves of two."""
+    """Join values from tensor memory [..., slots] into registers: one column, or the lower halves of two."""
     words = taken[..., 0] if taken.shape[-1] == 1 else taken[..., 0] & 0xFFFF | taken[..., 1] << 16
     return cast("Words", words.astype(np.uint32))
 
@@ -374,7 +374,7 @@ def reduced(spelling: TensorSpelling, words: Words) -> Words:
 
 
 def store(spelling: TensorSpelling, memory: ArrayLike, address: int, words: ArrayLike) -> Words:
-    """Return tensor memory after a store of registers uint32[..., 4, 32, regs]; unpack keeps the upper halves."""
+    """Return tensor memory after a store of registers, uint32[..., 4, 32, regs]; .unpack keeps the upper halves."""
     cells = check_tensor_memory(memory, 1)
     lanes, columns, _ = _places(spelling, address)
     _columns(cells, 0, int(columns.max()) + 1, spelling.name)
@@ -405,14 +405,14 @@ def put_registers(
 def copy(
     spelling: TensorSpelling, memory: ArrayLike, address: int, source: Descriptor | int, shared: ArrayLike
 ) -> Words:
-    """Return tensor memory after cp, which copies rows of shared memory, possibly widened to bytes, to lanes."""
+    """Return tensor memory after cp, which copies rows of shared memory to lanes and may widen elements to bytes."""
     after = np.array(check_tensor_memory(memory, 1))
     put_copy(spelling, after, address, source, as_bytes(shared))
     return cast("Words", after)
 
 
 def put_copy(spelling: TensorSpelling, cells: Words, address: int, source: Descriptor | int, shared: Bytes) -> None:
-    """Copy rows of the bytes of shared memory to tensor memory, in place."""
+    """Copy rows of shared-memory bytes to tensor memory, in place."""
     lane, column = split_address(address, "the address")
     rows, words = copied(spelling).shape
     taken = as_descriptor(source, "tcgen05").memory("a").read(shared, (rows, 4 * words), 8).astype(np.uint8)
@@ -426,13 +426,13 @@ def put_copy(spelling: TensorSpelling, cells: Words, address: int, source: Descr
 def copied_rows(spelling: TensorSpelling) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the lanes that cp writes, relative to its address, and the source row of each."""
     layout = copied(spelling)
-    step = 32 if spelling.qualifier("rows") == "4x256b" else 1  # one lane of each 32 is written
+    step = 32 if spelling.qualifier("rows") == "4x256b" else 1  # one lane in each group of 32 is written
     lanes = np.arange(0, TENSOR_LANES, step)
     return lanes, np.array([layout.at(tlane=int(lane), column=0)[0] for lane in lanes])
 
 
 def _widened(spelling: TensorSpelling, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Widen 16 packed 4- or 6-bit elements at the start of each 16 bytes: e2m1 to bit 2 of a byte, 6-bit to bit 0."""
+    """Widen 16 packed elements at the start of each 16 bytes to bytes: e2m1 starts at bit 2, 6-bit types at bit 0."""
     narrow = spelling.qualifier("narrow")
     if not narrow:
         return rows
@@ -449,7 +449,7 @@ def shift(spelling: TensorSpelling, memory: ArrayLike, address: int) -> Words:
     cells = check_tensor_memory(memory, spelling.blocks)
     lane, column = split_address(address, "the address")
     if lane % 32:
-        raise InvalidOperand(f"the lane of {spelling.name} is a multiple of 32, got {lane}")
+        raise InvalidOperand(f"expected the lane of {spelling.name} to be a multiple of 32, got {lane}")
     after = np.array(cells)
     _columns(cells, column, SHIFTED_COLUMNS, spelling.name)
     put_shift(after, column)
@@ -457,7 +457,7 @@ def shift(spelling: TensorSpelling, memory: ArrayLike, address: int) -> Words:
 
 
 def put_shift(cells: Words, column: int) -> None:
-    """Move 8 columns one lane down inside each 32 lanes, in place."""
+    """Move 8 columns down by one lane within each group of 32 lanes, in place."""
     lanes = np.arange(TENSOR_LANES)
     moved = cells[..., np.where(lanes % 32 == 31, lanes, lanes + 1), column : column + SHIFTED_COLUMNS]
     cells[..., column : column + SHIFTED_COLUMNS] = moved

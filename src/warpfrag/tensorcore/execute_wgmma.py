@@ -49,7 +49,7 @@ def multiply(
     scale_d = immediates.scale_d
     _check_modifiers(resolved, negate, scale_d=scale_d)
     if shared is not None and not (_is_descriptor(a) or _is_descriptor(b)):
-        raise InvalidOperand(f"{resolved.name}: shared= is for descriptors, but neither A nor B is one")
+        raise InvalidOperand(f"{resolved.name}: shared= requires a descriptor, but neither A nor B is one")
     words = resolved.check_words({"metadata": metadata})
     operands = resolved.operands
     tile_a = _read_shared(operands.a, a, shared, is_transposed=trans[0])
@@ -105,7 +105,7 @@ def multiply_groups(
     negate: tuple[bool, bool] = NEITHER,
     scale_d: NDArray[np.bool_],
 ) -> Words | None:
-    """Return D's registers for several warpgroups, each on its block's shared memory, or None if not possible.
+    """Return D's registers for several warpgroups, each using its block's shared memory, or None if unsupported.
 
     A and B are descriptors, one for each warpgroup; A may be in registers. Sparse forms, codes that are not whole
     bytes, and descriptors that reach beyond the memory return None: `multiply` handles or rejects them.
@@ -168,9 +168,9 @@ def run_wgmma_cases(instruction: str | HasForm, cases: WgmmaCases, arch: str) ->
 
 
 def _check_modifiers(resolved: ResolvedInstruction, negate: tuple[bool, bool], *, scale_d: object) -> None:
-    """Reject a scale_d that is not a bool, and the negation of operands without a sign."""
+    """Raise an error if scale_d is not a bool, or if operands without a sign are negated."""
     if not isinstance(scale_d, bool | np.bool_):
-        raise InvalidOperand(f"{resolved.name}: scale_d is True or False, got {quote(scale_d)}")
+        raise InvalidOperand(f"{resolved.name}: scale_d must be True or False, got {quote(scale_d)}")
     if any(negate) and not resolved.operands.a.format.is_float:
         raise InvalidOperand(f"{resolved.name}: only float types can be negated, got negate={quote(negate)}")
 
@@ -186,7 +186,7 @@ def _read_shared(
     """Return the codes of an operand in shared memory, or None if it is passed in registers."""
     if isinstance(location, Shared):
         if is_transposed and not location.trans:
-            raise InvalidOperand(f"{operand.description}: a tile knows its own order; trans is for descriptors")
+            raise InvalidOperand(f"{operand.description}: a tile has its own order; trans applies only to descriptors")
         return operand.read(location)
     if _is_descriptor(location):
         if shared is None:
@@ -194,13 +194,13 @@ def _read_shared(
         return operand.read(Shared(as_bytes(shared, batch=True), as_descriptor(location), is_transposed))
     if is_transposed:
         raise InvalidOperand(
-            f"{operand.description} is given in registers, which cannot be transposed; trans is for descriptors"
+            f"{operand.description} is in registers, which cannot be transposed; trans applies only to descriptors"
         )
     return None
 
 
 def _negated(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
-    """Return the codes with their signs changed."""
+    """Return the codes with inverted signs."""
     changed: NDArray[Any] = codes ^ codes.dtype.type(1 << (number_format.bits - 1))
     return changed
 
@@ -208,5 +208,5 @@ def _negated(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
 def _pair(resolved: ResolvedInstruction, what: str, pair: object) -> tuple[bool, bool]:
     """Return two bools, for A and for B."""
     if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(flag, bool) for flag in pair)):
-        raise InvalidOperand(f"{resolved.name}: {what} is a pair of bools, for A and B; got {quote(pair)}")
+        raise InvalidOperand(f"{resolved.name}: {what} must be a pair of bools, for A and B; got {quote(pair)}")
     return pair[0], pair[1]

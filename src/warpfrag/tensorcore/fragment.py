@@ -18,13 +18,13 @@ from warpfrag.isa.operands import OperandSpec
 from warpfrag.layout.linear_layout import Layout
 
 WORD_BITS = 32
-MAX_LAYOUTS = 1024  # more than the ISA has; users create their own
+MAX_LAYOUTS = 1024  # more than the layouts of the ISA; users create their own
 
 
 @lru_cache(MAX_LAYOUTS)
 def elements(layout: Layout) -> NDArray[np.intp]:
-    """Return the index of the element at every place, for a gather."""
-    if not layout.is_bitwise:  # not linear over bits: look up every place
+    """Return the element index at every place, for a gather."""
+    if not layout.is_bitwise:  # not linear over bits, so look up every place
         coordinates = np.array([layout.at(**place._asdict()) for place in layout.places()])
     else:
         zero = dict.fromkeys(layout.ins, 0)
@@ -46,16 +46,16 @@ def first_places(layout: Layout) -> NDArray[np.intp]:
 def first_of(taken: NDArray[np.intp], count: int) -> NDArray[np.intp]:
     """Return the first place of each of `count` elements."""
     first = np.empty(count, np.intp)
-    first[taken[::-1]] = np.arange(taken.size)[::-1]  # the first copy is written last, and remains
+    first[taken[::-1]] = np.arange(taken.size)[::-1]  # the first copy is written last and therefore remains
     return first
 
 
 class Gather(NamedTuple):
-    """The units that move between a matrix and places: elements, or whole registers."""
+    """The units that move between a matrix and its places: elements or whole registers."""
 
-    taken: NDArray[np.intp]  # the unit in every place
+    taken: NDArray[np.intp]  # the unit at every place
     first: NDArray[np.intp]  # the first place of every unit
-    joined: int | None  # the axis along which a register has its elements
+    joined: int | None  # the axis along which the elements of a register are adjacent
 
 
 @lru_cache(MAX_LAYOUTS)
@@ -111,14 +111,14 @@ def unpack(row: OperandSpec, words: NDArray[np.uint32], *, strict: bool = False)
 
 
 def _moved(items: NDArray[Any], index: NDArray[np.intp]) -> NDArray[Any]:
-    """Gather units [tile, unit] by an index."""
-    if index.size == items.shape[1] and (index[1:] > index[:-1]).all():  # a plain copy is faster
+    """Gather units [tile, unit] by index."""
+    if index.size == items.shape[1] and (index[1:] > index[:-1]).all():  # copying is faster
         return items.copy()
     return items.take(index, axis=1)
 
 
 def _refuse_unequal(expected: NDArray[Any], places: NDArray[Any], layout: Layout) -> None:
-    """Reject copies [tile, place] that differ from the first one of their element."""
+    """Raise an error if a copy [tile, place] differs from the first one of its element."""
     differ = np.argwhere(expected != places)
     if len(differ):
         tile, place = (int(index) for index in differ[0])

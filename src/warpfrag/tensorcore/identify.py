@@ -1,4 +1,4 @@
-"""Find the operands and instructions that have a layout.
+"""Find the operands and instructions that have a given layout.
 
 Layouts are compared as maps, so the notation does not matter. If no operand has the layout, `near` lists similar
 ones and their differences: the matrix is transposed, lanes or registers are in another order, or a register has a
@@ -64,7 +64,7 @@ class Near(NamedTuple):
 
 
 class LoadedOperand(NamedTuple):
-    """An operand in tensor memory, and the load of its first columns that gives registers this layout."""
+    """An operand in tensor memory, and a load of its first columns whose registers have this layout."""
 
     instruction: Instruction
     operand: str
@@ -86,7 +86,7 @@ class Matches(list[Match]):
         return tensor_layouts(self.layout) if is_of_tensor_memory else _known()
 
     def __repr__(self) -> str:
-        """Show the number of operands and the first one."""
+        """Show the number of operands, and the first one."""
         lines = [
             f"<{len(self)} operands of {len({match.instruction for match in self})} instructions have {self.layout}"
         ]
@@ -135,8 +135,7 @@ def identify(layout: Layout | OperandBase) -> Matches:
         layout = layout.layout
     if not isinstance(layout, Layout):
         raise InvalidOperand(
-            f"identify takes a layout or an operand, got {quote(layout)}; create a layout with Layout.read or "
-            f"Layout.parse"
+            f"expected a layout or an operand, got {quote(layout)}; create a layout with Layout.read or Layout.parse"
         )
     return Matches(layout)
 
@@ -198,13 +197,13 @@ def _loads(layout: Layout) -> Iterator[LoadedOperand]:
             own = load.operands["d"].layout
             if own.ins["reg"] * own.slots != in_registers:
                 continue
-            with suppress(InvalidOperand):  # more columns than the operand has
+            with suppress(InvalidOperand):  # more columns than the operand
                 if d.through(load) == layout:
                     yield LoadedOperand(product, "d", load)
 
 
 def _tiles(tile: Layout, layout: Layout) -> Iterator[dict[str, int]]:
-    """Yield the number of tiles along each coordinate, if the layout is more than one tile."""
+    """Yield the number of tiles along each coordinate if the layout consists of several tiles."""
     tiles = layout.divide_left(tile) if "reg" in tile.ins and tile.dims == layout.dims else None
     if tiles is None or any(size > 1 for name, size in tiles.ins.items() if name != "reg" and name in tile.ins):
         return
@@ -220,7 +219,7 @@ def _tiles(tile: Layout, layout: Layout) -> Iterator[dict[str, int]]:
 
 
 def _differences(layout: Layout, other: Layout) -> Iterator[tuple[str, ...]]:
-    """Yield the differences between two layouts, directly and transposed; nothing if they are equal or unrelated."""
+    """Yield the differences between two layouts, directly and transposed; none if they are equal or unrelated."""
     if layout.outs == other.outs and layout.dims == other.dims and layout != other:
         yield from _orders(_steps(layout, layout.dims), _steps(other, other.dims), other.slots, ())
     if {*layout.outs} == {*other.outs} == MATRIX and layout.shape == other.shape[::-1]:

@@ -63,7 +63,7 @@ class Instruction:
 
     @cached_property
     def name(self) -> str:
-        """The canonical PTX text, without qualifiers that only repeat a default."""
+        """The canonical PTX name, without redundant defaults."""
         return spell(self.form)
 
     @property
@@ -93,7 +93,7 @@ class Instruction:
 
     @property
     def selectors(self) -> tuple[int, ...]:
-        """The sparsity selectors that do not trap on hardware; empty when dense."""
+        """The sparsity selectors that do not trap on hardware; empty for dense instructions."""
         return tuple(range(families_of(self.form)[0].selectors))
 
     @property
@@ -105,11 +105,11 @@ class Instruction:
     @cached_property
     def operands(self) -> Operands:
         """Every register operand, by role."""
-        from warpfrag.tensorcore.operand import operands_of  # listing names does not need it
+        from warpfrag.tensorcore.operand import operands_of  # not needed for listing names
 
         return operands_of(self.form, self.arch)
 
-    # Each of these is None if the instruction has no such operand: see Operands.
+    # Each of these is None if the instruction has no such operand; see Operands.
 
     @property
     def a(self) -> Operand:
@@ -133,7 +133,7 @@ class Instruction:
 
     @property
     def metadata(self) -> Metadata:
-        """The sparsity metadata, or None when dense."""
+        """The sparsity metadata, or None for dense instructions."""
         return self.operands.metadata
 
     @property
@@ -155,7 +155,7 @@ class Instruction:
 
     @property
     def pattern(self) -> Pattern | None:
-        """The sparsity pattern of A (1:2, 2:4 or 4:8), or None when dense."""
+        """The sparsity pattern of A (1:2, 2:4 or 4:8), or None for dense instructions."""
         return pattern_of(self.form)
 
     def compress(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> tuple[Array, Array]:
@@ -231,7 +231,7 @@ class Instruction:
 
 @cache
 def _execute() -> Callable[..., Words]:
-    """Import `execute` on first use, because a look-up must not import NumPy."""
+    """Import `execute` on first use, because look-ups must not import NumPy."""
     from warpfrag.tensorcore.execute import execute
 
     return execute
@@ -241,5 +241,5 @@ _interned: dict[tuple[Form, str], Instruction] = {}
 
 
 def interned(kind: type[Instruction], form: Form, arch: str) -> Instruction:
-    """Return the unique object of a class for a form and the architecture of its wmma fragments."""
+    """Return the unique object of a class for a form and an architecture's wmma fragments."""
     return _interned.get((form, arch)) or _interned.setdefault((form, arch), kind(form, arch))

@@ -25,14 +25,14 @@ from warpfrag.tensorcore import fragment
 from warpfrag.tensorcore.operand import operands_of
 from warpfrag.tensorcore.shared_operand import Location
 
-LINE = 16  # bytes per address, and its alignment
+LINE = 16  # bytes at an address, and its alignment
 OPS = ("ldmatrix", "stmatrix", "movmatrix")
 
 
 def execute(
     form: Form, a: Location, b: Location | None, shared: ArrayLike | None, unused: Mapping[str, object]
 ) -> Words:
-    """Return the registers, or for stmatrix the memory; unexpected arguments are rejected."""
+    """Return the registers or, for stmatrix, the memory; raise an error for unexpected arguments."""
     if form.op == "movmatrix":
         unused = {"b": b, "shared": shared, **unused}
     elif shared is None:
@@ -74,7 +74,7 @@ def store(form: Form, addresses: ArrayLike, words: NDArray[np.uint32], shared: A
     after[places] = data.reshape(-1)
     if not np.array_equal(after[places], data.reshape(-1)):
         raise InvalidOperand(
-            f"{spell(form)}: two lanes store different bytes at one address; which one wins is undefined"
+            f"{spell(form)}: two lanes store different bytes at one address, and the result is undefined"
         )
     return after
 
@@ -121,12 +121,12 @@ def _lines(form: Form) -> Layout:
 def _memory(form: Form, shared: ArrayLike) -> NDArray[np.uint8]:
     memory = as_array(shared, "shared")
     if memory.dtype != np.uint8 or memory.ndim != 1:
-        raise InvalidOperand(f"{spell(form)}: shared is uint8[bytes], got {memory.dtype} of shape {memory.shape}")
+        raise InvalidOperand(f"{spell(form)}: shared must be uint8[bytes], got {memory.dtype} of shape {memory.shape}")
     return memory
 
 
 def _addresses(form: Form, addresses: ArrayLike, memory: NDArray[np.uint8], lines: Layout) -> NDArray[np.int64]:
-    """Return the address of each line, [..., matrix, line]; lanes that supply none are ignored."""
+    """Return the address of each line, [..., matrix, line]; lanes without an address are ignored."""
     lanes = as_array(addresses, "addresses")
     if lanes.dtype.kind not in "iu" or lanes.shape[-1:] != (LANES,):
         raise InvalidOperand(
@@ -137,9 +137,7 @@ def _addresses(form: Form, addresses: ArrayLike, memory: NDArray[np.uint8], line
     if wrong.any():
         at = tuple(int(index) for index in np.argwhere(wrong)[0])
         expected = f"multiples of {LINE} in a memory of {len(memory)} bytes"
-        raise InvalidOperand(
-            f"{spell(form)}: the address of lane {at[-1]} is {int(read[at])}, but addresses are {expected}"
-        )
+        raise InvalidOperand(f"{spell(form)}: the address of lane {at[-1]} is {int(read[at])}, expected {expected}")
     ordered: NDArray[np.int64] = read.astype(np.int64)[..., fragment.first_places(lines)]
     return ordered.reshape(*read.shape[:-1], *lines.shape)
 

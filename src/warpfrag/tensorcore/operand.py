@@ -64,7 +64,7 @@ class WarpFieldPlace(NamedTuple):
 
 
 class BytePlace(NamedTuple):
-    """The position of a scale factor: a lane and a byte of its word."""
+    """The position of a scale factor: a lane, and a byte of its word."""
 
     lane: int
     byte: int
@@ -122,7 +122,7 @@ class OperandBase:
 
     @cached_property
     def _registers(self) -> Layout:
-        """The layout of the registers; if it is unknown, only its sizes are correct."""
+        """The layout of the registers; if it is unknown, only its sizes are valid."""
         if self.storage == "shared":
             raise InvalidOperand(
                 f"{self.description} is in shared memory and has no registers:  "
@@ -168,16 +168,16 @@ class OperandBase:
     @property
     def threads(self) -> tuple[int, ...]:
         """The extents of the threads that share the operand: 32 lanes, or 4 warps of 32 lanes."""
-        _ = self._registers  # raises an error for an operand without registers
+        _ = self._registers  # raises an error if the operand has no registers
         return self.spec.threads
 
     def _known_row(self) -> OperandSpec:
-        """The operand's table row; NotModelled if its layout is unknown."""
-        _ = self.layout  # raises NotModelled if it is unknown
+        """The operand's table row; raises NotModelled if its layout is unknown."""
+        _ = self.layout  # raises NotModelled if the layout is unknown
         return self.spec
 
     def _check_words(self, words: ArrayLike, axes: tuple[int, ...]) -> NDArray[np.uint32]:
-        """Return registers as an array, whose last axes must be as expected."""
+        """Return registers as an array, and check the extents of its last axes."""
         import numpy as np
 
         from warpfrag.formats.arrays import as_array
@@ -191,7 +191,7 @@ class OperandBase:
         return registers.astype(np.uint32, copy=False)
 
     def codes(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Array:
-        """Return the unsigned codes of a matrix, which must have this operand's shape in its last axes."""
+        """Return the unsigned codes of a matrix, whose last axes must have this operand's shape."""
         from warpfrag.formats.arrays import as_array
         from warpfrag.formats.codes import codes_of
 
@@ -204,7 +204,7 @@ class OperandBase:
 
 @dataclass(frozen=True, repr=False)
 class Operand(OperandBase, InShared):
-    """A matrix in registers, or in shared memory: B of wgmma, and sometimes its A.
+    """A matrix in registers or, for B and sometimes A of wgmma, in shared memory.
 
     A of a sparse instruction has a `pattern`: its layout is that of the stored half, and each register covers a span of
     logical columns. `staged` is True if it may be in shared memory.
@@ -214,7 +214,7 @@ class Operand(OperandBase, InShared):
     staged: bool = False
 
     def element(self, *, reg: int, slot: int = 0) -> int:
-        """Return PTX's number of an element in a lane, as in a0, a1, ..."""
+        """Return the PTX number of an element in a lane, as in a0, a1, ..."""
         return check_index("reg", reg, self.regs) * self.slots + check_index("slot", slot, self.slots)
 
     def tiled(self, **counts: int) -> Operand:
@@ -254,7 +254,7 @@ class Operand(OperandBase, InShared):
 
     @property
     def sparsity(self) -> Pattern:
-        """The pattern of a sparse A; InvalidOperand for any other operand."""
+        """The pattern of a sparse A; raises InvalidOperand for any other operand."""
         if self.pattern is None:
             raise InvalidSparsity(f"{self.description} is dense: only A of mma.sp has logical columns and metadata")
         return self.pattern
@@ -272,7 +272,7 @@ class Operand(OperandBase, InShared):
         from warpfrag.formats.arrays import as_array
         from warpfrag.formats.codes import codes_of
 
-        _ = self.sparsity  # rejects a dense operand
+        _ = self.sparsity  # raises an error for a dense operand
         full = as_array(matrix, self.description)
         rows, stored = self.shape
         if full.shape[-2:] != (rows, 2 * stored):
@@ -315,7 +315,7 @@ class SelectedWord(OperandBase):
     """An operand with one register per lane; immediates select the part that an instruction reads."""
 
     def _pack(self, codes: Array, chosen: dict[str, int]) -> Words:
-        """Return registers in which only the selected part is written."""
+        """Return registers with only the selected part written."""
         import numpy as np
 
         from warpfrag.tensorcore import fragment
@@ -345,7 +345,7 @@ class SelectedWord(OperandBase):
         return place
 
     def _element(self, thread: dict[str, int], slot: int, chosen: dict[str, int]) -> Coordinate:
-        """Return the element in a slot; reject a slot that these immediates do not read."""
+        """Return the element in a slot; raise InvalidOperand if these immediates do not read the slot."""
         wanted = immediate_coordinates(self.layout, chosen)
         element = self.layout.at(**thread, slot=slot)._asdict()
         if any(element[name] != index for name, index in wanted.items()):
@@ -353,7 +353,7 @@ class SelectedWord(OperandBase):
             asked = ", ".join(f"{name} {value}" for name, value in chosen.items())
             bits = self.bits(slot)
             those = f"bits {bits.low} to {bits.high} of lane {thread['lane']}"
-            raise InvalidOperand(f"{self.description}: {those} are read with {read}, not with {asked}")
+            raise InvalidOperand(f"{self.description}: {those} are read only with {read}, got {asked}")
         rest = {name: index for name, index in element.items() if name not in wanted}
         return coordinate_type(tuple(rest))._make(rest.values())
 
@@ -388,7 +388,7 @@ class Metadata(SelectedWord):
         return WarpFieldPlace(place.warp, place.lane, bit) if len(self.threads) > 1 else FieldPlace(place.lane, bit)
 
     def at(self, *, lane: int, bit: int, selector: int = 0, warp: int | None = None) -> Coordinate:
-        """Return the row and chunk of the code that contains a bit; reject a bit that this selector does not read."""
+        """Return the row and chunk of the code that contains a bit, which this selector must read."""
         slot = check_index("bit", bit, REGISTER_BITS) // self.spec.container
         return self._element(thread_of(warp, lane), slot, {"selector": selector})
 
@@ -429,7 +429,7 @@ class Scale(SelectedWord):
         return BytePlace(place.lane, place.slot)
 
     def at(self, *, lane: int, byte: int, byte_id: int = 0, thread_id: int = 0) -> Coordinate:
-        """Return the coordinates of the scale factor in a byte; reject a byte that these ids do not read."""
+        """Return the coordinates of the scale factor in a byte, which these ids must read."""
         check_index("byte", byte, self.slots)
         return self._element({"lane": lane}, byte, {"thread_id": thread_id, "byte_id": byte_id})
 

@@ -47,7 +47,7 @@ def random_words(
 
 
 def _words(operand: OperandBase, kind: str, cases: int, random: np.random.Generator) -> NDArray[np.uint32]:
-    """Return registers with a random code of the class in every slot."""
+    """Return registers with a random code of this class in every slot."""
     row, threads = operand.spec, operand.threads
     if kind == "bits":
         return random.integers(0, 1 << 32, (cases, *threads, operand.words), dtype=np.uint32)

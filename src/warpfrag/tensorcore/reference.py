@@ -44,7 +44,7 @@ class TraceTerm:
     """
 
     name: str
-    value: Fraction | float  # a float only for an infinity or NaN
+    value: Fraction | float  # a float only if it is infinite or NaN
     exponent: int | None  # None for a zero, which does not affect the common exponent
     kept: int
     lost: Fraction
@@ -88,11 +88,11 @@ class TraceStep:
 
     @property
     def nearest(self) -> int | None:
-        """The code nearest to the exact sum; never that of -0, which no step returns."""
+        """The code nearest to the exact sum; never -0, which no step returns."""
         exact = self.exact_sum
         if exact is None:
             return None
-        exponent = 1 - exact.denominator.bit_length()  # the denominator is a power of two
+        exponent = 1 - exact.denominator.bit_length()  # the denominator is always a power of two
         code = round_code(self.result_format, exact < 0, abs(exact.numerator), exponent, "rn")
         return 0 if code == FORMATS[self.result_format].sign_bit else code
 
@@ -128,7 +128,7 @@ def truncated_sum(terms: Sequence[Number], how: AlignedSum) -> tuple[int, int, t
 
 
 def multiply(x: Number, y: Number) -> Number:
-    """Return the exact product; its exponent is the sum of the exponents and is never renormalised."""
+    """Return the exact product; its exponent is the sum of both exponents and is never renormalised."""
     negative = x.negative != y.negative
     if x.is_nan or y.is_nan or (x.is_infinite and y.is_zero) or (x.is_zero and y.is_infinite):
         return Number(is_nan=True)
@@ -138,7 +138,7 @@ def multiply(x: Number, y: Number) -> Number:
 
 
 def special_sum(terms: Sequence[Number]) -> Number | None:
-    """Return NaN if a term is NaN or infinities have both signs, an infinity if there is one, else None."""
+    """Return NaN if a term is NaN or there are infinities of both signs, an infinity if there is one, else None."""
     signs = {term.negative for term in terms if term.is_infinite}
     if any(term.is_nan for term in terms) or len(signs) > 1:
         return Number(is_nan=True)
@@ -152,7 +152,7 @@ def infinity_code(format_name: str, *, negative: bool) -> int:
 
 
 def round_sum(total: int, exponent: int, rounding: StepRounding) -> int:
-    """Apply the rounding that ends a step; the result is never -0.
+    """Apply the rounding at the end of a step; the result is never -0.
 
     RZ-FP32 truncates to f32 and overflows to infinity; RZ-E8M13 to 13 fraction bits; RNE-FP16 takes the nearest
     f16, ties to even.
@@ -202,7 +202,7 @@ def group_product(products: Sequence[Number], scale: Number) -> Number:
     point = products[0].fraction
     total = 0
     for product in products:
-        magnitude = product.significand << product.exponent  # exponents are 0, 1, 2, ... for e2m1
+        magnitude = product.significand << product.exponent  # exponents 0, 1, 2, ... for e2m1
         total += -magnitude if product.negative else magnitude
     if scale.is_zero or all(product.is_zero for product in products):
         return PLUS_ZERO
@@ -232,7 +232,7 @@ def multiply_add(x: Number, y: Number, z: Number, format_name: str, direction: D
 
 
 def ffma(x: Number, y: Number, z: Number) -> Number:
-    """Compute FFMA in f32, rounded to nearest, with one NaN code; with a constant operand it is FMUL or FADD."""
+    """Compute FFMA in f32, rounded to nearest, with a single NaN code; with a constant operand it is FMUL or FADD."""
     code = multiply_add(x, y, z, "f32", "rn")
     return unpack("f32", NAN_F32 if code is None else code)
 
@@ -253,7 +253,7 @@ def chain_f16(a: Sequence[Number], b: Sequence[Number], c: Number) -> Number:
 
 
 def convert_f16(number: Number) -> int:
-    """Convert to the nearest f16, ties to even, as F2FP does; every NaN is the canonical one."""
+    """Convert to the nearest f16, ties to even, as F2FP does; every NaN becomes the canonical NaN."""
     if number.is_nan:
         return NAN_F16
     if number.is_infinite:
@@ -283,7 +283,7 @@ def fma_f64(a: Number, b: Number, c: Number, direction: Direction) -> int:
 
 
 def add_integers(products: Sequence[int], c: int, *, satfinite: bool) -> int:
-    """Return the code of an exact sum that is clamped once, or wrapped to 32 bits."""
+    """Return the code of an exact sum, clamped once or wrapped to 32 bits."""
     total = sum(products, c)
     if satfinite:
         total = min(max(total, -(1 << 31)), (1 << 31) - 1)
@@ -296,7 +296,7 @@ def count_bits(a: Sequence[int], b: Sequence[int], bitop: str) -> int:
 
 
 class OutputOperands(NamedTuple):
-    """The inputs of one output of one instruction: codes of A's stored elements and of the B elements they multiply."""
+    """The inputs of one output of one instruction: the codes of A's stored elements and of the matching B elements."""
 
     a: Sequence[int]
     b: Sequence[int]
@@ -323,7 +323,7 @@ def compute(rule: Rule, codes: OutputOperands, trace: Trace | None = None) -> in
             return _integer(rule, codes, trace)
         case Popcount():
             return _popcount(rule, codes, trace)
-    raise TypeError(f"no such rule: {rule}")
+    raise TypeError(f"unknown rule: {rule}")
 
 
 def _fused(rule: Fused, codes: OutputOperands, trace: Trace | None) -> int:
@@ -443,7 +443,7 @@ def _scales(rule: Rule, codes: OutputOperands) -> list[Number]:
     return [multiply(unpack(name, x), unpack(name, y)) for x, y in zip(codes.scale_a, codes.scale_b, strict=True)]
 
 
-_unpack = lru_cache(1 << 12)(unpack)  # elements repeat: a row of A meets every column of B
+_unpack = lru_cache(1 << 12)(unpack)  # elements repeat, because a row of A meets every column of B
 
 
 def _unaligned(rule: Rule, name: str, terms: tuple[TraceTerm, ...], code: int, rounding: str) -> TraceStep:
@@ -465,7 +465,7 @@ def convert(code: int, source: str, target: str) -> int:
 
 
 def _term(name: str, number: Number, kept: int = 0, grid: Fraction | None = None) -> TraceTerm:
-    """Return a term of the trace; without an alignment nothing is lost."""
+    """Return a term of the trace; without alignment nothing is lost."""
     if not number.is_finite:
         infinity = -math.inf if number.negative else math.inf
         return TraceTerm(name, math.nan if number.is_nan else infinity, None, 0, Fraction(0))

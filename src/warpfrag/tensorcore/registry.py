@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from warpfrag.isa.aliases import Aliases
 
 LARGEST_EXTENT = 1 << 12
-MAX_LISTED = 60  # an error lists at most this many choices, otherwise only similar ones
+MAX_LISTED = 60  # the number of choices up to which an error lists all of them
 
 
 def get(
@@ -71,8 +71,8 @@ def _typed(
     for what, entry in shape.items():
         is_size = what in ("m", "n", "k")
         if entry is not None and (isinstance(entry, bool) or not isinstance(entry, int if is_size else str)):
-            expected = "an integer" if is_size else "a text such as f16"
-            raise IllegalInstruction(quote(name), f"{what} is {expected}, got {quote(entry)}")
+            expected = "an integer" if is_size else "a string such as 'f16'"
+            raise IllegalInstruction(quote(name), f"{what} must be {expected}, got {quote(entry)}")
     text = name
     if isinstance(text, Instruction):
         text = text.form.spelling.name if isinstance(text.form, TensorForm) else text.name
@@ -142,7 +142,7 @@ def find(
         _check_answer(field, choice, (str(getattr(form, field)) for form in everything))
     if not (sparse is None or isinstance(sparse, bool)):
         question = f"find(sparse={quote(sparse)})"
-        raise IllegalInstruction(question, "sparse is True, False or None")
+        raise IllegalInstruction(question, "sparse must be True, False or None")
     return [
         instruction_of(form, _fragment_arch(form, target))
         for form in everything
@@ -171,7 +171,7 @@ _get = lru_cache(maxsize=4096)(_look_up)  # programs look up the same few names 
 
 
 def _shape_text(shape: str | tuple[int, ...] | None) -> str | None:
-    """Return a shape as PTX writes it."""
+    """Return a shape as PTX spells it."""
     if isinstance(shape, tuple) and len(shape) in (2, 3) and all(isinstance(extent, int) for extent in shape):
         return str(Shape(*shape)) if all(0 < extent <= LARGEST_EXTENT for extent in shape) else quote(shape)
     if shape is None or isinstance(shape, str):
@@ -181,11 +181,11 @@ def _shape_text(shape: str | tuple[int, ...] | None) -> str | None:
 
 
 def _check_answer(field: str, choice: str, answers: Iterable[str]) -> None:
-    """Reject a choice that no instruction has, usually a typo."""
+    """Raise an error for a value that no instruction has, usually a typo."""
     known = [answer for answer in dict.fromkeys(answers) if answer]
     if not isinstance(choice, str) or (choice and choice not in known):
         question = f"find({field}={quote(choice)})"
-        raise IllegalInstruction(question, f"no instruction has this value; {field} is {_expected(choice, known)}")
+        raise IllegalInstruction(question, f"no instruction has this value; {field} must be {_expected(choice, known)}")
 
 
 def _expected(choice: object, known: list[str]) -> str:
@@ -204,6 +204,6 @@ def _fragment_arch(form: Form, target: str | None) -> str:
         return ""
     if target:
         return targets()[target].arch
-    from warpfrag.isa.operands import measured_architectures  # only wmma needs it
+    from warpfrag.isa.operands import measured_architectures  # only for wmma
 
     return measured_architectures()[0]

@@ -31,21 +31,21 @@ from warpfrag.tensorcore.backends import kernel_selector
 from warpfrag.tensorcore.operand import Operand, SelectedWord, operands_of
 from warpfrag.tensorcore.sparsity import logical_columns
 
-FEW_TILES = 32  # up to this number of tiles, moving elements is faster than joining them into registers first
+FEW_TILES = 32  # up to this number of tiles, moving single elements is faster than joining them into registers first
 MAX_RESOLVED = 512
 WORD = np.dtype(np.uint32)
 CODES = 16  # a metadata code has four bits
 
 
 class OperandCodec:
-    """Converts one operand's registers to matrices of codes and back, faster than `fragment` for few tiles."""
+    """Converts one operand's registers to matrices of codes and back; faster than `fragment` for few tiles."""
 
     def __init__(self, operand: Operand) -> None:
         """Create the codec of an operand."""
         layout = operand.layout
         self.operand = operand
         self.words = (*operand.threads, operand.words)
-        self.shape = operand.shape[-2:]  # m8n8k4 computes four tiles
+        self.shape = operand.shape[-2:]  # m8n8k4 computes four tiles at once
         self.tiles = prod(operand.shape[:-2])
         self.size = prod(operand.shape)
         self.container = np.dtype(f"<u{max(1, operand.spec.container // 8)}")
@@ -59,7 +59,7 @@ class OperandCodec:
         return (
             self.fills_bytes
             and type(words) is np.ndarray
-            and words.dtype is WORD  # equal but not identical dtypes go through `check`
+            and words.dtype is WORD  # dtypes that are equal but not identical go through `check`
             and words.shape == self.words
             and words.flags.c_contiguous
         )
@@ -130,7 +130,7 @@ class MetadataDecoder:
     """Converts the metadata codes of a sparse A to the logical columns of its stored elements."""
 
     def __init__(self, pattern: Pattern, chunks: int) -> None:
-        """Build a table of the columns that each code keeps (-1 if the code is illegal)."""
+        """Build a table of the columns that each code keeps (-1 for illegal codes)."""
         self.pattern = pattern
         table = np.full((chunks, CODES, pattern.kept), -1, np.int32)
         for code, kept in pattern.columns.items():
@@ -205,7 +205,7 @@ class ResolvedInstruction:
         return () if self.metadata is None else self.operands.metadata.threads
 
     def check_words(self, words: Mapping[str, ArrayLike | None]) -> dict[str, NDArray[np.uint32]]:
-        """Return the metadata and scale registers as arrays; reject missing, unexpected or misshapen ones."""
+        """Return the metadata and scale registers as arrays; raise InvalidOperand for missing or misshapen ones."""
         checked = {}
         for role, given in words.items():
             if (given is not None) != (role in self.selected):
@@ -228,11 +228,11 @@ class ResolvedInstruction:
         return fields
 
     def readers_of(self, immediates: Immediates) -> dict[str, FieldReader]:
-        """Return a reader for each metadata or scale register; reject immediates that the form does not have."""
+        """Return a reader for each metadata or scale register; raise InvalidOperand for immediates without effect."""
         byte_id, thread_id = as_immediates(immediates).byte_id, immediates.thread_id
         is_exact = type(byte_id) is type(thread_id) is tuple
         is_exact = is_exact and set(map(type, (immediates.selector, *byte_id, *thread_id))) == {int}
-        readers = self.readers.get(immediates) if is_exact else None  # True equals 1, but is not a selector
+        readers = self.readers.get(immediates) if is_exact else None  # True equals 1 but is not a selector
         if readers is None:
             check_immediates(self.form, immediates, self.selected)
             operands = self.operands
@@ -254,12 +254,12 @@ def resolve_chain(instruction: str | HasForm, arch: str) -> ResolvedInstruction:
     resolved = resolve_instruction(instruction, arch)
     rule = resolved.rule
     if rule.c != rule.d:
-        raise IllegalInstruction(resolved.name, f"it cannot be chained along k: D is {rule.d} but C is {rule.c}")
+        raise IllegalInstruction(resolved.name, f"it cannot be chained along k: D is {rule.d}, but C is {rule.c}")
     return resolved
 
 
 def resolve_form(form: Form, arch: str) -> ResolvedInstruction:
-    """Resolve a form on a target, in any spelling."""
+    """Resolve a form on a target."""
     return _resolved(form, arithmetic_arch(form, arch))
 
 

@@ -25,7 +25,7 @@ BitOperation = Literal["xor", "and"]
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """The base class of rules: K of one instruction, the formats, and `is_sparse` if A is stored without zeros."""
+    """The base class of rules: K of one instruction, the formats, and `is_sparse` if A is stored without its zeros."""
 
     k: int
     a: str
@@ -85,7 +85,7 @@ class Grouped(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class Chain(Rule):
-    """m8n8k4 in software: `reference.chain_f32` or `reference.chain_f16`, depending on D."""
+    """m8n8k4 in software, by `reference.chain_f32` or `reference.chain_f16`, depending on D."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class Fma64(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class IntegerSum(Rule):
-    """The exact sum of C and all products, clamped once to 32 bits, or wrapped."""
+    """The exact sum of C and all products, clamped once to 32 bits or wrapped."""
 
     clamps: bool
 

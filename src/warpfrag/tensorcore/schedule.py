@@ -21,19 +21,19 @@ from warpfrag.errors import InvalidOperand, quote
 from warpfrag.tensorcore.backend_protocol import Grain, OutputBlock, ProductKernel, ProductOperands, Task
 
 SMALL = 1 << 19
-"""The number of multiply-adds below which another thread costs more than it saves."""
+"""The number of multiply-adds below which a second thread costs more than it saves."""
 LARGE_TILE = 1 << 21
 """The number of multiply-adds from which one tile is split into blocks."""
 
 
 def check_threads(threads: object) -> None:
-    """Reject an invalid number of threads, however small the work."""
+    """Raise InvalidOperand for an invalid number of threads, even if the work needs only one."""
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
-        raise InvalidOperand(f"threads is a positive integer, or None for every core; got {quote(threads)}")
+        raise InvalidOperand(f"threads must be a positive integer, or None for every core; got {quote(threads)}")
 
 
 def count_threads(requested: int | None, work: int) -> int:
-    """Return the number of threads for `work` multiply-adds: one if it is small, else `requested`, or every core."""
+    """Return the number of threads for `work` multiply-adds: one for little work, else `requested` or every core."""
     if work < SMALL:
         return 1
     if requested is not None:

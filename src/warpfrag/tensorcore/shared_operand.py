@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """A tile in shared memory: its bytes (leading axes are a batch), its descriptor, and whether it is MN-major."""
+    """A tile in shared memory: its bytes (leading axes are a batch), its descriptor, and True if it is MN-major."""
 
     memory: Bytes
     descriptor: Descriptor
@@ -78,7 +78,7 @@ class InShared:
     def memory(self, desc: Descriptor | int, *, trans: bool = False) -> Memory:
         """Return the layout of the operand in shared memory under a descriptor."""
         if not self.staged:
-            raise InvalidOperand(f"{self.description} is in registers: only A and B of wgmma can be in shared memory")
+            raise InvalidOperand(f"{self.description} is in registers; only A and B of wgmma can be in shared memory")
         if check_flag("trans", trans) and self.format.bits not in self.transposable_bits:
             types = " and ".join(f"{bits}-bit" for bits in self.transposable_bits)
             raise InvalidOperand(
@@ -132,7 +132,7 @@ class InShared:
         from warpfrag.formats.codes import code_dtype
 
         if not isinstance(tile, Shared):
-            raise InvalidOperand(f"{self.description}: expected a Shared, which `store` gives; got {quote(tile)}")
+            raise InvalidOperand(f"{self.description}: expected a Shared, as `store` returns; got {quote(tile)}")
         memory = self.memory(tile.descriptor, trans=tile.trans)
         return memory.read(tile.memory, self._extents, self.format.bits).astype(code_dtype(self.format))
 
@@ -143,7 +143,7 @@ class InShared:
 
 
 def as_descriptor(desc: object, kind: str = "wgmma") -> Descriptor:
-    """Return a descriptor, decoding a word."""
+    """Return the argument as a descriptor; decode it if it is an integer."""
     from warpfrag.smem.descriptor import Descriptor
 
     if isinstance(desc, Descriptor):

@@ -21,7 +21,7 @@ CODES = 16  # a metadata code has four bits
 
 @cache
 def _columns(rule: Pattern) -> NDArray[np.int32]:
-    """Return the columns that each code keeps, -1 if the code is illegal: int32[16, kept]."""
+    """Return the columns that each code keeps, or -1 for illegal codes: int32[16, kept]."""
     table = np.full((CODES, rule.kept), -1, np.int32)
     for code, kept in rule.columns.items():
         table[code] = kept
@@ -30,7 +30,7 @@ def _columns(rule: Pattern) -> NDArray[np.int32]:
 
 @cache
 def _best_codes(rule: Pattern) -> NDArray[np.int16]:
-    """Return, for each set of units, the code that keeps it and fills free positions lowest first, or -1.
+    """Return, for each set of units, the code that keeps it and fills free positions from the lowest, or -1.
 
     A set is a number whose bit u says that unit u must be kept.
     """
@@ -76,7 +76,7 @@ def compress_to_columns(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any
 
 
 def _units(rule: Pattern, codes: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return a mask of the nonzero units of each chunk."""
+    """Return a bit mask of the nonzero units in each chunk."""
     chunks = codes.shape[-1] // rule.chunk
     units = (codes != 0).reshape(*codes.shape[:-1], chunks, rule.chunk // rule.unit, rule.unit)
     any_element: NDArray[np.bool_] = units[..., 0] if rule.unit == 1 else units.any(axis=-1)
@@ -95,7 +95,7 @@ def _not_pruned(rule: Pattern, units: NDArray[np.bool_], is_full: NDArray[np.boo
 
 
 def _bits_of(flags: NDArray[np.bool_]) -> NDArray[Any]:
-    """Pack the flags of the last axis, two or four, into the bits of a number.
+    """Pack the flags of the last axis, two or four, into the bits of an integer.
 
     The flags are the bytes of an integer; one multiplication moves each to its bit of the highest byte.
     """
@@ -122,11 +122,11 @@ def _kept_text(rule: Pattern) -> str:
 
 
 def logical_columns(rule: Pattern, metadata: NDArray[Any]) -> NDArray[np.int32]:
-    """Return the logical column of every stored element, [..., rows, cols/2]; reject an illegal code."""
+    """Return the logical column of every stored element, [..., rows, cols/2]; raise an error for an illegal code."""
     codes = np.asarray(metadata)
     if codes.dtype.kind not in "iu" or (codes.size and not 0 <= int(codes.min()) <= int(codes.max()) < CODES):
         came = f"{codes.min()}..{codes.max()}" if codes.dtype.kind in "iu" else f"dtype {codes.dtype}"
-        raise InvalidSparsity(f"metadata codes are integers 0..{CODES - 1}, got {came}")
+        raise InvalidSparsity(f"metadata codes must be integers in 0..{CODES - 1}, got {came}")
     table = _columns(rule)
     is_illegal = (table < 0).any(axis=-1).take(codes)
     if is_illegal.any():
@@ -145,7 +145,7 @@ def logical_columns(rule: Pattern, metadata: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def expand(rule: Pattern, stored: NDArray[Any], metadata: NDArray[Any]) -> NDArray[Any]:
-    """Return the full matrix of codes, zero for elements that are not stored."""
+    """Return the full matrix of codes, with zeros for elements that are not stored."""
     columns = logical_columns(rule, metadata)
     try:
         batch = np.broadcast_shapes(stored.shape, columns.shape)

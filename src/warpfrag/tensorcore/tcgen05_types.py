@@ -42,7 +42,7 @@ class TensorInstruction(Instruction):
 
 
 class TensorMma(TensorInstruction):
-    """An mma with D in tensor memory; without shape and types it is only a spelling, without operands."""
+    """An mma with D in tensor memory; without shape and types it is only a spelling and has no operands."""
 
     if TYPE_CHECKING:
         a: TensorOperand
@@ -139,7 +139,7 @@ class TensorShift(TensorInstruction):
     """A shift of tensor-memory rows by one lane."""
 
     def execute(self, tensor_memory: ArrayLike, address: int = 0) -> Words:
-        """Return tensor memory after the shift: in 8 columns, each lane except the last of 32 gets the next's data."""
+        """Return tensor memory after the shift: in 8 columns, each lane but the last of 32 gets the next one's data."""
         from warpfrag.tensorcore.execute_tcgen05 import shift
 
         return shift(self.form.spelling, tensor_memory, address)

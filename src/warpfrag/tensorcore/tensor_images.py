@@ -1,4 +1,4 @@
-"""Images: the memories of one tcgen05.mma as arrays of 32-bit words, for GPU kernels and captures.
+"""Memory images: the memories of one tcgen05.mma as arrays of 32-bit words, for GPU kernels and captures.
 
     a, b    uint32[words]             the bytes of A and B in shared memory, as their first descriptors read them
     c       uint32[128, columns]      tensor memory before: D, then metadata and scale factors, if any
@@ -35,18 +35,18 @@ def tensor_operands(form: TensorForm) -> Mapping[str, Any]:
 
 
 def image_columns(form: TensorForm) -> dict[str, int]:
-    """Return each operand's first column in the image of tensor memory, D first; `end` is the column count."""
+    """Return the first column of each operand in the tensor-memory image, D first; `end` is the column count."""
     operands = tensor_operands(form)
     places, end = {"d": 0}, operands["d"].columns
     for role in IN_TENSOR_MEMORY:
         if role in operands:
-            places[role] = end = end + end % 2  # metadata starts at an even column
+            places[role] = end = end + end % 2  # metadata must start at an even column
             end += operands[role].columns
     return places | {"end": end}
 
 
 def shared_parts(form: TensorForm) -> tuple[InTensorShared, InTensorShared]:
-    """Return the parts of A and B in a block's shared memory: for a pair, half of the rows and half of the columns."""
+    """Return the parts of A and B in one block's shared memory; for a pair, half of the rows and columns."""
     operands = tensor_operands(form)
     a, b = operands["a"], operands["b"]
     return (a, b) if form.blocks == 1 else (half(a, 0), half(b, 1))

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
     from warpfrag.formats.arrays import Array, Words
 
-HALF = 16  # bits of a column that a load with pack::16b keeps
-PADDED = 16  # elements and bytes of a padded group of 4- or 6-bit types
+HALF = 16  # the bits of a column that a load with pack::16b keeps
+PADDED = 16  # the elements and bytes of a padded group of 4- or 6-bit types
 
 
 def load_layout(load: str | HasForm, column: int, base_lane: int = 0, columns: int | None = None) -> Layout:
-    """Return the register layout of a load or store, for the columns of an operand."""
+    """Return the register layout of a load or store of an operand's columns."""
     for what, number in (("column", column), ("base_lane", base_lane)):
         if isinstance(number, bool) or not isinstance(number, int):
-            raise InvalidOperand(f"{what} is an integer, got {quote(number)}")
+            raise InvalidOperand(f"{what} must be an integer, got {quote(number)}")
     try:
         form = read_form(load) if isinstance(load, str) else getattr(load, "form", None)
     except ParseError as error:
@@ -65,7 +65,7 @@ class _InTensorMemory(OperandBase):
         return self.layout.slots
 
     def check_words(self, words: ArrayLike) -> NDArray[np.uint32]:
-        """Return columns as an array, which must be uint32[..., 128, columns], of a pair [..., 2, 128, columns]."""
+        """Return columns as an array, which must be uint32[..., 128, columns], or [..., 2, 128, columns] for a pair."""
         return self._check_words(words, self.threads)
 
     def through(self, load: str | HasForm, column: int = 0, *, base_lane: int = 0) -> Layout:
@@ -78,11 +78,11 @@ class _InTensorMemory(OperandBase):
         loaded = load_layout(load, column, base_lane, self.columns)
         if loaded.slots > 1 and self.slots > 1:
             raise InvalidOperand(
-                f"{self.description} has {self.slots} elements in a column: a load that packs halves splits them"
+                f"{self.description} has {self.slots} elements in a column, which a load that packs halves would split"
             )
         if loaded.slots > 1 and self.format.bits > HALF:
             raise InvalidOperand(
-                f"{self.description} is {self.format}: a load that packs halves keeps the lower 16 bits of each column"
+                f"{self.description} is {self.format}, but a load that packs halves keeps only 16 bits of each column"
             )
         return composed(self.layout, loaded)
 
@@ -93,7 +93,7 @@ class _InTensorMemory(OperandBase):
 
 
 def composed(places: Layout, loaded: Layout) -> Layout:
-    """Compose the load with the memory layout; elements inside a column and blocks of a pair stay unchanged."""
+    """Compose the load with the memory layout; elements inside a column and the blocks of a pair are unchanged."""
     steps = {}
     if "block" in places.ins:
         steps["block"] = [(basis.radix, tuple(basis.moves)) for basis in places.steps("block")]
@@ -130,7 +130,7 @@ def _agrees(layout: Layout, places: Layout, loaded: Layout) -> bool:
 
 
 class InTensorShared(Operand):
-    """A tcgen05 operand that may be in shared memory, by a tcgen05 descriptor.
+    """A tcgen05 operand that may be in shared memory, accessed through a tcgen05 descriptor.
 
     4- and 6-bit types of kinds with f8f6f4 are padded: 16 elements, packed, begin each 16 bytes along k.
     """
@@ -181,7 +181,7 @@ class InTensorShared(Operand):
         raw: bool = False,
         rounding: Rounding = None,
     ) -> Shared:
-        """Store the operand in shared memory for a descriptor (default: a contiguous tile's)."""
+        """Store the operand in shared memory for a descriptor, by default that of a contiguous tile."""
         import numpy as np
 
         if not self.is_padded:
@@ -198,7 +198,7 @@ class InTensorShared(Operand):
         return Shared(memory, descriptor, trans)
 
     def read(self, tile: Shared) -> Array:
-        """Return the codes of a tile; reject a descriptor that reads beyond its memory."""
+        """Return the codes of a tile; raise an error if the descriptor reads beyond its memory."""
         import numpy as np
 
         if not self.is_padded or not isinstance(tile, Shared):
@@ -217,7 +217,7 @@ class InTensorShared(Operand):
 
 @dataclass(frozen=True, repr=False)
 class TensorOperand(_InTensorMemory, InTensorShared):
-    """A matrix in tensor memory: D, and sometimes A. A may be in shared memory instead, as A of wgmma is."""
+    """A matrix in tensor memory: D, and sometimes A. Like A of wgmma, A may be in shared memory instead."""
 
     def pack(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Words:
         """Pack a matrix into columns: uint32[..., 128, columns], or [..., 2, 128, columns] for a pair.
@@ -244,7 +244,7 @@ class TensorOperand(_InTensorMemory, InTensorShared):
 
 @dataclass(frozen=True, repr=False)
 class SharedTensorOperand(InTensorShared):
-    """Operand B, which is in shared memory."""
+    """Operand B, which is always in shared memory."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -256,7 +256,7 @@ class SparseTensorOperand(TensorOperand, SparseOperand):
 
 @dataclass(frozen=True, repr=False)
 class TensorMetadata(_InTensorMemory, Metadata):
-    """The metadata of a sparse A in tensor memory: four bits for each row and chunk.
+    """The metadata of a sparse A in tensor memory, four bits for each row and chunk.
 
     For f16 and tf32, the selector (bit 0 of the instruction descriptor) chooses one of two columns.
     """
@@ -301,7 +301,7 @@ class TensorScale(_InTensorMemory):
 
         if byte_id not in self.byte_ids:
             raise InvalidOperand(
-                f"{self.description}: the byte id is one of {', '.join(map(str, self.byte_ids))}, got {byte_id}"
+                f"{self.description}: the byte id must be one of {', '.join(map(str, self.byte_ids))}, got {byte_id}"
             )
         is_a = self.role == "scale_a"
         lines = np.array(scaled_lines(self.form, self.role[-1]))
@@ -336,7 +336,7 @@ class TensorRegisters(OperandBase):
 
 
 def after_load(operand: OperandBase, load: str | HasForm, column: int = 0, base_lane: int = 0) -> OperandBase:
-    """Return a tensor-memory operand as it is in registers after a load: `through`, with bits and names."""
+    """Return a tensor-memory operand as it is in registers after a load: `through`, with its bits and names."""
     if not isinstance(operand, _InTensorMemory):
         raise InvalidOperand(f"{operand.description} is not in tensor memory: tcgen05.ld cannot load it")
     row = operand._after(load, column, base_lane)  # noqa: SLF001 (of this module)
@@ -362,7 +362,7 @@ def build(row: OperandSpec, form: TensorForm, rule: Pattern | None) -> OperandBa
 
 
 def missing_shape(form: TensorForm, what: str) -> IllegalInstruction:
-    """Return the error for an operand of a spelling that has no shape."""
+    """Return the error for an operand of a spelling without a shape."""
     example = 'm=128, n=256, a="bf16", b="bf16", d="f32"'
-    reason = f"{what} depends on shape and types, which the name does not have: give them, for example {example}"
+    reason = f"{what} depends on the shape and types, which the name does not have; give them, for example {example}"
     return IllegalInstruction(form.name, reason)

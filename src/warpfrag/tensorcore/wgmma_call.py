@@ -77,7 +77,7 @@ class WgmmaCall:
         (trans_a, trans_b), (negate_a, negate_b) = row["trans"], row["negate"]
         flags = (row["staged"], trans_a, trans_b, negate_a, negate_b, row["scale_d"])
         if not all(isinstance(flag, bool) for flag in flags):
-            raise ValueError(f"a call has true and false, got {flags}")
+            raise ValueError(f"expected true and false in a call, got {flags}")
         a, b = (int(word, 16) for word in row["descriptors"])
         return cls(Variant(row["staged"], (trans_a, trans_b), (negate_a, negate_b), selector), (a, b), row["scale_d"])
 

@@ -1,4 +1,4 @@
-"""The context that computes PyTorch matmuls with a tensor core's arithmetic, and its records."""
+"""The context manager that computes PyTorch matmuls with tensor-core arithmetic, and its records."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ class ProductChoice(NamedTuple):
 
 
 class _Inside(local):
-    """The layers that are running in this thread, the outermost first, because hooks see the layers of all threads."""
+    """The layers that run in this thread, outermost first; hooks see the layers of all threads."""
 
     def __init__(self) -> None:
         self.layers: list[str] = []
 
 
 class _Computing(local):
-    """A count per thread, above 0 inside an emulated matmul, whose own operations are not emulated."""
+    """A per-thread count that is above 0 inside an emulated matmul, whose own operations are not emulated."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -111,7 +111,7 @@ def _emulation_here(name: str) -> Emulation | None:
     owners = {emulation.thread for emulation in emulations}
     if not own and len(owners) > 1:
         raise InvalidOperand(
-            f"{name} in thread {current_thread().name!r}: {len(owners)} other threads emulate; enter one here"
+            f"{name} in thread {current_thread().name!r}: {len(owners)} other threads emulate; enter an emulation here"
         )
     return (own or emulations or (None,))[-1]
 
@@ -178,7 +178,7 @@ class Emulation(TorchDispatchMode):
         if library is not None:
             if not isinstance(library, str) or library != "cublas":
                 raise InvalidOperand(f"library: expected 'cublas', got {quote(library)}")
-            choices_of(arch)  # rejects a GPU without a table
+            choices_of(arch)  # raises an error for a GPU without a table
         self.is_chosen = instruction is None
         """True if the instruction of each matmul is chosen by its dtypes."""
         half = np.dtype(np.float16)
@@ -194,7 +194,7 @@ class Emulation(TorchDispatchMode):
             raise InvalidOperand(f"order: expected a wf.Order, got {quote(order)}")
         if model is not None and not isinstance(model, torch.nn.Module):
             raise InvalidOperand(f"model: expected a torch.nn.Module, got {quote(model)}")
-        order.chains(0, form.shape.k, FORMATS[form.a].bits)  # raises if lengths do not fit the instruction
+        order.chains(0, form.shape.k, FORMATS[form.a].bits)  # raises an error if lengths do not fit the instruction
         if rounding is not None and not (isinstance(rounding, str) and rounding == "rne"):
             raise InvalidOperand(f"rounding: expected 'rne' or None, got {quote(rounding)}")
         self.instruction, self.arch, self.order, self.compare = spell(form), arch, order, compare
@@ -221,7 +221,7 @@ class Emulation(TorchDispatchMode):
         """The thread that entered it."""
 
     def __enter__(self) -> Self:
-        """Start emulating in this thread, and in all threads without an emulation of their own."""
+        """Start emulating in this thread, and in all threads without their own emulation."""
         from torch.nn.modules import module as hooks
 
         if self._is_open:
@@ -370,14 +370,14 @@ class Emulation(TorchDispatchMode):
         """Return the instruction that was given, or the one that libraries use for the dtypes."""
         if not self.is_chosen:
             return self.instruction
-        wide = np.dtype(np.float32)  # float64 is not chosen: sums are float32
+        wide = np.dtype(np.float32)  # never float64, because sums are float32
         a, b = (dtype_of(tensor) if tensor.dtype in CONTAINED else wide for tensor in (operation.A, operation.B))
         return choose_instruction(a, b, self.arch)
 
     def _product(
         self, A: torch.Tensor, B: torch.Tensor, operation: TorchProduct, arch: str, choice: ProductChoice
     ) -> torch.Tensor:
-        """Return the matmul in float32, before it is rounded to the dtype of the operation."""
+        """Return the matmul in float32, before rounding to the dtype of the operation."""
         if choice.omitted_k:
             A, B = A[..., : -choice.omitted_k], B[..., : -choice.omitted_k, :]
         backend = "auto" if A.is_cuda else "cpu"
@@ -491,7 +491,7 @@ def is_plain_float32(operation: TorchProduct) -> bool:
     """Return True for a matmul of float32 that PyTorch's settings do not allow a GPU to compute in TF32."""
     if operation.A.dtype != torch.float32:
         return False
-    matmul = torch.backends.cuda.matmul  # allow_tf32 cannot be read if fp32_precision, of PyTorch 2.9, was set to tf32
+    matmul = torch.backends.cuda.matmul  # allow_tf32 cannot be read if fp32_precision (PyTorch 2.9) was set to tf32
     precision = getattr(matmul, "fp32_precision", None)
     return not matmul.allow_tf32 if precision is None else precision != "tf32"
 
@@ -502,7 +502,7 @@ CONTAINED = {
     torch.float8_e4m3fn: {"e4m3", "f16", "bf16", "tf32"},
     torch.float8_e5m2: {"e5m2", "f16", "bf16", "tf32"},
 }
-"""The instruction formats that have every number of a dtype."""
+"""The instruction formats that contain every number of a dtype."""
 
 
 def check_dtypes(operation: TorchProduct, formats: tuple[str, str]) -> None:
@@ -520,7 +520,7 @@ TensorScale: TypeAlias = float | Literal["amax"]
 
 
 def scale_factor(tensor: torch.Tensor, name: str, scale: TensorScale) -> float:
-    """Return the divisor of a tensor: a given number, or its largest magnitude over the format's."""
+    """Return the divisor of a tensor: the given number, or the tensor's largest magnitude over the format's."""
     if scale != "amax":
         return float(scale)
     largest = float(tensor.abs().max()) if tensor.numel() else 0.0
@@ -538,7 +538,7 @@ def check_scales(scales: object) -> tuple[TensorScale, TensorScale]:
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of a dtype that NumPy has."""
+    """Return the tensor converted to a dtype that NumPy has."""
     return tensor if tensor.dtype in (torch.float16, torch.float32, torch.float64) else tensor.float()
 
 

@@ -22,7 +22,7 @@ from warpfrag.torch.torch_operations import TorchProduct
 
 FUSED = "attention, which a GPU usually computes in one fused kernel"
 MAX_NAMES = 8
-"""The number of layers that the first line names; the last lines name all."""
+"""The number of layers named in the first line; the last lines name all."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class LayerOrders:
     predictions: tuple[PredictedOrder | None, ...]
     remedy: str = ""
     reason: str = ""
-    """Why the order is not known at some batch size."""
+    """The reason why the order is not known at some batch size."""
 
     @property
     def is_judged(self) -> bool:
@@ -44,7 +44,7 @@ class LayerOrders:
 
     @property
     def changes(self) -> bool:
-        """True if two batch sizes have different orders of additions: if K is cut or added differently."""
+        """True if two batch sizes have different orders of additions, so that K is split or added differently."""
         known = {(entry.kind.type, entry.order, entry.omitted_k) for entry in self.predictions if entry is not None}
         if len(known) < 2:
             return False
@@ -72,7 +72,7 @@ class ModelInvariance(TextCard):
         return tuple(layer for layer in self.layers if layer.changes)
 
     def __str__(self) -> str:
-        """Return each layer that changes, its orders and a remedy; then guesses, and what was not judged."""
+        """Return each layer that changes, with its orders and a remedy, then the guesses and what was not judged."""
         sizes = ", ".join(map(str, self.batches))
         open_layers = [layer for layer in self.layers if not layer.is_judged and not layer.changes]
         count = len(self.layers) - len(open_layers)
@@ -98,7 +98,7 @@ class ModelInvariance(TextCard):
         lines += [f"{_named(layers)} not judged: {reason}" for reason, layers in unknown.items()]
         if self.not_judged:
             listed = ", ".join(f"{name} {number}" for name, number in self.not_judged.items())
-            lines.append(f"not judged, because no library chooses them: {listed}")
+            lines.append(f"not judged, because no library chooses their kernels: {listed}")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, object]:
@@ -122,7 +122,7 @@ class ModelInvariance(TextCard):
 
 
 def _named(layers: Sequence[LayerOrders], limit: int | None = None) -> str:
-    """Return the names of layers, each once, and at most `limit` of them."""
+    """Return the distinct names of layers, at most `limit` of them."""
     names = list(dict.fromkeys(f"layer {layer.layer!r}" if layer.layer else "model" for layer in layers))
     more = [] if limit is None or len(names) <= limit else [f"and {len(names) - limit} more"]
     return ", ".join([*names[:limit], *more])
@@ -142,7 +142,7 @@ class OrderRecorder(Emulation):
         """Start without records."""
         super().__init__(library="cublas", arch=arch, model=model)
         self.reasons: list[str] = []
-        """Why the order of each recorded matmul is not known; "" if it is."""
+        """The reason why the order of each recorded matmul is not known, or "" if it is known."""
 
     def _left_to_pytorch(self, operation: TorchProduct) -> str:
         return super()._left_to_pytorch(operation) if operation.A.is_complex() else ""

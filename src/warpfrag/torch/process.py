@@ -58,7 +58,7 @@ def _kernel(operation: Any, below: Any, run: Run) -> Callable[..., Any]:  # noqa
 
 
 class AttentionWatch(TorchFunctionMode):
-    """Warns that attention is emulated as two matmuls, although a GPU usually runs one fused kernel."""
+    """Warns that attention is emulated as two matmuls, while a GPU usually runs one fused kernel."""
 
     def __init__(self, warn_once: Callable[[str, str], None]) -> None:
         """Store the function that warns."""
@@ -83,7 +83,7 @@ class AttentionWatch(TorchFunctionMode):
 
 
 class ProcessSwitch:
-    """Settings of the process while any emulation is open.
+    """The settings of the process while any emulation is open.
 
     Attention runs as separate matmuls, not as one fused kernel. Functions of torch.compile run uncompiled, because
     compiled code may contain matmuls that are not operations.

@@ -40,11 +40,11 @@ COPIES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu)
 
 
 class DeviceMarks:
-    """The devices of storages; a weak reference prevents that a later storage reuses an address."""
+    """The devices of storages; weak references ensure that a later storage cannot reuse an address."""
 
     def __init__(self) -> None:
         """Start without marks."""
-        self._marks: dict[int, tuple[StorageWeakRef, bool]] = {}  # True for CUDA, by the address of the storage
+        self._marks: dict[int, tuple[StorageWeakRef, bool]] = {}  # True for CUDA, keyed by the address of the storage
         self._limit = 1 << 12
 
     def is_cuda(self, tensor: torch.Tensor) -> bool:
@@ -84,7 +84,7 @@ class TensorAddresses:
 
     def __init__(self) -> None:
         """Start without addresses."""
-        self._owners: dict[int, tuple[DeviceArray, object]] = {}  # the array and the storage, by host address
+        self._owners: dict[int, tuple[DeviceArray, object]] = {}  # the array and the storage, keyed by host address
 
     def address(self, tensor: torch.Tensor) -> int:
         """Return the device address of a tensor."""
@@ -112,7 +112,7 @@ class HostTensors(TorchFunctionMode):
         if name is not None or func is torch.Tensor.get_device or func is torch.get_device:
             return _device_property(name, func, args)
         if func is torch.Tensor.data_ptr and args[0].numel() and MARKS.is_cuda(args[0]):
-            is_launching = triton.runtime.driver.active.session.is_launching  # Triton reads the alignment
+            is_launching = triton.runtime.driver.active.session.is_launching  # Triton reads its alignment
             return func(*args) if is_launching else self.addresses.address(args[0])
         if func is torch.device:
             return func(*args, **kwargs)
@@ -147,7 +147,7 @@ def _device_property(name: str | None, func: Callable[..., Any], args: tuple[Any
 
 
 def _requested(value: object, *, numbers: bool) -> torch.device | None:
-    """Return the device that an argument names, "cuda" or the host, or None."""
+    """Return the device that an argument names: "cuda", the host, or None."""
     if isinstance(value, torch.device | str):
         kind = value.type if isinstance(value, torch.device) else value.split(":")[0]
         return {"cuda": CUDA, "cpu": HOST}.get(kind)
@@ -164,7 +164,7 @@ def _shares_storage(result: torch.Tensor, source: torch.Tensor) -> bool:
 
 
 def _tensors(value: object) -> Iterator[torch.Tensor]:
-    """Yield the tensors in a value, also inside tuples, lists and dictionaries."""
+    """Yield the tensors in a value, including those in tuples, lists and dictionaries."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, tuple | list):
@@ -175,7 +175,7 @@ def _tensors(value: object) -> Iterator[torch.Tensor]:
 
 
 class Stream:
-    """A stream without pending work: launches return when they are finished."""
+    """A stream without pending work, because launches have finished when they return."""
 
     cuda_stream, device, priority, device_index = 0, CUDA, 0, 0
 
@@ -190,7 +190,7 @@ class Stream:
         """Do nothing."""
 
     def query(self) -> bool:
-        """Return True: nothing is pending."""
+        """Return True, because nothing is pending."""
         return True
 
     def synchronize(self) -> None:
@@ -225,7 +225,7 @@ class Event:
         return (end.seconds - self.seconds) * 1e3
 
     def query(self) -> bool:
-        """Return True: nothing is pending."""
+        """Return True, because nothing is pending."""
         return True
 
     def synchronize(self) -> None:
@@ -236,7 +236,7 @@ class Event:
 
 
 def _refusal(name: str) -> Callable[..., None]:
-    """Return a function that raises an error, because the call needs CUDA's own runtime."""
+    """Return a function that raises an error, because the call needs the CUDA runtime."""
 
     def refuse(*_args: object, **_options: object) -> None:
         call = "this call" if name.startswith("_") else f"torch.cuda.{name}"
@@ -308,7 +308,7 @@ def _generator(original: type) -> Callable[..., object]:
     """Return torch.Generator for generators of device "cuda"."""
 
     class Generator(original):  # type: ignore[misc]
-        """A generator of random numbers on the host."""
+        """A random number generator on the host."""
 
         def __new__(cls, device: object = HOST) -> Any:  # noqa: ANN401 # the class of PyTorch has no types
             return original.__new__(cls, _on_host(device))  # type: ignore[call-arg]
@@ -336,7 +336,7 @@ def _default_device(original: Callable[..., object]) -> Callable[..., object]:
 
 @contextmanager
 def tensors_on_host(driver: MachineDriver, *, inductor: bool) -> Iterator[None]:
-    """Create tensors of device "cuda" in host memory, and replace the functions of torch.cuda.
+    """Create tensors for device "cuda" in host memory, and replace the functions of torch.cuda.
 
     With `inductor`, torch.accelerator is left alone: torch.compile asks it for a real stream.
     """
@@ -367,7 +367,7 @@ def tensors_on_host(driver: MachineDriver, *, inductor: bool) -> Iterator[None]:
 
 
 class CompiledCall:
-    """A compiled function or module; it gets host tensors, and its results have the arguments' device."""
+    """A compiled function or module that gets host tensors; its results have the device of its arguments."""
 
     def __init__(self, compiled: Callable[..., Any]) -> None:
         """Store the compiled function or module."""
@@ -378,7 +378,7 @@ class CompiledCall:
         return getattr(self._compiled, name)
 
     def __call__(self, *args: object, **kwargs: object) -> object:
-        """Call it without the mode that redirects devices, which torch.compile would trace."""
+        """Call the function outside the mode that redirects devices, which torch.compile would trace."""
         modes = [_pop_mode() for _ in range(_len_torch_function_stack())]
         is_cuda = any(map(MARKS.is_cuda, _tensors((args, kwargs))))
         try:

@@ -37,17 +37,17 @@ SCALARS: dict[str, Any] = {
     "u1": np.uint8, "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,
     "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32, "f32": np.float32, "fp64": np.float64,
 }  # fmt: skip
-SWIZZLES = (0, 32, 64, 128)  # bytes, by Triton's number
+SWIZZLES = (0, 32, 64, 128)  # sizes in bytes, by Triton's number
 # The types of tensormap.replace, in its order, which is Triton's too (PTX ISA, "tensormap.replace").
 MAP_ELEMENTS = (
     "uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float32_ftz", "float64", "bfloat16",
     "tfloat32", "tfloat32_ftz",
 )  # fmt: skip
-ALIGNED = 1 << 20  # an address with the alignment of a GPU allocation
+ALIGNED = 1 << 20  # an address that is aligned like a GPU allocation
 
 
 class HostArray:
-    """A NumPy array with the tensor interface that Triton expects: dtype, pointer, shape, strides in elements."""
+    """A NumPy array with the tensor interface that Triton expects: dtype, pointer, shape and strides in elements."""
 
     def __init__(self, array: NDArray[Any]) -> None:
         """Align the pointer like a GPU allocation; a view keeps its offset."""
@@ -69,7 +69,7 @@ class HostArray:
 
 
 def as_tensor(value: object) -> object:
-    """Return an argument for Triton: NumPy arrays become tensors, also inside tuples."""
+    """Return an argument for Triton; NumPy arrays become tensors, also inside tuples."""
     if isinstance(value, np.ndarray):
         return HostArray(value)
     if isinstance(value, np.generic):
@@ -117,14 +117,14 @@ class EntryArguments:
     """The arguments of one launch, in the order of the entry's parameters, with their Python names."""
 
     def __init__(self, maps: Sequence[dict[str, Any]] = ()) -> None:
-        """Start without arguments; `maps` describes the tensor map of each descriptor, if the target has TMA."""
+        """Start with no arguments; `maps` describes the tensor map of each descriptor, if the target has TMA."""
         self.names: list[str] = []
-        self.storages: dict[int, NDArray[np.uint8]] = {}  # by address
-        self._makers: list[Callable[[View], object]] = []  # owners of the values' memory
+        self.storages: dict[int, NDArray[np.uint8]] = {}  # keyed by address
+        self._makers: list[Callable[[View], object]] = []  # keeps the memory of the values alive
         self._maps = iter(maps) if maps else None
 
     def values(self, copies: Mapping[int, NDArray[np.uint8]] | None = None) -> tuple[list[object], list[DeviceArray]]:
-        """Return the entry's values, and the owners of the memory of views, which must stay alive until the launch.
+        """Return the entry's values, and the owners of the memory of views, which must live until the launch.
 
         `copies` replaces storages, by their addresses.
         """
@@ -169,7 +169,7 @@ class EntryArguments:
         return memory, offset
 
     def _map(self, name: str, value: Any, about: dict[str, Any]) -> Callable[[View], ptx.TensorMap]:  # noqa: ANN401
-        """Return a function that makes the tensor map of a descriptor."""
+        """Return a function that creates the tensor map of a descriptor."""
         if about.get("is_im2col") or about.get("fp4_padded"):
             raise NotModelled(
                 f"argument {name} is copied by TMA, but im2col and padded 4-bit tensors are not modelled; "
@@ -203,10 +203,10 @@ def _scalar(name: str, kind: str, value: Any) -> object:  # noqa: ANN401 # Trito
 
 
 def _decomposed(kind: str, value: Any, *, has_map: bool) -> Iterator[tuple[str, object]]:  # noqa: ANN401 # Triton's TensorDescriptor
-    """Yield the shape and the strides of a descriptor, after pointer, shape, strides and flags if it has no map."""
+    """Yield the shape and strides of a descriptor, preceded by pointer, shape, strides and flags if it has no map."""
     match = re.match(r"tensordesc(?:_im2col)?<([^[>]*)", kind)
     if match is None:
-        raise InvalidOperand(f"expected Triton's type of a tensor descriptor, got {quote(kind)}")
+        raise InvalidOperand(f"expected the Triton type of a tensor descriptor, got {quote(kind)}")
     if not has_map:
         yield f"*{match[1]}", value.base
         yield from (("i64", number) for number in (*value.shape, *value.strides))
@@ -224,7 +224,7 @@ SHARED_BYTES = {
     75: 64 << 10, 80: 163 << 10, 86: 99 << 10, 87: 163 << 10, 88: 99 << 10, 89: 99 << 10, 90: 227 << 10,
     100: 227 << 10, 103: 227 << 10, 107: 227 << 10, 110: 227 << 10, 120: 99 << 10, 121: 99 << 10,
 }  # fmt: skip
-REGISTERS = 32  # per thread, for host code that computes an occupancy, if there is no machine code
+REGISTERS = 32  # registers per thread, for host code that computes the occupancy without machine code
 MULTIPROCESSOR_REGISTERS, MAX_THREADS = 1 << 16, 1024
 PTX_KEY = "warpfrag: the PTX is not assembled"  # part of Triton's cache key
 
@@ -268,33 +268,33 @@ class MachineDriver(DriverBase):
         self.session = session
         self.capability = capability(session.arch)
         self.launcher_cls = EntryLauncher
-        self.loading: Mapping[str, Any] = {}  # the code of the kernel that Triton loads, by language
+        self.loading: Mapping[str, Any] = {}  # the code of the kernel that Triton is loading, by language
         self.utils = SimpleNamespace(
             load_binary=self._load, unload_module=lambda _: None, get_device_properties=self._properties
         )
 
     @classmethod
     def is_active(cls) -> bool:
-        """Return False: Triton never chooses this driver itself."""
+        """Return False, because Triton must never choose this driver by itself."""
         return False
 
     def map_python_to_cpp_type(self, ty: str) -> str:
-        """Raise an error, because only a launcher in C would call this."""
-        raise InvalidOperand(f"launchers in C are not supported, got a request for the C type of {quote(ty)}")
+        """Raise an error, because only launchers in C need C types."""
+        raise InvalidOperand(f"launchers in C are not supported (C type of {quote(ty)} requested)")
 
     def get_current_target(self) -> object:
         """Return the architecture that Triton compiles for."""
         return GPUTarget("cuda", self.capability, 32)
 
     def get_current_device(self) -> str:
-        """Return a name that no real device has, so that compiled kernels are not confused."""
+        """Return a name that no real device has, so that cached kernels are not confused."""
         return f"warpfrag:{self.capability}:{'cubin' if self.session.executes_cubin else 'ptx'}"
 
     def set_current_device(self, device: object) -> None:
         """Do nothing, because there is only one device."""
 
     def get_current_stream(self, _device: object = None) -> int:
-        """Return stream 0; launches are finished when they return."""
+        """Return stream 0; launches have finished when they return."""
         return 0
 
     def get_device_capability(self, _device: object = None) -> tuple[int, int]:
@@ -314,7 +314,7 @@ class MachineDriver(DriverBase):
         return torch.cuda if self.session.redirect else torch.cpu
 
     def get_benchmarker(self) -> Callable[..., list[float]]:
-        """Return a benchmarker that runs nothing and reports the same time for all configurations."""
+        """Return a benchmarker that runs nothing and reports the same time for every configuration."""
         return lambda _call, quantiles=(0.5,), **_options: [0.0 for _ in quantiles]
 
     def get_empty_cache_for_benchmark(self) -> object:
@@ -327,7 +327,7 @@ class MachineDriver(DriverBase):
         """Do nothing, because there is no cache."""
 
     def _properties(self, _device: object) -> dict[str, int]:
-        """Return device properties: the sizes of the architecture, and an H200's clocks."""
+        """Return the device properties: the sizes of the architecture and the clocks of an H200."""
         return {
             "max_shared_mem": SHARED_BYTES[self.capability],
             "max_num_regs": 65536,
@@ -341,7 +341,7 @@ class MachineDriver(DriverBase):
     def _load(
         self, name: str, binary: bytes, _shared: int, _device: object
     ) -> tuple[None, LoadedKernel, int, int, int]:
-        """Return a kernel that Triton compiled, its registers, spilled bytes and maximum number of threads."""
+        """Return a kernel compiled by Triton, with its registers, spilled bytes and maximum number of threads."""
         loaded = LoadedKernel(name, self.loading)
         if not self.session.executes_cubin:
             return None, loaded, REGISTERS, 0, MAX_THREADS
@@ -352,7 +352,7 @@ class MachineDriver(DriverBase):
 
 
 class LoadedKernel:
-    """A kernel that Triton compiled: `code` has its PTX."""
+    """A kernel compiled by Triton; `code` has its PTX."""
 
     def __init__(self, name: str, code: Mapping[str, Any]) -> None:
         """Parse the PTX."""
@@ -362,7 +362,7 @@ class LoadedKernel:
 
 
 class EntryLauncher:
-    """A compiled Triton kernel: Triton makes one launcher and calls it for every launch."""
+    """A compiled Triton kernel; Triton creates one launcher and calls it for every launch."""
 
     def __init__(self, src: Any, metadata: Any) -> None:  # noqa: ANN401 # Triton's own
         """Store the signature of the source and the metadata of the kernel."""

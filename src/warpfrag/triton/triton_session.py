@@ -38,8 +38,8 @@ from warpfrag.triton.triton_driver import (
 
 DEFAULT_ARCH = "sm_90a"
 MEASURED_ARCHS = (MEASURED, f"{MEASURED}a")
-KEPT_BYTES = 1 << 28  # memory before launches that a session keeps
-UNFIT = (OutOfResources, CompileTimeAssertionFailure, PTXASError)  # errors for which Triton skips a configuration
+KEPT_BYTES = 1 << 28  # bytes of memory before launches that a session keeps
+UNFIT = (OutOfResources, CompileTimeAssertionFailure, PTXASError)  # the errors for which Triton skips a configuration
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -65,7 +65,7 @@ class Launch:
         return f"<Launch of {self.kernel}: grid {grid}, block {self.block}, shared {self.shared} bytes; {self.run!r}>"
 
     def profile(self) -> Profile:
-        """Return the counts of instructions, bytes and tensor core operations by line."""
+        """Return the counts of instructions, bytes and tensor-core operations by line."""
         return self.run.profile
 
     def debug(self) -> Debugger:
@@ -86,7 +86,7 @@ class Launch:
 
 
 class Session:
-    """A context in which every launch of a Triton kernel runs here, compiled for `arch`, and is kept in `launches`.
+    """A context in which every Triton launch runs here, compiled for `arch`, and is recorded in `launches`.
 
     For an autotuned kernel, the first configuration that its pruning leaves and that fits the GPU is used. `config`
     chooses another: its index in the decorator, a `triton.Config`, or some of its values ({"BLOCK_M": 64,
@@ -120,7 +120,7 @@ class Session:
         self.is_launching = False  # while Triton inspects arguments
         self.redirect = redirect and "torch" in sys.modules
         self._inductor, self.seconds = inductor, seconds
-        self._kept = 0  # bytes of memory before launches
+        self._kept = 0  # bytes of memory that were kept
         self._driver = MachineDriver(self)
         self._stack = ExitStack()
 
@@ -251,7 +251,7 @@ class Launcher:
 
 
 class SessionOptions(TypedDict, total=False):
-    """The options of a session that `run` takes too."""
+    """The session options that `run` also takes."""
 
     arch: str
     config: object
@@ -271,12 +271,12 @@ def run(kernel: object, **options: Unpack[SessionOptions]) -> Launcher:
     if not isinstance(kernel, KernelInterface) or type(kernel).__name__ == "InterpretedFunction":
         hint = "; unset TRITON_INTERPRET" if type(kernel).__name__ == "InterpretedFunction" else ""
         raise InvalidOperand(f"expected a kernel decorated with @triton.jit, got {quote(kernel)}{hint}")
-    Session(**options, redirect=False)  # raises for a wrong architecture before a grid is given
+    Session(**options, redirect=False)  # raises an error for a wrong architecture before a grid is given
     return Launcher(kernel, lambda: Session(**options, redirect=False))
 
 
 def _choose(tuner: Any, pruned: Sequence[Any], wanted: object) -> list[Any]:  # noqa: ANN401 # an Autotuner
-    """Return the configurations to try, in order: the requested one, or those that remain after pruning."""
+    """Return the configurations to try, in order: the requested one, or those that pruning leaves."""
     if isinstance(wanted, dict) and any(isinstance(key, KernelInterface) for key in wanted):
         function = _function(tuner)
         wanted = next((value for key, value in wanted.items() if _function(key) is function), None)

@@ -56,7 +56,7 @@ from warpfrag.viz.views import (
     scenes,
 )
 
-if TYPE_CHECKING:  # these import numpy
+if TYPE_CHECKING:  # these modules import numpy
     from warpfrag.blas.cublas.batch_invariance import Invariance
     from warpfrag.blas.error_report import ErrorReport
     from warpfrag.machine.launch.tensor_map_argument import TensorMap
@@ -125,11 +125,11 @@ def draw(
         return replace(picture, title=title or picture.title, theme=theme)
     if options.through is not None or options.block is not None or options.column or options.base_lane:
         raise InvalidOperand(
-            f"through, column, base_lane and block are for operands of tcgen05 in tensor memory, not {instruction}"
+            f"through, column, base_lane and block apply to tcgen05 operands in tensor memory, not to {instruction}"
         )
     view = view or ("memory" if descriptors else default_view(instruction, chosen))
     _check_options(instruction, view, request)
-    pictures = scenes(instruction, chosen, view, request)  # first, because it rejects what cannot be shown
+    pictures = scenes(instruction, chosen, view, request)  # first, because it rejects impossible figures
     title = title or _title(instruction, chosen, view)
     return GridDrawing(title, instruction.name, notes(instruction, chosen, view, request), pictures, theme)
 
@@ -142,7 +142,7 @@ def _own_figure(subject: object, rows: Range | None) -> GridDrawing | Plot | Non
     if isinstance(subject, str | Operand) or hasattr(subject, "form"):
         return None
     Cut(rows).reject("this figure")
-    from warpfrag.viz.plan_views import plan_drawing  # these two import numpy
+    from warpfrag.viz.plan_views import plan_drawing  # both import numpy
     from warpfrag.viz.plots import report_plot
 
     return plan_drawing(subject) or report_plot(subject)
@@ -154,7 +154,7 @@ def figure_svg(subject: Any, theme: Theme) -> str:  # noqa: ANN401 (whatever `dr
 
 
 def draw_figure(key: int | str, *, theme: Theme = "auto") -> Drawing:
-    """Draw a figure of the PTX ISA by its number, or one of the gallery's own by its name."""
+    """Draw a figure of the PTX ISA by its number, or a figure of the gallery by its name."""
     row = figure_row(key)
     return draw(
         row.instruction,
@@ -170,7 +170,7 @@ def draw_figure(key: int | str, *, theme: Theme = "auto") -> Drawing:
 
 
 def _operand(instruction: Instruction, role: str | None) -> AnyOperand | None:
-    """Return the operand with this name, in any case; without a name the only operand, or None of several."""
+    """Return the named operand, in any case; without a name, the only operand, or None if there are several."""
     if role is None:
         only = tuple(instruction.operands.values())
         return only[0] if len(only) == 1 else None
@@ -183,7 +183,7 @@ def _operand(instruction: Instruction, role: str | None) -> AnyOperand | None:
 
 
 def _descriptors(descriptor: object, kind: str) -> tuple[Descriptor, ...]:
-    """Return the given descriptors as objects of the operand's descriptor type."""
+    """Return the descriptors as objects of the operand's descriptor type."""
     if descriptor is None:
         return ()
     several = descriptor if isinstance(descriptor, list | tuple) else [descriptor]
@@ -191,29 +191,27 @@ def _descriptors(descriptor: object, kind: str) -> tuple[Descriptor, ...]:
 
 
 def _check_options(instruction: Instruction, view: View, request: FigureRequest) -> None:
-    """Reject options that would change nothing: a warp is for registers, a descriptor for shared memory."""
+    """Raise an error for options without effect: a warp applies to registers, a descriptor to shared memory."""
     warp = request.options.warp
     if check_flag("trans", request.options.trans) and view != "memory":
-        raise InvalidOperand("trans turns an operand in shared memory: it is for the memory view")
+        raise InvalidOperand("trans applies to an operand in shared memory, in the memory view")
     if request.descriptors and view != "memory":
         raise InvalidOperand(
-            f"a descriptor describes an operand in shared memory: it applies to the memory view, not to {view}"
+            f"a descriptor applies to an operand in shared memory, in the memory view, not to the {view} view"
         )
     if warp is None:
         return
     warps = WARPS[instruction.form.operation.scope]
     if warps == 1 or view == "memory":
-        raise InvalidOperand(
-            f"warp chooses among the registers of a warpgroup; {instruction} has none in the {view} view"
-        )
+        raise InvalidOperand(f"warp selects registers of a warpgroup; {instruction} has none in the {view} view")
     check_index("warp", warp, warps)
     if request.cut.rows is not None:
-        raise InvalidOperand("a warp is 16 rows of the matrix: give warp or rows, not both")
+        raise InvalidOperand("expected warp or rows, got both; a warp holds 16 rows of the matrix")
 
 
 def _check_choice(name: str, choice: Choice, choices: tuple[Choice, ...], of: str = "a figure") -> None:
     if not (isinstance(choice, str) and choice in choices):
-        raise InvalidOperand(f"the {name} of {of} is one of {', '.join(map(str, choices))}; got {quote(choice)}")
+        raise InvalidOperand(f"the {name} of {of} must be one of {', '.join(map(str, choices))}; got {quote(choice)}")
 
 
 def _title(instruction: Instruction, operand: AnyOperand | None, view: View) -> str:

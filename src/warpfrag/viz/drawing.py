@@ -21,7 +21,7 @@ from warpfrag.viz.palette import Theme
 from warpfrag.viz.svg_page import cell_size, page
 
 TEXT_WIDTH = 100  # default width of text, in characters
-PNG_ZOOM = 2  # pixels for each unit of the SVG: sharp on common screens and in print
+PNG_ZOOM = 2  # pixels per SVG unit: sharp on common screens and in print
 
 
 class Drawing(ABC):
@@ -32,7 +32,7 @@ class Drawing(ABC):
 
     @cached_property
     def svg(self) -> str:
-        """The figure as SVG, the same text every time."""
+        """The figure as SVG; the text is reproducible."""
         return self.to_svg(self.theme)
 
     @property
@@ -49,7 +49,7 @@ class Drawing(ABC):
         """Return the figure for a terminal, in lines of about `width` characters at most."""
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the figure to a file; the suffix says how: .svg, .png (needs resvg-py) or .txt."""
+        """Write the figure to a file in the format of its suffix: .svg, .png (needs resvg-py) or .txt."""
         target = Path(path) if isinstance(path, str | PathLike) else None
         suffix = target.suffix.lower() if target else ""
         if target is None or suffix not in {".svg", ".png", ".txt"}:
@@ -59,7 +59,7 @@ class Drawing(ABC):
         return target
 
     def png(self) -> bytes:
-        """Return the figure as a PNG image in the colours of its theme: light unless it is "dark"."""
+        """Return the figure as a PNG image in the colours of its theme, light unless the theme is "dark"."""
         try:
             import resvg_py
         except ImportError:
@@ -125,7 +125,7 @@ class GridDrawing(Drawing):
         return "\n\n".join(["\n".join([self.title, self.instruction, *notes]), *grids]) + "\n"
 
 
-GAPS = (2, 1)  # blanks between columns: two, or one if that avoids a split
+GAPS = (2, 1)  # number of blanks between columns: two, or one if that avoids a split
 
 
 class WordTable(NamedTuple):
@@ -181,7 +181,7 @@ def _blocks(grid: FigureGrid) -> WordTable:
 def _table(
     grid: FigureGrid, downs: list[tuple[int, int]], acrosses: list[tuple[int, int]], words: list[list[str]]
 ) -> WordTable:
-    """Add headings for the row and column ranges; the first row heading names the coordinate of the rows."""
+    """Add headings for the row and column ranges; the first row heading names the rows' coordinate."""
     headings = [[level.name, *(_at(level, *down) for down in downs)] for level in grid.rows]
     aligned = [[word.rjust(max(map(len, level))) for word in level] for level in headings]
     rows = [" ".join(line) for line in zip(*aligned, strict=True)]
@@ -189,13 +189,13 @@ def _table(
 
 
 def _at(level: HeadingLevel, first: int, last: int) -> str:
-    """Return the heading of a range of rows or columns: one mark, or the first and the last."""
+    """Return the heading of a range of rows or columns: a single mark, or the first and the last."""
     words = [mark.words for mark in level.marks if mark.first <= last and first <= mark.last]
     return words[0] if len(words) == 1 else f"{words[0]}..{words[-1]}"
 
 
 def _parts(grid: FigureGrid, table: WordTable, width: int) -> list[str]:
-    """Return the lines of a table, split into halves, quarters, ... until the columns fit."""
+    """Return the lines of a table, split into halves, quarters and so on until the columns fit."""
     gap = next((gap for gap in GAPS if table.fits(width, gap)), GAPS[0])
     each = table.column + gap
     count = len(table.cols)

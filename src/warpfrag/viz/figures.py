@@ -34,7 +34,7 @@ class FigureRow:
 
     @property
     def command(self) -> str:
-        """The command that draws it without the number."""
+        """The command that draws the figure without its number."""
         words = ["warpfrag draw", self.instruction, self.operand]
         for name in ("view", "rows", "cols", "parts", "selector"):
             choice = getattr(self, name)
@@ -45,7 +45,7 @@ class FigureRow:
 
 @cache
 def figure_rows() -> dict[str, FigureRow]:
-    """Return every row by its key: a figure number of the ISA, or a name of our own."""
+    """Return every row by its key: a figure number of the ISA, or a name of warpfrag's own."""
     rows = list(_read())
     by_key = {row.key: row for row in rows}
     if len(by_key) != len(rows):
@@ -64,11 +64,11 @@ def _read() -> Iterator[FigureRow]:
 
 
 def figure_row(key: int | str) -> FigureRow:
-    """Return the row of a figure; the error for an unknown key names similar ones."""
+    """Return the row of a figure; for an unknown key, raise an error with similar ones."""
     rows = figure_rows()
     wanted = str(key)
     if wanted in rows:
         return rows[wanted]
     near = difflib.get_close_matches(wanted, rows, n=3, cutoff=0.4)
     hint = f"; near: {', '.join(near)}" if near else ""
-    raise InvalidOperand(f"there is no figure {quote(wanted)}{hint}; figures are {', '.join(rows)}")
+    raise InvalidOperand(f"unknown figure {quote(wanted)}{hint}; figures are {', '.join(rows)}")

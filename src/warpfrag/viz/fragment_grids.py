@@ -39,7 +39,7 @@ from warpfrag.viz.grids import (
     ticks,
 )
 
-WARPS = {"warp": 1, "warpgroup": 4}  # by the scope of an operation
+WARPS = {"warp": 1, "warpgroup": 4}  # keyed by the scope of an operation
 WARP_ROWS = 16  # rows of the matrix that each warp of a warpgroup holds
 PART_NAMES = {"mma": "product", "matrix": "matrix", "selector": "selector"}
 
@@ -124,7 +124,7 @@ def matrix_grids(operand: Operand, cut: Cut = EVERYTHING, addresses: Layout | No
 
 
 def slot_run(layout: Layout) -> tuple[int, int]:
-    """Return the rows and columns that the slots of one register fill without a gap, from the first slot on."""
+    """Return the rows and columns that the slots of one register fill contiguously, starting with the first slot."""
     first = layout.at(lane=0)
 
     def length(dim: str) -> int:
@@ -167,7 +167,7 @@ def _cell(operand: Operand, at: tuple[int, ...], places: list[Place], y: int, x:
 
 
 def _blocks(cells: list[FigureCell], run: tuple[int, int]) -> tuple[CellBlock, ...]:
-    """Return the runs of slots among the cells that are inside the cut."""
+    """Return the blocks of cells inside the cut, one for each run of slots."""
     runs: dict[tuple[int, int], list[FigureCell]] = defaultdict(list)
     for cell in cells:
         row, col = (index for _, index in cell.coordinates[-2:])
@@ -215,7 +215,7 @@ def logical_grid(operand: SparseOperand, cut: Cut = EVERYTHING) -> FigureGrid:
 
 
 def possible_slots(operand: SparseOperand, *, offset: int) -> tuple[int, ...]:
-    """Return the slots of a register that some legal metadata code fills with column `offset` of its span."""
+    """Return the slots of a register that a legal metadata code can fill with column `offset` of its span."""
     pattern = operand.pattern
     chunk, inside = divmod(offset, pattern.chunk)
     slots = {
@@ -240,7 +240,7 @@ def _logical_cell(operand: SparseOperand, lane: int, reg: int, at: tuple[int, in
 
 
 class FieldChoice(NamedTuple):
-    """The part of metadata or scale registers that is read: leading coordinates of the layout, and its name."""
+    """The part of metadata or scale registers that is read: leading coordinates of the layout, and a name."""
 
     at: tuple[int, ...]
     words: str
@@ -265,7 +265,7 @@ def metadata_grid(operand: Metadata, choice: FieldChoice, pattern: Pattern, cut:
 
 
 def scale_grid(operand: Scale, choice: FieldChoice, cut: Cut) -> FigureGrid:
-    """Return the grid of rows by scales for A, of scales by columns for B."""
+    """Return the grid of scale factors: rows by scales for A, scales by columns for B."""
     row_name, col_name = operand.layout.dims[2:]
     rows, cols = (cut.within(name, extent) for name, extent in zip(("rows", "cols"), operand.shape, strict=True))
     return _field_grid(operand, choice, rows, cols, (ticks(row_name, *rows),), (ticks(col_name, *cols),))
@@ -342,7 +342,7 @@ def _register_levels(operand: OperandBase) -> tuple[HeadingLevel, HeadingLevel]:
 
 
 def field_warp_grid(operand: OperandBase, choice: FieldChoice) -> FigureGrid:
-    """Return a grid of every lane's register; fields that are not read are grey."""
+    """Return a grid of every lane's register, in which fields that are not read are grey."""
     layout = operand.layout
     leading = len(choice.at)
 

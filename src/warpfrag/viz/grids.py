@@ -15,7 +15,7 @@ from warpfrag.errors import InvalidOperand, quote
 from warpfrag.layout.coordinates import Place
 from warpfrag.tensorcore.operand import Operand, OperandBase
 
-Range = tuple[int, int]  # first and last, both included
+Range = tuple[int, int]  # first and last, inclusive
 
 
 class Cut(NamedTuple):
@@ -35,11 +35,11 @@ class Cut(NamedTuple):
             return 0, extent - 1
         pair = isinstance(asked, tuple | list) and len(asked) == 2 and all(isinstance(index, int) for index in asked)
         if not pair or not 0 <= asked[0] <= asked[1] < extent:
-            raise InvalidOperand(f"{name} is (first, last) with 0 <= first <= last <= {extent - 1}, got {quote(asked)}")
+            raise InvalidOperand(f"expected {name} as (first, last) in 0..{extent - 1}, got {quote(asked)}")
         return asked
 
     def reject(self, figure: str) -> None:
-        """Raise InvalidOperand if a part is requested of a figure that is always shown whole."""
+        """Raise InvalidOperand if a part of a figure is requested that is always drawn whole."""
         cuts = [name for name, asked in self._asdict().items() if asked is not None]
         if cuts:
             raise InvalidOperand(
@@ -70,7 +70,7 @@ class FigureCell(NamedTuple):
 
 
 class CellBlock(NamedTuple):
-    """A rectangle of cells, ends included, and their common text; no text if each cell has its own."""
+    """A rectangle of cells, ends included, and their common text; empty if each cell has its own."""
 
     top: int
     left: int
@@ -80,7 +80,7 @@ class CellBlock(NamedTuple):
 
 
 class HeadingMark(NamedTuple):
-    """Text beside rows, or above columns, first to last; on the colour of a lane if one is named.
+    """Text beside rows or above columns, from first to last, in the colour of a lane if one is named.
 
     A `loud` mark is highlighted, to show a bank conflict.
     """
@@ -100,7 +100,7 @@ class HeadingLevel(NamedTuple):
 
 
 class ColourKey(NamedTuple):
-    """The legend of colours that do not stand for lanes: a sentence, and a name for each colour."""
+    """The legend of colours that do not represent lanes: a sentence, and a name for each colour."""
 
     words: str
     names: tuple[str, ...]
@@ -140,7 +140,7 @@ Scene = tuple[FigureGrid, ...]  # one grid, or the grids of an mma: A, B and D, 
 
 
 def ticks(name: str, first: int, last: int) -> HeadingLevel:
-    """Return a heading that counts first..last."""
+    """Return a heading with the numbers first..last."""
     return labels(name, range(first, last + 1))
 
 
@@ -160,7 +160,7 @@ def single_blocks(cells: Iterable[FigureCell]) -> tuple[CellBlock, ...]:
 
 
 def block_around(cells: list[FigureCell]) -> CellBlock:
-    """Return the block around a run of cells: the texts of the first and the last, joined if they differ."""
+    """Return the block around a run of cells, with the texts of the first and the last cell, joined if they differ."""
     first, last = cells[0], cells[-1]
     lines = (low if low == high else f"{low}..{high}" for low, high in zip(first.lines, last.lines, strict=True))
     return CellBlock(first.y, first.x, last.y, last.x, tuple(lines))

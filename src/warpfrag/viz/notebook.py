@@ -19,10 +19,10 @@ from warpfrag.viz.fragment_grids import flatten_warps, flattened_layout
 from warpfrag.viz.grids import range_text
 from warpfrag.viz.palette import COLOURS, Palette, themed
 
-LARGEST = 136  # pixels along a side of a map
-CELL = 9  # pixels of an element at most
-MAX_MAPS = 4  # planes of a layout that are shown
-MAX_PATCHES = 1024  # a larger map shows its first columns, so that a card stays small
+LARGEST = 136  # pixels per side of a map
+CELL = 9  # maximum pixels of an element
+MAX_MAPS = 4  # number of planes of a layout that are shown
+MAX_PATCHES = 1024  # a larger map shows only its first columns, so that a card stays small
 REGISTER_COORDINATES = {"lane", "reg", "slot"}
 HEADINGS = ("operand", "format", "shape", "registers", "elements in each")
 MAPPED = {"a", "b", "d"}  # C has the same layout as D
@@ -58,7 +58,7 @@ def operand_html(operand: OperandBase) -> str:
 
 
 def layout_html(layout: Layout) -> str:
-    """Return the card of a layout: the extents of its coordinates, its bases, and a map of a register layout."""
+    """Return the card of a layout: its extents, its bases, and a map if it is a register layout."""
     ins, outs = (", ".join(f"{name} {extent}" for name, extent in some.items()) for some in (layout.ins, layout.outs))
     threads = flattened_layout(layout)
     is_fragment = set(threads.ins) == REGISTER_COORDINATES and threads.is_onto
@@ -92,7 +92,7 @@ def _operand_maps(operand: OperandBase) -> Iterator[str]:
     if operand.storage != "shared" and operand.spec.unknown:
         yield f"<p>{html.escape(operand.role)}: {html.escape(operand.spec.unknown)}.</p>"
     elif set(flattened_layout(operand.spec.layout).ins) == REGISTER_COORDINATES:
-        is_matrix = len(operand.role) == 1  # of metadata and scale factors, what the first choice reads
+        is_matrix = len(operand.role) == 1  # for metadata and scale factors, the part that the first choice reads
         name, max_planes = (operand.role.upper(), MAX_MAPS) if is_matrix else (operand.role, 1)
         yield from _layout_maps(flatten_warps(operand).layout, name, max_planes)
 
@@ -103,7 +103,7 @@ def _layout_maps(layout: Layout, name: str, max_planes: int = MAX_MAPS) -> Itera
     height, width = (1, *layout.shape)[-2:]
     holders: dict[tuple[int, ...], Place] = {}
     for place in layout.places():
-        holders.setdefault(tuple(layout.at(**place._asdict())), place)  # the first is the one the hardware reads
+        holders.setdefault(tuple(layout.at(**place._asdict())), place)  # the hardware reads the first holder
     planes = list(product(*map(range, outer)))
     for leading in planes[:max_planes]:
         ids = zip(layout.dims, leading, strict=False)
@@ -142,7 +142,7 @@ def _map(plane: list[list[Place]], words: str) -> str:
 
 
 def _runs(plane: list[list[Place]]) -> list[Run]:
-    """Group neighbours of one lane and register into patches, along rows or columns: whichever gives fewer."""
+    """Group adjacent elements of one lane and register into patches, along rows or columns, whichever gives fewer."""
     across = [(y, x, 1, length) for y, line in enumerate(plane) for x, length in _lengths(line)]
     down = [(y, x, length, 1) for x, line in enumerate(zip(*plane, strict=True)) for y, length in _lengths(line)]
     return min(across, down, key=len)

@@ -14,9 +14,9 @@ from typing import Literal, get_args
 
 from warpfrag.errors import InvalidOperand, quote
 
-COLOURS = 32  # the warps of a warpgroup share the colours of the first warp
-GROUP = 4  # lanes that share a hue
-HUE_STEP = 135  # degrees from one group to the next: eight hues, and neighbours never look alike
+COLOURS = 32  # the warps of a warpgroup reuse the colours of the first warp
+GROUP = 4  # number of lanes that share a hue
+HUE_STEP = 135  # degrees from one group to the next: eight hues, and adjacent groups never look alike
 FIRST_HUE = 250
 
 Theme = Literal["auto", "light", "dark"]

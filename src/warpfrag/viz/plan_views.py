@@ -33,11 +33,11 @@ ACCESS_NOTE = (
     " The numbers below the banks count the words per request; they are highlighted if lanes must wait."
 )
 LINE_BYTES = BANKS * BANK_BYTES  # a line of the figure has each bank once
-MAX_ACCESSES = 4  # accesses of one plan that a figure shows
+MAX_ACCESSES = 4  # number of accesses of a plan that a figure shows
 
 
 def plan_drawing(subject: object) -> GridDrawing | None:
-    """Return the figure of a relayout or a plan to load or store, and None for any other object."""
+    """Return the figure of a relayout or of a plan to load or store, or None for any other object."""
     if isinstance(subject, Relayout):
         return relayout_drawing(subject)
     return access_drawing(subject) if isinstance(subject, AccessPlan) else None
@@ -74,7 +74,7 @@ def source_place(plan: Relayout, *, lane: int, reg: int, slot: int) -> Place:
 
 
 def _from_source(plan: Relayout, cell: FigureCell) -> FigureCell:
-    """Return a target cell that names the source lane, if it is a different lane."""
+    """Return a target cell that names the source lane if it differs."""
     place = source_place(plan, lane=cell.y, reg=cell.reg, slot=int(cell.slot))
     name = element_name(plan.source, place)
     stays = place.lane == cell.y
@@ -99,17 +99,17 @@ def access_drawing(plan: AccessPlan) -> GridDrawing:
 
 
 def _access_grid(plan: AccessPlan, access: Access) -> FigureGrid:
-    """Return the memory as one access sees it: a cell is as wide as the access, and at least a bank."""
+    """Return the memory as one access uses it; a cell is as wide as the access, and at least as wide as a bank."""
     width = min(UNIT, max(BANK_BYTES, access.width))
     across, per_bank = LINE_BYTES // width, width // BANK_BYTES
     operand = plan.operand
     rows, cols = operand.layout.shape
-    elements: dict[int, list[tuple[int, int]]] = {}  # by the cell that they start in
+    elements: dict[int, list[tuple[int, int]]] = {}  # keyed by the cell in which they start
     for row in range(rows):
         for col in range(cols):
             address = plan.memory.address(row=row, col=col, bits=operand.spec.container, shape=(rows, cols))
             elements.setdefault(address // width, []).append((row, col))
-    lanes: dict[int, list[int]] = {}  # by the cell that they address
+    lanes: dict[int, list[int]] = {}  # keyed by the cell that they address
     for lane, lane_address in enumerate(access.addresses):
         if lane_address is not None:
             lanes.setdefault(lane_address // width, []).append(lane)
@@ -146,12 +146,12 @@ def _bank_levels(access: Access, per_bank: int) -> Iterator[HeadingLevel]:
 def _access_cell(role: str, yx: tuple[int, int], held: list[tuple[int, int]], lanes: list[int]) -> FigureCell:
     words = _elements_text(held)
     named = "" if not lanes else lane_name(lanes[0]) + "+" * (len(lanes) > 1)
-    fits_both = len(held) > 2  # a narrow cell has the name of the lane alone
+    fits_both = len(held) > 2  # a narrow cell shows only the lane
     lines = (f"{named}:", words) if named and fits_both else (named or words or "-",)
     tip = f"{role.upper()}[{words.strip('()')}]; " if held else "no element; "
     tip += f"address of {', '.join(map(lane_name, lanes))}" if lanes else "no lane's address"
     coordinates = tuple(zip(("row", "col"), held[0], strict=True)) if held else ()
-    colour = lanes[0] % LANES if lanes else 0  # the warps of a warpgroup share colours
+    colour = lanes[0] % LANES if lanes else 0  # the warps of a warpgroup share their colours
     return FigureCell(*yx, coordinates, colour, lines, tip, unread=not lanes)
 
 

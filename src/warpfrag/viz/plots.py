@@ -17,13 +17,13 @@ PLOT_WIDTH, PLOT_HEIGHT = 340, 190
 LEFT, BELOW, ABOVE = 58, 38, 30
 HUES = (250, 25, 145, 80, 310, 195, 50, 280, 110, 340)
 DASHES = ("none", "7 3", "2 3", "9 2 2 2", "4 4", "1 2")
-"""Dashes distinguish curves that coincide; there is one per series colour."""
+"""Dash patterns that distinguish coinciding curves, one per series colour."""
 SERIES = len(DASHES)
 LINE_HEIGHT = 18
 CHARACTER = 7  # approximate width of one, in pixels
 INVARIANCE_WIDTH, NAMES_WIDTH, ROW, RUN_HEIGHT = 900, 230, 24, 16
-MAX_DRAWN = 400  # layers in one figure
-MAX_NAME = 32  # characters of a layer's name
+MAX_DRAWN = 400  # maximum number of layers in a figure
+MAX_NAME = 32  # maximum number of characters of a layer's name
 
 STYLE = (
     ".wf{font-family:system-ui,sans-serif;font-size:12px}.wf .heading{font-size:16px;font-weight:600}"
@@ -34,7 +34,7 @@ STYLE = (
 
 
 def report_plot(report: object) -> Plot | None:
-    """Return the chart of an error report or of batch invariance, and None for any other object."""
+    """Return the chart of an error report or of batch invariance, or None for any other object."""
     if isinstance(report, ErrorReport):
         return error_plot(report)
     return invariance_plot(report) if isinstance(report, Invariance) else None
@@ -63,7 +63,7 @@ def error_plot(report: ErrorReport) -> Plot:
 
 
 def framed_plot(title: str, body: Sequence[str], width: int, height: int, text: str) -> Plot:
-    """Return a figure with paper, heading and style around its body."""
+    """Return a figure with background, heading and style around its body."""
     paper = svg.rect(x=0, y=0, width=width, height=height, classes="paper")
     heading = svg.text(title, x=MARGIN, y=MARGIN + 14, classes="heading")
 
@@ -84,7 +84,7 @@ def _frame(x: int, y: int, heading: str, across: str) -> list[str]:
 
 
 def _histogram(report: ErrorReport, x: int, y: int) -> Iterator[str]:
-    """Yield the density of outputs by error, one outline for each series over a common axis."""
+    """Yield the density of outputs by error, with one outline per series over a common axis."""
     yield from _frame(x, y, "Density", "computed minus exact, in ulps; end bins include outliers")
     left, bottom = x + LEFT, y + ABOVE + PLOT_HEIGHT
     reach = max(abs(series.edges[-1]) for series in report.errors)

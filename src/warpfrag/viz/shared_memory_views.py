@@ -19,14 +19,14 @@ from warpfrag.tensorcore.operand import Operand
 from warpfrag.viz.drawing import GridDrawing
 from warpfrag.viz.grids import ColourKey, Cut, FigureCell, FigureGrid, labels, single_blocks, ticks
 
-MAX_LINES = 16  # lines of memory and of the matrix that are shown by default
-MAX_BOX_UNITS = 16  # units in a line of a box; of a box with longer lines, only memory is shown
-ACROSS = BANKS * BANK_BYTES // UNIT  # units in a line of the figure
+MAX_LINES = 16  # number of lines of memory and of the matrix that are shown by default
+MAX_BOX_UNITS = 16  # number of units in a line of a box; for longer lines, only memory is shown
+ACROSS = BANKS * BANK_BYTES // UNIT  # number of units in a line of the figure
 HUES, SHADES = 8, 4
 
 
 class MemoryUnit(NamedTuple):
-    """16 bytes of the matrix: its line, its position in the line, its first element, and its unit of memory."""
+    """A 16-byte unit of the matrix: its line, its position in the line, its first element, and its unit of memory."""
 
     line: int
     position: int
@@ -44,7 +44,7 @@ class StagedFigure:
     """An operand and the descriptors that read it, one for each instruction along k."""
 
     def __init__(self, operand: Operand, descriptors: Sequence[Descriptor], *, trans: bool) -> None:
-        """Take the operand; `trans` means MN-major."""
+        """Store the operand; `trans` means MN-major."""
         self.operand, self.descriptors, self.trans = operand, descriptors, trans
         self.name = operand.role.upper()
         outer = "m" if operand.role == "a" else "n"
@@ -108,7 +108,7 @@ UnitFigure: TypeAlias = StagedFigure | BoxFigure
 
 
 def box_drawing(described: str, fields: TensorMapFields, cut: Cut) -> GridDrawing:
-    """Return the figure of a tensor map, after checking that the driver accepts it."""
+    """Return the figure of a tensor map; raise an error if the driver would reject the map."""
     problems = fields.problems()
     if problems:
         raise InvalidOperand(f"{described} is not a tensor map that the driver accepts: {'; '.join(problems)}")
@@ -147,7 +147,7 @@ def staged_grids(figure: UnitFigure, cut: Cut) -> tuple[FigureGrid, ...]:
 
 
 def left_out(figure: UnitFigure, cut: Cut) -> list[str]:
-    """Return a sentence if not all of the memory is shown."""
+    """Return a sentence that says which memory is not shown, or an empty string."""
     lines = len({unit.place // ACROSS for unit in figure.units()})
     if cut.rows is not None or lines <= MAX_LINES:
         return []

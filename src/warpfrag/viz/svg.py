@@ -1,4 +1,4 @@
-"""SVG elements as text, the same text every time.
+"""SVG elements as reproducible text.
 
 Numbers are written without needless zeros and attributes in the given order, so that a figure can be compared with a
 file.
@@ -26,7 +26,7 @@ def number(value: Number) -> str:
 
 
 def _attributes(pairs: Mapping[str, Number | str]) -> str:
-    """Return attributes in the given order, without those that are empty."""
+    """Return the attributes that are not empty, in the given order."""
     return "".join(
         f' {name}="{escape(value) if isinstance(value, str) else number(value)}"'
         for name, value in pairs.items()
@@ -46,14 +46,14 @@ def element(tag: str, attributes: Mapping[str, Number | str], content: str = "")
 
 
 def tooltip(words: str) -> str:
-    """Return the tooltip of the element around it."""
+    """Return a tooltip for the enclosing element."""
     return f"<title>{escape(words)}</title>" if words else ""
 
 
 def rect(
     *, width: Number, height: Number, x: Number = 0, y: Number = 0, title: str = "", **attributes: Number | str
 ) -> str:
-    """Return a rectangle; a coordinate of 0 is not written."""
+    """Return a rectangle; coordinates of 0 are omitted."""
     box = {"x": x or "", "y": y or "", "width": width, "height": height}
     return element("rect", _names(attributes) | box, tooltip(title))
 
@@ -64,9 +64,9 @@ def text(words: str, *, x: Number, y: Number, classes: str = "") -> str:
 
 
 def stacked_text(lines: Iterable[str], *, x: Number, y: Number, step: Number, classes: str = "") -> str:
-    """Return stacked lines in one text element, so that they are read, found and copied as one phrase."""
+    """Return stacked lines in one text element, so that they are read, searched and copied as one phrase."""
     first, *middle, last = lines
-    # The space after each line but the last is centred with it: half a space to the right corrects that.
+    # Each line except the last is centred together with its trailing space; half a space to the right corrects that.
     shifted = x + HALF_SPACE
     words = [escape(first), *(element("tspan", {"x": shifted, "dy": step}, escape(part)) for part in middle)]
     words.append(element("tspan", {"x": x, "dy": step}, escape(last)))
@@ -74,7 +74,7 @@ def stacked_text(lines: Iterable[str], *, x: Number, y: Number, step: Number, cl
 
 
 def box(*, x: Number, width: Number, height: Number, title: str = "", **attributes: Number | str) -> str:
-    """Return a rectangle at y = 0 as a path, the shortest text: figures have thousands of cells."""
+    """Return a rectangle at y = 0 as a path, the shortest form, because figures have thousands of cells."""
     corner, across, down = number(x), number(width), number(height)
     return element("path", _names(attributes) | {"d": f"M{corner} 0h{across}v{down}H{corner}z"}, tooltip(title))
 
@@ -91,7 +91,7 @@ def group(content: Iterable[str], *, title: str = "", **attributes: Number | str
 
 
 def document(body: Iterable[str], *, width: Number, height: Number, title: str, style: str) -> str:
-    """Return a whole file; `title` is for screen readers, `style` a style sheet for elements under `.wf`."""
+    """Return a whole file; `title` is for screen readers, and `style` is a style sheet for elements below `.wf`."""
     head = {
         "xmlns": NAMESPACE,
         "class": "wf",

@@ -29,26 +29,26 @@ from warpfrag.viz.palette import GROUP, Palette, Theme, themed
 FONT = 11
 SMALL = 10
 TITLE = 14
-LINE = 13  # from one line of a cell to the next
-PADDING = 8  # horizontal padding of a cell, both sides together
+LINE = 13  # distance from one line of a cell to the next
+PADDING = 8  # total horizontal padding of a cell
 LEVEL = 16  # height of one line of column headings
 TITLE_HEIGHT = 20
 GAP = 6  # between headings and cells
-APART = 8  # between the numbers of columns, so that they do not run into each other
+APART = 8  # minimum distance between column numbers, so that they do not touch
 
-SINGLE_LINE_LIMIT = 960  # a grid with one-line cells is at most this wide,
-STACKED_LIMIT = 1160  # with stacked ones at most this wide: else only blocks carry words
-TALLEST, TALLEST_COMPACT = 32, 16  # rows; taller grids with upright blocks carry words on blocks only
-BLOCKS_WIDTH, BLOCKS_HEIGHT = 1024, 640  # target size of a grid of small cells
+SINGLE_LINE_LIMIT = 960  # maximum width of a grid with one-line cells
+STACKED_LIMIT = 1160  # maximum width of a grid with stacked cells; wider grids have text on blocks only
+TALLEST, TALLEST_COMPACT = 32, 16  # maximum number of rows; taller grids with upright blocks have text on blocks only
+BLOCKS_WIDTH, BLOCKS_HEIGHT = 1024, 640  # target size of a grid with small cells
 
-WIDTHS = {**dict.fromkeys(" .,:;|[]()il'/-", 0.4), **dict.fromkeys("mwMW@", 0.98)}  # of letters, for a font of size 1
+WIDTHS = {**dict.fromkeys(" .,:;|[]()il'/-", 0.4), **dict.fromkeys("mwMW@", 0.98)}  # of letters at font size 1
 USUAL_WIDTH = 0.64
 
 Mode = Literal["line", "stack", "block"]
 
 
 def width_of(words: str, size: int = FONT) -> int:
-    """Return an upper estimate of the width of text, in pixels."""
+    """Return an upper bound for the width of a text, in pixels."""
     return ceil(size * sum(WIDTHS.get(letter, USUAL_WIDTH) for letter in words))
 
 
@@ -61,7 +61,7 @@ class CellSize(NamedTuple):
 
 
 def cell_size(grid: FigureGrid, *, compact: bool = False) -> CellSize:
-    """Return a size that fits the text of a grid; `compact` stacks it even if one line would fit."""
+    """Return a size that fits the text of a grid; `compact` stacks the text even if one line would fit."""
     upright = any(block.bottom > block.top for block in grid.blocks)
     lines = [cell.lines for cell in grid.cells]
     tallest = TALLEST_COMPACT if compact else TALLEST
@@ -147,16 +147,16 @@ class GridPanel:
 
     @property
     def width(self) -> int:
-        """Width of everything; never less than the title needs."""
+        """Width of the panel; at least the width of its title."""
         return max(self.left + self.cells_width + self.right, width_of(self.grid.title) + 2 * GAP)
 
     @property
     def height(self) -> int:
-        """Height of everything."""
+        """Height of the panel."""
         return self.top + self.cells_height + 1
 
     def svg(self, x: int, y: int) -> Iterator[str]:
-        """The elements of the panel with its top left corner at (x, y)."""
+        """Return the elements of the panel with its top left corner at (x, y)."""
         left, top = x + self.left, y + self.top
         yield svg.text(self.grid.title, x=left, y=y + FONT + 1, classes="panel")
         yield from self._row_headings(x, top)
@@ -212,7 +212,7 @@ class GridPanel:
     def _words(
         self, lines: tuple[str, ...], x: int, y: int, *, single_line: bool | None = None, classes: str = ""
     ) -> str:
-        """Return text around a centre, in one line or stacked."""
+        """Return text around a centre, on one line or stacked."""
         in_single_line = self.size.mode == "line" if single_line is None else single_line
         if in_single_line or len(lines) == 1:
             return svg.text(" ".join(lines), x=x, y=y + 4, classes=classes)
@@ -254,7 +254,7 @@ class GridPanel:
 
 
 def thinned(marks: tuple[HeadingMark, ...], *, space: int, needs: Callable[[HeadingMark], int]) -> list[HeadingMark]:
-    """Return the marks that fit: all, or every second, fourth, ... from the first on."""
+    """Return the marks that fit: all of them, or every second, fourth and so on, starting with the first."""
     step = 1
     while step < len(marks) and any(needs(mark) > step * space * (mark.last - mark.first + 1) for mark in marks):
         step *= 2
@@ -265,11 +265,11 @@ def thinned(marks: tuple[HeadingMark, ...], *, space: int, needs: Callable[[Head
 
 
 MARGIN = 16
-BETWEEN = 28  # between scenes
-PAGE = 1240  # scenes flow into lines of about this width
-NARROWEST = 520  # so that notes are not broken into too many lines
+BETWEEN = 28  # distance between scenes
+PAGE = 1240  # approximate width of a line of scenes
+NARROWEST = 520  # minimum width, so that notes are not broken into too many lines
 MIN_HEADING = 280  # the space that a heading beside B needs
-CHIP_WIDTH, WIDE_CHIP, CHIP_HEIGHT = 28, 34, 18  # wide ones fit T127
+CHIP_WIDTH, WIDE_CHIP, CHIP_HEIGHT = 28, 34, 18  # wide enough for T127
 LONGEST_LANE = 4  # letters of T127
 LEGEND = "lanes of the warp: one hue for each group of four, one shade for each lane in it"
 GROUP_LEGEND = "threads of the warpgroup: one hue for each group of four, one shade for each in it; again in each warp"
@@ -337,7 +337,7 @@ def _product(scene: Scene) -> PlacedScene:
     """Place A left, B above and D in the corner."""
     a, b, d = (GridPanel.fit(grid, compact=True) for grid in scene[:3])
     extras = [GridPanel.fit(grid) for grid in scene[3:]]
-    # Rows of A and D are the same rows and columns of B and D the same columns: they stand in line.
+    # Rows of A and D, and columns of B and D, correspond, so they are aligned.
     height = max(a.size.height, d.size.height)
     width = max(b.size.width, d.size.width)
     a = GridPanel(a.grid, a.size._replace(height=height))
@@ -429,7 +429,7 @@ def _heading(title: str, subtitle: str, notes: tuple[str, ...], *, width: int) -
 
 
 def wrapped(words: str, width: int, *, size: int, at: str) -> list[str]:
-    """Break text into lines that fit, only at the separator `at`."""
+    """Break a text into lines that fit, only at the separator `at`."""
     lines = [""]
     for position, word in enumerate(words.split(at)):
         piece = f"{at if position else ''}{word}"
@@ -447,7 +447,7 @@ def _chip_width(names: list[str]) -> int:
 
 
 def _lanes_in_line(width: int, names: list[str]) -> int:
-    """Return the number of chips in a line of the legend: all, half, a quarter, ... as fit."""
+    """Return the number of chips per line of the legend: all, half, a quarter and so on, as many as fit."""
     each = len(names)
     while each > 8 and each * _chip_width(names) + each // GROUP * PADDING > width:
         each //= 2
@@ -460,7 +460,7 @@ def _lanes(lanes: int) -> ColourKey:
 
 
 def _legend(y: int, width: int, key: ColourKey) -> tuple[list[str], int]:
-    """Return a sentence and a chip for each colour that has a name, and where the next legend starts."""
+    """Return a sentence and a chip for each named colour, and the position of the next legend."""
     chips = [(lane, name) for lane, name in enumerate(key.names) if name]
     parts = [svg.text(key.words, x=MARGIN, y=y + FONT, classes="note start")]
     y += FONT + 9
@@ -478,7 +478,7 @@ def _legend(y: int, width: int, key: ColourKey) -> tuple[list[str], int]:
 
 
 def _colours(palette: Palette, lanes: int) -> dict[str, str]:
-    """Return the style rules that differ between light and dark."""
+    """Return the style rules that differ between the light and dark themes."""
     rules = {
         ".paper": f"fill:{palette.paper}",
         "text": f"fill:{palette.ink}",

@@ -38,18 +38,18 @@ from warpfrag.viz.grids import (
 from warpfrag.viz.palette import COLOURS
 from warpfrag.viz.views import FigureRequest, View
 
-ACROSS = 4  # regions side by side, if the columns can be grouped so
-LONG_NAMES = 8  # up to this many regions side by side have words beside their numbers
-FLAT = 2  # up to this many have their words in one line
+ACROSS = 4  # number of regions side by side, if the columns can be grouped that way
+LONG_NAMES = 8  # the number of regions side by side up to which they have words beside their numbers
+FLAT = 2  # the number of regions side by side up to which the words fit on one line
 COLOURS_KEY = ColourKey("one colour for each part of the matrix; copies of a part have the same colour", ())
 HALF_LANES = 16
 WARPS = 4
-MAX_COLUMNS = 32  # columns of a load that are shown by default
-Ranges = tuple["Range | None", ...]  # of each coordinate; None if a region is padding
+MAX_COLUMNS = 32  # number of columns of a load that are shown by default
+Ranges = tuple["Range | None", ...]  # the range of each coordinate, or None for padding
 
 
 class TensorRegion(NamedTuple):
-    """A region of a block by its first lane and column, and the range of each coordinate in it."""
+    """A region of a block: its first lane and column, and the range of each coordinate in it."""
 
     block: int
     lane: int
@@ -59,7 +59,7 @@ class TensorRegion(NamedTuple):
 
 @dataclass(frozen=True)
 class TensorMemoryMap:
-    """An operand in tensor memory, in regions."""
+    """An operand in tensor memory, divided into regions."""
 
     operand: OperandBase
     form: TensorForm
@@ -101,7 +101,7 @@ class TensorMemoryMap:
 
     @cached_property
     def lines(self) -> dict[int, int]:
-        """The row or column for each coordinate along lanes that is not padding."""
+        """For each coordinate along lanes, the row or column that it belongs to, without padding."""
         if not self.is_scale:
             return {index: index for index in range(self.layout.outs[self.down])}
         return {index: line for line, index in enumerate(scaled_lines(self.form, self.operand.role[-1]))}
@@ -160,7 +160,7 @@ class TensorMemoryMap:
 
 
 def map_grids(tensor: TensorMemoryMap, block: int | None = None) -> list[FigureGrid]:
-    """Return the tensor memory of each block, or of one of them."""
+    """Return the tensor memory of each block, or of one block."""
     blocks = tensor.layout.ins.get("block", 1)
     chosen = range(blocks) if block is None else [check_index("block", block, blocks)]
     return [_map_grid(tensor, each, f" of block {each}" if blocks > 1 else "") for each in chosen]
@@ -222,7 +222,7 @@ def _map_cell(tensor: TensorMemoryMap, region: TensorRegion, *, is_long: bool) -
 
 
 def is_in_tensor_memory(instruction: Instruction, operand: OperandBase | None) -> bool:
-    """Return True if this module draws it: operands of tcgen05 that are not in shared memory."""
+    """Return True if this module draws the operand: a tcgen05 operand that is not in shared memory."""
     return isinstance(instruction.form, TensorForm) and (operand is None or operand.storage != "shared")
 
 
@@ -249,7 +249,7 @@ def tensor_drawing(
 
 def _check_view(view: View | None, views: tuple[str, ...], figure: str) -> None:
     if view is not None and view not in views:
-        raise InvalidOperand(f"{figure} has the view{'s' * (len(views) > 1)} {' and '.join(views)}, not {view}")
+        raise InvalidOperand(f"{figure} has only the view{'s' * (len(views) > 1)} {' and '.join(views)}, not {view}")
 
 
 def _reject_load(request: FigureRequest, figure: str) -> None:
@@ -265,7 +265,7 @@ Contents = tuple[str, list[str], list[FigureGrid]]  # title, notes and grids
 
 
 def _all_maps(instruction: Instruction, form: TensorForm, view: View | None, request: FigureRequest) -> Contents:
-    """Return everything that an instruction has in tensor memory."""
+    """Return every operand of an instruction that is in tensor memory."""
     _check_view(view, ("memory",), "a figure of all operands in tensor memory")
     _reject_load(request, str(instruction))
     request.cut.reject("a figure of all operands")
@@ -342,7 +342,7 @@ def _registers(instruction: Instruction, operand: OperandBase, view: View | None
 
 
 def _of_warp(operand: OperandBase, fixed: dict[str, int]) -> Operand:
-    """Return the registers of one warp as an operand of a warp; a column of tensor memory is one element there."""
+    """Return the registers of one warp as a warp-level operand; a column of tensor memory is one element."""
     layout = operand.layout
     dims = tuple(name for name in layout.dims if name != "slot")
     origin = layout.at(**fixed, lane=0, reg=0, slot=0)
@@ -360,7 +360,7 @@ def register_steps(layout: Layout, dims: tuple[str, ...]) -> dict[str, list[tupl
 
 
 def _held_part(operand: Operand, cut: Cut) -> tuple[Cut, bool]:
-    """Return the part of the matrix that a warp holds, limited by default; and whether columns are left out."""
+    """Return the part of the matrix that a warp holds, limited by default, and True if columns are omitted."""
     down, across = operand.layout.dims[-2:]
     elements = [operand.layout.at(**place._asdict()) for place in operand.layout.places()]
     rows, cols = ([getattr(element, name) for element in elements] for name in (down, across))

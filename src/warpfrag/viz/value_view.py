@@ -21,11 +21,11 @@ from warpfrag.viz.grids import Cut, FigureCell, FigureGrid, Scene, single_blocks
 from warpfrag.viz.palette import Theme
 from warpfrag.viz.views import MAX_COLUMNS, FigureRequest, scenes
 
-DIGITS = 3  # of a value in a cell
+DIGITS = 3  # maximum number of characters of a value in a cell
 
 
 def value_text(value: object) -> str:
-    """Return a value as a text short enough for a cell."""
+    """Return a value as text that is short enough for a cell."""
     number = np.asarray(value)
     if number.dtype.kind in "biu":
         return str(int(number))
@@ -41,7 +41,7 @@ def draw_values(
     theme: Theme = "auto",
     staged: Mapping[str, bool] | None = None,
 ) -> GridDrawing:
-    """Return a figure of matrices, each (role, description, values); `staged` says which are in shared memory."""
+    """Return a figure of matrices, each (role, description, values); those in `staged` are in shared memory."""
     pictures: list[Scene] = []
     for role, name, values in matrices:
         is_staged = bool(staged and staged.get(role))
@@ -61,7 +61,7 @@ def _coloured(instruction: Instruction, role: str, name: str, values: NDArray[An
 
 
 def _filled(grid: FigureGrid, name: str, values: NDArray[Any]) -> FigureGrid:
-    """Replace the names of elements by values."""
+    """Replace the names of elements with values."""
     cells = []
     for cell in grid.cells:
         text = value_text(values[tuple(index for _, index in cell.coordinates)])

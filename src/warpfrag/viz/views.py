@@ -34,13 +34,13 @@ View = Literal["matrix", "warp", "logical", "whole", "memory"]
 VIEWS: tuple[View, ...] = get_args(View)
 
 AnyOperand = Operand | Metadata | Scale
-MAX_COLUMNS = 32  # columns of a warpgroup's matrix that are shown by default
+MAX_COLUMNS = 32  # number of columns of a warpgroup's matrix that are shown by default
 PRODUCT_ROLES = {"a", "b", "d"}  # the operands of the whole view
 
 
 @dataclass(frozen=True)
 class ViewOptions:
-    """Options of `draw` that only some instructions have.
+    """Options of `draw` that apply only to some instructions.
 
     `parts` selects products of m8n8k4 or matrices of ldmatrix, as (first, last). `warp` selects a warp of a warpgroup,
     and `block` one of a pair of thread blocks. `descriptor` describes an operand in shared memory: a descriptor or
@@ -62,7 +62,7 @@ DEFAULT_OPTIONS = ViewOptions()
 
 
 class FigureRequest(NamedTuple):
-    """The caller's choices, beside instruction, operand and view."""
+    """The caller's choices besides instruction, operand and view."""
 
     cut: Cut = EVERYTHING
     immediates: Immediates = DEFAULT_IMMEDIATES
@@ -102,7 +102,7 @@ def scenes(
 
 
 def _staged(instruction: Instruction, operand: AnyOperand | None, request: FigureRequest) -> StagedFigure:
-    """Return the figure of an operand in shared memory: a tile without gaps if no descriptor is given."""
+    """Return the figure of an operand in shared memory; without a descriptor, it is a tile without gaps."""
     if not (isinstance(operand, Operand) and operand.staged):
         subject = f"operand {operand.role}" if operand else "all operands"
         raise InvalidOperand(f"the memory view shows A or B of wgmma in shared memory, not {subject} of {instruction}")
@@ -123,9 +123,7 @@ def _grids(instruction: Instruction, operand: AnyOperand, view: View, request: F
     if view == "logical":
         if isinstance(operand, SparseOperand):
             return [logical_grid(operand, request.cut)]
-        raise InvalidOperand(
-            f"{operand.description} is dense: the logical view is for the A of mma.sp; use matrix or warp"
-        )
+        raise InvalidOperand(f"{operand.description} is dense: only A of mma.sp has a logical view; use matrix or warp")
     is_wide = operand.layout.lanes > LANES and operand.shape[1] > MAX_COLUMNS
     narrow = is_wide and request.cut.cols is None
     cut = request.cut._replace(cols=(0, MAX_COLUMNS - 1)) if narrow else request.cut
@@ -133,9 +131,9 @@ def _grids(instruction: Instruction, operand: AnyOperand, view: View, request: F
 
 
 def _in_registers(instruction: Instruction) -> list[AnyOperand]:
-    """Return the operands in registers; a warpgroup's C is large and has D's layout, so it is omitted."""
+    """Return the operands in registers, without a warpgroup's C, which is large and has D's layout."""
     hidden = "c" if instruction.form.operation.scope == "warpgroup" else ""
-    every = sorted(instruction.operands.values(), key=lambda operand: operand.role)  # inputs first, of movmatrix too
+    every = sorted(instruction.operands.values(), key=lambda operand: operand.role)  # inputs first, also for movmatrix
     return [flatten_warps(operand) for operand in every if operand.storage != "shared" and operand.role != hidden]
 
 
@@ -152,7 +150,7 @@ def _words_grid(instruction: Instruction, operand: Metadata | Scale, view: View,
 
 
 def _whole(instruction: Instruction, operand: AnyOperand | None, request: FigureRequest) -> tuple[Scene, ...]:
-    """Return A, B, D, metadata and scale factors, a scene for each mma."""
+    """Return A, B, D, metadata and scale factors, with one scene per mma."""
     if any(each.storage == "shared" for each in instruction.operands.values()):
         raise InvalidOperand(
             f"the whole view shows A, B and D in registers; B of {instruction.name} is in shared memory: use matrix"

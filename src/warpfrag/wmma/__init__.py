@@ -48,7 +48,7 @@ float = FLOAT  # noqa: A001 (C++ calls it so)
 double = DOUBLE
 bfloat16 = __nv_bfloat16 = BFLOAT16
 signed_char = SIGNED_CHAR
-char = SIGNED_CHAR  # the guide writes char, the headers signed char
+char = SIGNED_CHAR  # the guide writes char, the headers write signed char
 unsigned_char = UNSIGNED_CHAR
 int = INT  # noqa: A001 (C++ calls it so)
 unsigned = UNSIGNED

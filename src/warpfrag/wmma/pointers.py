@@ -20,7 +20,7 @@ from warpfrag.formats.arrays import Array
 from warpfrag.tensorcore.fragment import cut_slots as cut_elements
 from warpfrag.wmma.wmma_types import ElementType
 
-# CUDA C++ Programming Guide, load_matrix_sync: alignment of the first element, and what ldm is a multiple of
+# CUDA C++ Programming Guide, load_matrix_sync: the alignment of the first element, and the unit of ldm
 POINTER_BITS = 256
 LEADING_BITS = 128
 
@@ -63,13 +63,13 @@ class Pointer:
         start = first + self.offset * self.array.itemsize
         if not first <= start <= stop:
             raise InvalidOperand(
-                f"{self!r} is outside of its memory: elements 0..{(high - low) // self.array.itemsize - 1}"
+                f"{self!r} is outside its memory, elements 0..{(high - low) // self.array.itemsize - 1}"
             )
         return ReachableMemory(allocation, start, stop)
 
 
 def _whole(elements: object) -> int:
-    return check_integer(elements, "a pointer moves by an integer number of elements")
+    return check_integer(elements, "expected an integer number of elements")
 
 
 def ptr(memory: object) -> Pointer:
@@ -88,7 +88,7 @@ def ptr(memory: object) -> Pointer:
     steps = [step for step, extent in zip(array.strides, array.shape, strict=True) if extent > 1]
     if any(step < 0 for step in steps) or (steps and min(steps) != array.itemsize):
         raise InvalidOperand(
-            f"memory: expected elements that are neighbours along one axis, got strides {array.strides} of "
+            f"memory: expected elements that are adjacent along one axis, got strides {array.strides} of "
             f"{array.itemsize}-byte elements; a pointer has no strides"
         )
     return Pointer(array)
@@ -113,12 +113,12 @@ def _allocation(array: NDArray[Any]) -> NDArray[np.uint8]:
             owner, link = link, link.base
         elif isinstance(link, memoryview):
             link = link.obj
-        elif hasattr(link, "base"):  # numpy's own helpers in between, as_strided's for one
+        elif hasattr(link, "base"):  # helper objects of NumPy, such as those of as_strided
             link = link.base
         else:
             try:
                 return np.frombuffer(link, np.uint8)
-            except (TypeError, ValueError):  # no buffer: memory that only numpy knows of
+            except (TypeError, ValueError):  # no buffer: only NumPy knows this memory
                 break
     if not owner.flags.forc:
         raise InvalidOperand(
@@ -171,14 +171,14 @@ class Tile:
 
 
 def check_memory_type(pointer: Pointer, element: ElementType, what: str) -> None:
-    """Reject memory of another element type; unsigned bytes are accepted, like a void pointer in C++."""
+    """Raise an error for memory of another element type; unsigned bytes are accepted, like a void pointer in C++."""
     dtype = pointer.array.dtype
     if element.is_sub_byte:
         expected = f"{8 // element.format.bits} elements in a byte, low bits first, as uint8, uint32 or int32"
         if dtype not in {np.dtype(np.uint8), np.dtype(np.uint32), np.dtype(np.int32)}:
             raise InvalidOperand(f"{what}: expected packed memory for {element.name}, {expected}; got {dtype}")
         if not pointer.array.flags.c_contiguous and pointer.array.strides[-1] != dtype.itemsize:
-            # np.packbits of a transposed array returns such an array; its memory order is never intended
+            # np.packbits of a transposed array returns such an array; that memory order is never intended
             raise InvalidOperand(
                 f"{what}: expected packed memory along the last axis, got strides {pointer.array.strides}; "
                 "np.ascontiguousarray puts it in order"

@@ -32,7 +32,7 @@ class ElementPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class ElementMap:
-    """The map of one fragment: from `x[t, lane]` to rows and columns, and back."""
+    """The element map of one fragment: from `x[t, lane]` to rows and columns, and back."""
 
     operand: Operand
     arch: str
@@ -55,7 +55,7 @@ class ElementMap:
 
     @property
     def slots(self) -> int:
-        """Elements per storage element: 1, except for sub-byte types."""
+        """The number of elements per storage element: 1, except for sub-byte types."""
         return self.operand.slots if self.is_packed else 1
 
     def at(self, *, t: int, lane: int, slot: int = 0) -> Coordinate:
@@ -111,7 +111,7 @@ class Fragment:
         Layout: MatrixLayout | None = None,
         arch: str = "sm_90",
     ) -> None:
-        """Reject an invalid combination; the error lists the valid ones."""
+        """Create a fragment; for an invalid combination, raise an error that lists the valid ones."""
         if not isinstance(Use, Uses):
             raise InvalidOperand(f"use: expected one of {', '.join(map(str, Uses))}; got {quote(Use)}")
         _check_layout(Use, Layout)
@@ -152,12 +152,12 @@ class Fragment:
 
     @property
     def num_elements(self) -> int:
-        """Elements per lane, copies included."""
+        """The number of elements per lane, including copies."""
         return self.operand.regs * self.operand.slots
 
     @property
     def num_storage_elements(self) -> int:
-        """Entries of `x` per lane: fewer than elements if one entry holds several."""
+        """The number of entries of `x` per lane, which is smaller if one entry holds several elements."""
         return self.operand.regs if self.element_type.is_sub_byte else self.num_elements
 
     @property
@@ -180,7 +180,7 @@ class Fragment:
     @x.setter
     def x(self, elements: ArrayLike) -> None:
         try:
-            with np.errstate(over="ignore", invalid="ignore"):  # infinities and quiet NaNs come of it, as in C++
+            with np.errstate(over="ignore", invalid="ignore"):  # this produces infinities and quiet NaNs, as in C++
                 self.x[...] = as_real(elements, "x")
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidOperand(f"x: expected {self.storage_element_type.name}{list(self.x.shape)}: {error}") from None
@@ -192,13 +192,13 @@ class Fragment:
 
     def layout(self) -> ElementMap:
         """Return the element map and its evidence; raise NotModelled if it was not measured."""
-        _ = self.operand.layout  # raises there
+        _ = self.operand.layout  # raises an error if the map is unknown
         return ElementMap(self.operand, self.arch, self.element_type.is_sub_byte)
 
     def codes(self) -> Array:
         """Return the matrix as unsigned codes; of several copies, the one the hardware reads."""
         codes = registers.unpack(self.operand.spec, self._words)
-        return codes.copy()  # where the places are in the matrix's order, unpack gives a window on the registers
+        return codes.copy()  # if places are in matrix order, unpack returns a view of the registers
 
     def matrix(self) -> Array:
         """Return the matrix in the natural dtype of its elements; of several copies, the one the hardware reads."""

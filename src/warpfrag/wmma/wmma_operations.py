@@ -35,7 +35,7 @@ def load_matrix_sync(a: Fragment, pointer: object, ldm: int, layout: MemoryLayou
 
 
 def store_matrix_sync(pointer: object, a: Fragment, ldm: int, layout: MemoryLayout) -> None:
-    """Write an accumulator to memory whose rows (or columns) start `ldm` elements apart; the rest is not touched."""
+    """Write an accumulator to memory whose rows (or columns) start `ldm` elements apart; other memory is unchanged."""
     _check_fragments("store_matrix_sync", a=a)
     if a.use is not Use.accumulator:
         raise InvalidOperand(
@@ -59,7 +59,7 @@ def fill_fragment(a: Fragment, v: float) -> None:
         if np.asarray(v).dtype.kind in "OSUcmM":  # NumPy would convert these to a number
             raise InvalidOperand(f"fill_fragment: expected a number for {kind.name}, got {quote(v)}")
         try:
-            with np.errstate(over="ignore", invalid="ignore"):  # infinities and quiet NaNs come of it, as in C++
+            with np.errstate(over="ignore", invalid="ignore"):  # this produces infinities and quiet NaNs, as in C++
                 a.x[...] = np.asarray(v).astype(kind.dtype)
         except (TypeError, ValueError):
             raise InvalidOperand(f"fill_fragment: expected a number for {kind.name}, got {quote(v)}") from None
@@ -109,19 +109,19 @@ def multiply(
 
         d.words[...] = execute(instruction, a.words, b.words, c.words, arch=a.arch)
     else:
-        # fall back to matrices: the register layout is unknown
+        # fall back to matrices, because the register layout is unknown
         d.set_codes(instruction(a.codes(), b.codes(), c.codes(), arch=a.arch, raw=True))
 
 
 def _check_fragments(what: str, **fragments: object) -> None:
-    """Reject an argument that is not a fragment."""
+    """Raise an error for an argument that is not a fragment."""
     for name, entry in fragments.items():
         if not isinstance(entry, Fragment):
             raise InvalidOperand(f"{what}: expected a fragment as {name}, got {type(entry).__name__}")
 
 
 def check_product(what: str, d: Fragment, a: Fragment, b: Fragment, c: Fragment) -> None:
-    """Reject fragments that no instruction multiplies: uses, architectures, sizes and types must match."""
+    """Raise an error for fragments that no instruction multiplies: uses, architectures, sizes and types must match."""
     fragments = {"d": d, "a": a, "b": b, "c": c}
     _check_fragments(what, **fragments)
     for name, use in ROLES.items():
@@ -141,7 +141,7 @@ def check_product(what: str, d: Fragment, a: Fragment, b: Fragment, c: Fragment)
         if fragments[name].element_type not in allowed:
             names = " or ".join(entry.name for entry in allowed)
             raise InvalidOperand(
-                f"{what}: with {a.element_type.name}, {name} is {names}; got {fragments[name].element_type.name}"
+                f"{what}: with {a.element_type.name}, {name} must be {names}; got {fragments[name].element_type.name}"
             )
 
 
@@ -149,7 +149,7 @@ def _memory_word(what: str, a: Fragment, layout: object) -> str:
     """Return "row" or "col": the order of the fragment itself, or for an accumulator the given layout."""
     if a.matrix_layout is not None:
         if layout is not None:
-            raise InvalidOperand(f"{what}: {a!r} has its layout; expected none here, got {spelling(layout)}")
+            raise InvalidOperand(f"{what}: {a!r} already has a layout; expected none, got {spelling(layout)}")
         return a.matrix_layout.value
     if not isinstance(layout, MemoryLayout):
         raise InvalidOperand(

@@ -63,7 +63,7 @@ class MemoryLayout(Enum):
 
 @dataclass(frozen=True, repr=False)
 class ElementType:
-    """A type that C++ can give a fragment or its `x`.
+    """A type that a fragment or its `x` can have in C++.
 
     `format_name` is the name in PTX, empty for a type that no fragment has. `storage` is the type of `x` if it
     differs: CUDA stores tf32 in a float, and several sub-byte elements in one integer.
@@ -100,7 +100,7 @@ class ElementType:
         return natural_dtype(self.format) if self.format_name else np.dtype(np.uint32)
 
 
-UNSIGNED = ElementType("unsigned")  # only ever storage
+UNSIGNED = ElementType("unsigned")  # used only for storage
 INT = ElementType("int", "s32")
 FLOAT = ElementType("float", "f32")
 DOUBLE = ElementType("double", "f64")
@@ -116,7 +116,7 @@ B1 = ElementType("experimental.precision.b1", "b1", UNSIGNED)
 ELEMENT_TYPES = (HALF, FLOAT, DOUBLE, BFLOAT16, SIGNED_CHAR, UNSIGNED_CHAR, INT, TF32, U4, S4, B1)
 BY_FORMAT = {entry.format_name: entry for entry in ELEMENT_TYPES}
 
-# C++ writes `float` and `int`; who has not imported ours passes Python's, and means the types of C++.
+# C++ writes `float` and `int`; code without our imports passes Python's types and means those of C++.
 BUILTINS: dict[object, ElementType] = {float: FLOAT, int: INT}
 
 
@@ -135,7 +135,7 @@ class ExperimentalPrecision:
 
 
 def as_real(values: ArrayLike, what: str) -> NDArray[Any]:
-    """Return an array of real numbers; reject values that NumPy would have to parse."""
+    """Return an array of real numbers; raise an error for values that NumPy would have to parse."""
     array = as_array(values, what)
     if array.dtype.kind in "OSUcmM" or (array.dtype.kind == "V" and array.dtype.names):
         raise InvalidOperand(f"{what}: expected real numbers, got {quote(values)}")
@@ -148,7 +148,7 @@ def spelling(argument: object) -> str:
 
 
 def element_type(argument: object) -> ElementType:
-    """Return the requested element type; reject anything else."""
+    """Return the requested element type; raise an error for anything else."""
     if isinstance(argument, type):
         argument = BUILTINS.get(argument, argument)
     if isinstance(argument, ElementType) and argument.format_name:
@@ -180,13 +180,13 @@ def float_to_tf32(values: ArrayLike) -> np.float32 | NDArray[np.float32]:
         >>> wmma.float_to_tf32(1 + 2**-11), wmma.float_to_tf32(-1 - 2**-12)
         (np.float32(1.0009766), np.float32(-1.0))
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # infinities and quiet NaNs come of it, as in C++
+    with np.errstate(over="ignore", invalid="ignore"):  # this produces infinities and quiet NaNs, as in C++
         floats = as_real(values, "float_to_tf32").astype(np.float32)
     codes = floats.view(np.uint32)
     # the exponent is above the fraction, so a carry out of the fraction increments the exponent
     rounded = np.where(np.isnan(floats), codes | QUIET, codes + np.where(np.isnan(floats), np.uint32(0), HALF_A_STEP))
     result: NDArray[np.float32] = (rounded & ~LOW_BITS).view(np.float32)
-    return result[()]  # of one value, a number
+    return result[()]  # a number for a single value
 
 
 PRODUCT = "wmma.mma"
@@ -194,7 +194,7 @@ LOAD = "wmma.load"
 
 
 def base_arch(name: str) -> str:
-    """Return the architecture of a target, sm_90 for sm_90a; reject an unknown one."""
+    """Return the architecture of a target, such as sm_90 for sm_90a; raise an error for an unknown one."""
     return read_target(name, "wmma").arch
 
 

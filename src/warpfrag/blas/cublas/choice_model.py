@@ -30,12 +30,12 @@ TILES = (
     (64, 8), (64, 16), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128), (64, 256), (128, 256), (256, 128),
     (192, 128), (128, 192),
 )  # fmt: skip
-"""The tile sizes whose counts are features."""
+"""The tile sizes for which the number of tiles is a feature."""
 WAVES = ((64, 64), (128, 64), (128, 128), (256, 128))
 
 
 class ChoiceTree(NamedTuple):
-    """A decision tree: a feature below the threshold leads left; a leaf has the number of a choice."""
+    """A decision tree: a feature below the threshold leads left; a leaf has the index of a choice."""
 
     feature: NDArray[np.int8]
     threshold: NDArray[np.float32]
@@ -45,7 +45,7 @@ class ChoiceTree(NamedTuple):
     accuracy: float
     samples: int
     choices: tuple[Choice, ...]
-    """The choices of the leaves; if empty, a leaf is the split count of nvjet."""
+    """The choices of the leaves; if empty, a leaf is nvjet's split count."""
 
     def find(self, seen: list[float]) -> Choice:
         """Return the choice for a gemm with these features."""
@@ -58,7 +58,7 @@ class ChoiceTree(NamedTuple):
 
 
 def nvjet(split_k: int) -> Choice:
-    """Return the choice of an nvjet kernel with this split count."""
+    """Return the choice of the nvjet kernel with this split count."""
     return Choice(NVJET, 0, split_k, 2 if split_k > 1 else 0, 0, 0, "nvjet")
 
 
@@ -69,7 +69,7 @@ def trees() -> dict[str, ChoiceTree]:
 
 
 def read_trees(data: bytes) -> dict[str, ChoiceTree]:
-    """Return the trees in a file: a header with their names, and the concatenated nodes of all trees."""
+    """Read the trees in a file: a header with their names, then the concatenated nodes of all trees."""
     with np.load(BytesIO(data), allow_pickle=False) as stored:
         header = json.loads(bytes(stored["header"]))
         arrays = [stored[name] for name in ("feature", "threshold", "left", "right", "chosen")]
@@ -84,7 +84,7 @@ def read_trees(data: bytes) -> dict[str, ChoiceTree]:
 
 
 def features(m: int, n: int, k: int, line: int) -> list[float]:
-    """Return the features of a gemm; `line` is the number of k in 128 bytes."""
+    """Return the features of a gemm; `line` is the number of k elements in 128 bytes."""
     lines, columns = ceil(k / line), ceil(n / 64)
     counts = [ceil(n / across) * ceil(m / down) for across, down in TILES]
     waves = [ceil(n / across) * ceil(m / down) / MULTIPROCESSORS % 1 for across, down in WAVES]
@@ -100,7 +100,7 @@ def is_vectors(kind: ProductKind, m: int, n: int, k: int) -> bool:
 
 
 def choose(kind: ProductKind, m: int, n: int, k: int) -> tuple[Choice, float | None]:
-    """Return the likely choice for a gemm, and its accuracy if that is known."""
+    """Return the predicted choice for a gemm, and the accuracy of its tree, or None if it was not measured."""
     is_nvjet = is_vectors(kind, m, n, k)
     if kind.batch > 1 and is_nvjet:
         return nvjet(1), None
@@ -108,7 +108,7 @@ def choose(kind: ProductKind, m: int, n: int, k: int) -> tuple[Choice, float | N
     name = f"{call} {kind.type} {kind.layout}" + ("" if is_nvjet else " other")
     if name not in trees():
         raise NotModelled(
-            f"{kind.call} {kind.type} {kind.layout} {m} x {n} x {k}: fp8 needs rows of whole 16-byte vectors"
+            f"{kind.call} {kind.type} {kind.layout} {m} x {n} x {k}: fp8 rows must be multiples of 16 bytes"
         )
     tree = trees()[name]
     choice = tree.find(features(m, n, k, LINE // BYTES[kind.type]))

@@ -28,18 +28,18 @@ ARRAYS = {
     "choices": np.int32, "layers": np.uint64, "counts": np.uint16, "ends": np.uint16, "chosen": np.uint16,
 }  # fmt: skip
 MAX_EXTENT = 1 << 24
-MAX_BYTES = 1 << 28  # of a file of choices
+MAX_BYTES = 1 << 28  # maximum size of a file of choices
 MAX_M = (1 << 16) - 1
 SETTINGS = {"workspace": 32 << 20, "lt_workspace": 1 << 20, "reduced_precision_reduction": False, "tf32": True}
-"""The assumed PyTorch settings: workspace sizes of cuBLAS and cuBLASLt, parts added in float32, TF32 allowed."""
+"""The assumed PyTorch settings: workspaces of cuBLAS and cuBLASLt, parts added in float32, TF32 allowed."""
 BUILT_IN = {"H200": "choices_h200.npz"}
-"""The built-in tables, by the name of the GPU."""
+"""The built-in tables, by GPU."""
 TABLE_OF_ARCH = {"sm_90": "H200"}
 """The GPU whose table is used for an architecture."""
 
 
 class Choice(NamedTuple):
-    """The part of a library's choice that determines the order, as cuBLASLt numbers; `kernel` is a family."""
+    """The part of a library's choice that determines the order, as numbers of cuBLASLt; `kernel` is a family."""
 
     algorithm: int
     tile: int
@@ -51,7 +51,7 @@ class Choice(NamedTuple):
 
 
 class ChoiceRun(NamedTuple):
-    """A run of m with the same choice: from the end of the previous run up to `last`."""
+    """A range of m with the same choice, from the end of the previous range to `last`."""
 
     last: int
     choice: Choice
@@ -83,7 +83,7 @@ class ProductKind(NamedTuple):
 
 @dataclass(frozen=True)
 class Choices:
-    """The choices of a library on one GPU; `runs` looks up a layer, `find` one gemm."""
+    """The choices of a library on one GPU; `runs` looks up a layer, `find` a single gemm."""
 
     gpu: str
     library: str
@@ -103,19 +103,19 @@ class Choices:
 
     @property
     def is_built_in(self) -> bool:
-        """True for a built-in table."""
+        """True if the table is built in."""
         return self.name in BUILT_IN.values()
 
     @property
     def source(self) -> str:
-        """A description of the library and GPU that made the choices."""
+        """The library and GPU that the choices come from."""
         return f"{self.library} on an {self.gpu}" + (f" ({self.name})" if self.name else "")
 
     def _starts(self) -> NDArray[np.int64]:
         return np.concatenate([[0], np.cumsum(self.counts, dtype=np.int64)])
 
     def runs(self, kind: LayerKind, n: int, k: int) -> list[ChoiceRun] | None:
-        """Return the runs of a layer, m ascending; None if the layer is not in the table."""
+        """Return the ranges of a layer, m ascending, or None if the layer is not in the table."""
         place = self._place(kind, n, k)
         if place is None:
             return None
@@ -140,7 +140,7 @@ class Choices:
 
     @property
     def listed(self) -> list[tuple[LayerKind, int, int]]:
-        """Return the category, n and k of every layer."""
+        """Return the category, n and k of every layer in the table."""
         mask = MAX_EXTENT - 1
         return [(self.kinds[key >> 48], key >> 24 & mask, key & mask) for key in map(int, self.layers)]
 
@@ -154,7 +154,7 @@ class Choices:
         torch: str,
         settings: Mapping[str, Any] | None = None,
     ) -> Choices:
-        """Return a table of these layers; adjacent runs with the same choice are joined."""
+        """Build a table from these layers; adjacent ranges with the same choice are joined."""
         kinds = tuple(dict.fromkeys(kind for kind, _, _ in runs))
         numbers: dict[Choice, int] = {}
         keys, counts, ends, chosen = [], [], [], []
@@ -238,7 +238,7 @@ def _checksum(arrays: Mapping[str, NDArray[Any]]) -> int:
 
 
 def _check(name: str, header: object, arrays: dict[str, NDArray[Any]]) -> None:
-    """Raise FileError if the file is incomplete or has another schema."""
+    """Raise FileError if the file is incomplete or has an unknown schema."""
 
     def refuse(reason: str) -> None:
         raise FileError(f"{name}: {reason}")
@@ -311,7 +311,7 @@ def choices_of(source: object) -> Choices:
                 "run `warpfrag survey` on a machine with that GPU, and pass its file as choices; `gemm` computes with"
             )
             raise NotModelled(
-                f"the order of additions of cuBLAS is known on {', '.join(BUILT_IN)}, not on {quote(source)}: {hint} "
+                f"cuBLAS's order of additions is known on {', '.join(BUILT_IN)}, not on {quote(source)}: {hint} "
                 "the arithmetic of every GPU, k ascending"
             ) from None
         raise FileError(f"choices: {quote(str(source))} cannot be read: {_reason(error)}") from None

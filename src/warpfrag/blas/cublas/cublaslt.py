@@ -41,7 +41,7 @@ TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS, SCALE_A, SCALE_B, FAST, BIAS_TYPE = 3,
 MAX_WORKSPACE, REDUCTION_SCHEMES = 1, 3
 """Attributes of a cublasLtMatmulPreference."""
 IN_FLOAT32 = 2
-"""The reduction scheme that remains if PyTorch's reduced-precision reductions are disabled."""
+"""The reduction scheme that is left if reduced-precision reductions are disabled in PyTorch."""
 ADD_BIAS = 4
 BATCH_COUNT, BATCH_STRIDE = 5, 6
 """Attributes of a cublasLtMatrixLayout."""
@@ -50,15 +50,15 @@ NO_REDUCED_PRECISION = 16
 """Math modes of a cuBLAS handle."""
 TENSOR_OP = 99
 RELAXED = 2
-"""The capture mode that lets the library load its kernels."""
+"""The capture mode in which the library may load its kernels."""
 KERNEL_NODE = 0
 RESULT_BYTES = 96
 SIZES = (4, 4, 4, 4, 4, 4, 4, 2, 2)
-"""The numbers of an algorithm's attributes, in the order of `Configuration`."""
+"""The sizes in bytes of an algorithm's attributes, in the order of `Configuration`."""
 
 
 class Configuration(NamedTuple):
-    """The algorithm that cuBLASLt's heuristic returns, as cuBLAS's numbers."""
+    """The algorithm that cuBLASLt's heuristic returns, in cuBLAS's numbering."""
 
     algorithm: int
     tile: int
@@ -137,11 +137,11 @@ class Library:
     """cuBLAS on the GPU of this machine, ready for queries. Not thread-safe."""
 
     def __init__(self) -> None:
-        """Open the driver and the libraries, and allocate a little GPU memory, which no kernel reads."""
+        """Open the driver and the libraries, and allocate a small amount of GPU memory, which no kernel reads."""
         try:
             self._driver: Any = ctypes.CDLL("libcuda.so.1")
         except OSError:
-            raise NoGpu("this machine has no NVIDIA driver (libcuda.so.1), so cuBLAS cannot be queried") from None
+            raise NoGpu("cannot query cuBLAS: this machine has no NVIDIA driver (libcuda.so.1)") from None
         _check(self._driver.cuInit(0), "cuInit")
         context = ctypes.c_void_p()
         _check(self._driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), "cuDevicePrimaryCtxRetain")
@@ -150,7 +150,7 @@ class Library:
         try:
             self._lt, self._blas = (ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL) for path in files)
         except OSError as error:
-            raise NoGpu(f"cuBLAS cannot be loaded ({error}): install PyTorch with CUDA, which includes it") from None
+            raise NoGpu(f"cannot load cuBLAS ({error}); install PyTorch with CUDA, which includes it") from None
         self._lt_handle, self._blas_handle, self._stream = (ctypes.c_void_p() for _ in range(3))
         _check(self._lt.cublasLtCreate(ctypes.byref(self._lt_handle)), "cublasLtCreate")
         _check(self._blas.cublasCreate_v2(ctypes.byref(self._blas_handle)), "cublasCreate")
@@ -327,7 +327,7 @@ class Library:
         return int(function(*start, *matrices[0], *matrices[1], beta, *matrices[2], *count, *compute))
 
     def _lt_call(self, asked: Question, matrices: list[ctypes.c_void_p]) -> int:
-        """Launch cublasLtMatmul with the algorithm that the heuristic returns."""
+        """Call cublasLtMatmul with the algorithm that the heuristic returns."""
         a, b, d = matrices
         scalar = ctypes.c_int32 if asked.type == "s8" else ctypes.c_float
         alpha, beta = scalar(1), scalar(0)
@@ -340,7 +340,7 @@ class Library:
         )  # fmt: skip
 
     def _captured(self, launch: Callable[[], int]) -> tuple[KernelLaunch, ...]:
-        """Return the kernels of a call that is captured into a graph."""
+        """Capture a call into a graph and return its kernels."""
         driver, graph = self._driver, ctypes.c_void_p()
         _check(driver.cuStreamBeginCapture_v2(self._stream, RELAXED), "cuStreamBeginCapture")
         status = launch()
@@ -422,7 +422,7 @@ def _segmented(algorithm: int, name: str, launch: KernelLaunch, shape: tuple[int
     down, across = (int(extents[1]), int(extents[2])) if extents else (1, 1)  # rows and columns of D
     tiles = -(-shape[0] // down) * -(-shape[1] // across) * batch
     blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
-    if tiles > blocks:  # several waves: only the tiles of the last one are split
+    if tiles > blocks:  # there are several waves, and only tiles of the last one are split
         return Choice(algorithm, 0, 0, 0, 0, 0, "xmma_segment_k_waves")
     return Choice(algorithm, 0, blocks // tiles, 0, 0, 0, "xmma_segment_k")
 

@@ -23,19 +23,19 @@ from warpfrag.blas.order import Order
 from warpfrag.errors import NotModelled
 
 LINE, VECTOR = 128, 16
-"""Bytes."""
+"""Sizes in bytes."""
 BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1}
 PROMOTED = 128
 """The number of k that an fp8 kernel without fast accumulation adds before it promotes the sum to float32."""
 IN_PLACE = 1
-"""The reduction scheme in which parts are added to D one by one; measured for tf32, 159 of 159 gemms."""
+"""The reduction scheme that adds parts to D one by one; measured for tf32, in 159 of 159 gemms."""
 XMMA_UNIT = 32
 LT_WORKSPACE = 1 << 20
 """The workspace size in bytes that PyTorch gives cuBLASLt. fp8 choices whose parts need more are uncertain."""
 
 
 class KernelOrder(NamedTuple):
-    """The order of a kernel for one gemm."""
+    """The order of additions of a kernel for one gemm."""
 
     order: Order
     omitted_k: int = 0
@@ -50,7 +50,7 @@ def order_of(kind: ProductKind, choice: Choice, shape: tuple[int, int, int]) -> 
     """Return the order of additions of a gemm; raise NotModelled if no rule covers the choice."""
     depth = shape[2]
     if kind.type == "s8":
-        return KernelOrder(Order())  # integers have the same sum in every order
+        return KernelOrder(Order())  # integer sums do not depend on the order
     if choice.kernel == "nvjet":
         return _nvjet(kind, choice, shape)
     if choice.kernel.startswith("cutlass"):
@@ -60,10 +60,10 @@ def order_of(kind: ProductKind, choice: Choice, shape: tuple[int, int, int]) -> 
     if choice.kernel == "xmma_sm80" and choice.split_k == 1:
         return KernelOrder(Order())
     if choice.kernel == "xmma_segment_k" and choice.split_k > 1:
-        # 1 of 12 differed on an H200: blocks and tiles alone do not determine the number of parts
+        # 1 of 12 gemms differed on an H200: blocks and tiles alone do not determine the number of parts
         return KernelOrder(Order(segment_k=choice.split_k, unit=XMMA_UNIT), is_proved=False)
     if choice.kernel.startswith("xmma_segment_k") and choice.split_k < 2:
-        return KernelOrder(Order(), is_proved=False)  # some tiles are split to fill the last wave
+        return KernelOrder(Order(), is_proved=False)  # some tiles are split so that they fill the last wave
     raise NotModelled(
         f"{kind.call} {kind.type} {kind.layout} {' x '.join(map(str, shape))}: the library selects a kernel whose "
         f"order of additions is not modelled, {choice.kernel or f'algorithm {choice.algorithm}'}"

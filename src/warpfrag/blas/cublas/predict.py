@@ -41,7 +41,7 @@ class Prediction(PredictedOrder):
     instruction: str
 
     def __repr__(self) -> str:
-        """Return the shape and dtype of D, the order, and its basis."""
+        """Return the shape and dtype of D, the order, and its source."""
         shape = " x ".join(map(str, self.D.shape))
         return f"<Prediction of {shape} {self.D.dtype} by {self.instruction}\n {self.order}\n {self.text}>"
 
@@ -106,7 +106,7 @@ def _shape(shape: object, own: tuple[int, int, int]) -> tuple[int, int, int]:
         raise InvalidOperand(f"shape: expected (m, n, k) of the whole gemm, got {quote(shape)}")
     m, n, k = map(int, extents)
     if k != own[2]:
-        raise InvalidOperand(f"shape: k is {k}, but A has {own[2]} columns: a part of a gemm must have the whole k")
+        raise InvalidOperand(f"shape: k is {k}, but A has {own[2]} columns; a part of a gemm must include the whole k")
     for name, whole, part, what in (("m", m, own[0], "rows of A"), ("n", n, own[1], "columns of B")):
         if whole < part:
             raise InvalidOperand(f"shape: {name} is {whole}, but there are {part} {what}")

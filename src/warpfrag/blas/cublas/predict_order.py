@@ -34,20 +34,20 @@ from warpfrag.isa.targets import read_target
 from warpfrag.tables import read_table
 
 RESULTS = {"f16": "f16", "bf16": "bf16", "tf32": "f32", "e4m3": "bf16"}
-"""The result format for each operand format; integers stay s32."""
+"""The result format for each operand format; for integers it is s32."""
 DTYPES = (*RESULTS, "s8")
 LAYOUTS = ("nn", "nt", "tn")
 GPU, ARCH = "H200", "sm_90"
 MAX_EXTENT = (1 << 24) - 1
 ALIKE = {"linear": "matmul", "scaled_mm bias": "scaled_mm slow"}
-"""Calls for which the library nearly always makes the same choice as without a bias."""
+"""Calls for which the library almost always makes the same choice as for the call without a bias."""
 INTEGERS = "any library: integers have the same sum in every order"
 EMPTY = "any library: the result is empty"
 
 
 @dataclass(frozen=True)
 class MeasuredProduct:
-    """A measured gemm: the call and its operands, the kernel that ran, and the order that explains the result."""
+    """A measured gemm: the call, its operands, the kernel that ran, and the order that reproduces the result."""
 
     call: str
     type: str
@@ -169,7 +169,7 @@ def _measured_by_shape() -> dict[tuple[object, ...], MeasuredProduct]:
 
 
 def versions() -> str:
-    """Return the versions that the table was measured with."""
+    """Return the versions with which the table was measured."""
     table = read_table("library_orders")
     return f"torch {table['torch']} (CUDA {table['cuda']}) on an {table['gpu']}"
 
@@ -310,10 +310,10 @@ def _chosen(kind: ProductKind, shape: tuple[int, int, int], table: Choices, *, i
         alike = table.find(kind._replace(call=ALIKE.get(kind.call, kind.call)).layer(m), m, n, k)
         if alike is not None:
             return _Chosen(alike, "modelled", None, table.source)
-    own = built_in(GPU)  # the model was fitted to this table's library
+    own = built_in(GPU)  # the model was fitted to the library of this table
     if (table.gpu, table.library) != (own.gpu, own.library):
         raise NotModelled(
-            f"{kind.call} {kind.type} {kind.layout} {m} x {n} x {k} is not in {table!r}: survey this layer too"
+            f"{kind.call} {kind.type} {kind.layout} {m} x {n} x {k} is not in {table!r}; add this layer to the survey"
         )
     choice, accuracy = choice_model.choose(kind, m, n, k)
     return _Chosen(choice, "modelled", accuracy, own.source)

@@ -54,7 +54,7 @@ def read_order(text: str) -> Order:
 
 
 def complete_instruction(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-    """Complete full and short instruction names."""
+    """Complete full and short names of instructions."""
     from warpfrag.isa.instruction_names import spell
     from warpfrag.isa.ops import OPS
     from warpfrag.isa.rows import forms
@@ -63,7 +63,7 @@ def complete_instruction(_context: click.Context, _parameter: click.Parameter, s
     names = [spell(form) for first in _beginning(operations, start.partition(".")[0]) for form in forms(first)]
     short = [name.replace(".sync.aligned", "") for name in names]
     count = Counter(LAYOUTS.sub("", name) for name in short)
-    shortest = (bare if count[bare := LAYOUTS.sub("", name)] == 1 else name for name in short)  # the only layout
+    shortest = (bare if count[bare := LAYOUTS.sub("", name)] == 1 else name for name in short)
     return _beginning(names, start) or _beginning(shortest, start) or _beginning(short, start)
 
 
@@ -90,7 +90,7 @@ def complete_type(_context: click.Context, _parameter: click.Parameter, start: s
 
 
 def complete_file(_context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
-    """Complete the names of samples; the shell completes files."""
+    """Complete the names of samples; the shell itself completes file names."""
     from click.shell_completion import CompletionItem
 
     from warpfrag.samples import PREFIX, SAMPLES
@@ -171,7 +171,7 @@ class Load(NamedTuple):
     base_lane: int | None = None
 
     def refuse(self, operand: str) -> None:
-        """Reject options that would have no effect."""
+        """Raise an error for options that would have no effect."""
         options = [f"--{name.replace('_', '-')}" for name, choice in self._asdict().items() if choice is not None]
         if options:
             raise InvalidOperand(f"{' and '.join(options)}: expected an operand in tensor memory, got {operand}")

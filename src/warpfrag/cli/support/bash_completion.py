@@ -7,12 +7,12 @@ from click.shell_completion import BashComplete, CompletionItem, add_completion_
 
 @add_completion_class
 class ColonBashComplete(BashComplete):
-    """Bash completion that joins words split at colons, and completes the part after the last colon."""
+    """Bash completion that joins words that bash has split at colons, and completes the part after the last colon."""
 
     kept = ""
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the complete words, and the incomplete word."""
+        """Return the complete words and the incomplete one."""
         args, incomplete = super().get_completion_args()
         words: list[str] = []
         for word in (*args, incomplete):

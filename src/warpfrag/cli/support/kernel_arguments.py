@@ -67,4 +67,4 @@ def _read_number(option: str, dtype: np.dtype[Any], digits: str) -> object:
     try:
         return dtype.type(float(digits) if dtype.kind == "f" else int(digits, 0))
     except (ValueError, OverflowError):
-        raise InvalidOperand(f"{option}: expected a number of that type") from None
+        raise InvalidOperand(f"{option}: expected a number of this type") from None

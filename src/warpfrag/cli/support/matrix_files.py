@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     from warpfrag.tensorcore.instruction import Instruction
 
-MAX_BYTES = 1 << 24  # of an input; the largest operand, as text with all digits, has a tenth of this
-MAX_ARRAY_BYTES = 1 << 30  # of a whole matrix, as .npy
-MAX_DIGITS = 4000  # of a number; an exact f64 has at most 1100, and Python reads at most 4300
-FAR = 5 * MAX_DIGITS  # exponents beyond this overflow or underflow in every format
+MAX_BYTES = 1 << 24  # maximum bytes of an input; the largest operand, as text with all digits, takes a tenth of this
+MAX_ARRAY_BYTES = 1 << 30  # maximum bytes of a whole matrix, as .npy
+MAX_DIGITS = 4000  # maximum digits of a number; an exact f64 has at most 1100, and Python reads at most 4300
+FAR = 5 * MAX_DIGITS  # larger exponents overflow or underflow in every format
 NPY = b"\x93NUMPY"
 ZIP = b"PK"  # .npz is an archive of .npy
 COMMENT = re.compile(r"(#|//).*")
@@ -47,12 +47,12 @@ NOTATIONS = {  # base of the digits, base of the exponent, and exponent steps pe
     re.compile(r"([+-]?)0b([01]+)()()", re.ASCII | re.IGNORECASE): (2, 2, 1),
 }
 SPECIAL = re.compile(r"[+-]?(inf|infinity|nan)", re.IGNORECASE)
-MAX_WHOLE = 1e15  # whole numbers below this are written without a decimal point
+MAX_WHOLE = 1e15  # integers below this are written without a decimal point
 
 
 @dataclass(frozen=True)
 class InputSource:
-    """An input: its name in error messages, its bytes, and the array that is meant in an archive (.npz)."""
+    """An input: its name for error messages, its bytes, and the name of an array in an archive (.npz)."""
 
     name: str
     content: bytes
@@ -76,7 +76,7 @@ class InputSource:
     def array(self, role: str = "", *, opaque: bool = False) -> NDArray[Any]:
         """Return the array of real numbers in a .npy file, or that of a .npz file with the name of its role.
 
-        With `opaque`, elements without a type are accepted.
+        With `opaque`, untyped elements are accepted.
         """
         import numpy as np
 
@@ -89,7 +89,7 @@ class InputSource:
         except Exception as error:  # noqa: BLE001 (numpy raises many types for a broken header)
             raise FileError(f"{self.name} is not an array of numbers: {str(error) or type(error).__name__}") from None
         if dtype.kind not in "biuf" and not (opaque and dtype.kind == "V" and dtype.names is None and dtype.itemsize):
-            raise FileError(f"{self.name} is not an array of numbers: its dtype is {quote(str(dtype))}")
+            raise FileError(f"{self.name} is not an array of numbers; its dtype is {quote(str(dtype))}")
         if not array.size:
             raise FileError(f"{self.name} is an empty array")
         return np.asarray(array)
@@ -136,7 +136,7 @@ def read_codes(
     rounding: Rounding = None,
     role: str = "",
 ) -> NDArray[Any]:
-    """Return the codes of the matrix in a text or .npy file, which contains codes if `raw` and values otherwise."""
+    """Return the codes of the matrix in a text or .npy file, which contains codes with `raw`, otherwise values."""
     source = read_source(file)
     if not source.is_array:
         return _codes_of_text(source, number_format, shape, raw=raw, rounding=rounding)
@@ -184,7 +184,7 @@ def words_of_text(source: InputSource, shape: tuple[int, ...]) -> list[tuple[int
                 raise InvalidOperand(f"{expected}, {count} in all, got more")
     if len(words) != count:
         for number, word in words:
-            exact_value(word, f"{source.name}, line {number}")  # a message about a word that is not a number is better
+            exact_value(word, f"{source.name}, line {number}")  # a word that is not a number has its own message
         raise InvalidOperand(f"{expected}, {count} in all, got {len(words)}")
     for number, came in per_line.items():
         if len(per_line) > 1 and came != shape[-1]:
@@ -245,7 +245,7 @@ def _check_code(number_format: Format, value: Fraction | float) -> int | str:
     """Return a number as a code, or an error message if it is not one."""
     if value == 0 or (isinstance(value, Fraction) and value.denominator == 1 and 0 < value < number_format.codes):
         return int(value)
-    return f"a code of {number_format} is 0..{number_format.codes - 1:#x}"
+    return f"{number_format} codes are 0..{number_format.codes - 1:#x}"
 
 
 def read_operand(instruction: Instruction, role: str, file: str, rounding: Rounding) -> NDArray[Any]:

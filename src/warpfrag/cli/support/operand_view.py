@@ -72,7 +72,7 @@ class OperandView:
 
         if not isinstance(self.registers, Metadata | Scale | Operand | TensorScale):
             raise InvalidOperand(
-                f"addresses of {self.instruction} are not a matrix; `warpfrag at` and `warpfrag where` show them"
+                f"the addresses of {self.instruction} are not a matrix; `warpfrag at` and `warpfrag where` show them"
             )
         return self.registers
 
@@ -124,7 +124,7 @@ class OperandView:
         return [record for record in map(self.record, places) if not padded or record[padded] >= 0]
 
     def check_lane(self, lane: int) -> bool:
-        """Return True if the lane is used (ldmatrix may read only some addresses); reject an invalid lane."""
+        """Return True if the lane is used (ldmatrix may ignore some addresses); raise an error for an invalid lane."""
         if self.in_tensor_memory:
             return check_index("tlane", lane, self.layout.ins["tlane"]) == lane
         check_index("lane", lane, LANES)
@@ -135,7 +135,7 @@ class OperandView:
         indices = choice._asdict()
         for dim, index in indices.items():
             if index is not None and dim not in self.choices:
-                has = ", ".join(f"--{own.replace('_', '-')}" for own in self.choices) or "no such option"
+                has = ", ".join(f"--{own.replace('_', '-')}" for own in self.choices) or "no options"
                 raise InvalidOperand(
                     f"--{dim.replace('_', '-')} does not apply to {self.name} of {self.instruction}, which takes {has}"
                 )
@@ -173,7 +173,7 @@ class OperandView:
         ]
 
     def logical(self, record: Record) -> tuple[int, int] | None:
-        """Return the first and last logical column of A that a stored element or metadata code can mean."""
+        """Return the first and last logical column of A that a stored element or metadata code may represent."""
         rule = self.instruction.pattern
         if isinstance(self.registers, SparseOperand) and rule:
             chunk = record["col"] // rule.kept
@@ -214,7 +214,7 @@ class OperandView:
         return str(self.layout.to(notation, **options))
 
     def numbering(self, notation: str) -> str:
-        """Return the numbering of elements that CuTe's notation leaves out; empty for other notations."""
+        """Return the numbering of elements, which CuTe's notation leaves out; empty for other notations."""
         if notation != "cute":
             return ""
         dims = self.layout.dims[::-1] if self._is_turned(notation) else self.layout.dims

@@ -34,9 +34,9 @@ Entry = TypeVar("Entry")
 REGISTER_BITS = 32
 MASK = (1 << REGISTER_BITS) - 1
 WORD_DIGITS = 8
-MIN_DIGITS = 40  # 40 hex digits without a letter have a probability of 7e-9
-NUMBER_DIGITS = 7  # of a lane or register number
-LIMITS = {"thread": 1024, "warp": 32}  # per block
+MIN_DIGITS = 40  # the probability that 40 hex digits contain no letter is 7e-9
+NUMBER_DIGITS = 7  # maximum digits of a lane or register number
+LIMITS = {"thread": 1024, "warp": 32}  # maximum numbers per block
 # A dump may be long and untrusted, so no pattern may backtrack: repetitions are possessive (`*+`).
 LABEL = re.compile(
     r"""(?:(?P<kind>t?lane|thread|tid|warp|block|cta)(?:Idx\.x|_?id)?+\s*+[=:]?+\s*+|T\s*+[=:]\s*+|(?=[\[(]))
@@ -54,12 +54,12 @@ BARE_NAME = re.compile(r"[%$]?[A-Za-z_][\w.]*+(?:\[\d++\])?", re.ASCII)  # R4 0x
 PREFIXED = re.compile(r"0x([0-9a-f]++)u?l{0,2}", re.IGNORECASE)
 HEX = re.compile(r"[0-9a-f]++", re.IGNORECASE)
 VALUE = re.compile(r"[+-]?(?:inf(?:inity)?|nan|\d*+\.?\d*+(?:e[+-]?\d++)?)f?", re.ASCII | re.IGNORECASE)
-NAN = re.compile(r"nan\([^)]*+\)", re.IGNORECASE)  # with a payload, as debuggers print it
+NAN = re.compile(r"nan\([^)]*+\)", re.IGNORECASE)  # with a payload, as debuggers print NaNs
 IS_VALUE = re.compile(r"[.+-]|nan|inf", re.IGNORECASE)
 
 
 class DumpWord(NamedTuple):
-    """A number in a dump, without 0x, with its line, and the stem and number of its register name."""
+    """A number in a dump, without 0x, with its line, and the stem and number of its register's name."""
 
     text: str
     line: int
@@ -272,7 +272,7 @@ def _words(line: str, start: int, number: int) -> list[DumpWord]:
     has_bare_zeros = all(word == "0" or PREFIXED.fullmatch(word) for word in plain)
     words: list[DumpWord] = []
     stem, index = "", None
-    unused = ""  # a name without a word so far
+    unused = ""  # a name that no word has followed yet
     for name, word in tokens:
         prefixed = PREFIXED.fullmatch(word or "")
         if name or (has_prefix and not prefixed and BARE_NAME.fullmatch(word)):
@@ -327,7 +327,7 @@ def are_values(lines: list[DumpLine], dumped: DumpFormat) -> bool:
 
 
 def _are_decimal(words: list[DumpWord], lanes: int, dumped: DumpFormat, encoding: ValueEncoding) -> bool:
-    """Return True if unsigned whole numbers are decimal: hex numbers of this length would contain letters."""
+    """Return True if unsigned integers are decimal: hex numbers of this length would almost surely have letters."""
     texts = [word.text for word in words]
     longest = max(map(len, texts), default=0)
     elements = lanes * dumped.words * REGISTER_BITS // encoding.bits * encoding.slots

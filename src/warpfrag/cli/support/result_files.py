@@ -136,12 +136,12 @@ def _checked(source: InputSource) -> str:
     if not source.content.strip():
         raise FileError(f"{source.name} is empty")
     if b"\0" in source.content:
-        raise FileError(f"{source.name} is binary: expected text, or an array that np.save wrote (.npy)")
+        raise FileError(f"{source.name} is binary; expected a text file, or a .npy file from np.save")
     return source.text()
 
 
 def _rows_of_brackets(text: str, name: str) -> str:
-    """Return a matrix that NumPy or PyTorch printed with one line per row; return any other text unchanged."""
+    """Return a matrix printed by NumPy or PyTorch with one line per row; return any other text unchanged."""
     if "[[" not in text:
         return text
     if "..." in text:
@@ -153,7 +153,7 @@ def _rows_of_brackets(text: str, name: str) -> str:
 
 
 def _labelled(text: str, operand: OperandBase) -> NDArray[Any] | Printed | None:
-    """Return a matrix whose elements are printed one by one with row and column, or None for any other text."""
+    """Return a matrix whose elements are printed one by one with their row and column, or None for any other text."""
     found = {(int(row), int(col)): word for row, col, word in ELEMENT.findall(text)}
     rows, cols = operand.shape[-2:]
     if len(operand.shape) > 2 or found.keys() != {(row, col) for row in range(rows) for col in range(cols)}:
@@ -163,7 +163,7 @@ def _labelled(text: str, operand: OperandBase) -> NDArray[Any] | Printed | None:
 
 
 def _arrangement(lines: list[DumpLine], operand: OperandBase, name: str) -> Arrangement:
-    """Return the arrangement that fits the lines; raise FileError, which suggests --as, if none or both fit."""
+    """Return the arrangement that fits the lines; if none or both fit, raise a FileError that suggests --as."""
     rows, cols = operand.shape[-2:]
     sizes = [len(line.words) for line in lines]
     is_matrix = len(operand.shape) == 2 and sizes in ([cols] * rows, [rows] * cols)

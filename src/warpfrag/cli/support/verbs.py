@@ -39,7 +39,7 @@ class Answer(NamedTuple, Generic[Facts]):
 
 
 def facts_of(facts: type[Facts], source: object, **more: object) -> Facts:
-    """Fill a named tuple from the attributes of an object and from keyword arguments."""
+    """Create a named tuple from the attributes of an object and from keyword arguments."""
     names = facts._fields  # type: ignore[attr-defined] # a named tuple
     return facts(**{name: more[name] if name in more else getattr(source, name) for name in names})
 
@@ -67,7 +67,7 @@ def integer(low: int = -LARGEST, high: int = LARGEST) -> Callable[[object], int]
 
 
 class PipeSafeCommand(click.Command):
-    """A command that prints its help with `echo`, because click hides a broken pipe."""
+    """A command that prints its help with `echo`, because click ignores a broken pipe."""
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         """Return the option --help."""
@@ -89,7 +89,7 @@ def print_and_exit(text: Callable[[click.Context], str]) -> Callable[[click.Cont
 
 
 class VerbCommand(PipeSafeCommand):
-    """A command with examples at the end of its help, which reads -1 as a number, not as an option."""
+    """A command whose help ends with examples, and which reads -1 as a number, not as an option."""
 
     examples: tuple[str, ...] = ()
     function: Callable[..., Answer[Any] | None]
@@ -152,7 +152,7 @@ def _parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
     """Return the parameters with evaluated annotations; fields of named tuples become keyword-only parameters."""
     if _is_group(function):
         hints = get_type_hints(function, include_extras=True)
-    else:  # not the return type, which may not be imported
+    else:  # without the return type, which may not be imported
         annotations = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
         hints = get_type_hints(SimpleNamespace(__annotations__=annotations), function.__globals__, include_extras=True)
     parameters = [each.replace(annotation=hints[each.name]) for each in inspect.signature(function).parameters.values()]

@@ -53,7 +53,7 @@ def matrix_action(inst: DecodedInstruction) -> MatrixOp:
 
 
 def operands_at(inst: DecodedInstruction, arch: str) -> Operands:
-    """Return the operands of a matrix instruction on an architecture."""
+    """Return the operands of a matrix instruction on this architecture."""
     form = matrix_action(inst).form
     return operands_of(form, architecture_of(form, arch) if form.is_wmma else "")
 
@@ -86,7 +86,7 @@ def operand_matrix(
     operands = operands_at(inst, state.launch.arch)
     wanted = role.lower() if isinstance(role, str) else role
     if wanted == "c" and action.operation == "wgmma":
-        wanted = "d"  # one set of registers
+        wanted = "d"  # a single set of registers
     if wanted not in named:
         raise InvalidOperand(f"expected an operand of {inst.name}: {', '.join(named)}; got {role!r}")
     operand = operands[wanted]
@@ -120,7 +120,7 @@ def _staged(
 
 
 def _is_turned(inst: DecodedInstruction, role: str) -> bool:
-    """Return True if the immediates of a wgmma select an MN-major operand."""
+    """Return True if the immediates of a wgmma make an operand MN-major."""
     numbers = [operand.code(None) for operand in inst.sources if isinstance(operand, Immediate)]
     flags = numbers[3 if matrix_action(inst).form.operation.sparsity else 2 :]
     if not flags:

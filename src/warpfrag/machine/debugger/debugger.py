@@ -68,7 +68,7 @@ class Debugger:
         )
         self._batch: SteppedBatch | None = None
         self._row = 0  # the (block, warp) in focus
-        self._is_at_stop = False  # True if the breakpoints at the position have already been reported
+        self._is_at_stop = False  # True if the breakpoints at this position have already been reported
         self._visits: Counter[int] = Counter()
         self._names: dict[str, Register] = {}
         for inst in program.instructions:
@@ -216,7 +216,7 @@ class Debugger:
         return stop
 
     def _go(self, stepped: int | None) -> Stop | None:
-        """Run until the next stop; `stepped` is the warp that is single-stepped."""
+        """Run until the next stop; `stepped` is the warp that is being stepped."""
         if self.is_finished:
             raise InvalidOperand("the kernel has ended: start another debugger")
         is_moved = not self._is_at_stop and stepped is not None and self.stop is None
@@ -286,13 +286,13 @@ class Debugger:
         return row is not None and bool(position.group.mask[position.group.warp_rows == row].any())
 
     def _has_focus(self, position: Position, row: int) -> bool:
-        """Return True if a warp has finished its single step: it is at its next instruction or has exited."""
+        """Return True if a stepped warp is at its next instruction or has exited."""
         return self._has_row(position, row) or not bool(self.batch.alive[row].any())
 
     def _stopped(
         self, reason: StopReason, position: Position, rows: list[int], point: Breakpoint | None = None
     ) -> Stop:
-        """Stop before an instruction, with the focus on the first of the given warps."""
+        """Stop before an instruction, with the focus on the first of these warps."""
         inst = self.batch.inst_at(position)
         present = [row for row in rows if self._has_row(position, row)] or self._rows(position) or rows
         self._row, self._is_at_stop = present[0], True
@@ -385,7 +385,7 @@ class Debugger:
 
     @property
     def visit(self) -> int:
-        """The number of times that any warps have run the next instruction."""
+        """The number of times that warps have executed the next instruction."""
         position = self.batch.position
         return 0 if position is None else self._visits[position.at]
 

@@ -33,12 +33,12 @@ MIN_LIKENESS = 0.5  # minimum similarity of two programs for pairing their instr
 class Origin(NamedTuple):
     """The instruction on each side (None if only one ran), the first lane that differs, and both results."""
 
-    time: int  # the number of earlier instructions
+    time: int  # the number of instructions before this one
     indices: Indices
     row: int
     lane: int
     visit: int
-    name: str  # the name of the register or memory
+    name: str  # the name of the register or memory that differs
     codes: tuple[int, int]
 
 
@@ -95,12 +95,12 @@ class Lockstep:
         self.left, self.right, self.pairing = left, right, pairing
         self.unpaired_right = set(range(len(right.program.instructions))) - set(pairing.instructions.values())
         self.backward = {other: index for index, other in pairing.registers.items()}
-        self.registers: dict[int, Origin] = {}  # by register index on the left side
-        self.memories: dict[int, Origin] = {}  # by id() of either side's buffer
+        self.registers: dict[int, Origin] = {}  # keyed by register index on the left side
+        self.memories: dict[int, Origin] = {}  # keyed by id() of either side's buffer
         self.buffers = self._paired_buffers()
         self.visits: Counter[int] = Counter()
         self.time = 0
-        self.origin: Origin | None = None  # origins of the first output, the failure or the divergence
+        self.origin: Origin | None = None  # the origin of the first output, the failure or the divergence
         self.divergence: Divergence | None = None
 
     def _paired_buffers(self) -> dict[int, tuple[Bytes, Bytes, str]]:

@@ -58,7 +58,7 @@ class Watchpoint:
     address: int
     size: int
     access: WatchAccess = "write"
-    block: tuple[int, int, int] | None = None  # the block, for shared memory
+    block: tuple[int, int, int] | None = None  # the block, if the bytes are in shared memory
     enabled: bool = True
     hits: int = 0
 
@@ -88,7 +88,7 @@ class Stop:
     text: str
     source: SourceLine | None
     warps: tuple[tuple[tuple[int, int, int], int], ...]
-    lanes: int  # mask of the focus's lanes that run the instruction
+    lanes: int  # a mask of the lanes of the focused warp that run the instruction
     cause: Breakpoint | Watchpoint | None = None
     threads: tuple[ThreadAt, ...] = ()
     old: bytes = b""

@@ -49,7 +49,7 @@ class LivelockDetector:
             group.put(self.polled, start)
 
     def is_reached(self, level: int, runnable: NDArray[np.bool_], *, has_sleepers: bool) -> bool:
-        """Return True if no progress is possible, after all runnable lanes have had `level` time slices.
+        """Return True if no progress is possible after all runnable lanes have had `level` time slices.
 
         Return False if lanes sleep at an mbarrier, since they may wake when their time limit has passed.
         """
@@ -174,7 +174,7 @@ class BlockBarriers:
             self.check(*key)
 
     def _note_divergence(self, barrier: BarrierState) -> None:
-        """Record the instructions that only part of a warp had reached when the barrier completed."""
+        """Record the instructions that only part of a warp had reached when a barrier completed."""
         for (line, warp), (name, missing) in barrier.partial.items():
             if missing.any() and line not in self.divergent:
                 who = self.state.thread_name(warp, int(missing.argmax()))

@@ -52,11 +52,11 @@ class LaneCopies:
         self.count = len(self.owners.blocks)
 
     def numbers(self, operand: PtxOperand) -> list[int]:
-        """Return an operand's 32-bit value in each lane."""
+        """Return the 32-bit value of an operand in each lane."""
         return self.group.values(operand, U32).tolist()
 
     def owner(self, lane: int) -> Owners:
-        """Return the owner of a lane's memory, for accesses without wavefront counts."""
+        """Return the owner of a lane's memory, for accesses whose wavefronts are not counted."""
         which = slice(lane, lane + 1)
         return Owners(self.owners.blocks[which], self.owners.threads[which], None)
 

@@ -35,7 +35,7 @@ class CallStacks:
         self.state = state
         self.depth = np.zeros((state.warps, LANES), np.int64)
         self.callers = np.zeros((state.warps, LANES, 0), np.int64)
-        self.saved: dict[tuple[int, int], Codes] = {}  # by depth and register
+        self.saved: dict[tuple[int, int], Codes] = {}  # keyed by depth and register
 
     def call(self, at: int, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Copy the arguments and push the return address."""

@@ -38,7 +38,7 @@ class Heap:
         """Create an empty heap."""
         self.used = 0
         self.pieces: dict[int, int] = {}  # sizes of live pieces, by address
-        self.is_freed = np.zeros(0, np.bool_)  # per unit; allocated at the first free
+        self.is_freed = np.zeros(0, np.bool_)  # one flag per unit; allocated at the first free
 
     def copy(self) -> Heap:
         """Return an independent copy."""
@@ -86,7 +86,7 @@ SECTOR = 32
 MAX_ACCESS = 16
 """Maximum number of bytes that a lane can access with one instruction."""
 ALL_BANKS = BANKS * BANK_BYTES
-UNIT_BITS = 48  # enough for any sector number
+UNIT_BITS = 48  # enough bits for any sector number
 
 
 @dataclass
@@ -144,8 +144,8 @@ class DeviceMemory:
         self.observer: Observer | None = None  # set if checks observe every access
         self.heap = Heap()
         self.accesses: list[MemoryAccess] | None = None  # accesses of the running instruction, for the debugger
-        self.resources: dict[int, Texture | Surface] = {}  # by handle
-        self.are_linear: dict[int, bool] = {}  # 1D textures by handle: False if in a CUDA array
+        self.resources: dict[int, Texture | Surface] = {}  # keyed by handle
+        self.are_linear: dict[int, bool] = {}  # 1D textures, by handle: False for a CUDA array
 
     def add(self, allocation: Allocation) -> None:
         """Add an allocation; raise InvalidOperand if it overlaps another."""
@@ -208,7 +208,7 @@ class DeviceMemory:
     def reach(
         self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
     ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
-        """Return the buffers that an access touches, each as (lanes, buffer, offsets).
+        """Return the buffers that an access touches, as (lanes, buffer, offsets).
 
         Its bytes and wavefronts are counted. An access that is misaligned or outside its space is a MemoryFault.
         """

@@ -22,8 +22,8 @@ class KernelCheck(NamedTuple):
     """A check: the categories that it finds, its observers, and the condition for screening it."""
 
     kinds: tuple[str, ...]
-    observers: Callable[[Any], list[Any]]  # takes a CheckedWarpBatch
-    can_screen: Callable[[Any], bool]  # takes a ProgramScreen
+    observers: Callable[[Any], list[Any]]  # a function of a CheckedWarpBatch
+    can_screen: Callable[[Any], bool]  # a function of a ProgramScreen
     follows_order: bool = False  # True if accesses are compared with the events that order them
 
 

@@ -85,7 +85,7 @@ def run_warp_collective(
     members = args[-1]
     named = ((members >> LANE_INDEX) & np.uint32(1)) != 0
     left = group.mask
-    while left.any():  # lanes with the same member mask form one set; a warp may have several
+    while left.any():  # lanes with the same member mask take part together; a warp may have several such sets
         first = np.take_along_axis(members, left.argmax(axis=1)[:, None], axis=1)
         chosen = left & (members == first)
         write_results(inst, group.part(chosen), action.function(chosen & named, *args), action)

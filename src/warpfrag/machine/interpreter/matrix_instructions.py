@@ -372,4 +372,4 @@ RUNNERS: dict[str, MatrixRunner] = {
     "stmatrix": _store_matrices,
     "movmatrix": _transpose,
 }
-"""The function that runs each operation of `isa.words.OPS`, for whole warps."""
+"""The function that runs each operation of `isa.ops.OPS`, for whole warps."""

@@ -31,7 +31,7 @@ COUNT = (1 << 20) - 1
 TX_BITS, TX_SHIFT = 23, 40
 MAX_TX = (1 << 20) - 1  # maximum pending bytes (PTX ISA, "Tracking asynchronous operations")
 COUNT_SHIFT, PARITY_SHIFT = np.uint64(20), np.uint64(63)
-MAX_EXPIRIES = 10_000  # expiries without a change of memory; lanes may only be counting their waits
+MAX_EXPIRIES = 10_000  # expiries without a change of memory; lanes may be counting their waits
 NOT_ASLEEP = -1
 U32, B64, PRED = TYPES["u32"], TYPES["b64"], TYPES["pred"]
 
@@ -151,7 +151,7 @@ class Mbarriers:
         return self.state.memory.shared.view(np.uint64)
 
     def is_over(self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes) -> NDArray[np.bool_]:
-        """Return True for lanes whose phase has ended, that is, whose parity has changed."""
+        """Return a mask of the lanes whose phase has ended, that is, whose parity has changed."""
         waited = numbers & np.uint64(1) if action.parity else numbers >> PARITY_SHIFT
         return (self.words[cells] >> PARITY_SHIFT) != waited
 
@@ -183,7 +183,7 @@ class Mbarriers:
         self.live.pop(cell, None)
 
     def use_of(self, cell: int) -> str:
-        """Describe how an mbarrier is in use; empty if it is invalid or its phase has just begun."""
+        """Describe the use of an mbarrier; return "" if it is invalid or its phase has just begun."""
         word = int(self.words[cell])
         if cell not in self.live or self.written[cell] != word:
             return ""  # not an mbarrier, or its memory has been reused
@@ -244,7 +244,7 @@ class Mbarriers:
     def ended_phases(
         self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the mbarriers that lanes wait for, and whether each phase has ended."""
+        """Return the mbarriers that lanes wait for, and a mask of phases that have ended."""
         cells = self.reach(inst, action, group)
         return cells, self.is_over(cells, action, number_of(group, inst.sources[1:], action))
 

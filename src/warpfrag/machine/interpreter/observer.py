@@ -23,7 +23,7 @@ class TensorAccess(NamedTuple):
     """An access to tensor memory: the thread that issued it, and the accessed part of a block's memory."""
 
     inst: DecodedInstruction
-    thread: int  # thread number in the batch; the first lane if a warp issued the access
+    thread: int  # the thread's number in the batch; the first lane if a warp issued the access
     operand: str  # d, a, metadata, scale_a, scale_b; registers (ld, st); cells (cp, shift)
     block: int
     column: int

@@ -9,7 +9,7 @@ an overlap is reported only if no such event came in between. Otherwise timing d
 Every four bytes of global and shared memory have a tag, from the low end: the bytes stored (4 bits), the warp in its
 block (5), the interval between two barriers of the block (27), the block plus one (27), and whether the block has
 waited for others (1). A store that meets a tag of another warp that nothing orders compares the bytes; if they are
-equal, the tag stays. `compiler.store_overlaps` does the same for one warp at a time.
+equal, the tag stays. `jit.store_overlaps` does the same for one warp at a time.
 
 Lanes of one instruction that store to one address are served as on an H200: 128 bytes at once, which is all lanes of a
 warp, 16 lanes if each stores 8 bytes, or 8 lanes if each stores 16. Among lanes that are served together, the first
@@ -62,7 +62,7 @@ class StoreTags:
 
     def __init__(self) -> None:
         """Create tags that track no memory yet."""
-        self.of_global: dict[int, Tags] = {}  # by id() of the bytes
+        self.of_global: dict[int, Tags] = {}  # keyed by id() of the bytes
         self.of_shared: Tags = np.zeros(0, np.uint64)
         self.shared: Bytes = np.zeros(0, np.uint8)
         self.writers: Tags = np.zeros(0, np.uint64)

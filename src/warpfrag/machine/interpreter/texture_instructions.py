@@ -26,7 +26,7 @@ MAX_COORDINATES = 4
 def _resources(
     state: WarpState, inst: DecodedInstruction, group: LaneGroup, kind: type[Texture | Surface]
 ) -> Iterator[tuple[NDArray[np.int64], Any]]:
-    """Yield each texture or surface with the numbers of the lanes that use it."""
+    """Yield each texture or surface with the lanes that use it."""
     handles = group.addresses(inst.sources[0])
     for handle in np.unique(handles):
         which = np.nonzero(handles == handle)[0]
@@ -55,7 +55,7 @@ def _check_geometry(resource: Texture | Surface, geometry: Geometry, lane: int) 
 
 
 def _check_memory(state: WarpState, inst: DecodedInstruction, action: TextureFetch, handle: int) -> None:
-    """Reject a 1D texture that is read at both integer (linear memory) and float (CUDA array) coordinates."""
+    """Raise an error for a 1D texture read at both integer (linear memory) and float (CUDA array) coordinates."""
     is_linear = not action.coordinates.is_float
     if action.geometry == "1d" and state.memory.are_linear.setdefault(handle, is_linear) != is_linear:
         msg = f"{inst.name}: expected either integer or float coordinates for a 1D texture, got both"
@@ -101,7 +101,7 @@ def _places(
     action: SurfaceLoad | SurfaceStore | SurfaceReduction,
     size: int,
 ) -> Iterator[tuple[NDArray[np.int64], Surface, NDArray[np.int64], NDArray[np.bool_]]]:
-    """Yield each surface with its lanes, their byte offsets, and whether each is inside."""
+    """Yield each surface with its lanes, their byte offsets, and a mask of those inside."""
     layers, axes = _coordinates(inst, group, action.geometry)
     for which, surface in _resources(state, inst, group, Surface):
         _check_geometry(surface, action.geometry, int(which[0]))
@@ -121,7 +121,7 @@ def _places(
 def _byte_places(
     surface: Surface, layers: NDArray[np.int64], axes: list[NDArray[np.int64]], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return byte offsets, clamped to the surface, and whether each coordinate was inside; x is in bytes."""
+    """Return byte offsets, clamped to the surface, and a mask of coordinates that were inside; x is in bytes."""
     count, depth, height, width, _ = surface.texels.shape
     row = width * surface.channels * surface.texels.dtype.itemsize
     extents = [(row, 1, size), (height, row, 1), (depth, row * height, 1)][: len(axes)]

@@ -122,7 +122,7 @@ class TensorMemories:
         raise MemoryFault(0, text)
 
     def relinquish(self, block: int, line: int) -> None:
-        """Record that a block gave up its permit to allocate."""
+        """Record that a block has given up its permit to allocate."""
         self._relinquished[block] = line
 
     def check_freed(self) -> None:

@@ -46,10 +46,10 @@ from warpfrag.machine.ir.program import DecodedInstruction
 from warpfrag.machine.ir.scalar_types import TYPES, container
 from warpfrag.machine.ops.cooperating import ballot
 
-NOT_RUNNABLE = np.int64(1) << np.int64(62)  # a lower priority than that of any runnable lane
+NOT_RUNNABLE = np.int64(1) << np.int64(62)  # a priority below that of any runnable lane
 PRIORITY_UNIT = np.int64(1) << np.int64(32)  # larger than any program counter
-QUANTUM = np.int64(4096)  # time slices after which lanes in a loop let others run
-MAX_RANDOM_INSTRUCTIONS = 12  # instructions that a warp runs before another warp is chosen at random
+QUANTUM = np.int64(4096)  # number of time slices after which lanes in a loop let others run
+MAX_RANDOM_INSTRUCTIONS = 12  # number of instructions that a warp runs before another warp is chosen at random
 POLLING_SLICES = 64  # the weight of a block that reads memory other lanes may change
 U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 LANE_INDEX = np.arange(LANES, dtype=np.uint32)
@@ -144,7 +144,7 @@ class WarpBatch(WarpState):
             self.end_in_deadlock()
 
     def release_waiting(self) -> None:
-        """Make lanes runnable when none is: complete barriers, then let waits time out, else raise a deadlock error."""
+        """Make lanes runnable if none is: complete barriers, then let waits time out, else raise a deadlock error."""
         if self.leave_convergence_barriers():
             return
         if self.barriers.release_completed() or self.cluster_barriers.check_all() or self.mbarriers.expire():
@@ -267,7 +267,7 @@ class WarpBatch(WarpState):
     # --- convergence
 
     def all_arrived(self, at: int, inst: DecodedInstruction, group: LaneGroup, active: LaneGroup) -> bool:
-        """Return True if all lanes that a collective needs have arrived; otherwise the present ones wait."""
+        """Return True if all lanes that a collective needs have arrived; otherwise make the present ones wait."""
         if active is not group and not active.mask.any():
             return True
         alive = group.of(self.alive)
@@ -305,7 +305,7 @@ class WarpBatch(WarpState):
         return False
 
     def warpgroups_arrived(self, at: int, group: LaneGroup) -> bool:
-        """Return True if all four warps of every warpgroup have arrived; otherwise the present ones wait."""
+        """Return True if all four warps of every warpgroup have arrived; otherwise make the present ones wait."""
         rows = group.warp_rows
         warpgroups = self.warp_block * self.launch.warps + self.warp_index // 4
         here = warpgroups[rows]

@@ -179,7 +179,7 @@ class WarpState:
         zeros = {bits: np.zeros((self.warps, LANES), container(bits)) for bits in set(program.registers)}
         self.registers: RegisterFile = [zeros[bits] for bits in program.registers]
         self.line = 0
-        self.progress = 0  # grows with every change that lanes may wait for; changes of local memory do not count
+        self.progress = 0  # incremented by every change that lanes may wait for; changes of local memory do not count
         self._constants: dict[tuple[int, str, int], Codes] = {}
         self._special: dict[str, Codes] = {}
 

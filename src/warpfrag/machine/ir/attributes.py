@@ -1,7 +1,7 @@
 """The typed attributes of an instruction, from the qualifiers of its opcode.
 
 `mad.hi.cc.u32` is the opcode `mad` with half="hi", carry_out=True and the type u32. The words are read once, when an
-instruction is decoded (`opcodes.rows.match`); every pass and both engines look at these fields, none at the text. A
+instruction is decoded (`ops.opcode_rows.match`); every pass and both engines look at these fields, none at the text. A
 field that the instruction does not mention has its default: None, False, or the generic state space.
 """
 

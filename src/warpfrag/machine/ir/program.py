@@ -170,14 +170,14 @@ class DecodedInstruction:
 
     line: int
     opcode: DecodedOpcode
-    action: Action = UNBOUND  # replaced when its opcode is bound
+    action: Action = UNBOUND  # replaced when the opcode is bound
     guard: Register | None = None
     results: tuple[PtxOperand, ...] = ()
     sources: tuple[PtxOperand, ...] = ()
     targets: tuple[int, ...] = ()  # instruction indices of branch targets, or of the called function
     arguments: tuple[Copy, ...] = ()  # arguments of a call
     returns: tuple[Copy, ...] = ()
-    saved_registers: tuple[Register, ...] = ()  # restored when a call returns
+    saved_registers: tuple[Register, ...] = ()  # registers that are restored when a call returns
     pushes_frame: bool = False  # True for a call that may recurse, which gets its own local memory
     text: str = ""
 
@@ -229,7 +229,7 @@ class ModuleVariable:
     space: str
     type: str
     shape: tuple[int, ...]  # () for a scalar; the last axis of a vector type is the vector
-    initial: bytes = b""  # missing bytes are zero
+    initial: bytes = b""  # the rest is zero
 
 
 @dataclass(eq=False)  # compared and hashed by identity, so that results can be cached
@@ -239,10 +239,10 @@ class Program:
     name: str
     target: str
     instructions: list[DecodedInstruction]
-    registers: list[int]  # the width of each in bits
+    registers: list[int]  # the width of each register in bits
     parameters: list[Parameter]
     parameter_bytes: int
-    shared_bytes: int  # static shared memory
+    shared_bytes: int  # bytes of static shared memory
     dynamic_start: int
     has_dynamic: bool
     local_bytes: int

@@ -162,7 +162,7 @@ class BoxPlan:
     by_place: dict[int, UnitPlan] = field(default_factory=dict)
 
     @staticmethod
-    @lru_cache(256)  # kernels are often relaunched with the same maps
+    @lru_cache(256)  # kernels are often launched again with the same maps
     def of(data: bytes) -> BoxPlan | None:
         """Return the plan of a 128-byte map; None if the interpreter must handle it."""
         fields = TensorMapFields.decode(data)

@@ -16,7 +16,7 @@ INST_CAUSES = WAVEFRONTS + len(SPACES)  # the address of `LaunchTally.causes`
 SHARED_TAGS, WRITERS, BLOCK_WARPS = range(INST_CAUSES + 1, INST_CAUSES + 4)  # `interpreter.store_tags`
 INST_READ, INST_WRITTEN, INST_CONFLICTS = range(BLOCK_WARPS + 1, BLOCK_WARPS + 4)  # addresses of counts per instruction
 SCREEN, SCREEN_STATE, SUSPICIONS = range(INST_CONFLICTS + 1, INST_CONFLICTS + 4)
-"""The function that accesses are reported to (0 for none), its state (`access_screen`), and an uncertainty flag."""
+"""The function that receives accesses (0 for none), its state (`access_screen`), and an uncertainty flag."""
 CLUSTER_WARPS = SUSPICIONS + 1
 CONTEXT_WORDS = CLUSTER_WARPS + 1
 ALLOCATION_WORDS = 5  # start, end, data, writable, tags

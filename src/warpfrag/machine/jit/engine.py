@@ -60,7 +60,7 @@ POLLING_BUDGET = 64  # the initial budget per warp if lanes may poll memory that
 WATCHED_LEVELS = 4  # quanta of time slices in which the interpreter checks for a livelock
 LANE_BITS = np.uint32(1) << np.arange(LANES, dtype=np.uint32)
 BUFFER_ALIGN = 64
-MATRIX_ROW_BYTES = 16  # one ldmatrix or stmatrix row
+MATRIX_ROW_BYTES = 16  # one row of ldmatrix or stmatrix
 
 
 class CompiledProgram:
@@ -70,8 +70,8 @@ class CompiledProgram:
         """Lay out the registers, without compiling anything."""
         self.program = program = grouped(program)
         self.layout = RegisterLayout.of(program)
-        self.segments: dict[int, Segment] = {}  # by first instruction
-        self.addresses: dict[int, int] = {}  # of each segment's code, by first instruction
+        self.segments: dict[int, Segment] = {}  # keyed by first instruction
+        self.addresses: dict[int, int] = {}  # addresses of each segment's code, keyed by first instruction
         self.covered: set[int] = set()  # instructions that have machine code
         self.opcodes: set[str] = set()  # opcodes that have machine code
         self.products = mma_runs(program)
@@ -86,7 +86,7 @@ class CompiledProgram:
         self.patience = PATIENCE * len(program.instructions) + MIN_INSTRUCTIONS
         self.chunks = chunks_of(program)
         self.chunk = np.repeat(np.arange(len(self.chunks)), [end - start for start, end in self.chunks]).tolist()
-        self.interpreted = [0] * len(self.chunks)  # instructions
+        self.interpreted = [0] * len(self.chunks)  # interpreted instructions of each chunk
         self.compiled = [False] * len(self.chunks)
         self.optimized = [False] * len(self.chunks)
         self.executed = np.zeros(
@@ -100,7 +100,7 @@ class CompiledProgram:
         return self.interpreted_instructions + instructions >= self.patience
 
     def interpret(self, at: int, instructions: int) -> bool:
-        """Count instructions interpreted from index `at` on; return True if their chunk should be compiled."""
+        """Count instructions that are interpreted from index `at` on; return True if their chunk should be compiled."""
         self.interpreted_instructions += instructions
         chunk = self.chunk[at]
         self.interpreted[chunk] += instructions
@@ -372,7 +372,7 @@ class CompiledWarpBatch(WarpBatch):
         return super().run_inst(at, group)
 
     def run_compiled(self) -> None:
-        """Run the compiled scheduler and handle the statuses that it returns."""
+        """Run the compiled scheduler, and handle the statuses that it returns."""
         compiled, schedule, table = self.compiled, self.schedule, self.compiled.table(self.launch.arch)
         lanes = (self.context, self.buffer, self.flags, self.numbers, self.lists)
         args = (*lanes, self.block_numbers, self.runs, self.writers, self.exited)
@@ -477,7 +477,7 @@ class CompiledWarpBatch(WarpBatch):
                     counts[space] += int(self.context[start + index])
 
     def multiply(self, start: int, ends: tuple[int, ...], group: LaneGroup) -> None:
-        """Run several whole-warp mma, as one product if they are its tiles."""
+        """Run several whole-warp mma, as one product if they are tiles of one."""
         instructions, compiled = self.program.instructions, self.compiled
         if self.products.pending and compiled.mma_instructions.needs_products[start]:
             self.products.flush()

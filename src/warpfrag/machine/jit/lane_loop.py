@@ -19,7 +19,7 @@ from warpfrag.machine.ir.program import Register
 from warpfrag.machine.jit.ir_builder import GROUP, I8, I32, I64, IRBuilder, Value, constant, integers, vector
 from warpfrag.machine.jit.register_flow import REGISTER_ALIGN
 
-SIZES = (1, 2, 4, 8)  # bytes of an element
+SIZES = (1, 2, 4, 8)  # bytes per element
 
 
 class LaneLoop:

@@ -55,7 +55,7 @@ def warn_interpreted() -> None:
     if library() is not None:
         warnings.warn(
             f"kernels are interpreted, because llvmlite is not installed: {install_command('jit')}. "
-            "Results are the same, computed more slowly",
+            "Results are the same, but slower",
             SlowArithmetic,
             stacklevel=4,  # the caller of `launch`, which is decorated
         )

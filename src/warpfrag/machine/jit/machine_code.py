@@ -20,7 +20,7 @@ from warpfrag.machine.jit import context, ir_builder, memory_access, store_overl
 from warpfrag.machine.jit.memory_access import Helper, functions_of, helper_text, with_callees
 from warpfrag.smem import shared_memory
 
-CACHE = DiskCache("ptx", ".o", max_bytes=1 << 28)  # thousands of kernels
+CACHE = DiskCache("ptx", ".o", max_bytes=1 << 28)  # enough for thousands of kernels
 FAST, HOT, HELPER = (0, 0), (0, 2), (2, 2)
 """Optimization levels of LLVM's passes and of its code generator: for segments at first, for those that run often, and
 for helpers. Segments are straight-line vector code, where passes are slow and gain nothing; the code generator gains a
@@ -87,8 +87,8 @@ KEPT: list[llvm.ExecutionEngine] = []
 
 
 def linked(data: bytes) -> llvm.ExecutionEngine:
-    """Link an object file into this process and return its engine."""
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())  # owns both arguments
+    """Link an object file into this process, and return its engine."""
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())  # the engine owns both arguments
     engine.add_object_file(llvm.ObjectFileRef.from_data(data))
     engine.finalize_object()
     return engine

@@ -103,7 +103,7 @@ class Tiling:
         a, b = join(along_a, 1), join(along_b, 0)
         c = tile_of(runner.c, operands_of(first, is_result=False), layout)
         d = tile_of(runner.d, operands_of(last, is_result=True), layout)
-        fills = runner.d.size * runner.d.container.itemsize == 4 * prod(runner.d.words)  # each code is stored once
+        fills = runner.d.size * runner.d.container.itemsize == 4 * prod(runner.d.words)  # each code is stored only once
         if a is None or b is None or c is None or d is None or not fills:
             return None
         of_c, of_d = TilePlaces(c.index, c.dtype), TilePlaces(d.index, d.dtype)

@@ -26,7 +26,7 @@ from warpfrag.tensorcore.matmul import multiply
 
 Index = NDArray[np.int64]
 
-MAX_PENDING_BYTES = 1 << 26  # copied operand bytes that trigger a flush
+MAX_PENDING_BYTES = 1 << 26  # number of copied operand bytes that trigger a flush
 UNIT_WORDS = 2  # 64-bit words: operands are compared and copied in units of 16 bytes
 
 

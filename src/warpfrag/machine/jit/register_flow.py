@@ -31,9 +31,9 @@ from warpfrag.machine.ir.program import (
 )
 from warpfrag.machine.ir.scalar_types import container
 
-REGISTER_ALIGN = 64  # bytes: the size of an AVX-512 register
+REGISTER_ALIGN = 64  # alignment in bytes: the size of an AVX-512 register
 MAX_BITS = 1 << 28  # limit on blocks times registers that are live across blocks
-MAX_VISITS = 64  # average visits per block before the analysis gives up
+MAX_VISITS = 64  # average number of visits per block before the analysis gives up
 
 
 def indices_of(operands: Iterable[PtxOperand]) -> set[int]:
@@ -60,7 +60,7 @@ def is_written_whole(inst: DecodedInstruction) -> bool:
 def registers_read(inst: DecodedInstruction) -> set[int]:
     """Return the registers whose values an instruction needs: sources, addresses and the guard."""
     if inst.attributes.opcode == "first_value" and inst.guard is None and isinstance(inst.sources[1], Immediate):
-        return indices_of(inst.sources[:1])  # a value is always there, so the old one is not needed
+        return indices_of(inst.sources[:1])  # every lane gets a value, so the old one is not needed
     return indices_of(inst.operands_read)
 
 
@@ -81,7 +81,7 @@ class LiveSet:
     def __init__(self, places: dict[int, int], bits: bytes) -> None:
         """Start at the end of a block; `bits` has the registers live after it, `places` the bit index of each."""
         self.places, self.bits = places, bits
-        self.inside: dict[int, bool] = {}  # registers used in the rest of the block; True if live
+        self.inside: dict[int, bool] = {}  # registers used in the rest of the block: True if live
 
     def __contains__(self, register: int) -> bool:
         """Return True if a register may still be read."""

@@ -20,7 +20,7 @@ from warpfrag.machine.jit.register_flow import RegisterLayout, live_after
 from warpfrag.machine.jit.warp_code import COMPILED, UnsupportedInstruction, WarpCode
 from warpfrag.machine.jit.warp_ops import is_masked
 
-MAX_INSTRUCTIONS = 256  # per segment, because LLVM's compile time is superlinear in the function length
+MAX_INSTRUCTIONS = 256  # per segment; LLVM's compile time is superlinear in the function length
 
 
 @dataclass(frozen=True)

@@ -290,7 +290,7 @@ def _inst(sides: tuple[Side, Side], batch: SteppedBatch, origin: Origin) -> Inst
 
 
 def _outputs(args: Sequence[object], sides: tuple[Side, Side]) -> tuple[OutputDifference, ...]:
-    """Return the arguments that differ after the two runs."""
+    """Return the arguments that differ between the two runs."""
     outputs = []
     parameters = sides[0].kernel.parameters
     for number, value in enumerate(args):

@@ -78,7 +78,7 @@ class AddressSpace:
         self.arrays: WeakValueDictionary[int, DeviceArray] = WeakValueDictionary()
         self.end = state_spaces.DEVICE_ARRAYS
         self.places: list[tuple[int, int]] = []  # host and device addresses; some arrays may no longer exist
-        self.longest = 0  # bytes
+        self.longest = 0  # the longest array, in bytes
 
     def place(self, array: DeviceArray) -> int:
         """Return a new address; addresses are never reused, so a stale address refers to no array."""

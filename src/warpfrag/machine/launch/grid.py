@@ -31,9 +31,9 @@ from warpfrag.tensorcore.schedule import SMALL, count_threads
 Blocks: TypeAlias = list[tuple[int, int, int]]
 Progress: TypeAlias = "Callable[[int, int], object]"
 """Called with the number of finished blocks and the number of all blocks."""
-MAX_WARPS = 128  # warps that run together
+MAX_WARPS = 128  # number of warps that run together
 WARPS_OF_WGMMA = 512, 1024  # for a kernel with wgmma, where more warps share an instruction's overhead
-MAX_REGISTER_BYTES = 1 << 26  # register bytes of concurrent warps beyond that minimum
+MAX_REGISTER_BYTES = 1 << 26  # maximum register bytes of concurrent warps beyond that minimum
 GLANCE = 0.1  # seconds between polls of other threads
 
 
@@ -60,10 +60,10 @@ class Waves:
         self.grid, self.seed, self.cluster = grid, seed, cluster
         self.total = grid[0] * grid[1] * grid[2]
         self.per_cluster = cluster[0] * cluster[1] * cluster[2]
-        self.at_once = max(1, at_once // self.per_cluster)  # clusters
+        self.at_once = max(1, at_once // self.per_cluster)  # number of clusters at a time
         self.clusters = self.total // self.per_cluster
         self.factor, self.shift = (1, 0) if seed is None else permutation(self.clusters, seed)
-        self.taken = 0  # waves
+        self.taken = 0  # number of waves taken
         self._lock = Lock()
 
     def __len__(self) -> int:
@@ -128,7 +128,7 @@ class Work:
             np.zeros(len(program.instructions), np.int64), np.zeros(len(program.instructions), np.uint8)
         )
         self.divergent: dict[int, str] = {}  # divergent barriers, by line
-        self.done = 0  # blocks
+        self.done = 0  # number of finished blocks
         self.failure: tuple[int, WarpfragError] | None = None  # the number of the failed wave
 
     @exact_floats

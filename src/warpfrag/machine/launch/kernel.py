@@ -185,7 +185,7 @@ class Kernel:
 
     @cached_property
     def opcodes(self) -> dict[str, Evidence]:
-        """The evidence for every opcode of the program, on the architecture of the module's target."""
+        """The evidence for every opcode of the program on the architecture of the module's target."""
         return opcode_evidence(self.program, self.program.target)
 
     @cached_property
@@ -304,7 +304,7 @@ class Kernel:
         is_repeated = bool(options.explore) or is_judged
         before = [buffer.copy() for buffer in memory.writable_buffers()] if is_repeated else []
         module = self.module
-        judged = Judgement(reasons=("whether the result is exact was not judged",))
+        judged = Judgement(reasons=("the exactness of the result was not judged",))
         if is_judged:
             own = self.waves(config, seed, follow_order=True)
             judged = self.judge(config, memory, own, options.progress)

@@ -23,7 +23,7 @@ from warpfrag.smem.tensor_map import MAP_ALIGN
 
 HANDLE_STEP = 64  # distance between texture handles
 MAX_ADDRESS = 1 << state_spaces.WINDOW_SHIFT
-SHOWN = 4  # arrays listed in a repr
+SHOWN = 4  # number of arrays listed in a repr
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Arguments:
         self.kernel = readable(kernel)
         self.parameters = [replace(item, name=short_name(item.name, kernel)) for item in parameters]
         self.allocations: list[Allocation] = []
-        self.resources: dict[int, Texture | Surface] = {}  # by handle
+        self.resources: dict[int, Texture | Surface] = {}  # keyed by handle
         self.maps: list[NDArray[np.uint8]] = []  # tensor maps that are passed by address
         self._next = self.memory_map.arrays
         self._known: dict[tuple[int, int], int] = {}
@@ -118,7 +118,7 @@ class Arguments:
         if not isinstance(memory, GlobalMemory):
             raise InvalidOperand(f"expected memory=wf.GlobalMemory({{address: array}}), got {quote(memory)}")
         self.allocations += memory.allocations
-        for allocation in memory.allocations:  # arrays of this launch follow
+        for allocation in memory.allocations:  # the arrays of this launch follow
             self._next = max(self._next, (allocation.end // state_spaces.ALIGNMENT + 2) * state_spaces.ALIGNMENT)
         if "params" in raw:
             return self._raw(raw["params"], args, size)
@@ -181,7 +181,7 @@ class Arguments:
         if parameter.size != self.pointer_size:
             raise InvalidOperand(f"{what}: expected {parameter.size} bytes, got a tensor map of {len(data)}")
         copy = np.frombuffer(data, np.uint8).copy()
-        self.maps.append(copy)  # must live as long as its address is used
+        self.maps.append(copy)  # must live as long as its address is in use
         return self._address(copy, f"{what}, the tensor map").to_bytes(self.pointer_size, "little")
 
     def _pointer(self, value: object, number: int, parameter: Parameter) -> bytes:

@@ -11,7 +11,7 @@ import cxxfilt
 
 from warpfrag.errors import PtxError, quote
 
-MAX_NAMES = 12  # names listed in a message
+MAX_NAMES = 12  # number of names listed in a message
 MAX_LENGTH = 4096  # maximum length of a mangled name
 BRACKETS = re.compile(r"<[^<>]*>|\([^()]*\)|\{[^{}]*\}")
 ANONYMOUS = "(anonymous namespace)"

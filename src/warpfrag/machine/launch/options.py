@@ -29,7 +29,7 @@ MAX_THREADS = 1024
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 MAX_SHARED = 227 * 1024
-LIMIT = 10_000_000_000  # warp instructions
+LIMIT = 10_000_000_000  # default limit of warp instructions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,14 +191,14 @@ def declared_shape(program: Program) -> tuple[int, int, int] | None:
 
 
 MULTIPROCESSORS = 132
-RESIDENT_BLOCKS = 32  # this and the next two are per multiprocessor
+RESIDENT_BLOCKS = 32  # this and the next two limits are per multiprocessor
 RESIDENT_WARPS = 64
 SHARED_BYTES = 228 * 1024
 RESERVED_BYTES = 1024  # reserved shared memory per block
 
 
 def check_resident(config: LaunchConfig, shared_bytes: int) -> None:
-    """Reject a cooperative grid that does not fit on an H200, because its blocks would wait forever.
+    """Raise an error for a cooperative grid that does not fit on an H200, because its blocks would wait forever.
 
     `shared_bytes` is the static and dynamic shared memory of a block. The limits are those of compute capability 9.0
     (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"); registers are not counted.

@@ -11,8 +11,8 @@ from warpfrag.machine.launch.exploration import Exploration
 from warpfrag.machine.launch.profile import Profile
 from warpfrag.tensorcore.evidence import Evidence
 
-MAX_ROWS = 12  # rows of a table in a notebook
-MAX_NAMES = 3  # names listed in a sentence
+MAX_ROWS = 12  # number of rows of a table in a notebook
+MAX_NAMES = 3  # number of names listed in a sentence
 PTX = "ptx"
 """The basis of a launch that executed PTX."""
 SKIPPED = {"bounds", "misaligned", "readonly", "freed"}

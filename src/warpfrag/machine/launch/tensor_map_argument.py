@@ -10,8 +10,8 @@ Axes have numpy's order, innermost last; the driver's lists have the reverse ord
     >>> tiles.box_bytes, tiles.memory()
     (2048, Memory(pitch=128, swizzle=128))
     >>> TensorMap(np.zeros((96, 100), np.float16), box=(16, 128), swizzle=128).problems()
-    ['a stride is a multiple of 16 bytes below 2**40, got 200 along axis 0', \
-'with swizzle 128 it is at most 128 bytes, got 256']
+    ['expected strides below 2**40, multiples of 16 bytes, got 200 along axis 0', \
+'with swizzle 128, expected at most 128 bytes, got 256']
 """
 
 from __future__ import annotations

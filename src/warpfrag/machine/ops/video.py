@@ -92,7 +92,7 @@ def _scalar_operation(attributes: Attributes) -> Callable[[Codes, Codes], Codes]
 
 
 def _departs(attributes: Attributes) -> bool:
-    """Return True if an H200 differs from the manual without a known rule."""
+    """Return True if an H200 differs from the manual in a way that follows no known rule."""
     is_merged = attributes.operand_count == MERGED_OPERANDS or attributes.operation is not None
     if attributes.operation in {"min", "max"}:
         return attributes.comparison is None
@@ -147,7 +147,7 @@ def _multiply_add(attributes: Attributes) -> LaneOp | Refused:
 DEPARTURE = "the code that ptxas emits differs from the PTX manual"
 MERGED_OPERANDS = 4
 SELECTORS = ((0, 32), (0, 8), (8, 8), (16, 8), (24, 8), (0, 16), (16, 16))
-"""The first bit and the width of each part in `program.program.SELECTORS`."""
+"""The first bit and the width of each part in `ir.program.SELECTORS`."""
 HIGH_HALF = 6  # ptxas inserts the high half of the result into d; the manual specifies the low half
 SCALAR_SOURCES = (B32, B32, B32, None, None, None, None)
 SCALAR_OPERATIONS = {name: OPERATIONS[name] for name in ("vadd", "vsub", "vabsdiff", "vmin", "vmax")}

@@ -1,6 +1,6 @@
 """Find wrong uses of barriers: threads that exit without arriving, mismatched counts, overwritten mbarriers.
 
-The interpreter itself notes a barrier that only part of a warp reaches (`interpreter.barriers`), in both engines. This
+`interpreter.block_barriers` records barriers that only part of a warp reaches, in both engines. This
 module checks the rest: a block-wide barrier that completes although threads have exited without it, arrivals at one
 barrier with different counts, and more arrivals than its count. A deadlock ends the launch; the launch turns its
 message into a finding.
@@ -29,7 +29,7 @@ class BarrierCheck(InstructionObserver):
         """Record which lanes are threads: a block's last warp may be partial."""
         super().__init__(state, collector)
         self.threads = state.alive.copy()
-        self.counts: dict[tuple[int, int], tuple[int, int]] = {}  # expected threads and line, by block and number
+        self.counts: dict[tuple[int, int], tuple[int, int]] = {}  # expected threads and line, keyed by block and number
 
     def barrier_arrived(self, block: int, number: int, warp: int, lanes: NDArray[np.bool_]) -> None:
         """Compare the thread count of an arrival with that of the phase's first arrival."""
@@ -41,7 +41,7 @@ class BarrierCheck(InstructionObserver):
             self.report("barrier", warp * LANES + int(lanes.argmax()), text, line=self.state.line)
 
     def barrier_released(self, block: int, number: int, here: NDArray[np.bool_]) -> None:
-        """Find threads that exited without arriving at the barrier, and threads that arrived beyond its count."""
+        """Find threads that exited without arriving at the barrier, and threads that arrived in excess of its count."""
         expected, _ = self.counts.pop((block, number), (0, 0))
         rows = slice(block * self.state.launch.warps, (block + 1) * self.state.launch.warps)
         barrier = self.state.barriers.states[block, number]

@@ -87,7 +87,7 @@ class CheckedWarpBatch(WarpBatch):
         self.memory.observer = self.observer
 
     def order_check(self, numbers: list[int]) -> RaceCheck:
-        """Create the race check; `numbers` are the blocks' numbers in the grid."""
+        """Create the race check; `numbers` are the grid-wide numbers of the blocks."""
         checks = self.checks
         return RaceCheck(self, checks.order, checks.shadows, numbers, checks.collector)
 

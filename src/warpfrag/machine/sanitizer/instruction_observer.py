@@ -31,7 +31,7 @@ class InstructionObserver(Observer):
         return KernelAccess(inst.name, inst.line, *self.state.indices(*divmod(thread, LANES)))
 
     def report(self, kind: str, thread: int, text: str, count: int = 1, **details: Any) -> None:  # noqa: ANN401
-        """Add a finding for a thread, at the running instruction unless `details` contain a line."""
+        """Add a finding for a thread, at the running instruction unless `details` has a line."""
         block, index = self.state.indices(*divmod(thread, LANES))
         line = details.pop("line", self.inst.line)
         self.collector.add(KernelFinding(kind, line, text, block=block, thread=index, **details), count)

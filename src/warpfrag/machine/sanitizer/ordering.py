@@ -42,8 +42,8 @@ Past = dict[int, Times]
 BLOCK, CLUSTER, GPU = 0, 1, 2
 SCOPES = {"cta": BLOCK, "cluster": CLUSTER, "gpu": GPU, "sys": GPU}
 NOWHERE = -1
-MAX_MESSAGES = 6  # messages per address, by sending block
-AGENT_CHUNK = 64  # columns that are added together
+MAX_MESSAGES = 6  # maximum number of messages per address, by sending block
+AGENT_CHUNK = 64  # number of columns that are added at a time
 LANE_BITS = np.uint32(1) << np.arange(LANES, dtype=np.uint32)
 MAX_THREADS_APART = 9216  # threads per batch; beyond this, the lanes of a warp share a column
 
@@ -128,9 +128,9 @@ class Ordering:
         self.own_columns = self.threads // self.share
         self.known: Times = np.zeros((self.threads, self.own_columns), np.int32)
         self.fenced: Times = np.zeros((self.threads, self.own_columns if has_proxies else 0), np.int32)
-        self.grid_blocks = np.repeat(np.array(numbers, np.int64), self.per_block)  # of each thread
+        self.grid_blocks = np.repeat(np.array(numbers, np.int64), self.per_block)  # the block of each thread
         self.floor: Times = np.zeros(self.threads, np.int32)  # a thread knows all of its block up to this time
-        self.agents: dict[Hashable, int] = {}  # columns by agent
+        self.agents: dict[Hashable, int] = {}  # columns of agents
         self.agent_names: list[Hashable] = []
         self.pasts: list[Past] = [{}] * self.threads
         self.sc_fences: list[ScFences | None] = [None] * self.threads

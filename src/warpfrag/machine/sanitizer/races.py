@@ -280,7 +280,7 @@ class RaceCheck(SyncFollower):
         if entities[0] < 0:
             return np.zeros(len(entities), np.int64)
         slots = entities // LANES
-        if shadow is not self.shared_shadow:  # warps with the same index in neighbouring blocks often read the same
+        if shadow is not self.shared_shadow:  # warps with the same index in adjacent blocks often read the same data
             slots = slots % self.state.launch.warps + entities // self.ordering.per_block
         else:
             slots = slots % (self.state.launch.warps * self.state.launch.cluster_blocks)

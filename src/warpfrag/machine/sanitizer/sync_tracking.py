@@ -150,7 +150,7 @@ class LockFollower:
     def __init__(self, instructions: Sequence[DecodedInstruction], polled: set[int], *, has_one_block: bool) -> None:
         """Start with no lock; `polled` are the atomics in waiting loops."""
         self.polled = polled
-        self.words: dict[tuple[int, int], dict[int, bool]] = defaultdict(dict)  # True: the thread has changed the word
+        self.words: dict[tuple[int, int], dict[int, bool]] = defaultdict(dict)  # True if the thread changed the word
         self.has_outside_access = bool(polled) and has_access_outside(instructions, polled, has_one_block=has_one_block)
 
     def is_order_open(self, at: int, buffer: int, offsets: Numbers, threads: Numbers) -> bool:
@@ -197,7 +197,7 @@ class SyncFollower(InstructionObserver):
         self.issued: dict[
             Hashable, tuple[int, int, int]
         ] = {}  # the last copy of an agent: time, instruction and thread
-        self.initialised: dict[int, BarrierInit] = {}  # by mbarrier cell
+        self.initialised: dict[int, BarrierInit] = {}  # keyed by mbarrier cell
         self.remote: dict[tuple[int, int], tuple[int, int]] = {}  # the last time and instruction, by block and thread
         self.phases: dict[tuple[int, int], BarrierPhase] = {}  # the last phase of each named barrier
 

@@ -43,7 +43,7 @@ PIPELINED = {("mma", "mma"), ("cp", "mma"), ("shift", "mma"), ("shift", "cp"), (
 IN_ISSUE_ORDER = PIPELINED | {("mma", "cp"), ("cp", "cp")}
 FENCES = ("fence::before_thread_sync", "fence::after_thread_sync")
 PRODUCT_OPERANDS = {"d", "a", "metadata", "scale_a", "scale_b"}
-MAX_EVENTS = 16  # recorded waits for one thread's commits, per warp
+MAX_EVENTS = 16  # maximum number of recorded waits for one thread's commits, per warp
 
 
 def uses_tensor_memory(program: Program) -> bool:
@@ -101,13 +101,13 @@ class TensorMemoryCheck(InstructionObserver):
         """Create the check of a batch."""
         super().__init__(state, collector)
         self.ordering = ordering
-        self.issued: dict[int, list[IssuedAccess]] = defaultdict(list)  # by block
+        self.issued: dict[int, list[IssuedAccess]] = defaultdict(list)  # keyed by block
         self.written = WrittenColumns()
-        self.committed: dict[int, dict[int, int]] = defaultdict(dict)  # (thread, time) by mbarrier
+        self.committed: dict[int, dict[int, int]] = defaultdict(dict)  # (thread, time), keyed by mbarrier
         self.completed: dict[int, dict[int, int]] = defaultdict(dict)
         self.learned: dict[int, dict[int, deque[tuple[int, int]]]] = defaultdict(dict)  # (commit, wait) by issuer, warp
-        self.fences_before: dict[int, deque[int]] = defaultdict(lambda: deque(maxlen=MAX_EVENTS))  # by warp
-        self.fences_after: dict[int, tuple[int, NDArray[np.int32]]] = {}  # (time, known times) by warp
+        self.fences_before: dict[int, deque[int]] = defaultdict(lambda: deque(maxlen=MAX_EVENTS))  # keyed by warp
+        self.fences_after: dict[int, tuple[int, NDArray[np.int32]]] = {}  # (time, known times), keyed by warp
         self.asks_for_fences = any(_spelled(inst) in FENCES for inst in state.program.instructions)
         if not self.asks_for_fences:
             collector.leave_out("tensor memory: the kernel has no tcgen05.fence, so none is required between threads")

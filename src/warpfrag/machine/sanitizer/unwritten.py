@@ -77,7 +77,7 @@ class UnwrittenCheck(InstructionObserver):
         self.masks: list[Codes] = [full[bits] for bits in program.registers]
         self.clean = {dtype: np.zeros((state.warps, LANES), dtype) for dtype in {mask.dtype for mask in self.masks}}
         self.is_marked = [True] * len(self.masks)  # True for a register with a mark in any lane
-        self.read_registers: dict[int, list[int]] = {}  # by instruction index
+        self.read_registers: dict[int, list[int]] = {}  # keyed by instruction index
         frame = program.frame
         self.masks[frame.index] = np.zeros_like(self.masks[frame.index])
         self.is_marked[frame.index] = False
@@ -85,7 +85,7 @@ class UnwrittenCheck(InstructionObserver):
         self.shared = np.full(len(memory.shared), MARK)
         self.local = np.full(len(memory.local), MARK)
         self.marked = marked
-        self.loaded: list[tuple[Bytes, Numbers, Numbers]] = []  # marks, threads, offsets of this instruction's reads
+        self.loaded: list[tuple[Bytes, Numbers, Numbers]] = []  # marks, threads and offsets of this instruction's reads
         self.products: list[Bytes] = []  # marks of the operands of wgmma
         self.results: list[Codes] | None = None
         self.is_clean = False  # True if no operand of the instruction is marked

@@ -31,7 +31,7 @@ COORDINATE_BITS = ((8192, 21), (65536, 22), (1 << 31, 23))
 LONG_Z = 2049  # larger extents give all axes 22 bits; measured from 3,000 on
 SMALLEST_NORMAL = 2.0**-126
 MAX_AXES = 3
-GUARD = 4  # extra low bits that floats keep when they are aligned
+GUARD = 4  # number of extra low bits that floats keep when they are aligned
 
 
 class AxisPlace(NamedTuple):
@@ -303,7 +303,7 @@ def _float_mean(slices: list[list[Corner]], dtype: np.dtype[Any]) -> NDArray[np.
 
 
 def _not_finite(corners: list[Corner]) -> tuple[NDArray[np.bool_], Integers]:
-    """Return whether a mean is NaN, and the sign of an infinite mean or 0."""
+    """Return a mask of NaN means, and the sign of infinite means (0 for finite ones)."""
     is_nan, plus, minus = (np.zeros(corners[0].texel.shape, np.bool_) for _ in range(3))
     for corner in corners:
         is_nan |= corner.is_read & np.isnan(corner.texel)

@@ -31,7 +31,7 @@ class CallGraph:
     def __init__(self, source: ModuleSyntax) -> None:
         """Create the graph, which is built on first use because most kernels have no calls."""
         self.source = source
-        self.known: dict[str, bool] = {}  # True if a function is recursive
+        self.known: dict[str, bool] = {}  # True if the function is recursive
         self.called: dict[str, set[str]] = {}
         self.names = {function.name for function in source.functions}
         self.bodies: dict[str, FunctionDecl] = {
@@ -64,7 +64,7 @@ class CallGraph:
         return self.called[caller]
 
     def comes_back(self, caller: str, callee: str) -> bool:
-        """Return True if a callee may call its caller again, directly or indirectly."""
+        """Return True if a callee may, directly or indirectly, call its caller again."""
         reached, queue = {callee}, [callee]
         while queue:
             for other in self.calls_of(queue.pop()):

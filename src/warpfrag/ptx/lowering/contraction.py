@@ -75,7 +75,7 @@ def _products(instructions: Sequence[DecodedInstruction]) -> Iterator[tuple[int,
 
 
 def _next(addresses: list[int], at: int) -> int:
-    """Return the first index after an instruction, or a very large one if there is none."""
+    """Return the first index after an instruction, or a very large number if there is none."""
     index = bisect(addresses, at)
     return addresses[index] if index < len(addresses) else sys.maxsize
 

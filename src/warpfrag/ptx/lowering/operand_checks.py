@@ -23,15 +23,15 @@ from warpfrag.machine.ir.scalar_types import Type
 from warpfrag.machine.ir.state_spaces import RANK_SHIFT
 from warpfrag.machine.ops.table import find
 
-MAX_RANKS = 16  # the maximum number of blocks in a cluster
+MAX_RANKS = 16  # maximum number of blocks in a cluster
 KEEP_ADDRESS = {"mov", "add", "sub", "mad", "or", "xor", "and", "selp", "mapa"}
 """Opcodes whose result is an address if an operand is an address."""
 CHOOSE = 0xE4
-"""The table of lop3 for (a & c) | (b & ~c)."""
+"""The truth table of lop3 for (a & c) | (b & ~c)."""
 
 
 class SharedAddresses:
-    """The registers that contain shared-memory addresses, as far as the instructions were followed."""
+    """The registers that contain shared-memory addresses, as far as instructions have been followed."""
 
     def __init__(self, instructions: list[DecodedInstruction], new_register: Callable[[str, int], Register]) -> None:
         """Create an empty set of address registers."""
@@ -39,13 +39,13 @@ class SharedAddresses:
         self.registers: set[int] = set()
 
     def is_address(self, operand: PtxOperand) -> bool:
-        """Return True if an operand is a shared variable's address, or computed from one."""
+        """Return True if an operand is the address of a shared variable, or computed from one."""
         if isinstance(operand, MemoryOperand):
             return operand.base is None and operand.space in {"shared", "dynamic"}
         return isinstance(operand, Register) and operand.index in self.registers
 
     def follow(self, inst: DecodedInstruction) -> DecodedInstruction:
-        """Update the registers; return the instruction, replaced if it clears part of the rank in an address."""
+        """Update the registers; return the instruction, replaced if it clears part of a rank in an address."""
         if inst.attributes.opcode not in KEEP_ADDRESS or not any(map(self.is_address, inst.sources)):
             return inst
         self.registers.update(result.index for result in inst.results if isinstance(result, Register))
@@ -88,12 +88,12 @@ MATRIX_ACCESSES = {"wmma.load.a", "wmma.load.b", "wmma.load.c", "wmma.store.d", 
 
 
 class OperandShape(NamedTuple):
-    """The sources of an action: their number, and which of them are addresses or vectors."""
+    """The sources of an action: their number, and those that are addresses or vectors."""
 
     fewest: int
     most: int
     addresses: tuple[int, ...] = ()
-    vectors: tuple[tuple[int, int], ...] = ()  # vector operand numbers and lengths
+    vectors: tuple[tuple[int, int], ...] = ()  # the numbers and lengths of vector operands
     element: Type | None = None  # element types of the vectors
 
 
@@ -162,7 +162,7 @@ def address_count(action: actions.Action) -> int | None:
 
 
 def check(inst: DecodedInstruction) -> None:
-    """Reject an instruction whose operands do not match its action."""
+    """Raise an error for an instruction whose operands do not match its action."""
     shape = shape_of(inst.action)
     if shape is not None:
         _check_sources(inst, shape)
@@ -306,7 +306,7 @@ def take_reduction(inst: DecodedInstruction) -> None:
 
 
 def check_tensor_operands(inst: DecodedInstruction, action: actions.TensorThreadOp) -> None:
-    """Reject tcgen05 operands that do not match the qualifiers."""
+    """Raise an error for tcgen05 operands that do not match the qualifiers."""
     operands = (*inst.results, *inst.sources)
     try:
         facts = operand_facts(action.spelling, [_described(operand) for operand in operands])

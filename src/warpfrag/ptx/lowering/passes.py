@@ -29,9 +29,9 @@ from warpfrag.ptx.lowering.storage import functions_of
 from warpfrag.ptx.reader.syntax import ModuleSyntax
 
 MAX_FRAMES = 512  # maximum recursion depth
-FRAMES_BYTES = 64 * 1024  # bytes for all frames, unless one frame is larger
+FRAMES_BYTES = 64 * 1024  # bytes for all frames, unless a single frame is larger
 STACK_BYTES = 16 * 1024  # bytes for alloca
-ACCESSES = {"ld", "ldu", "st", "atom", "red"}  # their address may be a variable in a state space
+ACCESSES = {"ld", "ldu", "st", "atom", "red"}  # opcodes whose address may be a variable in a state space
 
 
 def lower(source: ModuleSyntax, entry: str) -> Program:
@@ -133,7 +133,7 @@ def link_targets(kernel: KernelLowering) -> None:
 
 
 def save_frames(kernel: KernelLowering) -> None:
-    """Make each potentially recursive call save the caller's registers."""
+    """Make each call that may recurse save the caller's registers."""
     for inst, caller in kernel.recursive_calls:
         inst.saved_registers, inst.pushes_frame = tuple(kernel.variables.owned.get(caller, ())), True
 

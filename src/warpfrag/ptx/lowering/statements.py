@@ -33,7 +33,7 @@ from warpfrag.ptx.reader import syntax
 
 SCALAR_BYTES = {1, 2, 4, 8}  # the type of a numeric argument
 SCALAR_VIDEO = {"vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vset", "vmad"}
-RESOURCES = {"tex", "tld4", "suld", "sust", "sured"}  # their operand is a handle
+RESOURCES = {"tex", "tld4", "suld", "sust", "sured"}  # opcodes whose operand is a handle
 
 
 class KernelLowering:
@@ -49,8 +49,8 @@ class KernelLowering:
         self.parameters, self.parameter_bytes = parameters_of(entry)
         self.instructions: list[DecodedInstruction] = []
         self.shared_addresses = SharedAddresses(self.instructions, self.variables.register)
-        self.entry_end = 0  # the number of the entry's own instructions; functions follow
-        self.branches: list[tuple[int, list[list[int]]]] = []  # indices of branches, and their possible labels
+        self.entry_end = 0  # the number of the entry's own instructions; those of functions follow
+        self.branches: list[tuple[int, list[list[int]]]] = []  # the indices of branches, and their possible labels
         self.called: dict[str, tuple[int, syntax.FunctionDecl, SymbolTable]] = {}
         self.indirect_calls: list[tuple[int, list[DecodedInstruction]]] = []  # with their direct calls
         self.recursive_calls: list[tuple[DecodedInstruction, str]] = []  # with their callers
@@ -89,7 +89,7 @@ class KernelLowering:
         for item in scope.items:  # branches may refer to later labels
             if isinstance(item, syntax.Label):
                 if item.name in names.labels.maps[0] or item.name in names.tables.maps[0]:
-                    raise PtxError(item.line, f"expected one label {item.name}, got a second")
+                    raise PtxError(item.line, f"duplicate label {item.name}")
                 if item.targets:
                     names.tables[item.name] = item.targets
                 else:
@@ -265,7 +265,7 @@ class KernelLowering:
             return
         if function is None or function.body is None or rest:
             what = str(name) if name is not None else "nothing"
-            inst.action = Refused(f"call of {what}: the function has no body in this module or in a linked one")
+            inst.action = Refused(f"cannot call {what}: the function has no body in this module or in a linked one")
             return
         if len(results) != len(function.results) or len(arguments) != len(function.parameters):
             raise PtxError(statement.line, f"expected the parameters of {function.name}, got {statement}")

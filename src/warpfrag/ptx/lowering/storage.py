@@ -35,7 +35,7 @@ from warpfrag.ptx.reader.syntax import (
 )
 
 FUNCTION_BYTES = 16  # distance between function addresses
-MAX_DIGITS = 9  # digits in a register number
+MAX_DIGITS = 9  # maximum number of digits in a register number
 VECTOR_PARTS = "xyzw"
 MAX_VECTOR = 16  # bytes
 MAX_VARIABLES = 1 << 30  # bytes of a module's variables
@@ -126,9 +126,9 @@ class StorageAllocator:
         known = names.ranges if variable.count is not None else names.symbols
         if variable.name in known:
             if variable.linkage == "extern":
-                return  # the definition is here
+                return  # the definition is already here
             if variable.name not in self.external:
-                raise PtxError(variable.line, f"expected one declaration of {quote(variable.name)}, got a second")
+                raise PtxError(variable.line, f"duplicate declaration of {quote(variable.name)}")
         if variable.linkage == "extern":
             self.external.add(variable.name)
         else:
@@ -215,7 +215,7 @@ class StorageAllocator:
 
     @staticmethod
     def _grown(what: str, used: int, size: int, limit: int, variable: VariableDecl) -> int:
-        """Return the size of a memory after one more variable."""
+        """Return the size of a memory after adding one more variable."""
         if used + size > limit:
             msg = f"expected at most {limit} bytes of {what} memory, got {used + size} with {quote(variable.name)}"
             raise PtxError(variable.line, msg)

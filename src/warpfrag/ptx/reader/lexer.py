@@ -71,7 +71,7 @@ TOKEN = re.compile(
 )
 BLANKS = " \t\r\f\v"
 SKIPPED = {"blank", "comment", "newline"}
-BEFORE_VALUES = {"=", ",", "{"}  # braces after these hold values
+BEFORE_VALUES = {"=", ",", "{"}  # braces after these enclose values
 
 
 class Token(NamedTuple):

@@ -127,7 +127,7 @@ class Linker:
     def _check_declarations(
         self, name: str, definition: Declaration, declarations: list[tuple[str, Declaration]]
     ) -> None:
-        """Check that each declaration has the same kind and size as its definition."""
+        """Check that each declaration has the same category and size as its definition."""
         home = next(module for module, item in declarations if item is definition)
         for module, item in declarations:
             if not _agrees(item, definition):

@@ -41,13 +41,13 @@ def read_body(text: str, line: int, names: Mapping[str, str]) -> syntax.ScopeIte
 
 
 def check_names(functions: list[syntax.FunctionDecl]) -> None:
-    """Reject functions with two bodies; repeated declarations are allowed."""
+    """Raise an error for functions with two bodies; repeated declarations are allowed."""
     bodies: dict[str, int] = {}
     for function in functions:
         if function.body is not None:
             if function.name in bodies:
                 first = f"the first is at line {bodies[function.name]}"
-                raise PtxError(function.line, f"expected one body of {quote(function.name)}, got a second: {first}")
+                raise PtxError(function.line, f"{quote(function.name)} has a second body; {first}")
             bodies[function.name] = function.line
 
 
@@ -94,7 +94,7 @@ class Parser:
         return self.take()
 
     def expect_kind(self, kind: str, what: str) -> Token:
-        """Consume a token of a kind, or raise an error."""
+        """Consume a token of this kind; raise an error if another comes."""
         if self.next.kind != kind:
             raise self.error(what)
         return self.take()
@@ -479,7 +479,7 @@ class Parser:
         return syntax.Address(base, tuple(coordinates))
 
     def added(self) -> int:
-        """Return the offset after a name (+4, -8, +4+8), or 0."""
+        """Return the sum of the offsets after a name (+4, -8, +4+8), or 0."""
         if not self.takes("+") and self.next.text != "-":
             return 0
         return ptx_constants.integer(self.integer()).value

@@ -22,7 +22,7 @@ from warpfrag.ptx.reader.syntax import IntegerLiteral
 ConstantSyntax = IntegerLiteral | FloatLiteral
 BITS = 64
 MASK = (1 << BITS) - 1
-MAX_DIGITS = 80  # longer than any 64-bit number
+MAX_DIGITS = 80  # longer than any 64-bit integer
 NAMED_NUMBERS = {"WARP_SZ": 32}
 CASTS = {".s64": False, ".u64": True}
 """Casts; True if the result is unsigned."""

@@ -23,7 +23,7 @@ class SymbolRef:
 
 @dataclass(frozen=True, slots=True)
 class MaskedAddress:
-    """Part of an address as an initial value: 0xFF00(x)."""
+    """Part of an address, used as an initial value: 0xFF00(x)."""
 
     name: SymbolRef
     mask: int

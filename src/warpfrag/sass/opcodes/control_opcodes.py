@@ -40,7 +40,7 @@ from warpfrag.sass.emitter import ONE, SASS_ROW, WORD, ZERO, Emitter, Unsupporte
 from warpfrag.sass.opcodes.sass_row import SassRow, Words, is_predicate, is_true, row
 
 ALL_LANES = Immediate(WORD)
-RETURN_REGISTER = 20  # the calling convention of the driver's functions: R20 and R21 have the return address
+RETURN_REGISTER = 20  # the calling convention of driver functions: R20 and R21 have the return address
 FIRST_ARGUMENT = 4
 
 
@@ -73,7 +73,7 @@ def _go(e: Emitter, target: asm.Operand) -> None:
 
 
 def bra(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """BRA: jump; .U.ANY: all jump if one does; .DIV: jump if lanes of a mask are missing; .CONV: if none is."""
+    """BRA: jump; .U.ANY: all lanes jump if one does; .DIV: jump if lanes of a mask are missing; .CONV: if none is."""
     *conditions, target = a
     if "DIV" in words or "CONV" in words:
         guard, e.guard = e.guard, None
@@ -153,7 +153,7 @@ def jump(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def lepc(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
-    """LEPC: the address of an instruction, to which a function shall return."""
+    """LEPC: return the address of an instruction, to which a function will return."""
     target = a[-1]
     if not isinstance(target, asm.CodeTarget) or target.register is not None:
         raise Unsupported(f"the target {target}")
@@ -464,7 +464,7 @@ def elect(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
 
 
 def shfl(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """SHFL: return another lane's value, and whether that lane is in range."""
+    """SHFL: return another lane's value, and a predicate that is true if that lane is in range."""
     mode = {"IDX": "idx", "UP": "up", "DOWN": "down", "BFLY": "bfly"}[words.all[0]]
     collective(e, f"shfl.{mode}.b32", [e.result(a[1]), e.result(a[0])], [e.word(operand) for operand in a[2:5]])
 

@@ -17,7 +17,7 @@ SPACES = {"G": "global", "S": "shared", "L": "local", "": ""}
 
 
 def _space(e: Emitter, words: Words, prefix: int) -> tuple[str, bool]:
-    """Return the PTX state space of a load or store, and whether its addresses have 64 bits."""
+    """Return the PTX state space of a load or store, and True if its addresses have 64 bits."""
     letter = words.opcode[prefix:]
     if letter == "S":
         return (".shared::cluster" if e.shared == "cluster" else ".shared"), False

@@ -19,11 +19,11 @@ from warpfrag.tensorcore.rules import Rule
 from warpfrag.tensorcore.schedule import run_split
 
 TILES, ROWS, COLUMNS = 2, 5, 21
-"""More rows than a strip, and columns for the vector code and for its remainder."""
+"""Enough rows for more than one strip, and enough columns for the vector code and its remainder."""
 
 
 def passes(kernel: ProductKernel, rule: Rule, *, split: bool) -> bool:
-    """Return True if a kernel computes the reference's codes."""
+    """Return True if a kernel computes the same codes as the reference."""
     operands = operands_of(rule)
     codes = run_split(kernel, operands, threads=1) if split else kernel.run_whole(operands)
     return np.array_equal(codes, reference.matmul(rule, operands))

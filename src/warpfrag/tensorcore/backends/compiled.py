@@ -30,27 +30,28 @@ from warpfrag.tensorcore.rules import BlockScaled, Chain, Fma64, Fused, Grouped,
 from warpfrag.tensorcore.schedule import allocate, split
 
 MAX_FRACTION_BITS = 25
-"""The most fraction bits for which `kernels/strip.h` is proved."""
+"""The maximum number of fraction bits for which `kernels/strip.h` is proved."""
 MAX_PRODUCTS = 32
-"""The most products per step for which the proof holds: their sum stays in range."""
+"""The maximum number of products per step for which the proof holds: their sum stays in range."""
 MAX_PREPARED_BYTES = 1 << 27
-"""The approximate limit of prepared operands in bytes: a longer K is run in parts, one after the other."""
+"""The approximate limit for prepared operands in bytes; a longer K runs in parts."""
 PREPARED_BYTES = 12
-"""The bytes of a prepared element: a float64, and at most 32 bits for its exponent."""
+"""The bytes of a prepared element: a float64 and at most 32 bits for its exponent."""
 MIN_DEPTH = 1 << 10
 """The minimum length of a part of K."""
 MAX_KEPT = 1 << 14
-"""Elements of A, B and C up to which the memory of a gemm is reused for the next gemm of its shape."""
+"""The maximum number of elements of A, B and C for which a gemm's memory is reused by the next gemm of its shape."""
 KEPT_SHAPES = 8
 """The number of shapes per rule whose memory is kept."""
 LINE = 512
-"""Columns of a block for the loops that are not fused: whole cache lines."""
+"""The columns of a block in the loops that are not fused: whole cache lines."""
 STRIP, BLOCK = 4, 64
-"""Rows of A and columns of B that the fused loops process together, as in C."""
+"""The rows of A and columns of B that the fused loops process together, as in the C code."""
 ROWS_AT_ONCE = 256
-"""Rows whose accumulators fit the L2 cache."""
+"""The number of rows whose accumulators fit in the L2 cache."""
 F64_COLUMNS, F64_ROWS = 32, 1024
-"""For f64: a multiple of the columns processed together, and the rows whose sums fit the L2 cache."""
+"""For f64: a multiple of the columns that are processed together, and the number of rows whose sums fit in the L2
+cache."""
 DIRECTIONS = ("rn", "rm", "rp", "rz")
 """The rounding directions, in the order of `environment.h`."""
 IS_F32, IS_F16 = 0, 1
@@ -85,7 +86,7 @@ class BlockJob:
         self.out = out
 
     def prepare(self, tile: int, pieces: int) -> list[Task]:  # noqa: ARG002 (the same for every kernel)
-        """Return no tasks: these loops read the operands as they are."""
+        """Return no tasks, because these loops read the operands without preparation."""
         return []
 
 
@@ -100,7 +101,7 @@ class BlockKernel(ABC):
         self.rule = rule
 
     def max_depth(self, height: int, width: int) -> int:  # noqa: ARG002 (they need no scratch memory for K)
-        """Return an unlimited K, because scratch memory does not depend on it."""
+        """Return an unlimited K, because the scratch memory does not depend on it."""
         return 1 << 62
 
     @abstractmethod
@@ -121,7 +122,7 @@ class BlockKernel(ABC):
 
 
 def _plain(array: Codes, kind: type[np.generic]) -> Codes:
-    """Return an array in the form that the loops accept: contiguous and writable."""
+    """Return a contiguous, writable array, as the loops require."""
     contiguous = np.ascontiguousarray(array, kind)
     return contiguous.copy() if contiguous is array and not contiguous.flags.writeable else contiguous
 
@@ -131,19 +132,19 @@ def _is_f16(name: str) -> int:
 
 
 class ChainKernel(BlockKernel):
-    """m8n8k4 in software: a chain of f32 operations."""
+    """m8n8k4 in software, as a chain of f32 operations."""
 
     loops = CHAIN_BLOCK
 
     def load(self, operands: ProductOperands) -> LoopArguments:
-        """Return codes, and the accumulators' formats."""
+        """Return the codes, and the formats of the accumulators."""
         out = np.empty(operands.c.shape, np.uint32)
         codes = [_plain(array, np.uint32) for array in operands[:3]]
         return LoopArguments((*codes, out, _is_f16(self.rule.c), _is_f16(self.rule.d)), out)
 
 
 class PopcountKernel(BlockKernel):
-    """One-bit operands, 64 per word."""
+    """One-bit operands, packed 64 to a word."""
 
     loops = POPCOUNT_BLOCK
 
@@ -159,7 +160,7 @@ class PopcountKernel(BlockKernel):
         tiles, depth, width = b.shape
         bits = np.asarray(b, np.uint8).reshape(tiles, depth // 64, 8, 8, width)
         bytes_b = bits[:, :, :, 0].copy()
-        for place in range(1, 8):  # packbits takes ten times as long along this axis
+        for place in range(1, 8):  # packbits is ten times as slow along this axis
             bytes_b |= bits[:, :, :, place] << place
         words_b = np.ascontiguousarray(bytes_b.swapaxes(2, 3)).view(np.uint64)[..., 0]
         sums = np.array(c, np.uint32, order="C").view(np.int32)
@@ -167,7 +168,7 @@ class PopcountKernel(BlockKernel):
 
 
 class Fma64Kernel(BlockKernel):
-    """f64: a chain of fused multiply-adds."""
+    """f64 as a chain of fused multiply-adds."""
 
     loops = FMA_BLOCK
     grain = Grain(STRIP, F64_COLUMNS, F64_ROWS)
@@ -178,7 +179,7 @@ class Fma64Kernel(BlockKernel):
         self.direction = DIRECTIONS.index(rule.rounding)
 
     def load(self, operands: ProductOperands) -> LoopArguments:
-        """Return codes as signed integers."""
+        """Return the codes as signed integers."""
         a, b, c = (_plain(array, np.uint64).view(np.int64) for array in operands[:3])
         out = np.empty(c.shape, np.int64)
         return LoopArguments((a, b, c, out, self.direction), out.view(np.uint64))
@@ -198,7 +199,7 @@ class GroupedKernel(BlockKernel):
         self.numbers = (rule.k, rule.group, rule.scales, rule.sum.fraction_bits, rule.sum.zero_exponent)
 
     def load(self, operands: ProductOperands) -> LoopArguments:
-        """Return doubled elements, and scales as integers."""
+        """Return the doubled elements, and the scales as integers."""
         a, b, c, _, scale_a, scale_b = operands
         if scale_a is None or scale_b is None:
             raise TypeError("a grouped rule needs scale factors")
@@ -209,7 +210,7 @@ class GroupedKernel(BlockKernel):
 
 
 class FusedArguments(NamedTuple):
-    """The arguments of `fused_tiles` before the tiles to compute: a whole product."""
+    """The arguments of `fused_tiles` for a whole product, without the tiles to compute."""
 
     a: NDArray[np.uint32]
     b: NDArray[np.uint32]
@@ -223,7 +224,7 @@ class FusedArguments(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Memory for one small gemm, and the loops bound to it."""
+    """Memory for one small gemm, with the loops bound to it."""
 
     memory: tuple[Codes, ...]
     """The memory of the operands, in the order of `FusedArguments`."""
@@ -232,7 +233,7 @@ class Workspace(NamedTuple):
 
 
 class Encoding(NamedTuple):
-    """The decoding of A's or B's codes; `encodings.encoding_of` has the same order."""
+    """Parameters that decode the codes of A or B, in the order of `encodings.encoding_of`."""
 
     fraction: int
     bias: int
@@ -243,7 +244,7 @@ class Encoding(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """The constants of a fused rule; `kernels/prepare.h` describes them, in the same order."""
+    """The constants of a fused rule, in the order of `kernels/prepare.h`, which describes them."""
 
     a: Encoding
     b: Encoding
@@ -263,7 +264,7 @@ class Constants(NamedTuple):
 
 
 class FusedKernel:
-    """The truncated fused dot-product-add, plain or with a power of two per block."""
+    """The truncated fused dot-product-add, with or without a power of two per block."""
 
     grain = Grain(STRIP, BLOCK, ROWS_AT_ONCE, 4)
 
@@ -280,13 +281,13 @@ class FusedKernel:
 
     @cached_property
     def tables(self) -> list[NDArray[np.uint32]]:
-        """The tables from the codes of A and of B to the codes that are multiplied."""
+        """The tables that convert the codes of A and B to the codes that are multiplied."""
         rule = self.rule
         pairs = zip((rule.a, rule.b), rule.multiplicands, strict=True)
         return [conversion(source, target) for source, target in pairs]
 
     def max_depth(self, height: int, width: int) -> int:
-        """Return the longest K whose operands fit MAX_PREPARED_BYTES."""
+        """Return the longest K whose prepared operands fit in MAX_PREPARED_BYTES."""
         padded = height + -(-width // BLOCK) * BLOCK
         depth = max(MIN_DEPTH, MAX_PREPARED_BYTES // (padded * PREPARED_BYTES))
         return max(1, depth // self.rule.k) * self.rule.k
@@ -360,7 +361,7 @@ class FusedKernel:
 
 
 class FusedJob:
-    """One fused gemm. A small tile prepares its own operands; a large one prepares them once for all of its blocks."""
+    """One fused gemm. A small tile prepares its own operands; a large one prepares them once for all its blocks."""
 
     def __init__(self, arguments: FusedArguments) -> None:
         """Create a job without a prepared tile."""
@@ -394,7 +395,7 @@ class FusedJob:
 
 
 def fused_constants(rule: Fused) -> Constants:
-    """Return the constants of a rule for the kernels."""
+    """Return the constants that the kernels need for a rule."""
     how, products = rule.sum, len(rule.steps[0])
     if not Compiled.holds(rule):
         raise ValueError(
@@ -422,7 +423,7 @@ def fused_constants(rule: Fused) -> Constants:
 
 
 def _orders(rule: Fused, depth: int) -> NDArray[np.int32]:
-    """Return the order of A's elements and B's rows in the sum over K, and the index of each row of B."""
+    """Return the order in which A's elements and B's rows are added over K, and the index of each row of B."""
     stored, rows = order_of(rule, depth)
     return np.concatenate([stored, rows, np.argsort(rows)]).astype(np.int32)
 
@@ -449,7 +450,7 @@ class Compiled:
     @staticmethod
     @cache
     def is_available() -> bool:
-        """Return True if the library is loaded, and this processor multiplies, adds and rounds as it expects."""
+        """Return True if the library is loaded and this processor multiplies, adds and rounds as the loops expect."""
         loaded = library()
         if loaded is None:
             return False
@@ -457,13 +458,13 @@ class Compiled:
             warn_unusable("this processor has no fused multiply-add")
             return False
         if CHECK_ENVIRONMENT.call(b""):
-            warn_unusable("this processor does not round floats as its control word says")
+            warn_unusable("this processor does not follow the rounding mode in its control register")
             return False
         return True
 
     @staticmethod
     def holds(rule: Rule) -> bool:
-        """Return True if the loops can run a rule: the fused loops are proved up to a number of bits and products.
+        """Return True if the loops can run a rule; the fused loops are proved up to some number of bits and products.
 
         There are no loops for integers: `integer_sums` uses numpy.
         """

@@ -39,7 +39,7 @@ NULL = LONG(0)
 STRIDES = aligned(tile=LONG, line=LONG, k=LONG)
 ENCODING = aligned(fraction=INT, bias=INT, unused=INT, sign_place=INT, special_from=INT, infinity=INT)
 BLOCKS = aligned(tile=LONG, line=LONG, block=LONG, k=LONG)
-"""Structures contain no pointers, so that a kernel can be prepared before addresses are known."""
+"""Structures without pointers, so that a kernel can be prepared before addresses are known."""
 
 
 def _with_zeros(operands: ProductOperands) -> DeviceArray:
@@ -70,14 +70,14 @@ def _is_f16(name: str) -> int:
 
 
 class Occupancy(NamedTuple):
-    """The use of a multiprocessor's shared memory by the main loop of `fused`."""
+    """The shared memory of a multiprocessor that the main loop of `fused` uses."""
 
-    stages: int  # stages of operands in flight
+    stages: int  # the number of stages of operands in flight
     blocks_per_sm: int
 
 
 class DeviceScales(NamedTuple):
-    """Scale factors of one side as exponents, or null if there are none, and their strides."""
+    """The scale factors of one operand as exponents, or null if there are none, and their strides."""
 
     exponents: DeviceArray | np.int64
     blocks: Struct
@@ -93,7 +93,7 @@ class PreparedSide(NamedTuple):
 
 
 class FusedDevice(DeviceKernel):
-    """The truncated fused dot-product-add, plain or with a power of two per block."""
+    """The truncated fused dot-product-add, with or without a power of two per block."""
 
     source = "fused"
     bytes_per_element = 11.0
@@ -153,7 +153,7 @@ class FusedDevice(DeviceKernel):
 
     @property
     def span(self) -> int:
-        """The number of elements whose signs share a word."""
+        """The number of elements whose sign bits share a word."""
         return min(self.products, 16)
 
     @property
@@ -162,7 +162,7 @@ class FusedDevice(DeviceKernel):
         return (self.height + self.width) * (self.depth * 10 + self.depth // self.span * 4)
 
     def codes(self, array: DeviceArray, side: int) -> DeviceArray:
-        """Return the codes of one side in the format in which they are multiplied."""
+        """Return the codes of one operand in the format in which they are multiplied."""
         source, target = (self.fused.a, self.fused.b)[side], self.fused.multiplicands[side]
         if source == target:
             return array
@@ -188,7 +188,7 @@ class FusedDevice(DeviceKernel):
         *,
         is_b: bool,
     ) -> PreparedSide:
-        """Decode one side, in the order of addition."""
+        """Decode one operand, in the order of addition."""
         cp = cupy()
         tiles = codes.shape[0]
         lines, depth = codes.shape[2 if is_b else 1], len(order)
@@ -209,7 +209,7 @@ class FusedDevice(DeviceKernel):
         return ready
 
     def run(self, operands: ProductOperands) -> DeviceArray:
-        """Compute every output in float64 if that is exact, then recompute exceptional ones by the scalar method."""
+        """Compute every output in float64 where that is exact, and recompute the exceptions with the scalar method."""
         cp, rule = cupy(), self.fused
         a, b, c = self.codes(operands.a, 0), self.codes(operands.b, 1), operands.c
         tiles, height, width = c.shape
@@ -245,7 +245,7 @@ class FusedDevice(DeviceKernel):
 
 
 class IntegerDevice(DeviceKernel):
-    """Sums of integers: 8- and 4-bit products, or one-bit operations."""
+    """Integer sums: 8- and 4-bit products, or one-bit operations."""
 
     source = "integer"
     bytes_per_element = 1.0
@@ -258,7 +258,7 @@ class IntegerDevice(DeviceKernel):
         self.codes = 32 if isinstance(rule, Popcount) else 4
 
     def macros(self) -> dict[str, int | str]:
-        """Return macros with the elements' width and signs, the operation, and whether sums are clamped."""
+        """Return macros for the width and sign of elements, the operation, and clamping."""
         rule = self.integers
         operation, clamps = ("DOT", rule.clamps) if isinstance(rule, IntegerSum) else (rule.operation.upper(), False)
         return {
@@ -272,7 +272,7 @@ class IntegerDevice(DeviceKernel):
         }
 
     def pack(self, codes: DeviceArray, name: str, *, is_b: bool) -> DeviceArray:
-        """Return the codes of one side packed into registers, padded to whole blocks."""
+        """Return the codes of one operand packed into registers, padded to whole blocks."""
         lines, depth = codes.shape[2 if is_b else 1], codes.shape[1 if is_b else 2]
         padded = _padded(lines, self.extent)
         registers = _padded(-(-depth // self.codes), self.depth)
@@ -340,14 +340,14 @@ class ChainDevice(DeviceKernel):
 
 
 class GroupedDevice(DeviceKernel):
-    """Block-scaled 4-bit floats: exact sums of groups, then one truncated sum."""
+    """Block-scaled 4-bit floats: exact group sums, then one truncated sum."""
 
     source = "grouped"
     bytes_per_element = 1.0
     extent = 64
 
     def __init__(self, rule: Grouped) -> None:
-        """Make tables from codes to doubled elements and to scales."""
+        """Build tables from codes to doubled elements and to scales."""
         super().__init__(rule)
         self.grouped = rule
         elements = FORMATS[rule.a]
@@ -408,12 +408,12 @@ def kernel_of(rule: Rule, gpu: int) -> DeviceKernel:
     codes = cupy().asnumpy(on_device(kernel, operands))
     if not np.array_equal(codes.astype(np.uint64), reference.matmul(rule, operands).astype(np.uint64)):
         name = cupy().cuda.runtime.getDeviceProperties(gpu)["name"].decode()
-        raise NoGpu(f"on this {name} the GPU kernel of this rule differs from the reference: {rule}")
+        raise NoGpu(f"the GPU kernel of this rule differs from the reference on this {name}: {rule}")
     return kernel
 
 
 class Cuda:
-    """A GPU that emulates any architecture's arithmetic with these kernels."""
+    """A GPU that emulates the arithmetic of any architecture with these kernels."""
 
     name = "cuda"
     on_gpu = True

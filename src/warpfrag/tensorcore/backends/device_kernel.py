@@ -35,7 +35,7 @@ Struct = np.ndarray[tuple[()], np.dtype[np.void]]
 
 LONG, INT = np.int64, np.int32
 SCRATCH_BYTES = 1 << 30
-"""The approximate bytes for prepared operands."""
+"""The approximate size in bytes of the memory for prepared operands."""
 MAX_LINES = 8192
 """The rows and columns of outputs that are computed together from the same prepared operands."""
 MIN_DEPTH = 1024
@@ -54,7 +54,7 @@ SHARED_FACTS: dict[str, int | str] = {
     "SCALE_BITS": SCALE_BITS,
     "SCALE_FRACTION": SCALE_FRACTION,
 }
-"""Macros of every kernel, which repeat Python constants."""
+"""Macros of every kernel that have the values of Python constants."""
 
 
 def aligned(**fields: object) -> np.dtype[Any]:
@@ -123,7 +123,7 @@ def _source(name: str) -> str:
 
 @cache
 def _say_loading() -> None:
-    """Print once, on a terminal, why the first gemm on a GPU may take a while."""
+    """Print once, on a terminal, that the first gemm on a GPU may have to load kernels."""
     if sys.stderr is not None and sys.stderr.isatty():
         folder = os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache"
         sys.stderr.write(
@@ -162,7 +162,7 @@ def _parts(extent: int, step: int) -> list[slice]:
 
 
 class DeviceKernel(ABC):
-    """A rule on the GPU: its source, its macros, and the runner for parts of a gemm that fit scratch memory."""
+    """A rule on the GPU: its source, its macros, and a runner for the parts of a gemm that fit in scratch memory."""
 
     source: str
     bytes_per_element: float
@@ -183,7 +183,7 @@ class DeviceKernel(ABC):
 
     @abstractmethod
     def run(self, operands: ProductOperands) -> DeviceArray:
-        """Return D's codes of a part. Operands are contiguous GPU arrays; C may be written to."""
+        """Return the codes of D for one part. Operands are contiguous GPU arrays; C may be overwritten."""
 
     @cached_property
     def module(self) -> GpuModule:
@@ -202,7 +202,7 @@ class DeviceKernel(ABC):
         tiles, height, width = operands.c.shape
         depth = operands.b.shape[1]
         lines = min(height, self.max_lines) + min(width, self.max_lines)
-        whole = max(1, int(SCRATCH_BYTES / (lines * self.bytes_per_element)))  # elements along K that fit
+        whole = max(1, int(SCRATCH_BYTES / (lines * self.bytes_per_element)))  # the number of elements along K that fit
         at_once = min(depth, max(MIN_DEPTH, whole)) // self.rule.k * self.rule.k or self.rule.k
         together = min(MAX_TILES, max(1, whole // depth))
         instructions, each = depth // self.rule.k, at_once // self.rule.k

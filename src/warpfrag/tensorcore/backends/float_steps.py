@@ -31,18 +31,18 @@ Values = NDArray[np.float64]
 Exponents = NDArray[np.int16]
 
 PRODUCTS_AT_ONCE = 1 << 17
-"""The number of products per step in memory: as float32 and int16 they about fit an L2 cache of 1 MB."""
+"""The number of products per step in memory; as float32 and int16 they nearly fit in an L2 cache of 1 MB."""
 ARRAYS_OF_EXACT = 4
-"""The number of float64 values per output in a step that truncates no product."""
+"""The number of float64 values per output in a step that truncates no products."""
 COLUMNS_AT_ONCE = 512
 ZERO = np.int16(-12000)
-"""The exponent of zero: its sum with any exponent is far below all others."""
+"""The exponent of zero; its sum with any exponent is far below all others."""
 TABLE_BITS = 16
 """Formats up to this width are decoded by a table."""
 
 
 class Elements(NamedTuple):
-    """Decoded codes: the value, and its exponent in its format (the smallest exponent for subnormals)."""
+    """Decoded codes: values, and their exponents in the format (the smallest exponent for subnormals)."""
 
     value: Values
     exponent: Exponents
@@ -57,7 +57,7 @@ class Elements(NamedTuple):
 
 
 def _split(name: str, codes: Codes) -> Elements:
-    """Decode codes; an infinity or a NaN is a value that is not finite."""
+    """Decode codes; infinities and NaNs become values that are not finite."""
     fmt = FORMATS[name]
     wide = codes.astype(np.int64)
     magnitude = (wide & (fmt.codes - 1 - fmt.sign_bit)) >> fmt.unused
@@ -83,7 +83,7 @@ def _table(name: str) -> Elements:
 
 
 def elements_of(name: str, codes: Codes) -> Elements:
-    """Return the numbers of a float format's codes."""
+    """Return the values and exponents of a float format's codes."""
     if FORMATS[name].bits > TABLE_BITS:
         return _split(name, codes)
     value, exponent = _table(name)
@@ -91,30 +91,30 @@ def elements_of(name: str, codes: Codes) -> Elements:
 
 
 def values_of(name: str, codes: Codes) -> Values:
-    """Return the numbers of a float format's codes, without exponents; f32, the usual format of C, directly."""
+    """Return the values of a float format's codes without exponents; f32, the usual format of C, needs no table."""
     if name == "f32":
         return codes.astype(np.uint32, copy=False).view(np.float32).astype(np.float64)
     return elements_of(name, codes).value
 
 
 def exponents_of(values: Values, smallest: int, zero_exponent: int) -> NDArray[np.int64]:
-    """Return the exponents of C: at least the format's minimum, or that of an empty step if C is 0."""
+    """Return the exponents of C: at least the format's minimum, or the exponent of an empty step if C is 0."""
     field = (values.view(np.int64) >> 52) & 2047
     return np.where(field == 0, zero_exponent, np.maximum(field - 1023, smallest))
 
 
 def _truncated(values: Values, fraction: int) -> Values:
-    """Truncate toward zero to `fraction` fraction bits of an f32; to fewer if it would be subnormal."""
+    """Truncate toward zero to `fraction` fraction bits of an f32, or to fewer bits for subnormal results."""
     kept = (values.view(np.int64) & np.int64(-(1 << (52 - fraction)))).view(np.float64)
     unit = 2.0 ** (FORMATS["f32"].emin - fraction)
     small = np.abs(values) < 2.0 ** FORMATS["f32"].emin
     if small.any():
         kept[small] = np.trunc(values[small] / unit) * unit
-    return kept + 0.0  # never -0
+    return kept + 0.0  # the result is never -0
 
 
 def _to_f16(values: Values) -> Values:
-    """Round to the nearest f16; overflow gives an infinity."""
+    """Round to the nearest f16; overflow gives infinity."""
     return values.astype(np.float16).astype(np.float64) + 0.0
 
 
@@ -126,17 +126,17 @@ ROUNDINGS: dict[str, Callable[[Values], Values]] = {
 
 
 NARROW = 48
-"""Up to this magnitude of the elements' exponents, products and their grids are normal in float32."""
+"""The largest magnitude of exponents for which products and their grids are normal in float32."""
 MIN_NARROW_COMMON = -96
-"""With a smaller common exponent, every product of the step is 0, or a sum may be subnormal."""
+"""The smallest common exponent for narrow steps; below it, all products are 0 or a sum may be subnormal."""
 
 
 TRUNCATIONS = {"RZ-FP32": np.int64(-(1 << 29)), "RZ-E8M13": np.int64(-(1 << 39))}
-"""The bits of a float64 that truncation to a normal f32 keeps."""
+"""Masks of the float64 bits that truncation to a normal f32 keeps."""
 
 
 class Factors(NamedTuple):
-    """A and B in the order of addition; for a sparse A, `met` has the row of B that each stored element multiplies."""
+    """A and B in the order of addition; for a sparse A, `met` has the row of B for each stored element."""
 
     a: Elements
     b: Elements
@@ -144,7 +144,7 @@ class Factors(NamedTuple):
 
     @property
     def largest_product(self) -> float:
-        """An upper bound of all products, which is not finite if any element is not."""
+        """An upper bound of all products; not finite if an element is not finite."""
         return float(np.abs(self.a.value).max(initial=0.0) * np.abs(self.b.value).max(initial=0.0))
 
     @property
@@ -157,7 +157,7 @@ class Factors(NamedTuple):
         )
 
     def in_float32(self) -> Factors:
-        """Return the same factors in float32."""
+        """Return the same factors as float32."""
         a, b = (part._replace(value=part.value.astype(np.float32)) for part in (self.a, self.b))
         return self._replace(a=a, b=b)
 
@@ -172,7 +172,7 @@ class Factors(NamedTuple):
         return float(largest) < 2.0 ** (how.fraction_bits + 1 + unit)
 
     def part(self, rows: slice, columns: slice) -> Factors:
-        """Return the factors of the given rows and columns of D."""
+        """Return the factors for some rows and columns of D."""
         return Factors(
             self.a.at((slice(None), rows)),
             self.b.at((..., columns)),
@@ -216,7 +216,7 @@ def products_of(factors: Factors, places: slice) -> tuple[NDArray[Any], Exponent
 
 
 def exact_step(how: AlignedSum, factors: Factors, places: slice, partial: Values) -> Values:
-    """Add one step of untruncated terms to the partial sum."""
+    """Add the terms of one step, without truncation, to the partial sum."""
     total: Values = np.matmul(factors.a.value[..., places], factors.b.value[:, places])
     total += partial
     bits = total.view(np.int64)
@@ -225,7 +225,7 @@ def exact_step(how: AlignedSum, factors: Factors, places: slice, partial: Values
 
 
 def wide_step(how: AlignedSum, products: Values, largest: Exponents, c: Values, smallest: int) -> Values:
-    """Compute one step with any finite products and C."""
+    """Compute one step for any finite products and C."""
     common = np.maximum(largest, exponents_of(c, smallest, how.zero_exponent))
     np.maximum(common, how.zero_exponent, out=common)
     grids = ((1023 + how.fraction_bits - common) << 52).view(np.float64)
@@ -271,10 +271,10 @@ def sum_of_step(how: AlignedSum, factors: Factors, places: slice, c: Values, sma
 
 
 class Accumulator:
-    """The accumulators between instructions, as values, or as codes if D is converted to the next C."""
+    """The accumulators between instructions: values, or codes if D is converted to the next C."""
 
     def __init__(self, rule: Fused, convert: Conversions, bound: float, *, is_exact: bool) -> None:
-        """Create accumulators; `bound` limits every finite sum, and with `is_exact` no step truncates a product."""
+        """Create accumulators; `bound` limits every finite sum, `is_exact` means that no step truncates a product."""
         self.rule = rule
         self.convert = convert
         self.stays = rule.c_read_as == rule.c == rule.d == rule.sum.accumulator and not rule.adds_c_last
@@ -284,7 +284,7 @@ class Accumulator:
         self.is_exact = is_exact
 
     def instruction(self, factors: Factors, first: int, c: Values) -> Values | None:
-        """Compute one instruction's steps, from stored element `first` on; return None if a sum overflows."""
+        """Compute the steps of one instruction, from stored element `first` on; return None if a sum overflows."""
         how = self.rule.sum
         value = np.zeros_like(c) if self.rule.adds_c_last else c
         smallest = FORMATS[how.accumulator if self.rule.adds_c_last else self.rule.c_read_as].emin
@@ -304,7 +304,7 @@ class Accumulator:
         return value.astype(self.code_type).view(np.uint16 if self.code_type is np.float16 else np.uint32)
 
     def run(self, factors: Factors, code: Codes, instructions: int) -> Codes | None:
-        """Run all instructions from C's codes to D's; return None if any is not finite."""
+        """Run all instructions from the codes of C to those of D; return None if a value is not finite."""
         rule, value = self.rule, None
         for index in range(instructions):
             if value is None or not self.stays:
@@ -320,7 +320,7 @@ class Accumulator:
 
 
 class Conversions(NamedTuple):
-    """The conversions between C, the format it is read as, the accumulator and D, as codes."""
+    """Conversions of codes between C, the format it is read as, the accumulator and D."""
 
     read: Callable[[Codes], Codes]
     write: Callable[[Codes, Codes], Codes]

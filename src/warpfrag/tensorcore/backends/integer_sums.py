@@ -30,7 +30,7 @@ Floats = np.dtype[np.floating[Any]]
 EXACT_BITS = {np.dtype(np.float32): 24, np.dtype(np.float64): 30}
 """Sums up to 2**bits are exact and fit int32."""
 ROWS_AT_ONCE = 512
-"""Rows whose sums stay in cache."""
+"""The number of rows whose sums stay in the cache."""
 BYTE = 1 << 8
 INT32_MAX = (1 << 31) - 1
 INT32_MIN = -(1 << 31)
@@ -38,7 +38,7 @@ INT32_MIN = -(1 << 31)
 
 @cache
 def exact_floats_of_blas() -> Floats:
-    """Return the dtype in which BLAS multiplies integers exactly: float32, or float64 if its sums are wrong."""
+    """Return the dtype in which BLAS multiplies integers exactly: float32, or float64 if float32 sums are wrong."""
     random = np.random.default_rng(5)
     depth = 1 << 10
     a, b = random.choice([-128, -127, 127], (8, depth)), random.choice([-128, -127, 127], (depth, 8))
@@ -65,7 +65,7 @@ def decode_into(numbers: NDArray[Any], fmt: Format, codes: Codes) -> None:
 
 
 def with_zeros(stored: NDArray[Any], columns: Codes, depth: int) -> NDArray[Any]:
-    """Return a sparse A with explicit zeros."""
+    """Return a sparse A with its zeros filled in."""
     full = np.zeros((*stored.shape[:-1], depth), stored.dtype)
     np.put_along_axis(full, columns.astype(np.int64), stored, axis=-1)
     return full
@@ -77,7 +77,7 @@ def largest_magnitude(integers: NDArray[Any]) -> int:
 
 
 def integer_sums(rule: IntegerSum, operands: ProductOperands) -> Codes:
-    """Return D's codes for the given tiles."""
+    """Return the codes of D for these tiles."""
     kind, formats = exact_floats_of_blas(), (FORMATS[rule.a], FORMATS[rule.b])
     depth, (*tiles, height, width) = operands.b.shape[-2], operands.c.shape
     stored, row_count = operands.a.shape[-1], min(height, ROWS_AT_ONCE)
@@ -103,7 +103,7 @@ def integer_sums(rule: IntegerSum, operands: ProductOperands) -> Codes:
         for first in range(0, depth, at_once):
             some = slice(first, first + at_once)
             np.matmul(a[..., some], b[..., some, :], out=product)
-            np.copyto(part, product, casting="unsafe")  # an integer that is exact in float32
+            np.copyto(part, product, casting="unsafe")  # an integer that float32 represents exactly
             if clamps:
                 sums[...] = np.clip(np.add(sums, part, dtype=np.int64), INT32_MIN, INT32_MAX)
             else:

@@ -31,11 +31,11 @@ Flags = NDArray[np.bool_]
 Index = slice | EllipsisType | Integers | None
 
 AT_ONCE = 1 << 20
-"""The number of products per step in memory: 8 MB each for their significands and exponents."""
+"""The number of products per step in memory; their significands and exponents take 8 MB each."""
 
 
 WHOLE = 1 << 30
-"""More rows or columns than a tile has."""
+"""A number larger than the rows or columns of any tile."""
 
 
 class Portable:
@@ -54,7 +54,7 @@ class PortableKernel:
     grain = Grain(pieces_per_thread=4)
 
     def __init__(self, rule: Rule) -> None:
-        """Choose the function by the class of the rule."""
+        """Choose the function for the class of the rule."""
         self.rule = rule
         functions: dict[type[Rule], Callable[..., Codes]] = {
             Grouped: _grouped,
@@ -64,8 +64,8 @@ class PortableKernel:
             Popcount: _popcount,
         }
         self.function = functions.get(type(rule), _fused)
-        self.takes_tiles = self.function in (_fused, integer_sums)  # several tiles at once
-        if self.function is integer_sums:  # tiles are not split, because BLAS has its own threads
+        self.takes_tiles = self.function in (_fused, integer_sums)  # process several tiles at once
+        if self.function is integer_sums:  # do not split tiles, because BLAS has its own threads
             self.grain = Grain(rows=WHOLE, columns=WHOLE)
 
     def max_depth(self, height: int, width: int) -> int:  # noqa: ARG002 (it holds one step at a time)
@@ -85,7 +85,7 @@ class PortableKernel:
 
 
 class PortableJob:
-    """A product that is being computed."""
+    """A gemm in progress."""
 
     def __init__(self, kernel: PortableKernel, operands: ProductOperands) -> None:
         """Create a job; its blocks are slices of the operands."""
@@ -115,8 +115,8 @@ class PortableJob:
 
 
 def max_rows(rule: Rule, depth: int, width: int) -> int:
-    """Return the number of rows with `width` columns that are computed at once, in one or more tiles."""
-    if isinstance(rule, IntegerSum):  # B is decoded each time; the sums are a few arrays of the size of D
+    """Return the number of rows of `width` columns to compute at once, in one or more tiles."""
+    if isinstance(rule, IntegerSum):  # B is decoded each time; the sums take a few arrays as large as D
         return max(1, 8 * AT_ONCE // max(1, width))
     return max(1, AT_ONCE // max(1, min(depth, rule.k) * width))
 
@@ -145,12 +145,12 @@ class Decoded(NamedTuple):
 
     @property
     def special(self) -> bool:
-        """True if any number is infinite or NaN."""
+        """True if a number is infinite or NaN."""
         return bool(self.nan.any() or self.infinite.any())
 
 
 def decode(name: str, codes: Codes) -> Decoded:
-    """Decode codes: `numbers.unpack` on arrays."""
+    """Decode codes, as `numbers.unpack` does for single ones."""
     fmt = FORMATS[name]
     wide = codes.astype(np.int64)
     negative = (wide & fmt.sign_bit) != 0
@@ -183,7 +183,7 @@ def round_codes(name: str, total: Integers, exponent: Integers, fraction: int, *
     """
     fmt = FORMATS[name]
     magnitude = np.abs(total)
-    length = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)  # exact in any floating-point environment
+    length = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)  # exact in every floating-point environment
     place = np.maximum(length - 1 + exponent, fmt.emin) - fraction
     down = place - exponent
     units = shift(magnitude, -down)
@@ -199,7 +199,7 @@ def round_codes(name: str, total: Integers, exponent: Integers, fraction: int, *
 
 
 class Terms(NamedTuple):
-    """Terms of a step [..., rows, terms, columns]: signed significands, exponents, and nonzero flags."""
+    """The terms of a step [..., rows, terms, columns]: signed significands, exponents, and masks of nonzero terms."""
 
     significand: Integers
     exponent: Integers
@@ -224,7 +224,7 @@ def aligned_sum(how: AlignedSum, terms: Terms, c: Decoded) -> Integers:
 
 
 def with_specials(how: AlignedSum, codes: Integers, nan: Flags, plus: Flags, minus: Flags) -> Integers:
-    """Return the codes, replaced where an infinity or NaN determines the result."""
+    """Return the codes, with those replaced that an infinity or NaN determines."""
     fmt = FORMATS[how.accumulator]
     infinity = ((1 << fmt.exponent) - 1) << fmt.fraction
     codes = np.where(plus, infinity, np.where(minus, infinity | fmt.sign_bit, codes))
@@ -241,7 +241,7 @@ def _convert(source: str, target: str, codes: Codes) -> Codes:
 
 
 def _fused(rule: Fused, operands: ProductOperands) -> Codes:
-    """Compute steps of truncated sums, k ascending, plain or scaled, for all tiles at once."""
+    """Compute steps of truncated sums with k ascending, plain or scaled, for all tiles at once."""
     a = _convert(rule.a, rule.multiplicands[0], operands.a)
     b = _convert(rule.b, rule.multiplicands[1], operands.b)
     convert = float_steps.Conversions(partial(_convert, rule.c, rule.c_read_as), partial(_finish, rule))
@@ -323,7 +323,7 @@ def _scales(rule: Rule, operands: ProductOperands, index: int) -> Decoded | None
 def _grouped(rule: Grouped, operands: ProductOperands) -> Codes:
     """Compute a grouped rule: exact group sums, scaled, then added in one truncated sum per instruction."""
     doubled = np.array([2 * FORMATS[rule.a].decode(code) for code in range(FORMATS[rule.a].codes)])
-    a, b = doubled[operands.a], doubled[operands.b]  # halves are exact in float64, and so are their sums
+    a, b = doubled[operands.a], doubled[operands.b]  # halves and their sums are exact in float64
     code = operands.c
     for index in range(len(b) // rule.k):
         whole = slice(index * rule.k, (index + 1) * rule.k)
@@ -358,7 +358,7 @@ def _codes_of_f32(values: NDArray[np.float32]) -> Codes:
 
 
 def _codes_of_f16(values: NDArray[Any]) -> Codes:
-    """Round to nearest even; every NaN is the canonical one."""
+    """Round to nearest even; every NaN becomes the canonical NaN."""
     codes = values.astype(np.float16).view(np.uint16)
     return np.where(np.isnan(values), np.uint16(CANONICAL_NANS["f16"]), codes).astype(np.uint32)
 
@@ -371,7 +371,7 @@ def _add_c(name: str, c: Codes, part: Codes) -> Codes:
 
 
 def _chain(rule: Chain, operands: ProductOperands) -> Codes:
-    """Compute m8n8k4 in software. f16 products are exact in f32, so a product and a sum give the result of one FFMA."""
+    """Compute m8n8k4 in software; f16 products are exact in f32, so a multiply and an add equal one FFMA."""
     a, b = _values_f16(operands.a), _values_f16(operands.b)
     code = operands.c
     for first in range(0, len(b), rule.k):
@@ -385,7 +385,7 @@ def _chain(rule: Chain, operands: ProductOperands) -> Codes:
 
 
 def _fma_chain(rule: Fma64, operands: ProductOperands) -> Codes:
-    """Compute by the reference, since numpy has no fused multiply-add."""
+    """Compute with the reference, because NumPy has no fused multiply-add."""
     from warpfrag.tensorcore import reference  # imports fractions, which no other rule needs
 
     codes: Codes = reference.matmul(rule, ProductOperands(operands.a[None], operands.b[None], operands.c[None]))[0]

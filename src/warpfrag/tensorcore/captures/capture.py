@@ -67,7 +67,7 @@ class About(TypedDict):
 
 @dataclass(frozen=True)
 class CapturedCase:
-    """One entry and class of a capture: operands, registers or images of memory, and the GPU's results."""
+    """One entry and class of a capture: operands, registers or memory images, and the results of the GPU."""
 
     instruction: str
     selector: int | None
@@ -89,7 +89,7 @@ class CapturedCase:
 
 @dataclass(frozen=True)
 class WgmmaCase:
-    """One entry and class of a wgmma: the call, and the GPU's results."""
+    """One entry and class of a wgmma: the call, and the results of the GPU."""
 
     instruction: str
     selector: int | None
@@ -104,7 +104,7 @@ class WgmmaCase:
 
 
 def _check(case: CapturedCase | WgmmaCase, form: Form) -> None:
-    """Reject arrays with an unexpected dtype, or with different numbers of cases or threads."""
+    """Raise an error if the arrays have an unexpected dtype, or differ in the number of cases or threads."""
     for role, array in case.words.items():
         threads: tuple[int, ...] = WARPGROUP if isinstance(case, WgmmaCase) else (LANES,)
         if isinstance(form, TensorForm):
@@ -138,7 +138,7 @@ class Capture:
             return {entry["instruction"]: resolve(entry["instruction"]) for entry in self.about["entries"]}
 
     def cases(self, names: Container[str] | None = None) -> Iterator[CapturedCase | WgmmaCase]:
-        """Yield every entry and class in file order, optionally of certain instructions only."""
+        """Yield every entry and class in file order, or only those of some instructions."""
         forms = self.instructions
         for entry in self.about["entries"]:
             name = entry["instruction"]
@@ -158,7 +158,7 @@ class Capture:
 
 
 def open_capture(path: Path) -> Capture:
-    """Open a capture file; arrays are read when they are used."""
+    """Open a capture file; its arrays are read on first use."""
     with whole(path, CAPTURE):
         arrays = np.load(BytesIO(read_bytes(path, MAX_BYTES)), allow_pickle=False)
         about = json.loads(arrays["about"].tobytes().decode("utf-8"))
@@ -202,7 +202,7 @@ MEMORY = 1 << 16
 
 
 class AddressMap(NamedTuple):
-    """The addresses that the hardware read for one operand and descriptor."""
+    """The addresses that the hardware reads for one operand and descriptor."""
 
     instruction: str
     operand: str

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 HERE = os.path.dirname(__file__)  # noqa: PTH120 (importing pathlib takes longer than reading the index)
 VARIABLE = "WARPFRAG_CAPTURED"
 INDEX = "index.json"
-MAX_BYTES = 1 << 26  # maximum size of an index: an entry has a hundred bytes
+MAX_BYTES = 1 << 26  # maximum size of an index; an entry takes about a hundred bytes
 
 
 class EvidenceRow(NamedTuple):
-    """The evidence of one capture for one instruction."""
+    """The evidence that one capture has for one instruction."""
 
     device: str
     driver: str
@@ -33,14 +33,14 @@ class EvidenceRow(NamedTuple):
 
 
 def folders() -> tuple[str, ...]:
-    """Return the capture folders: the package's, and that in the environment variable WARPFRAG_CAPTURED."""
+    """Return the capture folders: the package's own, and the one in the environment variable WARPFRAG_CAPTURED."""
     extra = os.environ.get(VARIABLE)
     return (HERE, extra) if extra else (HERE,)
 
 
 @contextmanager
 def whole(path: str | Path, what: str) -> Iterator[None]:
-    """Turn errors in a context into a FileError: the file is truncated, of another type, or edited."""
+    """Convert errors in a `with` block to FileError: the file is truncated, of another type, or edited."""
     try:
         yield
     except FileError:
@@ -55,9 +55,9 @@ def _rows(folder: str) -> dict[tuple[str, str], list[EvidenceRow]]:
     path = f"{folder}/{INDEX}"
     command = f"python -m tools.write_capture_index {folder}"
     if not os.path.exists(path):  # noqa: PTH110
-        raise FileError(f"there is no {INDEX} among the captures in {quote(folder)}; `{command}` writes it")
+        raise FileError(f"no {INDEX} in the capture folder {quote(folder)}; write it with `{command}`")
     rows: dict[tuple[str, str], list[EvidenceRow]] = {}
-    with whole(path, f"an index of captures, which `{command}` writes"):
+    with whole(path, f"an index of captures, as `{command}` writes it"):
         for capture in json.loads(read_bytes(path, MAX_BYTES))["captures"]:
             for name, cases in capture["cases"].items():
                 row = EvidenceRow(str(capture["device"]), str(capture["driver"]), int(cases))
@@ -66,5 +66,5 @@ def _rows(folder: str) -> dict[tuple[str, str], list[EvidenceRow]]:
 
 
 def evidence_rows(name: str, arch: str) -> list[EvidenceRow]:
-    """Return every capture of an instruction (by its canonical name) on an architecture."""
+    """Return the captures of an instruction, given by its canonical name, on an architecture."""
     return [row for folder in folders() for row in _rows(folder).get((name, arch), [])]

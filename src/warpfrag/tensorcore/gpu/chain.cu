@@ -1,4 +1,4 @@
-// m8n8k4 where it is software: short chains of ordinary f32 operations. f16 products are exact in f32.
+// m8n8k4 in software: short chains of ordinary f32 operations. f16 products are exact in f32.
 //
 // Macros: C_IS_F16, D_IS_F16.
 

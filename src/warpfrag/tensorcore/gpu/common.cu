@@ -1,6 +1,7 @@
-// What every kernel here uses. The source of a kernel is this file and one other. A rule's numbers come as macros, and so
-// do facts that Python has too: NAN_F16, NAN_F32, NAN_F64 (the canonical NaNs), TO_F32_RZ, TO_F16_RN, TO_E8M13_RZ (how a
-// step is rounded), SCALE_BITS, SCALE_FRACTION and NAN_SCALE (scale factors as integers: `arithmetic/encodings.py`).
+// Code that all kernels here use. The source of a kernel is this file and one other. The numbers of a rule are macros,
+// and so are constants that Python has too: NAN_F16, NAN_F32, NAN_F64 (the canonical NaNs), TO_F32_RZ, TO_F16_RN,
+// TO_E8M13_RZ (the rounding of a step), SCALE_BITS, SCALE_FRACTION and NAN_SCALE (scale factors as integers:
+// `tensorcore/encodings.py`).
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -8,7 +9,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long s64;
 
-// Codes of accumulators: of f16 where a rule says so, else of f32.
+// Codes of accumulators: f16 if the rule says so, else f32.
 #if C_IS_F16
 typedef u16 C;
 #else
@@ -20,14 +21,14 @@ typedef u16 D;
 typedef u32 D;
 #endif
 
-// Where the element of a line (a row of A, a column of B) and a k is. Counted in elements.
+// The position of the element in a line (a row of A, a column of B) at a k, counted in elements.
 struct Strides {
     s64 tile, line, k;
 };
 
 __device__ __forceinline__ double power_of_two(int exponent) { return __hiloint2double((exponent + 1023) << 20, 0); }
 
-// Operations on f32 are written in PTX because whoever compiles this may ask for subnormals to be flushed.
+// f32 operations are written in PTX, because this file may be compiled with subnormals flushed to zero.
 
 __device__ __forceinline__ double f64_of_f32(u32 code) {
     double value;
@@ -69,7 +70,7 @@ __device__ __forceinline__ u32 multiply_f32(u32 a, u32 b) {
     return result;
 }
 
-// A copy from global to shared memory that does not pass through registers.
+// Copy from global to shared memory without passing through registers.
 __device__ __forceinline__ void copy16(void *to, const void *from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from));
 }
@@ -81,7 +82,7 @@ __device__ __forceinline__ void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING));
 }
 
-// Some rows of so many bytes, by all threads of a block.
+// Copy some rows of equal size with all threads of a block.
 template <int ROWS, int BYTES, int THREADS>
 __device__ __forceinline__ void copy_rows(void *to, const void *from, s64 pitch, int thread) {
     constexpr int PIECES = BYTES / 16, ALL = ROWS * PIECES;

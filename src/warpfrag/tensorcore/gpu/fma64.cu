@@ -1,5 +1,5 @@
-// f64: a chain of fused multiply-adds, k ascending. An output that ends as NaN is computed again, link by link, because NaNs
-// follow the tensor core's rule and not that of the ordinary units.
+// f64 as a chain of fused multiply-adds, k ascending. An output that ends as NaN is computed again, step by step,
+// because NaNs follow the tensor core's rule, not that of the ordinary units.
 //
 // Macro: FMA, one of __fma_rn, __fma_rz, __fma_rd, __fma_ru.
 
@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(ACROSS * ACROSS)
             columns[k][at % EXTENT] = k < many && column < width ? b[(s64)(first + k) * width + column] : 0.0;
         }
         __syncthreads();
-        for (int k = 0; k < many; k++)  // not beyond: -0 plus a product of 0 would be +0
+        for (int k = 0; k < many; k++)  // not further: -0 plus a product of 0 would become +0
 #pragma unroll
             for (int i = 0; i < PER_THREAD; i++)
 #pragma unroll

@@ -1,16 +1,16 @@
 // The truncated fused dot-product-add, plain or with a power of two for each block.
 //
-// The argument is that of `kernels/strip.py`: a float64 that starts at 1.5 * 2**52 grids takes every product with one
-// fma towards zero, which floors it; the products below zero, each floored one grid too far, are counted beforehand.
-// Here the count comes from two masks and one popcount, because a word of A holds a bit for each element above zero and
-// one for each below, and a word of B the same two in exchanged places.
+// The argument is that of `kernels/strip.h`: a float64 that starts at 1.5 * 2**52 grids takes every product with one
+// fma towards zero, which floors it; negative products, each floored one grid too far, are counted beforehand.
+// Here the count comes from two masks and one popcount, because a word of A has a bit for each positive element and
+// one for each negative element, and a word of B has the two exchanged.
 //
 // Exponents are 16 bits, 16 times their value, and biased so that the upper half of a register is the exponent field
-// of the float64 to start from. Two k lie in one register: `viaddmax` does both at once.
+// of the float64 to start from. Two k share a register: `viaddmax` handles both at once.
 //
 // An accumulator is a float64 that holds an f32 or f16. Infinities and NaNs need no care: their float64 is what the
-// sum gives. What does need care is marked in `exceptional`, and `redo` computes it again from codes: outputs whose
-// exponents come near the ends of f32's range, and columns of B with an infinity or a NaN that a sparse A may skip.
+// sum gives. Outputs that need care are marked in `exceptional`, and `redo` recomputes them from codes: those whose
+// exponents are near the limits of f32, and columns of B with an infinity or a NaN that a sparse A may skip.
 //
 // Macros: FRACTION_BITS, PRODUCTS (of a step; of a sparse A with its zeros), STEPS, ZERO_EXPONENT, ROUND_TO,
 // ADDS_C_LAST, C_EMIN, C_IS_F16, D_IS_F16, WATCHES_EXPONENTS, STAGES, BLOCKS_PER_SM, and ROWS_PER_THREAD and
@@ -23,28 +23,28 @@
 #define WIDTH (COLUMNS_PER_THREAD * THREADS_ACROSS)
 #define DEPTH (PRODUCTS * STEPS > 16 ? PRODUCTS * STEPS : 16)
 #define GROUPS (DEPTH / PRODUCTS)
-#define SPAN (PRODUCTS < 16 ? PRODUCTS : 16)  // elements of one word of signs
+#define SPAN (PRODUCTS < 16 ? PRODUCTS : 16)  // number of elements per word of signs
 #define WORDS (PRODUCTS / SPAN)
 
 #define ORIGIN (1023 + 52 - FRACTION_BITS)  // the exponent field to start from, at a common exponent of 0
 #define B_BIAS (1.0 + 0x1p-30)
 #define MIN_COMMON_EXPONENT -100
 #define MAX_COMMON_EXPONENT 120
-#define ZERO_A -8000  // the exponent of a 0: its sum with any other is below every floor
+#define ZERO_A -8000  // the exponent of 0: its sum with any other exponent is below every limit
 #define ZERO_B -24000
 
 #define EACH_OUTPUT                                      \
     _Pragma("unroll") for (int i = 0; i < ROWS_PER_THREAD; i++) \
     _Pragma("unroll") for (int j = 0; j < COLUMNS_PER_THREAD; j++)
 
-// How an element of A or B is read: `constants.Encoding`.
+// The encoding of the elements of A or B: `compiled.Encoding`.
 struct Encoding {
     int fraction, bias, unused, sign_place, special_from, infinity;
 };
 
 enum Kind { FINITE, INFINITE, NOT_A_NUMBER };
 
-// A finite number is significand * 2**(exponent - fraction). Of an infinity the significand has the sign.
+// A finite number is significand * 2**(exponent - fraction). For an infinity, the significand has the sign.
 struct Number {
     Kind kind;
     int exponent, significand;
@@ -71,7 +71,7 @@ __device__ __forceinline__ D write_d(double value) {
     return D_IS_F16 ? (D)f16_of_f32(f32_of_f64(value)) : (D)f32_of_f64(value);
 }
 
-// The nearest f16, ties to even. Adding and taking away 1.5 * 2**52 ulps of it makes float64 itself round.
+// The nearest f16, ties to even. Adding and subtracting 1.5 * 2**52 of its ulps makes float64 round to it.
 __device__ __forceinline__ double round_f16(double exact) {
     int field = max((__double2hiint(exact) & 0x7ff00000) >> 20, 1023 - 14);
     double shift = __hiloint2double((field + 42) << 20 | 1 << 19, 0);
@@ -80,9 +80,9 @@ __device__ __forceinline__ double round_f16(double exact) {
     return exact - exact == 0 ? rounded : exact;
 }
 
-// ---- Operands made ready: one thread takes a line and the elements of one word of signs.
+// ---- Preparation of operands: one thread handles a line and the elements of one word of signs.
 
-// Where the scale factor of a line and a k is: powers of two, each for some k.
+// The position of the scale factor of a line at a k: powers of two, each for several k.
 struct Blocks {
     s64 tile, line, block;
     s64 k;
@@ -162,7 +162,8 @@ struct Stage {
     u32 signs_a[GROUPS * WORDS][HEIGHT], signs_b[GROUPS * WORDS][WIDTH];
 };
 
-// A thread's lines come in pairs: 16 bytes of two float64s, and neighbours lie side by side, so no bank is asked twice.
+// A thread's lines come in pairs: two float64 in 16 bytes. Adjacent pairs are contiguous, so there are no bank
+// conflicts.
 __device__ __forceinline__ int row_of(int down, int i) { return (i / 2) * 2 * THREADS_DOWN + 2 * down + (i & 1); }
 __device__ __forceinline__ int column_of(int across, int j) { return (j / 2) * 2 * THREADS_ACROSS + 2 * across + (j & 1); }
 
@@ -176,7 +177,7 @@ __device__ __forceinline__ void fetch_side(double (*values)[LINES], uint2 (*expo
     copy_rows<COUNT, LINES * 4, THREADS>(signs, from.signs + k / SPAN * padded + first, padded * 4, thread);
 }
 
-// Whether any product of the group is not 0.
+// Return true if any product of the group is not 0.
 __device__ __forceinline__ bool has_product(const u32 *a, const u32 *b) {
     u32 met = 0;
 #pragma unroll
@@ -220,7 +221,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         bool is_there = row < height && column < width;
         double value = is_there ? read_c(c[(s64)row * width + column]) : 0.0;
 #if !ADDS_C_LAST
-        value += 0.0;  // a step makes +0 of -0, and -0 would count as below zero
+        value += 0.0;  // a step turns -0 into +0, and -0 would count as negative
 #endif
 #if ADDS_C_LAST
         held[i][j] = f32_of_f64(value);
@@ -243,7 +244,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         const Stage &s = shared[stage % STAGES];
 #pragma unroll
         for (int group = 0; group < GROUPS; group++) {
-            if (stage * GROUPS + group >= steps) break;  // a step of nothing would truncate C once more
+            if (stage * GROUPS + group >= steps) break;  // an empty step would truncate C again
 #if ADDS_C_LAST
             if (group % STEPS == 0) EACH_OUTPUT accumulators[i][j] = 0.0;
 #endif
@@ -324,7 +325,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
                 double exact = sums[i][j] - accumulators[i][j];
                 if (ROUND_TO == TO_F16_RN)
                     accumulators[i][j] = round_f16(exact);
-                else  // towards zero: fewer bits of the float64
+                else  // towards zero: keep fewer bits of the float64
                     accumulators[i][j] =
                         __hiloint2double(__double2hiint(exact) & (ROUND_TO == TO_E8M13_RZ ? 0xffffff80 : 0xffffffff),
                                          __double2loint(exact) & (ROUND_TO == TO_E8M13_RZ ? 0 : 0xe0000000));
@@ -346,7 +347,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     }
 }
 
-// ---- Outputs that need care, from codes, in integers: the rule as `kernels/scalar.py` has it.
+// ---- Outputs that need care, computed from codes with integers: the rule of `kernels/scalar.h`.
 
 __device__ __forceinline__ s64 shifted(s64 product, int shift) {
     if (shift >= 0) return product << min(shift, 62);
@@ -370,7 +371,7 @@ struct Sources {
     Strides at_a, at_b;
     Encoding by_a, by_b;
     int bytes_a, bytes_b;
-    const int *columns;  // of a sparse A, else null
+    const int *columns;  // for a sparse A, else null
     const int *scales_a, *scales_b;
     Blocks blocks_a, blocks_b;
 };
@@ -379,7 +380,7 @@ __device__ __forceinline__ u32 code_at(const void *codes, int bytes, s64 place) 
     return bytes == 1 ? ((const u8 *)codes)[place] : bytes == 2 ? ((const u16 *)codes)[place] : ((const u32 *)codes)[place];
 }
 
-// Element `stored` of A's row, the element of B's column that it meets, and their scale factors' exponents.
+// Element `stored` of A's row, the element of B's column that it multiplies, and the exponents of their scale factors.
 __device__ __forceinline__ int read_pair(const Sources &from, s64 tile, int row, int column, int stored, Number &x, Number &y) {
     s64 place = tile * from.at_a.tile + row * from.at_a.line + stored * from.at_a.k;
     int k = from.columns ? from.columns[place] : stored;
@@ -417,7 +418,7 @@ __device__ double step_again(const Sources &from, s64 tile, int row, int column,
     return ROUND_TO == TO_F16_RN ? round_f16(exact) + 0.0 : truncate_f32(exact, ROUND_TO == TO_E8M13_RZ ? 13 : 23);
 }
 
-// `order` lists A's stored elements in the order of adding. Without `exceptional`, every output is computed.
+// `order` lists A's stored elements in the order of addition. Without `exceptional`, every output is computed.
 extern "C" __global__ void redo(const void *a, const void *b, Strides at_a, Strides at_b, Encoding by_a, Encoding by_b,
                                 int bytes_a, int bytes_b, const int *columns, const int *scales_a, const int *scales_b,
                                 Blocks blocks_a, Blocks blocks_b, const int *order, int stored, int products, const C *c, D *d, const u8 *exceptional,

@@ -27,7 +27,7 @@ __device__ __forceinline__ s64 shifted(s64 product, int shift) {
     return product < 0 ? -magnitude : magnitude;
 }
 
-// Whether any of four products is not 0: bytes of both that are not 0.
+// Return true if any of four products is not 0: bytes that are nonzero in both.
 __device__ __forceinline__ bool has_product(u32 a, u32 b) { return __vcmpne4(a, 0) & __vcmpne4(b, 0); }
 
 __device__ __forceinline__ double one_instruction(const u32 *a, const u32 *b, const int *scale_a, const int *scale_b, double c) {

@@ -8,12 +8,12 @@
 #define AND 2
 
 #define PER_THREAD 8
-#define ACROSS 16  // threads, in both directions
+#define ACROSS 16  // number of threads in both directions
 #define THREADS (ACROSS * ACROSS)
 #define EXTENT (PER_THREAD * ACROSS)
 #define DEPTH 4
 
-// Registers of codes, [tile][register][line]; lines past the last and k past the last are 0.
+// Registers of codes, [tile][register][line]; lines and k beyond the end are 0.
 extern "C" __global__ void pack(const u8 *codes, Strides at, int is_signed, u32 *words, int lines, int padded, int depth,
                                 int registers) {
     int line = blockIdx.x * blockDim.x + threadIdx.x, place = blockIdx.y;
@@ -55,7 +55,7 @@ __device__ __forceinline__ int add_clamped(int a, int b) {
     return result;
 }
 
-// `registers` is a multiple of DEPTH, and of WORDS where sums are clamped.
+// `registers` is a multiple of DEPTH, and of WORDS if sums are clamped.
 extern "C" __global__ void __launch_bounds__(THREADS)
     integer(const u32 *a, const u32 *b, int *c, int height, int width, int padded_a, int padded_b, int registers) {
     __shared__ __align__(16) u32 rows[2][DEPTH][EXTENT], columns[2][DEPTH][EXTENT];

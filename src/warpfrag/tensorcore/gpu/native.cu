@@ -1,21 +1,20 @@
-// The real instruction along K. Registers of a fragment lie together, lane after lane.
+// The real instruction along K. The registers of a fragment are contiguous, lane after lane.
 //
 // Macros: REGISTERS_A, REGISTERS_B, REGISTERS_C (words), REGISTER_A, REGISTER_C (types of a register), DOWN, ACROSS
 // (tiles of a warp), WARPS, and ISSUE(d, a, b), which issues the instruction with d as C and D.
 
-// How the elements of a fragment lie in its words: element [lane][register][slot] of it is at
-// (rows[place], columns[place]).
+// The layout of a fragment in its words: element [lane][register][slot] is at (rows[place], columns[place]).
 struct Fragment {
     int height, width, slots, bits, low, words;
 };
 
-// A matrix, and how many fragments it has down and across.
+// A matrix, and the number of its fragments down and across.
 struct Extents {
     int height, width, down, across;
 };
 
-// One thread makes one word of one fragment; fragments are in order of rows, or of columns. What lies beyond the
-// matrix is 0.
+// One thread packs one word of one fragment; fragments are ordered by rows or by columns. Elements outside the matrix
+// are 0.
 template <typename Code>
 __device__ __forceinline__ void pack(const Code *codes, Fragment f, const int *rows, const int *columns, u32 *words,
                                      Extents of, int by_column) {

@@ -35,7 +35,7 @@ if TYPE_CHECKING or __package__:
         library_name,
         target_of,
     )
-else:  # the build hook imports it from its folder
+else:  # the build hook imports it from its own folder
     import levels
     from levels import LEVELS, MANIFEST, PACKAGE, STAND_INS, Level, host_machine, library_name, target_of
 
@@ -48,19 +48,19 @@ OPTIONS: Final = (
     "-fvisibility=hidden",
     "-fno-strict-aliasing",  # f64 codes are read both as integers and as floats
     "-fno-math-errno",
-    "-fno-trapping-math",  # exception flags are unused, so float loops can be vectorized
-    "-ffp-contract=off",  # a * b + c is rounded twice, as written
+    "-fno-trapping-math",  # exception flags are not used, so float loops can be vectorized
+    "-ffp-contract=off",  # a * b + c must be rounded twice, as written
     "-Wall",
     "-Wextra",
     "-Werror",
 )
 ZIG_TARGETS: Final = {"linux": "{}-linux-gnu.2.17", "darwin": "{}-macos", "win32": "{}-windows-gnu"}
 MANYLINUX: Final = "manylinux_2_17_{0}.manylinux2014_{0}"
-"""The platform tag of libraries that zig links against glibc 2.17."""
+"""The platform tag of libraries that zig links to glibc 2.17."""
 
 
 class NoCompilerError(Exception):
-    """Raised if a target has no compiler or is not supported by the C code."""
+    """Raised if there is no compiler for a target, or the C code does not support it."""
 
 
 def compiler_for(machine: str, system: str) -> list[str]:
@@ -101,7 +101,7 @@ def stand_in_folder(machine: str, system: str) -> Path:
 
 
 def stand_in_manifest(machine: str, system: str) -> str:
-    """Return the manifest of stand-ins that were built from these C files."""
+    """Return the manifest of stand-ins built from these C files."""
     return json.dumps({"source": levels.stand_in_digest(), "target": target_of(machine, system)}) + "\n"
 
 

@@ -19,7 +19,7 @@ MANIFEST: Final = "library.json"
 
 
 class Level(NamedTuple):
-    """A processor level: its name, which is the suffix of its functions, and the compilers' processor name."""
+    """A processor level: its name, which is the suffix of its functions, and the processor name for compilers."""
 
     name: str
     processor: str
@@ -32,12 +32,12 @@ class Level(NamedTuple):
 
     @property
     def zig_options(self) -> tuple[str, ...]:
-        """The options of zig, which has other processor names and adds checks for undefined behaviour by default."""
+        """The options of zig, which names processors differently and checks for undefined behaviour by default."""
         name = "generic" if self.processor == "armv8-a" else self.processor.replace("-", "_")
         return (f"-mcpu={name}", *self.prefers, "-fno-sanitize=undefined")
 
 
-LEVELS: Final = {  # the lowest first; `processor.c` returns an index
+LEVELS: Final = {  # lowest first; `processor.c` returns an index
     "x86_64": (
         Level("sse2", "x86-64"),
         Level("avx2", "x86-64-v3"),
@@ -56,7 +56,7 @@ def host_machine() -> str:
 
 
 def target_of(machine: str, system: str = sys.platform) -> str:
-    """Return the manifest's name of a machine and an operating system."""
+    """Return the name of a machine and an operating system in the manifest."""
     return f"{machine}-{system}"
 
 
@@ -66,7 +66,7 @@ def library_name(system: str = sys.platform) -> str:
 
 
 class StandIn(NamedTuple):
-    """A library of the virtual GPU: its C files, the options of its compiler, and the libraries that it needs."""
+    """A library of the virtual GPU: its C files, its compiler options, and the libraries that it links."""
 
     sources: tuple[str, ...]
     options: tuple[str, ...] = ()

@@ -35,10 +35,10 @@ PORTABLE: Final = "portable"
 
 
 class NativeLibrary:
-    """The loaded library, at the level of this processor."""
+    """The loaded library, at the level that fits this processor."""
 
     def __init__(self, path: Path) -> None:
-        """Load a library, whose digest the caller has checked."""
+        """Load a library after the caller has checked its digest."""
         self.path = path
         self.handle = ctypes.CDLL(str(path))
         levels = [level.name for level in LEVELS[host_machine()]]
@@ -64,12 +64,12 @@ def checked_library() -> Path:
     """Return the path of the library; raise ValueError if it was not built from these C files for this machine."""
     machine = host_machine()
     if machine not in LEVELS:
-        raise ValueError(f"there are none for {machine} processors")
+        raise ValueError(f"{machine} processors are not supported")
     try:
         manifest = json.loads((FOLDER / MANIFEST).read_bytes())
         source, target, sha256 = (str(manifest[key]) for key in ("source", "target", "sha256"))
     except FileNotFoundError:
-        raise ValueError("this installation was built without them") from None
+        raise ValueError("this installation does not include them") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{MANIFEST} cannot be read: {error!r}") from error
     if target != target_of(machine):
@@ -101,7 +101,7 @@ def library() -> NativeLibrary | None:
 def warn_unusable(reason: str) -> None:
     """Warn that compiled code is not used."""
     warnings.warn(
-        f"the compiled kernels cannot be used: {reason}. Results are the same, computed more slowly",
+        f"the compiled kernels cannot be used: {reason}. Results are the same, but slower",
         SlowArithmetic,
         stacklevel=2,
     )
@@ -132,7 +132,7 @@ def collect(arguments: Iterable[Any], types: list[str], words: list[int]) -> Non
         if isinstance(argument, np.ndarray):
             shape = argument.shape
             types.append(array_type(argument.dtype, len(shape)) if argument.flags.carray else "not contiguous")
-            # `from_buffer` is fastest, but rejects empty and read-only arrays
+            # `from_buffer` is the fastest method, but rejects empty and read-only arrays
             words.append(addressof(byte_at(argument)) if argument.size and argument.flags.carray else 0)
             words.extend(shape)
         elif isinstance(argument, tuple):
@@ -150,7 +150,7 @@ class NativeFunction:
     """
 
     def __init__(self, name: str, types: str) -> None:
-        """Declare the function; the library is loaded at the first call."""
+        """Declare the function; the first call loads the library."""
         self.name = name
         self.types = types.split()
 

@@ -32,7 +32,7 @@ from warpfrag.viz.explorer.explorer_names import InternedList, names_of
 from warpfrag.viz.explorer.explorer_tensor import SharedLists, tensor_moves, tensor_products, tensor_tables
 from warpfrag.viz.palette import COLOURS
 
-Plan = tuple[str, int, tuple[tuple[int, int], ...]]  # category, and indices of its verdict, costs and steps
+Plan = tuple[str, int, tuple[tuple[int, int], ...]]  # the category, and the indices of the verdict, costs and steps
 AXES: tuple[Literal["row", "col"], ...] = ("row", "col")
 
 
@@ -42,7 +42,7 @@ def every_fragment() -> tuple[Operand, ...]:
 
 
 class RelayoutWriter:
-    """Writes the plans between all pairs of fragments, and interns what they share in lists."""
+    """Writes the plans between all pairs of fragments; lists intern what they share."""
 
     def __init__(self, texts: InternedList[str]) -> None:
         """Create an empty collection; `texts` is the string table shared by the whole page."""
@@ -73,12 +73,12 @@ class RelayoutWriter:
             yield [place, *self._known[key]]
 
     def _permuted(self, plan: Relayout) -> Iterator[list[Any]]:
-        """Yield each coordinate whose permutation keeps data in its lane, with the remaining plan and the order."""
+        """Yield each coordinate that a permutation keeps in its lane, with the remaining plan and the permutation."""
         for axis in AXES if not plan.is_free and list(plan.source.layout.outs) == list(AXES) else ():
             try:
                 permuted = relayout(plan.source, plan.target, permute=axis)
             except InvalidOperand:
-                continue  # no order keeps every element in its lane
+                continue  # no permutation keeps every element in its lane
             order = self.texts.index(permuted.permutation_text), permuted.permutation
             yield [axis, self.plans.index(self._plan(permuted)), self.orders.index(order)]
 
@@ -104,7 +104,7 @@ UNKNOWN = re.compile(r".* is not modelled on sm_\w+: ", re.ASCII)
 
 
 class PageWriter:
-    """Writes instructions as JSON objects, and interns what they share in lists."""
+    """Writes instructions as JSON objects; lists intern what they share."""
 
     def __init__(self) -> None:
         """Start with empty lists; `instruction` fills them."""
@@ -152,7 +152,7 @@ class PageWriter:
         return self.evidence_sets.index(tuple((arch, self.evidence.index(evidence)) for arch, evidence in known))
 
     def instruction(self, instruction: Instruction) -> dict[str, Any]:
-        """Return one instruction, without fields that are empty or do not apply."""
+        """Return one instruction as JSON, without fields that are empty or do not apply."""
         form, family = instruction.form, families_of(instruction.form)[0]
         sparsity = instruction.pattern
         written = {
@@ -168,7 +168,7 @@ class PageWriter:
             "targets": self.target_sets.index(instruction.targets),
             "operands": {
                 role: self._role(operand)
-                for role, operand in sorted(instruction.operands.items())  # inputs first, of movmatrix too
+                for role, operand in sorted(instruction.operands.items())  # inputs first, also for movmatrix
                 if operand.storage != "shared"
             },
             "sources": [self.texts.index(source) for source in instruction.sources],
@@ -192,7 +192,7 @@ def _detail(text: str) -> str:
 
 
 def _layout(layout: Layout) -> dict[str, Any]:
-    """Return the move of each bit of warp, lane, reg and slot along every coordinate, and the formulas."""
+    """Return the moves of each bit of warp, lane, reg and slot along every coordinate, and the formulas."""
     first: dict[str, int] = {name: 0 for name in ("warp", "lane") if name in layout.ins}
     bases = {
         name: [list(layout.at(**first | {name: 1 << bit})) for bit in range((extent - 1).bit_length())]
@@ -208,15 +208,15 @@ def _layout(layout: Layout) -> dict[str, Any]:
 
 
 def _of_any_width(text: str) -> str:
-    """Replace n in a name of the widest instruction by {n}."""
+    """Replace n in the names of the widest instruction by {n}."""
     return text.replace(f"m64n{WIDEST}k", "m64n{n}k").replace(f"64x{WIDEST}x", "64x{n}x")
 
 
 def _warpgroups(writer: PageWriter, instructions: list[Instruction]) -> list[dict[str, Any]]:
-    """Return one wgmma row for all widths of the same types, that of the widest; the page cuts D to the others."""
+    """Return one wgmma row per combination of types, for the widest n; the page derives the other widths."""
     widths: dict[str, list[int]] = {}
     widest: dict[str, Instruction] = {}
-    for instruction in instructions:  # in ascending widths
+    for instruction in instructions:  # by ascending width
         name = instruction.name.replace(f"m64n{instruction.shape.n}k", "m64n{n}k")
         widths.setdefault(name, []).append(instruction.shape.n)
         widest[name] = instruction
@@ -232,7 +232,7 @@ def _warpgroups(writer: PageWriter, instructions: list[Instruction]) -> list[dic
 
 
 def page_data() -> dict[str, Any]:
-    """Return everything the page shows, ready for JSON."""
+    """Return all data of the page, ready for JSON."""
     writer = PageWriter()
     by_scope: dict[str, list[Instruction]] = {"warp": [], "warpgroup": []}
     for instruction in find():
@@ -242,7 +242,7 @@ def page_data() -> dict[str, Any]:
     shared = SharedLists(writer.texts, writer.target_sets, writer.operands)
     tensor = {"moves": tensor_moves(shared), **tensor_products(shared), **tensor_tables()}
     names = {row["name"]: place for place, row in enumerate(instructions)}
-    # a warpgroup's instruction has a row with others of its types, and goes by its name
+    # wgmma instructions share a row with others of their types, which has its own name
     relayouts = RelayoutWriter(writer.texts).written(
         lambda fragment: [writer.operands.index(fragment.spec), names.get(fragment.instruction, fragment.instruction)]
     )

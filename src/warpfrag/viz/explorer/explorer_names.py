@@ -1,4 +1,4 @@
-"""Names of instructions on the explorer page (CuTe, SASS, NVVM, MLIR), and the lists in which texts are written once.
+"""Names of instructions on the explorer page (CuTe, SASS, NVVM, MLIR), and the lists that intern texts.
 
 SASS names are the same on many targets, and MLIR operations are made of the same pieces: both are written as indices
 into the list of texts.
@@ -16,7 +16,7 @@ OPERATION = re.compile(r"(.*?) \{(.*)\}(.*)", re.DOTALL)
 
 
 class InternedList(Generic[Entry]):
-    """A list without repetitions, whose entries are named by their index."""
+    """A list without repetitions; entries are referred to by index."""
 
     def __init__(self, write: Callable[[Entry], object]) -> None:
         """Start with an empty list; `write` turns an entry into JSON."""
@@ -25,7 +25,7 @@ class InternedList(Generic[Entry]):
         self._indices: dict[Entry, int] = {}
 
     def index(self, entry: Entry) -> int:
-        """Return the index of an entry; a new one is added."""
+        """Return the index of an entry, which is added if it is new."""
         if entry not in self._indices:
             written = self._write(entry)
             if written not in self.entries:

@@ -25,7 +25,7 @@ from warpfrag.viz.explorer.explorer_names import InternedList, names_of
 from warpfrag.viz.tensor_memory_views import register_steps
 
 MOVES = ("tcgen05.ld", "tcgen05.st")
-USUAL = (128, 64)  # the default m and n of a spelling that has them
+USUAL = (128, 64)  # the m and n that are shown first, if a spelling has them
 
 
 class SharedLists(NamedTuple):
@@ -37,7 +37,7 @@ class SharedLists(NamedTuple):
 
 
 def _names(shared: SharedLists, instruction: Instruction, repeat: int) -> list[Any]:
-    """Return the names of an instruction, with {x} for a repeat."""
+    """Return the names of an instruction, with {x} in place of a repeat count."""
 
     def spell(name: str) -> str:
         return re.sub(rf"(?<=b){repeat}x", "{x}x", re.sub(rf"x{repeat}\b", "x{x}", name)) if repeat else name
@@ -46,7 +46,7 @@ def _names(shared: SharedLists, instruction: Instruction, repeat: int) -> list[A
 
 
 def _common(shared: SharedLists, instruction: Instruction, repeat: int = 0) -> dict[str, Any]:
-    """Return the fields that every row has."""
+    """Return the fields that all rows share."""
     return {
         "op": instruction.form.op,
         "targets": shared.target_sets.index(instruction.targets),
@@ -65,7 +65,7 @@ def _products() -> dict[str, list[TensorForm]]:
 
 
 def types_of(form: TensorForm) -> str:
-    """Return the types as they are in the name, after the shape."""
+    """Return the types as the name has them, after the shape."""
     return form.name.split(f".{form.shape}.")[1]
 
 
@@ -130,7 +130,7 @@ def tensor_moves(shared: SharedLists) -> list[dict[str, Any]]:
     """Return a row for each shape of loads and stores: the longest, from which the page cuts the others."""
     repeats: dict[str, list[int]] = {}
     longest: dict[str, tuple[Instruction, TensorSpelling]] = {}
-    for instruction in (each for op in MOVES for each in find(op=op)):  # in ascending repeats
+    for instruction in (each for op in MOVES for each in find(op=op)):  # by ascending repeat
         if isinstance(instruction.form, TensorForm):
             spelling = instruction.form.spelling
             family = instruction.name.replace(f".x{spelling.repeat}", ".x{x}")
@@ -152,7 +152,7 @@ def tensor_moves(shared: SharedLists) -> list[dict[str, Any]]:
 
 
 def of_warp(layout: Layout) -> Layout:
-    """Return the layout of warp 0, by the lanes of tensor memory that it reaches and the columns."""
+    """Return the layout of warp 0, by the lanes and columns of tensor memory that it reaches."""
     steps = register_steps(layout, ("tlane", "column"))
     lanes = 1 + sum((radix - 1) * moves[0] for of in steps.values() for radix, moves in of)
     return Layout.of_steps({"tlane": lanes, "column": layout.outs["column"]}, steps)

@@ -33,12 +33,12 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re
 
 @cache
 def build_page(url: str = "") -> str:
-    """Return the whole explorer as one HTML text, the same every time; `url` is the address where it is hosted."""
+    """Return the whole explorer as reproducible HTML; `url` is the address where it is hosted."""
     if url and not re.fullmatch(r"https?://[^\s\"'<>]+", url):
         raise InvalidOperand(f"expected url as an address such as https://example.org/explorer/, got {quote(url)}")
     styles = [path.read_text(encoding="utf-8") for path in sorted(PAGE.glob("*.css"))]
     script = join_modules({path.name: path.read_text(encoding="utf-8") for path in sorted(PAGE.glob("*.js"))})
-    # A text in the data could end the script element early if it contained "</".
+    # "</" in the data could end the script element early.
     data = json.dumps(page_data(), separators=(",", ":")).replace("<", "\\u003c")
     canonical = f'<link rel="canonical" href="{escape(url)}">' if url else ""
     style = "\n".join([colour_rules(), *styles])
@@ -46,13 +46,13 @@ def build_page(url: str = "") -> str:
 
 
 def fill_template(template: Path, *, style: str, script: str = "", **parts: str) -> str:
-    """Return a page: the placeholders of a template, such as {{style}}, replaced by texts."""
+    """Return a page: a template with placeholders such as {{style}} replaced by texts."""
     texts = {**parts, "style": style, "script": script, "policy": content_policy(script, style)}
     return PLACEHOLDER.sub(lambda placeholder: texts[placeholder[1]], template.read_text(encoding="utf-8"))
 
 
 def content_policy(script: str, style: str) -> str:
-    """Return the policy under which only this script and this style sheet work; the icon is a data: address."""
+    """Return a policy that allows only this script and this style sheet; the icon is a data: URL."""
     rules = {
         "default-src": "'none'",
         "script-src": _hash(script),

@@ -10,7 +10,7 @@ from warpfrag.html import escape
 from warpfrag.machine.launch.profile import COLUMNS, HEADINGS, LineProfile, Profile
 from warpfrag.viz.explorer.page_builder import PAGE, colour_rules, fill_template
 
-STEPS = 20  # widths of a bar
+STEPS = 20  # number of widths that a bar may have
 
 
 def build_profile_page(profile: Profile) -> str:
@@ -35,7 +35,7 @@ def build_profile_page(profile: Profile) -> str:
 
 
 def _table(title: str, rows: list[LineProfile], used: list[str], *, heading: str) -> str:
-    """Return a table with bars; the lines of PTX have their text."""
+    """Return a table with bars; lines of PTX include their text."""
     is_ptx = heading == "line"
     heads = [f'<th class="name">{heading}</th>', *(f"<th>{HEADINGS[name]}</th>" for name in used)]
     heads += ['<th class="text">instruction</th>'] if is_ptx else []
@@ -53,7 +53,7 @@ def _table(title: str, rows: list[LineProfile], used: list[str], *, heading: str
 
 
 def _cell(name: str, count: int, largest: int) -> str:
-    """Return a number with a bar for its share of the largest; an empty cell for 0."""
+    """Return a number with a bar for its share of the largest, or an empty cell for 0."""
     if not count:
         return "<td></td>"
     return f'<td class="bar {name} w{-(-STEPS * count // largest)}">{count:,}</td>'
