@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from ptx import litmus, planted_mistakes, test_litmus, test_stored_kernels, test_tensor_checks
+from ptx import litmus, planted_mistakes, test_litmus, test_stored_kernels, test_tensor_checks, wgmma_orders
 from sampling import sampled
 from warpfrag.machine.interpreter.kernel_findings import CHECKS
 from warpfrag.machine.ir.program import Register
 from warpfrag.machine.jit.engine import CompiledProgram
 from warpfrag.machine.jit.register_flow import maybe_unassigned
 from warpfrag.machine.jit.screening import ProgramScreen
+from warpfrag.machine.launch.instrumented_launch import InstrumentedLaunch
 
 pytestmark = pytest.mark.one_engine
 
@@ -237,3 +238,31 @@ def test_a_long_launch_is_compiled_while_it_is_followed(both, monkeypatch):
     broken = planted_mistakes.text_of("sum", "sync", "")
     kinds = {finding.kind for finding in both(launches(broken, "sum", "all", engine="auto")).findings}
     assert kinds == {"race"}
+
+
+def judge_orders(both, seed):
+    """Launch the kernel of a seed with the screen and without; return the run."""
+    kernel = wf.ptx.load(wgmma_orders.text_of(seed))["k"]
+
+    def launch():
+        arrays = [np.zeros(4096, np.uint8), np.zeros(256, np.uint32)]
+        return kernel.launch(1, 256, arrays, checks="all", engine="compiled", level="ptx"), arrays
+
+    return both(launch)
+
+
+def test_random_orders_of_wgmma_are_judged_the_same(both):
+    assert {getattr(judge_orders(both, seed), "verdict", "") for seed in range(30)} == {"clean", "findings"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1000, 1500, 100))
+def test_five_hundred_orders_of_wgmma_are_judged_the_same(both, first):
+    for seed in range(first, first + 100):
+        judge_orders(both, seed)
+
+
+def test_orders_of_wgmma_are_proven_in_compiled_code(monkeypatch):
+    monkeypatch.setattr(InstrumentedLaunch, "interpret", None)  # it would raise
+    for seed in (1, 4, 18, 21, 22, 29):
+        assert judge_orders(lambda launch: launch()[0], seed).verdict == "clean"

@@ -21,8 +21,8 @@ import numpy as np
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.ir.actions import Branch, Jump, LaneOp, MatrixOp, MemoryLoad, Move, Return, WarpCollective
-from warpfrag.machine.ir.program import BankOperand, Immediate, VectorOperand, registers_of
-from warpfrag.machine.jit.register_flow import indices_of, registers_read
+from warpfrag.machine.ir.program import BankOperand, Immediate, VectorOperand, indices_of, registers_of
+from warpfrag.machine.jit.register_flow import registers_read
 from warpfrag.machine.launch.grid import Work
 from warpfrag.machine.launch.options import launch_config
 

@@ -28,10 +28,10 @@ from warpfrag.machine.ir.program import (
     PtxOperand,
     Register,
     VectorOperand,
+    indices_of,
     registers_of,
 )
 from warpfrag.machine.ir.scalar_types import B32, TYPES, Codes, Type
-from warpfrag.machine.jit.register_flow import indices_of
 
 MEMBERS = actions.MemoryLoad | actions.Atomic | actions.Branch
 BITWISE = {"lop3", "and", "or", "xor", "not"}

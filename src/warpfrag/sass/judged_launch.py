@@ -19,7 +19,7 @@ from warpfrag.machine.ir.actions import MemoryBarrier
 from warpfrag.machine.ir.program import Program, SourceLine
 from warpfrag.machine.jit import loops as native_loops
 from warpfrag.machine.jit.engine import CompiledProgram
-from warpfrag.machine.jit.screening import ProgramScreen
+from warpfrag.machine.jit.screening import LaunchScreen, ProgramScreen
 from warpfrag.machine.launch.grid import Judgement, Progress, Waves, Work
 from warpfrag.sass.cas_loops import CasLoop, cas_loops
 from warpfrag.sass.order_judge import JUDGED, LaunchJudge
@@ -106,7 +106,7 @@ def screened(
     compiled.prepare()
     if not screen.is_decided(JUDGED):
         return None
-    launch = screen.of_launch(memory, JUDGED)
+    launch = LaunchScreen(screen, memory, JUDGED)
     work = Work(compiled.program, config, memory.fork(), compiled, screen=launch)
     work.run_waves(waves.again(), 1, progress)
     return None if work.failure or work.divergent or launch.is_uncertain else Judgement(work, ())

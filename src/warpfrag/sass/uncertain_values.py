@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 
 from warpfrag.machine.interpreter.warp_state import INEXACT
 from warpfrag.machine.ir import actions
-from warpfrag.machine.ir.program import DecodedInstruction, Discard, Program
-from warpfrag.machine.jit.register_flow import indices_of, registers_read, special_registers_of
+from warpfrag.machine.ir.program import DecodedInstruction, Discard, Program, indices_of
+from warpfrag.machine.jit.register_flow import registers_read, special_registers_of
 
 CONTROL = actions.Branch | actions.Jump
 PURE = actions.LaneOp | actions.Move | actions.MemoryLoad | actions.WarpCollective | actions.MatrixOp

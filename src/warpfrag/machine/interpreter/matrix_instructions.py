@@ -173,8 +173,8 @@ def _multiply_warpgroups(state: WarpState, inst: DecodedInstruction, action: Mat
     b_descriptors = group.read(b, B64)[:, 0]
     if state.memory.observer is not None:
         if not in_registers:
-            _tell_reads(state, group, form, "a", a_values, is_transposed=immediates.trans[0])
-        _tell_reads(state, group, form, "b", b_descriptors, is_transposed=immediates.trans[1])
+            tell_reads(state, group, form, "a", a_values, is_transposed=immediates.trans[0])
+        tell_reads(state, group, form, "b", b_descriptors, is_transposed=immediates.trans[1])
     stride = state.memory.shared_stride
     firsts = slice(None, None, 4)
     if metadata is None:
@@ -210,7 +210,7 @@ def _multiply_warpgroups(state: WarpState, inst: DecodedInstruction, action: Mat
     put_words(group, inst.results[0], result)
 
 
-def _tell_reads(
+def tell_reads(
     state: WarpState, group: LaneGroup, form: Form, role: str, descriptors: Codes, *, is_transposed: bool
 ) -> None:
     """Report the shared-memory elements that wgmma descriptors address to the checks."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
 from functools import cached_property
@@ -312,6 +312,19 @@ def registers_of(operand: PtxOperand) -> Iterator[Register]:
     elif isinstance(operand, VectorOperand):
         for item in operand.items:
             yield from registers_of(item)
+
+
+def indices_of(operands: Iterable[PtxOperand]) -> set[int]:
+    """Return the register indices in operands, including those in addresses."""
+    registers: set[int] = set()
+    for operand in operands:
+        if isinstance(operand, Register):  # the usual case
+            registers.add(operand.index)
+            continue
+        registers.update(register.index for register in registers_of(operand))
+        if isinstance(operand, MemoryOperand) and operand.base is not None:
+            registers.update(register.index for register in registers_of(operand.base))
+    return registers
 
 
 class InexactCause(IntFlag):

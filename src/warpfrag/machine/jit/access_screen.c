@@ -7,15 +7,28 @@
    to one block with no barrier in between. Threads of a block may store the same bytes. A cell's read tag covers all
    of its readers: one thread, several threads of a block in one interval, or EVERYBODY. An access to bytes that
    cp.async writes is uncertain until its thread has waited for the group, and for other threads until a barrier follows
-   the wait; bytes that cp.async reads may not be written any more.
+   the wait; bytes that cp.async reads may not be written any more. Bytes that wgmma reads may be written after a wait and
+   a barrier, and wgmma may read bytes that a thread stored before a fence.proxy.async and a barrier.
 
    A thread's tag has its lane and its warp in the low bits, the interval between barriers from INTERVAL_BIT on, and its
-   block from BLOCK_BIT on. The tag of a cp.async is negative. */
+   block from BLOCK_BIT on. The tags of a cp.async, which writes, and of a wgmma, which reads, are negative. They have the
+   group from COPY_THREAD_BITS on and, below it, the thread that copies or one bit per warpgroup that reads. */
 
 #include <string.h>
 
 #include "machine/jit/context.h"
 #include "tensorcore/kernels/arguments.h"
+
+/* Tags. SEVERAL: several threads of the block read, or wrote the same bytes, in one interval. BY_COPY: an asynchronous
+   access. EVERYBODY: threads of several blocks, or copies, have read. */
+#define INTERVAL_BIT 10
+#define BLOCK_BIT 37
+#define COPY_THREAD_BITS 20
+#define WARPGROUPS 8 /* at most in a block */
+#define WARPGROUP_THREADS 128
+#define SEVERAL (INT64_C(1) << 62)
+#define BY_COPY INT64_MIN
+#define EVERYBODY (-1)
 
 /* An access of one lane; `items` and `unit` are 0 if the stored data is not known. */
 typedef struct {
@@ -86,14 +99,55 @@ static bool follow_marks(uint8_t *marks, int64_t size, bool is_store)
     return is_wrong;
 }
 
-/* Return true if nothing orders a thread's access after a cp.async. */
-static bool is_copy_pending(const thread_copies *copies, int64_t tag, int64_t thread, int64_t mine)
+/* Return true if nothing orders a thread's access after a group of another thread, or of its own. */
+static bool is_group_pending(const thread_groups *groups, int64_t group, int64_t owner, int64_t thread, int64_t mine)
 {
-    int64_t owner = tag & ((INT64_C(1) << COPY_THREAD_BITS) - 1), group = (tag ^ BY_COPY) >> COPY_THREAD_BITS;
-    int64_t done = copies[owner].groups_done;
-    if (owner != thread && copies[owner].done_interval == mine >> INTERVAL_BIT)
-        done = copies[owner].groups_done_before;
+    int64_t done = groups[owner].groups_done;
+    if (owner != thread && groups[owner].done_interval == mine >> INTERVAL_BIT)
+        done = groups[owner].groups_done_before;
     return group >= done;
+}
+
+INLINED int64_t group_of(int64_t tag)
+{
+    return (tag ^ BY_COPY) >> COPY_THREAD_BITS;
+}
+
+/* Return true if nothing orders a thread's access after a cp.async. */
+static bool is_copy_pending(const thread_groups *copies, int64_t tag, int64_t thread, int64_t mine)
+{
+    int64_t owner = tag & ((INT64_C(1) << COPY_THREAD_BITS) - 1);
+    return is_group_pending(copies, group_of(tag), owner, thread, mine);
+}
+
+/* The first thread of a thread's block, as numbers in the batch. */
+static int64_t first_thread(const launch_context *context, int64_t thread)
+{
+    return thread - thread % (context->block_warps * LANES);
+}
+
+/* Return true if nothing orders a thread's access after the wgmma that read a cell. */
+static bool is_product_pending(const launch_context *context, int64_t tag, int64_t thread, int64_t mine)
+{
+    int64_t owner = first_thread(context, thread);
+    for (int64_t readers = tag & ((INT64_C(1) << WARPGROUPS) - 1); readers; readers >>= 1, owner += WARPGROUP_THREADS)
+        if (readers & 1 && is_group_pending(context->screen_state->products, group_of(tag), owner, thread, mine))
+            return true;
+    return false;
+}
+
+/* Return true if no fence.proxy.async orders the store of a tag before the wgmma of a thread. */
+static bool is_fence_missing(const launch_context *context, int64_t written, int64_t thread, int64_t mine)
+{
+    const thread_fences *fences = context->screen_state->fences;
+    int64_t owner = first_thread(context, thread) + (written & ((INT64_C(1) << INTERVAL_BIT) - 1));
+    int64_t interval = (written & ~SEVERAL) >> INTERVAL_BIT;
+    if (fences[thread].interval > interval)
+        return false; /* the thread itself has passed a fence since the barrier */
+    if (written & SEVERAL || (fences[owner].unfenced && interval >= fences[owner].unfenced))
+        return true;
+    bool is_late = fences[owner].interval == mine >> INTERVAL_BIT && interval >= fences[owner].first;
+    return owner != thread && is_late;
 }
 
 /* Return true if `size` bytes are equal: in elements of `unit` bytes, whose distances are given. */
@@ -121,19 +175,23 @@ INLINED bool is_unordered(int64_t written, int64_t mine)
 }
 
 /* Return true if nothing orders a thread's write after the reads of other threads. */
-INLINED bool is_read_unordered(int64_t read, int64_t mine)
+INLINED bool is_read_unordered(const launch_context *context, int64_t read, int64_t thread, int64_t mine)
 {
-    return read != 0 && read != mine && (read == EVERYBODY || are_concurrent(read, mine));
+    if (read < 0)
+        return read == EVERYBODY || is_product_pending(context, read, thread, mine);
+    return read != 0 && read != mine && are_concurrent(read, mine);
 }
 
 /* The read tag of a cell after a thread has read it. */
-static int64_t read_tag(int64_t read, int64_t mine)
+static int64_t read_tag(const launch_context *context, int64_t read, int64_t thread, int64_t mine)
 {
     int64_t difference = (read & ~SEVERAL) ^ mine;
     if (read == EVERYBODY || read == mine)
         return read;
     if (read == 0)
         return mine;
+    if (read < 0)
+        return is_product_pending(context, read, thread, mine) ? EVERYBODY : mine;
     if (difference >> BLOCK_BIT != 0)
         return EVERYBODY;
     return difference >> INTERVAL_BIT != 0 ? mine : read | SEVERAL;
@@ -156,7 +214,7 @@ static bool check_lane(const lane_access *access)
     bool is_wrong = marks && follow_marks(marks + access->offset, access->size, access->is_store);
     if (!cells)
         return is_wrong;
-    const thread_copies *copies = access->context->screen_state->copies;
+    const thread_groups *copies = access->context->screen_state->copies;
     int64_t mine = tag_of(access->context, access->row, access->lane), thread = access->row * LANES + access->lane;
     for (int64_t at = first_cell(access), last = last_cell(access); at <= last; at++) {
         access_cell *cell = &cells[at];
@@ -168,9 +226,42 @@ static bool check_lane(const lane_access *access)
             is_wrong |= !(access->is_store && access->unit && is_own_block && stores_the_same(access));
         }
         if (access->is_store)
-            is_wrong |= is_read_unordered(cell->read, mine);
+            is_wrong |= is_read_unordered(access->context, cell->read, thread, mine);
         else
-            cell->read = read_tag(cell->read, mine);
+            cell->read = read_tag(access->context, cell->read, thread, mine);
+    }
+    return is_wrong;
+}
+
+/* Return true if a read by wgmma is uncertain given earlier writes; tag the cells for its warpgroup.
+
+   The lane is the first of the warpgroup. */
+static bool check_product(const lane_access *access)
+{
+    const launch_context *context = access->context;
+    const screen_state *state = context->screen_state;
+    uint8_t *marks = marks_of(access);
+    access_cell *cells = cells_of(access);
+    bool is_wrong = marks && follow_marks(marks + access->offset, access->size, false);
+    if (!cells)
+        return is_wrong;
+    int64_t mine = tag_of(context, access->row, access->lane), thread = access->row * LANES + access->lane;
+    int64_t index = (thread - first_thread(context, thread)) / WARPGROUP_THREADS, group = state->products[thread].groups;
+    for (int64_t at = first_cell(access), last = last_cell(access); at <= last; at++) {
+        int64_t written = cells[at].written, read = cells[at].read;
+        if (written < 0)
+            is_wrong |= is_copy_pending(state->copies, written, thread, mine);
+        else if (written > 0)
+            is_wrong |= is_unordered(written, mine) || is_fence_missing(context, written, thread, mine);
+        int64_t readers = INT64_C(1) << index, last_group = group;
+        if (read < 0 && read != EVERYBODY) {
+            readers |= read & ((INT64_C(1) << WARPGROUPS) - 1);
+            last_group = group_of(read) > group ? group_of(read) : group;
+        }
+        if (read == EVERYBODY || (read > 0 && read != mine && are_concurrent(read, mine)))
+            cells[at].read = EVERYBODY;
+        else
+            cells[at].read = BY_COPY | last_group << COPY_THREAD_BITS | readers;
     }
     return is_wrong;
 }
@@ -201,6 +292,17 @@ static bool note_lane(const lane_access *access, int64_t mask, const int64_t *pl
     return is_wrong;
 }
 
+/* Record that no fence.proxy.async follows a thread's store to shared memory yet. */
+static void note_unfenced(const lane_access *access)
+{
+    thread_fences *fences = access->context->screen_state->fences;
+    if (!fences || access->buffer != SHARED_BUFFER)
+        return;
+    fences += access->row * LANES + access->lane;
+    if (!fences->unfenced)
+        fences->unfenced = tag_of(access->context, access->row, access->lane) >> INTERVAL_BIT;
+}
+
 /* Record that a thread's cp.async reads or writes cells: until it is waited for, or forever. */
 static void note_copy(const lane_access *access)
 {
@@ -217,12 +319,31 @@ static void note_copy(const lane_access *access)
     }
 }
 
-/* Close a group of copies in each lane, or wait until at most `left` groups are incomplete. */
-static void follow_groups(launch_context *context, int64_t row, int64_t mask, int64_t left, bool closes)
+/* Record a fence.proxy.async of each lane. */
+static void follow_fence(launch_context *context, int64_t row, int64_t mask)
 {
     int64_t interval = tag_of(context, row, 0) >> INTERVAL_BIT;
     for (int lane = 0; lane < LANES; lane++) {
-        thread_copies *own = &context->screen_state->copies[row * LANES + lane];
+        thread_fences *own = &context->screen_state->fences[row * LANES + lane];
+        if (!(mask >> lane & 1))
+            continue;
+        if (own->interval != interval) {
+            own->interval = interval;
+            own->first = INT64_MAX;
+        }
+        if (own->unfenced && own->unfenced < own->first)
+            own->first = own->unfenced;
+        own->unfenced = 0;
+    }
+}
+
+/* Close a group of copies or wgmma in each lane, or wait until at most `left` groups are incomplete. */
+static void follow_groups(
+    launch_context *context, thread_groups *groups, int64_t row, int64_t mask, int64_t left, bool closes)
+{
+    int64_t interval = tag_of(context, row, 0) >> INTERVAL_BIT;
+    for (int lane = 0; lane < LANES; lane++) {
+        thread_groups *own = &groups[row * LANES + lane];
         if (!(mask >> lane & 1))
             continue;
         if (closes) {
@@ -243,12 +364,16 @@ EXPORTED void WITH_LEVEL(screen_access, LEVEL)(
     int64_t size, int64_t is_store, int64_t inst, const uint8_t *items, int64_t unit)
 {
     const screen_state *state = context->screen_state;
+    int64_t tracked = state->tracked_instructions ? state->tracked_instructions[inst] : NOT_TRACKED;
     if (buffer == COPY_GROUPS) {
-        if (state->copies)
-            follow_groups(context, row, mask, size, is_store);
+        thread_groups *groups = tracked == TRACKED_PRODUCT ? state->products : state->copies;
+        if (tracked == TRACKED_FENCE)
+            follow_fence(context, row, mask);
+        else if (tracked)
+            follow_groups(context, groups, row, mask, size, is_store);
         return;
     }
-    bool is_wrong = false, is_copy = state->copy_instructions && state->copy_instructions[inst];
+    bool is_wrong = false, is_copy = tracked == TRACKED_COPY;
     lane_access access = {context, row, 0, 0, buffer, size, is_store, items, is_copy ? 0 : unit};
     for (int pass = 0; pass < (is_store || is_copy ? 2 : 1); pass++)
         for (int lane = 0; lane < LANES; lane++) {
@@ -265,6 +390,8 @@ EXPORTED void WITH_LEVEL(screen_access, LEVEL)(
                 is_wrong |= note_lane(&access, mask, places);
             if (is_copy)
                 note_copy(&access);
+            else
+                note_unfenced(&access);
         }
     context->suspicions |= is_wrong;
 }
@@ -273,7 +400,7 @@ struct screen_accesses_arguments {
     ARRAY(1, launch_context) context;
     ARRAY(1, const int64_t) threads;
     ARRAY(1, const int64_t) offsets;
-    int64_t buffer, size, is_store, is_copy;
+    int64_t buffer, size, is_store, tracked;
 };
 
 /* Check accesses that the interpreter reports, thread by thread, each at its offset. */
@@ -286,11 +413,13 @@ ENTRY(screen_accesses)(const struct screen_accesses_arguments *arguments)
         const lane_access access = {
             context, thread / LANES, thread % LANES, arguments->offsets.data[i],
             arguments->buffer, arguments->size, arguments->is_store, 0, 0};
-        is_wrong |= check_lane(&access);
+        is_wrong |= arguments->tracked == TRACKED_PRODUCT ? check_product(&access) : check_lane(&access);
         if (arguments->is_store)
             is_wrong |= note_lane(&access, 0, 0);
-        if (arguments->is_copy)
+        if (arguments->tracked == TRACKED_COPY)
             note_copy(&access);
+        else if (arguments->is_store)
+            note_unfenced(&access);
     }
     context->suspicions |= is_wrong;
     return 0;

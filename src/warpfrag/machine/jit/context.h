@@ -25,18 +25,27 @@ typedef struct {
     int64_t written, read; /* tags: `access_screen.c` */
 } access_cell;
 
-/* The cp.async groups of a thread: closed, waited for, the interval of the last wait, and waited for before it. */
+/* The groups of a thread, of cp.async or wgmma: closed, waited for, the interval of the last wait, and waited for before
+   it. */
 typedef struct {
     int64_t groups, groups_done, done_interval, groups_done_before;
-} thread_copies;
+} thread_groups;
+
+/* The fence.proxy.async of a thread. `unfenced` is the interval of its first store to shared memory that no fence
+   follows (0 for none), `interval` that of its last fence, `first` that of the first store that this fence, or an
+   earlier one of the same interval, covers. */
+typedef struct {
+    int64_t unfenced, interval, first;
+} thread_fences;
 
 /* What a launch is screened with; 0 for everything that is not tracked. */
 typedef struct {
     uint8_t *shared_marks, *local_marks, **global_marks; /* one for each allocation */
     access_cell *shared_accesses, **global_accesses;
     int64_t cell_shift; /* offset bits inside a cell */
-    thread_copies *copies;
-    const uint8_t *copy_instructions; /* 1 for cp.async */
+    thread_groups *copies, *products;
+    thread_fences *fences;
+    const uint8_t *tracked_instructions; /* enum tracked */
 } screen_state;
 
 typedef struct {
@@ -60,13 +69,8 @@ typedef struct {
 /* The buffers of reported accesses that are not rows of the table of allocations. */
 enum buffers { SHARED_BUFFER = 1, LOCAL_BUFFER, COPY_GROUPS };
 
-/* Tags of `access_screen.c`. */
-#define INTERVAL_BIT 10
-#define BLOCK_BIT 37
-#define COPY_THREAD_BITS 20
-#define SEVERAL (INT64_C(1) << 62)
-#define BY_COPY INT64_MIN
-#define EVERYBODY (-1)
+/* Instructions that start or order asynchronous accesses. */
+enum tracked { NOT_TRACKED, TRACKED_COPY, TRACKED_PRODUCT, TRACKED_FENCE };
 
 /* A row of the table of instructions. */
 typedef struct {

@@ -55,25 +55,13 @@ SHARED_MARKS, LOCAL_MARKS, GLOBAL_MARKS = range(3)
 """Addresses of the shared-memory marks, the local-memory marks, and a table of marks by allocation."""
 SHARED_ACCESSES, GLOBAL_ACCESSES, CELL_SHIFT = range(3, 6)
 """Addresses of the shared-memory access tags and of a table by allocation, and the number of offset bits in a cell."""
-COPIES, COPY_INSTRUCTIONS = range(6, 8)
-"""Addresses of the cp.async group counts per thread, and of one byte per instruction, which is 1 for cp.async."""
-SCREEN_WORDS = 8
+COPIES, PRODUCTS, FENCES, TRACKED_INSTRUCTIONS = range(6, 10)
+"""Addresses of the cp.async and wgmma groups and the proxy fences per thread, and of one byte per instruction."""
+NOT_TRACKED, TRACKED_COPY, TRACKED_PRODUCT, TRACKED_FENCE = range(4)
+"""The bytes of instructions that start or order asynchronous accesses."""
+SCREEN_WORDS = 10
 PADDING = 8
 """Padding bytes after a buffer's marks, which are read in whole words."""
-WRITTEN = 0xFF
-"""The mark of a written byte."""
-CELL_BYTES = 16
-"""The size of a cell's tags in bytes."""
-INTERVAL_BIT, BLOCK_BIT = 10, 37
-"""The first bit of each field of a tag."""
 MAX_BLOCKS = (1 << 25) - 2
-SEVERAL = 1 << 62
-"""The tag bit of a cell that several threads of the block read, or wrote with the same bytes, in one interval."""
-BY_COPY = -(1 << 63)
-"""The bit that marks a cp.async write tag, which contains the copy's group and, in its low bits, its thread number."""
-EVERYBODY = -1
-"""The read tag of a cell that threads of several blocks, or copies, have read."""
-COPY_THREAD_BITS = 20
-GROUPS, GROUPS_DONE, DONE_INTERVAL, GROUPS_DONE_BEFORE = range(4)
-"""Words per thread: groups closed, groups waited for, the interval of the last wait, and groups completed before it."""
-COPY_WORDS = 4
+COPY_WORDS, FENCE_WORDS = 4, 3
+"""The words per thread of cp.async or wgmma groups, and of proxy fences."""

@@ -392,7 +392,7 @@ def tell(
 
 
 def define_tell_groups(module: ir.Module) -> None:
-    """Define `tell_groups(context, row, mask, left, closes, inst)`, which reports cp.async groups."""
+    """Define `tell_groups(context, row, mask, left, closes, inst)`, which reports groups and proxy fences."""
     types = (POINTER, I64, I32, I64, I64, I64)
     with define(module, "tell_groups", VOID, *types) as (b, context, row, mask, left, closes, inst):
         nothing, zero = ir.Constant(POINTER, None), constant(I64, 0)

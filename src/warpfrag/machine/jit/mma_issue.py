@@ -19,7 +19,7 @@ from warpfrag.isa.legality import form_of
 from warpfrag.isa.qualifiers import Form
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
-from warpfrag.machine.interpreter.matrix_instructions import matrix_name, words_of
+from warpfrag.machine.interpreter.matrix_instructions import matrix_name, tell_reads, words_of
 from warpfrag.machine.interpreter.warp_state import WarpState
 from warpfrag.machine.ir.actions import Action, AsyncCopy, LaneOp, MatrixOp, MemoryLoad, MemoryStore, Move, NoOp
 from warpfrag.machine.ir.program import (
@@ -29,6 +29,7 @@ from warpfrag.machine.ir.program import (
     PtxOperand,
     Register,
     VectorOperand,
+    indices_of,
     registers_of,
 )
 from warpfrag.machine.ir.scalar_types import TYPES
@@ -42,7 +43,7 @@ from warpfrag.machine.jit.pending_mma import (
     PendingProducts,
     TilePlaces,
 )
-from warpfrag.machine.jit.register_flow import RegisterLayout, indices_of, live_after
+from warpfrag.machine.jit.register_flow import RegisterLayout, live_after
 from warpfrag.tensorcore.execute_wgmma import element_places
 from warpfrag.tensorcore.resolved import OperandCodec, ResolvedInstruction, resolve_form
 
@@ -353,8 +354,10 @@ class WgmmaProducts:
         """Return the shared-memory units that descriptors address, and whether the operand is transposed."""
         batch, form = self.batch, plan.prepared.form
         stride = batch.memory.shared_stride
-        descriptors = group.read(operand, B64)[::WARPS, 0].tobytes()
+        words = group.read(operand, B64)[:, 0]
         is_transposed = plan.trans[role == "b"]
+        tell_reads(batch, group, form, role, words, is_transposed=is_transposed)
+        descriptors = words[::WARPS].tobytes()
         places = gather_places(form, batch.launch.arch, role, descriptors, stride, is_transposed=is_transposed)
         if places is None:
             return None

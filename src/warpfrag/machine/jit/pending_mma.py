@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.machine.ir.actions import DirectCall, IndirectCall, Return
-from warpfrag.machine.ir.program import DecodedInstruction, Program
+from warpfrag.machine.ir.program import DecodedInstruction, Program, indices_of
 from warpfrag.machine.jit import loops
-from warpfrag.machine.jit.register_flow import indices_of
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.backends import KernelSelector
 from warpfrag.tensorcore.matmul import multiply

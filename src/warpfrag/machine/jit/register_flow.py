@@ -21,32 +21,16 @@ from warpfrag.machine.ir.actions import Branch, DirectCall, IndirectCall, LaneOp
 from warpfrag.machine.ir.program import (
     DecodedInstruction,
     Immediate,
-    MemoryOperand,
     Program,
-    PtxOperand,
-    Register,
     SpecialRegister,
     VectorOperand,
-    registers_of,
+    indices_of,
 )
 from warpfrag.machine.ir.scalar_types import container
 
 REGISTER_ALIGN = 64  # alignment in bytes: the size of an AVX-512 register
 MAX_BITS = 1 << 28  # limit on blocks times registers that are live across blocks
 MAX_VISITS = 64  # average number of visits per block before the analysis gives up
-
-
-def indices_of(operands: Iterable[PtxOperand]) -> set[int]:
-    """Return the register indices in operands, including those in addresses."""
-    registers: set[int] = set()
-    for operand in operands:
-        if isinstance(operand, Register):  # the usual case
-            registers.add(operand.index)
-            continue
-        registers.update(register.index for register in registers_of(operand))
-        if isinstance(operand, MemoryOperand) and operand.base is not None:
-            registers.update(register.index for register in registers_of(operand.base))
-    return registers
 
 
 def is_written_whole(inst: DecodedInstruction) -> bool:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from warpfrag.machine.ir.program import DecodedInstruction, Register
+from warpfrag.machine.ir.program import DecodedInstruction, Register, indices_of
 from warpfrag.machine.jit import context as ctx
 from warpfrag.machine.jit.ir_builder import I8, I32, I64, IRBuilder, Value, constant
-from warpfrag.machine.jit.register_flow import indices_of, passes_marks, registers_read
+from warpfrag.machine.jit.register_flow import passes_marks, registers_read
 
 
 class RegisterMarks:

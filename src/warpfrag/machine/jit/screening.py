@@ -8,7 +8,8 @@ nothing that a check could report. Not every program can be screened. The condit
                    (`register_flow`), or compiled code tracks the unwritten lanes (`register_marks`)
     barriers       all barriers are for the whole block; a barrier after some threads have exited is uncertain
     races          only such barriers order threads: no atomics, no loads that wait for other threads, no mbarriers
-    async          nothing is asynchronous, so nothing needs a wait; or there is only cp.async, tracked as for races
+    async          nothing is asynchronous, so nothing needs a wait; or there is only cp.async, tracked as for races, or
+                   wgmma, whose registers no path uses too early (`wgmma_registers`)
 """
 
 from __future__ import annotations
@@ -21,35 +22,34 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from warpfrag.isa.qualifiers import Form
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.device_memory import DeviceMemory
 from warpfrag.machine.interpreter.kernel_findings import CHECK_TABLE, Check
 from warpfrag.machine.interpreter.lane_group import LaneGroup
 from warpfrag.machine.interpreter.observer import Observer
 from warpfrag.machine.interpreter.warp_state import LaunchConfig, LaunchPart
+from warpfrag.machine.interpreter.wgmma_registers import (
+    are_registers_ready,
+    descriptor_problem,
+    is_proxy_fence,
+    is_wgmma,
+)
 from warpfrag.machine.ir import actions
-from warpfrag.machine.ir.program import DecodedInstruction, PtxOperand
+from warpfrag.machine.ir.program import DecodedInstruction
 from warpfrag.machine.jit import context as ctx
 from warpfrag.machine.jit import loops
 from warpfrag.machine.jit.context import IS_LATE, LOCAL_BUFFER, SHARED_BUFFER
 from warpfrag.machine.jit.engine import CompiledProgram, CompiledWarpBatch
-from warpfrag.machine.jit.mma_issue import WgmmaPlan, WgmmaProducts
-from warpfrag.machine.jit.pending_mma import OperandUnits
 from warpfrag.machine.jit.register_flow import is_followed, registers_read
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
 
 ASYNCHRONOUS = (
-    actions.AsyncCopy
-    | actions.BulkCopy
-    | actions.TensorCopy
-    | actions.AsyncStore
-    | actions.TensorMapReplace
-    | actions.TensorMapCopy
-    | actions.MemoryBarrier
-    | actions.TensorThreadOp
-)
+    actions.AsyncCopy, actions.BulkCopy, actions.TensorCopy, actions.AsyncStore, actions.TensorMapReplace,
+    actions.TensorMapCopy, actions.MemoryBarrier, actions.TensorThreadOp,
+)  # fmt: skip
 ORDERED = (
     actions.LaneOp, actions.Move, actions.NoOp, actions.MemoryLoad, actions.MemoryStore, actions.AsyncCopy,
     actions.WarpCollective, actions.WarpWait, actions.MatrixOp, actions.Branch, actions.Return, actions.Barrier,
@@ -63,17 +63,16 @@ MARKED = (*ORDERED, actions.Atomic)
 
 def is_asynchronous(inst: DecodedInstruction) -> bool:
     """Return True if an instruction starts asynchronous work: copies, wgmma, tcgen05 and their mbarriers."""
-    action = inst.action
-    return isinstance(action, ASYNCHRONOUS) or (isinstance(action, actions.MatrixOp) and action.operation == "wgmma")
+    return isinstance(inst.action, ASYNCHRONOUS) or is_wgmma(inst)
 
 
 def is_ordered(inst: DecodedInstruction) -> bool:
-    """Return True if an action is in `ORDERED`; loads that may wait for other threads, and wgmma, are not."""
+    """Return True if an action is in `ORDERED`; loads that may wait for other threads are not."""
     action = inst.action
     if isinstance(action, actions.MemoryLoad | actions.MemoryStore) and action.space == "cluster":
         return False
     is_waiting = isinstance(action, actions.MemoryLoad) and action.polls
-    return isinstance(action, ORDERED) and not is_waiting and inst.attributes.opcode not in {"wgmma", "mapa"}
+    return isinstance(action, ORDERED) and not is_waiting and inst.attributes.opcode != "mapa"
 
 
 def is_whole_barrier(inst: DecodedInstruction) -> bool:
@@ -101,10 +100,6 @@ class ProgramScreen:
         """Return True if compiled code tracks everything that these checks need."""
         return self.compiled.is_ready and ("uninitialised" not in checks or self.has_compiled_marks)
 
-    def of_launch(self, memory: DeviceMemory, checks: Collection[Check]) -> LaunchScreen:
-        """Create the screen of one launch."""
-        return LaunchScreen(self, memory, checks)
-
     def allows(self, checks: Collection[Check]) -> bool:
         """Return True if the program can be screened for all of these checks."""
         return self.is_repeatable and all(CHECK_TABLE[check].can_screen(self) for check in checks)
@@ -112,7 +107,8 @@ class ProgramScreen:
     @cached_property
     def is_ordered(self) -> bool:
         """True if all accesses are reported and only block-wide barriers order threads."""
-        return self.has_whole_barriers and all(map(is_ordered, self.instructions))
+        is_tracked = self.has_whole_barriers and all(map(is_ordered, self.instructions))
+        return is_tracked and are_registers_ready(self.compiled.program)
 
     @cached_property
     def cell_shift(self) -> int:
@@ -126,17 +122,16 @@ class ProgramScreen:
         return min(sizes, default=4).bit_length() - 1
 
     @cached_property
-    def copy_instructions(self) -> Bytes:
-        """One byte per instruction: 1 for cp.async."""
-        flags = [isinstance(inst.action, actions.AsyncCopy) for inst in self.instructions]
-        return np.array([*flags, *[False] * ctx.PADDING], np.uint8)
-
-    @cached_property
-    def group_instructions(self) -> set[int]:
-        """The instructions that close cp.async groups or wait for them."""
-        from warpfrag.machine.jit.warp_ops import copy_groups  # imports llvmlite
-
-        return {at for at, inst in enumerate(self.instructions) if copy_groups(inst)}
+    def tracked_instructions(self) -> Bytes:
+        """One byte per instruction, which tells what it starts or orders; all 0 if nothing is asynchronous."""
+        tracked = {"cp": ctx.TRACKED_COPY, "wgmma": ctx.TRACKED_PRODUCT}
+        numbers = [
+            ctx.TRACKED_COPY if isinstance(inst.action, actions.AsyncCopy)
+            else ctx.TRACKED_FENCE if is_proxy_fence(inst)
+            else tracked.get(inst.name.split(".")[0], ctx.NOT_TRACKED)
+            for inst in self.instructions
+        ]  # fmt: skip
+        return np.array([*numbers, *[ctx.NOT_TRACKED] * ctx.PADDING], np.uint8)
 
     @cached_property
     def is_repeatable(self) -> bool:
@@ -230,35 +225,22 @@ class ScreenObserver(Observer):
 
     def product_read(self, offsets: Numbers, size: int, warp: int) -> None:
         """Report the shared-memory reads of a wgmma."""
-        threads = np.full(len(offsets), warp * LANES, np.int64)
-        self.tell(self.batch.memory.shared, offsets, size, threads, is_store=False)
+        self.tell(self.batch.memory.shared, offsets, size, np.full(len(offsets), warp * LANES), is_store=False)
+
+    def product_descriptor(self, form: Form, role: str, word: int, warp: int, *, is_transposed: bool) -> None:
+        """Mark the launch uncertain if a descriptor has a mistake."""
+        del warp
+        if descriptor_problem(form, self.batch.launch.arch, role, word, is_transposed=is_transposed):
+            self.batch.mark_uncertain()
 
     def tell(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers, *, is_store: bool) -> None:
         """Report accesses to the function that compiled code uses."""
         batch = self.batch
-        is_copy = isinstance(batch.program.instructions[batch.memory.inst].action, actions.AsyncCopy)
+        tracked = int(batch.screen.program.tracked_instructions[batch.memory.inst])
         where, who = np.ascontiguousarray(offsets, np.int64), np.ascontiguousarray(threads, np.int64)
         number = batch.buffer_number(buffer)
         if number is not None:
-            loops.screen_accesses.run(batch.context, who, where, number, int(size), is_store, is_copy)
-
-
-class ScreenedProducts(WgmmaProducts):
-    """Issues a batch's wgmma, and checks that their operands have been written."""
-
-    batch: ScreenedWarpBatch
-
-    def shared_units(
-        self, plan: WgmmaPlan, role: str, operand: PtxOperand, group: LaneGroup
-    ) -> tuple[OperandUnits, bool] | None:
-        """Return the units that descriptors address; mark the launch uncertain if any is unwritten."""
-        reached = super().shared_units(plan, role, operand, group)
-        if reached is not None and self.batch.screen.follows_marks:
-            units, _ = reached
-            marks = units._replace(words=self.batch.shared_marks[: len(self.batch.memory.shared)].view(np.uint64))
-            if (marks.take(np.ones(len(units.bases), np.bool_)) != np.iinfo(np.uint64).max).any():
-                self.batch.mark_uncertain()
-        return reached
+            loops.screen_accesses.run(batch.context, who, where, number, int(size), is_store, tracked)
 
 
 class ScreenedWarpBatch(CompiledWarpBatch):
@@ -284,16 +266,19 @@ class ScreenedWarpBatch(CompiledWarpBatch):
             self.state[ctx.CELL_SHIFT] = screen.program.cell_shift
             self.put(ctx.SHARED_ACCESSES, screen.no_accesses(len(memory.shared)))
             self.put_table(ctx.GLOBAL_ACCESSES, screen.accesses)
-            if screen.program.copy_instructions.any():
-                self.put(ctx.COPIES, np.zeros(self.warps * LANES * ctx.COPY_WORDS, np.int64))
-                self.put(ctx.COPY_INSTRUCTIONS, screen.program.copy_instructions)
+            if screen.program.tracked_instructions.any():
+                threads = self.warps * LANES
+                for word, size in (
+                    (ctx.COPIES, ctx.COPY_WORDS),
+                    (ctx.PRODUCTS, ctx.COPY_WORDS),
+                    (ctx.FENCES, ctx.FENCE_WORDS),
+                ):
+                    self.put(word, np.zeros(threads * size, np.int64))
+                self.put(ctx.TRACKED_INSTRUCTIONS, screen.program.tracked_instructions)
         if screen.follows_marks or screen.follows_order:
             self.context[ctx.SCREEN] = loops.screen_address()
             self.context[ctx.SCREEN_STATE] = self.state.ctypes.data
             memory.observer = ScreenObserver(self)
-            self.wgmma = ScreenedProducts(
-                self, self.products, layout, screen.compiled.mma_instructions, screen.compiled.wgmma_plans
-            )
 
     def put(self, word: int, array: NDArray[Any]) -> None:
         """Store the address of an array in the state."""
@@ -324,9 +309,14 @@ class ScreenedWarpBatch(CompiledWarpBatch):
         """Interpret an instruction; mark the launch uncertain if lanes that it may read are missing."""
         inst = self.program.instructions[at]
         action = inst.action
-        if self.screen.follows_marks and (is_partial(inst, group) or not self.is_unmarked(inst)):
+        has_marks = not self.compiled.layout.marks.keys().isdisjoint(registers_read(inst))
+        if self.screen.follows_marks and (is_partial(inst, group) or has_marks):
             self.mark_uncertain()
-        if self.screen.follows_order and at in self.screen.program.group_instructions:
+        if (
+            self.screen.follows_order
+            and self.screen.program.tracked_instructions[at]
+            and isinstance(action, actions.NoOp)
+        ):
             self.mark_uncertain()  # compiled code did not report this access
         if isinstance(action, actions.Barrier) and self.exited[self.warp_block[group.warp_rows]].any():
             self.is_late = True
@@ -335,11 +325,6 @@ class ScreenedWarpBatch(CompiledWarpBatch):
             self.exited[self.warp_block[(self.threads & ~self.alive).any(axis=1)]] = True
             self.is_late |= bool(self.barriers.states)
         return has_run
-
-    def is_unmarked(self, inst: DecodedInstruction) -> bool:
-        """Return True if no register that an instruction reads has marks."""
-        marks = self.compiled.layout.marks
-        return not marks or marks.keys().isdisjoint(registers_read(inst))
 
     def run(self) -> None:
         """Run until every lane has exited, and evaluate the accesses that compiled code found uncertain."""

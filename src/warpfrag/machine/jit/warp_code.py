@@ -45,8 +45,8 @@ from warpfrag.machine.jit.register_flow import REGISTER_ALIGN, LiveSet, Register
 from warpfrag.machine.jit.register_marks import RegisterMarks
 from warpfrag.machine.jit.warp_ops import (
     WARP_LOWERINGS,
-    copy_groups,
     fragment_elements,
+    group_events,
     is_masked,
     row_elements,
     vote_of_active,
@@ -238,7 +238,7 @@ class WarpCode:
         """Append an instruction; raise UnsupportedInstruction if it cannot be compiled."""
         action = inst.action
         if isinstance(action, actions.NoOp):
-            for left in copy_groups(inst):
+            for left in group_events(inst):
                 numbers = (constant(I64, number) for number in (left or 0, left is None, at))
                 self.ir.call_named("tell_groups", VOID, self.context, self.row, self.collect_mask(inst), *numbers)
             return

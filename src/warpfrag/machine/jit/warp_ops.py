@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.interpreter.wgmma_registers import groups_left, is_proxy_fence
 from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.attributes import Attributes
-from warpfrag.machine.ir.program import DecodedInstruction, Immediate
+from warpfrag.machine.ir.program import DecodedInstruction
 from warpfrag.machine.jit.ir_builder import IRBuilder, Value, integers, splat
 
 Results = tuple[Value, ...]
@@ -115,12 +116,19 @@ def fragment_elements(matrix: int, *, trans: bool) -> list[int]:
     return places
 
 
-def copy_groups(inst: DecodedInstruction) -> list[int | None]:
-    """Return an instruction's effects on cp.async groups: None closes a group, n waits until at most n are pending."""
+def group_events(inst: DecodedInstruction) -> list[int | None]:
+    """Return an instruction's effects on cp.async or wgmma groups: None closes a group, n waits until n are pending.
+
+    fence.proxy.async, which concerns no group, has one effect.
+    """
     words = inst.name.split(".")
+    if is_proxy_fence(inst):
+        return [None]
+    if words[0] == "wgmma":
+        words = ["cp", "async", *words[1:]]
     if words[:2] != ["cp", "async"] or "bulk" in words or "mbarrier" in words:
         return []
-    operand = inst.sources[0] if inst.sources else None
-    left = operand.code(None) if isinstance(operand, Immediate) else 0
-    groups: dict[str, list[int | None]] = {"commit_group": [None], "wait_all": [None, 0], "wait_group": [left]}
+    groups: dict[str, list[int | None]] = {
+        "commit_group": [None], "wait_all": [None, 0], "wait_group": [groups_left(inst)],
+    }  # fmt: skip
     return groups.get(words[2], [])

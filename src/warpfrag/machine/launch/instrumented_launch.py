@@ -12,7 +12,7 @@ from warpfrag.machine.interpreter.device_memory import DeviceMemory
 from warpfrag.machine.interpreter.kernel_findings import Check
 from warpfrag.machine.interpreter.warp_state import LaunchConfig
 from warpfrag.machine.ir.program import Program, SourceLine
-from warpfrag.machine.jit.screening import ProgramScreen
+from warpfrag.machine.jit.screening import LaunchScreen, ProgramScreen
 from warpfrag.machine.launch.grid import Progress, Waves, Work
 from warpfrag.machine.sanitizer.checked_batch import LaunchChecks
 
@@ -53,7 +53,7 @@ class InstrumentedLaunch:
             screen.compiled.prepare()
             self.restore()
         if self.is_plain or screen.is_decided(self.checks):
-            launch = None if self.is_plain else screen.of_launch(self.memory, self.checks)
+            launch = None if self.is_plain else LaunchScreen(screen, self.memory, self.checks)
             work = Work(self.program, self.config, self.memory.fork(), screen.compiled, screen=launch)
             work.run_waves(waves.again(), threads if self.is_plain else 1, progress)
             is_judged = work.failure is None and (launch is None or not (work.divergent or launch.is_uncertain))

@@ -22,6 +22,7 @@ from warpfrag.machine.interpreter.kernel_findings import (
 from warpfrag.machine.interpreter.lane_group import LaneGroup
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.interpreter.warp_state import LaunchPart
+from warpfrag.machine.interpreter.wgmma_registers import is_wgmma
 from warpfrag.machine.ir.actions import SurfaceLoad, SurfaceReduction, SurfaceStore
 from warpfrag.machine.ir.program import DecodedInstruction, SourceLine
 from warpfrag.machine.sanitizer.barrier_checks import BarrierCheck, MbarrierLifetimes
@@ -31,7 +32,7 @@ from warpfrag.machine.sanitizer.ordering import LaunchOrder
 from warpfrag.machine.sanitizer.races import RaceCheck
 from warpfrag.machine.sanitizer.tmem_checks import TensorMemoryCheck, uses_tensor_memory
 from warpfrag.machine.sanitizer.unwritten import MARK, UnwrittenCheck
-from warpfrag.machine.sanitizer.wgmma_checks import DescriptorCheck, RegisterCheck, is_wgmma
+from warpfrag.machine.sanitizer.wgmma_checks import WgmmaCheck
 
 
 class LaunchChecks:
@@ -105,7 +106,7 @@ class CheckedWarpBatch(WarpBatch):
         if self.races is not None and uses_tensor_memory(self.program):
             result.append(TensorMemoryCheck(self, self.races.ordering, collector))
         if any(is_wgmma(inst) for inst in self.program.instructions):
-            result += [RegisterCheck(self, self.checks.order, collector), DescriptorCheck(self, collector)]
+            result.append(WgmmaCheck(self, collector))
         return result
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:

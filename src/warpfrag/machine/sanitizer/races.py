@@ -15,7 +15,7 @@ other (`ordering`), or both are strong enough (`sync_tracking.strength_of`), or 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,17 +24,15 @@ from numpy.typing import NDArray
 from warpfrag.isa.targets import targets
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.kernel_findings import FindingCollector
-from warpfrag.machine.interpreter.lane_group import items_of
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
+from warpfrag.machine.interpreter.wgmma_registers import is_wgmma
 from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.program import (
     MEASURED_ON,
     DecodedInstruction,
     InexactCause,
-    MemoryOperand,
     Program,
-    PtxOperand,
-    Register,
+    indices_of,
 )
 from warpfrag.machine.sanitizer.conflicts import (
     ASYNC_PROXY,
@@ -550,18 +548,9 @@ def is_polled(instructions: Sequence[DecodedInstruction], at: int) -> bool:
     return False
 
 
-def indices_of(operands: Iterable[PtxOperand]) -> set[int]:
-    """Return the registers in operands, including address registers."""
-    items = [item for operand in operands for item in items_of(operand)]
-    bases = [item.base if isinstance(item, MemoryOperand) else item for item in items]
-    return {item.index for item in bases if isinstance(item, Register)}
-
-
 def uses_async_proxy(inst: DecodedInstruction) -> bool:
     """Return True if an instruction reads or writes memory through the async proxy: bulk copies, boxes, wgmma."""
-    action = inst.action
-    is_product = isinstance(action, actions.MatrixOp) and action.operation == "wgmma"
-    return is_product or isinstance(action, actions.BulkCopy | actions.TensorCopy)
+    return is_wgmma(inst) or isinstance(inst.action, actions.BulkCopy | actions.TensorCopy)
 
 
 def is_tensor_allocation(inst: DecodedInstruction) -> bool:

@@ -18,9 +18,10 @@ from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.kernel_findings import FindingCollector, KernelFinding
 from warpfrag.machine.interpreter.lane_group import LaneGroup
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
+from warpfrag.machine.interpreter.wgmma_registers import groups_left, is_proxy_fence, is_wgmma
 from warpfrag.machine.ir import actions
-from warpfrag.machine.ir.actions import Atomic, Barrier, ClusterBarrier, MatrixOp, MemoryBarrier, NoOp, WarpWait
-from warpfrag.machine.ir.program import DecodedInstruction, Immediate
+from warpfrag.machine.ir.actions import Atomic, Barrier, ClusterBarrier, MemoryBarrier, NoOp, WarpWait
+from warpfrag.machine.ir.program import DecodedInstruction
 from warpfrag.machine.ir.scalar_types import TYPES
 from warpfrag.machine.sanitizer.conflicts import FIXES, ConflictReporter
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
@@ -72,12 +73,6 @@ def is_sc_fence(inst: DecodedInstruction) -> bool:
     """Return True for a sequentially consistent fence: fence.sc or membar."""
     words = inst.name.split(".")
     return words[0] == "membar" or "sc" in words
-
-
-def is_proxy_fence(inst: DecodedInstruction) -> bool:
-    """Return True for fence.proxy.async, which orders the generic and the async proxy."""
-    words = inst.name.split(".")
-    return words[0] in {"fence", "membar"} and "proxy" in words and any(word.startswith("async") for word in words)
 
 
 def relaxed_level(inst: DecodedInstruction) -> int | None:
@@ -384,7 +379,7 @@ class SyncFollower(InstructionObserver):
             for cluster in np.unique(threads // size).tolist():
                 sync = self.ordering.clusters.setdefault(cluster, SyncObject())
                 self.ordering.arrive(sync, threads[threads // size == cluster], relaxed_level(inst))
-        if isinstance(action, MatrixOp) and action.operation == "wgmma":
+        if is_wgmma(inst):
             for warp in group.active_rows.tolist():
                 self.products.issue(warp, self.ordering.now)
 
@@ -446,7 +441,7 @@ class SyncFollower(InstructionObserver):
             if "commit_group" in words:
                 self.products.commit(warp)
             elif "wait_group" in words:
-                done = self.products.wait(warp, _count(inst))
+                done = self.products.wait(warp, groups_left(inst))
                 if done:
                     first = warp - int(self.state.warp_index[warp]) % 4
                     column = self.ordering.agent(("wgmma", first))
@@ -466,13 +461,7 @@ class SyncFollower(InstructionObserver):
             return
         names = ("cp.async",) if groups is self.copies else ("bulk read",) if "read" in words else ("bulk read", "bulk")
         for thread in threads:
-            done = groups.wait(thread, 0 if "wait_all" in words else _count(inst))
+            done = groups.wait(thread, 0 if "wait_all" in words else groups_left(inst))
             for name in names if done else ():
                 if (name, thread) in self.ordering.agents:
                     self.ordering.learn_of_agent(np.array([thread]), self.ordering.agents[name, thread], done)
-
-
-def _count(inst: DecodedInstruction) -> int:
-    """Return the number of groups that a wait leaves in flight."""
-    operand = inst.sources[0] if inst.sources else None
-    return operand.code(None) if isinstance(operand, Immediate) else 0
