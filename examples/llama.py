@@ -68,9 +68,11 @@ class Trace:
         """Add a hook to each layer that computes."""
         self.outputs: Digests = {}
         self.first: Digests = {}
-        for name, layer in model.named_modules():
-            if not list(layer.children()) or name.endswith(("attn", "attention")):
-                layer.register_forward_hook(self.hook(name))
+        self.hooks = [
+            layer.register_forward_hook(self.hook(name))
+            for name, layer in model.named_modules()
+            if not list(layer.children()) or name.endswith(("attn", "attention"))
+        ]
 
     def hook(self, name: str) -> Any:  # noqa: ANN401 (a hook of PyTorch)
         """Return a function that stores the output of a layer."""
@@ -83,6 +85,15 @@ class Trace:
         return store
 
 
+def why(model: torch.nn.Module) -> None:
+    """Print the layers in which cuBLAS changes its order of additions with the batch size."""
+    try:
+        import warpfrag.torch
+    except ImportError:  # PyTorch's environment need not contain warpfrag
+        return
+    print(warpfrag.torch.batch_invariance(model.cpu(), {"input_ids": tokens(1)}, batches=[1, 4]))
+
+
 def record(model: Any, inputs: dict[str, torch.Tensor]) -> dict[str, Any]:  # noqa: ANN401 (a model of transformers)
     """Run the forward pass; return the digests of all layers and of the logits, and the logits of the first entry."""
     trace = Trace(model)
@@ -91,6 +102,8 @@ def record(model: Any, inputs: dict[str, torch.Tensor]) -> dict[str, Any]:  # no
         logits = model(**inputs).logits
     if logits.is_cuda:
         torch.cuda.synchronize()
+    for hook in trace.hooks:
+        hook.remove()
     return {
         "layers": trace.outputs,
         "first": {**trace.first, "logits": digest(logits[:1])},
@@ -124,44 +137,44 @@ def cublas_on_cpu(model: torch.nn.Module, device: str) -> Any:  # noqa: ANN401 (
 
 
 def compare(found: dict[str, Any], expected: dict[str, Any]) -> int:
-    """Print which results equal the recorded ones; return the number that differ."""
+    """Print how many results equal the recorded ones; return the number that differ."""
     wrong = 0
     for name, results in found.items():
-        digests = results.get("layers", results)
-        stored = expected[name].get("layers", expected[name])
+        digests, stored = (
+            each.get("layers", each) | {"logits": each.get("logits")} for each in (results, expected[name])
+        )
         unlike = [layer for layer in digests if digests[layer] != stored.get(layer)]
         wrong += len(unlike)
-        print(f"{name}: {len(digests) - len(unlike)} of {len(digests)} equal the H200", end="")
+        count = len(digests) - ("logits" in digests and digests["logits"] is None)
+        print(f"{name}: {count - len(unlike)} of {count} results have every bit of the H200", end="")
         print(f"; the first that differs: {unlike[0]}" if unlike else "")
     return wrong
 
 
 def main() -> int:
-    """Run both batches and the backward pass, and compare with an H200."""
+    """Run both batches, and the backward pass on request; compare with an H200."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", type=Path, metavar="FILE", help="store the digests")
     parser.add_argument("--backward", action="store_true", help="compute gradients too")
     options = parser.parse_args()
     device = configure()
-    model = llama()
+    model = llama().to(device)
     found: dict[str, Any] = {}
-    model = model.to(device)
     with cublas_on_cpu(model, device) as run:
         for batch in (1, 4):
             found[f"batch {batch}"] = record(model, {"input_ids": tokens(batch).to(device)})
-            print(f"batch {batch}: {found[f'batch {batch}']['seconds']} s", flush=True)
+            print(f"forward pass of batch {batch}: {found[f'batch {batch}']['seconds']} s", flush=True)
         if options.backward:
             found["gradients"] = gradients(model, {"input_ids": tokens(1).to(device)})
     alone, among = found["batch 1"]["first"], found["batch 4"]["first"]
     unlike = [layer for layer in alone if alone[layer] != among[layer]]
-    print(f"the first prompt, alone and in a batch of 4: {len(unlike)} of {len(alone)} layers differ", end="")
-    print(f"; the first is {unlike[0]}" if unlike else "")
+    print(f"the first prompt alone and in a batch of 4: {len(unlike)} of {len(alone)} outputs differ", end="")
+    print(f"; the first is that of {unlike[0]}" if unlike else "")
     if run is not None:
-        print(run)
+        print(f"computed by PyTorch on the CPU, not as on a GPU: {dict(run.not_emulated)}")
+    why(model)
     if options.write:
         options.write.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    if not RECORDED.exists():
-        return 0
     return int(compare(found, json.loads(RECORDED.read_text(encoding="utf-8"))) > 0)
 
 

@@ -25,10 +25,11 @@ from warpfrag.blas.cublas.predict_order import (
     product_kind,
 )
 from warpfrag.blas.gemm import GemmOptions, run_gemm
+from warpfrag.device.library_epilogue import LibraryEpilogue, gelu
 from warpfrag.errors import CudaError
 from warpfrag.formats.codes import natural_dtype
-from warpfrag.formats.epilogue import Epilogue
-from warpfrag.formats.number_formats import FORMATS
+from warpfrag.formats.epilogue import Epilogue, fma
+from warpfrag.formats.number_formats import FORMATS, Rounding
 from warpfrag.tensorcore.array_types import read_matrices
 from warpfrag.tensorcore.resolved import resolve_chain
 
@@ -41,11 +42,13 @@ DTYPES: dict[str, Any] = {
     "f32": np.float32, "f64": np.float64, "f16": np.float16, "s8": np.int8, "s32": np.int32,
     "bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn,
 }  # fmt: skip
-COMPUTE_F32, COMPUTE_TF32, COMPUTE_S32 = 68, 77, 72
+F32, COMPUTE_F32, COMPUTE_TF32, COMPUTE_S32 = 0, 68, 77, 72
 TF32_MATH, MATH_MASK, NO_REDUCED_PRECISION = 3, 15, 16
 PLAIN, RELU, BIAS, GELU = 1, 2, 4, 32
 EPILOGUES = {PLAIN: "", RELU: "relu", RELU | BIAS: "relu", BIAS: "", GELU: "gelu", GELU | BIAS: "gelu"}
 FIELDS = struct.Struct("<9Q11q2d16i40s")
+MAX_CHAINED = 1 << 27
+"""The number of terms up to which a float32 GEMM is computed as FMAs, which takes up to 10 s."""
 Matrix = NDArray[Any]
 
 
@@ -143,14 +146,18 @@ class ServedGemm:
         if call.epilogue & BIAS:
             dtype = np.dtype(DTYPES[CUDA_TYPES[call.bias_type]])
             bias = self.memory(call.bias, call.m * dtype.itemsize).view(dtype)
+        activation, result = EPILOGUES[call.epilogue], CUDA_TYPES[call.type_d]
+        epilogue = LibraryEpilogue(alpha, beta, bias, activation, result)
         name = self.predicted_type()
-        if name is None or not call.k:
-            result = self.in_float64(a, b, c, Epilogue(alpha, beta, bias))
+        if name is not None and call.k:
+            values = self.predicted(name, a, b, c, epilogue)
+        elif call.compute == COMPUTE_F32 and call.type_a == call.type_b == call.type_d == F32:
+            values = self.in_float32(a, b, c, epilogue)
         else:
-            result = self.predicted(name, a, b, c, Epilogue(alpha, beta, bias, "f32"))
+            values = self.in_float64(a, b, c, epilogue)
         layout_d = call.type_d, call.ldd, call.m, call.n, 0
-        for target, values in zip(self.views(call.d, call.stride_d, layout_d), result, strict=True):
-            target[...] = values
+        for target, matrix in zip(self.views(call.d, call.stride_d, layout_d), values, strict=True):
+            target[...] = matrix
         record.exact, record.reasons, record.basis = not self.reasons, self.reasons, self.basis
 
     basis = ""
@@ -202,7 +209,23 @@ class ServedGemm:
         is_tf32 = call.compute == COMPUTE_TF32 or (call.compute == COMPUTE_F32 and call.math & MATH_MASK == TF32_MATH)
         return "tf32" if name == "f32" and is_tf32 else None
 
-    def in_float64(self, a: Matrix, b: Matrix, c: Matrix | None, epilogue: Epilogue) -> Matrix:
+    def in_float32(self, a: Matrix, b: Matrix, c: Matrix | None, epilogue: LibraryEpilogue) -> Matrix:
+        """Return D of float32 without TF32: a chain of FMAs, k ascending.
+
+        All measured kernels have this order within each part of K. How cuBLAS cuts K is not known.
+        """
+        depth = self.call.k
+        if a.shape[0] * a.shape[1] * b.shape[2] * depth > MAX_CHAINED:
+            return self.in_float64(a, b, c, epilogue)
+        if depth > 1:
+            self.reasons.append("float32 without TF32: K may be split, which is not modelled")
+        sums = np.zeros((a.shape[0], a.shape[1], b.shape[2]), np.float32)
+        for k in range(depth):
+            sums = fma(np.broadcast_to(a[:, :, k, None], sums.shape), b[:, k, None], sums)
+        self.check_factors(epilogue, "")
+        return epilogue.apply(sums, c, "", is_split=False).view(np.float32)
+
+    def in_float64(self, a: Matrix, b: Matrix, c: Matrix | None, epilogue: LibraryEpilogue) -> Matrix:
         """Return D computed in float64 and rounded once, for GEMMs whose order of additions is unknown."""
         call = self.call
         if "e4m3" in {CUDA_TYPES[call.type_a], CUDA_TYPES[call.type_b]} or CUDA_TYPES[call.type_d] in {"s8", "s32"}:
@@ -213,10 +236,14 @@ class ServedGemm:
             if c is not None:
                 total += epilogue.beta * c.astype(np.float64)
             if epilogue.bias is not None:
-                total += np.asarray(epilogue.bias).astype(np.float64)
-            return self.activated(total).astype(DTYPES[CUDA_TYPES[call.type_d]])
+                total += epilogue.bias.astype(np.float64)
+            if epilogue.activation == "gelu":
+                total = gelu(total.astype(np.float32)).astype(np.float64)
+            elif epilogue.activation:
+                total = np.maximum(total, 0.0)
+            return total.astype(DTYPES[CUDA_TYPES[call.type_d]])
 
-    def predicted(self, name: str, a: Matrix, b: Matrix, c: Matrix | None, epilogue: Epilogue) -> Matrix:
+    def predicted(self, name: str, a: Matrix, b: Matrix, c: Matrix | None, epilogue: LibraryEpilogue) -> Matrix:
         """Return D in the predicted order of additions."""
         call, reasons = self.call, self.reasons
         known = self.order(name, has_bias=epilogue.bias is not None)
@@ -224,10 +251,8 @@ class ServedGemm:
         result, expected = CUDA_TYPES[call.type_d], "s32" if name == "s8" else RESULTS[name]
         if known.is_guess:
             reasons.append(known.text)
-        if result != expected:
+        if result not in {expected, "f32"}:
             reasons.append(f"the order of additions was measured with {expected} results, not with {result}")
-        if (epilogue.alpha, epilogue.beta) != (1, 0):
-            reasons.append("the order of additions was measured with alpha 1 and beta 0")
         is_split = known.order.split_k > 1 or known.order.segment_k is not None
         if name in {"f16", "bf16"} and is_split and not call.math & NO_REDUCED_PRECISION:
             reasons.append("the program permits reduced-precision sums of partial results; full precision is assumed")
@@ -238,6 +263,7 @@ class ServedGemm:
             a, b, c = a[0], b[0], None if c is None else c[0]
         used = read_matrices(a[..., :kept], b[..., :kept, :], c)
         chain = resolve_chain(library_instruction(name, ARCH), ARCH)
+        rounding: Rounding = "rne" if name == "tf32" else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if name == "s8":
@@ -245,17 +271,23 @@ class ServedGemm:
                     raise CudaError(
                         NOT_SUPPORTED, "an int8 GEMM needs alpha 1, beta 0, an int32 result and no epilogue"
                     )
-                D = run_gemm(chain, *used, GemmOptions(known.order))
+                values = np.asarray(run_gemm(chain, *used, GemmOptions(known.order)))
+            elif known.order.in_place:
+                own = Epilogue(epilogue.alpha, epilogue.beta, epilogue.bias, result)
+                values = np.asarray(run_gemm(chain, *used, GemmOptions(known.order, own, rounding=rounding)))
+                self.check_factors(epilogue, known.kernel)
             else:
-                is_direct = not EPILOGUES[call.epilogue] and result in {"f16", "bf16", "f32"}
-                own = Epilogue(epilogue.alpha, epilogue.beta, epilogue.bias, result if is_direct else "f32")
-                D = run_gemm(chain, *used, GemmOptions(known.order, own, rounding="rne" if name == "tf32" else None))
-        values = np.asarray(D)
-        if EPILOGUES[call.epilogue]:
-            with np.errstate(all="ignore"):
-                values = self.activated(values.astype(np.float64)).astype(np.float32)
-        values = values.astype(natural_dtype(FORMATS[result])) if result in FORMATS else values
+                sums = np.asarray(run_gemm(chain, used[0], used[1], None, GemmOptions(known.order, rounding=rounding)))
+                values = epilogue.apply(sums, c, known.kernel, is_split=is_split)
+                self.check_factors(epilogue, known.kernel)
+        values = values.view(natural_dtype(FORMATS[result])) if result in FORMATS else values
         return values if call.is_batched else values[None]
+
+    def check_factors(self, epilogue: LibraryEpilogue, kernel: str) -> None:
+        """Add a reason for an epilogue that was not compared with an H200."""
+        is_plain = (epilogue.alpha, epilogue.beta) == (1, 0) and not epilogue.activation
+        if not is_plain and not kernel.startswith(("nvjet", "cutlass")):
+            self.reasons.append(f"alpha, beta or the activation were not measured with {kernel or 'these kernels'}")
 
     def order(self, name: str, *, has_bias: bool) -> PredictedOrder:
         """Return the predicted order of additions."""
@@ -267,16 +299,6 @@ class ServedGemm:
             layout = "nn"
         if has_bias and layout != "nt":
             self.reasons.append(f"the order of additions was measured for a bias with layout nt, not with {layout}")
-        kind = product_kind(name, layout, bias=has_bias, fast_accumulation=bool(call.fast), batch=batch)
+        is_fast = bool(call.fast) and name == "e4m3"  # then a bias does not change the order
+        kind = product_kind(name, layout, bias=has_bias and not is_fast, fast_accumulation=is_fast, batch=batch)
         return find_product_order(kind, (call.n, call.m, call.k), query_cublas=False, choices=GPU)
-
-    def activated(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the values after the epilogue's activation."""
-        activation = EPILOGUES[self.call.epilogue]
-        if not activation:
-            return values
-        self.reasons.append(f"the arithmetic of the {activation} epilogue has not been measured")
-        if activation == "relu":
-            return np.maximum(values, 0.0)
-        gelu: NDArray[np.float64] = 0.5 * values * (1 + np.tanh(np.sqrt(2 / np.pi) * (values + 0.044715 * values**3)))
-        return gelu

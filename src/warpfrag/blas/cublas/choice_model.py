@@ -95,7 +95,7 @@ def features(m: int, n: int, k: int, line: int) -> list[float]:
 
 def is_vectors(kind: ProductKind, m: int, n: int, k: int) -> bool:
     """Return True if nvjet kernels support a gemm: 8 or 16 bits, and rows of whole 16-byte vectors."""
-    pitches = [n, k] + ([m] if kind.layout == "tn" else [])
+    pitches = (n, m if kind.layout == "tn" else k)
     return kind.type != "tf32" and not any(pitch * BYTES[kind.type] % VECTOR for pitch in pitches)
 
 
