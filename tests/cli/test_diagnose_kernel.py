@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -142,3 +144,16 @@ def test_a_loop_is_compared_with_matrices_as_text(run, kernel):
     assert (text.code, "  A: correct: the tile of A at row 0, column 0" in text.lines) == (0, True)
     assert early.code == 1
     assert "D: the last tile of k is missing: the loop ends too early" in text_of(early)
+
+
+def test_visits_count_every_copy_of_an_inlined_line(run, kernel):
+    file = kernel()
+    titles = [run("ptx", "explain", f"{file}:3", *ATTEND, "--visit", str(visit)) for visit in range(4)]
+    inlined = [re.findall(r"inlined at kernel.cu:(\d+)", answer.out) for answer in titles]
+    loaded = run("ptx", "explain", f"{file}:13", *ATTEND)
+
+    assert inlined[0] == inlined[1] != inlined[2]
+    assert (titles[3].code, titles[3].err.strip().endswith("reached the line only 3 times")) == (2, True)
+    assert "ld.global.u16" in loaded.lines[0]
+    value = np.load("V.npy")[0, 0]
+    assert re.search(rf"^ +0 .* {value.view(np.uint16)} \(f16 {value:.5g}\)", loaded.out, re.MULTILINE)

@@ -165,3 +165,19 @@ def test_a_relayout_in_tensor_memory(run):
     answer = run("relayout", f"{name}:d", f"{name}:a", "--json", "--emit", "cuda").json
     assert (answer["free"], answer["counts"]["cvt"]) == (True, 16)
     assert "tcgen05.wait::ld" in answer["code"]
+
+
+def test_bank_conflicts_come_with_the_padding_and_the_swizzle_that_remove_them(run):
+    name = "mma.m16n8k16.f32.f16.f16.f32"
+    answer = run("loads", name, "b", "--pitch", "32")
+    remedy = (
+        "note: without the bank conflicts of the first plan: --pitch 48 (16 bytes of padding per row) or --swizzle 32"
+    )
+
+    assert " ".join(answer.out.split()).endswith(remedy)
+    for words in (["--pitch", "48"], ["--pitch", "32", "--swizzle", "32"]):
+        padded = run("loads", name, "b", *words, "--json").json
+        assert (padded["plans"][0]["conflicts"], padded["remedies"]) == (0, [])
+    stored = run("stores", name, "d", "--pitch", "128", "--json").json
+    assert stored["plans"][0]["conflicts"] > 0
+    assert stored["remedies"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Literal, NamedTuple
 
 import click
@@ -34,11 +35,12 @@ from warpfrag.plans.relayout import Relayout
 from warpfrag.plans.relayout_operations import cost, described
 from warpfrag.plans.tensor_relayout import TensorRelayout
 from warpfrag.plans.tensor_relayout import relayout as plan_relayout
-from warpfrag.smem.shared_memory import MAX_BYTES, Memory
+from warpfrag.smem.shared_memory import MAX_BYTES, SWIZZLES, Memory
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import get
 
 IN_LINE = 8  # number of addresses per line
+MAX_PADDING = 128  # bytes that are tried against bank conflicts
 
 Size = Annotated[int, Param("BYTES", integer(1, MAX_BYTES - 1))]
 Language = Annotated[Literal["cuda", "ptx"], Param(help="Print the code.")]
@@ -93,6 +95,7 @@ class AccessPlans(NamedTuple):
     lang: language of the code
     code: with --emit: the code
     file: file that was written
+    remedies: padding and swizzle that remove the bank conflicts of the first plan
     """
 
     operand: FragmentFacts
@@ -101,6 +104,7 @@ class AccessPlans(NamedTuple):
     lang: str | None
     code: str | None
     file: str | None
+    remedies: list[str]
 
 
 class MatrixInMemory(NamedTuple):
@@ -214,8 +218,11 @@ def _plan_answer(
 
         draw(found[first]).save(shown.output)
     rows = [_plan_facts(plan) for plan in chosen]
-    facts = AccessPlans(fragment_facts(operand), memory.order, rows, shown.emit, code, shown.output)
-    return Answer(facts, lambda: _print_plans(direction, operand, memory, shown, chosen, code), DONE if found else NO)
+    remedies = _remedies(direction, operand, chosen[0]) if chosen else []
+    facts = AccessPlans(fragment_facts(operand), memory.order, rows, shown.emit, code, shown.output, remedies)
+    return Answer(
+        facts, lambda: _print_plans(direction, operand, memory, shown, chosen, code, remedies), DONE if found else NO
+    )
 
 
 def _plans(
@@ -247,6 +254,7 @@ def _print_plans(
     shown: PlanOutput,
     found: list[AccessPlan],
     code: str | None,
+    remedies: list[str],
 ) -> None:
     if code:
         _print_code(code, shown.output)
@@ -275,7 +283,7 @@ def _print_plans(
                 echo(line)
         if plan.shift:
             echo(f"  then shift each word left by {plan.shift} bits")
-    print_notes(_notes(operand, found))
+    print_notes([*_notes(operand, found), *remedies])
 
 
 def _unaligned(operand: Operand, memory: MatrixInMemory) -> str:
@@ -317,6 +325,24 @@ def _notes(operand: Operand, found: list[AccessPlan]) -> list[str]:
     if memory.pitch is not None and memory.pitch < extent:
         notes.append(f"the pitch of {memory.pitch} bytes is less than the {extent} of a {memory.order}: they overlap")
     return notes
+
+
+def _remedies(direction: Direction, operand: Operand, plan: AccessPlan) -> list[str]:
+    """Return the least padding and the swizzle with which the instructions of a plan have no bank conflicts."""
+    if not plan.conflicts:
+        return []
+    memory, accesses = plan.memory, plans.loads if direction == "load" else plans.stores
+    extent = operand.layout.outs["col" if memory.order == "row" else "row"] * operand.spec.container // 8
+    pitch = memory.pitch or extent
+
+    def is_free(changed: Memory) -> bool:
+        return any(other.name == plan.name and not other.conflicts for other in accesses(operand, changed))
+
+    pads = (pad for pad in range(4, MAX_PADDING + 4, 4) if is_free(replace(memory, pitch=pitch + pad)))
+    swizzles = (width for width in SWIZZLES if width <= pitch and is_free(replace(memory, pitch=pitch, swizzle=width)))
+    remedies = [f"--pitch {pitch + pad} ({pad} bytes of padding per {memory.order})" for pad in [*pads][:1]]
+    remedies += [f"--swizzle {width}" for width in [*swizzles][:1]]
+    return [f"without the bank conflicts of the first plan: {' or '.join(remedies)}"] if remedies else []
 
 
 class RelayoutMove(NamedTuple):

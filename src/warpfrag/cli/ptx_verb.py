@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 MAX_BLOCKS = 2**31 - 1
 MAX_ROWS = 30  # number of rows of a profile printed as text
 CUDA_ARCH = "sm_90a"  # the default for CUDA C++
+ACCESS = re.compile(r"(ld|st|atom|red|cp)\.(?!param)")
 TENSOR = re.compile(r"(wgmma\.|tcgen05\.)?(mma|wmma)\b")
 SPACES = ("global", "shared", "local", "param", "const")
 
@@ -263,9 +264,9 @@ def ptx(
     info lists entries, parameters, shared memory, and opcodes with their evidence. run reads arrays from files and
     writes the arrays that the kernel leaves. profile counts instructions, bytes, wavefronts, bank conflicts and tensor
     operations by line. explain FILE:LINE shows an instruction in one warp, with its operands as matrices; LINE is a
-    line of the PTX or CUDA file, of which the first tensor core instruction is shown. compare runs a launch twice and
-    finds where the runs first differ; the exit status is 1 if they do. FILE may be CUDA C++ (.cu) if nvcc is installed;
-    an --entry with template arguments is instantiated.
+    line of the PTX or CUDA file, of which the tensor core instruction, or else the access, is shown. compare runs a
+    launch twice and finds where the runs first differ; the exit status is 1 if they do. FILE may be CUDA C++ (.cu) if
+    nvcc is installed; an --entry with template arguments is instantiated.
 
     Options:
         with_ (ARCH|FILE.ptx): compare: the other architecture, or the other kernel.
@@ -292,8 +293,8 @@ def ptx(
     variables = dict(read_symbol(text, module) for text in launch.symbol)
     settings = launch.settings(kernel, arrays)
     if action == "explain":
-        line = _ptx_line(kernel, Path(file).name, line) if file.endswith(".cu") else line
-        return _explain(kernel, settings, line, checks, output)
+        lines = _ptx_lines(kernel, Path(file).name, line) if file.endswith(".cu") else [line]
+        return _explain(kernel, settings, lines, checks, output)
     if action == "compare":
         return _compare(kernel, settings, with_, launch, output)
     run = _run(kernel, settings, checks)
@@ -496,8 +497,11 @@ def _file_and_line(file: str) -> tuple[str, int]:
     return name, int(line)
 
 
-def _ptx_line(kernel: Kernel, file: str, line: int) -> int:
-    """Return the PTX line of the first tensor core instruction of a CUDA C++ line, or else of its first instruction."""
+def _ptx_lines(kernel: Kernel, file: str, line: int) -> list[int]:
+    """Return the PTX lines of a CUDA C++ line's tensor core instructions, or else of its accesses, or else its first.
+
+    There are several if the compiler unrolled a loop or inlined a function more than once.
+    """
     from warpfrag.machine.debugger.stepping import Breakpoint
 
     sources = kernel.module.sources
@@ -510,13 +514,14 @@ def _ptx_line(kernel: Kernel, file: str, line: int) -> int:
             f"{kernel.readable_name} has no instruction at {file}:{line}; the nearest lines with instructions are "
             f"{', '.join(map(str, near)) or 'unknown'}"
         )
-    return next((inst.line for inst in found if TENSOR.match(inst.name)), found[0].line)
+    shown = next((inst for pattern in (TENSOR, ACCESS) for inst in found if pattern.match(inst.name)), found[0])
+    return sorted({inst.line for inst in found if inst.name == shown.name})
 
 
 def _explain(
-    kernel: Kernel, settings: dict[str, Any], line: int, options: RunOptions, output: str | None
+    kernel: Kernel, settings: dict[str, Any], lines: list[int], options: RunOptions, output: str | None
 ) -> Answer[PtxView]:
-    view = _stopped(kernel, settings, line, options)
+    view = _stopped(kernel, settings, lines, options)
     stop, visit = view.stop, options.visit
     if output is not None and not view.is_matrix:
         raise InvalidOperand(f"line {stop.line} is not a matrix instruction: there is no figure of {stop.text}")
@@ -544,21 +549,23 @@ def _explain(
     return Answer(PtxView("explain", instruction=facts), show)
 
 
-def _stopped(kernel: Kernel, settings: dict[str, Any], line: int, options: RunOptions) -> InstructionView:
-    """Run until a warp reaches the instruction at a line for the given visit."""
+def _stopped(kernel: Kernel, settings: dict[str, Any], lines: list[int], options: RunOptions) -> InstructionView:
+    """Run until a warp reaches an instruction at one of the lines for the given visit."""
     with kernel.debug(**settings) as debugger:
-        debugger.break_at(line, block=options.at_block, warp=options.warp)
-        stop = debugger.run()
-        if stop is None:
-            raise InvalidOperand(
-                f"no warp of {kernel.readable_name} that matches --at-block and --warp reached line {line}"
-            )
-        block, warp = debugger.focus()
-        debugger.breakpoints.clear()
-        point = debugger.break_at(line, block=block, warp=warp)
-        for _ in range(options.visit):
+        block, warp = options.at_block, options.warp
+        for visit in range(options.visit + 1):
+            debugger.breakpoints.clear()
+            for line in lines:
+                debugger.break_at(line, block=block, warp=warp)
             if debugger.run() is None:
-                raise InvalidOperand(f"warp {warp} of block {block} visits line {line} only {point.hits + 1} times")
+                reached = "reached the line"
+                if not visit:
+                    raise InvalidOperand(
+                        f"no warp of {kernel.readable_name} that matches --at-block and --warp {reached}"
+                    )
+                times = f"{visit} time{'s' * (visit > 1)}"
+                raise InvalidOperand(f"warp {warp} of block {block} {reached} only {times}")
+            block, warp = debugger.focus()
         debugger.breakpoints.clear()
         return debugger.explain()
 
@@ -581,5 +588,6 @@ def _value(operand: OperandValues, lane: int) -> str:
     value = operand.values[lane]
     if operand.values.dtype.kind == "f":
         return f"{value:.9g}"
-    is_signed = operand.values.dtype.kind == "i" or operand.format in {"pred", "u8", "u16", "u32", "u64"}
-    return str(int(value)) if is_signed else f"{int(value):#x}"
+    is_number = operand.values.dtype.kind == "i" or operand.format in {"pred", "u8", "u16", "u32", "u64"}
+    half = f" (f16 {value.view(np.float16):.5g})" if operand.format in {"b16", "u16"} else ""
+    return (str(int(value)) if is_number else f"{int(value):#x}") + half
