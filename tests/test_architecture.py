@@ -6,6 +6,8 @@ import ast
 import inspect
 import logging
 import re
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -237,3 +239,9 @@ def test_results_have_cards_in_notebooks(samples):
         assert card.startswith('<div class="wf-card">'), kind
         assert re.search(r"<(p|td|th|figcaption)[^>]*>[^<]*\w", card), kind  # words, not only colours
         assert "background:#" not in card.replace(" ", ""), kind
+
+
+def test_every_name_can_be_imported_without_extras():
+    code = "from warpfrag import *; print(gemm, ptx, wmma)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -107,7 +107,8 @@ _EXPORTS = {
 _SUBMODULES = ["errors", "ptx", "sass", "sweep", "torch", "triton", "wmma"]
 _MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
 
-__all__ = sorted([*_MODULE_OF, *_SUBMODULES])  # noqa: PLE0605 (each name is listed once, above)
+_EXTRAS = ["torch", "triton"]  # `from warpfrag import *` works without their dependencies
+__all__ = sorted([*_MODULE_OF, *set(_SUBMODULES).difference(_EXTRAS)])  # noqa: PLE0605 (listed once, above)
 
 
 providers.register("card", "warpfrag.viz.notebook", "card")

@@ -203,7 +203,7 @@ class NotEmulated(UserWarning):
 
 
 class LossyProduct(UserWarning):
-    """A library omits the last terms of K for this shape; `wf.predict` returns the library's result."""
+    """A library omits the last terms of K (`wf.predict`), or float32 is truncated to tf32 (`wf.gemm`)."""
 
 
 def check_flag(name: str, flag: object) -> bool:

@@ -116,3 +116,50 @@ def test_products_as_text(run):
 )
 def test_bad_questions_are_refused(refused, words, message):
     assert refused("products", *words).startswith(message)
+
+
+def test_float32_operands_are_said_to_be_truncated(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exact, inexact = np.ones((16, 16), np.float32), np.full((16, 16), 1 / 3, np.float32)
+    np.save("exact.npy", exact)
+    np.save("A.npy", inexact)
+
+    truncated = run("gemm", "A.npy", "exact.npy", "--arch", "A100")
+    assert "note: float32 is truncated to tf32" in truncated.out
+    assert "--rounding rne rounds it first" in " ".join(truncated.out.split())
+    assert "note" not in run("gemm", "A.npy", "exact.npy", "--arch", "A100", "--rounding", "rne").out
+    assert "note" not in run("gemm", "exact.npy", "exact.npy", "--arch", "A100").out
+    with pytest.warns(wf.errors.LossyProduct, match="truncated to tf32"):
+        wf.gemm(inexact, exact, arch="A100")
+
+
+def test_the_arithmetic_table_names_shapes(run):
+    lines = run("arithmetic-table", "sm_90").lines
+    assert "mma f16 + f16 -> f16: m16n8k8, m16n8k16" in lines
+    assert any(line.endswith(": m64n8k16, ..., m64n256k16") for line in lines)
+
+
+def test_an_order_is_found_on_a_gpu_without_library_tables(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(2)
+    A, B = random.normal(size=(16, 64)).astype(np.float16), random.normal(size=(64, 8)).astype(np.float16)
+    for name, array in (("A", A), ("B", B), ("D1", wf.gemm(A, B, arch="A100")), ("D2", wf.gemm(A, B, arch="H100"))):
+        np.save(f"{name}.npy", array)
+
+    assert run("find-order", "A.npy", "B.npy", "D1.npy", "--arch", "A100").lines[0].startswith("k ascending")
+    explained = run("explain", "D1.npy", "D2.npy", "A.npy", "B.npy", "--arch", "A100", "--arch", "H100")
+    text = " ".join(explained.out.split())
+    assert "D1: k ascending, on A100 (8 products per step, 24 fraction bits kept)" in text
+    assert "D2: k ascending, on H100 (16 products per step, 25 fraction bits kept)" in text
+    assert "the tensor cores of the two architectures keep different bits of each term" in text
+
+
+def test_batch_invariance_ends_with_a_conclusion(run):
+    changing = run("batch-invariance", "bf16", "--n", "4096", "--k", "14336")
+    answer = run("batch-invariance", "bf16", "--n", "4096", "--k", "14336", "--json").json
+    constant = run("batch-invariance", "bf16", "--n", "4096", "--k", "14336", "-m", "1", "56")
+
+    assert "the bits of a row change at m = 57, 65, 89" in changing.out
+    assert "pad every batch to a size in one range" in " ".join(changing.out.split())
+    assert answer["conclusion"].startswith("the bits of a row change at m = 57")
+    assert constant.lines[-1] == "the bits of a row do not depend on the batch size from 1 to 56"

@@ -205,3 +205,16 @@ def test_gemm_adds_k_after_k():
     for k in range(0, 128, 32):
         total = t(padded_a[:, k : k + 32], padded_b[k : k + 32], total, arch="sm_100")
     assert (whole == total[:70, :33]).all()
+
+
+KINDS = ["f16", "tf32", "i8", "f8f6f4", "mxf8f6f4.block_scale", "mxf4.block_scale"]
+KINDS += ["mxf4nvf4.block_scale.scale_vec::2X", "mxf4nvf4.block_scale.scale_vec::4X"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_example_for_a_name_without_a_shape_can_be_typed(kind):
+    for operation in ("tcgen05.mma.cta_group::1", "tcgen05.mma.cta_group::2", "tcgen05.mma.sp.cta_group::2"):
+        with pytest.raises(wf.WarpfragError, match="depends on shape and types") as error:
+            _ = wf.get(f"{operation}.kind::{kind}").d
+        example = str(error.value).rsplit(" ", 1)[1]
+        assert wf.get(example).d.shape == (256 if "::2.kind" in example else 128, 256)

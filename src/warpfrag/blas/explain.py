@@ -24,8 +24,9 @@ from warpfrag.formats.arrays import as_array
 from warpfrag.formats.epilogue import Epilogue, float32_of
 from warpfrag.formats.number_formats import Rounding
 from warpfrag.html import TextCard, table_lines
-from warpfrag.isa.legality import form_of
+from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.qualifiers import Form, HasForm
+from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.array_types import Matrix, read_matrices
 from warpfrag.tensorcore.resolved import resolve_chain
 
@@ -47,6 +48,7 @@ class ResultOrigin:
     order: Order | None
     omitted_k: int
     depth: int
+    arithmetic: str = ""
 
     @property
     def text(self) -> str:
@@ -55,7 +57,8 @@ class ResultOrigin:
             return f"{self.name}: no order of additions on the architectures that were tried reproduces it"
         words = self.order.describe(self.depth - self.omitted_k)
         omitted = f", without the last {self.omitted_k} terms along K" if self.omitted_k else ""
-        return f"{self.name}: {words}, on {self.arch}{omitted}"
+        arithmetic = f" ({self.arithmetic})" if self.arithmetic else ""
+        return f"{self.name}: {words}, on {self.arch}{arithmetic}{omitted}"
 
 
 @dataclass(frozen=True)
@@ -88,8 +91,15 @@ class Explanation(TextCard):
         row, col = self.output
         lines.append(f"{self.differing} of {self.outputs} codes differ, the first at D[{row}, {col}]")
         if self.parted is not None:
-            lines.append(f"its sums diverge at step {self.parted + 1}")
+            lines.append(f"its sums diverge at step {self.parted + 1}{self._reason}")
         return "\n".join(lines)
+
+    @property
+    def _reason(self) -> str:
+        """The reason why the sums of the two origins differ."""
+        if self.first.arithmetic != self.second.arithmetic:
+            return ": the tensor cores of the two architectures keep different bits of each term"
+        return ": the terms are added in another order" if self.first.order != self.second.order else ""
 
     @property
     def rows(self) -> list[tuple[str, str, str, str, str]]:
@@ -218,14 +228,19 @@ class _Work:
         """Return the origin of a result; for an array, search for it."""
         depth = self.a.shape[-1]
         if isinstance(D, Prediction):
-            return ResultOrigin(name, "sm_90", D.order, D.omitted_k, depth)
+            return ResultOrigin(name, "sm_90", D.order, D.omitted_k, depth, self._arithmetic("sm_90"))
         tails = [0, *([depth % TAIL] if depth % TAIL and depth > TAIL else [])]
         for omitted_k in tails:
             for arch in self.archs:
                 order = self._search(seen, arch, omitted_k)
                 if order is not None:
-                    return ResultOrigin(name, arch, order, omitted_k, depth)
+                    return ResultOrigin(name, arch, order, omitted_k, depth, self._arithmetic(arch))
         return ResultOrigin(name, None, None, 0, depth)
+
+    def _arithmetic(self, arch: str) -> str:
+        """Return the number of products per step and the bits that a term keeps, if the sum is not exact."""
+        unit = plan(self.form, arithmetic_arch(self.form, arch)).unit
+        return "" if unit is None else f"{unit.products} products per step, {unit.fraction_bits} fraction bits kept"
 
     def _search(self, seen: Observed, arch: str, omitted_k: int) -> Order | None:
         try:

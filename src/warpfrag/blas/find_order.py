@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from warpfrag.blas.cublas.predict_order import library_instruction, operand_type
 from warpfrag.blas.gemm import prepare_gemm
 from warpfrag.blas.gemm_backend import Machine, check_backend
+from warpfrag.blas.instruction_choice import choose_instruction
 from warpfrag.blas.order import LINE, Chain, Order, part_length
 from warpfrag.blas.summation import Multiplicands, instructions, may_be_filled_up
 from warpfrag.errors import InvalidOperand
@@ -84,7 +84,7 @@ def find_order(
     check_backend(backend)
     a, b, _ = read_matrices(A, B)
     if instruction is None:
-        instruction = library_instruction(operand_type(a.dtype, b.dtype), arch)
+        instruction = choose_instruction(a.dtype, b.dtype, arch)
     resolved = resolve_chain(instruction, arch)
     taken = prepare_gemm(resolved, a, b, rounding="rne" if resolved.rule.a == "tf32" else None, backend=backend)
     seen = as_array(observed, "observed")

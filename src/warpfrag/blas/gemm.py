@@ -7,6 +7,7 @@ are padded with zeros, as a kernel pads its last tile.
 from __future__ import annotations
 
 import math
+import warnings
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict, Unpack, overload
@@ -17,10 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from warpfrag.blas.blockwise import blockwise
 from warpfrag.blas.gemm_backend import Machine, check_backend, machine_of, on_device
 from warpfrag.blas.gemm_shapes import ProductShape
-from warpfrag.blas.instruction_choice import ChosenGemm, choose_instruction
+from warpfrag.blas.instruction_choice import ChosenGemm, choose_instruction, truncation_note
 from warpfrag.blas.order import Order
 from warpfrag.blas.summation import Multiplicands
-from warpfrag.errors import InvalidOperand, check_flag, quote
+from warpfrag.errors import InvalidOperand, LossyProduct, check_flag, quote
 from warpfrag.formats.arrays import Array
 from warpfrag.formats.epilogue import Epilogue, convert, finish, float32_of
 from warpfrag.formats.number_formats import FORMATS, Rounding
@@ -129,7 +130,8 @@ def gemm(
     """Return D = A B + C for A (M x K) and B (K x N), as a kernel that uses this instruction computes it.
 
     Without an instruction, the one that libraries use for these dtypes on `arch` (an architecture or a GPU such as
-    "A100") is chosen; `D.instruction` is its name. float32 is multiplied as tf32.
+    "A100") is chosen; `D.instruction` is its name. float32 is multiplied as tf32: it is truncated, with a warning,
+    unless rounding is "rne".
 
     Arrays are converted as in `Operand.pack`; C=None is zero; leading axes are a batch and broadcast. A sparse
     instruction takes the full, pruned A. A block-scaled one takes A and B as `wf.Scaled`, with scale factors
@@ -150,6 +152,8 @@ def gemm(
     if raw or isinstance(A, Scaled) or isinstance(B, Scaled):
         raise InvalidOperand(f"{'codes' if raw else 'scaled operands'} do not determine an instruction: name one")
     chosen = choose_instruction(a.dtype, b.dtype, arch)
+    if isinstance(A, np.ndarray) and isinstance(B, np.ndarray) and (note := truncation_note(A, B, chosen, rounding)):
+        warnings.warn(note, LossyProduct, stacklevel=2)
     D = run_gemm(resolve_chain(chosen, arch), a, b, c, options)
     D = D.view(ChosenGemm) if isinstance(D, np.ndarray) else D
     with suppress(AttributeError):  # CuPy arrays accept no attributes

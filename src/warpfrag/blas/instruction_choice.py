@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.blas.cublas.predict_order import library_instruction
 from warpfrag.errors import IllegalInstruction, InvalidOperand, NotModelled
@@ -19,6 +20,7 @@ from warpfrag.tensorcore.registry import find
 ACCUMULATORS = {"f16": "f32", "bf16": "f32", "tf32": "f32", "e4m3": "f32", "e5m2": "f32", "f64": "f64"}
 ACCUMULATORS |= {"s8": "s32", "u8": "s32"}
 """The type in which libraries accumulate, by the operands' type."""
+TF32_IGNORED = 0x1FFF  # bits of a float32 that tf32 does not have
 
 
 class ChosenGemm(np.ndarray[Any, Any]):
@@ -49,6 +51,15 @@ def choose_instruction(a: np.dtype[Any], b: np.dtype[Any], arch: str) -> str:
             f"A is {a} and B is {b}: {arch} has no mma with modelled arithmetic for them; name an instruction"
         )
     return chosen
+
+
+def truncation_note(a: NDArray[Any], b: NDArray[Any], instruction: str, rounding: object) -> str:
+    """Return a note if float32 operands lose bits because the tensor core reads them as tf32, or an empty string."""
+    if ".tf32." not in instruction or rounding is not None:
+        return ""
+    if not any((np.ascontiguousarray(array, np.float32).view(np.uint32) & TF32_IGNORED).any() for array in (a, b)):
+        return ""
+    return 'float32 is truncated to tf32, as a tensor core reads it; rounding="rne" rounds it first, as cuBLAS does'
 
 
 @cache

@@ -10,7 +10,6 @@ import click
 
 from warpfrag.blas.order import Order
 from warpfrag.cli.support.arguments import (
-    Arch,
     Backend,
     Count,
     File,
@@ -21,7 +20,17 @@ from warpfrag.cli.support.arguments import (
     RoundingName,
 )
 from warpfrag.cli.support.matrix_files import read_array, read_optional
-from warpfrag.cli.support.output import DONE, NO, ProgressLine, echo, print_heading, print_table, shape_text, wrapped
+from warpfrag.cli.support.output import (
+    DONE,
+    NO,
+    ProgressLine,
+    echo,
+    print_heading,
+    print_notes,
+    print_table,
+    shape_text,
+    wrapped,
+)
 from warpfrag.cli.support.verbs import Answer, Param, verb
 from warpfrag.errors import LossyProduct
 from warpfrag.files import write_atomically
@@ -107,7 +116,7 @@ def gemm(
     from warpfrag.blas.gemm import gemm as compute
     from warpfrag.blas.gemm import read_gemm
     from warpfrag.blas.gemm_trace import trace_output
-    from warpfrag.blas.instruction_choice import choose_instruction
+    from warpfrag.blas.instruction_choice import choose_instruction, truncation_note
 
     A, B = read_array(a, codes), read_array(b, codes)
     name, order = get(instruction or choose_instruction(A.dtype, B.dtype, arch)).name, order or Order()
@@ -118,10 +127,12 @@ def gemm(
         steps = trace_output(prepared, *trace, order=order)
     _save(D, output)
     shape = A.shape[-2], B.shape[-1], A.shape[-1]
+    note = truncation_note(A, B, name, rounding).replace('rounding="rne"', "--rounding rne")
 
     def show() -> None:
         print_heading(f"{name} on {arch}: {shape_text(shape)}")
         echo(wrapped(order.describe(A.shape[-1])))
+        print_notes([note] if note else [])
         if trace is None:
             echo(f"D is {D.dtype} of {shape_text(D.shape)}; --trace ROW COL traces an output")
         else:
@@ -339,7 +350,7 @@ def find_order(
     instruction: GemmInstruction | None = None,
     codes: CodesFormat | None = None,
     result: ResultFormat | None = None,
-    arch: Arch = "sm_90",
+    arch: NamedArch = "sm_90",
     backend: Backend = "cpu",
 ) -> Answer[FoundOrder]:
     """Find the order of additions that reproduces every bit of D: k ascending, split-K, promotion, residue first.
@@ -396,7 +407,7 @@ def explain(
     instruction: GemmInstruction | None = None,
     codes: CodesFormat | None = None,
     result: ResultFormat | None = None,
-    arch: tuple[Annotated[str, Param("ARCH")], ...] = (),
+    arch: tuple[NamedArch, ...] = (),
 ) -> Answer[Explanation]:
     """Explain why two results of one GEMM differ: show the order and architecture of each, and where they diverge.
 

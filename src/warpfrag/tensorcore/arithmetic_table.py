@@ -10,6 +10,7 @@ The rows are derived from `arithmetic_plan`, the same steps and numbers that `ex
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -50,6 +51,8 @@ STEPS = {
 ONTO = {"c": "added to C or to the sum so far", "zero": "added to the sum so far, which begins at 0"}
 ONTO["previous"] = "added to the sum so far"
 EXACT = "none: exact"
+SHAPE = re.compile(r"m\d+n\d+k\d+")
+MAX_SHAPES = 6  # listed
 CHAIN_ROUNDING = "to nearest even, to f32, after every operation"
 
 
@@ -118,6 +121,12 @@ class ArithmeticRow:
         return f"{self.operation}{kind} {'/'.join(self.operands)} + {self.c} -> {self.d}"
 
     @property
+    def shapes(self) -> tuple[str, ...]:
+        """The shapes of the instructions."""
+        found = (SHAPE.search(name) for name in self.instructions)
+        return tuple(dict.fromkeys(match[0] for match in found if match))
+
+    @property
     def step(self) -> str:
         """The products and fraction bits of a step, abbreviated, such as 16/25, fma or exact."""
         if self.products is not None:
@@ -145,7 +154,9 @@ class ArithmeticRow:
             )
         special = f"; subnormals {self.subnormals}; NaN {self.nan}" if self.nan != "none" else ""
         cited = f" ({', '.join(self.references)})" if self.references else ""
-        return f"{self.family}\n  {numbers}{special}\n  order: {self.order}\n  {self.level}: {self.source}{cited}"
+        shapes = self.shapes if len(self.shapes) <= MAX_SHAPES else (self.shapes[0], "...", self.shapes[-1])
+        known = f"{self.level}: {self.source}{cited}"
+        return f"{self.family}: {', '.join(shapes)}\n  {numbers}{special}\n  order: {self.order}\n  {known}"
 
     def to_dict(self) -> dict[str, object]:
         """Return the object as JSON types."""

@@ -361,8 +361,22 @@ def build(row: OperandSpec, form: TensorForm, rule: Pattern | None) -> OperandBa
     return TensorOperand(row, form.name, staged=staged)
 
 
+EXAMPLES = {
+    "f16": (16, "f32.bf16.bf16"),
+    "tf32": (8, "f32.tf32.tf32"),
+    "i8": (32, "s32.s8.s8"),
+    "f8f6f4": (32, "f32.e4m3.e4m3"),
+    "mxf8f6f4": (32, "f32.e4m3.e4m3"),
+    "mxf4": (64, "f32.e2m1.e2m1"),
+    "mxf4nvf4": (64, "f32.e2m1.e2m1"),
+}
+"""The k of a dense instruction and the types in an example, by kind."""
+
+
 def missing_shape(form: TensorForm, what: str) -> IllegalInstruction:
-    """Return the error for an operand of a spelling without a shape."""
-    example = 'm=128, n=256, a="bf16", b="bf16", d="f32"'
-    reason = f"{what} depends on the shape and types, which the name does not have; give them, for example {example}"
+    """Return the error for an operand of a spelling that has no shape."""
+    k, types = EXAMPLES[form.kind]
+    m, scales = 256 if "cta_group::2" in form.name else 128, ".ue4m3" if "scale_vec::4X" in form.name else ""
+    example = f"{form.name}.m{m}n256k{k << bool(form.operation.sparsity)}.{types}{scales}"
+    reason = f"{what} depends on shape and types, which the name does not have: give them, for example {example}"
     return IllegalInstruction(form.name, reason)

@@ -77,7 +77,20 @@ class Invariance:
             spans = ", ".join(f"{first}..{last}" for first, last in self.ranges[:20])
             more = f" and {len(self.ranges) - 20} more" if len(self.ranges) > 20 else ""
             lines.append(f"no layer changes within m = {spans}{more}")
-        return "\n".join(lines)
+        return "\n".join([*lines, self.conclusion])
+
+    @property
+    def conclusion(self) -> str:
+        """The m at which the bits of a row change, and how to keep them."""
+        guess = "; some ranges are guesses" if self.is_guess else ""
+        if not self.changes:
+            return f"the bits of a row do not depend on the batch size from {self.m[0]} to {self.m[1]}{guess}"
+        listed = ", ".join(map(str, self.changes[:8])) + (", ..." if len(self.changes) > 8 else "")
+        first, last = max(self.ranges, key=lambda span: span[1] - span[0])
+        return (
+            f"the bits of a row change at m = {listed}; to keep them, pad every batch to a size in one range, such as "
+            f"{first}..{last}, or use a kernel with one order for every m{guess}"
+        )
 
     def __str__(self) -> str:
         """Return the ranges, one per line."""
@@ -106,6 +119,7 @@ class Invariance:
             "guess": self.is_guess,
             "changes": list(self.changes),
             "ranges": [list(span) for span in self.ranges],
+            "conclusion": self.conclusion,
             "layers": [
                 {"name": layer.name, "n": layer.n, "k": layer.k, "ranges": [_run_dict(run) for run in layer.ranges]}
                 for layer in self.layers

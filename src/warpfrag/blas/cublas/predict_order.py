@@ -203,9 +203,7 @@ def operand_type(a: np.dtype[Any], b: np.dtype[Any]) -> str:
     """Return the format in which libraries multiply operands of these dtypes; float32 is rounded to tf32."""
     known = {natural_dtype(FORMATS[name]): name for name in DTYPES}
     if a != b or a not in known:
-        raise InvalidOperand(
-            f"A is {a} and B is {b}: expected both to be one of {', '.join(map(str, known))}, or name an instruction"
-        )
+        raise InvalidOperand(f"A is {a} and B is {b}: expected both to be one of {', '.join(map(str, known))}")
     return known[a]
 
 
