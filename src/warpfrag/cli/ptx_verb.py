@@ -269,7 +269,7 @@ def ptx(
     nvcc is installed; an --entry with template arguments is instantiated.
 
     Options:
-        with_ (ARCH|FILE.ptx): compare: the other architecture, or the other kernel.
+        with_ (ARCH): compare: the other architecture.
         by: profile: the rows of the table; default: source lines if the PTX has .loc directives.
         output: run: an .npz file with the arrays; profile: an .html page; explain: a figure, .svg, .png or .txt.
 
@@ -296,7 +296,7 @@ def ptx(
         lines = _ptx_lines(kernel, Path(file).name, line) if file.endswith(".cu") else [line]
         return _explain(kernel, settings, lines, checks, output)
     if action == "compare":
-        return _compare(kernel, settings, with_, launch, output)
+        return _compare(kernel, settings, with_, output)
     run = _run(kernel, settings, checks)
     if action == "profile":
         return _profile(run, by, output)
@@ -472,19 +472,12 @@ def _profile(run: Run, by: str | None, output: str | None) -> Answer[PtxView]:
     return Answer(PtxView("profile", profile=profile), show)
 
 
-def _compare(
-    kernel: Kernel, settings: dict[str, Any], other: str | None, launch: LaunchSettings, output: str | None
-) -> Answer[PtxView]:
+def _compare(kernel: Kernel, settings: dict[str, Any], other: str | None, output: str | None) -> Answer[PtxView]:
     from warpfrag.ptx import compare
 
     if other is None or output is not None:
-        raise click.UsageError("compare: expected --with ARCH or --with FILE.ptx, and no -o")
-    kernels = [kernel]
-    if other.startswith("sm_"):
-        settings["arch"] = [launch.arch or kernel.launch_arch, other]
-    else:
-        kernels.append(chosen_kernel(read_module([other], launch.arch, launch.entry), launch.entry))
-    comparison = compare(kernels, **settings)
+        raise click.UsageError("compare: expected --with ARCH, and no -o")
+    comparison = compare(kernel, **settings | {"arch": [settings["arch"] or kernel.launch_arch, other]})
     facts = PtxView("compare", comparison=comparison)
     return Answer(facts, lambda: echo(str(comparison)), DONE if comparison.equal else NO)
 

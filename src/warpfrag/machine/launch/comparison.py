@@ -1,13 +1,13 @@
 """Compare two runs of one launch: the outputs that differ, and the instruction, block and lane of the first difference.
 
 Both sides run wave after wave until their memory differs. That wave is then run again, one instruction at a time on
-both sides (`debugger.lockstep`), to find the origin of the first byte that differs: an instruction with equal operands
-and different results. Sides are two architectures, or two kernels that differ in a few instructions.
+both sides, to find the origin: the first instruction with equal operands and different results.
 """
 
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, PtxError, WarpfragError, quote
 from warpfrag.formats.float_environment import exact_floats
-from warpfrag.machine.debugger.lockstep import MIN_LIKENESS, Divergence, Lockstep, Origin, Pairing
 from warpfrag.machine.debugger.stepping import SteppedBatch, ThreadAt
 from warpfrag.machine.interpreter.device_memory import Allocation, DeviceMemory
 from warpfrag.machine.interpreter.warp_state import LaunchConfig, LaunchPart, LaunchTally
-from warpfrag.machine.ir.program import Program, SourceLine
+from warpfrag.machine.ir.program import Program, SourceLine, registers_of
 from warpfrag.machine.launch.device_array import DeviceArray
 from warpfrag.machine.launch.grid import Blocks, Waves, Work
 from warpfrag.machine.launch.host_arrays import as_host_array
@@ -52,8 +51,7 @@ class OutputDifference:
 class InstructionDifference:
     """The instruction at which two runs first differ, with its thread and both sides' results.
 
-    `text` is the left side's instruction, `other` the right side's if it differs. `codes` are the contents of the
-    register or memory `name`, as unsigned integers.
+    `codes` are the contents of the register or memory `name`, as unsigned integers.
     """
 
     line: int
@@ -63,14 +61,12 @@ class InstructionDifference:
     visit: int
     name: str
     codes: tuple[int, int]
-    other: str = ""
 
     def __str__(self) -> str:
         """Format the difference as one line."""
         where = f" ({self.source})" if self.source is not None else ""
-        changed = f"; the other side has {self.other}" if self.other else ""
         values = f"{self.name} is {self.codes[0]:#x} and {self.codes[1]:#x}"
-        return f"line {self.line}{where}: {self.text}{changed}; {self.thread}, visit {self.visit}: {values}"
+        return f"line {self.line}{where}: {self.text}; {self.thread}, visit {self.visit}: {values}"
 
 
 @dataclass(frozen=True)
@@ -132,9 +128,9 @@ def _plain(value: object) -> object:
 class Side:
     """One of the two runs: a kernel with its own copy of all memory."""
 
-    def __init__(self, kernel: Kernel, args: Sequence[object], config: LaunchConfig, name: str) -> None:
+    def __init__(self, kernel: Kernel, args: Sequence[object], config: LaunchConfig) -> None:
         """Copy the memory that the arguments point to."""
-        self.kernel, self.config, self.name = kernel, config, name
+        self.kernel, self.config = kernel, config
         memory = kernel.device_memory(args, config)
         self.originals = [(item.data.ctypes.data, len(item.data)) for item in memory.allocations]
         self.memory = detached(memory, len(kernel.program.instructions))
@@ -177,68 +173,40 @@ def _detached_resource(resource: Any) -> Any:  # noqa: ANN401 (a texture or a su
 
 @exact_floats
 def compare(
-    kernel: Kernel | Sequence[Kernel],
+    kernel: Kernel,
     args: Sequence[object] = (),
     *,
     grid: int | Sequence[int],
     block: int | Sequence[int],
-    arch: str | Sequence[str] | None = None,
+    arch: Sequence[str],
     shared: int = 0,
     seed: int | None = None,
     options: LaunchOptions = DEFAULT_OPTIONS,
 ) -> Comparison:
-    """Compare a kernel on two architectures, or two kernels, and find where the runs first differ.
+    """Compare a kernel on two architectures, and find where the runs first differ.
 
-    Arguments are those of `Kernel.launch`; arrays are not changed. Two kernels must be the same except for a few
-    instructions, such as one kernel before and after a change. The origin of the first output that differs is the
-    instruction with equal operands and different results, with its block, warp and lane.
+    Arguments are those of `Kernel.launch`; arrays are not changed. The origin is the first instruction with equal
+    operands and different results, with its block, warp and lane.
     """
-    sides = _sides(kernel, args, arch, grid, block, shared, options)
-    left, right = sides
+    if not isinstance(kernel, Kernel):
+        raise InvalidOperand(f"expected a kernel, got {quote(kernel)}")
+    if not isinstance(arch, list | tuple) or len(arch) != 2:
+        raise InvalidOperand(f"expected two architectures such as arch=['sm_80', 'sm_90'], got arch={quote(arch)}")
+    configs = [launch_config(kernel.program, grid, block, shared, name, options) for name in arch]
+    left, right = sides = Side(kernel, args, configs[0]), Side(kernel, args, configs[1])
     origin, note, is_traced = None, "", False
-    waves: Waves = left.kernel.waves(left.config, seed)
+    waves: Waves = kernel.waves(left.config, seed)
     for _, wave in iter(waves.take, None):
-        before = [] if is_traced else [detached(side.memory, len(side.program.instructions)) for side in sides]
+        before = [] if is_traced else [detached(side.memory, len(kernel.program.instructions)) for side in sides]
         errors = [side.run(wave) for side in sides]
         if not is_traced and (any(errors) or differing(left.memory, right.memory)):
             is_traced = True
             origin, note = _origin(sides, wave, before)
         if any(errors):
             failed = next(number for number, error in enumerate(errors) if error is not None)
-            note = f"{note + '; ' if note else ''}{sides[failed].name} ended with an error: {errors[failed]}"
+            note = f"{note + '; ' if note else ''}{sides[failed].config.arch} ended with an error: {errors[failed]}"
             break
-    return Comparison((left.name, right.name), _outputs(args, sides), origin, note)
-
-
-def _sides(
-    kernel: Kernel | Sequence[Kernel],
-    args: Sequence[object],
-    arch: str | Sequence[str] | None,
-    grid: object,
-    block: object,
-    shared: int,
-    options: LaunchOptions,
-) -> tuple[Side, Side]:
-    """Return the two runs to compare."""
-    kernels = [kernel] if isinstance(kernel, Kernel) else list(kernel) if isinstance(kernel, Sequence) else []
-    archs = (
-        [arch] if arch is None or isinstance(arch, str) else list(arch) if isinstance(arch, Sequence) else [None] * 3
-    )
-    if not kernels or len(kernels) > 2 or not all(isinstance(item, Kernel) for item in kernels):
-        raise InvalidOperand(f"expected a kernel, or two of them, got {quote(kernel)}")
-    if len(archs) > 2 or {len(kernels), len(archs)} == {1}:
-        raise InvalidOperand(
-            f"expected two kernels, or two architectures such as arch=['sm_80', 'sm_90'], got arch={quote(arch)}"
-        )
-    pairs = list(zip(kernels * (3 - len(kernels)), archs * (3 - len(archs)), strict=True))[:2]
-    made = []
-    for number, (item, name) in enumerate(pairs):
-        config = launch_config(item.program, grid, block, shared, name, options)
-        label = config.arch if len(archs) == 2 else item.name
-        if len(archs) < 2 and pairs[0][0].name == pairs[1][0].name:
-            label = f"{item.name} ({('first', 'second')[number]})"
-        made.append(Side(item, args, config, label))
-    return made[0], made[1]
+    return Comparison((left.config.arch, right.config.arch), _outputs(args, sides), origin, note)
 
 
 def differing(left: DeviceMemory, right: DeviceMemory) -> bool:
@@ -250,43 +218,28 @@ def differing(left: DeviceMemory, right: DeviceMemory) -> bool:
 def _origin(
     sides: tuple[Side, Side], wave: Blocks, before: list[DeviceMemory]
 ) -> tuple[InstructionDifference | None, str]:
-    """Return the origin of the first differing output, and a note about it."""
-    pairing = Pairing.of(sides[0].program, sides[1].program)
-    if pairing.likeness < MIN_LIKENESS:
-        alike = f"{pairing.likeness:.0%}"
-        return None, f"the kernels are too different to be run side by side: {alike} of their instructions are the same"
-    batches = [side.stepped(wave, memory) for side, memory in zip(sides, before, strict=True)]
-    lockstep = Lockstep(batches[0], batches[1], pairing)
-    note = ""
-    try:
-        lockstep.run()
-    except PtxError as error:
-        note = f"the comparison ends with an error: {error}"
-    origin = None if lockstep.origin is None else _inst(sides, batches[0], lockstep.origin)
-    if lockstep.divergence is not None:
-        note = _diverged(lockstep.divergence)
-    elif origin is None and not note:
-        note = "run side by side, the two leave the same memory: the difference depends on the order of warps"
-    return origin, note
-
-
-def _diverged(divergence: Divergence) -> str:
-    if divergence.left == divergence.right:
-        return f"the runs take different paths: line {divergence.left} is reached by different lanes"
-    texts = [f"line {line}" if line else "its end" for line in divergence]
-    return f"the runs take different paths: the first continues at {texts[0]}, the second at {texts[1]}"
-
-
-def _inst(sides: tuple[Side, Side], batch: SteppedBatch, origin: Origin) -> InstructionDifference:
-    """Convert an origin to the names that users know."""
-    ran = [
-        (side, side.program.instructions[at]) for side, at in zip(sides, origin.indices, strict=True) if at is not None
-    ]
-    side, own = ran[0]
-    other = "nothing" if len(ran) == 1 else "" if ran[1][1].text == own.text else ran[1][1].text
-    thread = ThreadAt(batch.blocks[int(batch.warp_block[origin.row])], int(batch.warp_index[origin.row]), origin.lane)
-    source = side.kernel.module.sources.get(own.line)
-    return InstructionDifference(own.line, own.text, source, thread, origin.visit, origin.name, origin.codes, other)
+    """Return the first instruction that leaves different registers, and a note if there is none."""
+    left, right = (side.stepped(wave, memory) for side, memory in zip(sides, before, strict=True))
+    visits: Counter[int] = Counter()
+    with np.errstate(all="ignore"):
+        while (position := left.next_position()) is not None and right.next_position() is not None:
+            inst = left.inst_at(position)
+            try:
+                left.advance()
+                right.advance()
+            except PtxError as error:
+                return None, f"the comparison ends with an error: {error}"
+            for register in (register for result in inst.results for register in registers_of(result)):
+                mine, yours = left.registers[register.index], right.registers[register.index]
+                if (mine != yours).any():
+                    row, lane = (int(axis) for axis in np.argwhere(mine != yours)[0])
+                    thread = ThreadAt(left.blocks[int(left.warp_block[row])], int(left.warp_index[row]), lane)
+                    source = sides[0].kernel.module.sources.get(inst.line)
+                    codes = int(mine[row, lane]), int(yours[row, lane])
+                    visit = visits[position.at]
+                    return InstructionDifference(inst.line, inst.text, source, thread, visit, register.name, codes), ""
+            visits[position.at] += 1
+    return None, "run side by side, the two leave the same memory: the difference depends on the order of warps"
 
 
 def _outputs(args: Sequence[object], sides: tuple[Side, Side]) -> tuple[OutputDifference, ...]:
