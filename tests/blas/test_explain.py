@@ -67,10 +67,7 @@ def test_two_architectures_a_bias_and_lost_products(operands):
     lossy = wf.gemm(A[:, :960], B[:960], instruction=MMA)
     found = wf.explain(lossy, wf.gemm(A, B, instruction=MMA), A, B, arch="sm_90", names=("library", "gemm"))
     assert found.first.omitted_k == 40
-    assert (
-        "library: k ascending, on sm_90 (16 products per step, 25 fraction bits kept), without the last 40 terms along K"
-        in found.text
-    )
+    assert "library: k ascending, on sm_90, without the last 40 terms along K" in found.text
     nothing = wf.explain(lossy + 1, lossy, A, B, arch="sm_90")
     assert nothing.first.order is None
     assert nothing.parted is None

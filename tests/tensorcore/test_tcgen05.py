@@ -189,7 +189,7 @@ def test_errors_say_what_is_missing():
     }.items():
         with pytest.raises(wf.errors.InvalidOperand, match=match):
             wrong()
-    with pytest.raises(wf.errors.IllegalInstruction, match="depends on shape and types"):
+    with pytest.raises(wf.errors.IllegalInstruction, match="depends on the shape and types"):
         _ = wf.get(F16).d
     with pytest.raises(wf.errors.IllegalInstruction, match="allocates or synchronizes"):
         wf.get("tcgen05.wait::ld.sync.aligned").execute()
@@ -214,7 +214,7 @@ KINDS += ["mxf4nvf4.block_scale.scale_vec::2X", "mxf4nvf4.block_scale.scale_vec:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_example_for_a_name_without_a_shape_can_be_typed(kind):
     for operation in ("tcgen05.mma.cta_group::1", "tcgen05.mma.cta_group::2", "tcgen05.mma.sp.cta_group::2"):
-        with pytest.raises(wf.WarpfragError, match="depends on shape and types") as error:
+        with pytest.raises(wf.WarpfragError, match="depends on the shape and types") as error:
             _ = wf.get(f"{operation}.kind::{kind}").d
         example = str(error.value).rsplit(" ", 1)[1]
         assert wf.get(example).d.shape == (256 if "::2.kind" in example else 128, 256)

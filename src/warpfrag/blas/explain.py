@@ -57,8 +57,7 @@ class ResultOrigin:
             return f"{self.name}: no order of additions on the architectures that were tried reproduces it"
         words = self.order.describe(self.depth - self.omitted_k)
         omitted = f", without the last {self.omitted_k} terms along K" if self.omitted_k else ""
-        arithmetic = f" ({self.arithmetic})" if self.arithmetic else ""
-        return f"{self.name}: {words}, on {self.arch}{arithmetic}{omitted}"
+        return f"{self.name}: {words}, on {self.arch}{omitted}"
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,8 @@ class Explanation(TextCard):
     def _reason(self) -> str:
         """The reason why the sums of the two origins differ."""
         if self.first.arithmetic != self.second.arithmetic:
-            return ": the tensor cores of the two architectures keep different bits of each term"
+            first, second = (f"{each.arch} adds {each.arithmetic}" for each in (self.first, self.second))
+            return f": {first}, and {second}"
         return ": the terms are added in another order" if self.first.order != self.second.order else ""
 
     @property
@@ -240,7 +240,7 @@ class _Work:
     def _arithmetic(self, arch: str) -> str:
         """Return the number of products per step and the bits that a term keeps, if the sum is not exact."""
         unit = plan(self.form, arithmetic_arch(self.form, arch)).unit
-        return "" if unit is None else f"{unit.products} products per step, {unit.fraction_bits} fraction bits kept"
+        return "" if unit is None else f"{unit.products} products per step with {unit.fraction_bits} fraction bits"
 
     def _search(self, seen: Observed, arch: str, omitted_k: int) -> Order | None:
         try:

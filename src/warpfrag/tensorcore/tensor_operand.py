@@ -374,9 +374,9 @@ EXAMPLES = {
 
 
 def missing_shape(form: TensorForm, what: str) -> IllegalInstruction:
-    """Return the error for an operand of a spelling that has no shape."""
+    """Return the error for an operand of a spelling without a shape."""
     k, types = EXAMPLES[form.kind]
     m, scales = 256 if "cta_group::2" in form.name else 128, ".ue4m3" if "scale_vec::4X" in form.name else ""
     example = f"{form.name}.m{m}n256k{k << bool(form.operation.sparsity)}.{types}{scales}"
-    reason = f"{what} depends on shape and types, which the name does not have: give them, for example {example}"
+    reason = f"{what} depends on the shape and types, which the name does not have; give them, for example {example}"
     return IllegalInstruction(form.name, reason)
