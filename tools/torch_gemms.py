@@ -236,38 +236,37 @@ def main() -> int:
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_tf32 = False
-    stored = json.loads(options.compare.read_text(encoding="utf-8"))["calls"] if options.compare else []
-    expected = {(row["sort"], *row["shape"]): row.get("digest") for row in stored}
-    rows: list[dict[str, Any]] = []
+    stored = json.loads(options.compare.read_text(encoding="utf-8"))["calls"] if options.compare else {}
+    calls: dict[str, dict[str, str]] = {}
     samples: dict[str, Any] = {}
     kernels: dict[str, Any] = {}
-    wrong = 0
+    count = wrong = 0
     for name, (call, shapes) in SORTS.items():
         if not options.only.fullmatch(name):
             continue
-        start, verdicts = time.perf_counter(), []
+        start, verdicts, calls[name] = time.perf_counter(), "", {}
         for shape in shapes:
+            key = " ".join(map(str, shape))
             try:
                 result = call(*shape)
-                row = {"sort": name, "shape": list(shape), "digest": digest_of(result)}
+                calls[name][key] = digest_of(result)
                 part = result.detach().flatten(0, -2)[: options.rows, :COLUMNS].cpu().contiguous()
                 samples[f"{name} {shape}"] = part.view(torch.uint8).numpy()
             except (RuntimeError, TypeError, ValueError) as error:
-                row = {"sort": name, "shape": list(shape), "error": str(error).strip().splitlines()[-1][:200]}
-            rows.append(row)
-            known = expected.get((name, *shape))
-            verdicts.append("e" if "error" in row else "." if known in {None, row["digest"]} else "X")
+                calls[name][key] = f"error: {str(error).strip().splitlines()[-1][:200]}"
+            known = stored.get(name, {}).get(key, calls[name][key])
+            verdicts += "e" if calls[name][key].startswith("error") else ".X"[known != calls[name][key]]
         if options.kernels:
             kernels[name] = library_kernels(call, shapes)
-        wrong += sum(each != "." for each in verdicts)
-        print(f"{name:28}{''.join(verdicts)}  {time.perf_counter() - start:.1f} s", flush=True)
+        count, wrong = count + len(verdicts), wrong + len(verdicts) - verdicts.count(".")
+        print(f"{name:32}{verdicts}  {time.perf_counter() - start:.1f} s", flush=True)
         if options.write:
-            record = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name(), "calls": rows}
+            record = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name(), "calls": calls}
             record |= {"kernels": kernels} if kernels else {}
-            options.write.write_text(json.dumps(record) + "\n", encoding="utf-8")
+            options.write.write_text(json.dumps(record, indent=0) + "\n", encoding="utf-8")
     if options.samples:
         np.savez_compressed(options.samples, **samples)
-    print(f"{len(rows)} calls of {len({row['sort'] for row in rows})} sorts, {wrong} failed or different")
+    print(f"{count} calls of {len(calls)} sorts, {wrong} failed or different")
     return int(wrong > 0)
 
 

@@ -251,7 +251,7 @@ class ServedGemm:
         result, expected = CUDA_TYPES[call.type_d], "s32" if name == "s8" else RESULTS[name]
         if known.is_guess:
             reasons.append(known.text)
-        if result not in {expected, "f32"}:
+        if result != expected and (name, result) not in {("f16", "f32"), ("bf16", "f32")}:
             reasons.append(f"the order of additions was measured with {expected} results, not with {result}")
         is_split = known.order.split_k > 1 or known.order.segment_k is not None
         if name in {"f16", "bf16"} and is_split and not call.math & NO_REDUCED_PRECISION:
@@ -272,11 +272,13 @@ class ServedGemm:
                         NOT_SUPPORTED, "an int8 GEMM needs alpha 1, beta 0, an int32 result and no epilogue"
                     )
                 values = np.asarray(run_gemm(chain, *used, GemmOptions(known.order)))
-            elif known.order.in_place:
+            elif known.order.in_place and epilogue.alpha == 1 and not epilogue.activation:
                 own = Epilogue(epilogue.alpha, epilogue.beta, epilogue.bias, result)
                 values = np.asarray(run_gemm(chain, *used, GemmOptions(known.order, own, rounding=rounding)))
                 self.check_factors(epilogue, known.kernel)
             else:
+                if known.order.in_place:
+                    reasons.append("sums of parts in place were not measured with alpha or an activation")
                 sums = np.asarray(run_gemm(chain, used[0], used[1], None, GemmOptions(known.order, rounding=rounding)))
                 values = epilogue.apply(sums, c, known.kernel, is_split=is_split)
                 self.check_factors(epilogue, known.kernel)
@@ -284,10 +286,14 @@ class ServedGemm:
         return values if call.is_batched else values[None]
 
     def check_factors(self, epilogue: LibraryEpilogue, kernel: str) -> None:
-        """Add a reason for an epilogue that was not compared with an H200."""
-        is_plain = (epilogue.alpha, epilogue.beta) == (1, 0) and not epilogue.activation
-        if not is_plain and not kernel.startswith(("nvjet", "cutlass")):
-            self.reasons.append(f"alpha, beta or the activation were not measured with {kernel or 'these kernels'}")
+        """Add a reason for alpha, beta or an activation that was not compared with an H200 for these kernels."""
+        has_factors = (epilogue.alpha, epilogue.beta) != (1, 0)
+        if has_factors and not kernel.startswith(("nvjet", "cutlass")):
+            self.reasons.append(f"alpha and beta were not measured with {kernel or 'float32'} kernels")
+        if epilogue.activation and not kernel.startswith(("nvjet", "cutlass", "xmma_sm90")):
+            self.reasons.append(
+                f"the {epilogue.activation} epilogue was not measured with {kernel or 'float32'} kernels"
+            )
 
     def order(self, name: str, *, has_bias: bool) -> PredictedOrder:
         """Return the predicted order of additions."""

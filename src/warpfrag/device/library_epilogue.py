@@ -1,12 +1,12 @@
 """The epilogues of cuBLAS kernels on an H200: alpha, beta, a bias and an activation, as each family rounds them.
 
-The rules were found from results of calls that PyTorch made (tools/torch_gemms.py):
+The rules were found from the results of calls that PyTorch made (tools/torch_gemms.py):
 
     nvjet, beta 1       alpha * sum is rounded to the type of D and added to C in memory, which rounds again
-    split-K             splitKreduce_kernel: alpha * sum is rounded to float32, then beta * C is added
+    split-K             splitKreduce_kernel: alpha * sum is rounded, then fma(beta, C, alpha * sum)
     others              fma(alpha, sum, beta * C)
-    GELU                h + h * tanh(0.79788456 x * (1 + 0.044715 x^2)), h = x / 2, with the GPU's tanh.approx.f32;
-                        splitKreduce_kernel computes h * (1 + tanh(...))
+    nvjet, GELU         h + h * tanh(x * (0.7978846 + 0.035677426 x * x)), h = x / 2, with tanh.approx.f32 and FMAs
+    others, GELU        h * (1 + tanh(0.7978846 x * (1 + 0.044715 x * x))), in a kernel of its own or after split-K
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from warpfrag.formats.number_formats import CANONICAL_NANS
 from warpfrag.machine.semantics import special_functions
 
 Floats = NDArray[np.float32]
-ROOT = np.float32(np.sqrt(2 / np.pi))
-CUBE = np.float32(0.044715)
-HALF = np.float32(0.5)
+ROOT, CUBE, HALF, ONE = (np.float32(each) for each in (np.sqrt(2 / np.pi), 0.044715, 0.5, 1))
+NVJET_CUBE = np.float32(0.035677426)  # a little more than ROOT * CUBE, which is 0.035677407
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,15 @@ class LibraryEpilogue:
     def apply(self, sums: Floats, c: NDArray[Any] | None, kernel: str, *, is_split: bool) -> NDArray[Any]:
         """Return the codes of D for float32 sums of a kernel."""
         alpha, beta = np.float32(self.alpha), np.float32(self.beta)
+        is_nvjet = kernel.startswith("nvjet") and not is_split
         with np.errstate(all="ignore"):
             if c is None:
                 values = sums if alpha == 1 else alpha * sums
-            elif beta == 1 and not is_split and kernel.startswith("nvjet") and self.result != "f32":
+            elif beta == 1 and is_nvjet and self.result != "f32":
                 narrow = self.rounded(sums if alpha == 1 else alpha * sums).view(c.dtype)
                 values = narrow.astype(np.float32) + c.astype(np.float32)
             elif is_split:
-                values = alpha * sums + beta * c.astype(np.float32)
+                values = fma(beta, c.astype(np.float32), alpha * sums)
             else:
                 values = fma(alpha, sums, beta * c.astype(np.float32))
             if self.bias is not None:
@@ -57,7 +57,7 @@ class LibraryEpilogue:
             if self.activation == "relu":
                 values = np.where(values > 0, values, np.float32(0))
             elif self.activation == "gelu":
-                values = gelu(values, is_split=is_split)
+                values = gelu(values, is_nvjet=is_nvjet)
             return self.rounded(values)
 
     def rounded(self, values: Floats) -> NDArray[Any]:
@@ -66,9 +66,14 @@ class LibraryEpilogue:
         return convert("f32", codes, self.result)
 
 
-def gelu(x: Floats, *, is_split: bool = False) -> Floats:
+def gelu(x: Floats, *, is_nvjet: bool = False) -> Floats:
     """Return the tanh form of GELU in float32."""
-    inner = ROOT * x * fma(CUBE, x * x, np.ones_like(x))
-    tangent = special_functions.tanh(inner.view(np.uint32)).astype(np.uint32).view(np.float32)
     half = HALF * x
-    return half * (np.float32(1) + tangent) if is_split else fma(half, tangent, half)
+    if is_nvjet:
+        return fma(half, tanh(x * fma(NVJET_CUBE * x, x, np.full_like(x, ROOT))), half)
+    return half * (ONE + tanh(ROOT * x * fma(CUBE * x, x, np.ones_like(x))))
+
+
+def tanh(x: Floats) -> Floats:
+    """Return tanh.approx.f32."""
+    return special_functions.tanh(x.view(np.uint32)).astype(np.uint32).view(np.float32)
