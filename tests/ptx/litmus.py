@@ -32,6 +32,13 @@ ROWS = [
     ("weak load and store, blocks", "blocks", (["R x"], ["W x"]), RACE, "conflict, unordered"),
     ("two weak loads", "blocks", (["R x"], ["R x"]), NONE, "loads do not conflict"),
     ("different words", "blocks", (["W x"], ["R z"]), NONE, "no overlap"),
+    (
+        "release stores and a weak load, blocks",
+        "blocks",
+        (["W[release.gpu] x"], ["W2[release.gpu] x", "R x"]),
+        RACE,
+        "the weak load races with the store that its own thread's store replaced",
+    ),
     # strong accesses of one location
     ("relaxed stores, gpu", "blocks", (["W[relaxed.gpu] x"], ["W2[relaxed.gpu] x"]), "unordered", "strong"),
     ("relaxed stores, cta, blocks", "blocks", (["W[relaxed.cta] x"], ["W2[relaxed.cta] x"]), RACE, "scopes exclude"),
