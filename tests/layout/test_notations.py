@@ -132,7 +132,7 @@ FAULTS = [
     ("triton", A.to("triton"), {"slots": "2"}, "the number of values per register, .* got '2'"),
     ("triton", A.to("triton"), {"shape": (16, 16, 1)}, r"shape must be 2 extents; got \(16, 16, 1\)"),
     ("numpy", {"row": [0, 1]}, {"shape": (2, 2)}, "shape must be 1 extents"),
-    ("numpy", {"row": [[0], [1, 2]]}, {}, "got rows of different lengths"),
+    ("numpy", {"row": [[0], [1, 2]]}, {}, "got rows of unequal length"),
     ("cute", CUTE, {"shape": (16, 8)}, "reaches element 255, but 16x8 has 128"),
     ("cute", CUTE, {"shape": (16, 32)}, "only 256 of the 512 elements of 16x32 have a place"),
     ("cute", CUTE, {"shape": (16, 0)}, r"the size of shape\[1\] must be an integer in 1"),

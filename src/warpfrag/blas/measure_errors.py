@@ -129,7 +129,7 @@ class MeasuredTask:
     def run(self, rows: slice, columns: slice, depth: int, c: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """Return some rows and columns of the emulated gemm over the first `depth` terms."""
         rule = self.taken.rule
-        start = None if c is None else codes_of(FORMATS[rule.c], c, raw=False, rounding=None, what="C")[None]
+        start = None if c is None else codes_of(FORMATS[rule.c], c, raw=False, rounding=None, label="C")[None]
         with on_device():
             codes = self.taken.operands.only(rows, columns, depth).multiply(start, self.order)[0]
         return from_codes(FORMATS[rule.d], codes).astype(np.float64)
@@ -201,17 +201,17 @@ def _unquantised(against: object, taken: PreparedGemm) -> tuple[NDArray[np.float
     if not isinstance(against, tuple | list) or len(against) != 2:
         raise InvalidOperand(f"against: expected A and B before quantization, got {quote(against)}")
     values = []
-    for what, matrix, codes in zip("AB", against, (taken.operands.a[0], taken.operands.b[0]), strict=True):
-        array = as_array(matrix, f"against, {what}")
+    for label, matrix, codes in zip("AB", against, (taken.operands.a[0], taken.operands.b[0]), strict=True):
+        array = as_array(matrix, f"against, {label}")
         if array.shape != codes.shape:
-            raise InvalidOperand(f"against: {what} has shape {array.shape}, but the operand has shape {codes.shape}")
-        values.append(_finite(as_doubles(array), what))
+            raise InvalidOperand(f"against: {label} has shape {array.shape}, but the operand has shape {codes.shape}")
+        values.append(_finite(as_doubles(array), label))
     return values[0], values[1]
 
 
-def _listed(what: str, argument: object) -> list[Any]:
+def _listed(label: str, argument: object) -> list[Any]:
     if not isinstance(argument, list | tuple) or not argument:
-        raise InvalidOperand(f"{what}: expected one value, or a list of at least one; got {quote(argument)}")
+        raise InvalidOperand(f"{label}: expected one value, or a list of at least one; got {quote(argument)}")
     return list(argument)
 
 
@@ -226,11 +226,11 @@ def _values(taken: PreparedGemm, role: str) -> NDArray[np.float64]:
     return _finite(values, role.upper())
 
 
-def _finite(values: NDArray[np.float64], what: str) -> NDArray[np.float64]:
+def _finite(values: NDArray[np.float64], label: str) -> NDArray[np.float64]:
     if not np.isfinite(values).all():
         place = tuple(int(index) for index in np.argwhere(~np.isfinite(values))[0])
         raise InvalidOperand(
-            f"{what}: element {place} is {values[place]}, so there is no exact result; expected finite values"
+            f"{label}: element {place} is {values[place]}, so there is no exact result; expected finite values"
         )
     return values
 
@@ -242,5 +242,5 @@ def _added(C: ArrayLike, taken: PreparedGemm) -> NDArray[np.float64]:
         raise InvalidOperand(
             f"C: expected {' x '.join(map(str, taken.shape))} numbers, got {values.dtype} of shape {values.shape}"
         )
-    codes_of(FORMATS[taken.rule.c], values, raw=False, rounding=None, what="C")  # rejects inexact values
+    codes_of(FORMATS[taken.rule.c], values, raw=False, rounding=None, label="C")  # rejects inexact values
     return _finite(as_doubles(values), "C")

@@ -342,8 +342,8 @@ def wmma_move_function(move: Instruction, name: str) -> list[str]:
     code.line(*instruction_assembly(move, outputs, inputs, address=ADDRESSES[space], stride=stride))
     line = "row" if move.layouts == ("row",) else "column"
     where = f"{space} memory" if space else "memory"
-    what = f"{role.upper()}, {operand.format}, {line} major in {where}, at a multiple of 32 bytes"
-    comment = f"// {what}: stride elements from one {line} to the next."
+    label = f"{role.upper()}, {operand.format}, {line} major in {where}, at a multiple of 32 bytes"
+    comment = f"// {label}: stride elements from one {line} to the next."
     return [comment, *device_function(name, parameters, code)]
 
 

@@ -94,7 +94,7 @@ class KernelSearch:
         self.a, self.b = taken.operands.a[0], taken.operands.b[0]
         form = FORMATS[self.rule.c]
         zero = np.zeros(taken.shape, code_dtype(form))
-        self.c = zero if C is None else codes_of(form, as_array(C, "C"), raw=False, rounding=rounding, what="C")
+        self.c = zero if C is None else codes_of(form, as_array(C, "C"), raw=False, rounding=rounding, label="C")
         if self.c.shape != taken.shape:
             raise InvalidOperand(
                 f"{instruction.name}: C is {self.c.shape}, expected {taken.shape}, rows of A and columns of B"
@@ -110,7 +110,7 @@ class KernelSearch:
             raise InvalidOperand(f"observed is {observed.shape}, expected {shape}: the rows of A and the columns of B")
         formats = {natural_dtype(FORMATS[other]): other for other in RESULTS.get(name, (name,))}
         result = formats.get(observed.dtype, name)
-        return result, codes_of(FORMATS[result], observed, raw=False, rounding=None, what="observed")
+        return result, codes_of(FORMATS[result], observed, raw=False, rounding=None, label="observed")
 
     def _product(self, a: Codes, b: Codes, c: Codes | None, *, arch: str = "", order: Order | None = None) -> Codes:
         codes: Codes = gemm(

@@ -152,7 +152,7 @@ def observe(operand: AnyOperand, observed: ArrayLike | Printed) -> Observation:
     if operand.format.is_float and (printed := _stored(operand.format, array)):
         return observe(operand, printed)
     return Observation(
-        operand.format, codes_of(operand.format, array, raw=False, rounding=None, what=operand.description)
+        operand.format, codes_of(operand.format, array, raw=False, rounding=None, label=operand.description)
     )
 
 

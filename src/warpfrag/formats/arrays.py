@@ -18,18 +18,18 @@ Array: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.generic[object]]]"
 """Numbers in a format's natural dtype, or unsigned codes; the function says which."""
 
 
-def as_array(array: ArrayLike, what: str) -> NDArray[Any]:
+def as_array(array: ArrayLike, label: str) -> NDArray[Any]:
     """Return an argument as an array; reject ragged rows and masked elements, and name the argument in the error."""
     try:
         converted = np.asarray(array)
     except ValueError as error:
-        raise InvalidOperand(f"{what}: expected an array of numbers, got rows of different lengths ({error})") from None
+        raise InvalidOperand(f"{label}: expected an array of numbers, got rows of unequal length ({error})") from None
     except (TypeError, RuntimeError) as error:  # errors of other libraries' arrays, such as sparse tensors
         raise InvalidOperand(
-            f"{what}: expected an array of numbers, got a {type(array).__name__} that numpy cannot read ({error})"
+            f"{label}: expected an array of numbers, got a {type(array).__name__} that numpy cannot read ({error})"
         ) from None
     if is_masked_array(array) and np.ma.is_masked(array):
-        raise InvalidOperand(f"{what}: expected an array of numbers, got one with masked elements: fill them first")
+        raise InvalidOperand(f"{label}: expected an array of numbers, got one with masked elements: fill them first")
     return converted if converted.dtype.isnative else converted.astype(converted.dtype.newbyteorder("="))
 
 

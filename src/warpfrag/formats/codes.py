@@ -36,7 +36,7 @@ def code_dtype(number_format: Format) -> np.dtype[Any]:
 
 
 def to_codes(
-    number_format: Format, numbers: NDArray[Any], *, rounding: Rounding = None, what: str = "matrix"
+    number_format: Format, numbers: NDArray[Any], *, rounding: Rounding = None, label: str = "matrix"
 ) -> NDArray[Any]:
     """Return the codes of an array of numbers: its bits if it has the natural dtype, else its values converted.
 
@@ -44,29 +44,31 @@ def to_codes(
     """
     check_rounding(rounding)
     if numbers.dtype == natural_dtype(number_format) and not (number_format.unused and rounding):
-        return _codes_of_bits(number_format, numbers, what)
+        return _codes_of_bits(number_format, numbers, label)
     if numbers.dtype.kind not in "biuf" and not hasattr(ml_dtypes, numbers.dtype.name):
-        raise InvalidOperand(f"{what}: expected {number_format.dtype} or another real array, got dtype {numbers.dtype}")
-    return _codes_of_values(number_format, numbers, rounding, what)
+        raise InvalidOperand(
+            f"{label}: expected {number_format.dtype} or other real numbers, got dtype {numbers.dtype}"
+        )
+    return _codes_of_values(number_format, numbers, rounding, label)
 
 
-def codes_of(number_format: Format, array: NDArray[Any], *, raw: bool, rounding: Rounding, what: str) -> NDArray[Any]:
+def codes_of(number_format: Format, array: NDArray[Any], *, raw: bool, rounding: Rounding, label: str) -> NDArray[Any]:
     """Return the codes of an argument; with `raw`, its elements are codes already."""
     if check_flag("raw", raw):
-        return check_codes(number_format, array, what=what)
-    return to_codes(number_format, array, rounding=rounding, what=what)
+        return check_codes(number_format, array, label=label)
+    return to_codes(number_format, array, rounding=rounding, label=label)
 
 
-def check_codes(number_format: Format, codes: NDArray[Any], *, what: str = "matrix") -> NDArray[Any]:
+def check_codes(number_format: Format, codes: NDArray[Any], *, label: str = "matrix") -> NDArray[Any]:
     """Return an array of raw codes, each below 2 to the power of the format's bits."""
     if codes.dtype.kind not in "biu":
-        raise InvalidOperand(f"{what}: expected {number_format} codes as unsigned integers, got dtype {codes.dtype}")
+        raise InvalidOperand(f"{label}: expected {number_format} codes as unsigned integers, got dtype {codes.dtype}")
     cannot_exceed = codes.dtype.itemsize * 8 <= number_format.bits and codes.dtype.kind == "u"
     if not cannot_exceed and codes.size:
         wrong = codes >= number_format.codes if number_format.bits < 64 else np.zeros(codes.shape, bool)
         if codes.dtype.kind == "i":
             wrong |= codes < 0
-        _refuse_first(wrong, codes, what, f"{number_format} codes are 0..{number_format.codes - 1:#x}")
+        _refuse_first(wrong, codes, label, f"{number_format} codes are 0..{number_format.codes - 1:#x}")
     return codes.astype(code_dtype(number_format), copy=False)
 
 
@@ -91,48 +93,48 @@ def values_of(number_format: Format, codes: NDArray[Any]) -> NDArray[np.float64]
     return as_doubles(from_codes(number_format, as_read(number_format, codes)))
 
 
-def _codes_of_bits(number_format: Format, numbers: NDArray[Any], what: str) -> NDArray[Any]:
+def _codes_of_bits(number_format: Format, numbers: NDArray[Any], label: str) -> NDArray[Any]:
     codes: NDArray[Any] = np.ascontiguousarray(numbers).view(code_dtype(number_format)).reshape(numbers.shape)
     if number_format.kind == "integer" and number_format.bits < 8 * codes.dtype.itemsize:
         codes = codes & codes.dtype.type(number_format.codes - 1)  # ml_dtypes extends the sign through the byte
     elif number_format.bits < 8 * codes.dtype.itemsize and number_format.dtype != "bool":
-        _refuse_first(codes >= number_format.codes, numbers, what, _range(number_format))
+        _refuse_first(codes >= number_format.codes, numbers, label, _range(number_format))
     return codes
 
 
 @exact_floats
-def _codes_of_values(number_format: Format, numbers: NDArray[Any], rounding: Rounding, what: str) -> NDArray[Any]:
+def _codes_of_values(number_format: Format, numbers: NDArray[Any], rounding: Rounding, label: str) -> NDArray[Any]:
     if numbers.dtype.kind in "iu" and numbers.dtype.itemsize > 4 and number_format.is_float:
         _refuse_first(
             abs(numbers.astype(object)) > MAX_EXACT_INTEGER,
             numbers,
-            what,
+            label,
             "only integers up to 2**53 are converted",
         )
     values = numbers if numbers.dtype.kind in "iub" else as_doubles(numbers)
     if numbers.dtype.kind == "f" and numbers.dtype.itemsize > values.dtype.itemsize:
         lost = (values != numbers) & ~np.isnan(numbers)
-        _refuse_first(lost, numbers, what, "a longdouble is converted only if it is exact in float64")
+        _refuse_first(lost, numbers, label, "a longdouble is converted only if it is exact in float64")
     if not number_format.is_float:
-        return _integer_codes(number_format, values, rounding, what)
-    return _float_codes(number_format, values.astype(np.float64), rounding, what)
+        return _integer_codes(number_format, values, rounding, label)
+    return _float_codes(number_format, values.astype(np.float64), rounding, label)
 
 
-def _integer_codes(number_format: Format, values: NDArray[Any], rounding: Rounding, what: str) -> NDArray[Any]:
+def _integer_codes(number_format: Format, values: NDArray[Any], rounding: Rounding, label: str) -> NDArray[Any]:
     expected = _range(number_format)
     if values.dtype.kind == "f":
         whole = np.rint(values)
         inexact = np.isnan(values) | ((whole != values) if rounding is None else False)
-        _refuse_first(inexact, values, what, expected)
+        _refuse_first(inexact, values, label, expected)
         values = whole
-    _refuse_first((values < number_format.min) | (values > number_format.max), values, what, expected)
+    _refuse_first((values < number_format.min) | (values > number_format.max), values, label, expected)
     code_type = code_dtype(number_format)
     whole = values.astype(np.int64) if values.dtype.kind == "f" else values
     codes: NDArray[Any] = whole.astype(code_type) & code_type.type(number_format.codes - 1)
     return codes
 
 
-def _float_codes(number_format: Format, values: NDArray[Any], rounding: Rounding, what: str) -> NDArray[Any]:
+def _float_codes(number_format: Format, values: NDArray[Any], rounding: Rounding, label: str) -> NDArray[Any]:
     """Encode an array, as `Format.encode` does for one number."""
     fraction, bias = number_format.fraction, number_format.bias
     lowest = number_format.emin if fraction else -bias
@@ -144,22 +146,22 @@ def _float_codes(number_format: Format, values: NDArray[Any], rounding: Rounding
     units = np.rint(scaled)
     expected = _range(number_format)
     if not number_format.signed:
-        _refuse_first(values < 0, values, what, expected)
+        _refuse_first(values < 0, values, label, expected)
     if rounding is None:
-        _refuse_first(~special & (magnitude > number_format.max), values, what, expected)
+        _refuse_first(~special & (magnitude > number_format.max), values, label, expected)
         _refuse_first(
             units != scaled,
             values,
-            what,
+            label,
             f'that is not exact in {number_format}; rounding="rne" rounds it to the nearest value',
         )
     if fraction:
         whole = units.astype(np.int64)
         codes = np.where(whole < 1 << fraction, whole, ((exponent + bias - 1) << fraction) + whole)
     else:
-        _refuse_first(~special & (units == 0), values, what, expected)
+        _refuse_first(~special & (units == 0), values, label, expected)
         codes = exponent + bias + units.astype(np.int64) - 1
-    codes = _with_specials(number_format, codes, values, rounding, what)
+    codes = _with_specials(number_format, codes, values, rounding, label)
     codes = (codes << number_format.unused).astype(np.uint64)
     if number_format.signed:
         codes |= np.where(np.signbit(values) & ~np.isnan(values), np.uint64(number_format.sign_bit), np.uint64(0))
@@ -167,7 +169,7 @@ def _float_codes(number_format: Format, values: NDArray[Any], rounding: Rounding
 
 
 def _with_specials(
-    number_format: Format, codes: NDArray[Any], values: NDArray[Any], rounding: Rounding, what: str
+    number_format: Format, codes: NDArray[Any], values: NDArray[Any], rounding: Rounding, label: str
 ) -> NDArray[Any]:
     """Encode infinities, NaNs and values out of range; reject them if the format has no such code."""
     infinite, nan = np.isinf(values), np.isnan(values)
@@ -175,14 +177,14 @@ def _with_specials(
         infinity = ((1 << number_format.exponent) - 1) << number_format.fraction
         too_large = ~nan & ~infinite & (codes >= infinity)
         if rounding is None:
-            _refuse_first(too_large, values, what, _range(number_format))
+            _refuse_first(too_large, values, label, _range(number_format))
         codes = np.where(infinite | too_large, infinity, codes)
     else:
         last = (1 << (number_format.exponent + number_format.fraction)) - 1 - (number_format.nan == "ones")
         expected = f"{number_format} has no infinity: {_range(number_format)}"
-        _refuse_first(infinite | (~nan & (codes > last)), values, what, expected)
+        _refuse_first(infinite | (~nan & (codes > last)), values, label, expected)
     if number_format.nan_code is None:
-        _refuse_first(nan, values, what, f"{number_format} has no NaN")
+        _refuse_first(nan, values, label, f"{number_format} has no NaN")
         return codes
     return np.where(nan, number_format.nan_code >> number_format.unused, codes)
 
@@ -193,8 +195,8 @@ def _range(number_format: Format) -> str:
     return f"{number_format} holds the {numbers} {number_format.min}..{number_format.max}"
 
 
-def _refuse_first(wrong: NDArray[np.bool_], numbers: NDArray[Any], what: str, because: str) -> None:
+def _refuse_first(wrong: NDArray[np.bool_], numbers: NDArray[Any], label: str, because: str) -> None:
     """Raise for the first element marked wrong, naming it."""
     if np.any(wrong):
         index = tuple(int(i) for i in np.argwhere(wrong)[0])
-        raise InvalidOperand(f"{what}: element {index} is {numbers[index]}, but {because}")
+        raise InvalidOperand(f"{label}: element {index} is {numbers[index]}, but {because}")

@@ -83,11 +83,11 @@ def finish(epilogue: Epilogue, sums: Floats, c: Floats | None) -> Floats:
         return sums if epilogue.bias is None else sums + float32_of(epilogue.bias, "bias")
 
 
-def float32_of(numbers: ArrayLike, what: str) -> Floats:
+def float32_of(numbers: ArrayLike, label: str) -> Floats:
     """Return numbers as float32; reject numbers that are not exact."""
-    array = as_array(numbers, what)
+    array = as_array(numbers, label)
     if array.dtype.kind not in "biuf" and not hasattr(ml_dtypes, array.dtype.name):
-        raise InvalidOperand(f"{what}: expected real numbers, got dtype {array.dtype}")
+        raise InvalidOperand(f"{label}: expected real numbers, got dtype {array.dtype}")
     with np.errstate(all="ignore"):
         floats = array.astype(np.float32)
         if array.dtype.kind in "iu":  # values that are too large may saturate when they are converted back to integers
@@ -95,7 +95,7 @@ def float32_of(numbers: ArrayLike, what: str) -> Floats:
         else:
             exact = (floats.astype(array.dtype) == array) | (array != array)  # noqa: PLR0124 (NaN, of any dtype)
     if not np.all(exact):
-        raise InvalidOperand(f"{what}: expected numbers that are exact in float32")
+        raise InvalidOperand(f"{label}: expected numbers that are exact in float32")
     return floats
 
 

@@ -295,7 +295,7 @@ def dtype_text(dtype: object) -> str:
     return SPELLINGS.get(name.lower(), name)
 
 
-def format_name(dtype: object, known: Sequence[str], what: str = "dtype") -> str:
+def format_name(dtype: object, known: Sequence[str], label: str = "dtype") -> str:
     """Return the name, among `known`, of the format of a dtype: "f16", "fp16", "float16", np.float16, torch.float16.
 
     >>> format_name("float16", ["f16", "bf16"]), format_name("fp16", ["f16", "bf16"])
@@ -307,4 +307,4 @@ def format_name(dtype: object, known: Sequence[str], what: str = "dtype") -> str
     for entry in known:
         if FORMATS[entry].dtype == name:
             return entry
-    raise InvalidOperand(f"{what}: expected one of {', '.join(known)}, or its dtype; got {quote(dtype)}")
+    raise InvalidOperand(f"{label}: expected one of {', '.join(known)}, or its dtype; got {quote(dtype)}")

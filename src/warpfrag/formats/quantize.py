@@ -106,9 +106,9 @@ def quantize(
     return from_codes(fmt, elements), from_codes(scales, factors)
 
 
-def _check_name(what: str, name: object, known: tuple[str, ...]) -> None:
+def _check_name(label: str, name: object, known: tuple[str, ...]) -> None:
     if not isinstance(name, str) or name not in known:
-        raise InvalidOperand(f"{what}: expected one of {', '.join(known)}; got {quote(name)}")
+        raise InvalidOperand(f"{label}: expected one of {', '.join(known)}; got {quote(name)}")
 
 
 def _check_axis(axis: object, dimensions: int) -> int:

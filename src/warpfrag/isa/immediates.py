@@ -113,7 +113,7 @@ def all_immediates(layouts: Mapping[str, Layout], *, ids: bool = False) -> Itera
     selectors = legal(layouts["metadata"], "selector") if "metadata" in layouts else (0,)
     for selector in selectors:
         if ids and SIDES[0] in layouts:
-            bytes_, threads = ([legal(layouts[side], what) for side in SIDES] for what in ("byte_id", "thread_id"))
+            bytes_, threads = ([legal(layouts[side], label) for side in SIDES] for label in ("byte_id", "thread_id"))
             for byte_a, byte_b, thread_a, thread_b in product(*bytes_, *threads):
                 yield Immediates(selector, (byte_a, byte_b), (thread_a, thread_b))
         else:

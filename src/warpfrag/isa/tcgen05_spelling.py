@@ -328,9 +328,9 @@ def _integer(text: str) -> int:
     return -size if text.startswith("-") else size
 
 
-def _check_range(what: str, text: str, low: int, high: int) -> None:
+def _check_range(label: str, text: str, low: int, high: int) -> None:
     if not low <= _integer(text) <= high:
-        raise ParseError(f"expected {what} in {low}..{high}, got {text}")
+        raise ParseError(f"expected {label} in {low}..{high}, got {text}")
 
 
 def check_columns(columns: int, *, is_exclusive: bool) -> None:

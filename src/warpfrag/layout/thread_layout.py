@@ -92,7 +92,7 @@ def check_onto(notation: str, layout: Layout) -> Layout:
     return layout
 
 
-def _cut(notation: str, digits: Iterable[Digit], size: int, what: str) -> tuple[list[Digit], list[Digit]]:
+def _cut(notation: str, digits: Iterable[Digit], size: int, label: str) -> tuple[list[Digit], list[Digit]]:
     """Split digits into those that count up to a size, and the rest."""
     below: list[Digit] = []
     above: list[Digit] = []
@@ -101,5 +101,5 @@ def _cut(notation: str, digits: Iterable[Digit], size: int, what: str) -> tuple[
         (below if counted < size else above).append((radix, moves))
         counted *= radix if counted < size else 1
     if counted > size or (above and counted != size):
-        raise InvalidOperand(f"{notation}: the text does not divide its {what} {size}")
+        raise InvalidOperand(f"{notation}: the text does not divide its {label} {size}")
     return below, above

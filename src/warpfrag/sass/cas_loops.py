@@ -134,7 +134,7 @@ class CasLoop:
             self.load = self.address(inst.sources[0])
             self.put(inst.results[0], [Node("old", 0), Node("old", 1)])
         elif isinstance(action, actions.Atomic) and self.swap is None and len(inst.sources) == SWAP_SOURCES:
-            expected, new = (self.node(item) for item in inst.sources[1:])
+            expected, new = (self.node(source) for source in inst.sources[1:])
             self.swap = self.address(inst.sources[0]), expected, new
             self.put(inst.results[0], [Node("swapped", 0)])
         elif isinstance(action, actions.Move) and not isinstance(inst.results[0], VectorOperand):
@@ -151,7 +151,7 @@ class CasLoop:
     def node(self, operand: PtxOperand) -> Any:  # noqa: ANN401 (a node or a tuple of nodes)
         """Return the value of an operand."""
         if isinstance(operand, VectorOperand):
-            items = tuple(self.node(item) for item in operand.items)
+            items = tuple(self.node(element) for element in operand.items)
             return items if len(items) > 1 else items[0]
         if not isinstance(operand, Register):
             return Node("constant" if isinstance(operand, Immediate) else "register", operand)
@@ -226,7 +226,7 @@ class CasLoop:
 def evaluate(node: Any, leaves: Mapping[Node, Codes], kind: Type = B32) -> Codes:  # noqa: ANN401
     """Return the values of a node, or of a pair of words, for values of the leaves."""
     if not isinstance(node, Node):
-        low, high = (evaluate(item, leaves).astype(np.uint64) for item in node)
+        low, high = (evaluate(part, leaves).astype(np.uint64) for part in node)
         return low | high << np.uint64(32)
     if node.name == "constant":
         return np.asarray(node.number.code(kind), kind.dtype)
@@ -249,7 +249,7 @@ def bitwise(new: tuple[Node, ...]) -> str:
     """Return "and", "or" or "xor" if each new bit is this function of the old bit for all other operands."""
     effects = set()
     for word, node in enumerate(new):
-        if any(item.inst is not None and item.inst.attributes.opcode not in BITWISE for item in node.operations()):
+        if any(part.inst is not None and part.inst.attributes.opcode not in BITWISE for part in node.operations()):
             return ""
         others = sorted(node.leaves - {Node("old", word)}, key=str)
         if len(others) > MAX_LEAVES or any(leaf.name != "register" for leaf in others):
@@ -269,24 +269,24 @@ def is_sum(new: tuple[Node, ...]) -> bool:
     low, high = new
     if any(node.inst is None or node.inst.attributes.opcode != "iadd3" or node.number != 0 for node in new):
         return False
-    lows, highs = low.sources[:2], [same_word(item) for item in high.sources[:3]]
-    others = [item for item in lows if item != Node("old", 0)] + [item for item in highs if item != Node("old", 1)]
-    is_fixed = all(leaf.name == "register" for item in others for leaf in item.leaves)
-    carries = [item for item in high.sources[3:] if not is_number(item, 0)]
-    is_carried = carries == [low._replace(number=1)] and all(is_number(item, 0) for item in low.sources[2:])
+    lows, highs = low.sources[:2], [same_word(part) for part in high.sources[:3]]
+    others = [part for part in lows if part != Node("old", 0)] + [part for part in highs if part != Node("old", 1)]
+    is_fixed = all(leaf.name == "register" for part in others for leaf in part.leaves)
+    carries = [part for part in high.sources[3:] if not is_number(part, 0)]
+    is_carried = carries == [low._replace(number=1)] and all(is_number(part, 0) for part in low.sources[2:])
     return is_fixed and is_carried and lows.count(Node("old", 0)) == highs.count(Node("old", 1)) == 1
 
 
-def same_word(item: Node) -> Node:
+def same_word(node: Node) -> Node:
     """Return the other factor of a product with 1; return any other value unchanged."""
-    is_product = item.inst is not None and item.inst.name.startswith("mul.lo")
-    factors = [source for source in item.sources if not is_number(source, 1)] if is_product else []
-    return factors[0] if len(factors) == 1 else item
+    is_product = node.inst is not None and node.inst.name.startswith("mul.lo")
+    factors = [source for source in node.sources if not is_number(source, 1)] if is_product else []
+    return factors[0] if len(factors) == 1 else node
 
 
-def is_number(item: Node, number: int) -> bool:
+def is_number(node: Node, number: int) -> bool:
     """Return True if a value is the given constant."""
-    return item.name == "constant" and item.number.code(B32) == number
+    return node.name == "constant" and node.number.code(B32) == number
 
 
 def extreme(leaving: DecodedInstruction, guard: Node, new: tuple[Node, ...]) -> tuple[str, list[tuple[Node, Node]]]:
@@ -303,11 +303,11 @@ def extreme(leaving: DecodedInstruction, guard: Node, new: tuple[Node, ...]) -> 
         words = [word for word in range(2) if opcode == "setp" and olds[word] in node.sources[:2]]
         for word in words:
             compared[word] |= {*node.sources[:2]} - {olds[word]}
-        if not node.name and not words and (opcode not in LOGIC or any(item.name in WORDS for item in node.sources)):
+        if not node.name and not words and (opcode not in LOGIC or any(part.name in WORDS for part in node.sources)):
             return failed
-    if leaving.guard is None or any(len(item) != 1 for item in compared):
+    if leaving.guard is None or any(len(part) != 1 for part in compared):
         return failed
-    own_nodes = [item for words in compared for item in words]
+    own_nodes = [part for words in compared for part in words]
     if not all(node.name in {"register", "constant"} for node in (*own_nodes, *new)):
         return failed
     own_words = [ENDS if node.name == "register" else (node.number.code(B32),) for node in own_nodes]

@@ -219,10 +219,12 @@ class JudgedOrder(RaceCheck):
         answers = self.answers.get(cell, ())
         if answers:
             known = self.ordering.knows(
-                np.full(len(answers), thread), np.array([item.entity for item in answers]),
-                np.array([item.time for item in answers]),
+                np.full(len(answers), thread), np.array([answer.entity for answer in answers]),
+                np.array([answer.time for answer in answers]),
             )  # fmt: skip
-            self.uncertain_answers |= {item.inst for item, is_known in zip(answers, known, strict=True) if not is_known}
+            self.uncertain_answers |= {
+                answer.inst for answer, is_known in zip(answers, known, strict=True) if not is_known
+            }
         key, now = entity if agent is None else agent, self.ordering.now
         is_repeated = agent is not None and self.changes[cell].get(agent) == now  # some may be for the next phase
         self.changes[cell][key] = now + is_repeated
@@ -317,8 +319,8 @@ def is_order_sensitive(inst: DecodedInstruction) -> bool:
     action = inst.action
     if not isinstance(action, actions.Atomic):
         return False
-    results = [item for operand in inst.results for item in items_of(operand)]
-    is_used = action.returns and any(not isinstance(item, Discard) for item in results)
+    results = [reg for operand in inst.results for reg in items_of(operand)]
+    is_used = action.returns and any(not isinstance(reg, Discard) for reg in results)
     return action.is_float or is_used or action.name not in COMMUTING
 
 
@@ -331,7 +333,7 @@ class JudgedValues(UnwrittenCheck):
         self.uniform: set[int] = set()
         for inst in self.state.program.instructions:
             for operand in (*inst.results, *inst.sources):
-                self.uniform |= {item.index for item in registers_of(operand) if item.name.startswith("U")}
+                self.uniform |= {reg.index for reg in registers_of(operand) if reg.name.startswith("U")}
 
     def put(self, group: LaneGroup, operand: PtxOperand, mask: Codes) -> None:
         """Set the mask of a register; a uniform register is written for the whole warp."""
@@ -346,11 +348,11 @@ class JudgedValues(UnwrittenCheck):
 
     def put_clean(self, group: LaneGroup, operand: PtxOperand) -> None:
         """Clear the marks of an operand's registers."""
-        for item in items_of(operand):
-            if isinstance(item, Register) and item.index in self.uniform and self.is_marked[item.index]:
-                self.put(group, item, np.zeros(group.mask.shape, self.masks[item.index].dtype))
+        for reg in items_of(operand):
+            if isinstance(reg, Register) and reg.index in self.uniform and self.is_marked[reg.index]:
+                self.put(group, reg, np.zeros(group.mask.shape, self.masks[reg.index].dtype))
             else:
-                super().put_clean(group, item)
+                super().put_clean(group, reg)
 
     def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Report unwritten operands of instructions that have effects other than results."""
@@ -396,7 +398,7 @@ class JudgedValues(UnwrittenCheck):
                 mask = masks[at].astype(values[at].dtype)
                 variant[at] = values[at] | mask if at in chosen else values[at] & ~mask
             constants = [
-                int(item.flat[0]) if kind is None else item for item, kind in zip(variant, action.sources, strict=True)
+                int(reg.flat[0]) if kind is None else reg for reg, kind in zip(variant, action.sources, strict=True)
             ]
             found = action.function(*constants)
             results.append(found[0] if isinstance(found, tuple) else found)
@@ -463,5 +465,5 @@ class LaunchJudge(LaunchChecks):
     @property
     def reasons(self) -> list[str]:
         """The reasons why the result may depend on unspecified behaviour; empty if it cannot."""
-        found = [f"{item.line:#x}: {item.text}" for item in self.collector.findings]
+        found = [f"{finding.line:#x}: {finding.text}" for finding in self.collector.findings]
         return found + [reason for reason in self.collector.unjudged if reason != NO_INIT_FENCE]

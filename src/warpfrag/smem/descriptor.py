@@ -187,8 +187,8 @@ class Descriptor:
             number, field = getattr(self, name), self.FIELDS[name]
             end = field.unit << field.bits
             if not (is_whole(number) and 0 <= number < end and number % field.unit == 0):
-                what = f"a multiple of {field.unit} bytes" if field.unit > 1 else "a number"
-                raise InvalidOperand(f"{name}: expected {what} from 0 to {end - field.unit}, got {quote(number)}")
+                label = f"a multiple of {field.unit} bytes" if field.unit > 1 else "a number"
+                raise InvalidOperand(f"{name}: expected {label} from 0 to {end - field.unit}, got {quote(number)}")
         if not (is_whole(self.other) and 0 <= self.other < 1 << WORD_BITS) or self.other & _in_fields(self.kind):
             raise InvalidOperand(f"other may only contain bits that belong to no field, got {quote(self.other)}")
 
@@ -432,7 +432,7 @@ def _problems_of_distances(descriptor: Descriptor, operand: StagedOperand, *, tr
 
 def _problems(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) -> Iterator[Problem]:
     inner, outer = lines(operand, trans=trans)
-    width, what = descriptor.width, f"{'MN' if trans else 'K'}-major"
+    width, label = descriptor.width, f"{'MN' if trans else 'K'}-major"
     bits = stored_bits(operand)
     yield from _problems_of_bits(descriptor)
     used = descriptor.used(operand, trans=trans)
@@ -440,7 +440,7 @@ def _problems(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) ->
     inside = {along: f"the {inner} bytes of a line are in one atom", across: f"all {outer} lines are in one atom"}
     for name, is_used in used.items():
         if not is_used and getattr(descriptor, name):
-            yield Problem(name, f"{name} {getattr(descriptor, name)} is not used: {what}, {inside[name]}")
+            yield Problem(name, f"{name} {getattr(descriptor, name)} is not used: {label}, {inside[name]}")
     period = LINES * width
     if descriptor.swizzle:
         phase = descriptor.start // ROW_OF_PATTERN % (width // UNIT)

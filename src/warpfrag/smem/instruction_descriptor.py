@@ -99,8 +99,8 @@ class InstructionDescriptor:
             entry = getattr(self, field.name)
             is_text = field.name in TEXTS
             if not isinstance(entry, str if is_text else int):
-                what = "a string such as 'f16'" if is_text else "a number"
-                raise InvalidOperand(f"{field.name} of an instruction descriptor must be {what}, got {quote(entry)}")
+                label = "a string such as 'f16'" if is_text else "a number"
+                raise InvalidOperand(f"{field.name} of an instruction descriptor must be {label}, got {quote(entry)}")
         known = fields_of(self.kind)
         for field in fields(self):
             entry = getattr(self, field.name)
@@ -138,9 +138,9 @@ class InstructionDescriptor:
             raise InvalidOperand(f"{name} of kind {self.kind} must be one of {', '.join(numbers)}; got {quote(entry)}")
         end = field.unit << field.bits
         if not is_whole(entry) or not 0 <= entry < end or entry % field.unit:
-            what = f"a multiple of {field.unit}" if field.unit > 1 else "a number"
+            label = f"a multiple of {field.unit}" if field.unit > 1 else "a number"
             raise InvalidOperand(
-                f"{name} of an instruction descriptor must be {what} from 0 to {end - field.unit}, got {quote(entry)}"
+                f"{name} of an instruction descriptor must be {label} from 0 to {end - field.unit}, got {quote(entry)}"
             )
         return int(entry) // field.unit
 

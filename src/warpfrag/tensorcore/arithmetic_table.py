@@ -289,14 +289,14 @@ def _table_of(arch: str) -> ArithmeticTable:
         if form.operation.does != "multiply" or arch not in able_architectures(form):
             continue
         try:
-            item = plan(form, arch)
+            known = plan(form, arch)
         except NotModelled:
             unknown.append(spell(form))
             continue
-        unit = item.unit and item.unit.unit
+        unit = known.unit and known.unit.unit
         numeric = "float" if FORMATS[form.a].is_float else "integer"
-        key = (form.op, form.kind, form.c, form.d, numeric, unit, _order(item), item.level, item.source)
-        groups.setdefault(key, []).append((form, item))
+        key = (form.op, form.kind, form.c, form.d, numeric, unit, _order(known), known.level, known.source)
+        groups.setdefault(key, []).append((form, known))
     return ArithmeticTable(tuple(_row(arch, members) for members in groups.values()), tuple(unknown))
 
 
@@ -324,18 +324,18 @@ def _row(arch: str, members: list[tuple[Form, Plan]]) -> ArithmeticRow:
     )
 
 
-def _rounding(form: Form, item: Plan) -> str:
-    if item.unit is not None:
-        return ROUNDINGS[item.unit.rounding]
+def _rounding(form: Form, plan: Plan) -> str:
+    if plan.unit is not None:
+        return ROUNDINGS[plan.unit.rounding]
     if form.a == "f64":
         return F64_ROUNDING
     return CHAIN_ROUNDING if FORMATS[form.a].is_float else EXACT
 
 
-def _order(item: Plan) -> str:
+def _order(plan: Plan) -> str:
     """Return a description of the steps."""
-    unit, sentences = item.unit, []
-    for step in item.steps:
+    unit, sentences = plan.unit, []
+    for step in plan.steps:
         of, take = step.get("of"), step.get("take", 0)
         places = "k ascending" if of is None else _places(of, take)
         products = min(unit.products, step.get("at_most", unit.products)) if unit else 0
@@ -351,9 +351,9 @@ def _places(of: int, take: int) -> str:
     return f"elements {', '.join(map(str, chosen))}, ..."
 
 
-def _nan(form: Form, item: Plan) -> str:
-    if item.unit is not None:
-        return f"{item.unit.nan:#x}"
+def _nan(form: Form, plan: Plan) -> str:
+    if plan.unit is not None:
+        return f"{plan.unit.nan:#x}"
     if form.a == "f64":
         return "an operand's NaN, made quiet"
     return f"{FORMATS[form.d].canonical_nan:#x}" if FORMATS[form.a].is_float else "none"

@@ -150,7 +150,7 @@ class Matrix:
     def codes(self, number_format: Format, *, raw: bool = False, rounding: Rounding = None) -> NDArray[Any]:
         """Return the unsigned codes, in the same memory; with `raw`, the elements are already codes."""
         if not self.kind.on_gpu:
-            return codes_of(number_format, self.array, raw=raw, rounding=rounding, what=self.name)
+            return codes_of(number_format, self.array, raw=raw, rounding=rounding, label=self.name)
         natural = None if number_format.unused and rounding else natural_dtype(number_format)
         if self.dtype == (code_dtype(number_format) if raw else natural):  # the bits of the array are the codes
             codes: NDArray[Any] = device_bits(self.array, self.kind)
@@ -161,7 +161,7 @@ class Matrix:
 
         on_host = np.asarray(to_host(self.array, self.kind))
         moved: NDArray[Any] = cupy().asarray(
-            codes_of(number_format, on_host, raw=raw, rounding=rounding, what=self.name)
+            codes_of(number_format, on_host, raw=raw, rounding=rounding, label=self.name)
         )
         return moved
 

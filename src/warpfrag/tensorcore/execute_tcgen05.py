@@ -53,15 +53,15 @@ SHIFTED_COLUMNS = 8
 MAX_LAYOUTS = 512
 
 
-def split_address(address: object, what: str) -> tuple[int, int]:
+def split_address(address: object, label: str) -> tuple[int, int]:
     """Return the base lane and the column of an address."""
     if isinstance(address, bool) or not isinstance(address, int | np.integer) or not 0 <= int(address) < 1 << 23:
         raise InvalidOperand(
-            f"{what} must be a column in 0..{TENSOR_COLUMNS - 1}, or lane << 16 | column; got {quote(address)}"
+            f"{label} must be a column in 0..{TENSOR_COLUMNS - 1}, or lane << 16 | column; got {quote(address)}"
         )
     lane, column = divmod(int(address), 1 << 16)
     if column >= TENSOR_COLUMNS:
-        raise InvalidOperand(f"{what} must be a column in 0..{TENSOR_COLUMNS - 1}, got {column}")
+        raise InvalidOperand(f"{label} must be a column in 0..{TENSOR_COLUMNS - 1}, got {column}")
     return lane, column
 
 
@@ -79,10 +79,10 @@ def check_tensor_memory(memory: ArrayLike, blocks: int) -> Words:
     return cast("Words", array)
 
 
-def _columns(memory: Words, first: int, count: int, what: str) -> Words:
+def _columns(memory: Words, first: int, count: int, label: str) -> Words:
     if first + count > memory.shape[-1]:
         raise InvalidOperand(
-            f"{what} takes columns {first} to {first + count - 1}; tensor memory has {memory.shape[-1]}"
+            f"{label} takes columns {first} to {first + count - 1}; tensor memory has {memory.shape[-1]}"
         )
     return memory[..., first : first + count]
 

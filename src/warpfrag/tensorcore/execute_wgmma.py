@@ -205,8 +205,8 @@ def _negated(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
     return changed
 
 
-def _pair(resolved: ResolvedInstruction, what: str, pair: object) -> tuple[bool, bool]:
+def _pair(resolved: ResolvedInstruction, label: str, pair: object) -> tuple[bool, bool]:
     """Return two bools, for A and for B."""
     if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(flag, bool) for flag in pair)):
-        raise InvalidOperand(f"{resolved.name}: {what} must be a pair of bools, for A and B; got {quote(pair)}")
+        raise InvalidOperand(f"{resolved.name}: {label} must be a pair of bools, for A and B; got {quote(pair)}")
     return pair[0], pair[1]

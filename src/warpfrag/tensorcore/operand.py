@@ -199,7 +199,7 @@ class OperandBase:
         if array.shape[max(0, array.ndim - len(self.shape)) :] != self.shape:
             expected = ", ".join(map(str, self.shape))
             raise InvalidOperand(f"{self.description}: expected an array of shape (..., {expected}), got {array.shape}")
-        return codes_of(self.format, array, raw=raw, rounding=rounding, what=self.description)
+        return codes_of(self.format, array, raw=raw, rounding=rounding, label=self.description)
 
 
 @dataclass(frozen=True, repr=False)
@@ -279,7 +279,7 @@ class Operand(OperandBase, InShared):
             raise InvalidSparsity(
                 f"{self.description}: expected a full A of shape (..., {rows}, {2 * stored}), got {full.shape}"
             )
-        return codes_of(self.format, full, raw=raw, rounding=rounding, what=self.description)
+        return codes_of(self.format, full, raw=raw, rounding=rounding, label=self.description)
 
     def where(self, *, row: int, col: int, codes: ArrayLike) -> list[Place]:
         """Return every register slot that holds a logical element of a sparse A with these metadata codes."""

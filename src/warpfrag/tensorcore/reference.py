@@ -108,8 +108,8 @@ class TraceStep:
         return -(code ^ sign) if code & sign else code
 
 
-def _are(names: list[str], what: str) -> str:
-    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} {what}"
+def _are(names: list[str], label: str) -> str:
+    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} {label}"
 
 
 def truncated_sum(terms: Sequence[Number], how: AlignedSum) -> tuple[int, int, tuple[int, ...]]:

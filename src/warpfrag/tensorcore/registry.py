@@ -68,11 +68,11 @@ def _typed(
     name: str | Instruction, arch: str | None, selector: int | None, shape: dict[str, int | str | None]
 ) -> Instruction:
     """Return the tcgen05.mma with this shape and these types."""
-    for what, entry in shape.items():
-        is_size = what in ("m", "n", "k")
+    for label, entry in shape.items():
+        is_size = label in ("m", "n", "k")
         if entry is not None and (isinstance(entry, bool) or not isinstance(entry, int if is_size else str)):
             expected = "an integer" if is_size else "a string such as 'f16'"
-            raise IllegalInstruction(quote(name), f"{what} must be {expected}, got {quote(entry)}")
+            raise IllegalInstruction(quote(name), f"{label} must be {expected}, got {quote(entry)}")
     text = name
     if isinstance(text, Instruction):
         text = text.form.spelling.name if isinstance(text.form, TensorForm) else text.name

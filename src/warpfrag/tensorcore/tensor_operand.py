@@ -35,9 +35,9 @@ PADDED = 16  # the elements and bytes of a padded group of 4- or 6-bit types
 
 def load_layout(load: str | HasForm, column: int, base_lane: int = 0, columns: int | None = None) -> Layout:
     """Return the register layout of a load or store of an operand's columns."""
-    for what, number in (("column", column), ("base_lane", base_lane)):
+    for label, number in (("column", column), ("base_lane", base_lane)):
         if isinstance(number, bool) or not isinstance(number, int):
-            raise InvalidOperand(f"{what} must be an integer, got {quote(number)}")
+            raise InvalidOperand(f"{label} must be an integer, got {quote(number)}")
     try:
         form = read_form(load) if isinstance(load, str) else getattr(load, "form", None)
     except ParseError as error:
@@ -373,10 +373,10 @@ EXAMPLES = {
 """The k of a dense instruction and the types in an example, by kind."""
 
 
-def missing_shape(form: TensorForm, what: str) -> IllegalInstruction:
+def missing_shape(form: TensorForm, label: str) -> IllegalInstruction:
     """Return the error for an operand of a spelling without a shape."""
     k, types = EXAMPLES[form.kind]
     m, scales = 256 if "cta_group::2" in form.name else 128, ".ue4m3" if "scale_vec::4X" in form.name else ""
     example = f"{form.name}.m{m}n256k{k << bool(form.operation.sparsity)}.{types}{scales}"
-    reason = f"{what} depends on the shape and types, which the name does not have; give them, for example {example}"
+    reason = f"{label} depends on the shape and types, which the name does not have; give them, for example {example}"
     return IllegalInstruction(form.name, reason)

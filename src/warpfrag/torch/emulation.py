@@ -306,11 +306,11 @@ class Emulation(TorchDispatchMode):
         with self._lock:
             self.not_emulated[name] += 1
 
-    def warn_once(self, what: str, message: str) -> None:
+    def warn_once(self, label: str, message: str) -> None:
         """Warn the first time that an operation is not emulated."""
         with self._lock:
-            is_new = what not in self._warned
-            self._warned.add(what)
+            is_new = label not in self._warned
+            self._warned.add(label)
         if is_new:
             warnings.warn(message, NotEmulated, stacklevel=2)
 
@@ -349,9 +349,9 @@ class Emulation(TorchDispatchMode):
         names = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "tf32"}
         name = names.get(operation.A.dtype)
         if name is None or operation.alpha != 1 or operation.beta != 1:
-            what = f"{operation.name} of {operation.A.dtype}, alpha {operation.alpha}, beta {operation.beta}"
+            label = f"{operation.name} of {operation.A.dtype}, alpha {operation.alpha}, beta {operation.beta}"
             raise NotModelled(
-                f"{what}: the library's choice is modelled for float16, bfloat16 and float32, alpha and beta 1"
+                f"{label}: the library's choice is modelled for float16, bfloat16 and float32, alpha and beta 1"
             )
         a, b = operation.A, operation.B
         layout = "".join("n" if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else "t" for tensor in (a, b))

@@ -85,8 +85,8 @@ class ModelInvariance(TextCard):
         for layer in self.changes:
             lines.append(f"{layer.layer or 'model'} ({layer.operation}){', a guess' * layer.is_guess}")
             for batch, shape, known in zip(self.batches, layer.shapes, layer.predictions, strict=True):
-                what = "not modelled" if known is None else _described(known)
-                lines.append(f"  batch {batch}: {' x '.join(map(str, shape))}, {what}")
+                label = "not modelled" if known is None else _described(known)
+                lines.append(f"  batch {batch}: {' x '.join(map(str, shape))}, {label}")
             lines.append(f"  remedy: {layer.remedy}")
         guesses = [layer for layer in self.layers if layer.is_guess and layer.is_judged and not layer.changes]
         if guesses:

@@ -42,11 +42,11 @@ class TorchProduct(NamedTuple):
                     f"{self.name}: {name} has layout {tensor.layout}; only dense (strided) tensors are emulated"
                 )
         of_result = {"C": self.A} if self.C is not None and self.C.dtype == self.dtype else {}
-        for what in ("dtype", "device"):
-            kinds = {name: getattr(of_result.get(name, tensor), what) for name, tensor in tensors.items()}
+        for label in ("dtype", "device"):
+            kinds = {name: getattr(of_result.get(name, tensor), label) for name, tensor in tensors.items()}
             if len(set(kinds.values())) > 1:
                 listed = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
-                raise InvalidOperand(f"{self.name}: expected operands with the same {what}, got {listed}")
+                raise InvalidOperand(f"{self.name}: expected operands with the same {label}, got {listed}")
 
     def written(self, result: torch.Tensor) -> torch.Tensor:
         """Return the result, written to `out` if it is given."""

@@ -137,56 +137,56 @@ class Tile:
     extent: int
     bits: int
 
-    def view(self, what: str) -> NDArray[np.uint8]:
+    def view(self, label: str) -> NDArray[np.uint8]:
         """Return a view of the tile's bytes, [lines, bytes per line], after checking the rules of the CUDA guide."""
-        self._check_ldm(what)
+        self._check_ldm(label)
         allocation, start, stop = self.pointer.memory()
         past = start % (POINTER_BITS // 8)
         if past:
             raise InvalidOperand(
-                f"{what}: the pointer must be aligned to {POINTER_BITS} bits; {self.pointer!r} is at byte {start} of "
+                f"{label}: the pointer must be aligned to {POINTER_BITS} bits; {self.pointer!r} is at byte {start} of "
                 f"its allocation, {past} bytes past a multiple of {POINTER_BITS // 8}"
             )
         line, step = self.extent * self.bits // 8, self.ldm * self.bits // 8
         needed = (self.lines - 1) * step + line
         if start + needed > stop:
             raise InvalidOperand(
-                f"{what}: memory is too small: {self.lines} lines of {self.extent} elements with ldm {self.ldm} "
+                f"{label}: memory is too small: {self.lines} lines of {self.extent} elements with ldm {self.ldm} "
                 f"take {needed} bytes from {self.pointer!r}, and {stop - start} are there"
             )
         return np.lib.stride_tricks.as_strided(allocation[start:], (self.lines, line), (step, 1))
 
-    def _check_ldm(self, what: str) -> None:
+    def _check_ldm(self, label: str) -> None:
         unit = LEADING_BITS // self.bits
         if self.ldm % unit:
             below, smallest = self.ldm // unit * unit, -(-self.extent // unit) * unit
             near = ", ".join(str(ldm) for ldm in sorted({max(below, smallest), max(below + unit, smallest)}))
             raise InvalidOperand(
-                f"{what}: ldm must be a multiple of {unit} elements (16 bytes), got {self.ldm}; near: {near}"
+                f"{label}: ldm must be a multiple of {unit} elements (16 bytes), got {self.ldm}; near: {near}"
             )
         if self.ldm < self.extent:
             raise InvalidOperand(
-                f"{what}: ldm must be at least {self.extent}, the elements in one line of the tile; got {self.ldm}"
+                f"{label}: ldm must be at least {self.extent}, the elements in one line of the tile; got {self.ldm}"
             )
 
 
-def check_memory_type(pointer: Pointer, element: ElementType, what: str) -> None:
+def check_memory_type(pointer: Pointer, element: ElementType, label: str) -> None:
     """Raise an error for memory of another element type; unsigned bytes are accepted, like a void pointer in C++."""
     dtype = pointer.array.dtype
     if element.is_sub_byte:
         expected = f"{8 // element.format.bits} elements in a byte, low bits first, as uint8, uint32 or int32"
         if dtype not in {np.dtype(np.uint8), np.dtype(np.uint32), np.dtype(np.int32)}:
-            raise InvalidOperand(f"{what}: expected packed memory for {element.name}, {expected}; got {dtype}")
+            raise InvalidOperand(f"{label}: expected packed memory for {element.name}, {expected}; got {dtype}")
         if not pointer.array.flags.c_contiguous and pointer.array.strides[-1] != dtype.itemsize:
             # np.packbits of a transposed array returns such an array; that memory order is never intended
             raise InvalidOperand(
-                f"{what}: expected packed memory along the last axis, got strides {pointer.array.strides}; "
+                f"{label}: expected packed memory along the last axis, got strides {pointer.array.strides}; "
                 "np.ascontiguousarray puts it in order"
             )
         return
     if dtype not in {element.dtype, np.dtype(np.uint8)}:
         raise InvalidOperand(
-            f"{what}: expected memory of {element.dtype} (or bytes, uint8) for {element.name}, got {dtype}"
+            f"{label}: expected memory of {element.dtype} (or bytes, uint8) for {element.name}, got {dtype}"
         )
 
 

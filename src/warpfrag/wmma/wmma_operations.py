@@ -113,60 +113,60 @@ def multiply(
         d.set_codes(instruction(a.codes(), b.codes(), c.codes(), arch=a.arch, raw=True))
 
 
-def _check_fragments(what: str, **fragments: object) -> None:
+def _check_fragments(label: str, **fragments: object) -> None:
     """Raise an error for an argument that is not a fragment."""
     for name, entry in fragments.items():
         if not isinstance(entry, Fragment):
-            raise InvalidOperand(f"{what}: expected a fragment as {name}, got {type(entry).__name__}")
+            raise InvalidOperand(f"{label}: expected a fragment as {name}, got {type(entry).__name__}")
 
 
-def check_product(what: str, d: Fragment, a: Fragment, b: Fragment, c: Fragment) -> None:
+def check_product(label: str, d: Fragment, a: Fragment, b: Fragment, c: Fragment) -> None:
     """Raise an error for fragments that no instruction multiplies: uses, architectures, sizes and types must match."""
     fragments = {"d": d, "a": a, "b": b, "c": c}
-    _check_fragments(what, **fragments)
+    _check_fragments(label, **fragments)
     for name, use in ROLES.items():
         if fragments[name].use is not use:
-            raise InvalidOperand(f"{what}: expected {use} as {name}, got {fragments[name]!r}")
-    for label, of in (("arch", lambda entry: entry.arch), ("size m x n x k", lambda entry: sizes(entry.shape))):
+            raise InvalidOperand(f"{label}: expected {use} as {name}, got {fragments[name]!r}")
+    for field, of in (("arch", lambda entry: entry.arch), ("size m x n x k", lambda entry: sizes(entry.shape))):
         values = {name: of(entry) for name, entry in fragments.items()}
         if len(set(values.values())) > 1:
             listed = ", ".join(f"{name} {entry}" for name, entry in values.items())
-            raise InvalidOperand(f"{what}: expected d, a, b and c of one {label}, got {listed}")
+            raise InvalidOperand(f"{label}: expected d, a, b and c of one {field}, got {listed}")
     if a.element_type != b.element_type:
         raise InvalidOperand(
-            f"{what}: expected a and b of one type, got {a.element_type.name} and {b.element_type.name}"
+            f"{label}: expected a and b of one type, got {a.element_type.name} and {b.element_type.name}"
         )
     allowed = accumulators(a.shape, a.element_type)
     for name in "dc":
         if fragments[name].element_type not in allowed:
             names = " or ".join(entry.name for entry in allowed)
             raise InvalidOperand(
-                f"{what}: with {a.element_type.name}, {name} must be {names}; got {fragments[name].element_type.name}"
+                f"{label}: with {a.element_type.name}, {name} must be {names}; got {fragments[name].element_type.name}"
             )
 
 
-def _memory_word(what: str, a: Fragment, layout: object) -> str:
+def _memory_word(label: str, a: Fragment, layout: object) -> str:
     """Return "row" or "col": the order of the fragment itself, or for an accumulator the given layout."""
     if a.matrix_layout is not None:
         if layout is not None:
-            raise InvalidOperand(f"{what}: {a!r} already has a layout; expected none, got {spelling(layout)}")
+            raise InvalidOperand(f"{label}: {a!r} already has a layout; expected none, got {spelling(layout)}")
         return a.matrix_layout.value
     if not isinstance(layout, MemoryLayout):
         raise InvalidOperand(
-            f"{what}: expected the layout mem_row_major or mem_col_major for an accumulator, got {spelling(layout)}"
+            f"{label}: expected the layout mem_row_major or mem_col_major for an accumulator, got {spelling(layout)}"
         )
     return layout.value
 
 
 def _tile(
-    what: str, a: Fragment, pointer: object, ldm: object, word: str, *, writes: bool = False
+    label: str, a: Fragment, pointer: object, ldm: object, word: str, *, writes: bool = False
 ) -> NDArray[np.uint8]:
     """Return the tile of memory that a fragment's matrix occupies."""
     place = ptr(pointer)
-    check_memory_type(place, a.element_type, what)
+    check_memory_type(place, a.element_type, label)
     if writes and not place.array.flags.writeable:
-        raise InvalidOperand(f"{what}: expected memory that can be written, got read-only memory")
-    step = check_integer(ldm, f"{what}: expected ldm as an integer")
+        raise InvalidOperand(f"{label}: expected memory that can be written, got read-only memory")
+    step = check_integer(ldm, f"{label}: expected ldm as an integer")
     rows, cols = a.operand.shape
     lines, extent = (rows, cols) if word == "row" else (cols, rows)
-    return Tile(place, step, lines, extent, a.operand.format.bits).view(what)
+    return Tile(place, step, lines, extent, a.operand.format.bits).view(label)

@@ -134,11 +134,11 @@ class ExperimentalPrecision:
     b1 = B1
 
 
-def as_real(values: ArrayLike, what: str) -> NDArray[Any]:
+def as_real(values: ArrayLike, label: str) -> NDArray[Any]:
     """Return an array of real numbers; raise an error for values that NumPy would have to parse."""
-    array = as_array(values, what)
+    array = as_array(values, label)
     if array.dtype.kind in "OSUcmM" or (array.dtype.kind == "V" and array.dtype.names):
-        raise InvalidOperand(f"{what}: expected real numbers, got {quote(values)}")
+        raise InvalidOperand(f"{label}: expected real numbers, got {quote(values)}")
     return array
 
 

@@ -205,8 +205,8 @@ class Choices:
                 arrays = {key: stored[key] for key in stored.files}
             header = json.loads(bytes(arrays.pop("header")))
         except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-            what = f"{type(error).__name__}: {error}"
-            raise FileError(f"{name}: expected a file of choices written by `warpfrag survey`; {what}") from None
+            label = f"{type(error).__name__}: {error}"
+            raise FileError(f"{name}: expected a file of choices written by `warpfrag survey`; {label}") from None
         _check(name, header, arrays)
         kernels = header["kernels"]
         rows = tuple(Choice._make([*row[:-1], kernels[row[-1]]]) for row in arrays["choices"].tolist())

@@ -102,9 +102,9 @@ class Question:
     batch: int = 1
 
 
-def _check(status: int, what: str) -> None:
+def _check(status: int, label: str) -> None:
     if status:
-        raise NoGpu(f"{what} failed with status {status}")
+        raise NoGpu(f"{label} failed with status {status}")
 
 
 def _set_attributes(setter: Callable[..., int], target: ctypes.c_void_p, values: list[tuple[int, Any]]) -> None:

@@ -107,7 +107,7 @@ def _shape(shape: object, own: tuple[int, int, int]) -> tuple[int, int, int]:
     m, n, k = map(int, extents)
     if k != own[2]:
         raise InvalidOperand(f"shape: k is {k}, but A has {own[2]} columns; a part of a gemm must include the whole k")
-    for name, whole, part, what in (("m", m, own[0], "rows of A"), ("n", n, own[1], "columns of B")):
+    for name, whole, part, label in (("m", m, own[0], "rows of A"), ("n", n, own[1], "columns of B")):
         if whole < part:
-            raise InvalidOperand(f"shape: {name} is {whole}, but there are {part} {what}")
+            raise InvalidOperand(f"shape: {name} is {whole}, but there are {part} {label}")
     return m, n, k

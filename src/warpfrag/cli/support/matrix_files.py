@@ -146,8 +146,8 @@ def read_codes(
     if array.shape != shape:
         raise InvalidOperand(f"{source.name}: expected an array of shape {shape}, got {array.shape}")
     if raw:
-        return check_codes(number_format, array, what=source.name)
-    return to_codes(number_format, array, rounding=rounding, what=source.name)
+        return check_codes(number_format, array, label=source.name)
+    return to_codes(number_format, array, rounding=rounding, label=source.name)
 
 
 def _codes_of_text(
@@ -208,7 +208,7 @@ def read_text_matrix(source: InputSource) -> NDArray[Any]:
     return np.array(rows)
 
 
-def exact_value(word: str, what: str) -> Fraction | float:
+def exact_value(word: str, label: str) -> Fraction | float:
     """Return the exact value of a decimal, 0x..., 0x1.8p3 or 0b... number, or a float for inf, nan and -0.
 
     >>> exact_value("1.0000000000000000001", "here"), exact_value("0x1.8p1", "here"), exact_value("-0", "here")
@@ -227,7 +227,7 @@ def exact_value(word: str, what: str) -> Fraction | float:
                     return -0.0 if sign == "-" else Fraction(0)
                 return digits * Fraction(radix) ** max(-FAR, min(scale, FAR))
     limit = f" of at most {MAX_DIGITS} digits" if word[:1].isdigit() else ""
-    raise InvalidOperand(f"{what}: {quote(word)} is not a number{limit}")
+    raise InvalidOperand(f"{label}: {quote(word)} is not a number{limit}")
 
 
 def _encode(number_format: Format, value: Fraction | float, rounding: Rounding) -> int | str:
@@ -327,4 +327,4 @@ def read_array(file: str, codes: str | None, option: str = "--codes") -> NDArray
     fmt = FORMATS[codes]
     if array.dtype.itemsize != code_dtype(fmt).itemsize or array.dtype.kind not in "uiV":
         raise InvalidOperand(f"{source.name}: codes of {codes} are {code_dtype(fmt)}, got dtype {array.dtype}")
-    return from_codes(fmt, check_codes(fmt, np.asarray(array).view(code_dtype(fmt)), what=source.name))
+    return from_codes(fmt, check_codes(fmt, np.asarray(array).view(code_dtype(fmt)), label=source.name))

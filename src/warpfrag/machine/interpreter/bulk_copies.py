@@ -168,9 +168,9 @@ class LaneCopies:
         return cell % words + block * words
 
 
-def _check(lane: int, value: int, align: int, what: str) -> None:
+def _check(lane: int, value: int, align: int, label: str) -> None:
     if value % align:
-        raise MemoryFault(lane, f"expected {what} that is a multiple of {align}, got {value:#x}", kind="misaligned")
+        raise MemoryFault(lane, f"expected {label} that is a multiple of {align}, got {value:#x}", kind="misaligned")
 
 
 def run_bulk_copy(
@@ -186,8 +186,8 @@ def run_bulk_copy(
     targets, sources = group.addresses(target).tolist(), group.addresses(source).tolist()
     for lane in range(copies.count):
         count = sizes[lane]
-        for value, what in ((count, "a size"), (targets[lane], "a target"), (sources[lane], "a source")):
-            _check(lane, value, GRANULE, what)
+        for value, label in ((count, "a size"), (targets[lane], "a target"), (sources[lane], "a source")):
+            _check(lane, value, GRANULE, label)
         if not count:
             continue
         buffer, first = copies.span(action.source, sources[lane], count, lane, writes=False)

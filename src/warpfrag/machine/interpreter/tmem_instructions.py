@@ -100,24 +100,24 @@ class TensorMemories:
             text = f"{columns} columns are more than the {self._smallest[block]} of the previous allocation"
             raise MemoryFault(0, f"{text}: allocations must not grow")
         used = np.zeros(TENSOR_COLUMNS, np.bool_)
-        for item in live:
-            used[item.column : item.column + item.columns] = True
+        for part in live:
+            used[part.column : part.column + part.columns] = True
         for first in range(0, TENSOR_COLUMNS - columns + 1, columns):
             if not used[first : first + columns].any():
                 live.append(TensorAllocation(first, columns, line))
                 self._smallest[block] = columns
                 return first
-        held = ", ".join(f"{item.columns} from line {item.line}" for item in live)
+        held = ", ".join(f"{part.columns} from line {part.line}" for part in live)
         text = f"{columns} columns are not free: the block has {held}"
         raise MemoryFault(0, f"{text}; on a GPU, the instruction waits until they are freed")
 
     def free(self, block: int, address: int, columns: int) -> None:
         """Free one of a block's allocations."""
-        for item in self.live.get(block, []):
-            if (item.column, item.columns) == (address, columns):
-                self.live[block].remove(item)
+        for part in self.live.get(block, []):
+            if (part.column, part.columns) == (address, columns):
+                self.live[block].remove(part)
                 return
-        held = ", ".join(f"{item.columns} at {item.column}" for item in self.live.get(block, [])) or "none"
+        held = ", ".join(f"{part.columns} at {part.column}" for part in self.live.get(block, [])) or "none"
         text = f"expected an allocation of the block ({held}), got {columns} columns at {address:#x}"
         raise MemoryFault(0, text)
 
@@ -128,17 +128,17 @@ class TensorMemories:
     def check_freed(self) -> None:
         """Raise a PtxError for the first allocation that was not freed when all threads have exited."""
         for block, live in sorted(self.live.items()):
-            for item in live:
+            for part in live:
                 name = ", ".join(map(str, self.state.blocks[block]))
-                text = f"block ({name}) ends with {item.columns} columns of tensor memory that were allocated here"
-                raise PtxError(item.line, f"{text} and never freed; on a GPU, they remain allocated")
+                text = f"block ({name}) ends with {part.columns} columns of tensor memory that were allocated here"
+                raise PtxError(part.line, f"{text} and never freed; on a GPU, they remain allocated")
 
     def check_access(self, access: TensorAccess) -> None:
         """Raise a MemoryFault if columns are not allocated; report the access to the checks."""
         first, end = access.column, access.column + access.columns
         live = self.live.get(access.block, [])
-        if not any(item.column <= first and end <= item.column + item.columns for item in _joined(live)):
-            held = ", ".join(f"{item.column}..{item.column + item.columns - 1}" for item in live) or "none"
+        if not any(part.column <= first and end <= part.column + part.columns for part in _joined(live)):
+            held = ", ".join(f"{part.column}..{part.column + part.columns - 1}" for part in live) or "none"
             name = ", ".join(map(str, self.state.blocks[access.block]))
             text = f"columns {first}..{end - 1} ({access.operand}) are not allocated: block ({name}) has {held}"
             raise MemoryFault(0, text)
@@ -154,11 +154,11 @@ class TensorMemories:
 def _joined(live: list[TensorAllocation]) -> list[TensorAllocation]:
     """Merge adjacent allocations, which kernels may use together."""
     result: list[TensorAllocation] = []
-    for item in sorted(live):
-        if result and result[-1].column + result[-1].columns == item.column:
-            result[-1] = result[-1]._replace(columns=result[-1].columns + item.columns)
+    for part in sorted(live):
+        if result and result[-1].column + result[-1].columns == part.column:
+            result[-1] = result[-1]._replace(columns=result[-1].columns + part.columns)
         else:
-            result.append(item)
+            result.append(part)
     return result
 
 
@@ -547,7 +547,7 @@ def _kept_lanes(group: LaneGroup, masks: PtxOperand | None, blocks: int) -> NDAr
     """Return the lanes of D that an mma does not write, [128] or [2, 128], or None if it writes all."""
     if masks is None:
         return None
-    words = np.array([_number(group, item) for item in items_of(masks)], np.uint32)
+    words = np.array([_number(group, part) for part in items_of(masks)], np.uint32)
     bits = np.unpackbits(words.view(np.uint8), bitorder="little").astype(np.bool_)
     return bits.reshape(2, TENSOR_LANES) if blocks == 2 else bits
 

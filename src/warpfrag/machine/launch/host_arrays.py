@@ -19,68 +19,68 @@ from warpfrag.tensorcore.array_types import kind_of
 HOST_DEVICES = {1, 3}  # DLPack device types of host memory: plain and pinned
 
 
-def as_host_array(value: object, what: str) -> NDArray[Any] | None:
+def as_host_array(value: object, label: str) -> NDArray[Any] | None:
     """Return a NumPy array over the same memory, or None for a value that is not an array.
 
     Raise InvalidOperand for dtypes that no GPU reads.
     """
     if is_masked_array(value):
-        raise InvalidOperand(f"{what}: expected a plain array, got a masked one: .filled() gives one")
-    array = value if isinstance(value, np.ndarray) else _foreign(value, what)
+        raise InvalidOperand(f"{label}: expected a plain array, got a masked one: .filled() gives one")
+    array = value if isinstance(value, np.ndarray) else _foreign(value, label)
     numbers = value if isinstance(value, np.generic) else array  # a NumPy scalar may be a record
     if numbers is not None and numbers.dtype.hasobject:
-        raise InvalidOperand(f"{what}: expected an array of numbers, got {numbers.dtype}")
+        raise InvalidOperand(f"{label}: expected an array of numbers, got {numbers.dtype}")
     if numbers is not None and not numbers.dtype.isnative:
         raise InvalidOperand(
-            f"{what}: expected the byte order of a GPU, got big-endian numbers ({numbers.dtype.str}): see .astype"
+            f"{label}: expected the byte order of a GPU, got big-endian numbers ({numbers.dtype.str}): see .astype"
         )
     return array
 
 
-def as_bytes(value: object, what: str) -> NDArray[np.uint8] | None:
+def as_bytes(value: object, label: str) -> NDArray[np.uint8] | None:
     """Return an array's memory as bytes, or None for a value that is not an array."""
-    array = as_host_array(value, what)
+    array = as_host_array(value, label)
     if array is None:
         return None
     if not array.flags.c_contiguous:
         raise InvalidOperand(
-            f"{what}: expected a contiguous array, got strides {array.strides} for shape {array.shape}"
+            f"{label}: expected a contiguous array, got strides {array.strides} for shape {array.shape}"
         )
     return array.reshape(-1).view(np.uint8) if array.nbytes else np.zeros(0, np.uint8)
 
 
-def _foreign(value: object, what: str) -> NDArray[Any] | None:
+def _foreign(value: object, label: str) -> NDArray[Any] | None:
     """Return a NumPy array over another library's array, or None for a value that is not an array."""
     kind = kind_of(value)
     if kind.library == "torch":
-        return _tensor(value, kind.device, what)
+        return _tensor(value, kind.device, label)
     if kind.on_gpu or hasattr(value, "__cuda_array_interface__"):
-        raise InvalidOperand(f"{what}: expected an array in host memory, got one in GPU memory: copy it first")
+        raise InvalidOperand(f"{label}: expected an array in host memory, got one in GPU memory: copy it first")
     if isinstance(value, np.generic):
         return None
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
         device = value.__dlpack_device__()[0]
         if device not in HOST_DEVICES:
-            raise InvalidOperand(f"{what}: expected an array in host memory, got one on DLPack device {int(device)}")
+            raise InvalidOperand(f"{label}: expected an array in host memory, got one on DLPack device {int(device)}")
         try:
             return cast("NDArray[Any]", np.from_dlpack(value))
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             raise InvalidOperand(
-                f"{what}: numpy cannot share the memory of this {type(value).__name__} ({error}); give it as integers"
+                f"{label}: numpy cannot share the memory of this {type(value).__name__} ({error}); give it as integers"
             ) from None
     return np.asarray(value) if hasattr(value, "__array_interface__") else None
 
 
-def _tensor(tensor: Any, device: str, what: str) -> NDArray[Any]:  # noqa: ANN401 # PyTorch's, if it is installed
+def _tensor(tensor: Any, device: str, label: str) -> NDArray[Any]:  # noqa: ANN401 # PyTorch's, if it is installed
     """Return the bytes of a PyTorch tensor of any dtype."""
     if device != "cpu":
-        raise InvalidOperand(f"{what}: expected a tensor in host memory, got one on {device}: .cpu() copies it")
+        raise InvalidOperand(f"{label}: expected a tensor in host memory, got one on {device}: .cpu() copies it")
     if str(tensor.layout) != "torch.strided" or tensor.is_conj() or tensor.is_neg():
-        raise InvalidOperand(f"{what}: expected a dense tensor, got a sparse or conjugated one")
+        raise InvalidOperand(f"{label}: expected a dense tensor, got a sparse or conjugated one")
     if not tensor.is_contiguous():
         strides, shape = tuple(tensor.stride()), tuple(tensor.shape)
         raise InvalidOperand(
-            f"{what}: expected a contiguous tensor, got strides {strides} for shape {shape}: .contiguous() copies it"
+            f"{label}: expected a contiguous tensor, got strides {strides} for shape {shape}: .contiguous() copies it"
         )
     count = tensor.numel() * tensor.element_size()
     if not count:

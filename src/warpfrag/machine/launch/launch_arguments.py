@@ -170,50 +170,50 @@ class Arguments:
 
     def _tensor_map(self, value: TensorMap, number: int, parameter: Parameter) -> bytes:
         """Return the bytes of a tensor map, or the address of a copy in global memory."""
-        what = f"argument {number} ({parameter.name})"
-        data = bytes(value) if value.array is None else value.encode(self._address(value.array, what))
+        label = f"argument {number} ({parameter.name})"
+        data = bytes(value) if value.array is None else value.encode(self._address(value.array, label))
         if parameter.size == len(data):
             if parameter.align < MAP_ALIGN:
                 raise InvalidOperand(
-                    f"{what}: expected an alignment of {MAP_ALIGN} bytes for a tensor map, got {parameter.align}"
+                    f"{label}: expected an alignment of {MAP_ALIGN} bytes for a tensor map, got {parameter.align}"
                 )
             return data
         if parameter.size != self.pointer_size:
-            raise InvalidOperand(f"{what}: expected {parameter.size} bytes, got a tensor map of {len(data)}")
+            raise InvalidOperand(f"{label}: expected {parameter.size} bytes, got a tensor map of {len(data)}")
         copy = np.frombuffer(data, np.uint8).copy()
         self.maps.append(copy)  # must live as long as its address is in use
-        return self._address(copy, f"{what}, the tensor map").to_bytes(self.pointer_size, "little")
+        return self._address(copy, f"{label}, the tensor map").to_bytes(self.pointer_size, "little")
 
     def _pointer(self, value: object, number: int, parameter: Parameter) -> bytes:
         """Return the address of an array; the same array passed twice is one allocation."""
-        what = f"argument {number} ({parameter.name})"
+        label = f"argument {number} ({parameter.name})"
         if parameter.size != self.pointer_size:
-            raise InvalidOperand(f"{what}: expected a number of {parameter.size} bytes, got an array")
-        return self._address(value, what).to_bytes(self.pointer_size, "little")
+            raise InvalidOperand(f"{label}: expected a number of {parameter.size} bytes, got an array")
+        return self._address(value, label).to_bytes(self.pointer_size, "little")
 
-    def _address(self, value: object, what: str) -> int:
+    def _address(self, value: object, label: str) -> int:
         """Return an array's address: fixed for a DeviceArray, else valid for this launch."""
         if isinstance(value, DeviceArray):
             if self.pointer_size != 8:
                 raise InvalidOperand(
-                    f"{what}: a DeviceArray has a 64-bit address, but this module has 32-bit addresses: pass its "
+                    f"{label}: a DeviceArray has a 64-bit address, but this module has 32-bit addresses: pass its "
                     f"array instead"
                 )
             return value.address
-        flat = as_bytes(value, what)
+        flat = as_bytes(value, label)
         if flat is None:
-            raise InvalidOperand(f"{what}: expected an array, got {quote(value)}")
+            raise InvalidOperand(f"{label}: expected an array, got {quote(value)}")
         owner = ADDRESSES.owner(flat.ctypes.data, len(flat)) if self.pointer_size == 8 else None
         if owner is not None:
             return owner.address + flat.ctypes.data - owner.host
         place = (flat.ctypes.data, len(flat))
         if place not in self._known or not len(flat):
             self._known[place] = self._next
-            self.allocations.append(Allocation(self._next, flat, what, bool(flat.flags.writeable)))
+            self.allocations.append(Allocation(self._next, flat, label, bool(flat.flags.writeable)))
             size = max(len(flat), 1) + state_spaces.ALIGNMENT  # a gap, so that an overrun does not reach the next array
             self._next += -(-size // state_spaces.ALIGNMENT) * state_spaces.ALIGNMENT
             if self.pointer_size == 4 and self._next > self.memory_map.constants:
-                raise InvalidOperand(f"{what}: the arrays do not fit 32-bit addresses: {len(flat)} bytes are too many")
+                raise InvalidOperand(f"{label}: the arrays do not fit 32-bit addresses: {len(flat)} bytes are too many")
         return self._known[place]
 
     def _is_pointer(self, array: NDArray[Any], parameter: Parameter) -> bool:
@@ -296,11 +296,11 @@ def short_name(name: str, kernel: str) -> str:
 
 def _scalar(value: object, number: int, parameter: Parameter, pointer_size: int) -> bytes:
     """Return the bytes of a number, a null pointer or a bytes object."""
-    what = f"argument {number} ({parameter.name}, .{parameter.type})"
+    label = f"argument {number} ({parameter.name}, .{parameter.type})"
     if value is None:
         if parameter.size != pointer_size:
             raise InvalidOperand(
-                f"{what}: None is a null pointer of {pointer_size} bytes, expected {parameter.size} bytes"
+                f"{label}: None is a null pointer of {pointer_size} bytes, expected {parameter.size} bytes"
             )
         return bytes(pointer_size)
     if isinstance(value, bytes):
@@ -308,23 +308,23 @@ def _scalar(value: object, number: int, parameter: Parameter, pointer_size: int)
     elif isinstance(value, np.ndarray | np.generic):
         data = value.tobytes()
     elif isinstance(value, bool | int | float):
-        data = _python_number(value, what, parameter)
+        data = _python_number(value, label, parameter)
     else:
-        raise InvalidOperand(f"{what}: expected an array, a number, bytes or None, got {quote(value)}")
+        raise InvalidOperand(f"{label}: expected an array, a number, bytes or None, got {quote(value)}")
     if len(data) != parameter.size:
-        raise InvalidOperand(f"{what}: expected {parameter.size} bytes, got {len(data)} of {quote(value)}")
+        raise InvalidOperand(f"{label}: expected {parameter.size} bytes, got {len(data)} of {quote(value)}")
     return data
 
 
-def _python_number(value: float, what: str, parameter: Parameter) -> bytes:
+def _python_number(value: float, label: str, parameter: Parameter) -> bytes:
     """Convert a plain Python number to the type of its parameter."""
     if isinstance(value, float):
         if parameter.size not in {4, 8} or parameter.type[0] in "us":
-            raise InvalidOperand(f"{what}: expected an integer, got {value}; give a numpy scalar to choose its bits")
+            raise InvalidOperand(f"{label}: expected an integer, got {value}; give a numpy scalar to choose its bits")
         return np.array(value, f"f{parameter.size}").tobytes()
     if parameter.type[0] == "f":
         return np.array(value, f"f{parameter.size}").tobytes()
     bits = 8 * parameter.size
     if parameter.size > 8 or not -(1 << (bits - 1)) <= value < 1 << bits:
-        raise InvalidOperand(f"{what}: expected an integer of {bits} bits, got {quote(value)}")
+        raise InvalidOperand(f"{label}: expected an integer of {bits} bits, got {quote(value)}")
     return (int(value) & ((1 << bits) - 1)).to_bytes(parameter.size, "little")

@@ -219,8 +219,8 @@ def _tensor(
         dense[axis] = dense[axis + 1] * shape[axis + 1]
     pitches = dense if strides is None else _numbers("strides", strides, len(shape))
     if pitches[-1] != inner:
-        what = "a slice" if interleave else "an element"
-        raise InvalidOperand(f"expected the innermost stride to be {what} of {inner} bytes, got {pitches[-1]}")
+        label = "a slice" if interleave else "an element"
+        raise InvalidOperand(f"expected the innermost stride to be {label} of {inner} bytes, got {pitches[-1]}")
     if not isinstance(array, DeviceArray):
         as_bytes(array, "the array of a tensor map")  # rejects arrays that are not contiguous
     reach = sum((extent - 1) * pitch for extent, pitch in zip(shape, pitches, strict=True)) + inner

@@ -129,9 +129,9 @@ class TensorMemoryCheck(InstructionObserver):
 
     def _wait(self, warp: int, op: str, now: int) -> None:
         for accesses in self.issued.values():
-            for item in accesses:
-                if item.warp == warp and item.op == op and item.waited is None:
-                    item.waited = now
+            for prior in accesses:
+                if prior.warp == warp and prior.op == op and prior.waited is None:
+                    prior.waited = now
 
     def _known(self, warp: int) -> NDArray[np.int32]:
         """Return the time up to which a warp is ordered after each warp."""
@@ -166,14 +166,14 @@ class TensorMemoryCheck(InstructionObserver):
         """Compare an access with earlier ones."""
         column = self.written.first_unwritten(access) if access.reads and access.operand in PRODUCT_OPERANDS else None
         if column is not None:
-            what = "the old D" if access.operand == "d" else access.operand
-            text = f"reads column {column} ({what}), which was not written since it was allocated"
+            label = "the old D" if access.operand == "d" else access.operand
+            text = f"reads column {column} ({label}), which was not written since it was allocated"
             self._report(access, None, text)
-        for item in list(self.issued[access.block]):
-            if item.access.overlaps(access) and (access.writes or item.access.writes):
-                fault = self._fault(item, access)
+        for prior in list(self.issued[access.block]):
+            if prior.access.overlaps(access) and (access.writes or prior.access.writes):
+                fault = self._fault(prior, access)
                 if fault:
-                    self._report(access, item, fault)
+                    self._report(access, prior, fault)
         if access.writes:
             self.written.write(access)
         self._keep(access)
@@ -183,50 +183,52 @@ class TensorMemoryCheck(InstructionObserver):
         items = self.issued[access.block]
         op = _op(access.inst)
         if access.writes:
-            covered = [item for item in items if _covers(access, item.access) and item.access.inst is not access.inst]
-            for item in covered:
-                items.remove(item)
-        same = [item for item in items if item.access == access]  # repeated reads in a loop
-        for item in same:
-            items.remove(item)
+            covered = [
+                prior for prior in items if _covers(access, prior.access) and prior.access.inst is not access.inst
+            ]
+            for prior in covered:
+                items.remove(prior)
+        same = [prior for prior in items if prior.access == access]  # repeated reads in a loop
+        for prior in same:
+            items.remove(prior)
         items.append(IssuedAccess(access, op, self.ordering.now))
 
     def tensor_freed(self, access: TensorAccess) -> None:
         """Report accesses in flight to freed columns, which may be reallocated to another block."""
-        for item in list(self.issued[access.block]):
-            if item.access.overlaps(access):
-                fault = self._fault(item, access, needs_fences=False)
+        for prior in list(self.issued[access.block]):
+            if prior.access.overlaps(access):
+                fault = self._fault(prior, access, needs_fences=False)
                 if fault:
-                    self._report(access, item, fault)
-                self.issued[access.block].remove(item)
+                    self._report(access, prior, fault)
+                self.issued[access.block].remove(prior)
 
     def finish(self) -> None:
         """Report allocations that were never freed; the launch does not end with an error in this case."""
         memories = self.state.tensor_memories
         for block, live in sorted(memories.live.items()) if memories is not None else ():
-            for item in live:
+            for allocation in live:
                 place = self.state.blocks[block]
-                text = f"{item.columns} columns of tensor memory are allocated here and never freed"
+                text = f"{allocation.columns} columns of tensor memory are allocated here and never freed"
                 x, y, z = (int(axis) for axis in place)
-                self.collector.add(KernelFinding("tensor_memory", item.line, text, block=(x, y, z)))
+                self.collector.add(KernelFinding("tensor_memory", allocation.line, text, block=(x, y, z)))
             live.clear()
 
     # --- order
 
-    def _fault(self, item: IssuedAccess, access: TensorAccess, *, needs_fences: bool = True) -> str:
+    def _fault(self, prior: IssuedAccess, access: TensorAccess, *, needs_fences: bool = True) -> str:
         """Return the reason why an access is not ordered after an earlier one, or an empty string."""
         warp, op = access.thread // LANES, _op(access.inst)
         needs_fences = needs_fences and self.asks_for_fences
-        name = f"{item.access.inst.name} at line {item.access.inst.line}"
-        if item.is_of_warp:
-            return self._fault_of_warp(item, warp, op, name, needs_fences=needs_fences)
-        if item.access.thread == access.thread and (item.op, op) in IN_ISSUE_ORDER:
+        name = f"{prior.access.inst.name} at line {prior.access.inst.line}"
+        if prior.is_of_warp:
+            return self._fault_of_warp(prior, warp, op, name, needs_fences=needs_fences)
+        if prior.access.thread == access.thread and (prior.op, op) in IN_ISSUE_ORDER:
             return ""
         events = [
             (by, wait)
-            for by, all_events in self.learned.get(item.access.thread, {}).items()
+            for by, all_events in self.learned.get(prior.access.thread, {}).items()
             for commit, wait in all_events
-            if commit >= item.time
+            if commit >= prior.time
         ]
         if not any(by == warp or self._known_now(warp, by) >= wait for by, wait in events):
             return f"{name} may not be complete: no thread waited for an mbarrier that it was committed to"
@@ -234,22 +236,22 @@ class TensorMemoryCheck(InstructionObserver):
             return ""
         return f"there is no tcgen05.fence::after_thread_sync between it and the wait for {name}"
 
-    def _fault_of_warp(self, item: IssuedAccess, warp: int, op: str, name: str, *, needs_fences: bool) -> str:
+    def _fault_of_warp(self, prior: IssuedAccess, warp: int, op: str, name: str, *, needs_fences: bool) -> str:
         """Return the reason why an access is not ordered after an earlier ld or st, or an empty string."""
-        if item.waited is None:
-            if warp == item.warp and (item.op, op) in {("ld", "st"), ("st", "st")}:
+        if prior.waited is None:
+            if warp == prior.warp and (prior.op, op) in {("ld", "st"), ("st", "st")}:
                 return ""
-            return f"{name} may not be complete: no tcgen05.wait::{item.op} follows it"
-        if warp == item.warp:
+            return f"{name} may not be complete: no tcgen05.wait::{prior.op} follows it"
+        if warp == prior.warp:
             return ""
-        if self._known_now(warp, item.warp) < item.waited:
+        if self._known_now(warp, prior.warp) < prior.waited:
             return f"nothing orders it after {name} of another warp"
         if not needs_fences:
             return ""
-        before = [time for time in self.fences_before[item.warp] if time >= item.waited]
-        if not before or self._known_now(warp, item.warp) < before[0]:
+        before = [time for time in self.fences_before[prior.warp] if time >= prior.waited]
+        if not before or self._known_now(warp, prior.warp) < before[0]:
             return f"no tcgen05.fence::before_thread_sync follows {name} of another warp"
-        if not self._is_fenced(warp, item.warp, before[0]):
+        if not self._is_fenced(warp, prior.warp, before[0]):
             return f"there is no tcgen05.fence::after_thread_sync between it and {name} of another warp"
         return ""
 
@@ -263,8 +265,8 @@ class TensorMemoryCheck(InstructionObserver):
             return False
         return when >= time if warp == other else int(known[other]) >= time
 
-    def _report(self, access: TensorAccess, item: IssuedAccess | None, text: str) -> None:
-        other = None if item is None else self.access_by(item.access.thread, item.access.inst)
+    def _report(self, access: TensorAccess, prior: IssuedAccess | None, text: str) -> None:
+        other = None if prior is None else self.access_by(prior.access.thread, prior.access.inst)
         last = access.column + access.columns - 1
         words = f"{access.inst.name} ({access.operand}, columns {access.column}..{last}): {text}"
         self.report("tensor_memory", access.thread, words, line=access.inst.line, other=other)

@@ -148,7 +148,7 @@ class UnwrittenCheck(InstructionObserver):
         if self.is_clean:
             return None
         if isinstance(action, actions.MemoryStore):
-            columns = [self.mask_of(item).reshape(-1)[threads] for item in items_of(inst.sources[1])]
+            columns = [self.mask_of(reg).reshape(-1)[threads] for reg in items_of(inst.sources[1])]
             if not any(column.any() for column in columns):
                 return None
             kind = action.type.dtype
@@ -172,8 +172,8 @@ class UnwrittenCheck(InstructionObserver):
         """Check atomics: memory and the operand must both be written."""
         self.read(buffer, offsets, size, threads)
         inst = self.inst
-        for item in (item for operand in inst.sources[1:] for item in items_of(operand)):
-            wrong = self.mask_of(item).reshape(-1)[threads] != 0
+        for reg in (reg for operand in inst.sources[1:] for reg in items_of(operand)):
+            wrong = self.mask_of(reg).reshape(-1)[threads] != 0
             self.report_threads(wrong, threads, "an operand of an atomic was never written")
         marks = self.marks_of(buffer)
         if marks is not None:
@@ -230,21 +230,21 @@ class UnwrittenCheck(InstructionObserver):
             return self.mask_of(operand.base)
         if isinstance(operand, VectorOperand):
             whole, is_pair = np.zeros((self.state.warps, LANES), np.uint64), len(operand.items) <= WORDS_OF_PAIR
-            for index, item in enumerate(operand.items):  # of a wider vector, only zero or not matters
-                whole = whole | self.mask_of(item).astype(np.uint64) << np.uint64(32 * index * is_pair)
+            for index, reg in enumerate(operand.items):  # of a wider vector, only zero or not matters
+                whole = whole | self.mask_of(reg).astype(np.uint64) << np.uint64(32 * index * is_pair)
             return whole
         return self.clean.setdefault(np.dtype(np.uint32), np.zeros((self.state.warps, LANES), np.uint32))
 
     def words(self, group: LaneGroup, operand: PtxOperand) -> NDArray[np.uint32]:
         """Return the masks of an operand as words, [warps, 32, words]."""
-        return join_words([self.mask_of(item)[group.warp_rows] for item in items_of(operand)])
+        return join_words([self.mask_of(reg)[group.warp_rows] for reg in items_of(operand)])
 
     def put(self, group: LaneGroup, operand: PtxOperand, mask: Codes) -> None:
         """Set the mask of an operand's register in the group's lanes; `mask` is [warps of the group, lanes]."""
         if isinstance(operand, VectorOperand):
             is_pair, wide = len(operand.items) <= WORDS_OF_PAIR, mask.astype(np.uint64)
-            for item, part in zip(operand.items, split(wide, len(operand.items), 32 * is_pair), strict=True):
-                self.put(group, item, part if is_pair else np.where(wide != 0, EVERY_BIT, np.uint64(0)))
+            for reg, part in zip(operand.items, split(wide, len(operand.items), 32 * is_pair), strict=True):
+                self.put(group, reg, part if is_pair else np.where(wide != 0, EVERY_BIT, np.uint64(0)))
         if not isinstance(operand, Register):
             return
         dtype = container(operand.bits)
@@ -257,18 +257,18 @@ class UnwrittenCheck(InstructionObserver):
 
     def put_clean(self, group: LaneGroup, operand: PtxOperand) -> None:
         """Clear the marks of an operand's registers in the group's lanes."""
-        for item in items_of(operand):
-            if isinstance(item, Register) and self.is_marked[item.index]:
+        for reg in items_of(operand):
+            if isinstance(reg, Register) and self.is_marked[reg.index]:
                 if group.rows is None and group.is_whole:
-                    self.masks[item.index] = self.clean[self.masks[item.index].dtype]
-                    self.is_marked[item.index] = False
+                    self.masks[reg.index] = self.clean[self.masks[reg.index].dtype]
+                    self.is_marked[reg.index] = False
                 else:
-                    self.put(group, item, np.zeros(group.mask.shape, self.masks[item.index].dtype))
+                    self.put(group, reg, np.zeros(group.mask.shape, self.masks[reg.index].dtype))
 
     def put_whole(self, group: LaneGroup, operand: PtxOperand, wrong: NDArray[np.bool_]) -> None:
         """Mark whole registers, or clear them."""
-        for item in items_of(operand):
-            self.put(group, item, np.where(wrong, EVERY_BIT, np.uint64(0)))
+        for reg in items_of(operand):
+            self.put(group, reg, np.where(wrong, EVERY_BIT, np.uint64(0)))
 
     # --- instructions
 
@@ -281,8 +281,10 @@ class UnwrittenCheck(InstructionObserver):
         """Return True if a register that an instruction reads has a mark in any lane."""
         at = self.state.memory.inst
         if at not in self.read_registers:
-            bases = [item.base if isinstance(item, MemoryOperand) else item for item in inst.sources]
-            self.read_registers[at] = [item.index for base in bases if base is not None for item in registers_of(base)]
+            bases = [operand.base if isinstance(operand, MemoryOperand) else operand for operand in inst.sources]
+            self.read_registers[at] = [
+                operand.index for base in bases if base is not None for operand in registers_of(base)
+            ]
         return any(self.is_marked[index] for index in self.read_registers[at])
 
     def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
@@ -418,16 +420,16 @@ class UnwrittenCheck(InstructionObserver):
         if isinstance(source, VectorOperand):
             bits = kind.bits // len(source.items)
             mask = np.zeros(group.mask.shape, np.uint64)
-            for index, item in enumerate(source.items):
-                part = self.mask_of(item)[rows].astype(np.uint64) & np.uint64((1 << bits) - 1)
+            for index, reg in enumerate(source.items):
+                part = self.mask_of(reg)[rows].astype(np.uint64) & np.uint64((1 << bits) - 1)
                 mask = mask | part << np.uint64(bits * index)
         else:
             mask = self.mask_of(source)[rows]
             mask = mask.astype(np.uint64) if mask.dtype != np.bool_ else mask
         if isinstance(target, VectorOperand):
             bits = kind.bits // len(target.items)
-            for index, item in enumerate(target.items):
-                self.put(group, item, mask.astype(np.uint64) >> np.uint64(bits * index) & np.uint64((1 << bits) - 1))
+            for index, reg in enumerate(target.items):
+                self.put(group, reg, mask.astype(np.uint64) >> np.uint64(bits * index) & np.uint64((1 << bits) - 1))
         else:
             self.put(group, target, mask)
 
@@ -445,9 +447,9 @@ class UnwrittenCheck(InstructionObserver):
         for marks, owners, _ in self.loaded:  # bytes without marks are omitted
             data[np.searchsorted(threads, owners)] = marks
         codes = np.ascontiguousarray(data).view(f"i{size}" if kind.kind == "s" else f"u{size}")
-        for index, item in enumerate(items_of(inst.results[0])):
+        for index, reg in enumerate(items_of(inst.results[0])):
             wide = codes[:, index].astype(np.int64 if kind.kind == "s" else np.uint64).view(np.uint64)
-            self.put(group, item, group.scatter(wide))
+            self.put(group, reg, group.scatter(wide))
 
     def call(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Handle call: copy marks with the arguments."""
@@ -490,8 +492,8 @@ class UnwrittenCheck(InstructionObserver):
 
     def put_words(self, group: LaneGroup, operand: PtxOperand, words: NDArray[np.uint32]) -> None:
         """Write mask words to the registers of an operand."""
-        for item, codes in split_words(operand, words):
-            self.put(group, item, codes)
+        for reg, codes in split_words(operand, words):
+            self.put(group, reg, codes)
 
     def multiply(self, inst: DecodedInstruction, form: Form, group: LaneGroup) -> NDArray[np.uint32]:
         """Handle mma: mark an element of D if its row of A, its column of B or its element of C is marked."""
@@ -506,9 +508,9 @@ class UnwrittenCheck(InstructionObserver):
         for operand in inst.sources:  # A in registers, descriptors, the factor of C
             wrong |= (self.mask_of(operand)[group.warp_rows] != 0).any(axis=1, keepdims=True)
         is_added = group.read(inst.sources[4 if action.form.operation.sparsity else 2], TYPES["pred"])
-        for item in items_of(inst.results[0]):
-            kept = np.where(is_added, self.mask_of(item)[group.warp_rows].astype(np.uint64), np.uint64(0))
-            self.put(group, item, np.where(wrong, EVERY_BIT, kept))
+        for reg in items_of(inst.results[0]):
+            kept = np.where(is_added, self.mask_of(reg)[group.warp_rows].astype(np.uint64), np.uint64(0))
+            self.put(group, reg, np.where(wrong, EVERY_BIT, kept))
 
     def report_threads(self, wrong: NDArray[np.bool_], threads: Numbers, text: str) -> None:
         """Report the running instruction if any thread has a mistake."""

@@ -59,10 +59,10 @@ def _border(border: object, dtype: np.dtype[Any]) -> NDArray[np.float32]:
     return values
 
 
-def _texels(array: object, channels: int, *, layered: bool, what: str) -> NDArray[Any]:
+def _texels(array: object, channels: int, *, layered: bool, label: str) -> NDArray[Any]:
     """Return a view of the array as [layer, z, y, x, channel]."""
     if not isinstance(array, np.ndarray) or is_masked_array(array):
-        raise InvalidOperand(f"expected the texels of a {what} as a NumPy array, got {quote(array)}")
+        raise InvalidOperand(f"expected the texels of a {label} as a NumPy array, got {quote(array)}")
     if str(array.dtype) not in FORMATS:
         raise InvalidOperand(f"expected texels of {', '.join(FORMATS)}, got {array.dtype}")
     if not array.flags.c_contiguous:
@@ -75,7 +75,7 @@ def _texels(array: object, channels: int, *, layered: bool, what: str) -> NDArra
     if not 1 <= axes <= limit or 0 in shape or (channels > 1 and array.shape[-1] != channels):
         order = ", ".join(["layer"] * layered + ["z", "y", "x"][layered:] + [f"{channels} channels"] * (channels > 1))
         raise InvalidOperand(
-            f"expected a {what} as [{order}], with fewer of these axes before x or all, got shape {array.shape}"
+            f"expected a {label} as [{order}], with fewer of these axes before x or all, got shape {array.shape}"
         )
     layers = shape[0] if layered else 1
     extents = (1,) * (MAX_AXES - axes) + shape[layered:]
@@ -109,7 +109,7 @@ class Texture:
     ) -> None:
         """Create a texture; raise an error if CUDA does not support it or its results are unknown."""
         self.array = array
-        self.texels = _texels(array, channels, layered=layered, what="texture")
+        self.texels = _texels(array, channels, layered=layered, label="texture")
         self.channels, self.layered = channels, layered
         axes = array.ndim - (channels > 1) - layered
         self.geometry = _geometry(axes, layered=layered)
@@ -164,7 +164,7 @@ class Surface:
                 f"expected a writable array for a surface, got a read-only array of shape {array.shape}"
             )
         self.array = array
-        self.texels = _texels(array, channels, layered=layered, what="surface")
+        self.texels = _texels(array, channels, layered=layered, label="surface")
         self.channels, self.layered = channels, layered
         self.geometry = _geometry(array.ndim - (channels > 1) - layered, layered=layered)
 

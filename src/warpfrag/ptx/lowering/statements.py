@@ -86,24 +86,24 @@ class KernelLowering:
 
     def scope(self, scope: syntax.Scope, names: SymbolTable) -> None:
         """Decode a body."""
-        for item in scope.items:  # branches may refer to later labels
-            if isinstance(item, syntax.Label):
-                if item.name in names.labels.maps[0] or item.name in names.tables.maps[0]:
-                    raise PtxError(item.line, f"duplicate label {item.name}")
-                if item.targets:
-                    names.tables[item.name] = item.targets
+        for statement in scope.items:  # branches may refer to later labels
+            if isinstance(statement, syntax.Label):
+                if statement.name in names.labels.maps[0] or statement.name in names.tables.maps[0]:
+                    raise PtxError(statement.line, f"duplicate label {statement.name}")
+                if statement.targets:
+                    names.tables[statement.name] = statement.targets
                 else:
-                    names.labels[item.name] = [-1]
-        for item in scope.items:
-            if isinstance(item, syntax.VariableDecl):
-                self.variables.declare(item, names)
-            elif isinstance(item, syntax.Scope):
-                self.scope(item, SymbolTable(names))
-            elif isinstance(item, syntax.Label):
-                if not item.targets:
-                    names.labels[item.name][0] = len(self.instructions)
+                    names.labels[statement.name] = [-1]
+        for statement in scope.items:
+            if isinstance(statement, syntax.VariableDecl):
+                self.variables.declare(statement, names)
+            elif isinstance(statement, syntax.Scope):
+                self.scope(statement, SymbolTable(names))
+            elif isinstance(statement, syntax.Label):
+                if not statement.targets:
+                    names.labels[statement.name][0] = len(self.instructions)
             else:
-                self.instructions.append(self.inst(item, names))
+                self.instructions.append(self.inst(statement, names))
 
     def inst(self, statement: syntax.Statement, names: SymbolTable) -> DecodedInstruction:
         """Decode an instruction: opcode, guard and operands."""
@@ -133,25 +133,23 @@ class KernelLowering:
             self.select_parts(inst, statement, names)
             return
         named = [
-            item.base
-            for item in operands
-            if isinstance(item, syntax.Address) and isinstance(item.base, syntax.SymbolRef)
+            reg.base for reg in operands if isinstance(reg, syntax.Address) and isinstance(reg.base, syntax.SymbolRef)
         ]
         if attributes.opcode in RESOURCES and any(names.find(base.text) is None for base in named):
             inst.action = Refused(f"{inst.name} of {named[0]}: only handles are modelled, no .texref or .surfref")
             return
         count = address_count(inst.opcode.action)
         if count is not None and sum(isinstance(operand, syntax.Address) for operand in operands) != count:
-            what = f"{count} operands" if count > 1 else "one operand" if count else "no operand"
-            raise PtxError(statement.line, f"expected {what} in brackets, got {statement}")
+            label = f"{count} operands" if count > 1 else "one operand" if count else "no operand"
+            raise PtxError(statement.line, f"expected {label} in brackets, got {statement}")
         if operands and inst.row is not None and inst.row.has_result:
             first = operands.pop(0)
             pair = (first.first, first.second) if isinstance(first, syntax.ResultPair) else (first,)
             inst.results = tuple(self.operand(result, names, statement) for result in pair)
         sources = [
-            item
+            reg
             for source in operands  # bracketed texture and surface coordinates are separate operands
-            for item in (source, *(source.coordinates if isinstance(source, syntax.Address) else ()))
+            for reg in (source, *(source.coordinates if isinstance(source, syntax.Address) else ()))
         ]
         inst.sources = tuple(self.operand(source, names, statement) for source in sources)
         if attributes.carry_in:
@@ -209,15 +207,15 @@ class KernelLowering:
         target, source = inst.results[0] if inst.results else None, inst.sources[0] if inst.sources else None
         if not (isinstance(target, VectorOperand) and isinstance(source, VectorOperand)):
             return
-        widths = {item.bits for item in target.items if isinstance(item, Register)}
+        widths = {reg.bits for reg in target.items if isinstance(reg, Register)}
         if len(target.items) != len(source.items) or len(widths) != 1 or 1 in widths:
             raise PtxError(statement.line, f"expected equal numbers of equally wide registers, got {statement}")
         bits = widths.pop()
         copies = [self.variables.register("", bits) for _ in source.items]
         inst.opcode = find(f"mov.b{bits}", 2)
         moves = [
-            DecodedInstruction(inst.line, inst.opcode, guard=inst.guard, results=(to,), sources=(item,), text=inst.text)
-            for to, item in [*zip(copies, source.items, strict=True), *zip(target.items, copies, strict=True)]
+            DecodedInstruction(inst.line, inst.opcode, guard=inst.guard, results=(to,), sources=(reg,), text=inst.text)
+            for to, reg in [*zip(copies, source.items, strict=True), *zip(target.items, copies, strict=True)]
         ]
         self.instructions += moves[:-1]
         inst.results, inst.sources = moves[-1].results, moves[-1].sources
@@ -264,8 +262,8 @@ class KernelLowering:
             self.check_arguments(statement, inst.results, SYSTEM_FUNCTIONS[function.name].results)
             return
         if function is None or function.body is None or rest:
-            what = str(name) if name is not None else "nothing"
-            inst.action = Refused(f"cannot call {what}: the function has no body in this module or in a linked one")
+            label = str(name) if name is not None else "nothing"
+            inst.action = Refused(f"cannot call {label}: the function has no body in this module or in a linked one")
             return
         if len(results) != len(function.results) or len(arguments) != len(function.parameters):
             raise PtxError(statement.line, f"expected the parameters of {function.name}, got {statement}")
@@ -289,7 +287,7 @@ class KernelLowering:
             if isinstance(operand, Register):
                 fits = operand.bits == 8 * size
             elif isinstance(operand, VectorOperand):
-                fits = sum(item.bits for item in operand.items if isinstance(item, Register)) == 8 * size
+                fits = sum(reg.bits for reg in operand.items if isinstance(reg, Register)) == 8 * size
             elif isinstance(operand, MemoryOperand):
                 fits = operand.space == "local" and self.variables.sizes.get(operand.offset) == size
             else:
@@ -358,7 +356,7 @@ class KernelLowering:
         if isinstance(node, FloatLiteral):
             return Immediate(node)
         if isinstance(node, syntax.BracedList):
-            return VectorOperand(tuple(self.operand(item, names, statement) for item in node.items))
+            return VectorOperand(tuple(self.operand(reg, names, statement) for reg in node.items))
         if isinstance(node, syntax.NegatedPredicate):
             predicate = names.find(node.name.text)
             if not isinstance(predicate, Register) or predicate.bits != 1:

@@ -197,12 +197,12 @@ class StorageAllocator:
         shape = (*(variable.dims or ()), *((variable.vector,) if variable.vector > 1 else ()))
         self.values[key] = ModuleVariable(address, size, variable.space, variable.type, shape)
         self.waiting.append((variable, key))
-        what, limit = ("constant", MAX_CONSTANTS) if region == "constants" else ("global", MAX_VARIABLES)
-        self.used_bytes[region] = self._grown(what, self.used_bytes[region], size, limit, variable)
+        label, limit = ("constant", MAX_CONSTANTS) if region == "constants" else ("global", MAX_VARIABLES)
+        self.used_bytes[region] = self._grown(label, self.used_bytes[region], size, limit, variable)
         self.next_address[region] += size + state_spaces.ALIGNMENT
         end = self.memory_map.end(region)
         if self.next_address[region] > end:
-            raise PtxError(variable.line, f"{what} memory is full: {quote(variable.name)} does not fit")
+            raise PtxError(variable.line, f"{label} memory is full: {quote(variable.name)} does not fit")
 
     def declare_range(self, variable: VariableDecl, count: int, names: SymbolTable) -> None:
         """Declare a range of registers, each of which is allocated on first use."""
@@ -214,10 +214,10 @@ class StorageAllocator:
         names.ranges[variable.name] = declare_member
 
     @staticmethod
-    def _grown(what: str, used: int, size: int, limit: int, variable: VariableDecl) -> int:
+    def _grown(label: str, used: int, size: int, limit: int, variable: VariableDecl) -> int:
         """Return the size of a memory after adding one more variable."""
         if used + size > limit:
-            msg = f"expected at most {limit} bytes of {what} memory, got {used + size} with {quote(variable.name)}"
+            msg = f"expected at most {limit} bytes of {label} memory, got {used + size} with {quote(variable.name)}"
             raise PtxError(variable.line, msg)
         return used + size
 
@@ -326,8 +326,8 @@ def _code(value: OperandSyntax, variable: VariableDecl, ptx_type: Type) -> int:
     if not isinstance(value, VALUES.get(ptx_type.kind, ())) or (
         isinstance(value, FloatLiteral) and ptx_type.bits not in {32, 64}
     ):
-        what = f"a value of .{ptx_type.name} {quote(variable.name)}"
-        raise PtxError(variable.line, f"expected {what} of the same category, got {value}")
+        label = f"a value of .{ptx_type.name} {quote(variable.name)}"
+        raise PtxError(variable.line, f"expected {label} of the same category, got {value}")
     if isinstance(value, FloatLiteral) and value.bits < ptx_type.bits:
         return value.code  # 0f... in 64 bits: the f32's bits, as in ptxas
     return Immediate(value.value if isinstance(value, IntegerLiteral) else value).code(ptx_type)

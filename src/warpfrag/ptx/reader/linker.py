@@ -39,13 +39,13 @@ def link_modules(
     `readable` spells names for messages.
     """
     sources = [entry.source for entry in inputs]
-    for what, values in (
+    for label, values in (
         ("target", {source.target for source in sources}),
         (".address_size", {source.address_size for source in sources}),
         ("debug or not", {source.is_debug for source in sources}),
     ):
         if len(values) > 1:
-            raise PtxError(0, f"cannot link: expected one {what} of all modules, got {', '.join(map(str, values))}")
+            raise PtxError(0, f"cannot link: expected one {label} of all modules, got {', '.join(map(str, values))}")
     linker = Linker(readable, system_functions)
     for entry, renamed in zip(inputs, _with_own_names(inputs), strict=True):
         linker.add(entry.name, renamed)
@@ -91,22 +91,22 @@ class Linker:
             version,
             first.target,
             first.address_size,
-            tuple(item for item in definitions if isinstance(item, syntax.VariableDecl)),
-            tuple(item for item in definitions if isinstance(item, syntax.FunctionDecl)),
+            tuple(decl for decl in definitions if isinstance(decl, syntax.VariableDecl)),
+            tuple(decl for decl in definitions if isinstance(decl, syntax.FunctionDecl)),
             self.aliases,
             first.is_debug,
         )
 
     def _definition(self, name: str, declarations: list[tuple[str, Declaration]]) -> Declaration | None:
         """Return a name's definition: the `.visible` one, else the largest `.common`, else the first `.weak` one."""
-        defining = [(module, item) for module, item in declarations if _defines(item)]
-        strong = [(module, item) for module, item in defining if item.linkage not in {"weak", "common"}]
+        defining = [(module, decl) for module, decl in declarations if _defines(decl)]
+        strong = [(module, decl) for module, decl in defining if decl.linkage not in {"weak", "common"}]
         if len(strong) > 1:
             text = f"multiple definition of {self._quote(name)} in {strong[1][0]}, first defined in {strong[0][0]}"
             self.problems.append(text)
         if strong:
             return strong[0][1]
-        common = [item for _, item in defining if isinstance(item, syntax.VariableDecl) and item.linkage == "common"]
+        common = [decl for _, decl in defining if isinstance(decl, syntax.VariableDecl) and decl.linkage == "common"]
         if common:
             return max(common, key=_count_elements)
         if defining:
@@ -116,7 +116,7 @@ class Linker:
             "shared"
         ):  # dynamic shared memory
             return max(
-                (item for _, item in declarations if isinstance(item, syntax.VariableDecl)), key=lambda item: item.align
+                (decl for _, decl in declarations if isinstance(decl, syntax.VariableDecl)), key=lambda decl: decl.align
             )
         if name in self.system_functions or name in self.aliases:
             return declaration
@@ -128,9 +128,9 @@ class Linker:
         self, name: str, definition: Declaration, declarations: list[tuple[str, Declaration]]
     ) -> None:
         """Check that each declaration has the same category and size as its definition."""
-        home = next(module for module, item in declarations if item is definition)
-        for module, item in declarations:
-            if not _agrees(item, definition):
+        home = next(module for module, decl in declarations if decl is definition)
+        for module, decl in declarations:
+            if not _agrees(decl, definition):
                 self.problems.append(f"the declaration of {self._quote(name)} in {module} differs from that in {home}")
 
     def _quote(self, name: str) -> str:
@@ -142,36 +142,36 @@ def _declarations(source: syntax.ModuleSyntax) -> list[Declaration]:
     return [*source.variables, *source.functions]
 
 
-def _defines(item: Declaration) -> bool:
-    if isinstance(item, syntax.FunctionDecl):
-        return item.body is not None
-    return item.linkage != "extern"
+def _defines(decl: Declaration) -> bool:
+    if isinstance(decl, syntax.FunctionDecl):
+        return decl.body is not None
+    return decl.linkage != "extern"
 
 
-def _count_elements(item: syntax.VariableDecl) -> int:
-    return item.vector * prod(item.dims or (1,))
+def _count_elements(decl: syntax.VariableDecl) -> int:
+    return decl.vector * prod(decl.dims or (1,))
 
 
-def _agrees(item: Declaration, definition: Declaration) -> bool:
+def _agrees(decl: Declaration, definition: Declaration) -> bool:
     """Return True if a declaration matches a definition."""
-    if isinstance(item, syntax.FunctionDecl):
-        return isinstance(definition, syntax.FunctionDecl) and _signature(item) == _signature(definition)
-    if not isinstance(definition, syntax.VariableDecl) or item.space != definition.space:
+    if isinstance(decl, syntax.FunctionDecl):
+        return isinstance(definition, syntax.FunctionDecl) and _signature(decl) == _signature(definition)
+    if not isinstance(definition, syntax.VariableDecl) or decl.space != definition.space:
         return False
-    if item.linkage == "common" or item.space.startswith("shared") or (item.dims and not item.dims[0]):
+    if decl.linkage == "common" or decl.space.startswith("shared") or (decl.dims and not decl.dims[0]):
         return True
-    return _width(item) == _width(definition)
+    return _width(decl) == _width(definition)
 
 
 def _signature(function: syntax.FunctionDecl) -> tuple[bool, list[int], list[int]]:
-    results, parameters = ([_width(item) for item in items] for items in (function.results, function.parameters))
+    results, parameters = ([_width(decl) for decl in items] for items in (function.results, function.parameters))
     return function.is_entry, results, parameters
 
 
-def _width(item: syntax.VariableDecl) -> int:
+def _width(decl: syntax.VariableDecl) -> int:
     """Return a variable's size in bits: nvcc may declare .b8 x[16] for a variable defined as .u64 x[2]."""
-    bits = re.fullmatch(r"[a-z]*(\d+)(?:x(\d+))?", item.type)
-    return int(bits[1]) * int(bits[2] or 1) * _count_elements(item) if bits else 0
+    bits = re.fullmatch(r"[a-z]*(\d+)(?:x(\d+))?", decl.type)
+    return int(bits[1]) * int(bits[2] or 1) * _count_elements(decl) if bits else 0
 
 
 def _references(source: syntax.ModuleSyntax) -> Iterator[str]:
@@ -184,13 +184,13 @@ def _references(source: syntax.ModuleSyntax) -> Iterator[str]:
 
 
 def _names_in(scope: syntax.Scope) -> Iterator[str]:
-    for item in scope.items:
-        if isinstance(item, syntax.Scope):
-            yield from _names_in(item)
-        elif isinstance(item, syntax.Statement):
-            yield from (name for operand in item.operands for name in _names(operand))
-        elif isinstance(item, syntax.Label):
-            yield from item.targets
+    for statement in scope.items:
+        if isinstance(statement, syntax.Scope):
+            yield from _names_in(statement)
+        elif isinstance(statement, syntax.Statement):
+            yield from (name for operand in statement.operands for name in _names(operand))
+        elif isinstance(statement, syntax.Label):
+            yield from statement.targets
 
 
 def _names(value: syntax.OperandSyntax | syntax.MaskedAddress) -> Iterator[str]:
@@ -199,9 +199,9 @@ def _names(value: syntax.OperandSyntax | syntax.MaskedAddress) -> Iterator[str]:
     elif isinstance(value, syntax.MaskedAddress):
         yield value.name.text
     elif isinstance(value, syntax.BracedList | syntax.ArgumentList):
-        yield from (name for item in value.items for name in _names(item))
+        yield from (name for operand in value.items for name in _names(operand))
     elif isinstance(value, syntax.Address):
-        yield from (name for item in (value.base, *value.coordinates) for name in _names(item))
+        yield from (name for operand in (value.base, *value.coordinates) for name in _names(operand))
 
 
 def _with_own_names(inputs: Sequence[LinkInput]) -> Iterator[syntax.ModuleSyntax]:
@@ -224,11 +224,11 @@ def _shared_names(source: syntax.ModuleSyntax) -> set[str]:
     """Return a module's names that other modules can use."""
     declarations = _declarations(source)
     named = {
-        item.name for item in declarations if item.linkage or (isinstance(item, syntax.FunctionDecl) and item.is_entry)
+        decl.name for decl in declarations if decl.linkage or (isinstance(decl, syntax.FunctionDecl) and decl.is_entry)
     }
     return named | set(source.aliases)
 
 
 def _own_names(source: syntax.ModuleSyntax) -> set[str]:
     """Return a module's local names."""
-    return {item.name for item in _declarations(source)} - _shared_names(source)
+    return {decl.name for decl in _declarations(source)} - _shared_names(source)

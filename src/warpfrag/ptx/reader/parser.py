@@ -93,10 +93,10 @@ class Parser:
             raise self.error(f"{text!r}")
         return self.take()
 
-    def expect_kind(self, kind: str, what: str) -> Token:
+    def expect_kind(self, kind: str, label: str) -> Token:
         """Consume a token of this kind; raise an error if another comes."""
         if self.next.kind != kind:
-            raise self.error(what)
+            raise self.error(label)
         return self.take()
 
     def error(self, expected: str) -> PtxError:

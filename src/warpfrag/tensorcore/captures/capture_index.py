@@ -39,7 +39,7 @@ def folders() -> tuple[str, ...]:
 
 
 @contextmanager
-def whole(path: str | Path, what: str) -> Iterator[None]:
+def whole(path: str | Path, label: str) -> Iterator[None]:
     """Convert errors in a `with` block to FileError: the file is truncated, of another type, or edited."""
     try:
         yield
@@ -47,7 +47,7 @@ def whole(path: str | Path, what: str) -> Iterator[None]:
         raise
     except Exception as error:  # noqa: BLE001 (a damaged file can fail in any part of its reader)
         reason = str(error) if isinstance(error, ValueError | WarpfragError) else f"{type(error).__name__} {error}"
-        raise FileError(f"{quote(str(path))} is not {what}: {quote(reason)}") from None
+        raise FileError(f"{quote(str(path))} is not {label}: {quote(reason)}") from None
 
 
 @lru_cache(maxsize=16)
