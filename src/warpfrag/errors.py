@@ -106,6 +106,25 @@ class OutOfMemory(WarpfragError, MemoryError):
     """The GPU does not have enough memory."""
 
 
+class CodeAddress(int):
+    """The byte address of a machine instruction, used instead of a PTX line and printed in hex."""
+
+    def __str__(self) -> str:
+        """Return the address in hex."""
+        return f"{int(self):#x}"
+
+    def __format__(self, spec: str) -> str:
+        """Format the address in hex, or as the specification says."""
+        return format(int(self), spec or "#x")
+
+
+def location_text(line: int, source: object = None) -> str:
+    """Return the text for a source line, and for a PTX line or an address."""
+    is_address = isinstance(line, CodeAddress)
+    own = f"at {line}" if is_address else f"line {line}"
+    return f"{source} ({own}{'' if is_address else ' of the PTX'})" if source else own
+
+
 class PtxError(WarpfragError):
     """A PTX module cannot be read or run; `line` is the PTX line (0 for the whole module), `reason` the cause.
 
@@ -126,8 +145,7 @@ class PtxError(WarpfragError):
         """Return the line and the reason."""
         if not self.line:
             return self.reason
-        where = f"{self.source} (line {self.line} of the PTX)" if self.source else f"line {self.line}"
-        return f"{where}: {self.reason}"
+        return f"{location_text(self.line, self.source)}: {self.reason}"
 
 
 class SassError(WarpfragError):

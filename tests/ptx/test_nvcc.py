@@ -123,6 +123,28 @@ __global__ void tile(const uint32_t *A, const uint32_t *B, T *D) {
 """
 
 
+def test_the_debugger_stops_once_per_line_and_shows_floats(folder):
+    text = """extern "C" __global__ void k(const float *x, float *y) {
+    float a = x[threadIdx.x];
+    y[threadIdx.x] = a * a + 2.0f * a + 1.5f;
+}
+"""
+    (folder / "poly.cu").write_text(text, encoding="utf-8")
+    x, y = np.linspace(0, 1, 32, dtype=np.float32), np.zeros(32, np.float32)
+    with wf.ptx.compile(folder / "poly.cu")["k"].debug(grid=1, block=32, args=[x, y]) as debugger:
+        point = debugger.break_at(source="poly.cu:3")
+        stops = [*iter(debugger.run, None)]
+        assert (len(stops), point.hits) == (1, 1)
+    with wf.ptx.compile(folder / "poly.cu")["k"].debug(grid=1, block=32, args=[x, y]) as debugger:
+        debugger.break_at(opcode="st.global")
+        debugger.run()
+        name = debugger.instruction.sources[1].name
+        assert debugger.register(name).dtype == np.float32
+        assert np.allclose(debugger.register(name), x * x + 2 * x + 1.5)
+        assert np.array_equal(debugger.register(name, raw=True).view(np.float32), debugger.register(name))
+        assert np.array_equal(debugger.registers()[name], debugger.register(name))
+
+
 def test_a_line_of_the_cuda_file_is_explained(folder, monkeypatch, capsys):
     """The template is instantiated by its name; the columns of B are stored one after the other."""
     monkeypatch.chdir(folder)

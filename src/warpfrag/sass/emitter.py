@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from warpfrag.errors import NotModelled
+from warpfrag.errors import CodeAddress, NotModelled
 from warpfrag.machine.ir.actions import Action, LaneFunction, LaneOp, Refused
 from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.opcode import DecodedOpcode, OpcodeRow
@@ -145,7 +145,7 @@ class Emitter:
         self, opcode: DecodedOpcode, action: Action, results: Sequence[PtxOperand], sources: Sequence[PtxOperand]
     ) -> DecodedInstruction:
         """Append a machine instruction under the guard."""
-        line, text = self.sass.address, self.sass.text
+        line, text = CodeAddress(self.sass.address), self.sass.text
         inst = DecodedInstruction(line, opcode, action, self.guard, tuple(results), tuple(sources), text=text)
         self.instructions.append(inst)
         return inst

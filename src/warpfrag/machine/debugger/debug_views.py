@@ -261,12 +261,7 @@ def _values(batch: SteppedBatch, inst: DecodedInstruction, row: int, *, is_resul
         if inst.action.operation == "wgmma" and not is_result:
             roles.append("c")
         return [_matrix(batch, inst, row, role, is_result=is_result) for role in roles]
-    dtypes = _dtypes(inst, is_result=is_result)
-    pairs = [
-        (item, dtypes.get(number))
-        for number, operand in enumerate(inst.results if is_result else inst.sources)
-        for item in items_of(operand)
-    ]
+    pairs = typed_operands(inst, is_result=is_result)
     values = (_lanes(batch, row, operand, dtype, is_result=is_result) for operand, dtype in pairs)
     return [item for item in values if item is not None]
 
@@ -284,6 +279,13 @@ def _matrix(batch: SteppedBatch, inst: DecodedInstruction, row: int, role: str, 
     )
     values = operand_matrix(batch, inst, row, role)
     return OperandValues(role, format_name, values, is_result, in_shared_memory and role in {"a", "b"})
+
+
+def typed_operands(inst: DecodedInstruction, *, is_result: bool) -> list[tuple[PtxOperand, Type | None]]:
+    """Return the results or the sources of an instruction, with their types."""
+    dtypes = _dtypes(inst, is_result=is_result)
+    operands = enumerate(inst.results if is_result else inst.sources)
+    return [(item, dtypes.get(number)) for number, operand in operands for item in items_of(operand)]
 
 
 def _dtypes(inst: DecodedInstruction, *, is_result: bool) -> dict[int, Type]:

@@ -19,12 +19,14 @@ from warpfrag.formats.arrays import Array
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.debugger.debug_views import (
+    FLOATS,
     InstructionView,
     SharedView,
     operand_matrix,
     ptx_operands,
     results_now,
     sources_now,
+    typed_operands,
 )
 from warpfrag.machine.debugger.stepping import (
     Breakpoint,
@@ -71,9 +73,13 @@ class Debugger:
         self._is_at_stop = False  # True if the breakpoints at this position have already been reported
         self._visits: Counter[int] = Counter()
         self._names: dict[str, Register] = {}
+        self._floats: dict[str, Any] = {}  # the registers that hold floats
         for inst in program.instructions:
             for operand in (*inst.results, *inst.operands_read):
                 self._names |= {item.name: item for item in registers_of(operand) if item.name not in self._names}
+            for operand, dtype in (*typed_operands(inst, is_result=True), *typed_operands(inst, is_result=False)):
+                if isinstance(operand, Register) and dtype is not None and dtype.name in FLOATS:
+                    self._floats |= {operand.name: FLOATS[dtype.name]} if dtype.bits == operand.bits else {}
 
     def __enter__(self) -> Self:
         """Return the debugger."""
@@ -102,7 +108,8 @@ class Debugger:
     ) -> Breakpoint:
         """Add a breakpoint on a line, on an opcode ("mma", "ld.global"), or on every instruction.
 
-        `source` is a line of the kernel's own source, known from .loc: 12, or "softmax.py:12". `condition(debugger)` is
+        `source` is a line of the kernel's own source, known from .loc: 12, or "softmax.py:12"; without an opcode, its
+        first instruction stops, or the first of each copy of an unrolled or inlined line. `condition(debugger)` is
         called with the focus on each warp at the instruction. `block` and `warp` restrict it to those.
         """
         file, number_of_source = _source_line(source)
@@ -118,7 +125,11 @@ class Debugger:
         point = Breakpoint(
             line, opcode, number_of_source, condition, None if block is None else _index(block), warp, file
         )
-        if not any(point.names(inst, self.sources.get(inst.line)) for inst in self.program.instructions):
+        named = [point.names(inst, self.sources.get(inst.line)) for inst in self.program.instructions]
+        if number_of_source is not None and opcode is None:  # stop once, not at each instruction of the source line
+            starts = zip(self.program.instructions, named, [False, *named[:-1]], strict=True)
+            point.starts = frozenset(inst.line for inst, is_named, is_after in starts if is_named and not is_after)
+        if not any(named):
             lines = sorted({inst.line for inst in self.program.instructions})
             near = [str(number) for number in lines if line is not None and abs(number - line) <= 2]
             wanted = ", ".join(
@@ -396,19 +407,22 @@ class Debugger:
         return self._place(self._row)
 
     def registers(self, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> dict[str, Array]:
-        """Return all registers of a warp by name, each as the unsigned codes of 32 lanes."""
-        row = self._row_of(block, warp)
-        registers = self.batch.registers
-        return {name: registers[item.index][row].copy() for name, item in self._names.items()}
+        """Return all registers of a warp by name, each as the values in 32 lanes, as `register` does."""
+        return {name: self.register(name, block=block, warp=warp) for name in self._names}
 
-    def register(self, name: str, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> Array:
-        """Return a register's codes in the 32 lanes of a warp."""
+    def register(
+        self, name: str, *, block: int | Sequence[int] | None = None, warp: int | None = None, raw: bool = False
+    ) -> Array:
+        """Return a register in the 32 lanes of a warp: floats if the kernel computes with floats, or unsigned codes.
+
+        With `raw` they are always unsigned codes.
+        """
         if not isinstance(name, str) or name not in self._names:
             raise InvalidOperand(
                 f"expected a register of {self.program.name}, got {quote(name)}; it has {len(self._names)}"
             )
         codes: NDArray[Any] = self.batch.registers[self._names[name].index][self._row_of(block, warp)].copy()
-        return codes
+        return codes if raw or name not in self._floats else codes.view(self._floats[name])
 
     def matrix(
         self,

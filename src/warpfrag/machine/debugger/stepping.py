@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from warpfrag.errors import location_text
 from warpfrag.machine.interpreter.lane_group import LaneGroup
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.ir.program import DecodedInstruction, SourceLine, file_name
@@ -30,10 +31,13 @@ class Breakpoint:
     file: str = ""
     enabled: bool = True
     hits: int = 0
+    starts: frozenset[int] | None = None  # the instructions that begin the source line
 
     def names(self, inst: DecodedInstruction, source: SourceLine | None) -> bool:
         """Return True if the breakpoint is on an instruction; its opcode matches by leading qualifiers."""
         if self.line is not None and inst.line != self.line:
+            return False
+        if self.starts is not None and inst.line not in self.starts:
             return False
         if self.source is not None and (source is None or self.source not in _lines_of(source, self.file)):
             return False
@@ -108,7 +112,8 @@ class Stop:
     def __str__(self) -> str:
         """Format the stop on one line, as debuggers do."""
         where = f" ({self.source})" if self.source is not None else ""
-        return f"{self.reason} at line {self.line}{where}, block {self.block}, warp {self.warp}: {self.text}"
+        line = location_text(self.line).removeprefix("at ")
+        return f"{self.reason} at {line}{where}, block {self.block}, warp {self.warp}: {self.text}"
 
 
 class Position(NamedTuple):

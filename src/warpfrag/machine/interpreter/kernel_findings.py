@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
+from warpfrag.errors import location_text
 from warpfrag.machine.ir.program import SourceLine
 
 Verdict = Literal["clean", "findings", "incomplete"]
@@ -65,7 +66,8 @@ class KernelAccess:
     @property
     def text(self) -> str:
         """A description of the access, as in "st.shared.f32 at line 12 by thread (3, 0, 0) of block (0, 0, 0)"."""
-        where = f"{self.source} (line {self.line})" if self.source else f"line {self.line}"
+        line = location_text(self.line).removeprefix("at ")
+        where = f"{self.source} ({line})" if self.source else line
         return f"{self.what} at {where} by thread {self.thread} of block {self.block}"
 
 
@@ -98,7 +100,7 @@ class KernelFinding:
 
     def __str__(self) -> str:
         """Format the kind, the location and the description."""
-        where = f"{self.source} (line {self.line} of the PTX)" if self.source else f"line {self.line}"
+        where = location_text(self.line, self.source)
         more = f"; {self.count - 1} more here" if self.count > 1 else ""
         fix = f"; fix: {self.fix}" if self.fix else ""
         return f"{self.kind}, {where}: {self.text}{more}{fix}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from operator import itemgetter
 
+from warpfrag.errors import location_text
 from warpfrag.machine.interpreter.kernel_findings import KernelFinding, Verdict
 from warpfrag.machine.ir.program import SourceLine
 from warpfrag.machine.launch.exploration import Exploration
@@ -109,7 +110,7 @@ class Run:
     def uncertain(self) -> tuple[str, ...]:
         """The opcodes, lines and races with uncertain results at the executed level, with reasons."""
         opcodes = [f"{name}: {self.evidence[name].detail}" for name in self.inexact_opcodes]
-        lines = [f"line {item.line}: {item.reason}" for item in self.inexact_lines]
+        lines = [f"{location_text(item.line)}: {item.reason}" for item in self.inexact_lines]
         race = ["a check found unordered accesses"] if self._has_race else []
         return (*opcodes, *lines, *race)
 
