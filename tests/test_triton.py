@@ -394,7 +394,7 @@ def test_sessions_nest_and_leave_nothing_behind():
     assert (driver._active, JITFunction.run, CUDABackend.add_stages, CUDABackend.hash) == before
     assert [launch.run.arch for launch in outer.launches + inner.launches] == ["sm_80", "sm_80", "sm_90a"]
     assert (outer.launches[0].kernel, outer.launches[0].grid, outer.launches[0].block) == ("add_kernel", (1, 1, 1), 128)
-    assert repr(inner) == "<Triton on sm_90a: 1 launches>"
+    assert repr(inner) == "<Triton on sm_90a: 1 launch>"
     assert re.match("<Launcher of JITFunction", repr(warpfrag.triton.run(triton_kernels.add_kernel)))
 
 
@@ -436,7 +436,7 @@ def test_tests_for_a_gpu_run_unchanged(tmp_path):
     done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False, cwd=tmp_path)
 
     assert "4 passed" in done.stdout, done.stdout + done.stderr
-    assert "warpfrag: 4 Triton launches on sm_80; no checks (--check all" in done.stdout
+    assert "warpfrag: 4 Triton launches on sm_80; nothing was checked (--check all" in done.stdout
 
 
 def test_a_finding_of_a_check_fails_the_test(tmp_path):
@@ -450,6 +450,19 @@ def test_a_finding_of_a_check_fails_the_test(tmp_path):
     assert "3 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     assert "scale: bounds, test_scale.py:" in done.stdout
     assert "warpfrag: 4 Triton launches on sm_80, checked for memory, races: 3 findings" in done.stdout
+
+
+def test_an_error_without_checks_shows_the_tests_own_frames(tmp_path):
+    pytest.importorskip("torch", reason="needs the extra torch")
+    unmasked = PLUGIN_TEST.replace("tl.load(x + i, i < n)", "tl.load(x + i)")
+    (tmp_path / "test_scale.py").write_text(unmasked, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.pytest_plugin", "--triton-arch", "sm_80"]
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert "3 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "triton_session.py" not in done.stdout
+    assert "runtime/jit.py" not in done.stdout
+    assert "warpfrag: 4 Triton launches on sm_80, 3 ended with an error" in done.stdout
 
 
 SPIN_TEST = """

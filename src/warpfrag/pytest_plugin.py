@@ -12,14 +12,18 @@ with the line that it was running. The fixture `triton_session` has the launches
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 import pytest
 
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, PtxError
 from warpfrag.machine.interpreter.kernel_findings import CHECKS
 
 if TYPE_CHECKING:
@@ -37,6 +41,7 @@ class LaunchSummary:
     session: Session
     checks: tuple[str, ...]
     launches: int = 0
+    failed: int = 0
     findings: int = 0
     incomplete: int = 0
     options: SessionOptions = field(default_factory=dict)  # type: ignore[assignment] # no option is required
@@ -44,7 +49,8 @@ class LaunchSummary:
     def add(self, session: Session) -> None:
         """Count the launches of a session."""
         runs = [launch.run for launch in session.launches]
-        self.launches += len(runs)
+        self.launches += len(runs) + session.failed
+        self.failed += session.failed
         self.findings += sum(len(run.findings) for run in runs)
         self.incomplete += sum(run.verdict == "incomplete" for run in runs)
 
@@ -53,6 +59,7 @@ class LaunchSummary:
         if not self.launches:
             return "warpfrag: no Triton kernel was launched; nothing was checked"
         launched = f"warpfrag: {self.launches} Triton launch{'es' * (self.launches > 1)} on {self.session.arch}"
+        launched += f", {self.failed} ended with an error" if self.failed else ""
         if not self.checks:
             return f"{launched}; nothing was checked (--check all finds races, wrong addresses and more)"
         incomplete = f", {self.incomplete} incomplete launches" if self.incomplete else ""
@@ -98,9 +105,10 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     chosen = early_config.known_args_namespace
     checks = tuple(dict.fromkeys(name for text in chosen.check for name in read_checks(text)))
     if chosen.virtual_gpu:
-        from warpfrag.device.virtual_gpu import gpu
+        from warpfrag.device.virtual_gpu import gpu, preloading
 
         early_config.stash[GPU] = gpu(checks=checks).__enter__()  # for the rest of the process
+        os.environ |= preloading()  # programs that the tests start have the same GPU
         return
     options: SessionOptions = {"arch": chosen.triton_arch, "seconds": chosen.launch_seconds}
     options["checks"] = "all" if "all" in checks else checks  # type: ignore[typeddict-item] # read_checks knows them
@@ -172,12 +180,27 @@ def _with_findings(item: pytest.Item, phase: str) -> Generator[None, None, None]
     """Run a phase of a test; findings make it fail, or are added to its error."""
     try:
         yield
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, PtxError):
+            error.__traceback__ = _own_frames(error.__traceback__)
         if findings := _new_findings(item):
             item.add_report_section(phase, "warpfrag findings", findings)
         raise
     if findings := _new_findings(item):
         pytest.fail(findings, pytrace=False)
+
+
+def _own_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames of Triton and warpfrag, which say nothing about a mistake in a kernel."""
+    inner = tuple(str(Path(sys.modules[name].__file__ or "").parent) for name in ("triton", "warpfrag"))
+    entries = []
+    while traceback is not None:
+        entries.append(traceback)
+        traceback = traceback.tb_next
+    for entry in reversed(entries):
+        if not entry.tb_frame.f_code.co_filename.startswith(inner):
+            traceback = TracebackType(traceback, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return traceback
 
 
 def _new_findings(item: pytest.Item) -> str:

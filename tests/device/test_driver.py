@@ -149,7 +149,7 @@ def test_a_failed_launch_stays_and_is_printed(tmp_path):
     assert lines_of(program) == ["700 700 700", "0", "700"]
     assert "add with grid (1, 1, 1) and block (128, 1, 1) failed, CUDA_ERROR_ILLEGAL_ADDRESS" in program.stderr
     assert "by thread (100, 0, 0) of block (0, 0, 0)" in program.stderr
-    assert "which were freed" in program.stderr
+    assert "in freed memory" in program.stderr
 
 
 def test_bad_input_gets_the_error_of_a_driver(tmp_path):

@@ -22,7 +22,7 @@ LINES = {
 EXPECTED = {  # the error of the launch, and the category of the finding or a part of the message
     "store_outside": (700, "bounds"),
     "load_outside": (700, "bounds"),
-    "after_free": (700, "which were freed"),
+    "after_free": (700, "in freed memory"),
     "misaligned": (716, "not a multiple of 16"),
     "no_barrier": (0, "race"),
     "no_atomic": (0, "race"),

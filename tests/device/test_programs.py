@@ -66,7 +66,7 @@ def test_a_program_of_nvcc(compiled, tmp_path):
     assert [line for line in done.stderr.splitlines() if not line.startswith("warpfrag")] == ANSWER
     assert "program.cu:9" in done.stderr  # the line of the access to freed memory
     assert [launch["error"] for launch in answer["launches"]] == [0, 0, 700]
-    assert "which were freed" in answer["launches"][2]["message"]
+    assert "in freed memory" in answer["launches"][2]["message"]
     assert "add(float const*, float const*, float*, int)" in report.read_text(encoding="utf-8")
 
 
@@ -205,6 +205,14 @@ def test_the_context_manager_in_one_process(tmp_path):
     assert done.stdout == "[('add', [1, 1, 1], 0)]\n"
 
 
+CHILD = """
+start()
+a = allocate(400)
+ok(launch(function(load(ADD), "add"), (1,), (THREADS,), a, a, a, C.c_int(THREADS)))
+print("launched")
+"""
+
+
 def test_tests_with_a_virtual_gpu(tmp_path):
     definitions = HEAD + f"ADD = {ADD!r}.encode()\n"
     (tmp_path / "test_add.py").write_text(
@@ -219,19 +227,40 @@ def test_tests_with_a_virtual_gpu(tmp_path):
             def test_wrong():
                 a = allocate(400)
                 launch(function(load(ADD), "add"), (1,), (101,), a, a, a, C.c_int(101))
+
+            def test_a_program_of_the_test_has_the_gpu_too():
+                import subprocess, sys
+                done = subprocess.run([sys.executable, "child.py"], capture_output=True, text=True)
+                assert done.stdout == "launched\\n", done.stderr
             """
         ),
         encoding="utf-8",
     )
+    (tmp_path / "child.py").write_text(definitions + CHILD.replace("THREADS", "100"), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.pytest_plugin", "--virtual-gpu", "test_add.py"]
     variables = {**environment(tmp_path), "LD_PRELOAD": ""}
     done = subprocess.run(
         command, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
 
-    assert "1 failed, 1 passed" in done.stdout, done.stdout
+    assert "1 failed, 2 passed" in done.stdout, done.stdout
     assert "by thread (100, 0, 0) of block (0, 0, 0)" in done.stdout
-    assert "warpfrag gpu: 2 launches" in done.stdout
+    assert "warpfrag gpu: 3 launches" in done.stdout
+
+
+def test_findings_that_a_program_captures_are_repeated_at_the_end(tmp_path):
+    quiet = "import os, sys\nos.dup2(os.open(os.devnull, os.O_WRONLY), 2)\n"
+    text = quiet + HEAD + f"ADD = {ADD!r}.encode()\n" + CHILD.replace("ok(launch", "(launch").replace("THREADS", "101")
+    (tmp_path / "child.py").write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "warpfrag", "gpu", "--check", "memory", "--", sys.executable, "child.py"]
+    done = subprocess.run(
+        command, env={**environment(tmp_path), "LD_PRELOAD": ""}, cwd=tmp_path, capture_output=True, text=True,
+        timeout=300, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 1, done.stderr
+    assert "by thread (100, 0, 0) of block (0, 0, 0)" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("warpfrag gpu: 1 launch, ")
 
 
 def test_the_context_manager_names_a_library_that_came_first(monkeypatch):

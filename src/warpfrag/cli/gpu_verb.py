@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections import Counter
 from typing import Annotated, NamedTuple
 
 import click
@@ -13,7 +14,7 @@ from warpfrag.cli.support.arguments import File
 from warpfrag.cli.support.output import NO, echo, echo_error, print_table
 from warpfrag.cli.support.verbs import Answer, Param, verb
 from warpfrag.device.gpu_profile import profile_names, read_profile
-from warpfrag.device.launch_log import report_of, summary_of
+from warpfrag.device.launch_log import findings_of, report_of, summary_of
 from warpfrag.device.virtual_gpu import CHECK_NAMES, GpuOptions, run_program
 from warpfrag.errors import quote
 from warpfrag.files import check_writable, write_atomically
@@ -114,6 +115,9 @@ def gpu(
     facts = GpuFacts(status, log["launches"], log["unsupported"], [])
 
     def show() -> None:
+        texts = findings_of(log)
+        for text, count in Counter(texts).items():  # again, because the program may have captured them
+            echo_error(f"warpfrag gpu: {text}" + (f" ({count} launches)" if count > 1 else ""))
         echo_error(f"warpfrag gpu: {summary_of(log)}")
         if report is not None:
             echo(f"wrote {report}")

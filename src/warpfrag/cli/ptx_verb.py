@@ -419,8 +419,10 @@ def _print_run(kernel: Kernel, run: Run) -> None:
     if run.printed:
         echo(run.printed.removesuffix("\n"))
     counts = run.counts
-    code = "PTX semantics" if run.basis == "ptx" else "machine code"
-    echo(f"{kernel.readable_name}: {counts.instructions} warp instructions, {code} for {run.arch}")
+    code = f"PTX semantics for {run.arch}"
+    if run.basis != "ptx":
+        code = f"machine code for {run.basis.split()[1].rstrip(',')}"
+    echo(f"{kernel.readable_name}: {counts.instructions} warp instructions, {code}")
     echo(_exactness(run))
     for inexact in run.inexact_lines:
         echo(f"uncertain, line {inexact.line}: {inexact.reason}")

@@ -98,11 +98,21 @@ def read_log(path: Path) -> dict[str, Any]:
     }
 
 
+def findings_of(log: dict[str, Any]) -> list[str]:
+    """Return the findings and the errors of all launches."""
+    return [
+        f"{launch['kernel']}: {text}"
+        for launch in log["launches"]
+        for text in (*launch["findings"], *([launch["message"]] if launch["error"] else []))
+    ]
+
+
 def summary_of(log: dict[str, Any]) -> str:
     """Return a one-line summary of all launches."""
     count = len(log["launches"])
-    parts = [f"{count} launches", f"{log['seconds']:.1f} s in kernels", f"{log['exact']} exact"]
-    parts += [f"{log['failed']} failed"] * bool(log["failed"]) + [f"{log['findings']} findings"] * bool(log["findings"])
+    parts = [f"{count} launch{'es' * (count != 1)}", f"{log['seconds']:.1f} s in kernels", f"{log['exact']} exact"]
+    findings = f"{log['findings']} finding{'s' * (log['findings'] != 1)}"
+    parts += [f"{log['failed']} failed"] * bool(log["failed"]) + [findings] * bool(log["findings"])
     parts += ["later launches were not recorded"] * (not log["complete"])
     return ", ".join(parts)
 

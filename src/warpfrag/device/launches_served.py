@@ -43,7 +43,6 @@ CATEGORY_ERRORS = {
     "deadlock": TIMEOUT,
 }  # fmt: skip
 NOT_MODELLED = "not modelled"  # in the message for an instruction that cannot be executed
-LINE = re.compile(r"\(line (\d+)\)")  # the line of an access; in machine code, its address
 ADDRESS = re.compile(r"\b0x[0-9a-f]{9,16}\b")
 MAX_SHOWN = 5  # number of findings printed per launch
 PROGRESS_SECONDS = 5.0
@@ -320,8 +319,7 @@ class LaunchServer:
 
     def finding_text(self, finding: KernelFinding, module: LoadedModule, name: str) -> str:
         """Return a finding with the source lines of both accesses."""
-        text = LINE.sub(lambda match: f"(address {int(match[1]):#x})", finding.text)
-        text = f"{place_of(module, name, finding.line)}{text}"
+        text = f"{place_of(module, name, finding.line)}{finding.text}"
         if finding.other is not None and finding.other.source is None:
             text += f" (the other access: {place_of(module, name, finding.other.line).rstrip(': ')})"
         fix = f"; fix: {finding.fix}" if finding.fix else ""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from warpfrag.device.gpu_profile import read_profile
-from warpfrag.device.launch_log import COMPLETE, read_log, summary_of
+from warpfrag.device.launch_log import COMPLETE, findings_of, read_log, summary_of
 from warpfrag.errors import FileError, InvalidOperand, MissingExtra, check_flag, quote
 
 FOLDER = Path(__file__).parent
@@ -90,12 +90,9 @@ def run_program(
     command: Sequence[str], options: GpuOptions, *, output: int | None = None
 ) -> tuple[int, dict[str, Any]]:
     """Run a program on a virtual GPU, and return its exit status and the log of its launches."""
-    paths = libraries()
     log = new_log()
     try:
-        environment = {**os.environ, **options.environment(log)}
-        for name, first in (("LD_PRELOAD", ":".join(map(str, paths))), ("LD_LIBRARY_PATH", str(FOLDER))):
-            environment[name] = ":".join(filter(None, (first, os.environ.get(name))))
+        environment = {**os.environ, **options.environment(log), **preloading()}
         try:
             with subprocess.Popen(command, env=environment, stdout=output) as program:  # noqa: S603 (the user's)
                 status = _wait(program)
@@ -104,6 +101,12 @@ def run_program(
         return status if status >= 0 else 128 - status, read_log(log)
     finally:
         shutil.rmtree(log.parent, ignore_errors=True)
+
+
+def preloading() -> dict[str, str]:
+    """Return the environment variables with which programs load the stand-in libraries instead of NVIDIA's."""
+    firsts = {"LD_PRELOAD": ":".join(map(str, libraries())), "LD_LIBRARY_PATH": str(FOLDER)}
+    return {name: ":".join(filter(None, (first, os.environ.get(name)))) for name, first in firsts.items()}
 
 
 def new_log() -> Path:
@@ -141,11 +144,7 @@ class GpuSession:
     @property
     def findings(self) -> list[str]:
         """The findings and the errors of all launches so far."""
-        return [
-            f"{launch['kernel']}: {text}"
-            for launch in self.launches
-            for text in (*launch["findings"], *([launch["message"]] if launch["error"] else []))
-        ]
+        return findings_of(read_log(self._log))
 
     def __str__(self) -> str:
         """Return a one-line summary of all launches."""

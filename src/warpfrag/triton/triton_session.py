@@ -117,6 +117,7 @@ class Session:
         chosen = chosen_level(level)
         self.executes_cubin = chosen == "sass" or (chosen == "auto" and arch in MEASURED_ARCHS)
         self.launches: list[Launch] = []
+        self.failed = 0  # launches that ended with an error
         self.is_launching = False  # while Triton inspects arguments
         self.redirect = redirect and "torch" in sys.modules
         self._inductor, self.seconds = inductor, seconds
@@ -150,7 +151,8 @@ class Session:
 
     def __repr__(self) -> str:
         """Return the architecture and the number of launches."""
-        return f"<Triton on {self.arch}: {len(self.launches)} launches>"
+        count = len(self.launches)
+        return f"<Triton on {self.arch}: {count} launch{'es' * (count != 1)}>"
 
     def launch(
         self,
@@ -179,6 +181,7 @@ class Session:
                 seed=self.seed, level=self.level, options=options,
             )  # fmt: skip
         except PtxError as error:
+            self.failed += 1
             raise PtxError(error.line, name_arguments(error.reason, entry.names), error.source) from None
         findings = [
             replace(found, text=name_arguments(found.text, entry.names), array=name_arguments(found.array, entry.names))
