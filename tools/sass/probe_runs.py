@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import lzma
+import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
@@ -267,11 +268,12 @@ def record_probes(examples: dict[str, list[int]], folder: Path, workers: int, se
         print(f"{number:6} {reason[:150]}", flush=True)
     records: list[RecordedKernel] = []
     table = SpellingTable()
-    while waiting:
+    deadline = time.monotonic() + seconds
+    while waiting and time.monotonic() < deadline:
         jobs = [{"do": "machine probes", "layout": layout, "encodings": codes, "number": number}
                 for number, (layout, codes) in enumerate(waiting)]  # fmt: skip
         failed = []
-        for answer in work(jobs, workers, seconds_each=SECONDS, seconds=seconds):
+        for answer in work(jobs, workers, seconds_each=SECONDS, seconds=deadline - time.monotonic()):
             layout, codes = waiting[answer["number"]]
             if answer.get("differences"):
                 print("\n".join(answer["differences"]), flush=True)

@@ -181,8 +181,17 @@ def _address_registers(inst: SassInstruction, address: AddressOperand) -> list[R
 
 
 def is_plain_global(inst: SassInstruction, address: AddressOperand) -> bool:
-    """Return True for a 64-bit address in global memory without a descriptor: [R] or [R.64+UR]."""
-    if inst.opcode not in GLOBAL_OPCODES or address.prefix or address.base is None or address.base.is_constant:
+    """Return True for a 64-bit address in global memory without a descriptor: [R] or [R.64+UR].
+
+    CAST is for shared memory only.
+    """
+    if (
+        "CAST" in inst.modifiers
+        or inst.opcode not in GLOBAL_OPCODES
+        or address.prefix
+        or address.base is None
+        or address.base.is_constant
+    ):
         return False
     if address.uniform is None:
         return "E" in inst.modifiers and address.base.selector in {"", "64"}
@@ -396,7 +405,8 @@ class CodeWriter:
                 self.load_named(f"UR{address.uniform.index}", SHARED_WORD + 2)
                 self.load_named(f"UR{address.uniform.index + 1}", SHARED_WORD + 3)
             self.add(NOP)
-            field, mask = (32, 0xFFFFFFFF) if address.descriptor is address.uniform is None else (40, 0xFFFFFF)
+            is_long = probe.inst.opcode in {"LD", "ST"} and address.descriptor is address.uniform is None
+            field, mask = (32, 0xFFFFFFFF) if is_long else (40, 0xFFFFFF)
             return encoding & ~(mask << field) | (offset & mask) << field
         self.load(SCRATCH, SHARED_WORD + 1)
         for step in range(4):

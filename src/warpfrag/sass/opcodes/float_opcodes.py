@@ -149,12 +149,12 @@ def set_predicates(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def _choose_extreme(e: Emitter, words: Words, kind: Type, a: list[asm.Operand], x: PtxOperand, y: PtxOperand) -> None:
-    """DSETP.MIN and .MAX: P is true if a is selected, Q if both are NaNs."""
+    """DSETP.MIN and .MAX: P is true if a is selected (.MIN selects it if both are equal), Q if both are NaNs."""
 
     def run(p: Codes, q: Codes) -> tuple[Codes, Codes]:
         nan_p, nan_q = floats.is_nan(p, kind.element), floats.is_nan(q, kind.element)
         first, second = floats.ordered(p), floats.ordered(q)
-        taken = first > second if "MAX" in words else first < second
+        taken = first > second if "MAX" in words else first <= second
         return np.where(nan_p, False, np.where(nan_q, True, taken)), nan_p & nan_q  # noqa: FBT003
 
     e.call("setp_extreme", ((PRED, PRED), (kind, kind)), run, [e.result(a[0]), e.result(a[1])], [x, y])
@@ -217,10 +217,11 @@ def fchk(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
 
 
 def needs_slow_division(x: Codes, y: Codes) -> Codes:
-    """Return True if the fast path of a division may round twice, overflow or meet a special value."""
-    first, second = (code >> np.uint32(23) & np.uint32(0xFF) for code in (x, y))
-    difference = first.astype(np.int32) - second.astype(np.int32)
-    return (first == 0) | (first == 255) | (second == 0) | (second == 255) | (difference > 125) | (difference < -125)
+    """Return True if the fast path of x / y may lose bits; it depends on the exponents only (57,344 pairs measured)."""
+    first, second = ((code >> np.uint32(23) & np.uint32(0xFF)).astype(np.int32) for code in (x, y))
+    difference = first - second
+    outside = (first <= 24) | (first == 255) | (second <= 1) | (second >= 252)
+    return outside | (difference <= -125) | (difference >= 127)
 
 
 def mufu(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
@@ -259,6 +260,6 @@ ROWS: list[SassRow] = [
     *row("HSETP2", f"BF16_V2 FTZ H_AND {COMPARED}", hsetp2),
     *row("HSET2", f"BF BF16_V2 FTZ {COMPARED}", hset2),
     *row("FSEL", "FTZ", fsel),
-    *row("FCHK", "", fchk, "assumed; its condition is unknown, and both paths give the same bits"),
+    *row("FCHK", "", fchk),
     *row("MUFU", "RCP SIN COS LG2 TANH EX2 RSQ SQRT RSQ64H RCP64H F16 BF16 BF16_V2", mufu, UNIT),
 ]

@@ -138,6 +138,8 @@ def _imad_wide(
     out, carry, negates = options
     if isinstance(z, asm.ImmediateOperand):
         addend: PtxOperand = Immediate(z.value) if kind == "u32" else e.long(z)
+    elif out is not None and getattr(z, "negate", False):  # -z is ~z + 1, whose carry counts
+        addend, carry = e.compute("not.b64", e.pair(z), bits=64), ONE
     else:
         addend = e.long(z)
     result = VectorOperand((Discard(), e.result(target))) if "HI" in words else e.results(target, 2)
