@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import zipfile
+from dataclasses import replace
 from io import BytesIO
 from itertools import pairwise
 from typing import ClassVar
@@ -18,7 +19,9 @@ from warpfrag.blas.cublas import choice_model, cublaslt
 from warpfrag.blas.cublas.choices import BUILT_IN, Choice, ChoiceRun, Choices, LayerKind, built_in
 from warpfrag.blas.cublas.cublaslt import Configuration, KernelLaunch, choice_of
 from warpfrag.blas.cublas.kernel_orders import order_of
+from warpfrag.blas.cublas.lane_sums import lane_gemm
 from warpfrag.blas.cublas.predict_order import ProductKind
+from warpfrag.blas.cublas.segment_k import TILES, segmented
 from warpfrag.hardware import cublas_survey
 from warpfrag.hardware.cublas_survey import SurveyPlan, find_runs
 
@@ -150,8 +153,47 @@ def test_a_choice_becomes_an_order():
     short = Choice(24, 0, 5, 2, 0, 32, "cutlass_75_s1688")
     assert order(kind("f16"), short, 4099) == wf.Order(split_k=5, unit=8, residue=32, step=8)
     assert order(kind("s8", "int_mm"), Choice(0, 0, 1, 0, 0, 0, "integers")) == wf.Order()
-    with pytest.raises(wf.errors.NotModelled, match="a kernel whose order of additions is not modelled, gemv2T"):
-        order(kind("tf32"), Choice(13, 0, 1, 0, 11, 0, "gemv2T"))
+    lanes = wf.Order(lanes=16, vector=1, promote=32)
+    assert order(kind("tf32"), Choice(13, 0, 1, 0, 11, 0, "gemv2T")) == lanes
+    assert order(kind("tf32"), Choice(13, 0, 1, 0, 75, 0, "gemvx")).vector == 1
+    assert order(kind("tf32"), Choice(13, 0, 1, 0, 74, 0, "gemvx"), 257) == wf.Order(lanes=32, vector=9, in_halves=True)
+    assert order(kind("tf32"), Choice(13, 0, 1, 0, 100, 0, "gemvx"), 8192).vector == 64
+    with pytest.raises(wf.errors.NotModelled, match="a kernel whose order of additions is not modelled, dot_kernel"):
+        order(kind("tf32"), Choice(14, 0, 16, 2, 0, 0, "dot_kernel"))
+
+
+SEGMENTS = [
+    ("nn", (151, 4408, 3200), (18, 8, 0), 5, 18), ("nt", (2117, 1064, 5952), (20, 5, 1), 4, 21),
+    ("nn", (67, 3544, 13888), (20, 8, 0), 4, 28),
+]  # fmt: skip
+"""Layout, shape, tile, cluster and swizzle; the parts and the number of cut tiles that special operands showed."""
+
+
+@pytest.mark.parametrize(("layout", "shape", "numbers", "parts", "cut"), SEGMENTS)
+def test_the_tiles_that_segment_k_cuts(layout, shape, numbers, parts, cut):
+    tile, cluster, swizzle = numbers
+    found = segmented(Choice(43, tile, 0, 0, cluster, swizzle, "xmma_segment_k"), layout, shape)
+    rows, columns = TILES[tile] if layout != "nn" else TILES[tile][::-1]
+    tiles = np.arange(0, shape[0], rows), np.arange(0, shape[1], columns)
+
+    assert found.order == wf.Order(segment_k=parts, unit=32)
+    assert (tiles[0].size * tiles[1].size if found.cut_tiles is None else found.cut_tiles.of(*tiles).sum()) == cut
+
+
+def test_a_gemm_in_lanes_adds_as_it_says():
+    random = np.random.default_rng(3)
+    A, B = (random.standard_normal(shape).astype(np.float32) for shape in ((2, 50), (50, 3)))
+    order = wf.Order(lanes=4, vector=2, in_halves=True)
+    sums = np.zeros((4, 2, 3), np.float32)
+    for k in range(50):
+        lane = k // 2 % 4
+        sums[lane] = (A[:, k, None].astype(np.longdouble) * B[k] + sums[lane]).astype(np.float32)
+    expected = (sums[0] + sums[2]) + (sums[1] + sums[3])
+
+    assert np.array_equal(lane_gemm(A, B, order), expected)
+    assert not np.array_equal(lane_gemm(A, B, wf.Order(lanes=1, vector=1)), expected)
+    parts = lane_gemm(A[:, :26], B[:26], order) + lane_gemm(A[:, 26:], B[26:], order)
+    assert np.array_equal(lane_gemm(A, B, replace(order, split_k=2, unit=2)), parts)
 
 
 LOST = [
@@ -187,7 +229,7 @@ def test_kernels_name_what_a_configuration_does_not():
     segment = "sm90_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x32_warpgroupsize1x1x1_execute_segment_k_on_kernel"
     assert chosen(segment, (120, 1, 1))[2::4] == (5, "xmma_segment_k")
     assert chosen(segment.replace("_on_", "_off_"), (24, 1, 1)).kernel == "xmma_sm90"
-    assert chosen(segment, (12, 1, 1)).kernel == "xmma_segment_k_waves"
+    assert chosen(segment, (12, 1, 1)) == Choice(43, 20, 0, 0, 2, 0, "xmma_segment_k")
     named = "_ZN7cutlass7Kernel2I50cutlass_80_tensorop_s1688gemm_64x64_16x6_nt_align1EEvNT_6ParamsE"
     assert chosen(named, (7, 1, 18), algorithm=23) == Choice(23, 0, 18, 2, 0, 16, "cutlass_80_s1688")
     assert chosen("_Z13gemv2T_kernel_valIiiffffLi128E", (1, 1, 1), algorithm=13).kernel == "gemv2T"
@@ -204,8 +246,9 @@ def test_the_model_says_how_often_it_is_right_and_where_it_ends():
     assert f"{100 * found.accuracy:.1f} % of unseen shapes" in found.text
     assert "cutlass" in wf.predict_order(300, 777, 4099, layout="nt").kernel
     assert wf.predict_order(300, 776, 4096, dtype="tf32", layout="nt").is_guess
-    with pytest.raises(wf.errors.NotModelled, match="a kernel whose order of additions is not modelled, gemv"):
-        wf.predict_order(1, 4001, 4096, dtype="tf32", layout="nt")
+    with pytest.raises(wf.errors.NotModelled, match="a kernel whose order of additions is not modelled, dot"):
+        wf.predict_order(1, 33, 1001, dtype="tf32", layout="nt")
+    assert wf.predict_order(1, 4001, 4096, dtype="tf32", layout="nt").order.lanes == 16
     with pytest.raises(wf.errors.NotModelled, match="fp8 rows must be multiples of 16 bytes"):
         wf.predict_order(3, 7, 4096, dtype="e4m3", layout="nt")
 

@@ -116,7 +116,7 @@ def test_segments_differ_by_at_most_a_unit_and_are_added_as_a_tree():
     assert wf.find_order(A, B, (third + second) + first) == order
     cuts = [352 * part // 5 // 32 * 32 for part in range(5)] + [350]
     a, b, c, d, e = (chain(A, B, *part) for part in pairwise(cuts))  # 11 units: 2, 2, 2, 2, 3
-    tree = (a + b) + (c + (d + e))
+    tree = a + ((b + c) + (d + e))  # the right half is a power of two
     assert np.array_equal(wf.gemm(A, B, instruction=F16, order=wf.Order(unit=32, segment_k=5)), tree)
     assert not np.array_equal(tree, (((a + b) + c) + d) + e)
     assert str(order) == ("segment-K in 3 parts of whole units of 32, k ascending in each, added in float32 as a tree")

@@ -11,8 +11,8 @@ from tools.choices.additions import additions
 from tools.choices.answers import ask
 from tools.choices.blind import compare, predict, run
 from tools.choices.confirm import confirm
-from tools.choices.fit import fit
-from tools.choices.launches import launches
+from tools.choices.fit import fit, refit
+from tools.choices.launches import launches, table
 from tools.choices.layers import plan
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ def write_layers(path: Path) -> None:
 
 ACTIONS: dict[str, Callable[[Path], None]] = {
     "layers": write_layers, "ask": ask, "fit": fit, "confirm": confirm, "predict": predict, "run": run,
-    "compare": compare, "launches": launches, "additions": additions,
+    "compare": compare, "launches": launches, "additions": additions, "refit": refit,
+    "table": table,
 }  # fmt: skip
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tools.choices.answers import shapes as wide_shapes
-from warpfrag.blas.cublas.choices import NVJET, LayerKind, ProductKind, built_in
-from warpfrag.blas.cublas.cublaslt import Question, library
+from warpfrag.blas.cublas.choices import NVJET, Choice, ChoiceRun, Choices, LayerKind, ProductKind, built_in
+from warpfrag.blas.cublas.cublaslt import Configuration, KernelLaunch, Question, choice_of, library
 from warpfrag.errors import NoGpu, NotModelled
 
 if TYPE_CHECKING:
@@ -199,3 +199,60 @@ def save(path: Path, names: list[str], rows: NDArray[np.int32]) -> None:
     np.savez_compressed(
         path, rows=np.ascontiguousarray(rows.T), header=np.frombuffer(json.dumps(header).encode(), np.uint8)
     )
+
+
+def load(folder: Path) -> tuple[list[str], NDArray[np.int32]]:
+    """Return the names of kernels and the rows of launches*.npz."""
+    names: list[str] = []
+    rows = []
+    for path in sorted(folder.glob("launches*.npz")):
+        with np.load(path) as stored:
+            names = json.loads(bytes(stored["header"]))["names"]
+            rows.append(stored["rows"].T)
+    return names, np.concatenate(rows)
+
+
+def choice_of_row(fact: dict[str, int], names: list[str], kind: ProductKind) -> Choice:
+    """Return the choice of a row, given as a mapping of `COLUMNS`."""
+    numbers = [fact[name] for name in COLUMNS[6:15]]
+    configuration = None if numbers[0] < 0 else Configuration(*numbers)
+    grid = fact["grid_x"], fact["grid_y"], fact["grid_z"]
+    listed = [] if fact["kernel"] < 0 else [KernelLaunch(names[fact["kernel"]], grid, fact["block"])]
+    return choice_of(configuration, listed, (fact["m"], fact["n"], fact["k"]), fact["batch"], kind.layout)
+
+
+def table(folder: Path) -> None:
+    """Write choices_h200.npz: the package's table, with the tiles, clusters and swizzles of its segment-K kernels."""
+    names, rows = load(folder)
+    asked: dict[tuple[int, int, int], dict[int, Choice]] = {}
+    for row in rows[rows[:, COLUMNS.index("chunk")] < 0].tolist():
+        kind = KINDS[row[0]]
+        choice = choice_of_row(dict(zip(COLUMNS, row, strict=True)), names, kind)
+        asked.setdefault((row[0], row[3], row[4]), {})[row[2]] = choice
+    old = built_in("H200")
+    runs = {}
+    for layer, n, k in old.listed:
+        known = asked.get((KINDS.index(ProductKind(*layer)), n, k), {}) if ProductKind(*layer) in KINDS else {}
+        found, before = [], 0
+        for run in old.runs(layer, n, k) or []:
+            inside = {m: choice for m, choice in sorted(known.items()) if before < m <= run.last}
+            if run.choice.kernel.startswith("xmma_segment_k") and inside:
+                found += list(refined(inside, run.last))
+            else:
+                found.append(run)
+            before = run.last
+        runs[layer, n, k] = found
+    made = Choices.build(runs, gpu=old.gpu, library=old.library, torch=old.torch, settings=old.settings)
+    made.save(folder / "choices_h200.npz")
+
+
+def refined(asked: dict[int, Choice], last: int) -> Iterator[ChoiceRun]:
+    """Yield runs of m with the same choice; the parts of a single wave are kept if the whole run has the same."""
+    points = list(asked.items())
+    start = 0
+    for place, (m, choice) in enumerate(points):
+        is_end = place + 1 == len(points)
+        if is_end or points[place + 1][1]._replace(split_k=0) != choice._replace(split_k=0):
+            counts = {each.split_k for _, each in points[start : place + 1]}
+            yield ChoiceRun(last if is_end else m, choice if len(counts) == 1 else choice._replace(split_k=0))
+            start = place + 1

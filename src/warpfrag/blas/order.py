@@ -70,8 +70,10 @@ class Order:
     K is split into `split_k` parts of ceil(ceil(K / unit) / split_k) units; a `unit` of None is 128 bytes of A's row.
     `promote` is the length of the chains in a part. `residue` is the tile of a kernel that begins each part with the
     remainder. `step` is the number of k that an instruction adds at a time, if not all. `segment_k` is like `split_k`,
-    but part i ends at unit (i + 1) * units // segment_k, and the parts are added as a binary tree, the first half to
-    the second half. With `in_place`, C or the bias is added to the first part, before the others.
+    but the parts differ by at most a unit, the longer ones last, and are added as a binary tree whose right half is a
+    power of two: five parts are 0 + ((1 + 2) + (3 + 4)). With `in_place`, C or the bias is added to the first part,
+    before the others. `lanes` means a kernel without tensor cores: each lane adds `vector` consecutive k in turn, with
+    fused multiply-adds; then the lanes are added one by one, or, `in_halves`, the second half to the first.
     """
 
     split_k: int = 1
@@ -81,10 +83,13 @@ class Order:
     step: int | None = None
     segment_k: int | None = None
     in_place: bool = False
+    lanes: int | None = None
+    vector: int | None = None
+    in_halves: bool = False
 
     def __post_init__(self) -> None:
         """Raise InvalidOperand for an invalid field."""
-        for name in ("split_k", "unit", "promote", "residue", "step", "segment_k"):
+        for name in ("split_k", "unit", "promote", "residue", "step", "segment_k", "lanes", "vector"):
             _check_count(name, getattr(self, name), minimum=1, optional=name != "split_k")
         if check_flag("in_place", self.in_place) and self.split_k == 1:
             raise InvalidOperand("in_place applies to the parts of split_k, but split_k is 1")
@@ -105,7 +110,7 @@ class Order:
     @property
     def carries_c(self) -> bool:
         """True if there is one chain, which starts from C."""
-        return self.split_k == 1 and self.promote is None and self.segment_k is None
+        return self.split_k == 1 and self.promote is None and self.segment_k is None and self.lanes is None
 
     def chains(self, depth: int, k: int, bits: int) -> list[list[Chain]]:
         """Return the parts of K, each a list of chains, for an instruction with this k and elements of `bits` bits.
@@ -126,8 +131,9 @@ class Order:
         unit = self.unit or max(k, LINE // bits)
         length = part_length(depth, unit, self.split_k)
         if self.segment_k:
-            units = -(-depth // unit)
-            cuts = [min(units * place // self.segment_k * unit, depth) for place in range(self.segment_k + 1)]
+            length, rest = divmod(-(-depth // unit), self.segment_k)
+            whole = self.segment_k - rest  # the parts that follow have one more unit
+            cuts = [min((place * length + max(0, place - whole)) * unit, depth) for place in range(self.segment_k + 1)]
             parts = [KSpan(first, last) for first, last in pairwise(cuts) if first < last] or [KSpan(0, depth)]
         else:
             parts = [KSpan(first, min(first + length, depth)) for first in range(0, max(depth, 1), length)]
@@ -171,6 +177,9 @@ class Order:
             inside = f"the first K % {self.residue} alone, then k ascending"
         if self.promote:
             inside += f", promoted to a float32 accumulator every {self.promote} k"
+        if self.lanes:
+            how = "in halves" if self.in_halves else "one by one"
+            inside = f"{self.lanes} lanes that take {self.vector} k in turn, added {how}"
         if self.step:
             inside += f", {self.step} k at a time"
         words.append(f"{inside} in each" if words else inside)
@@ -208,6 +217,8 @@ def additions_of(order: Order, depth: int, k: int, bits: int) -> tuple[object, .
     >>> additions_of(Order(split_k=8, unit=32), 384, 16, 16) == additions_of(Order(split_k=6, unit=32), 384, 16, 16)
     True
     """
+    if order.lanes:
+        return (order,)
     parts = order.chains(depth, k, bits)
     steps = tuple(tuple(_in_steps(chain, order.step or k) for chain in part) for part in parts)
     return steps, bool(order.segment_k) and len(parts) > 2, order.in_place and len(parts) > 1

@@ -72,9 +72,11 @@ class PartialSums:
         return self.add_all([self._tree(list(parts))] if order.segment_k else parts, start)
 
     def _tree(self, parts: list[Sums]) -> Sums:
-        """Return the sum of the first half of the parts, plus the sum of the second half."""
-        middle = len(parts) // 2
-        return self.add(self._tree(parts[:middle]), self._tree(parts[middle:])) if middle else parts[0]
+        """Return the sum of the first parts, plus that of the last ones, a power of two."""
+        if len(parts) == 1:
+            return parts[0]
+        first = len(parts) - (1 << (len(parts) - 1).bit_length() - 1)
+        return self.add(self._tree(parts[:first]), self._tree(parts[first:]))
 
     @exact_floats
     def write(self, sums: Sums) -> Codes:

@@ -15,23 +15,20 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from warpfrag.blas.cublas.predict import library_gemm
 from warpfrag.blas.cublas.predict_order import (
-    ARCH,
     GPU,
     RESULTS,
     PredictedOrder,
     find_product_order,
-    library_instruction,
     product_kind,
 )
-from warpfrag.blas.gemm import GemmOptions, run_gemm
 from warpfrag.device.library_epilogue import LibraryEpilogue, gelu
 from warpfrag.errors import CudaError
 from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.epilogue import Epilogue, fma
-from warpfrag.formats.number_formats import FORMATS, Rounding
+from warpfrag.formats.number_formats import FORMATS
 from warpfrag.tensorcore.array_types import read_matrices
-from warpfrag.tensorcore.resolved import resolve_chain
 
 if TYPE_CHECKING:
     from warpfrag.device.launch_log import LaunchRecord
@@ -262,8 +259,6 @@ class ServedGemm:
         if not call.is_batched:
             a, b, c = a[0], b[0], None if c is None else c[0]
         used = read_matrices(a[..., :kept], b[..., :kept, :], c)
-        chain = resolve_chain(library_instruction(name, ARCH), ARCH)
-        rounding: Rounding = "rne" if name == "tf32" else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if name == "s8":
@@ -271,15 +266,15 @@ class ServedGemm:
                     raise CudaError(
                         NOT_SUPPORTED, "an int8 GEMM needs alpha 1, beta 0, an int32 result and no epilogue"
                     )
-                values = np.asarray(run_gemm(chain, *used, GemmOptions(known.order)))
+                values = np.asarray(library_gemm(known, *used, Epilogue()))
             elif known.order.in_place and epilogue.alpha == 1 and not epilogue.activation:
                 own = Epilogue(epilogue.alpha, epilogue.beta, epilogue.bias, result)
-                values = np.asarray(run_gemm(chain, *used, GemmOptions(known.order, own, rounding=rounding)))
+                values = np.asarray(library_gemm(known, *used, own))
                 self.check_factors(epilogue, known.kernel)
             else:
                 if known.order.in_place:
                     reasons.append("sums of parts in place were not measured with alpha or an activation")
-                sums = np.asarray(run_gemm(chain, used[0], used[1], None, GemmOptions(known.order, rounding=rounding)))
+                sums = np.asarray(library_gemm(known, used[0], used[1], None, Epilogue()))
                 values = epilogue.apply(sums, c, known.kernel, is_split=is_split)
                 self.check_factors(epilogue, known.kernel)
         values = values.view(natural_dtype(FORMATS[result])) if result in FORMATS else values

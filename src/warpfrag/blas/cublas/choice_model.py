@@ -32,6 +32,7 @@ TILES = (
 )  # fmt: skip
 """The tile sizes for which the number of tiles is a feature."""
 WAVES = ((64, 64), (128, 64), (128, 128), (256, 128))
+MORE_WAVES = (*WAVES, (64, 128), (64, 256), (128, 256))
 
 
 class ChoiceTree(NamedTuple):
@@ -90,7 +91,11 @@ def features(m: int, n: int, k: int, line: int) -> list[float]:
     waves = [ceil(n / across) * ceil(m / down) / MULTIPROCESSORS % 1 for across, down in WAVES]
     work = lines * columns * ceil(m / 64)
     rests = [k % 64, k % 128, n % 64, m % 64, m % 16, m % 8, n % 8, k % 8]
-    return [m, n, k, lines, m * n, *counts, *waves, lines / columns, work, *rests]
+    tiles = [ceil(n / across) * ceil(m / down) for across, down in MORE_WAVES]
+    more = [count / MULTIPROCESSORS % 1 for count in tiles[len(WAVES) :]]
+    more += [ceil(count / MULTIPROCESSORS) for count in tiles] + [MULTIPROCESSORS // count for count in tiles]
+    more += [m % 128, n % 128, m % 256, n % 256, k % 16, k % 32, m / n, k / (m * n) ** 0.5, m * n * k]
+    return [m, n, k, lines, m * n, *counts, *waves, lines / columns, work, *rests, *more]
 
 
 def is_vectors(kind: ProductKind, m: int, n: int, k: int) -> bool:

@@ -15,6 +15,7 @@ The queries need an NVIDIA GPU, its driver, and the cuBLAS libraries that come w
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 import struct
 import sys
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from warpfrag.blas.cublas.choices import NVJET, Choice
+from warpfrag.blas.cublas.segment_k import tiles_launched
 from warpfrag.errors import NoGpu, NotModelled
 
 WORKSPACE, LT_WORKSPACE = 32 << 20, 1 << 20
@@ -202,7 +204,7 @@ class Library:
         configuration = self.configuration(asked)
         is_nvjet = configuration is not None and configuration.algorithm == NVJET
         launches = () if is_nvjet else self.kernels(asked)
-        return choice_of(configuration, launches, (asked.m, asked.n, asked.k), asked.batch)
+        return choice_of(configuration, launches, (asked.m, asked.n, asked.k), asked.batch, asked.layout)
 
     def configuration(self, asked: Question) -> Configuration | None:
         """Return the first algorithm of the heuristic, or None if it returns none."""
@@ -381,7 +383,11 @@ class Library:
 
 
 def choice_of(
-    configuration: Configuration | None, launches: Sequence[KernelLaunch], shape: tuple[int, int, int], batch: int = 1
+    configuration: Configuration | None,
+    launches: Sequence[KernelLaunch],
+    shape: tuple[int, int, int],
+    batch: int = 1,
+    layout: str = "nn",
 ) -> Choice:
     """Return the part of a configuration and its kernels that determines the order."""
     main = [launch for launch in launches if "splitKreduce" not in launch.name]
@@ -393,15 +399,15 @@ def choice_of(
     if not main:
         return Choice(algorithm, tile, split, reduction, custom, stages, "")
     name = main[0].name
-    if "cutlass_" in name:
+    if "cutlass_" in name and "simt" not in name:
         pair = re.search(r"_\d+x\d+_(\d+)x\d+_[nt]{2}_align", name)
         tile_k = int(pair[1]) if pair else 32
         short = "s1688gemm" in name
         generation = "75" if "cutlass_75" in name else "80"
         family = f"cutlass_{generation}{'_wmma' if 'wmma' in name else ''}{'_s1688' if short else ''}"
         return Choice(algorithm, 0, max(1, main[0].grid[2] // batch), reduction, 0, tile_k, family)
-    if "segment_k_on" in name:
-        return _segmented(algorithm, name, main[0], shape, batch)
+    if "segment_k_on" in name and configuration is not None:
+        return segment_choice(configuration, layout, math.prod(main[0].grid), shape, batch)
     if "sm90_xmma" in name:
         return Choice(algorithm, 0, 1, 0, 0, 0, "xmma_sm90")
     if "xmma" in name and "tf32" in name:
@@ -412,19 +418,18 @@ def choice_of(
 
 def _plain_family(name: str) -> str:
     """Return a kernel's name without its mangling and most of its parameters."""
-    known = ("gemvNSP", "gemv2N", "gemv2T", "gemvx", "gemmSN_NN", "gemmSN_TN", "dot_kernel", "magma", "ffma")
+    known = ("gemvNSP", "gemv2N", "gemv2T", "gemvx", "gemmSN_NN", "gemmSN_TN", "dot_kernel", "magma", "ffma", "simt")
     return next((word for word in known if word in name), re.sub(r"\W+", "_", name)[:60])
 
 
-def _segmented(algorithm: int, name: str, launch: KernelLaunch, shape: tuple[int, int, int], batch: int) -> Choice:
-    """Return the number of segment-K parts: the launched blocks divided by the number of D's tiles."""
-    extents = re.search(r"tilesize(\d+)x(\d+)x\d+", name)
-    down, across = (int(extents[1]), int(extents[2])) if extents else (1, 1)  # rows and columns of D
-    tiles = -(-shape[0] // down) * -(-shape[1] // across) * batch
-    blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
-    if tiles > blocks:  # there are several waves, and only tiles of the last one are split
-        return Choice(algorithm, 0, 0, 0, 0, 0, "xmma_segment_k_waves")
-    return Choice(algorithm, 0, blocks // tiles, 0, 0, 0, "xmma_segment_k")
+def segment_choice(
+    configuration: Sequence[int], layout: str, blocks: int, shape: tuple[int, int, int], batch: int = 1
+) -> Choice:
+    """Return the choice of a segment-K kernel: the tile, the cluster, the swizzle, and the parts of a single wave."""
+    algorithm, tile, _, _, swizzle, _, _, _, cluster = configuration
+    total = tiles_launched(tile, cluster, layout, shape) * batch
+    parts = blocks // total if total and total <= blocks else 0
+    return Choice(algorithm, tile, parts, 0, cluster, swizzle, "xmma_segment_k")
 
 
 @cache

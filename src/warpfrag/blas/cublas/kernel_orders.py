@@ -6,8 +6,10 @@ A choice is a cuBLASLt configuration and the kernels that it launches. The rules
     cutlass     CUTLASS 2: parts of whole lines if K is whole lines and k is contiguous in one operand, otherwise of
                 whole 16-byte vectors; each part begins with its residue; s1688 kernels add 8 k at a time;
                 with reduction scheme 1 the parts are added in place, the bias first
-    xmma        one chain; with segment-K, one part per whole set of tiles that fits on the GPU, added as a tree
-    others      gemv, gemmSN, dot, magma and float32 kernels without tensor cores: not modelled
+    xmma        one chain; with segment-K, the tiles of D that do not fill the GPU are cut along K (`segmented`)
+    gemv        float32 fused multiply-adds in lanes, which are added at the end (`_gemv`)
+    ffma, simt  kernels without tensor cores, and magma: one chain of float32 fused multiply-adds
+    others      gemmSN, dot, and split kernels without tensor cores: not modelled
 
 nvjet's parts have round_up(K // split_k, unit) k: the division truncates, so if K // split_k is a whole number of
 units and split_k does not divide K, the parts do not reach the end of K. The rest is omitted
@@ -16,10 +18,12 @@ units and split_k does not divide K, the parts do not reach the end of K. The re
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from warpfrag.blas.cublas.choices import Choice, ProductKind
-from warpfrag.blas.order import Order
+from warpfrag.blas.cublas.segment_k import TILES, CutTiles, segmented
+from warpfrag.blas.order import Order, part_length
 from warpfrag.errors import NotModelled
 
 LINE, VECTOR = 128, 16
@@ -28,10 +32,22 @@ BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1}
 PROMOTED = 128
 """The number of k that an fp8 kernel without fast accumulation adds before it promotes the sum to float32."""
 IN_PLACE = 1
-"""The reduction scheme that adds parts to D one by one; measured for tf32, in 159 of 159 gemms."""
-XMMA_UNIT = 32
+"""The reduction scheme in which parts are added to D one by one; measured for tf32, 159 of 159 gemms."""
 LT_WORKSPACE = 1 << 20
 """The workspace size in bytes that PyTorch gives cuBLASLt. fp8 choices whose parts need more are uncertain."""
+LANES = {
+    26: 16, 38: 2, 40: 4, 42: 8, 48: 2, 50: 4, 52: 8, 56: 2, 58: 4, 62: 2, 66: 8, 68: 4, 72: 16, 74: 32, 76: 4, 78: 8,
+    80: 16, 82: 32, 84: 2, 86: 4, 88: 8, 92: 32, 94: 2, 96: 4, 98: 8, 100: 16, 102: 2, 106: 8, 110: 4, 112: 8, 114: 4,
+}  # fmt: skip
+"""The lanes of a gemvx kernel by its custom option, rounded down to an even number; in odd ones lanes take turns."""
+LANE_CHUNK = 64
+"""The most consecutive k that a lane of a gemvx kernel adds before the next lane's."""
+GEMV2T = {11: 32, 12: 16, 13: 16, 14: 16}
+"""The k that a lane of a gemv2T kernel adds before it promotes its sum, by custom option."""
+GEMV2T_LANES = 16
+GEMVNSP_LANES = 32
+"""The lanes of most gemvNSP kernels; the name of the kernel tells them."""
+GEMV2N_LANES = {0: 1, 1: 2, 2: 4, 7: 1}
 
 
 class KernelOrder(NamedTuple):
@@ -40,6 +56,8 @@ class KernelOrder(NamedTuple):
     order: Order
     omitted_k: int = 0
     is_proved: bool = True
+    cut_tiles: CutTiles | None = None
+    """The tiles of D that `order` applies to, if the others have k ascending."""
 
 
 def _rounded_up(count: int, whole: int) -> int:
@@ -55,15 +73,19 @@ def order_of(kind: ProductKind, choice: Choice, shape: tuple[int, int, int]) -> 
         return _nvjet(kind, choice, shape)
     if choice.kernel.startswith("cutlass"):
         return _cutlass(kind, choice, depth)
-    if choice.kernel == "xmma_sm90":
+    if choice.kernel == "xmma_sm90" or (choice.kernel == "xmma_sm80" and choice.split_k == 1):
         return KernelOrder(Order())
-    if choice.kernel == "xmma_sm80" and choice.split_k == 1:
-        return KernelOrder(Order())
-    if choice.kernel == "xmma_segment_k" and choice.split_k > 1:
-        # 1 of 12 gemms differed on an H200: blocks and tiles alone do not determine the number of parts
-        return KernelOrder(Order(segment_k=choice.split_k, unit=XMMA_UNIT), is_proved=False)
-    if choice.kernel.startswith("xmma_segment_k") and choice.split_k < 2:
-        return KernelOrder(Order(), is_proved=False)  # some tiles are split so that they fill the last wave
+    if choice.kernel == "xmma_segment_k" and choice.tile in TILES:
+        found = segmented(choice, kind.layout, shape)
+        return KernelOrder(found.order, is_proved=found.is_proved and kind.batch == 1, cut_tiles=found.cut_tiles)
+    if choice.kernel.startswith("xmma_segment_k"):
+        return KernelOrder(Order(), is_proved=False)  # a table without tiles
+    if choice.kernel in {"ffma", "simt", "magma"} and choice.split_k <= 1:
+        return KernelOrder(Order(lanes=1, vector=1))
+    if choice.kernel.startswith("gemv"):
+        order = _gemv(choice, depth)
+        if order is not None:  # a linear layer of one row is not a call of cuBLASLt
+            return KernelOrder(order, is_proved=kind.call == "matmul" and choice.kernel != "gemvNSP")
     raise NotModelled(
         f"{kind.call} {kind.type} {kind.layout} {' x '.join(map(str, shape))}: the library selects a kernel whose "
         f"order of additions is not modelled, {choice.kernel or f'algorithm {choice.algorithm}'}"
@@ -95,3 +117,22 @@ def _cutlass(kind: ProductKind, choice: Choice, depth: int) -> KernelOrder:
         split_k=parts, unit=unit if parts > 1 else None, residue=choice.stages, step=step, in_place=in_place
     )  # fmt: skip
     return KernelOrder(order, is_proved=not in_place or kind.type == "tf32")
+
+
+def _gemv(choice: Choice, depth: int) -> Order | None:
+    """Return the order of a matrix-vector kernel: lanes that add every so many k, and are then added themselves."""
+    parts = max(1, choice.split_k)
+    length = part_length(depth, 1, parts)
+    order = Order(split_k=parts, unit=1 if parts > 1 else None)
+    if choice.kernel == "gemvx" and choice.custom & ~1 in LANES:
+        lanes = LANES[choice.custom & ~1]
+        vector = 1 if choice.custom % 2 else min(LANE_CHUNK, -(-length // lanes))
+        return replace(order, lanes=lanes, vector=vector, in_halves=True)
+    if choice.kernel == "gemv2T" and choice.custom in GEMV2T:
+        return replace(order, lanes=GEMV2T_LANES, vector=1, promote=GEMV2T[choice.custom])
+    if choice.kernel == "gemvNSP":
+        return replace(order, lanes=choice.stages or GEMVNSP_LANES, vector=4, in_halves=True)
+    if choice.kernel == "gemv2N" and choice.custom in GEMV2N_LANES:
+        lanes = GEMV2N_LANES[choice.custom]
+        return replace(order, lanes=lanes, vector=-(-length // lanes))
+    return None

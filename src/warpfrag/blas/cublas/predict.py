@@ -7,14 +7,15 @@ library omits terms along K, so does the prediction, with a warning.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from os import PathLike
 from typing import cast
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.blas.cublas.choices import Choices
+from warpfrag.blas.cublas.lane_sums import lane_gemm
 from warpfrag.blas.cublas.predict_order import (
     ARCH,
     GPU,
@@ -26,11 +27,18 @@ from warpfrag.blas.cublas.predict_order import (
     product_kind,
 )
 from warpfrag.blas.gemm import GemmOptions, run_gemm
-from warpfrag.errors import InvalidOperand, LossyProduct, quote
+from warpfrag.blas.order import Order
+from warpfrag.blas.summation import PartialSums
+from warpfrag.errors import InvalidOperand, LossyProduct, NotModelled, quote
 from warpfrag.formats.arrays import Array
-from warpfrag.formats.epilogue import Epilogue
-from warpfrag.tensorcore.array_types import read_matrices
+from warpfrag.formats.codes import natural_dtype
+from warpfrag.formats.epilogue import Epilogue, convert, finish
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.tensorcore.array_types import Foreign, Matrix, read_matrices
 from warpfrag.tensorcore.resolved import resolve_chain
+
+FMA = "fma.rn.f32"
+"""The instruction of kernels without tensor cores."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -89,13 +97,42 @@ def predict(
             stacklevel=2,
         )
         a, b = a[..., :kept], b[..., :kept, :]
-    epilogue = None if name == "s8" else Epilogue(bias=bias, result=RESULTS[name])
-    options = GemmOptions(known.order, epilogue, rounding="rne" if name == "tf32" else None)
-    instruction = library_instruction(name, ARCH)
-    resolved = resolve_chain(instruction, ARCH)
-    D = run_gemm(resolved, a, b, None, options)
+    D = library_gemm(known, a, b, None, Epilogue(bias=bias, result=RESULTS.get(name, "f32")))
     facts = {part.name: getattr(known, part.name) for part in fields(known)}
+    instruction = FMA if known.order.lanes else library_instruction(name, ARCH)
     return Prediction(D=cast("Array", D), instruction=instruction, **facts)
+
+
+def library_gemm(
+    known: PredictedOrder,
+    a: Matrix,
+    b: Matrix,
+    c: Matrix | None,
+    epilogue: Epilogue,
+    part: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+) -> Array | Foreign:
+    """Compute a gemm in a predicted order; `part` has the rows and columns of D if A and B are not the whole gemm."""
+    name, order = known.kind.type, known.order
+    if order.lanes:
+        sums = finish(epilogue, lane_gemm(a.floats(), b.floats(), order), None if c is None else c.floats())
+        codes = convert(
+            "f32", PartialSums(resolve_chain(library_instruction(name, ARCH), ARCH).rule).write(sums), epilogue.result
+        )
+        return cast("Array", codes.view(natural_dtype(FORMATS[epilogue.result])))
+    resolved = resolve_chain(library_instruction(name, ARCH), ARCH)
+    options = GemmOptions(order, None if name == "s8" else epilogue, rounding="rne" if name == "tf32" else None)
+    D = run_gemm(resolved, a, b, c, options)
+    if known.cut_tiles is None:
+        return D
+    if part is None:
+        extents = a.shape[-2], b.shape[-1]
+        if extents != known.shape[:2]:
+            raise NotModelled(
+                f"{known.kernel} adds some tiles of D in another order: pass the whole A and B, not a part of them"
+            )
+        part = np.arange(extents[0]), np.arange(extents[1])
+    whole = run_gemm(resolved, a, b, c, replace(options, order=Order()))
+    return cast("Array", np.where(known.cut_tiles.of(*part), cast("Array", D), cast("Array", whole)))
 
 
 def _shape(shape: object, own: tuple[int, int, int]) -> tuple[int, int, int]:

@@ -24,6 +24,7 @@ from warpfrag.blas.cublas import choice_model
 from warpfrag.blas.cublas.choices import Choice, Choices, ProductKind, built_in, choices_of
 from warpfrag.blas.cublas.cublaslt import Question, library
 from warpfrag.blas.cublas.kernel_orders import KernelOrder, order_of
+from warpfrag.blas.cublas.segment_k import CutTiles
 from warpfrag.blas.order import Order, additions_of
 from warpfrag.errors import InvalidOperand, NotModelled, check_flag, quote
 from warpfrag.formats.codes import natural_dtype
@@ -83,6 +84,8 @@ class PredictedOrder(TextCard):
     source: str
     choice: Choice | None = None
     row: MeasuredProduct | None = None
+    cut_tiles: CutTiles | None = None
+    """The tiles of D that `order` applies to, if k ascends in the others."""
 
     @property
     def text(self) -> str:
@@ -95,6 +98,8 @@ class PredictedOrder(TextCard):
             + (f", right for {100 * self.accuracy:.1f} % of unseen shapes" if self.accuracy is not None else ""),
         }[self.basis]
         lost = f"; the library omits the last {self.omitted_k} terms along K" if self.omitted_k else ""
+        if self.cut_tiles is not None:
+            words = f"in {int(self.cut_tiles.is_cut.sum())} of {self.cut_tiles.is_cut.size} tiles {words}"
         return f"{'a guess: ' if self.is_guess else ''}{words}; {known}: {self.kernel}{lost}"
 
     def __repr__(self) -> str:
@@ -282,7 +287,7 @@ def find_product_order(
     return PredictedOrder(
         kind, shape, known.order, chosen.basis, chosen.accuracy,
         is_guess=chosen.basis == "modelled" or not known.is_proved, omitted_k=known.omitted_k,
-        kernel=chosen.choice.kernel, source=chosen.source, choice=chosen.choice,
+        kernel=chosen.choice.kernel, source=chosen.source, choice=chosen.choice, cut_tiles=known.cut_tiles,
     )  # fmt: skip
 
 
@@ -301,14 +306,20 @@ def _chosen(kind: ProductKind, shape: tuple[int, int, int], table: Choices, *, i
         queried = library()
         question = Question(kind.call, kind.type, kind.layout, m, n, k, kind.batch)
         return _Chosen(queried.choice(question), "library", None, f"cuBLASLt {queried.version} on an {queried.gpu}")
+    alike = kind._replace(call=ALIKE.get(kind.call, kind.call))
     if kind.batch == 1:
+        if (
+            kind == ("linear", "tf32", "nt", 1) and 1 in shape
+        ):  # PyTorch then copies the bias to D and calls cublasSgemm
+            chosen = _chosen(alike, shape, table, is_queried=is_queried)
+            return chosen._replace(basis="modelled")
         tabulated = table.find(kind.layer(m), m, n, k)
         if tabulated is not None:
             return _Chosen(tabulated, "library", None, table.source)
-        alike = table.find(kind._replace(call=ALIKE.get(kind.call, kind.call)).layer(m), m, n, k)
-        if alike is not None:
-            return _Chosen(alike, "modelled", None, table.source)
-    own = built_in(GPU)  # the model was fitted to the library of this table
+        similar = table.find(alike.layer(m), m, n, k)
+        if similar is not None:
+            return _Chosen(similar, "modelled", None, table.source)
+    own = built_in(GPU)  # the model was fitted to this table's library
     if (table.gpu, table.library) != (own.gpu, own.library):
         raise NotModelled(
             f"{kind.call} {kind.type} {kind.layout} {m} x {n} x {k} is not in {table!r}; add this layer to the survey"
@@ -362,6 +373,8 @@ def _order_run(kind: ProductKind, first: int, last: int, n: int, k: int, chosen:
         known: KernelOrder | None = order_of(kind, chosen.choice, (first, n, k))
     except NotModelled:
         known = None
+    if known is not None and known.cut_tiles is not None:
+        known = KernelOrder(Order(), is_proved=False)  # the tiles that are cut change with m
     is_guess = chosen.basis == "modelled" or known is None or not known.is_proved
     order, omitted = (None, 0) if known is None else (known.order, known.omitted_k)
     return OrderRun(first, last, k, order, omitted, chosen.basis, is_guess, chosen.choice.kernel)

@@ -1,0 +1,162 @@
+"""Segment-K kernels: persistent blocks compute whole tiles of D wave by wave, and cut those of the last wave along K.
+
+The tile's second extent and the cluster's first lie along m for `nn` and along n otherwise: axis u; the other is v.
+Tiles are taken cluster by cluster, along u or v, in rows that alternate in direction; with a swizzle, several rows are
+taken together. If the last wave has t tiles, each is cut into blocks // t parts, or fewer if K is short.
+
+Measured on an H200 with operands that show every cut (`tools.choices.additions`): 462 products.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.blas.cublas.choices import Choice
+from warpfrag.blas.order import Order
+
+TILES = {
+    15: (64, 64), 17: (128, 64), 18: (64, 128), 19: (256, 64), 20: (128, 128), 21: (64, 256), 23: (256, 128),
+    24: (128, 256),
+}  # fmt: skip
+"""cublasLtMatmulTile_t: the extents of a tile."""
+CLUSTERS = {
+    0: (2, 2), 2: (1, 1), 3: (2, 1), 4: (4, 1), 5: (1, 2), 6: (2, 2), 7: (4, 2), 8: (1, 4), 9: (2, 4), 10: (4, 4),
+    11: (8, 1), 12: (1, 8), 13: (8, 2), 14: (2, 8), 15: (16, 1), 16: (1, 16), 17: (3, 1), 18: (5, 1), 19: (6, 1),
+    20: (7, 1), 28: (3, 2), 29: (5, 2), 30: (6, 2), 31: (7, 2), 32: (1, 3), 33: (2, 3), 34: (3, 3), 35: (4, 3),
+    36: (5, 3), 37: (3, 4), 38: (1, 5), 39: (2, 5), 40: (3, 5), 41: (1, 6), 42: (2, 6), 43: (1, 7), 44: (2, 7),
+    50: (1, 14), 51: (1, 15),
+}  # fmt: skip
+"""cublasLtClusterShape_t: the shape of a cluster; 0, which leaves it open, is (2, 2) in all kernels seen."""
+BLOCKS = {1: 132, 2: 132, 3: 117, 4: 120, 5: 110, 6: 102, 7: 105, 8: 120, 14: 98, 15: 105, 16: 112}
+"""The blocks that an H200 runs at once, by the number of blocks in a cluster."""
+UNIT = 32
+SURE_UNITS, SURE_LENGTH = 100, 6
+"""The depth of K and the length of a part, in units, from which the number of parts was always as computed."""
+COSTS = {2: 0.0, 3: 6.8, 4: 9.75, 5: 13.5, 6: 15.0, 8: 17.1, 14: 21.4, 16: 22.3, 32: 27.0, 64: 32.0, 132: 40.0}
+"""The cost of adding parts, in units, that explains most of the smaller numbers of parts for short K."""
+FEW_TILES = 8
+LARGE_TILE = 128 * 128
+
+
+class CutTiles(NamedTuple):
+    """The tiles of D that are cut along K."""
+
+    rows: int
+    """The rows of D in a tile."""
+    columns: int
+    is_cut: NDArray[np.bool_]
+
+    def of(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return a mask of the outputs in these rows and columns that belong to cut tiles."""
+        return self.is_cut[np.ix_(rows // self.rows, columns // self.columns)]
+
+
+class Segmented(NamedTuple):
+    """The order of the tiles that are cut; None for `cut_tiles` means all."""
+
+    order: Order
+    cut_tiles: CutTiles | None
+    is_proved: bool
+
+
+def tiles_launched(tile: int, cluster: int, layout: str, shape: tuple[int, int, int]) -> int:
+    """Return the number of D's tiles, rounded up to whole clusters; 0 if the tile or the cluster is unknown."""
+    if tile not in TILES or cluster not in CLUSTERS:
+        return 0
+    grid = _grid(tile, cluster, layout, shape)
+    return math.prod(grid.clusters) * math.prod(CLUSTERS[cluster])
+
+
+class _Grid(NamedTuple):
+    """The rows and columns of a tile, and the tiles and clusters along u and v."""
+
+    rows: int
+    columns: int
+    extents: tuple[int, int]
+    clusters: tuple[int, int]
+
+
+def _grid(tile: int, cluster: int, layout: str, shape: tuple[int, int, int]) -> _Grid:
+    m, n, _ = shape
+    first, second = TILES[tile]
+    across, down = CLUSTERS[cluster]  # along u and v
+    rows, columns = (second, first) if layout == "nn" else (first, second)
+    extents = (-(-m // rows), -(-n // columns)) if layout == "nn" else (-(-n // columns), -(-m // rows))
+    return _Grid(rows, columns, extents, (-(-extents[0] // across), -(-extents[1] // down)))
+
+
+def segmented(choice: Choice, layout: str, shape: tuple[int, int, int]) -> Segmented:
+    """Return the order of a segment-K kernel.
+
+    `choice` has the tile, the cluster as `custom`, the swizzle as `stages`, and the parts, or 0, as `split_k`.
+    """
+    depth = shape[2]
+    across, down = CLUSTERS[choice.custom]
+    rows, columns, extents, clusters = _grid(choice.tile, choice.custom, layout, shape)
+    size = across * down
+    if size not in BLOCKS:
+        return Segmented(Order(), None, is_proved=False)
+    blocks = BLOCKS[size]
+    total = clusters[0] * clusters[1] * size
+    last = total if total <= blocks else total % blocks
+    if total <= blocks and choice.split_k:
+        parts, is_sure = choice.split_k, True
+    else:
+        parts, is_sure = _parts(-(-depth // UNIT), blocks // last if last else 1)
+        is_sure = is_sure and (total > blocks or parts <= 2 or math.prod(TILES[choice.tile]) >= LARGE_TILE)
+    if parts < 2:
+        return Segmented(Order(), None, is_sure)
+    order = Order(segment_k=parts, unit=UNIT)
+    if total <= blocks:
+        return Segmented(order, None, is_sure and choice.custom > 0)
+    tail = list(_clusters(clusters, extents, (across, down), blocks, swizzle=choice.stages))[(total - last) // size :]
+    is_cut = np.zeros((clusters[1] * down, clusters[0] * across), np.bool_)
+    for u, v in tail:
+        is_cut[v * down : (v + 1) * down, u * across : (u + 1) * across] = True
+    tiles = CutTiles(rows, columns, is_cut.T if layout == "nn" else is_cut)
+    return Segmented(order, tiles, is_sure and choice.custom > 0 and not choice.stages)
+
+
+def _parts(units: int, most: int) -> tuple[int, bool]:
+    """Return the number of parts, at most `most`: the smallest with the same longest part; fewer if K is short."""
+    parts = -(-units // -(-units // most)) if units and most else 1
+    if units >= SURE_UNITS and units >= SURE_LENGTH * parts:
+        return parts, True
+    if parts <= 2:
+        return min(parts, max(1, units)), units >= SURE_LENGTH * parts
+    known = list(COSTS)
+    tried = range(2, parts + 1)
+    best = min(tried, key=lambda count: units / count + float(np.interp(count, known, list(COSTS.values()))))
+    return best, False
+
+
+def _clusters(
+    clusters: tuple[int, int], extents: tuple[int, int], cluster: tuple[int, int], blocks: int, *, swizzle: int
+) -> list[tuple[int, int]]:
+    """Return the clusters in the order in which they are computed, as (u, v)."""
+    if not swizzle:
+        is_along_v = cluster[0] >= cluster[1] and min(extents) > FEW_TILES
+        return list(_serpentine(clusters, 1, is_along_v=is_along_v))
+    orders = [
+        list(_serpentine(clusters, band, is_along_v=along)) for along in (False, True) for band in (1, 2, 4, 8, 16)
+    ]
+    wave = blocks // (cluster[0] * cluster[1])
+
+    def footprint(order: list[tuple[int, int]]) -> int:
+        waves = [order[first : first + wave] for first in range(0, len(order), wave)]
+        return sum(len({u for u, _ in some}) * cluster[0] + len({v for _, v in some}) * cluster[1] for some in waves)
+
+    return min(orders, key=footprint)  # a guess: 77 of 106 measured
+
+
+def _serpentine(extents: tuple[int, int], band: int, *, is_along_v: bool) -> Iterator[tuple[int, int]]:
+    fast, slow = extents[::-1] if is_along_v else extents
+    for number, first in enumerate(range(0, slow, band)):
+        for place in range(fast - 1, -1, -1) if number % 2 else range(fast):
+            for other in range(first, min(first + band, slow)):
+                yield (other, place) if is_along_v else (place, other)
