@@ -357,14 +357,14 @@ def test_a_batch_may_be_empty(batch: tuple[int, ...]):
     [
         (lambda: wf.execute([F16], 0, 0), "expected PTX text, got a list"),
         (lambda: wf.gemm([[1]], [[1]], instruction=3), "expected PTX text, got a int"),
-        (lambda: wf.gemm([[1, 2], [3]], [[1]], instruction=F16), "A: expected an array .*, got rows of different"),
+        (lambda: wf.gemm([[1, 2], [3]], [[1]], instruction=F16), "A: expected an array .*, got rows of unequal"),
         (
             lambda: wf.get(F16).a.pack([[1], [1, 2]]),
-            "operand a of .*: expected an array of numbers, got rows of different",
+            "operand a of .*: expected an array of numbers, got rows of unequal",
         ),
         (
             lambda: wf.get(F16).a.unpack([[1], [1, 2]]),
-            "operand a of .*: expected an array of numbers, got rows of different",
+            "operand a of .*: expected an array of numbers, got rows of unequal",
         ),
         *[
             (lambda run=run, threads=threads: run(threads), f"threads must be a positive integer, .*; got {threads!r}")

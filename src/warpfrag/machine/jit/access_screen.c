@@ -7,7 +7,7 @@
    to one block with no barrier in between. Threads of a block may store the same bytes. A cell's read tag covers all
    of its readers: one thread, several threads of a block in one interval, or EVERYBODY. An access to bytes that
    cp.async writes is uncertain until its thread has waited for the group, and for other threads until a barrier follows
-   the wait; bytes that cp.async reads may not be written any more. Bytes that wgmma reads may be written after a wait and
+   the wait; bytes that cp.async reads must not be written afterwards. Bytes that wgmma reads may be written after a wait and
    a barrier, and wgmma may read bytes that a thread stored before a fence.proxy.async and a barrier.
 
    A thread's tag has its lane and its warp in the low bits, the interval between barriers from INTERVAL_BIT on, and its
@@ -30,7 +30,7 @@
 #define BY_COPY INT64_MIN
 #define EVERYBODY (-1)
 
-/* An access of one lane; `items` and `unit` are 0 if the stored data is not known. */
+/* An access of one lane; `items` and `unit` are 0 if the stored data is unknown. */
 typedef struct {
     launch_context *context;
     int64_t row, lane, offset, buffer, size;
@@ -44,7 +44,7 @@ INLINED const allocation *allocation_of(const lane_access *access)
     return (const allocation *)(intptr_t)access->buffer;
 }
 
-/* The marks of a buffer; 0 if it has none. */
+/* Return the marks of a buffer, or 0 if it has none. */
 static uint8_t *marks_of(const lane_access *access)
 {
     const screen_state *state = access->context->screen_state;
@@ -55,7 +55,7 @@ static uint8_t *marks_of(const lane_access *access)
     return state->global_marks ? state->global_marks[allocation_of(access) - access->context->allocations] : 0;
 }
 
-/* The cells of a buffer; 0 if its accesses are not tracked. */
+/* Return the cells of a buffer, or 0 if its accesses are not tracked. */
 static access_cell *cells_of(const lane_access *access)
 {
     const screen_state *state = access->context->screen_state;
@@ -76,7 +76,7 @@ static int64_t last_cell(const lane_access *access)
     return (access->offset + access->size - 1) >> access->context->screen_state->cell_shift;
 }
 
-/* The tag of accesses in the current interval of a warp. */
+/* Return the tag of accesses in a warp's current interval. */
 static int64_t tag_of(const launch_context *context, int64_t row, int64_t lane)
 {
     return (int64_t)((context->writers[row] & ~(uint64_t)WORD_BYTES) << 1) | lane;
@@ -120,7 +120,7 @@ static bool is_copy_pending(const thread_groups *copies, int64_t tag, int64_t th
     return is_group_pending(copies, group_of(tag), owner, thread, mine);
 }
 
-/* The first thread of a thread's block, as numbers in the batch. */
+/* Return the first thread of a thread's block, as a number in the batch. */
 static int64_t first_thread(const launch_context *context, int64_t thread)
 {
     return thread - thread % (context->block_warps * LANES);
@@ -150,7 +150,7 @@ static bool is_fence_missing(const launch_context *context, int64_t written, int
     return owner != thread && is_late;
 }
 
-/* Return true if `size` bytes are equal: in elements of `unit` bytes, whose distances are given. */
+/* Return true if `size` bytes are equal; they are elements of `unit` bytes at the given distances. */
 static bool are_equal(
     const uint8_t *first, int64_t first_stride, const uint8_t *second, int64_t second_stride, int64_t size,
     int64_t unit)
@@ -182,7 +182,7 @@ INLINED bool is_read_unordered(const launch_context *context, int64_t read, int6
     return read != 0 && read != mine && are_concurrent(read, mine);
 }
 
-/* The read tag of a cell after a thread has read it. */
+/* Return the read tag of a cell after a thread has read it. */
 static int64_t read_tag(const launch_context *context, int64_t read, int64_t thread, int64_t mine)
 {
     int64_t difference = (read & ~SEVERAL) ^ mine;
@@ -197,7 +197,7 @@ static int64_t read_tag(const launch_context *context, int64_t read, int64_t thr
     return difference >> INTERVAL_BIT != 0 ? mine : read | SEVERAL;
 }
 
-/* Return true if a store's bytes are those in memory. */
+/* Return true if a store does not change the bytes in memory. */
 static bool stores_the_same(const lane_access *access)
 {
     const uint8_t *data
@@ -266,8 +266,7 @@ static bool check_product(const lane_access *access)
     return is_wrong;
 }
 
-/* Tag the cells that a lane stores; return true if an earlier lane of the instruction stores other bytes there.
-
+/* Tag the cells that a lane stores; return true if an earlier lane of the instruction stores different bytes there.
    `mask` has the lanes of the instruction, `places` their addresses. */
 static bool note_lane(const lane_access *access, int64_t mask, const int64_t *places)
 {
@@ -303,7 +302,7 @@ static void note_unfenced(const lane_access *access)
         fences->unfenced = tag_of(access->context, access->row, access->lane) >> INTERVAL_BIT;
 }
 
-/* Record that a thread's cp.async reads or writes cells: until it is waited for, or forever. */
+/* Record that a thread's cp.async reads or writes cells: until the thread waits for it, or forever. */
 static void note_copy(const lane_access *access)
 {
     access_cell *cells = cells_of(access);
@@ -358,7 +357,7 @@ static void follow_groups(
     }
 }
 
-/* Check an access that compiled code reports (`memory_access.tell`), which calls it by its address. */
+/* Check an access that compiled code reports; `memory_access.tell` calls this function by its address. */
 EXPORTED void WITH_LEVEL(screen_access, LEVEL)(
     launch_context *context, int64_t row, int64_t mask, const int64_t *places, int64_t base, int64_t buffer,
     int64_t size, int64_t is_store, int64_t inst, const uint8_t *items, int64_t unit)

@@ -6,7 +6,7 @@
 #include "tensorcore/kernels/arguments.h"
 
 #define UNIT_BYTES 16
-#define TAGS_PER_WORD 2 /* a tag for every 4 bytes of a 64-bit word */
+#define TAGS_PER_WORD 2 /* one tag for every 4 bytes of a 64-bit word */
 #define WARP_FIELD ((UINT64_C(1) << INTERVAL_SHIFT) - (UINT64_C(1) << WARP_SHIFT))
 #define BLOCK_FIELD ((UINT64_C(1) << HAS_WAITED_SHIFT) - (UINT64_C(1) << BLOCK_SHIFT))
 
@@ -16,7 +16,7 @@ typedef struct {
 
 /* Copy i moves units at byte offsets 8 * plans[which[i]] from `data` plus 8 * bases[i]. */
 typedef struct {
-    uint8_t *data; /* aligned to nothing: it may be the caller's array */
+    uint8_t *data; /* not aligned, because it may be the caller's array */
     ARRAY(1, const int64_t) bases;
     ARRAY(2, const int64_t) plans;
     ARRAY(1, const int64_t) which;
@@ -31,12 +31,12 @@ struct copy_units_arguments {
     ARRAY(1, int64_t) done;
 };
 
-/* Return true if unordered stores of another warp tagged some words (`store_tags.py`). */
+/* Return true if some words have tags of another warp's unordered stores (`store_tags.py`). */
 static bool meets_others(const uint64_t *tags, int64_t count, uint64_t mine, uint64_t others)
 {
     uint64_t met = 0;
     for (int64_t i = 0; i < count; i++) {
-        uint64_t difference = tags[i] ^ mine; /* of another warp in this interval: only in the field of the warp */
+        uint64_t difference = tags[i] ^ mine; /* another warp in this interval differs only in the warp field */
         uint64_t is_near = difference - (1 << WARP_SHIFT) < WARP_FIELD ? ~UINT64_C(0) : 0;
         met |= tags[i] & WORD_BYTES ? is_near | (difference & others) : 0;
     }
@@ -58,8 +58,8 @@ static void set_tags(uint64_t *tags, int64_t count, uint64_t tag)
         tags[i] = tag;
 }
 
-/* Move 16-byte units copy by copy, and tag the words; stop at a copy that overlaps others. `done` receives the number
-   of copies made. */
+/* Move 16-byte units copy by copy, and tag the words; stop at a copy that overlaps others. `done` receives the
+   number of completed copies. */
 ENTRY(copy_units)(const struct copy_units_arguments *arguments)
 {
     const copy_side *source = &arguments->source, *target = &arguments->target;
@@ -86,7 +86,7 @@ ENTRY(copy_units)(const struct copy_units_arguments *arguments)
 #define TX_MASK ((INT64_C(1) << TX_BITS) - 1)
 #define TX_SIGN (INT64_C(1) << (TX_BITS - 1))
 
-/* An mbarrier word after arrivals and a change of pending bytes; the same word if that is invalid. */
+/* Return an mbarrier word after arrivals and a change of pending bytes, or the same word if that is invalid. */
 static uint64_t word_after(uint64_t word, int64_t arrivals, int64_t owed, bool drops)
 {
     int64_t pending = word & COUNT, count = word >> COUNT_SHIFT & COUNT;
@@ -117,9 +117,9 @@ struct advance_mbarriers_arguments {
     ARRAY(1, int64_t) done;
 };
 
-/* Apply arrivals and pending bytes to mbarriers in order, up to the first change that is invalid.
+/* Apply arrivals and pending bytes to mbarriers in order, up to the first invalid change.
 
-   The fields of a word are those of `mbarriers.py`; `before` receives the words as they were, `has_ended` is true if a
+   The fields of a word are those of `mbarriers.py`. `before` receives the previous words, `has_ended` is true if a
    phase ended, and `done` receives the number of changed mbarriers. */
 ENTRY(advance_mbarriers)(const struct advance_mbarriers_arguments *arguments)
 {

@@ -14,7 +14,7 @@
 #define ALL_LANES 0xFFFFFFFF
 #define SPACE_COUNT 5 /* state spaces: `ir/state_spaces.py` */
 
-/* A row of the table of allocations. */
+/* A row of the allocation table. */
 typedef struct {
     int64_t start, end;
     uint8_t *data;
@@ -38,11 +38,11 @@ typedef struct {
     int64_t unfenced, interval, first;
 } thread_fences;
 
-/* What a launch is screened with; 0 for everything that is not tracked. */
+/* The state of a screened launch; 0 for everything that is not tracked. */
 typedef struct {
     uint8_t *shared_marks, *local_marks, **global_marks; /* one for each allocation */
     access_cell *shared_accesses, **global_accesses;
-    int64_t cell_shift; /* offset bits inside a cell */
+    int64_t cell_shift; /* number of offset bits inside a cell */
     thread_groups *copies, *products;
     thread_fences *fences;
     const uint8_t *tracked_instructions; /* enum tracked */
@@ -66,13 +66,13 @@ typedef struct {
 
 #define NO_FAULT ((INT64_C(1) << 62) - 1)
 
-/* The buffers of reported accesses that are not rows of the table of allocations. */
+/* The buffers of reported accesses that are not rows of the allocation table. */
 enum buffers { SHARED_BUFFER = 1, LOCAL_BUFFER, COPY_GROUPS };
 
 /* Instructions that start or order asynchronous accesses. */
 enum tracked { NOT_TRACKED, TRACKED_COPY, TRACKED_PRODUCT, TRACKED_FENCE };
 
-/* A row of the table of instructions. */
+/* A row of the instruction table. */
 typedef struct {
     int64_t kind, end, function, stores, guard, negated, target, block_end, weight, needs_products;
 } instruction_row;

@@ -8,7 +8,7 @@
 #include "tensorcore/kernels/arguments.h"
 
 #define HASH_FACTOR UINT64_C(0x9E3779B97F4A7C15)
-#define UNIT_WORDS 2 /* of 64 bits: operands are compared and copied in units of 16 bytes */
+#define UNIT_WORDS 2 /* 64-bit words: operands are compared and copied in units of 16 bytes */
 
 /* take_W: out[i, j] = codes[rows[i], index[j]], with i over warps. */
 #define DEFINE_TAKE(width, element, code)                                                  \
@@ -38,8 +38,8 @@ DEFINE_TAKE(2, uint16_t, uint32_t)
 DEFINE_TAKE(4, uint32_t, uint32_t)
 DEFINE_TAKE(8, uint64_t, uint64_t)
 
-/* take_tiles_W and put_tiles_W: one matrix of tiles [height, width]; tile (i, j) is at offsets `index` from
-   bases[i, j]. */
+/* take_tiles_W and put_tiles_W: one matrix of [height, width] tiles; tile (i, j) is at offsets `index` from bases[i,
+   j]. */
 #define DEFINE_TILES(name, width, element, code, MOVE)                                                    \
     struct name##_##width##_arguments {                                                                   \
         ARRAY(1, element) cells;                                                                          \
@@ -75,7 +75,7 @@ DEFINE_BOTH_TILES(2, uint16_t, uint32_t)
 DEFINE_BOTH_TILES(4, uint32_t, uint32_t)
 DEFINE_BOTH_TILES(8, uint64_t, uint64_t)
 
-/* Tiles of 16-byte units at offsets plans[which[i]] from bases[i]; everything counts 64-bit words. */
+/* Tiles of 16-byte units at offsets plans[which[i]] from bases[i]; all are counted in 64-bit words. */
 typedef struct {
     ARRAY(1, const uint64_t) words;
     ARRAY(1, const int64_t) bases;

@@ -19,18 +19,18 @@ typedef struct {
     launch_context *context;
     const uint8_t *registers;
     int64_t warp_bytes, warps;
-    lane_flags *alive, *waiting; /* by warp */
+    lane_flags *alive, *waiting; /* indexed by warp */
     lane_numbers *pc, *slices;
-    int64_t *priorities; /* by warp */
+    int64_t *priorities; /* indexed by warp */
     int64_t *rows;       /* the warps that have the time slice */
-    uint32_t *masks;     /* their lanes that have it */
+    uint32_t *masks;     /* the lanes of these warps that have it */
     const int64_t *blocks;
     int64_t *runs;
     uint64_t *writers;
     bool *exited;
 } scheduler;
 
-/* The flags of a warp's lanes as a mask. The product moves the lowest bit of byte i of a word to bit 56 + i. */
+/* Return the flags of a warp's lanes as a mask. The product moves the lowest bit of byte i of a word to bit 56 + i. */
 INLINED uint32_t mask_of(const lane_flags flags)
 {
     uint32_t mask = 0;
@@ -49,7 +49,7 @@ static void set_pc(lane_numbers pc, uint32_t mask, int64_t value)
             pc[lane] = value;
 }
 
-/* The priority of a warp's first lane: its program counter, and above it the time spent in loops. */
+/* Return the priority of a warp's first lane: its program counter and, above it, the time spent in loops. */
 static int64_t priority_of(const scheduler *self, int64_t row)
 {
     int64_t best = NOT_RUNNABLE;
@@ -62,13 +62,13 @@ static int64_t priority_of(const scheduler *self, int64_t row)
     return best;
 }
 
-/* The program counter in a priority. */
+/* Return the program counter in a priority. */
 INLINED int64_t pc_of(int64_t priority)
 {
     return priority & (PRIORITY_UNIT - 1);
 }
 
-/* The lanes of a warp whose guard holds; all lanes if there is no guard. */
+/* Return the lanes of a warp whose guard holds, or all lanes if there is no guard. */
 static uint32_t guarded_mask(const scheduler *self, const instruction_row *inst, int64_t index)
 {
     uint32_t mask = self->masks[index];
@@ -81,7 +81,7 @@ static uint32_t guarded_mask(const scheduler *self, const instruction_row *inst,
     return (inst->negated ? ~mask_of(holds) : mask_of(holds)) & mask;
 }
 
-/* The runnable lanes of a warp that are at an instruction. */
+/* Return the runnable lanes of a warp that are at an instruction. */
 static uint32_t lanes_at(const scheduler *self, int64_t row, int64_t pc)
 {
     lane_flags is_here;
@@ -286,7 +286,7 @@ static bool can_run(const scheduler *self, const instruction_row *inst)
     }
 }
 
-/* The reason why this time slice's instruction needs Python, as a status. */
+/* Return the reason why this time slice's instruction needs Python, as a status. */
 static int64_t needs_of(const scheduler *self)
 {
     const scheduler_state *state = self->state;
@@ -317,7 +317,7 @@ static void run_instruction(const scheduler *self, int64_t at)
     case EXIT:
         exit_lanes(self);
         break;
-    default: /* WARP_WAIT, RECONVERGE: all lanes are here, and have nothing to wait for */
+    default: /* WARP_WAIT and RECONVERGE: all lanes are here, so there is nothing to wait for */
         break;
     }
 }
@@ -363,10 +363,10 @@ static int64_t run_until_needed(const scheduler *self)
     }
 }
 
-/* `flags` are alive and waiting, `numbers` program counters and time slices; `lists` are the priority of every warp,
-   then the rows and the lane masks of the warps that have the time slice. `blocks` has the block of every warp; `runs`
-   counts the warps that ran each run of instructions; `writers` has the store tags of the warps, which every barrier
-   changes (`store_tags.py`); `exited` is true for every block with exited threads. */
+/* `flags` has the alive and waiting flags, `numbers` the program counters and time slices; `lists` has the priority
+   of every warp, then the rows and the lane masks of the warps that have the time slice. `blocks` has the block of
+   every warp; `runs` counts the warps that ran each run of instructions; `writers` has the store tags of the warps,
+   which every barrier changes (`store_tags.py`); `exited` is true for every block with exited threads. */
 struct run_scheduler_arguments {
     ARRAY(2, const instruction_row) table;
     ARRAY(1, scheduler_state) state;

@@ -11,7 +11,8 @@
         int64_t shape[rank];   \
     }
 
-/* Some outputs: all in these tiles, rows and columns, from the first to before the last; `backend_protocol.py`. */
+/* A range of outputs: tiles, rows and columns, from the first up to but not including the last;
+   `backend_protocol.py`. */
 typedef struct {
     int64_t first_tile, last_tile, first_row, last_row, first_column, last_column;
 } output_block;

@@ -1,10 +1,10 @@
-/* A check that the control word does what `environment.h` expects: emulators may ignore it. */
+/* A check that the control word has the effect that `environment.h` expects; emulators may ignore it. */
 
 #include "tensorcore/kernels/environment.h"
 
 #if defined(__aarch64__) || defined(__FMA__)
 
-/* The sum of a number and one far below its last place, and the smallest subnormal times 1. */
+/* The sum of a number and one far below its last bit, and the smallest subnormal times 1. */
 NOT_INLINED int rounds_as_told(double sign, double expected)
 {
     volatile double one = sign, little = sign * 0x1p-60, subnormal = 0x1p-1074;
@@ -15,7 +15,7 @@ NOT_INLINED int rounds_as_told(double sign, double expected)
 ENTRY(check_environment)(const void *none)
 {
     const double above = 1.0 + 0x1p-52;
-    const double expected[][2] = {{1.0, 1.0}, {1.0, above}, {above, 1.0}, {1.0, 1.0}}; /* of 1, and of -1 */
+    const double expected[][2] = {{1.0, 1.0}, {1.0, above}, {above, 1.0}, {1.0, 1.0}}; /* results for 1 and -1 */
     int32_t failures = 0;
     (void)none;
     for (int direction = TO_NEAREST; direction <= TOWARDS_ZERO; direction++) {

@@ -2,10 +2,10 @@
 
    The control word of a thread (MXCSR on x86-64, FPCR on aarch64) says how floats are rounded, whether subnormals are
    flushed to zero, and what traps. An entry that computes with floats begins with `enter_environment` and ends with
-   `restore_environment`; between the two it returns nowhere.
+   `restore_environment`, and does not return in between.
 
    Compilers assume that float operations give the same result everywhere, and may move them across a change of the
-   word. Each change is a barrier for loads and stores, and what is computed between two changes is in functions that
+   word. Each change is a barrier for loads and stores, and the code between two changes is in functions that
    are not inlined: they read their operands from memory and write their results there. */
 
 #ifndef WARPFRAG_ENVIRONMENT_H
@@ -19,7 +19,7 @@ typedef uint64_t control_word;
 
 #if defined(__x86_64__)
 #include <immintrin.h>
-/* Nothing is flushed, nothing traps. The two bits of the direction: to nearest, down, up, towards zero. */
+/* Nothing is flushed, nothing traps. The two direction bits: to nearest, down, up, towards zero. */
 static const control_word CONTROL_WORDS[] = {0x1F80, 0x3F80, 0x5F80, 0x7F80};
 
 INLINED control_word read_control_word(void)
@@ -50,7 +50,7 @@ INLINED void write_control_word(control_word word)
 }
 #endif
 
-/* Rounding directions; `compiled.py` has the same order. */
+/* The rounding directions, in the order of `compiled.py`. */
 enum { TO_NEAREST, DOWN, UP, TOWARDS_ZERO };
 
 INLINED void round_floats(int direction)

@@ -1,17 +1,17 @@
-/* Steps that truncate no product, of rules that add C last: all that is left of them is multiply-adds.
+/* Steps that truncate no product, in rules that add C last: they are plain multiply-adds.
 
-   A step drops the bits of products, and of what earlier steps have summed, below its grid. Elements of 8 bits have few:
-   every product of two e4m3 is a multiple of 2**-18, which is called a *unit* here (`unit_exponent`). If no exponent that
-   a step may meet lies more than `fraction_bits` above the unit, its grid is at most a unit, and it drops nothing. Then
-   no exponent and no sign need be known: sums are exact, and are truncated once, to f32.
+   A step drops the bits of products, and of the partial sum, below its grid. 8-bit elements have few bits: every
+   product of two e4m3 is a multiple of 2**-18, which is called a *unit* here (`unit_exponent`). If no exponent in a
+   step is more than `fraction_bits` above the unit, its grid is at most a unit, and it drops nothing. Then exponents
+   and signs are not needed: sums are exact, and are truncated once, to f32.
 
-   That holds for a block if every sum of one step is below 2**(fraction_bits + 1) units, which bounds the exponents of
-   its products as well. The sum of a step is at most the sum of the magnitudes of a group of A times the largest
+   This holds for a block if every sum of one step is below 2**(fraction_bits + 1) units, which also bounds the
+   exponents of its products. The sum of a step is at most the sum of the magnitudes of a group of A times the largest
    magnitude of B: `is_exact`.
 
-   Sums start at 1.5 * 2**52 units, as in `strip.h` at that many grids, but are rounded to nearest: B is larger by 2**-30
-   of itself than it should be, and a 0 of it is 2**-500, which changes no product by half a unit. So nothing of this
-   depends on the signs of products, and the rounding mode stays what C needs. */
+   Sums start at 1.5 * 2**52 units (in `strip.h`, at that many grids), but are rounded to nearest: B is larger than
+   it should be by a factor of 1 + 2**-30, and a 0 of B is 2**-500, which changes no product by half a unit. So
+   nothing depends on the signs of products, and the rounding mode remains the one that C needs. */
 
 #ifndef WARPFRAG_EXACT_STEPS_H
 #define WARPFRAG_EXACT_STEPS_H
@@ -23,7 +23,7 @@ INLINED bool may_be_exact(const fused_rule *rule)
     return rule->adds_c_last && rule->d_format == IS_F32 && rule->round_to == TO_F32_RZ;
 }
 
-/* The largest sum of the magnitudes of a group, in some rows of A. */
+/* Return the largest sum of the magnitudes of a group, in some rows of A. */
 INLINED double largest_sum(const double *values, int64_t groups, int64_t products)
 {
     double largest = 0.0;
@@ -36,14 +36,15 @@ INLINED double largest_sum(const double *values, int64_t groups, int64_t product
     return largest;
 }
 
-/* True if no step truncates a product, from the largest sum of a group of A and exponent of B. */
+/* Return true if no step truncates a product, given the largest sum of a group of A and the largest exponent of B. */
 INLINED bool is_exact(const fused_rule *rule, double sum_a, int32_t exponent_b)
 {
     double limit = power_of_two(rule->fraction_bits + 1 + rule->unit_exponent);
     return may_be_exact(rule) && sum_a * power_of_two(exponent_b + 1) <= limit;
 }
 
-/* Add the sum of the steps to C, rounded to f32: twice, but two f32 in a float64 are rounded as if once. */
+/* Add the sum of the steps to C, rounded to f32. It is rounded twice, but the sum of two f32 in float64 rounds as if
+   once. */
 INLINED void finish_exact(double *c, f64v sum0, f64v sum1)
 {
     f32v total = f32_of_f64(load_f64(c) + sum0, load_f64(c + F64_LANES) + sum1);
@@ -51,7 +52,7 @@ INLINED void finish_exact(double *c, f64v sum0, f64v sum1)
     store_f64(c + F64_LANES, second_f64_of_f32(total));
 }
 
-/* The steps of one instruction for a strip. */
+/* Run the steps of one instruction for a strip. */
 INLINED void run_exact_instruction(const strip_step *strip, int64_t steps, int64_t products, f64v start, int64_t kept)
 {
     for (int64_t j = 0; j < strip->width; j += COLUMNS) {

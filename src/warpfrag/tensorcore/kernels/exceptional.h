@@ -1,7 +1,7 @@
-/* Exceptional outputs of a step, computed from codes by the scalar rule: those that the vector loops do not cover.
+/* Exceptional outputs of a step, which the vector loops do not cover; they are computed from codes by the scalar rule.
 
-   They have an infinity or a NaN in the step, products further than 62 binades below what their groups allow, or a
-   common exponent near the ends of f32's range. */
+   They have an infinity or a NaN in the step, products more than 62 binades below the maximum of their groups, or a
+   common exponent near the limits of f32. */
 
 #ifndef WARPFRAG_EXCEPTIONAL_H
 #define WARPFRAG_EXCEPTIONAL_H
@@ -13,7 +13,7 @@ enum number_class { FINITE, INFINITE, NOT_A_NUMBER };
 typedef struct {
     enum number_class class;
     int64_t exponent;
-    int64_t significand; /* signed, in units of 2**-fraction; of an infinity or a NaN, 1 or -1 */
+    int64_t significand; /* signed, in units of 2**-fraction; 1 or -1 for an infinity or a NaN */
 } unpacked_number;
 
 INLINED unpacked_number unpack(int64_t code, const element_encoding *encoding)
@@ -32,7 +32,7 @@ INLINED unpacked_number unpack(int64_t code, const element_encoding *encoding)
 /* The terms of one output in one step: elements `places` of A's row, elements `rows` of B's column, and a scale. */
 typedef struct {
     const uint32_t *a, *b;
-    int64_t pitch; /* from one element of B's column to the next */
+    int64_t pitch; /* distance from one element of B's column to the next */
     const int32_t *places, *rows;
     int64_t scale;
 } dot_terms;
@@ -98,14 +98,14 @@ INLINED double truncate_c(double value, int64_t fraction_bits)
     return isnan(value) ? value : kept;
 }
 
-/* True if a step keeps C: its products are all 0, or C is infinite or NaN and no product is. `pair` is the sum of the
-   group maxima that `max_relative` is relative to. */
+/* Return true if a step keeps C: its products are all 0, or C is infinite or NaN and no product is. `pair` is the
+   sum of the group maxima that `max_relative` is relative to. */
 INLINED bool keeps_c(double c, int32_t max_relative, int32_t pair)
 {
     return (pair < MIN_SPECIAL_SUM) & ((max_relative < 0) | (biased_exponent(c) == 2047));
 }
 
-/* True if the vector loops do not cover an output: its step does not keep C, and an exponent is too far. */
+/* Return true if the vector loops do not cover an output: its step does not keep C, and an exponent is out of range. */
 INLINED bool is_exceptional(double c, int32_t max_relative, int32_t pair)
 {
     int32_t exponent_c = biased_exponent(c) - BIAS, exponent = pair + max_relative - MAX_RELATIVE_SUM;
@@ -115,7 +115,7 @@ INLINED bool is_exceptional(double c, int32_t max_relative, int32_t pair)
     return is_out & !keeps_c(c, max_relative, pair);
 }
 
-/* Repeat the step, by the scalar rule, for the outputs of one row of a strip that the vector loops do not cover. */
+/* Repeat the step with the scalar rule for the outputs of one strip row that the vector loops do not cover. */
 static void redo_exceptional_row(
     const strip_scratch *scratch, const source_tile *tile, const strip_step *strip, int row, int64_t first_column)
 {
@@ -126,7 +126,7 @@ static void redo_exceptional_row(
     int32_t largest_a = strip->a_groups[row * strip->a_words];
     int64_t width = smaller(BLOCK, tile->width - first_column), index = strip->row + row;
     bool any = false;
-    for (int64_t j = 0; j < width; j++) { /* most exceptional rows have outputs that keep C, and nothing else */
+    for (int64_t j = 0; j < width; j++) { /* most exceptional rows contain only outputs that keep C */
         int32_t pair = largest_a + strip->b_groups[j];
         partials[j] = keeps_c(saved[j], max_relative[j], pair) ? truncate_c(saved[j], rule->fraction_bits) : partials[j];
         any |= is_exceptional(saved[j], max_relative[j], pair);
@@ -149,7 +149,7 @@ static void redo_exceptional_row(
     }
 }
 
-/* Repeat the step for the exceptional rows of a strip, up to A's last row. The rounding mode is to nearest. */
+/* Repeat the step for the exceptional rows of a strip, up to the last row of A. The rounding mode is to nearest. */
 NOT_INLINED void redo_exceptional_rows(
     const strip_scratch *scratch, const source_tile *tile, const strip_step *strip, int64_t last_row,
     int64_t first_column)

@@ -1,6 +1,7 @@
-/* f64: a chain of fused multiply-adds, k ascending, by the processor's own, with its rounding mode set.
+/* f64 as a chain of fused multiply-adds, k ascending, with the processor's instruction and rounding mode.
 
-   NaNs follow the tensor core's rule, not the processor's: an output that ends as NaN is computed again, link by link. */
+   NaNs follow the tensor core's rule, not the processor's: an output that ends as NaN is computed again, step by
+   step. */
 
 #include "tensorcore/native/entry.h"
 
@@ -17,12 +18,12 @@
 #define INFINITY_F64 ((int64_t)0x7FF << 52)
 #define QUIET ((int64_t)1 << 51)
 #define NAN_F64 ((int64_t)0xFFF8000000000000)
-#define PANEL 64 /* k whose lines of B stay in the nearest cache while all rows pass */
+#define PANEL 64 /* number of k whose lines of B stay in the first-level cache while all rows are processed */
 
 struct fma_arguments {
     ARRAY(3, const int64_t) a, b, c;
     ARRAY(3, int64_t) out;
-    int64_t direction; /* of rounding */
+    int64_t direction; /* the rounding direction */
     output_block block;
 };
 
@@ -31,7 +32,7 @@ INLINED bool is_nan(int64_t bits)
     return (bits & MAGNITUDE) > INFINITY_F64;
 }
 
-/* One link of the chain, with the tensor core's NaN rule: B's NaN before C's before A's, quieted. */
+/* One step of the chain, with the tensor core's NaN rule: the NaN of B, else of C, else of A, quieted. */
 INLINED int64_t fma_with_nan_rule(int64_t a, int64_t b, int64_t c)
 {
     if (is_nan(b))
@@ -49,7 +50,7 @@ typedef struct {
     const int64_t *a, *b, *c;
     int64_t *out;
     int64_t depth, width;
-    int64_t first_row, last_row; /* the one after the last */
+    int64_t first_row, last_row; /* the last one is exclusive */
 } fma_tile;
 
 /* Recompute the outputs of some columns that are NaN. */
@@ -67,7 +68,7 @@ static void recompute_nans(const fma_tile *tile, int64_t start, int64_t stop)
         }
 }
 
-/* Add the products of a strip of rows of A, PANEL apart, with `count` lines of B to their sums. */
+/* Add the products of a strip of A's rows, PANEL apart, with `count` lines of B to the sums. */
 INLINED void add_panel(double *sums, const double *a, const double *lines, int64_t count)
 {
     strip_sums totals;
@@ -82,7 +83,7 @@ INLINED void add_panel(double *sums, const double *a, const double *lines, int64
             store_f64(sums + row * COLUMNS + v * F64_LANES, totals.of_row[row][v]);
 }
 
-/* Compute the columns from `start` to before `stop`, at most COLUMNS. */
+/* Compute the columns from `start` up to but not including `stop`, at most COLUMNS. */
 NOT_INLINED void compute_columns(const fma_tile *tile, double *sums, double *lines, int64_t start, int64_t stop)
 {
     int64_t height = tile->last_row - tile->first_row, width = stop - start;
@@ -94,7 +95,7 @@ NOT_INLINED void compute_columns(const fma_tile *tile, double *sums, double *lin
         for (int64_t k = 0; k < count; k++)
             memcpy(lines + k * COLUMNS, tile->b + (first + k) * tile->width + start, bytes);
         for (int64_t i = 0; i < height; i += STRIP) {
-            double a[STRIP * PANEL]; /* the last row stands for those past it, so that there are always STRIP */
+            double a[STRIP * PANEL]; /* rows past the end repeat the last row, so that there are always STRIP */
             for (int row = 0; row < STRIP; row++) {
                 int64_t source = smaller(tile->first_row + i + row, tile->last_row - 1);
                 memcpy(a + row * PANEL, tile->a + source * tile->depth + first, (size_t)count * sizeof(double));

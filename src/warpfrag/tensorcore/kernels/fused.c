@@ -1,12 +1,12 @@
 /* The truncated fused dot-product-add on whole matrices: step by step, strip by strip, block by block.
 
-   `strip.h` does a step for many outputs at once, `sparse_steps.h` those with a sparse A, `short_steps.h` those of few
-   products, `exact_steps.h` those that truncate no product. Outputs that they do not cover, *exceptional* ones,
-   `exceptional.h` computes from codes. */
+   `strip.h` computes a step for many outputs at once, `sparse_steps.h` steps with a sparse A, `short_steps.h` steps
+   with few products, and `exact_steps.h` steps that truncate no product. `exceptional.h` computes the *exceptional*
+   outputs, which they do not cover, from codes. */
 
 #include "tensorcore/native/entry.h"
 
-/* The lowest level of x86-64 has no fused multiply-add, and no kernels. */
+/* The lowest level of x86-64 has no fused multiply-add, and therefore no kernels. */
 #if defined(__aarch64__) || defined(__FMA__)
 
 #include <stdlib.h>
@@ -17,14 +17,14 @@
 #include "tensorcore/kernels/exceptional.h"
 #include "tensorcore/kernels/short_steps.h"
 
-#define ROWS_AT_ONCE 256 /* rows of A whose accumulators stay in the second cache while all panels of B pass */
+#define ROWS_AT_ONCE 256 /* number of rows of A whose accumulators stay in the L2 cache while all panels of B are processed */
 
-/* Some rows of A, from `first_row` to `last_row`, and a block of columns of B. */
+/* Some rows of A, `first_row` to `last_row`, and a block of columns of B. */
 typedef struct {
     const source_tile *tile;
     const prepared_tile *ready;
     int64_t first_row, last_row, block;
-    int64_t width; /* columns, a multiple of those that pass together */
+    int64_t width; /* number of columns, a multiple of those that are processed together */
 } output_part;
 
 /* The strip that begins with a row, at a step. */
@@ -78,7 +78,7 @@ NOT_INLINED bool run_step(strip_scratch *scratch, const fused_rule *rule, const 
     return any_exceptional;
 }
 
-/* Add what the steps have summed from zero to C, rounded to nearest in the accumulator's format. */
+/* Add the partial sum of the steps, which started from zero, to C, rounded to nearest in the accumulator's format. */
 INLINED void finish_with_c(double *accumulators, const double *from_zero, bool is_f16, int64_t width)
 {
     for (int row = 0; row < STRIP; row++)
@@ -87,7 +87,7 @@ INLINED void finish_with_c(double *accumulators, const double *from_zero, bool i
                                      : (float)accumulators[j] + (float)from_zero[j];
 }
 
-/* What is rounded to nearest after a step; return true if a new C is too large to be sure of its exponents. */
+/* Round to nearest after a step; return true if a new C is so large that its exponents may be out of range. */
 NOT_INLINED bool finish_step(
     const strip_scratch *scratch, const output_part *part, const strip_step *strip, bool any_exceptional, double *c_to_add)
 {
@@ -127,9 +127,9 @@ static void run_steps(strip_scratch *scratch, const output_part *part, bool chec
         }
 }
 
-/* The strip and the step that are next, of some steps of a part. */
+/* The next strip and step, among some steps of a part. */
 typedef struct {
-    int64_t first_step, last_step; /* the one after the last */
+    int64_t first_step, last_step; /* the last one is exclusive */
     int64_t row, step;
 } step_panel;
 
@@ -154,8 +154,8 @@ INLINED short_step short_step_at(const output_part *part, const step_panel *pane
     return at;
 }
 
-/* Run strip after strip, step after step, to the end or until a step has an exceptional row; return true if so. The
-   rounding mode is towards zero. */
+/* Run strip after strip and step after step, to the end or until a step has an exceptional row; return true if it
+   has. The rounding mode is towards zero. */
 INLINED bool run_panel(
     strip_scratch *scratch, const output_part *part, step_panel *panel, int64_t products, bool is_sparse, int sign_bytes,
     int fraction_bits)
@@ -188,7 +188,7 @@ DEFINE_PANEL_RUNNER(run_sparse_16_of_25_bits, 16, true, 4, 25)
 DEFINE_PANEL_RUNNER(run_sparse_8_of_25_bits, 8, true, 2, 25)
 DEFINE_PANEL_RUNNER(run_sparse_4_of_25_bits, 4, true, 1, 25)
 
-/* The loops for a rule with short steps; NULL if there are none, and it runs as long steps do. */
+/* Return the loops for a rule with short steps, or NULL if there are none and it runs with long steps. */
 static panel_runner *panel_runner_of(const fused_rule *rule)
 {
     static const struct {
@@ -212,7 +212,7 @@ static panel_runner *panel_runner_of(const fused_rule *rule)
     return NULL;
 }
 
-/* Repeat the step that `run_panel` ended with, for its exceptional rows. */
+/* Repeat the step at which `run_panel` stopped, for its exceptional rows. */
 NOT_INLINED void redo_short_step(strip_scratch *scratch, const output_part *part, const step_panel *panel)
 {
     float *partials = scratch->partials_f32 + (panel->row - part->first_row) * BLOCK;
@@ -222,7 +222,7 @@ NOT_INLINED void redo_short_step(strip_scratch *scratch, const output_part *part
     f32_from_f64(partials, scratch->from_zero, STRIP * BLOCK);
 }
 
-/* Run all steps, if they are short and no common exponent can be out of range. */
+/* Run all steps if they are short and no common exponent can be out of range. */
 static void run_short_steps(strip_scratch *scratch, const output_part *part, panel_runner *run)
 {
     const group_extents *e = &part->ready->extents;
@@ -249,19 +249,19 @@ NOT_INLINED void run_exact_steps(strip_scratch *scratch, const output_part *part
                 strip_step strip = strip_at(part, row, step, scratch->accumulators + (row - part->first_row) * BLOCK);
                 if (rule->is_sparse)
                     run_exact_instruction_sparse(&strip, rule->steps, start, kept);
-                else if (rule->products == 16) /* loops of known length are unrolled */
+                else if (rule->products == 16) /* loops of constant length are unrolled */
                     run_exact_instruction(&strip, rule->steps, 16, start, kept);
                 else
                     run_exact_instruction(&strip, rule->steps, rule->products, start, kept);
             }
 }
 
-/* The smallest and largest of some exponents. */
+/* The smallest and largest exponent of a set. */
 typedef struct {
     int32_t lowest, highest;
 } exponent_span;
 
-/* Extend a span by the largest exponents of groups, `pitch` apart; those of groups that are all 0 do not count. */
+/* Extend a span by the largest exponents of groups, `pitch` apart, except groups that are all 0. */
 INLINED exponent_span span_with(exponent_span span, const int32_t *groups, int64_t count, int64_t pitch)
 {
     for (int64_t group = 0; group < count; group++) {
@@ -277,13 +277,13 @@ INLINED bool pairs_out_of_range(exponent_span a, exponent_span b)
     return a.lowest + b.lowest < MIN_PAIR_EXPONENT || a.highest + b.highest > MAX_PAIR_EXPONENT;
 }
 
-/* Read C of a block of columns; those past N hold 1 at first, and their results are never read.
+/* Read C of a block of columns; columns past N are set to 1, and their results are never read.
 
-   A step makes +0 of -0; if it is a step that C enters, that is done here. Rows past the last are like it. */
+   A step turns -0 into +0; if C enters a step, this is done here. Rows past the end repeat the last row. */
 NOT_INLINED void read_c(strip_scratch *scratch, const output_part *part)
 {
     const source_tile *tile = part->tile;
-    const float zero = tile->rule->adds_c_last ? -0.0f : 0.0f; /* to add -0 changes nothing */
+    const float zero = tile->rule->adds_c_last ? -0.0f : 0.0f; /* adding -0 changes nothing */
     int64_t first_column = part->block * BLOCK, width = smaller(BLOCK, tile->width - first_column);
     int64_t strips = (part->last_row - part->first_row) / STRIP + 1;
     for (int64_t row = 0; row < strips * STRIP; row++) {
@@ -317,7 +317,7 @@ NOT_INLINED void write_d(const strip_scratch *scratch, const output_part *part)
     }
 }
 
-/* Scratch memory for `rows` rows; floats begin as zeros, since unread subnormals would still slow x86-64. */
+/* Scratch memory for `rows` rows; floats start as zeros, because even unused subnormals slow x86-64 down. */
 static strip_scratch *new_scratch(int64_t rows)
 {
     int64_t outputs = (smaller(rows, ROWS_AT_ONCE) + STRIP) * BLOCK;
@@ -338,7 +338,7 @@ INLINED bool any_heavy(const output_part *part)
     return heavy;
 }
 
-/* Run all steps for some rows, at most ROWS_AT_ONCE, and column blocks: codes of C in, codes of D out. */
+/* Run all steps for some rows, at most ROWS_AT_ONCE, and column blocks, from codes of C to codes of D. */
 static void fused_part(
     strip_scratch *scratch, const source_tile *tile, const prepared_tile *ready, int64_t first_row, int64_t last_row,
     int64_t first_block, int64_t last_block)
@@ -388,7 +388,8 @@ static void fused_part(
     }
 }
 
-/* One large tile: its operands are prepared once, in memory of the caller, then blocks of outputs run on many threads. */
+/* One large tile: its operands are prepared once, in the caller's memory, then blocks of outputs run on many
+   threads. */
 struct tile_arguments {
     ARRAY(2, const uint32_t) a, b, c;
     ARRAY(2, uint32_t) out;
@@ -397,7 +398,7 @@ struct tile_arguments {
     ARRAY(1, const fused_rule) rule;
     ARRAY(1, char) memory;
     int64_t first, last;             /* rows of A, or blocks of columns of B */
-    int64_t first_block, last_block; /* of D */
+    int64_t first_block, last_block; /* blocks of columns of D */
 };
 
 INLINED const int32_t *or_null(const int32_t *data, int64_t extent)
@@ -445,8 +446,8 @@ struct layout_arguments {
     int64_t height, width, stored, depth;
 };
 
-/* Find the size of the memory for prepared operands, and where the groups of B and their bytes begin after its first
-   line of the cache. */
+/* Compute the size of the memory for prepared operands, and the offsets of the groups of B and their bytes after the
+   first cache line. */
 ENTRY(fused_layout)(const struct layout_arguments *p)
 {
     source_tile tile = {
@@ -500,17 +501,17 @@ ENTRY(fused_block)(const struct tile_arguments *p)
     return 0;
 }
 
-/* Whole tiles, one after the other, for tiles too small to share among threads. */
+/* Whole tiles, one after the other, for tiles that are too small to split among threads. */
 struct tiles_arguments {
     ARRAY(3, const uint32_t) a, b, c;
     ARRAY(3, const int32_t) columns, scale_a, scale_b; /* empty if there are none */
-    ARRAY(1, const int32_t) orders;                    /* `order`, `b_order` and `b_places`, one after the other */
+    ARRAY(1, const int32_t) orders;                    /* `order`, `b_order` and `b_places`, in sequence */
     ARRAY(1, const fused_rule) rule;
     ARRAY(3, uint32_t) out;
     int64_t first_tile, last_tile;
 };
 
-/* Find, for each row of a sparse A, the rows of B that its stored elements meet, in the order of adding. */
+/* Find, for each row of a sparse A, the rows of B that its stored elements multiply, in the order of addition. */
 static void find_met_rows(int32_t *met_rows, const int32_t *columns, const source_tile *tile)
 {
     for (int64_t i = 0; i < tile->height; i++)

@@ -1,12 +1,13 @@
-/* Operands made ready for the vector loops: each element as a float64, a small exponent, and a bit for its sign.
+/* Preparation of operands for the vector loops: each element becomes a float64, a small exponent and a sign bit.
 
-   A *group* is what shares one step: for A the elements of one row, for B those of one column. In a group with largest
-   exponent E, an int8 stands for e - E of each element, so that the largest exponent of a step is a maximum of int8
-   sums. The signs of a group are one or two words, a bit for each element below zero.
+   A *group* is the part of an operand that one step uses: elements of one row of A, or of one column of B. If E is the
+   largest exponent of a group, each element has e - E as an int8, so that the largest exponent of a step is a maximum
+   of int8 sums. The signs of a group are one or two words, with a bit for each negative element.
 
-   Both are stored in the order in which the loops read them. A is split into panels of a few steps, those into strips of
-   rows, and those into steps: `group_of`. B is split into blocks of BLOCK columns. Rows past M are like the last, and
-   columns past N are 1; their results are computed up to a whole strip and vector, and never read. */
+   Both operands are stored in the order in which the loops read them. A is split into panels of a few steps, panels
+   into strips of rows, and strips into steps: `group_of`. B is split into blocks of BLOCK columns. Rows past M
+   repeat the last row, and columns past N are 1; their results are computed to fill strips and vectors, and are
+   never read. */
 
 #ifndef WARPFRAG_PREPARE_H
 #define WARPFRAG_PREPARE_H
@@ -15,88 +16,87 @@
 #include "tensorcore/kernels/scalar.h"
 
 #define BLOCK 64
-/* A sparse A has as many vectors of sums: of one row, or of two if a block has fewer vectors. */
+/* A sparse A has the same number of sum vectors: for one row, or for two if a block has fewer vectors. */
 #define BLOCK_VECTORS (BLOCK / F64_LANES)
 #define ALL_VECTORS (STRIP * F64_VECTORS)
 #define SPARSE_ROWS (ALL_VECTORS > BLOCK_VECTORS ? ALL_VECTORS / BLOCK_VECTORS : 1)
 #define SPARSE_VECTORS (ALL_VECTORS / SPARSE_ROWS)
 #define SPARSE_COLUMNS (SPARSE_VECTORS * F64_LANES)
-#define WORD 32 /* signs of a word */
+#define WORD 32 /* number of signs in a word */
 #define BYTE 8
 
-#define PANEL 32 /* elements of a row of A, or one instruction's, whose rows of B stay in a near cache while rows pass */
+#define PANEL 32 /* number of elements of a row of A, or of one instruction, whose rows of B stay in a near cache while rows are processed */
 
-/* Exponents of elements and of scale factors are between -127 and 127. Sums of two exponents, relative or not, biased
-   as in float64, must fit 12 bits. */
-#define EXPONENT_OF_ZERO (-300)   /* of an element, or of a whole group, that is 0 */
-#define EXPONENT_OF_SPECIAL 900   /* of an infinity or a NaN, and of a group with one or with a scale factor of NaN */
-#define MIN_SPECIAL_SUM 400       /* a sum of two exponents is at least this if one of them is EXPONENT_OF_SPECIAL */
+/* Exponents of elements and of scale factors are between -127 and 127. The sum of two exponents, relative or not,
+   biased as in float64, must fit in 12 bits. */
+#define EXPONENT_OF_ZERO (-300)   /* exponent of an element, or of a whole group, that is 0 */
+#define EXPONENT_OF_SPECIAL 900   /* exponent of an infinity or a NaN, and of a group that contains one or has a NaN scale factor */
+#define MIN_SPECIAL_SUM 400       /* the sum of two exponents is at least this if one of them is EXPONENT_OF_SPECIAL */
 
-/* A relative exponent is stored as RELATIVE_BIAS + (e - E), at least 0; that of an element that is 0 as
-   RELATIVE_OF_ZERO. So the sum of two fits int8, and is negative just where a product is 0. */
+/* A relative exponent is stored as RELATIVE_BIAS + (e - E), at least 0; for an element that is 0, as
+   RELATIVE_OF_ZERO. So the sum of two fits in int8, and is negative if and only if a product is 0. */
 #define RELATIVE_BIAS 63
 #define RELATIVE_OF_ZERO (-64)
-/* From a sum of relative exponents, and the two they are relative to, to the exponent as an f32 has it. */
+/* Convert a sum of relative exponents, and the exponents that they are relative to, to the exponent field of an f32. */
 #define TO_BIASED (127 - 2 * RELATIVE_BIAS)
 
-#define B_BIAS (1.0 + 0x1p-30) /* factor on the elements of B, away from zero: `strip.h` says what for */
-#define ZERO_STANDIN 0x1p-500  /* represents a 0 of B: far below any grid, but above 0 as its sign bit says */
+#define B_BIAS (1.0 + 0x1p-30) /* factor applied to the elements of B, away from zero; `strip.h` explains why */
+#define ZERO_STANDIN 0x1p-500  /* represents a 0 of B: far below any grid, but positive, as its sign bit says */
 
-/* Significands of a group of A, each below 2, that add up to more than this might bring a short sum to 2**31 grids:
+/* If the significands of a group of A, each below 2, add up to more than this, a short sum might reach 2**31 grids:
    `short_steps.h`. */
 #define MAX_SIGNIFICAND_SUM 31
 
-/* The codes of an operand; `encodings.encoding_of` has the same order. */
+/* The encoding of an operand's codes, in the order of `encodings.encoding_of`. */
 typedef struct {
     int64_t fraction, bias, unused;
-    int64_t sign_place;   /* the bit that holds the sign */
-    int64_t special_from; /* magnitudes from here on are infinity or NaN */
+    int64_t sign_place;   /* the sign bit */
+    int64_t special_from; /* magnitudes from this one on are infinity or NaN */
     int64_t infinity;     /* the magnitude of infinity, or -1 */
 } element_encoding;
 
-/* The numbers of a fused rule; `compiled.Constants` has the same order. */
+/* The numbers of a fused rule, in the order of `compiled.Constants`. */
 typedef struct {
     element_encoding a, b;
     int64_t fraction_bits;
-    int64_t products; /* of one step */
+    int64_t products; /* products of one step */
     int64_t zero_exponent;
     int64_t round_to; /* enum step_rounding */
     int64_t c_format; /* enum accumulator_format */
-    int64_t c_emin;   /* the smallest exponent that a C other than 0 is read with */
+    int64_t c_emin;   /* the smallest exponent with which a nonzero C is read */
     int64_t d_format;
-    int64_t steps;       /* of one instruction */
-    int64_t adds_c_last; /* steps start from zero, C is added afterwards, rounded to nearest */
+    int64_t steps;       /* number of steps of one instruction */
+    int64_t adds_c_last; /* steps start from zero; C is added afterwards and rounded to nearest */
     int64_t is_sparse;
-    int64_t is_narrow;     /* its lower bounds of exponents are reached in the range of the vector loops */
-    int64_t is_short;      /* `short_steps.h` runs it, if exponents allow */
-    int64_t unit_exponent; /* every product is a multiple of 2**this */
+    int64_t is_narrow;     /* lower bounds of exponents are reached within the range of the vector loops */
+    int64_t is_short;      /* `short_steps.h` can run it if exponents allow it */
+    int64_t unit_exponent; /* every product is a multiple of 2 to this power */
 } fused_rule;
 
-/* One tile: codes, the order of adding, and scale factors.
+/* One tile: codes, the order of addition, and scale factors.
 
-   `order` lists A's elements in the order of adding, `b_order` B's rows; b_places[row] is where a row of B is in it.
-   Of a sparse A, met_rows[i, p] is the row of B that element order[p] of A's row i meets; else it is NULL. Scale factors
-   are exponents, or NULL. */
+   `order` lists A's elements in the order of addition, `b_order` B's rows; b_places[row] is the index of a row of B
+   in it. For a sparse A, met_rows[i, p] is the row of B that element order[p] of A's row i multiplies; otherwise it
+   is NULL. Scale factors are exponents, or NULL. */
 typedef struct {
     const fused_rule *rule;
     const uint32_t *a, *b, *c;
     uint32_t *out;
     const int32_t *order, *b_order, *b_places, *met_rows, *scale_a, *scale_b;
-    int64_t height, width, stored, depth; /* of D, of a row of A, and of B */
+    int64_t height, width, stored, depth; /* extents of D, of a row of A, and of B */
 } source_tile;
 
 /* The extents of groups. */
 typedef struct {
-    int64_t steps;       /* of all of K */
-    int64_t panel_steps; /* of a panel */
+    int64_t steps;       /* for the whole K */
+    int64_t panel_steps; /* for a panel */
     int64_t strips;
-    int64_t group_rows; /* rows of B in a group */
-    int64_t sign_words; /* of a group: one, or two for a sparse A with more than 32 rows of B */
-    int64_t sign_bytes; /* of a group of a rule with short steps */
-    int64_t a_words;    /* of a group of A: the largest exponent; for each word of signs, a bit for each element below
-                           zero, then one for each that is not zero */
-    int64_t a_bytes;    /* the same with bytes of signs */
-    int64_t b_lines;    /* of a group of B: the largest exponents, then words of signs */
+    int64_t group_rows; /* number of rows of B in a group */
+    int64_t sign_words; /* sign words of a group: one, or two for a sparse A with more than 32 rows of B */
+    int64_t sign_bytes; /* sign bytes of a group, for a rule with short steps */
+    int64_t a_words;    /* of a group of A: the largest exponent; per sign word, bits of negative, then of nonzero elements */
+    int64_t a_bytes;    /* the same with sign bytes */
+    int64_t b_lines;    /* words of a group of B: the largest exponents, then sign words */
     int64_t b_byte_lines;
     int64_t blocks;
 } group_extents;
@@ -115,11 +115,12 @@ INLINED int64_t group_of(const group_extents *e, int64_t row, int64_t step)
     return (at_strip + in_panel) * STRIP + row % STRIP;
 }
 
-/* Prepared operands, in the order of adding.
+/* Prepared operands, in the order of addition.
 
-   A, by group: values, relative exponents (a byte four times in a word, which processors are quicker to spread
-   over a vector), groups, groups in bytes for short steps, for a sparse A where the line of B begins that an element
-   meets, and a flag for rows whose significands are too large for short steps.
+   A, by group: values, relative exponents (a byte repeated four times in a word, which is faster to broadcast), groups,
+   groups in bytes for short steps, for a sparse A the offset of the line of B that an element multiplies, and a flag
+   for rows whose significands are too large for short steps.
+
    B, by block, row and column: values and relative exponents; by block, step and line: groups, and groups in bytes. */
 typedef struct {
     group_extents extents;
@@ -152,7 +153,7 @@ INLINED group_extents extents_of(const source_tile *tile)
 
 #define CACHE_LINE 64
 
-/* Take memory for an array from `at`, which moves to the next line of the cache. */
+/* Take memory for an array at `at`, which then moves to the next cache line. */
 INLINED void *take(uintptr_t *at, int64_t count, size_t size)
 {
     void *start = (void *)*at;
@@ -160,7 +161,7 @@ INLINED void *take(uintptr_t *at, int64_t count, size_t size)
     return start;
 }
 
-/* Lay out a tile's prepared operands from an address on, a multiple of CACHE_LINE; return the bytes that they take. */
+/* Lay out a tile's prepared operands from an address that is a multiple of CACHE_LINE; return their size in bytes. */
 static int64_t lay_out(prepared_tile *ready, const source_tile *tile, uintptr_t memory)
 {
     group_extents e = extents_of(tile);
@@ -172,7 +173,7 @@ static int64_t lay_out(prepared_tile *ready, const source_tile *tile, uintptr_t 
     ready->a_relatives = take(&at, a_elements, sizeof *ready->a_relatives);
     ready->a_groups = take(&at, a_groups * e.a_words, sizeof *ready->a_groups);
     ready->a_bytes = take(&at, a_groups * e.a_bytes, sizeof *ready->a_bytes);
-    /* Some more, because the addresses of lines are read ahead. */
+    /* Extra space, because the addresses of lines are read ahead. */
     ready->a_lines = take(&at, tile->rule->is_sparse ? a_elements + CACHE_LINE : 0, sizeof *ready->a_lines);
     ready->a_is_heavy = take(&at, tile->height, sizeof *ready->a_is_heavy);
     ready->b_values = take(&at, b_elements, sizeof *ready->b_values);
@@ -182,7 +183,7 @@ static int64_t lay_out(prepared_tile *ready, const source_tile *tile, uintptr_t 
     return (int64_t)(at - memory);
 }
 
-/* Columns of a block, rounded up to those that pass together. */
+/* The columns of a block, rounded up to a multiple of those that are processed together. */
 INLINED int64_t padded(int64_t columns, bool is_sparse)
 {
     int64_t together = is_sparse ? SPARSE_COLUMNS : COLUMNS;
@@ -194,11 +195,11 @@ INLINED int32_t four_times(int32_t byte)
     return (int32_t)((uint32_t)(byte & 255) * 0x01010101u);
 }
 
-/* An `element_encoding` as `decode` needs it. */
+/* An `element_encoding` in the form that `decode` needs. */
 typedef struct {
     int32_t fraction, bias, unused;
     int32_t magnitude; /* the bits below the sign */
-    int32_t to_sign;   /* from the sign to the last place */
+    int32_t to_sign;   /* the left shift that moves the sign to bit 31 */
     int32_t last_finite;
 } element_decoder;
 
@@ -215,8 +216,8 @@ INLINED element_decoder decoder_of(const element_encoding *encoding)
     return by;
 }
 
-/* Decode codes to values and their exponents; infinity and NaN read as 0, with an exponent of their own. No value is
-   -0. No branches, so that compilers make vectors of it. */
+/* Decode codes to values and their exponents; infinity and NaN become 0 with a special exponent. No value is -0.
+   There are no branches, so that compilers can vectorize it. */
 INLINED void decode(
     float *restrict values, int32_t *restrict exponents, const uint32_t *restrict codes, int64_t count,
     const element_decoder *by)
@@ -245,7 +246,7 @@ INLINED int32_t scaled_exponent(int32_t largest, int32_t scale_exponent)
     return scale_exponent >= NAN_SCALE ? EXPONENT_OF_SPECIAL : scaled;
 }
 
-/* The signs of a group: a bit for each element below zero, and one for each that is not zero. */
+/* The signs of a group: a bit for each negative element, and a bit for each nonzero one. */
 typedef struct {
     uint64_t negative, nonzero;
 } group_signs;
@@ -261,8 +262,8 @@ INLINED group_signs signs_of(const float *values, int64_t count)
     return signs;
 }
 
-/* The same for a sparse A: each bit has the place of the element of B that its element meets. Elements of a step meet
-   rows of B of its group, no two the same. The starts of their lines are written to `lines`. */
+/* The same for a sparse A: each bit is at the position of the B element that its element multiplies. The elements of
+   a step multiply different rows of its group of B. The offsets of these lines are written to `lines`. */
 INLINED group_signs meet_b(
     uint32_t *lines, const float *values, const int32_t *met_rows, const int32_t *b_places, int64_t first_place,
     int64_t count)
@@ -277,7 +278,7 @@ INLINED group_signs meet_b(
     return signs;
 }
 
-/* True if the significands of a group's elements, 1 to 2 each, add up to too much for a short step. */
+/* Return true if the significands of a group's elements, each 1 to 2, add up to too much for a short step. */
 INLINED bool is_heavy_group(const float *values, int64_t count)
 {
     int32_t sum = 0;
@@ -293,7 +294,7 @@ INLINED bool write_group_of_a(
 {
     const group_extents *e = &ready->extents;
     int64_t at = group * products;
-    double *restrict ready_values = ready->a_values + at; /* nothing else is written in the loops */
+    double *restrict ready_values = ready->a_values + at; /* the loops write nothing else */
     int32_t *restrict relatives = ready->a_relatives + at, largest = exponents[0];
     for (int64_t k = 1; k < products; k++)
         largest = exponents[k] > largest ? exponents[k] : largest;
@@ -350,7 +351,7 @@ INLINED row_scratch row_scratch_at(void *memory, const source_tile *tile)
     return scratch;
 }
 
-/* Write a decoded row of A as the row `to`: itself, or one past the last. */
+/* Write a decoded row of A as row `to`: the row itself, or one past the end. */
 INLINED void write_row_of_a(
     const source_tile *tile, prepared_tile *ready, const row_scratch *scratch, int64_t row, int64_t to, int64_t products)
 {
@@ -386,7 +387,7 @@ NOT_INLINED void prepare_a(const source_tile *tile, prepared_tile *ready, void *
         decode(scratch.values, scratch.exponents, codes, tile->stored, &by);
         int64_t copies = row == tile->height - 1 ? ready->extents.strips * STRIP : row + 1;
         for (int64_t to = row; to < copies; to++)
-            switch (tile->rule->products) { /* loops of known length become vectors */
+            switch (tile->rule->products) { /* loops of constant length become vectors */
             case 8: write_row_of_a(tile, ready, &scratch, row, to, 8); break;
             case 16: write_row_of_a(tile, ready, &scratch, row, to, 16); break;
             default: write_row_of_a(tile, ready, &scratch, row, to, tile->rule->products);
@@ -402,7 +403,7 @@ typedef struct {
     int32_t exponents[2 * WORD][BLOCK];
 } group_scratch;
 
-/* Scale a group of B, whose columns begin with `first`. */
+/* Scale a group of B whose columns begin with `first`. */
 INLINED void scale_group(
     const source_tile *tile, const group_extents *e, double *values, int32_t *largest, int64_t instruction,
     int64_t first, int64_t width)
@@ -483,7 +484,7 @@ NOT_INLINED void prepare_b(const source_tile *tile, prepared_tile *ready, int64_
     for (int64_t block = first; block < last; block++) {
         int64_t width = smaller(BLOCK, tile->width - block * BLOCK), wide = padded(width, tile->rule->is_sparse);
         for (int64_t step = 0; step < ready->extents.steps; step++)
-            if (width == BLOCK) /* loops of known length become better vectors */
+            if (width == BLOCK) /* loops of constant length vectorize better */
                 prepare_group(tile, ready, &scratch, &by, block, step, BLOCK, BLOCK);
             else
                 prepare_group(tile, ready, &scratch, &by, block, step, width, wide);

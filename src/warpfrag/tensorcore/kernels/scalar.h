@@ -1,6 +1,6 @@
-/* One step of one output, from codes, with every special value, for outputs that the vector loops do not cover.
+/* One step of one output, computed from codes with all special values, for outputs that the vector loops do not cover.
 
-   The same rule as `tensorcore/reference.py`, in machine integers: no term reaches 2**63. */
+   The same rule as `tensorcore/reference.py`, with machine integers: no term reaches 2**63. */
 
 #ifndef WARPFRAG_SCALAR_H
 #define WARPFRAG_SCALAR_H
@@ -15,11 +15,11 @@ enum accumulator_format { IS_F32, IS_F16 };
 enum step_rounding { TO_F32_RZ, TO_F16_RN, TO_E8M13_RZ };
 
 #define NAN_SCALE (1 << 20)           /* the exponent that represents a NaN scale factor */
-#define ANY_NAN_SCALE (NAN_SCALE / 2) /* a sum of two exponents is at least this if one of them represents NaN */
+#define ANY_NAN_SCALE (NAN_SCALE / 2) /* the sum of two exponents is at least this if one of them represents NaN */
 #define NAN_F32 0x7FFFFFFFu
 #define NAN_F16 0x7FFFu
 #define OVERFLOW_F32 0x1p128
-#define OVERFLOW_F16 65536.0 /* what 65520 and above round to on the unbounded grid */
+#define OVERFLOW_F16 65536.0 /* the value that 65520 and above round to on the unbounded grid */
 #define SMALLEST_NORMAL_F32 0x1p-126
 
 INLINED int32_t bits_of_f32(float value)
@@ -60,19 +60,19 @@ INLINED int64_t larger(int64_t x, int64_t y)
     return x > y ? x : y;
 }
 
-/* The exponent of a finite float64 that is not 0, at least `minimum`. */
+/* Return the exponent of a finite nonzero float64, at least `minimum`. */
 INLINED int64_t exponent_of(double value, int64_t minimum)
 {
     return larger(((bits_of_f64(value) >> 52) & 2047) - 1023, minimum);
 }
 
-/* 2**exponent, for exponents of float64's normal range; undefined for others. */
+/* Return 2**exponent, for exponents in the normal range of float64; undefined for others. */
 INLINED double power_of_two(int64_t exponent)
 {
     return f64_of_bits((int64_t)((uint64_t)(exponent + 1023) << 52));
 }
 
-/* product * 2**shift, truncated towards zero. */
+/* Return product * 2**shift, truncated towards zero. */
 INLINED int64_t shifted(int64_t product, int64_t shift)
 {
     if (shift >= 0)
@@ -81,8 +81,8 @@ INLINED int64_t shifted(int64_t product, int64_t shift)
     return product < 0 ? -magnitude : magnitude;
 }
 
-/* The nearest f16 value, ties to even, as float64; infinity from 65520 on; zeros keep their sign. Adding and taking
-   away 1.5 * 2**52 ulps of the target makes float64 itself do the rounding. */
+/* Return the nearest f16 value, ties to even, as float64; infinity from 65520 on; zeros keep their sign. Adding and
+   subtracting 1.5 * 2**52 ulps of the target makes float64 do the rounding. */
 INLINED double round_f16(double exact)
 {
     if (!(fabs(exact) < INFINITY))
@@ -97,7 +97,7 @@ INLINED double round_f16(double exact)
     return rounded;
 }
 
-/* Truncate to `fraction` bits after the leading one, or to the subnormal grid; 2**128 is an infinity. */
+/* Truncate to `fraction` bits after the leading one, or to the subnormal grid; 2**128 becomes infinity. */
 INLINED double truncate_f32(double exact, int fraction)
 {
     double kept;
@@ -112,7 +112,7 @@ INLINED double truncate_f32(double exact, int fraction)
     return kept + 0.0;
 }
 
-/* The rounding that ends a step. */
+/* Apply the rounding at the end of a step. */
 INLINED double round_step(double exact, int rounding)
 {
     if (rounding == TO_F16_RN)
@@ -120,7 +120,7 @@ INLINED double round_step(double exact, int rounding)
     return truncate_f32(exact, rounding == TO_E8M13_RZ ? 13 : 23);
 }
 
-/* The value of an f32 or f16 code, as float32, which holds both exactly. */
+/* Return the value of an f32 or f16 code as float32, which holds both exactly. */
 INLINED float read_accumulator(uint32_t code, int format)
 {
     if (format != IS_F16)
@@ -133,7 +133,7 @@ INLINED float read_accumulator(uint32_t code, int format)
     return f32_of_bits(sign | ((magnitude << 13) + (112 << 23)));
 }
 
-/* The f32 or f16 code of a value, rounded to nearest if f16 cannot hold it; NaNs become canonical. */
+/* Return the f32 or f16 code of a value, rounded to nearest if f16 cannot hold it; NaNs become canonical. */
 INLINED uint32_t write_accumulator(float value, int format)
 {
     if (isnan(value))

@@ -1,44 +1,44 @@
-/* Steps of at most 16 products: `strip.h` again, but what comes before and after the products takes half the bits.
+/* Steps of at most 16 products: like `strip.h`, but the work before and after the products uses half as many bits.
 
-   In a short step the products are about half the work. Two things make the rest of it less:
+   In a short step the products are about half of the work. Two things reduce the rest:
 
-   * The whole sum is an integer of 32 bits: the lower word of the float64 in which it is added, negative or not. (A
-     negative one borrows from the upper word, which is far from the ends of its binade.) So C may stay an f32. It
-     enters truncated to grids, as an integer, and is added to the number of products below zero: that is the lower word
-     of the start. At the end the lower word is made an f32 again; with the rounding mode towards zero, that truncates
-     it.
-   * What depends on A and B alone is two bytes for each output: the largest exponent of its products, biased as that of
-     an f32 (a sum of bytes, which may wrap around on the way), and how many of them are below zero.
+   The whole sum is a 32-bit integer: the lower word of the float64 in which it is added, whether it is negative or not.
+   (A negative sum borrows from the upper word, which is far from the limits of its binade.) So C may remain an f32. It
+   is truncated to grids, as an integer, and added to the number of negative products: that is the lower word of the
+   start. At the end the lower word is converted to an f32; with the rounding mode towards zero, that truncates it.
 
-   A product is at most 2**27 grids and C 2**26, so eight products and C come to less than 2**31. Sixteen might not, if
-   all of them were that large. But a product is also less than 2**26 grids times the significand of A's element, so it
-   is enough that the significands of each group of A add up to MAX_SIGNIFICAND_SUM at most, 31 of nearly 32 that are
-   possible. Rows for which that does not hold (`a_is_heavy`) run as long steps do, and so do blocks of outputs for which
-   it is not certain that every common exponent is in range. */
+   The data that depends only on A and B is two bytes for each output: the largest exponent of its products, biased like
+   that of an f32 (a sum of bytes, which may wrap around on the way), and the number of negative products.
+
+   A product is at most 2**27 grids and C 2**26, so eight products and C are less than 2**31. Sixteen might not be,
+   if all of them were that large. But a product is also less than 2**26 grids times the significand of A's element,
+   so it is enough that the significands of each group of A add up to at most MAX_SIGNIFICAND_SUM, 31 of nearly 32
+   that are possible. Rows for which that does not hold (`a_is_heavy`) run with long steps, and so do blocks of
+   outputs for which some common exponent may be out of range. */
 
 #ifndef WARPFRAG_SHORT_STEPS_H
 #define WARPFRAG_SHORT_STEPS_H
 
 #include "tensorcore/kernels/sparse_steps.h"
 
-#define MAX_SIGN_BYTES 4 /* of 16 products of a sparse A, which meet 32 rows of B */
+#define MAX_SIGN_BYTES 4 /* sign bytes for 16 products of a sparse A, which multiply 32 rows of B */
 #define F32_BIAS 127
-#define F32_PLACE 23 /* where the exponent of an f32 is */
-#define F32_TO_UPPER (F32_PLACE - TO_UPPER) /* how much further right it is in the upper word of a float64 */
+#define F32_PLACE 23 /* position of the exponent in an f32 */
+#define F32_TO_UPPER (F32_PLACE - TO_UPPER) /* additional right shift of the exponent in the upper word of a float64 */
 
 /* The next step of a strip, in bytes. */
 typedef struct {
     const double *a_values;
     const int32_t *a_relatives, *a_bytes;
     const uint32_t *a_lines;
-    const double *b_values; /* the line of the first product; of a sparse A, the first of the block */
+    const double *b_values; /* the line of the first product; for a sparse A, the first line of the block */
     const int8_t *b_relatives;
     const uint8_t *b_bytes;
     float *partials;
     int64_t width;
 } short_step;
 
-/* The exponents and the counts of products below zero, for each output of a strip. */
+/* Compute the exponents and the counts of negative products, for each output of a strip. */
 INLINED void compute_exponents_and_signs(
     strip_scratch *scratch, const exponent_sums *sums, const short_step *at, int sign_bytes)
 {
@@ -65,7 +65,8 @@ INLINED void compute_exponents_and_signs(
     }
 }
 
-/* The start of the sums of COLUMNS columns of a row, with C; `common` are their common exponents, as powers of two. */
+/* Return the start of the sums of COLUMNS columns of a row, with C; `common` has their common exponents as powers of
+   two. */
 INLINED void start_word_sums(
     f64v sums[F64_VECTORS], u32v common[PAIRS], const strip_scratch *scratch, const float *partials, int64_t at,
     int fraction_bits)
@@ -91,7 +92,7 @@ INLINED void start_word_sums(
     }
 }
 
-/* The lower words of sums as f32, truncated. */
+/* Return the lower words of sums as f32, truncated. */
 INLINED void finish_word_sums(float *partials, const f64v sums[F64_VECTORS], const u32v common[PAIRS], int fraction_bits)
 {
     UNROLLED
@@ -152,15 +153,15 @@ INLINED void f64_from_f32(double *to, const float *from, int64_t count)
         to[at] = from[at];
 }
 
-/* float32 holds them exactly. */
+/* float32 holds them exactly */
 INLINED void f32_from_f64(float *to, const double *from, int64_t count)
 {
     for (int64_t at = 0; at < count; at++)
         to[at] = (float)from[at];
 }
 
-/* Run one step; return true if it has an exceptional row, whose partial sums before the step are then saved. The number
-   of products, a sparse A, the bytes of signs and the fraction bits are constants of the loops. */
+/* Run one step; return true if it has an exceptional row, whose partial sums before the step are then saved. The
+   number of products, the sparsity of A, the sign bytes and the fraction bits are constants of the loops. */
 INLINED bool run_short_step(
     strip_scratch *scratch, const short_step *at, int64_t products, bool is_sparse, int sign_bytes, int fraction_bits)
 {

@@ -1,10 +1,11 @@
-/* One step with a sparse A: as in `strip.h`, but each stored element meets a line of B of its own.
+/* One step with a sparse A: as in `strip.h`, but each stored element multiplies its own line of B.
 
-   Rows share no line of B, so each multiply-add loads its line. While rows of a dense A pass together so that a line is
-   loaded once, here one or two rows pass with many columns, so that an element of A and the address of its line are
-   loaded once. Elements of A come in pairs, and the addresses of a pair's lines are computed before the pair in front
-   of it is multiplied: else processors wait for an address, then for its line, at every element. What is read after
-   the last pair of a row is the next row's, or the room that `a_lines` has after the last. */
+   Rows share no lines of B, so each multiply-add loads a line. With a dense A, several rows are processed together
+   so that a line is loaded once; here one or two rows are processed with many columns, so that an element of A and
+   the address of its line are loaded once. Elements of A come in pairs, and the addresses of a pair's lines are
+   computed before the preceding pair is multiplied: otherwise processors would wait for an address, then for its
+   line, at every element. The reads after the last pair of a row reach the next row, or the padding after the end of
+   `a_lines`. */
 
 #ifndef WARPFRAG_SPARSE_STEPS_H
 #define WARPFRAG_SPARSE_STEPS_H
@@ -15,8 +16,8 @@ typedef struct {
     f64v of_row[SPARSE_ROWS][SPARSE_VECTORS];
 } sparse_sums;
 
-/* The address of a line in its own register, whose origin the compiler does not know: so it is computed where it is
-   asked for, and loads from it need no index beside it. With one, x86-64 splits a multiply-add that loads in two. */
+/* The address of a line in its own register, whose origin is hidden from the compiler: so it is computed here, and
+   loads from it need no index. With an index, x86-64 splits a multiply-add that loads into two operations. */
 INLINED const double *line_of(const double *b, uint32_t line)
 {
     const double *address = b + line;
@@ -32,7 +33,7 @@ INLINED void add_element(f64v sums[SPARSE_VECTORS], const double *a, const doubl
         sums[v] = multiply_add(splat_f64(*a), load_f64(line + v * F64_LANES), sums[v]);
 }
 
-/* Add the products of `count` elements, an even number; `b` is where the columns begin in the first line. */
+/* Add the products of `count` elements, an even number; `b` is the start of the columns in the first line. */
 INLINED void add_lines_sparse(
     sparse_sums *sums, const double *const a[SPARSE_ROWS], const uint32_t *const lines[SPARSE_ROWS], const double *b,
     int64_t count)
@@ -55,7 +56,7 @@ INLINED void add_lines_sparse(
     }
 }
 
-/* The rows of a strip that pass together, from one on. */
+/* Process the rows of a strip that run together, starting with one. */
 typedef struct {
     const double *a[SPARSE_ROWS];
     const uint32_t *lines[SPARSE_ROWS];
@@ -72,7 +73,7 @@ INLINED sparse_rows sparse_rows_of(const double *a_values, const uint32_t *a_lin
     return rows;
 }
 
-/* Compute the sums of a step, and the truncation that ends it; `variant` is WORD_START or GENERAL_START. */
+/* Compute the sums of a step and the final truncation; `variant` is WORD_START or GENERAL_START. */
 INLINED void add_products_sparse(
     const strip_scratch *scratch, const strip_step *strip, const sum_start *start, int64_t kept,
     enum start_variant variant)

@@ -37,31 +37,31 @@
 
 #include "tensorcore/kernels/prepare.h"
 
-#define MAX_RELATIVE_SUM (2 * RELATIVE_BIAS) /* of two relative exponents that are the largest of their groups */
-/* Sums up to here may be too large: one of the two exponents may have been raised to 0. */
+#define MAX_RELATIVE_SUM (2 * RELATIVE_BIAS) /* the sum of two relative exponents that are the largest of their groups */
+/* Sums up to this one may be too large: one of the two exponents may have been raised to 0. */
 #define MAX_UNRELIABLE_SUM (MAX_RELATIVE_SUM - RELATIVE_BIAS)
-#define MIN_COMMON_EXPONENT (-100) /* from it on, every sum is 0 or a normal f32 */
-#define MAX_COMMON_EXPONENT 120    /* 32 products and C are then below 2**128 */
-#define BIAS 1023                  /* of a float64's exponent */
+#define MIN_COMMON_EXPONENT (-100) /* from this one on, every sum is 0 or a normal f32 */
+#define MAX_COMMON_EXPONENT 120    /* with this limit, 32 products and C are below 2**128 */
+#define BIAS 1023                  /* bias of a float64 exponent */
 #define EXPONENT_BITS ((int64_t)2047 << 52)
 #define UPPER_EXPONENT (2047u << 20) /* the same in the upper word of a float64 */
 #define UPPER_SIGN (1u << 31)
-#define TO_UPPER 20    /* from an exponent to its place in the upper word */
-#define HALF (1 << 19) /* in the upper word: one half after the leading one */
+#define TO_UPPER 20    /* shift of an exponent to its position in the upper word */
+#define HALF (1 << 19) /* in the upper word: one half of the leading bit */
 #define ORIGIN ((uint32_t)(MIN_COMMON_EXPONENT + BIAS) << TO_UPPER)
 #define FURTHEST ((uint32_t)(MAX_COMMON_EXPONENT - MIN_COMMON_EXPONENT) << TO_UPPER)
-/* If the largest exponents of two groups come to MIN_PAIR_EXPONENT at least, no common exponent is below
-   MIN_COMMON_EXPONENT: a reliable sum lies at most RELATIVE_BIAS - 1 below theirs. If they come to MAX_PAIR_EXPONENT at
-   most, 2**37 products do not bring a C above MAX_COMMON_EXPONENT that began below LARGE. */
+/* If the largest exponents of two groups add up to at least MIN_PAIR_EXPONENT, no common exponent is below
+   MIN_COMMON_EXPONENT: a reliable sum is at most RELATIVE_BIAS - 1 below theirs. If they add up to at most
+   MAX_PAIR_EXPONENT, 2**37 products do not bring a C that began below LARGE above MAX_COMMON_EXPONENT. */
 #define MIN_PAIR_EXPONENT (MIN_COMMON_EXPONENT + RELATIVE_BIAS - 1)
 #define MAX_PAIR_EXPONENT (MAX_COMMON_EXPONENT - 40)
 #define LARGE 0x1p119
 
 #define LINE_VECTORS (BLOCK / BYTE_LANES)
-#define PAIRS (F64_VECTORS / 2) /* of float64 vectors in COLUMNS */
+#define PAIRS (F64_VECTORS / 2) /* number of float64 vectors in COLUMNS */
 
-/* How sums start: if one word holds the signs of products and of C, and no lower bound of exponents is reached; if one
-   holds those of products, and no bound is reached; or in any case. Only the last has branches. */
+/* The ways to start sums: one word holds the signs of products and of C, and no lower bound of exponents is reached;
+   one word holds those of products, and no bound is reached; or the general case. Only the last has branches. */
 enum start_variant { FAST_START, WORD_START, GENERAL_START };
 
 /* One step of a strip. Rows of A are `products` elements and `a_words` words apart. */
@@ -69,7 +69,7 @@ typedef struct {
     const double *a_values;
     const int32_t *a_relatives, *a_groups;
     const uint32_t *a_lines;
-    const double *b_values; /* the line of the first product; of a sparse A, the first of the block */
+    const double *b_values; /* the line of the first product; for a sparse A, the first line of the block */
     const int8_t *b_relatives;
     const int32_t *b_groups;
     double *partials; /* C at first, then the result of each step; never -0 */
@@ -80,27 +80,28 @@ typedef struct {
 
 /* Memory for the outputs of some rows and a block of columns, and for one strip of them. */
 typedef struct {
-    double from_zero[STRIP * BLOCK]; /* partial sums of a strip, if C is added last, or rows are computed again */
+    double from_zero[STRIP * BLOCK]; /* partial sums of a strip, if C is added last or rows are recomputed */
     double saved[STRIP * BLOCK];     /* the partial sums of exceptional rows before the step */
     int8_t max_exponents[STRIP * BLOCK];
-    uint8_t exponents[STRIP * BLOCK];       /* of a short step: the largest exponents, biased as an f32's */
-    uint8_t negative_counts[STRIP * BLOCK]; /* and how many products are below zero */
+    uint8_t exponents[STRIP * BLOCK];       /* for a short step: the largest exponents, biased like those of an f32 */
+    uint8_t negative_counts[STRIP * BLOCK]; /* and the numbers of negative products */
     uint8_t exceptional[STRIP];
     double *accumulators; /* C, then D */
     float *partials_f32;  /* the partial sums of short steps */
 } strip_scratch;
 
-/* The start that all sums share: exponents biased as in float64, at their place in its upper word. */
+/* The start that all sums share: exponents biased as in float64, at their position in its upper word. */
 typedef struct {
-    s32v min_c_exponent;      /* exponent that a C which is not 0 is read with at least */
-    s32v min_common_exponent; /* common exponent at least */
-    u32v to_start;            /* from a common exponent to the upper word of the sum's start */
-    bool is_narrow;           /* any of the two is reached */
+    s32v min_c_exponent;      /* the smallest exponent with which a nonzero C is read */
+    s32v min_common_exponent; /* the smallest common exponent */
+    u32v to_start;            /* offset from a common exponent to the upper word of the sum's start */
+    bool is_narrow;           /* true if one of the two bounds is reached */
 } sum_start;
 
 INLINED sum_start start_of(const fused_rule *rule)
 {
-    /* An f32 is read with its own exponent, an f16 with at least that of its subnormals, or of those it is read as. */
+    /* An f32 is read with its own exponent, an f16 with at least that of its subnormals, or of the format it is read
+       as. */
     int64_t min_c = rule->c_format == IS_F16 ? rule->c_emin + BIAS : 0;
     sum_start start = {
         .min_c_exponent = splat_s32((int32_t)(min_c << TO_UPPER)),
@@ -131,7 +132,7 @@ INLINED exponent_sums lowest_sums(void)
     return sums;
 }
 
-/* The largest sums of exponents of each output. */
+/* Compute the largest sums of exponents of each output. */
 INLINED exponent_sums max_exponent_sums(const int32_t *a_relatives, const int8_t *line, int64_t products)
 {
     exponent_sums sums = lowest_sums();
@@ -149,7 +150,7 @@ INLINED exponent_sums max_exponent_sums(const int32_t *a_relatives, const int8_t
     return sums;
 }
 
-/* The same for a sparse A, each of whose elements meets a line of B of its own. */
+/* The same for a sparse A, each of whose elements multiplies its own line of B. */
 INLINED exponent_sums max_exponent_sums_sparse(
     const int32_t *a_relatives, const uint32_t *a_lines, const int8_t *b_relatives, int64_t products)
 {
@@ -167,7 +168,7 @@ INLINED exponent_sums max_exponent_sums_sparse(
     return sums;
 }
 
-/* Lanes of a row whose sum is unreliable, or says that there is no product but 0. */
+/* The lanes of a row whose sum is unreliable, or indicates that all products are 0. */
 INLINED u8v unreliable(const s8v of_row[LINE_VECTORS])
 {
     u8v lanes = {0};
@@ -201,7 +202,7 @@ INLINED bool store_max_exponents(strip_scratch *scratch, const exponent_sums *su
     return any;
 }
 
-/* The common exponents of some columns of a row, from C, the groups' exponents and the largest sums. */
+/* Compute the common exponents of some columns of a row, from C, the groups' exponents and the largest sums. */
 INLINED u32v common_exponents(
     u32v upper_c, s32v largest_pair, s32v max_relative, const sum_start *start, enum start_variant variant)
 {
@@ -215,13 +216,13 @@ INLINED u32v common_exponents(
     return max_u32(products, exponent_c);
 }
 
-/* The largest exponent of a group of A, as `common_exponents` needs it to be added to those of B. */
+/* Return the largest exponent of a group of A, ready to be added to those of B in `common_exponents`. */
 INLINED s32v largest_of(const int32_t *a_group)
 {
     return splat_s32(a_group[0] + BIAS - MAX_RELATIVE_SUM);
 }
 
-/* Mark rows with a common exponent out of range, as it is with any infinity or NaN. */
+/* Mark rows with a common exponent out of range, which includes any infinity or NaN. */
 INLINED bool find_out_of_range(strip_scratch *scratch, const strip_step *strip, const sum_start *start)
 {
     bool any = false;
@@ -242,13 +243,13 @@ INLINED bool find_out_of_range(strip_scratch *scratch, const strip_step *strip, 
     return any;
 }
 
-/* A bit for each product of one word of signs that is below zero; `a_signs` are the two words of A's group. */
+/* Return a bit for each negative product of one sign word; `a_signs` are the two words of A's group. */
 INLINED u32v below_zero(const int32_t *a_signs, const int32_t *b_signs)
 {
     return ((u32v)load_s32(b_signs) ^ splat_u32((uint32_t)a_signs[0])) & splat_u32((uint32_t)a_signs[1]);
 }
 
-/* The start of the sums of F32_LANES columns of a row, with C added. The rounding mode is towards zero. */
+/* Return the start of the sums of F32_LANES columns of a row, with C added. The rounding mode is towards zero. */
 INLINED void start_sums(
     f64v sums[2], const strip_scratch *scratch, const strip_step *strip, const sum_start *start, int row, int64_t j,
     enum start_variant variant)
@@ -273,7 +274,7 @@ INLINED void start_sums(
     sums[1] = multiply_add(c1, bias, second_f64_of_words(negative_count, upper));
 }
 
-/* A sum less the 1.5 * 2**52 grids that it started from. */
+/* Return a sum minus the 1.5 * 2**52 grids that it started from. */
 INLINED f64v exact_sum(f64v total)
 {
     f64v power = (f64v)((s64v)total & EXPONENT_BITS);
@@ -285,7 +286,7 @@ INLINED f64v truncate_sum(f64v exact, int64_t kept)
     return (f64v)((s64v)exact & kept);
 }
 
-/* The bits of a float64 that the rounding of a step keeps; all, if it is to nearest. */
+/* The float64 bits that the rounding of a step keeps; all of them if it rounds to nearest. */
 INLINED int64_t kept_bits(int64_t round_to)
 {
     if (round_to == TO_F16_RN)
@@ -293,7 +294,7 @@ INLINED int64_t kept_bits(int64_t round_to)
     return round_to == TO_E8M13_RZ ? -((int64_t)1 << 39) : -((int64_t)1 << 29);
 }
 
-/* Compute the sums of a step, and the truncation that ends it. The rounding mode is towards zero. */
+/* Compute the sums of a step and the final truncation. The rounding mode is towards zero. */
 INLINED void add_products(
     const strip_scratch *scratch, const strip_step *strip, const sum_start *start, int64_t kept,
     enum start_variant variant)
@@ -316,7 +317,7 @@ INLINED void add_products(
     }
 }
 
-/* True if any of `count` numbers is too large for C, or NaN. */
+/* Return true if any of `count` numbers is too large for C, or NaN. */
 INLINED bool any_large(const double *partials, int64_t count)
 {
     int is_large = 0;

@@ -1,8 +1,8 @@
 /* The loops of the rules that are neither fused nor f64: grouped sums, m8n8k4 in software, and one-bit products.
 
    A grouped sum adds groups of 4-bit products exactly, scales each, and adds them in one truncated sum. m8n8k4 is a
-   short chain of ordinary f32 operations; f16 products are exact in f32, so a multiplication and an addition give what
-   one FFMA gives. One-bit products are 64 at a time, the count of ones of a word. */
+   short chain of ordinary f32 operations; f16 products are exact in f32, so a multiplication and an addition equal
+   one FFMA. One-bit products are computed 64 at a time, as the population count of a word. */
 
 #include <stdlib.h>
 
@@ -10,16 +10,16 @@
 #include "tensorcore/kernels/environment.h"
 #include "tensorcore/kernels/scalar.h"
 
-#define SCALE_BITS 8     /* of a scale factor's significand; the exponent is in the bits above */
+#define SCALE_BITS 8     /* bits of a scale factor's significand; the exponent is in the bits above */
 #define SCALE_FRACTION 3 /* fraction bits of a scale factor's significand */
 #define SIGNIFICAND ((1 << SCALE_BITS) - 1)
-#define PRODUCT_FRACTION 2 /* elements come doubled, so that they are integers */
-#define CHAIN 4            /* products of a chain */
+#define PRODUCT_FRACTION 2 /* elements are doubled, so that they are integers */
+#define CHAIN 4            /* number of products in a chain */
 
 typedef struct {
     int64_t depth;  /* K of one instruction */
-    int64_t group;  /* products that are summed exactly */
-    int64_t scales; /* scale factors of one instruction */
+    int64_t group;  /* number of products that are summed exactly */
+    int64_t scales; /* number of scale factors of one instruction */
     int64_t fraction_bits, zero_exponent;
 } grouped_rule;
 
@@ -27,7 +27,7 @@ typedef struct {
 typedef struct {
     const int8_t *elements;
     const int32_t *scales;
-    int64_t stride; /* from one element, and from one scale, to the next */
+    int64_t stride; /* distances from one element, and from one scale, to the next */
 } scaled_line;
 
 static bool has_product(const scaled_line *a, const scaled_line *b, int64_t first, int64_t group)
@@ -46,7 +46,7 @@ static int64_t exact_group(const scaled_line *a, const scaled_line *b, int64_t f
     return sum;
 }
 
-/* One instruction for one output, from k = first on. */
+/* One instruction for one output, starting at k = first. */
 static double grouped_output(
     const scaled_line *a, const scaled_line *b, double accumulator, int64_t first, const grouped_rule *rule)
 {
@@ -126,7 +126,7 @@ INLINED void read_values(float *values, const uint32_t *codes, int64_t count, in
         values[j] = read_accumulator(codes[j], format);
 }
 
-/* Four products of a row of A with rows of B, added to a line of accumulators. */
+/* Add four products of a row of A with rows of B to a line of accumulators. */
 INLINED void add_chain(float *line, const float *a, const float *b, int64_t width, bool is_f16)
 {
     const float *b0 = b, *b1 = b + width, *b2 = b + 2 * width, *b3 = b + 3 * width;

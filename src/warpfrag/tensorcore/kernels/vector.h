@@ -1,4 +1,4 @@
-/* Vectors as wide as a register of the processor level, and what the operators of C cannot do with them.
+/* Vectors as wide as a register of the processor level, and operations on them that C has no operators for.
 
    `f32v`, `s32v` and `u32v` have F32_LANES lanes, which two `f64v` continue: lanes 0, 1, ... of the first, then of the
    second. Operators work lane by lane; comparisons give all ones or all zeros. */
@@ -68,7 +68,7 @@ INLINED u32v splat_u32(uint32_t number)
     return (u32v){0} + number;
 }
 
-/* A byte in every lane, from a word that has it four times. */
+/* Broadcast a byte to every lane, from a word that repeats it four times. */
 INLINED u8v splat_byte_of(int32_t word)
 {
     return (u8v)splat_s32(word);

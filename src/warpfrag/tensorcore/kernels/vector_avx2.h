@@ -2,7 +2,7 @@
 
 #include <immintrin.h>
 
-#define F64_VECTORS 2 /* vectors of one row that four rows have registers for */
+#define F64_VECTORS 2 /* number of vectors of one row for which four rows have registers */
 
 INLINED f64v splat_f64(double number)
 {
@@ -29,7 +29,7 @@ INLINED u32v max_u32(u32v x, u32v y)
     return (u32v)_mm256_max_epu32((__m256i)x, (__m256i)y);
 }
 
-/* By a table of the ones of four bits. */
+/* With a table of the population counts of four bits. */
 INLINED u8v popcount_u8(u8v x)
 {
     const __m256i ones = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
@@ -50,7 +50,7 @@ INLINED int any_bit(u8v x)
     return !_mm256_testz_si256((__m256i)x, (__m256i)x);
 }
 
-/* F32_LANES bytes as words. */
+/* Widen F32_LANES bytes to words. */
 INLINED u32v load_u8_as_u32(const uint8_t *from)
 {
     return (u32v)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from));
@@ -61,7 +61,7 @@ INLINED s32v load_s8_as_s32(const int8_t *from)
     return (s32v)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)from));
 }
 
-/* float64s of lower and upper words: the first half of the lanes, and the second. */
+/* Combine lower and upper words to float64: the first half of the lanes, and the second. */
 INLINED f64v first_f64_of_words(u32v lower, u32v upper)
 {
     __m256i low = _mm256_unpacklo_epi32((__m256i)lower, (__m256i)upper);
@@ -98,13 +98,14 @@ INLINED f64v second_f64_of_f32(f32v x)
     return _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
 }
 
-/* Rounded as the environment says. */
+/* Rounded in the current rounding mode. */
 INLINED f32v f32_of_f64(f64v first, f64v second)
 {
     return _mm256_set_m128(_mm256_cvtpd_ps(second), _mm256_cvtpd_ps(first));
 }
 
-/* The larger of each lane's exponent and the one of `bytes`, biased as an f32's and at its place; other bits are 0. */
+/* Return the larger of each lane's exponent and the one in `bytes`, biased and positioned as in an f32; other bits
+   are 0. */
 INLINED void larger_exponents(u32v larger[F64_VECTORS / 2], const f32v x[F64_VECTORS / 2], const uint8_t *bytes)
 {
     UNROLLED
@@ -121,13 +122,13 @@ INLINED void add_bytes(u32v sums[F64_VECTORS / 2], const uint8_t *bytes)
         sums[pair] += load_u8_as_u32(bytes + pair * F32_LANES);
 }
 
-/* x * 2**fraction_bits, truncated; any number where s32 has none. */
+/* Return x * 2**fraction_bits, truncated; unspecified if s32 cannot hold it. */
 INLINED s32v s32_of_f32_grids(f32v x, int fraction_bits)
 {
     return (s32v)_mm256_cvttps_epi32(x * (float)(1 << fraction_bits));
 }
 
-/* x / 2**fraction_bits, rounded as the environment says. */
+/* Return x / 2**fraction_bits, rounded in the current rounding mode. */
 INLINED f32v f32_of_s32_grids(s32v x, int fraction_bits)
 {
     return _mm256_cvtepi32_ps((__m256i)x) * (1.0f / (float)(1 << fraction_bits));

@@ -2,7 +2,7 @@
 
 #include <arm_neon.h>
 
-#define F64_VECTORS 4 /* vectors of one row that four rows have registers for */
+#define F64_VECTORS 4 /* number of vectors of one row for which four rows have registers */
 
 INLINED f64v splat_f64(double number)
 {
@@ -44,7 +44,7 @@ INLINED int any_bit(u8v x)
     return vmaxvq_u32((uint32x4_t)x) != 0;
 }
 
-/* F32_LANES bytes as words. */
+/* Widen F32_LANES bytes to words. */
 INLINED s32v load_s8_as_s32(const int8_t *from)
 {
     uint32_t word;
@@ -52,7 +52,7 @@ INLINED s32v load_s8_as_s32(const int8_t *from)
     return (s32v)vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(word))));
 }
 
-/* float64s of lower and upper words: the first half of the lanes, and the second. */
+/* Combine lower and upper words to float64: the first half of the lanes, and the second. */
 INLINED f64v first_f64_of_words(u32v lower, u32v upper)
 {
     return (f64v)vzip1q_u32((uint32x4_t)lower, (uint32x4_t)upper);
@@ -83,14 +83,14 @@ INLINED f64v second_f64_of_f32(f32v x)
     return (f64v)vcvt_high_f64_f32((float32x4_t)x);
 }
 
-/* Rounded as the environment says. */
+/* Rounded in the current rounding mode. */
 INLINED f32v f32_of_f64(f64v first, f64v second)
 {
     return (f32v)vcvt_high_f32_f64(vcvt_f32_f64((float64x2_t)first), (float64x2_t)second);
 }
 
-/* The larger of each lane's exponent and the one of `bytes`, biased as an f32's and at its place; other bits are 0.
-   Exponents are in the upper halves of words, so that eight lanes fit a vector. */
+/* Return the larger of each lane's exponent and the one in `bytes`, biased and positioned as in an f32; other bits
+   are 0. Exponents are in the upper halves of words, so that eight lanes fit in a vector. */
 INLINED void larger_exponents(u32v larger[2], const f32v x[2], const uint8_t *bytes)
 {
     uint16x8_t upper = vuzp2q_u16((uint16x8_t)x[0], (uint16x8_t)x[1]);
@@ -106,17 +106,17 @@ INLINED void add_bytes(u32v sums[2], const uint8_t *bytes)
     sums[1] = (u32v)vaddw_high_u16((uint32x4_t)sums[1], wide);
 }
 
-/* x * 2**fraction_bits, which is 23 to 25, truncated; any number where s32 has none. */
+/* Return x * 2**fraction_bits, where fraction_bits is 23 to 25, truncated; unspecified if s32 cannot hold it. */
 INLINED s32v s32_of_f32_grids(f32v x, int fraction_bits)
 {
-    switch (fraction_bits) { /* the intrinsics take literals only */
+    switch (fraction_bits) { /* the intrinsics take only literals */
     case 25: return (s32v)vcvtq_n_s32_f32((float32x4_t)x, 25);
     case 24: return (s32v)vcvtq_n_s32_f32((float32x4_t)x, 24);
     default: return (s32v)vcvtq_n_s32_f32((float32x4_t)x, 23);
     }
 }
 
-/* x / 2**fraction_bits, which is 23 to 25, rounded as the environment says. */
+/* Return x / 2**fraction_bits, where fraction_bits is 23 to 25, rounded in the current rounding mode. */
 INLINED f32v f32_of_s32_grids(s32v x, int fraction_bits)
 {
     switch (fraction_bits) {

@@ -11,7 +11,7 @@ enum { BASELINE, AVX2, AVX512 };
 
 #define BIT(number) (1u << (number))
 
-/* Registers that the operating system saves, from the extended control register. */
+/* Return the registers that the operating system saves, from the extended control register. */
 static uint32_t saved_registers(void)
 {
     uint32_t low, high;
