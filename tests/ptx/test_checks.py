@@ -5,6 +5,8 @@ import pytest
 
 import warpfrag as wf
 from ptx.planted_mistakes import KERNELS, PLANTED, TAIL, run_checks, text_of
+from warpfrag.machine.interpreter.kernel_findings import CHECKS, FindingCollector, KernelAccess, KernelFinding
+from warpfrag.machine.ir.program import SourceLine
 
 pytestmark = pytest.mark.one_engine
 
@@ -240,3 +242,21 @@ def test_a_read_that_is_not_kept_leaves_a_write_unjudged(warps, first, words, ve
     assert run.verdict == verdict
     assert [finding.kind for finding in run.findings] == ["race"] * (verdict == "findings")
     assert any("are unordered than are kept" in reason for reason in run.unjudged) == (verdict == "incomplete")
+
+
+@pytest.mark.parametrize("pairs", [2, 3, 12])
+def test_pairs_of_source_lines_that_share_a_line_are_one_finding_if_they_are_many(pairs):
+    lines = {line: SourceLine("k.cu", line) for line in range(100)}
+    collector = FindingCollector(lines, CHECKS)
+    zero = (0, 0, 0)
+    for number in range(pairs):
+        other = KernelAccess("cp.async", 40 + number // 2, zero, zero)
+        kind = ("race", "async")[number % 2]
+        collector.add(KernelFinding(kind, 20 + (number + 1) // 2, "text", block=zero, thread=zero, other=other), 3)
+    apart = KernelAccess("st.shared", 70, zero, zero)
+    collector.add(KernelFinding("race", 60, "another", block=zero, thread=zero, other=apart))
+    collector.add(KernelFinding("bounds", 20, "outside", block=zero, thread=zero))
+
+    found = [(finding.line, finding.kind, finding.count) for finding in collector.findings]
+    first = [(20, "race", 3 * pairs)] if pairs > 2 else [(20, "race", 3), (21, "async", 3)]
+    assert found == sorted([*first, (20, "bounds", 1), (60, "race", 1)])

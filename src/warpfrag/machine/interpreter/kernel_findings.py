@@ -1,7 +1,8 @@
 """Kernel findings: one mistake at one location, with one or two accesses and an occurrence count.
 
 A location is the kind, the source line, and the source line of the other access, so copies that a compiler unrolled are
-one finding; without source lines it is the PTX lines. The first occurrence is described, the others are counted. A
+one finding; without source lines it is the PTX lines. A missing barrier or wait can have many locations; three or
+more that share source lines are one finding. The first occurrence is described, the others are counted. A
 verdict summarises all findings of a launch.
 """
 
@@ -49,6 +50,9 @@ CHECK_TABLE: dict[Check, KernelCheck] = {
 """All checks. `RaceCheck` tracks the accesses for all checks with `follows_order`."""
 CHECKS: tuple[Check, ...] = tuple(CHECK_TABLE)
 ORDER_CHECKS = {name for name, check in CHECK_TABLE.items() if check.follows_order}
+UNORDERED = {"race", "lockstep", "async"}
+"""The kinds that a missing barrier or wait causes."""
+MAX_PAIRS = 2  # of source lines that are reported apart although they share a line: perhaps two mistakes
 KINDS = {kind: name for name, check in CHECK_TABLE.items() for kind in check.kinds}
 
 
@@ -159,5 +163,18 @@ class FindingCollector:
 
     @property
     def findings(self) -> list[KernelFinding]:
-        """All findings, by line."""
-        return sorted(self.places.values(), key=lambda item: (item.line, item.kind))
+        """All findings, by line; three or more unordered pairs of source lines that share lines are one finding."""
+        groups: list[tuple[set[SourceLine], list[KernelFinding]]] = []
+        for finding in sorted(self.places.values(), key=lambda item: (item.line, item.kind)):
+            ends = (finding.source, finding.other.source) if finding.other and finding.kind in UNORDERED else ()
+            lines = {line for line in ends if line is not None}
+            alike = [group for group in groups if group[0] & lines]
+            groups = [group for group in groups if not group[0] & lines]
+            members = [item for _, items in alike for item in items]
+            groups.append((lines.union(*(own for own, _ in alike)), [*members, finding]))
+        result = []
+        for _, members in groups:
+            first = min(members, key=lambda item: item.line)
+            is_many = len(members) > MAX_PAIRS
+            result += [replace(first, count=sum(item.count for item in members))] if is_many else members
+        return sorted(result, key=lambda item: (item.line, item.kind))
