@@ -157,3 +157,15 @@ def test_visits_count_every_copy_of_an_inlined_line(run, kernel):
     assert "ld.global.u16" in loaded.lines[0]
     value = np.load("V.npy")[0, 0]
     assert re.search(rf"^ +0 .* {value.view(np.uint16)} \(f16 {value:.5g}\)", loaded.out, re.MULTILINE)
+
+
+def test_an_intended_matrix_that_no_mma_reads_is_named(run, refused, kernel, tmp_path):
+    file = kernel()
+    np.save("other.npy", np.ones((16, 48), np.float16))
+    answer = run("diagnose", file, "other.npy", "B.npy", *LOOP)
+    (tmp_path / "empty.txt").write_text("\n", encoding="utf-8")
+
+    assert answer.code == 1
+    assert "  no mma reads a tile of the intended A" in answer.lines
+    assert "  A: the tile of argument A at row 0, column 0" in answer.lines
+    assert refused("diagnose", file, "empty.txt", "B.npy", *LOOP) == "'empty.txt' has no numbers"

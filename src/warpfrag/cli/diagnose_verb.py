@@ -11,7 +11,7 @@ from warpfrag.cli.descriptor_verb import read_word
 from warpfrag.cli.ptx_verb import Extent, chosen_kernel, read_module
 from warpfrag.cli.support.arguments import File, InstructionName, NamedArch, RoundingName
 from warpfrag.cli.support.kernel_arguments import Arrays, read_argument
-from warpfrag.cli.support.matrix_files import read_codes, read_source, read_text_matrix
+from warpfrag.cli.support.matrix_files import MAX_ARRAY_BYTES, read_codes, read_source, read_text_matrix
 from warpfrag.cli.support.output import DONE, NO, echo, wrapped
 from warpfrag.cli.support.register_dumps import read_registers
 from warpfrag.cli.support.result_files import Arrangement, read_input, read_result
@@ -140,6 +140,7 @@ class KernelDiagnosis(NamedTuple):
     complete: false if the kernel executes more than were compared
     not_compared: number of operands that the kernel computes, if they could not be compared
     mmas: those with a mistake or, if there are none, all; the first of each source line and mistake
+    unused: A or B, if no mma reads a tile of it
     d: the mistakes that explain D, if no operand has a mistake
     """
 
@@ -149,6 +150,7 @@ class KernelDiagnosis(NamedTuple):
     complete: bool
     not_compared: int
     mmas: list[ExecutedMma]
+    unused: list[str]
     d: list[Finding]
 
 
@@ -313,13 +315,16 @@ def _diagnose_kernel(
         shown.setdefault((mma.source, *(operand.findings[:1] or operand.matrix for operand in mma.operands)), mma)
     written = [array for name, array in arrays.items() if not np.array_equal(array, before[name])]
     stored = _stored_d(executed[0].instruction, written, intended, arch) if intended and executed and not wrong else []
+    held = {operand.matrix for mma in executed for operand in mma.operands}
+    unused = [role.upper() for role in intended if role.upper() not in held]
     facts = KernelDiagnosis(
         kernel.name,
-        not wrong and not stored,
+        not wrong and not stored and not unused,
         len(executed),
         comparison.is_complete,
         sum(not operand.is_compared for mma in executed for operand in mma.operands),
         [*shown.values()],
+        unused,
         stored,
     )
     return Answer(facts, lambda: _print_kernel(kernel.readable_name, facts), DONE if facts.correct else NO)
@@ -371,6 +376,8 @@ def _print_kernel(name: str, facts: KernelDiagnosis) -> None:
         echo(wrapped(f"{name}: no mistake in the operands of {count}", indent=2))
     if facts.not_compared:
         echo(f"  {facts.not_compared} operands that the kernel computes could not be compared")
+    for matrix in facts.unused:
+        echo(f"  no mma reads a tile of the intended {matrix}")
     for finding in facts.d[:1]:
         echo(wrapped(f"  {finding}", indent=4))
         echo(wrapped(f"     fix: {finding.fix}", indent=7))
@@ -467,7 +474,7 @@ def _extents(tile: str | None) -> tuple[int, ...] | None:
 
 def _whole_matrix(role: str, path: str) -> NDArray[Any]:
     """Return a whole matrix, of any extents, from a .npy, .npz or text file."""
-    source = read_source(path)
+    source = read_source(path, MAX_ARRAY_BYTES)
     return source.array(role) if source.is_array else read_text_matrix(source)
 
 

@@ -234,11 +234,13 @@ def predict(
         raise click.UsageError(
             f"--choices: expected one file, got {len(library.choices)}; `warpfrag batch-invariance` compares several"
         )
-    with warnings.catch_warnings():
+    A, B = read_array(a, codes), read_array(b, codes)
+    with warnings.catch_warnings(), ProgressLine() as line:
+        line.show(0, 1, f"multiplying {shape_text(A.shape)} by {shape_text(B.shape)}")
         warnings.simplefilter("ignore", LossyProduct)  # the answer includes the warning
         prediction = predict_product(
-            read_array(a, codes),
-            read_array(b, codes),
+            A,
+            B,
             bias=read_optional(bias),
             layout=layout,
             fast_accumulation=fast_accumulation,

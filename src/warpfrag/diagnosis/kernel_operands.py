@@ -115,7 +115,7 @@ class OperandComparison:
         """Keep copies of the arguments, because the kernel may change them."""
         self.debugger, self.intended = debugger, intended
         self.arguments = {
-            name: np.array(array)
+            f"argument {name}" if name.lower() in intended else name: np.array(array)
             for name, array in arguments.items()
             if array.ndim == 2 and array.any() and not any(np.array_equal(array, each) for each in intended.values())
         }

@@ -196,6 +196,8 @@ def read_text_matrix(source: InputSource) -> NDArray[Any]:
     """Return a matrix of any extents from a text with a line for each row."""
     import numpy as np
 
+    if len(source.content) > MAX_BYTES:
+        raise FileError(f"{source.name} has more than {MAX_BYTES} bytes of text: save it with numpy.save")
     lines = enumerate(StringIO(source.text()), start=1)
     found = ((number, WORD.findall(COMMENT.sub("", line))) for number, line in lines)
     rows = [
@@ -203,7 +205,9 @@ def read_text_matrix(source: InputSource) -> NDArray[Any]:
         for number, words in found
         if words
     ]
-    if not rows or len({*map(len, rows)}) > 1:
+    if not rows:
+        raise FileError(f"{source.name} has no numbers")
+    if len({*map(len, rows)}) > 1:
         raise InvalidOperand(f"{source.name}: expected the same number of numbers in each line")
     return np.array(rows)
 
