@@ -3,8 +3,8 @@
     warpfrag gpu --fast -- python examples/llama.py     # no GPU: PyTorch's CUDA wheel and transformers
     python examples/llama.py                            # on a GPU, or on the CPU with the extra torch
 
-The weights are made from integers, so every machine has the same. `llama_h200.json` has the digests of every layer's
-output and of every gradient on an H200; `--write FILE` stores those of this machine.
+The weights are made from integers, so every machine has the same. `llama_h200.json` has digests of every layer's
+output, all logits and every gradient on an H200; `--write FILE` stores those of this machine.
 """
 
 from __future__ import annotations
@@ -62,12 +62,11 @@ def digest(tensor: torch.Tensor) -> str:
 
 
 class Trace:
-    """The output of every layer of a model: its digest, and the digest of its first batch entry."""
+    """The digest of the first batch entry of each layer's output."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         """Add a hook to each layer that computes."""
         self.outputs: Digests = {}
-        self.first: Digests = {}
         self.hooks = [
             layer.register_forward_hook(self.hook(name))
             for name, layer in model.named_modules()
@@ -79,8 +78,7 @@ class Trace:
 
         def store(_layer: torch.nn.Module, _inputs: object, output: Any) -> None:  # noqa: ANN401
             tensor = output[0] if isinstance(output, tuple) else output
-            self.outputs[name] = digest(tensor)
-            self.first[name] = digest(tensor[:1])
+            self.outputs[name] = digest(tensor[:1])
 
         return store
 
@@ -95,7 +93,7 @@ def why(model: torch.nn.Module) -> None:
 
 
 def record(model: Any, inputs: dict[str, torch.Tensor]) -> dict[str, Any]:  # noqa: ANN401 (a model of transformers)
-    """Run the forward pass; return the digests of all layers and of the logits, and the logits of the first entry."""
+    """Run the forward pass; return the digests of the first entry's outputs and of all logits, and a few logits."""
     trace = Trace(model)
     start = time.perf_counter()
     with torch.no_grad():
@@ -105,9 +103,8 @@ def record(model: Any, inputs: dict[str, torch.Tensor]) -> dict[str, Any]:  # no
     for hook in trace.hooks:
         hook.remove()
     return {
-        "layers": trace.outputs,
-        "first": {**trace.first, "logits": digest(logits[:1])},
-        "logits": digest(logits),
+        "outputs": {**trace.outputs, "logits": digest(logits[:1])},
+        "all logits": digest(logits),
         "sample": logits[0, -1, :8].float().tolist(),
         "seconds": round(time.perf_counter() - start, 1),
     }
@@ -136,17 +133,19 @@ def cublas_on_cpu(model: torch.nn.Module, device: str) -> Any:  # noqa: ANN401 (
     return warpfrag.torch.emulate(library="cublas", model=model)
 
 
+def flattened(results: dict[str, Any]) -> Digests:
+    """Return the digests of a pass by name."""
+    return {**results["outputs"], "all logits": results["all logits"]} if "outputs" in results else results
+
+
 def compare(found: dict[str, Any], expected: dict[str, Any]) -> int:
     """Print how many results equal the recorded ones; return the number that differ."""
     wrong = 0
     for name, results in found.items():
-        digests, stored = (
-            each.get("layers", each) | {"logits": each.get("logits")} for each in (results, expected[name])
-        )
+        digests, stored = (flattened(each) for each in (results, expected[name]))
         unlike = [layer for layer in digests if digests[layer] != stored.get(layer)]
         wrong += len(unlike)
-        count = len(digests) - ("logits" in digests and digests["logits"] is None)
-        print(f"{name}: {count - len(unlike)} of {count} results have every bit of the H200", end="")
+        print(f"{name}: {len(digests) - len(unlike)} of {len(digests)} results have every bit of the H200", end="")
         print(f"; the first that differs: {unlike[0]}" if unlike else "")
     return wrong
 
@@ -166,7 +165,7 @@ def main() -> int:
             print(f"forward pass of batch {batch}: {found[f'batch {batch}']['seconds']} s", flush=True)
         if options.backward:
             found["gradients"] = gradients(model, {"input_ids": tokens(1).to(device)})
-    alone, among = found["batch 1"]["first"], found["batch 4"]["first"]
+    alone, among = found["batch 1"]["outputs"], found["batch 4"]["outputs"]
     unlike = [layer for layer in alone if alone[layer] != among[layer]]
     print(f"the first prompt alone and in a batch of 4: {len(unlike)} of {len(alone)} outputs differ", end="")
     print(f"; the first is that of {unlike[0]}" if unlike else "")
