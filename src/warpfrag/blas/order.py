@@ -222,3 +222,8 @@ def additions_of(order: Order, depth: int, k: int, bits: int) -> tuple[object, .
     parts = order.chains(depth, k, bits)
     steps = tuple(tuple(_in_steps(chain, order.step or k) for chain in part) for part in parts)
     return steps, bool(order.segment_k) and len(parts) > 2, order.in_place and len(parts) > 1
+
+
+LANE_FIELDS = {"lanes", "vector", "in_halves"}
+TENSOR_CORE_FIELDS = [entry.name for entry in fields(Order) if entry.name not in LANE_FIELDS]
+"""The fields that `wf.gemm` accepts."""

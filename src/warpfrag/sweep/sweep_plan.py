@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 
 from warpfrag.blas.gemm import gemm
 from warpfrag.blas.gemm_backend import BACKENDS
-from warpfrag.blas.order import Order
+from warpfrag.blas.order import TENSOR_CORE_FIELDS, Order
 from warpfrag.errors import FileError, WarpfragError, quote
 from warpfrag.files import read_toml
 from warpfrag.formats.codes import code_dtype, to_codes
@@ -358,7 +358,7 @@ READERS = {
     "shape": KeyReader(f"three integers M, N, K from 1 to {MAX_EXTENT}, such as [64, 64, 256]", _integers_of(3)),
     "data": KeyReader(f"one of {', '.join(DISTRIBUTIONS)}", lambda value: DISTRIBUTIONS[DISTRIBUTIONS.index(value)]),
     "order": KeyReader(
-        f"a table such as {{ split_k = 4, unit = 64 }} with the keys {', '.join(Order.__dataclass_fields__)}",
+        f"a table such as {{ split_k = 4, unit = 64 }} with the keys {', '.join(TENSOR_CORE_FIELDS)}",
         lambda value: Order(**value),
     ),
     "seed": KeyReader("a non-negative integer", lambda value: _integer(value, 0, (1 << 63) - 1)),

@@ -39,16 +39,14 @@ def read_arch_name(text: str) -> str:
 
 def read_order(text: str) -> Order:
     """Return the order of additions with these fields, such as split_k=3,unit=64,in_place=1."""
-    from warpfrag.blas.order import Order
+    from warpfrag.blas.order import TENSOR_CORE_FIELDS, Order
 
     fields: dict[str, Any] = {}
     for part in filter(None, text.replace(" ", "").split(",")):
         name, _, value = part.partition("=")
-        known = Order.__dataclass_fields__
-        if name not in known or not (value.isascii() and value.isdigit() and len(value) < 10):
-            raise click.BadParameter(
-                f"expected {', '.join(f'{field}=N' for field in known)}, separated by commas; got {quote(part)}"
-            )
+        if name not in TENSOR_CORE_FIELDS or not (value.isascii() and value.isdigit() and len(value) < 10):
+            expected = ", ".join(f"{field}=N" for field in TENSOR_CORE_FIELDS)
+            raise click.BadParameter(f"expected {expected}, separated by commas; got {quote(part)}")
         fields[name] = value != "0" if name == "in_place" else int(value)
     return Order(**fields)
 
