@@ -230,9 +230,9 @@ def test_warps_come_first():
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda: ACCUMULATOR * 3, "the second factor is a Layout, got 3"),
-        (lambda: ACCUMULATOR.divide_left("tile"), "the divisor is a Layout, got 'tile'"),
-        (lambda: ACCUMULATOR.divide_right(None), "the divisor is a Layout, got None"),
+        (lambda: ACCUMULATOR * 3, "the second factor must be a Layout, got 3"),
+        (lambda: ACCUMULATOR.divide_left("tile"), "the divisor must be a Layout, got 'tile'"),
+        (lambda: ACCUMULATOR.divide_right(None), "the divisor must be a Layout, got None"),
         (
             lambda: Layout.identity(x=MAX_SIZE) * Layout.identity(x=2),
             "x of the combined layout would be 2097152; the largest size is",

@@ -392,7 +392,7 @@ def test_what_the_algebra_cannot_do_is_refused(ask: Any, message: str):
 
 
 def test_only_layouts_compose():
-    with pytest.raises(wf.errors.InvalidOperand, match="the inner layout is a Layout, got 5"):
+    with pytest.raises(wf.errors.InvalidOperand, match="the inner layout must be a Layout, got 5"):
         accumulator() @ 5
 
 

@@ -58,7 +58,7 @@ class GemmOptions:
         if not isinstance(self.order, Order):
             raise InvalidOperand(f"order: expected a wf.Order, got {quote(self.order)}")
         if self.order.lanes:
-            raise InvalidOperand("order: lanes are of kernels without tensor cores, which wf.predict computes")
+            raise InvalidOperand("order: lanes apply to kernels without tensor cores, which only wf.predict computes")
         if self.epilogue is not None and not isinstance(self.epilogue, Epilogue):
             raise InvalidOperand(f"epilogue: expected a wf.Epilogue, got {quote(self.epilogue)}")
         check_flag("raw", self.raw)

@@ -558,7 +558,7 @@ class LinearMap:
 
     def _check_map(self, other: object, label: str) -> None:
         if not isinstance(other, type(self)):
-            raise InvalidOperand(f"{label} is a {type(self).__name__}, got {quote(other)}")
+            raise InvalidOperand(f"{label} must be a {type(self).__name__}, got {quote(other)}")
 
     @staticmethod
     def _check_names(method: str, names: Iterable[str], axes: Mapping[str, int]) -> None:

@@ -120,7 +120,7 @@ def _cutlass(kind: ProductKind, choice: Choice, depth: int) -> KernelOrder:
 
 
 def _gemv(choice: Choice, depth: int) -> Order | None:
-    """Return the order of a matrix-vector kernel: lanes that add every so many k, and are then added themselves."""
+    """Return the order of a matrix-vector kernel: each lane adds its share of k, then the lanes are added."""
     parts = max(1, choice.split_k)
     length = part_length(depth, 1, parts)
     order = Order(split_k=parts, unit=1 if parts > 1 else None)

@@ -52,7 +52,7 @@ CHECKS: tuple[Check, ...] = tuple(CHECK_TABLE)
 ORDER_CHECKS = {name for name, check in CHECK_TABLE.items() if check.follows_order}
 UNORDERED = {"race", "lockstep", "async"}
 """The kinds that a missing barrier or wait causes."""
-MAX_PAIRS = 2  # of source lines that are reported apart although they share a line: perhaps two mistakes
+MAX_PAIRS = 2  # pairs of source lines that are reported separately although they share a line
 KINDS = {kind: name for name, check in CHECK_TABLE.items() for kind in check.kinds}
 
 

@@ -1,4 +1,4 @@
-"""The registers and descriptors of wgmma: who reads and writes them, and a proof that no access is too early.
+"""The registers and descriptors of wgmma: their readers and writers, and a proof that no access is too early.
 
 A wgmma.mma_async reads A and writes D while its warps continue. Until wgmma.wait_group after a commit, no thread may
 read or write D, nor write A; another wgmma may use the same accumulators. Registers that were written since the last

@@ -123,7 +123,7 @@ class ProgramScreen:
 
     @cached_property
     def tracked_instructions(self) -> Bytes:
-        """One byte per instruction, which tells what it starts or orders; all 0 if nothing is asynchronous."""
+        """One byte per instruction for what it starts or orders; all are 0 if nothing is asynchronous."""
         tracked = {"cp": ctx.TRACKED_COPY, "wgmma": ctx.TRACKED_PRODUCT}
         numbers = [
             ctx.TRACKED_COPY if isinstance(inst.action, actions.AsyncCopy)
