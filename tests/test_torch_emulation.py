@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import runpy
 import threading
@@ -719,3 +721,22 @@ def test_the_dtypes_choose_the_instruction():
     assert np.array_equal(run.results[0].numpy(), expected)
     assert repr(run) == "<Emulation: the instruction of each dtype on A100, k ascending: 2 products>"
     assert str(run).splitlines()[1].split()[-4:] == ["differ", "on", "H100", "instruction"]
+
+
+@pytest.mark.parametrize("sort", ["addmm bf16", "addmm f16"])
+def test_a_matrix_is_added_as_the_kernels_of_the_h200_add_it(sort: str):
+    """Kernels without split-K round the sum and add it to C in memory (tools/torch_gemms.py recorded the digests)."""
+    recorded = Path(__file__).parent / "data" / "torch" / "gemms_h200.json"
+    calls = json.loads(recorded.read_text(encoding="utf-8"))["calls"][sort]
+    dtype = torch.bfloat16 if "bf16" in sort else torch.float16
+
+    def floats(*shape: int, seed: int) -> torch.Tensor:
+        numbers = np.random.default_rng([seed, *shape]).integers(-(1 << 19), 1 << 19, shape)
+        return torch.from_numpy((numbers / (1 << 17)).astype(np.float32)).to(dtype)
+
+    for key in ("32 64 64", "32 512 512", "48 512 3072"):
+        m, n, k = map(int, key.split())
+        with wf.torch.emulate(library="cublas", arch="H200"):
+            found = torch.addmm(floats(m, n, seed=3), floats(m, k, seed=1), floats(n, k, seed=2).t())
+        digest = hashlib.sha256(f"{dtype} {(m, n)} ".encode() + found.view(torch.uint8).numpy().tobytes())
+        assert digest.hexdigest()[:32] == calls[key], key
