@@ -198,7 +198,7 @@ def diagnose(
         warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --expect a A.npy a.txt             # A's registers
         warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --tile 128x128x32 A.npy B.npy D.npy   # a whole kernel
         warpfrag diagnose kernel.cu A.npy B.npy --entry tile                              # each mma of a kernel
-        warpfrag diagnose attention.cu --arg q.npy --arg k.npy --arg v.npy --arg o:f32:64x64   # an mma after another
+        warpfrag diagnose kernel.cu --arg q.npy --arg k.npy --arg v.npy --arg o:f32:64x64   # an mma after another
         warpfrag diagnose mma.sp.m16n8k32.f32.f16.f16.f32 --a full.txt --b wide.txt --metadata e.txt --selector 1
             dump.txt
         warpfrag diagnose mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0 --expect scale_a scales.txt
