@@ -212,7 +212,7 @@ def _wide(form: TensorForm, *, n: int | None = None, stored: int | None = None) 
 
 
 def _block_layout(layout: Layout, blocks: int) -> Layout:
-    """Return the layout of one block of a pair, its own rows counted from 0."""
+    """Return the layout of one block of a pair, with its rows counted from 0."""
     if blocks == 1:
         return layout
     steps = {name: [(step.radix, tuple(step.moves)) for step in layout.steps(name)] for name in layout.ins}

@@ -369,7 +369,7 @@ class DeviceMemory:
 
     @staticmethod
     def check_alignment(addresses: Addresses, size: int) -> None:
-        """Raise a MemoryFault for the first address that is not a multiple of a power of two."""
+        """Raise a MemoryFault for the first address that is not a multiple of `size`, a power of two."""
         wrong = addresses & np.uint64(size - 1)
         if size & (size - 1) == 0 and wrong.any():
             index = int((wrong != 0).argmax())

@@ -326,7 +326,7 @@ def _unary(name: str, e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
 
 
 def p2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """P2R: d = the predicates as bits under a mask, and the other bits of c; .B1 to .B3 select another byte."""
+    """P2R: insert the predicates into c as bits under a mask; .B1 to .B3 select another byte."""
     byte = 8 * int(words.first(("B1", "B2", "B3"), "B0")[1:])
     file = "UP" if getattr(a[1], "file", "") == "UPR" else "P"
 
