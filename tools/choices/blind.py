@@ -39,7 +39,9 @@ SEED = 20261147
 LARGEST, LARGEST_WEIGHT = 1 << 35, 1 << 26
 """The maximum multiply-adds of a product, and elements of B."""
 MAX_M = 8192
-SAVE_EVERY = 1500
+SAVE_EVERY = 500
+FIRST = int(os.environ.get("CHOICES_FIRST", "0"))
+"""The number of the first product that `run` runs, to continue a run that was cut off."""
 
 
 class Group(NamedTuple):
@@ -155,6 +157,8 @@ def run(folder: Path) -> None:
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     outputs: dict[str, NDArray[Any] | None] = {}
     for number, line in enumerate(json.loads((folder / "predictions.json").read_text(encoding="utf-8"))):
+        if number < FIRST:
+            continue
         case = Case(**line["case"])
         try:
             outputs[f"D{number}"] = take(torch, case, make_call(torch, case)(), ROWS, COLUMNS)
