@@ -94,7 +94,7 @@ def compare_cases(arguments: Namespace) -> int:
         counts[verdict] += 1
         if arguments.evidence is not None and sum(counts.values()) % SAVED_EVERY == 0:
             table.write(arguments.evidence)
-        print(f"{verdict:8} {case.name} {reason[:300]} ({time.perf_counter() - start:.1f} s)", flush=True)
+        print(f"{verdict:8} {case.name} {reason[:2000]} ({time.perf_counter() - start:.1f} s)", flush=True)
     if arguments.evidence is not None:
         table.write(arguments.evidence)
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))

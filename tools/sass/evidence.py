@@ -308,7 +308,7 @@ def is_compared(spelling: str, count: SpellingCount) -> bool:
     """Return True if a spelling counts as compared.
 
     It had 1,024 operand sets, with special values among them if it reads registers; opcodes of `ARITHMETIC` had 1,024
-    different ones. A barrier reads a number of threads, which has no special values.
+    different ones. Barriers read counts, phases and lane masks, which have no special values.
     """
     if count.sets < MIN_SETS or count.differs:
         return False
@@ -316,7 +316,7 @@ def is_compared(spelling: str, count: SpellingCount) -> bool:
         return count.specials > 0 and len(count.values) >= MAX_DISTINCT
     forms = spelling.partition(" ")[2].split(",")[1:]
     reads = any(re.match(r"[-~|]*U?R(?!Z)", form) for form in forms)
-    return count.specials > 0 or not reads or spelling.startswith("BAR.")
+    return count.specials > 0 or not reads or spelling.startswith(("BAR.", "SYNCS.", "WARPSYNC"))
 
 
 def table_text(table: SpellingTable) -> str:
@@ -356,7 +356,7 @@ counts as compared if
   which only executed instructions count,
 - it had at least 1,024 operand sets: executions by a lane, or by a warp if the opcode is uniform,
 - special values were among the register operands: zero, one, the largest or smallest integer, an infinity or a NaN
-  (BAR reads a number of threads, which has none),
+  (BAR, SYNCS and WARPSYNC read counts, phases and lane masks, which have none),
 - and, for floating point, conversions and products, 1,024 operand sets were different; immediates and constants are
   operands too. Other opcodes (integer, logic, memory, control) often have operands with few values, such as addresses;
   the table keeps the number of different sets.
