@@ -50,7 +50,7 @@ def pytest_terminal_summary(terminalreporter):
 @pytest.fixture(autouse=True)
 def ptx_level(request, monkeypatch):
     """Execute PTX, as without a ptxas; tests/sass and tests/device need one, and execute machine code."""
-    if {"sass", "device"} & set(request.path.parts):
+    if {"sass", "device"} & set(request.path.relative_to(request.config.rootpath).parts):
         monkeypatch.delenv("WARPFRAG_LEVEL", raising=False)
     else:
         monkeypatch.setenv("WARPFRAG_LEVEL", "ptx")

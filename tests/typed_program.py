@@ -384,8 +384,6 @@ def whole_kernels() -> None:
         stop: wf.ptx.Stop | None = debugger.run()
         print(stop, point.hits, debugger.registers(), debugger.shared)
         print(debugger.focus(warp=0), debugger.instruction.name, debugger.visit, debugger.step(), debugger.is_finished)
-    comparison: wf.ptx.Comparison = wf.ptx.compare(kernel, grid=1, block=32, arch=["sm_80", "sm_90"])
-    print(comparison.equal, comparison.outputs, comparison.origin, comparison.to_dict())
     print(texture.geometry, texture.filter, texture.address, texture.normalized, texture.read, texture.channels)
     print(texture.copy(), texture.is_guess, texture.layered, surface.geometry, surface.channels, surface.layered)
 

@@ -47,7 +47,6 @@ COMMANDS = [
     f"ptx run {PTX} --arg a:u32:32 --arg out:u32:32 --arg i32:0",
     f"ptx profile {PTX} --arg a:u32:32 --arg out:u32:32 --arg i32:0",
     f"ptx explain {PTX}:71 --arg a:u32:32 --arg out:u32:32 --arg i32:32",
-    f"ptx compare {PTX} --arg a:u32:32 --arg out:u32:32 --arg i32:0 --with sm_80",
     "find --arch sm_90a -a e4m3",
     "find --op ldmatrix",
     *(f"get {name}" for name in (MMA, SPARSE, SCALED, LOAD, QUAD, WMMA, WGMMA, "ldmatrix.m8n16.x1.s8.s4")),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.ptx.reader.source_lines import source_lines
+from warpfrag.ptx.ptx_module import source_lines
 
 SOFTMAX = Path(__file__).parents[1] / "data" / "ptx" / "t_softmax_sm80.ptx"
 KERNEL = """.version 8.0

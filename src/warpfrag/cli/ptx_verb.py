@@ -1,4 +1,4 @@
-"""`warpfrag ptx`: inspect, run, profile and compare the kernels of a PTX or CUDA file."""
+"""`warpfrag ptx`: inspect, run, profile and explain the kernels of a PTX or CUDA file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from warpfrag.tensorcore.evidence import Evidence
 from warpfrag.viz.drawing import Drawing
 
 if TYPE_CHECKING:
-    from warpfrag.ptx import Comparison, InstructionView, Kernel, Module, OperandValues, Profile, Run
+    from warpfrag.ptx import InstructionView, Kernel, Module, OperandValues, Profile, Run
 
 
 MAX_BLOCKS = 2**31 - 1
@@ -239,37 +239,32 @@ class PtxView(NamedTuple):
 
     profile: counts by line
     instruction: the explained instruction
-    comparison: where two runs differ
     """
 
     action: str
     profile: Profile | None = None
     instruction: ExplainedInstruction | None = None
-    comparison: Comparison | None = None
 
 
 @verb
 def ptx(
-    action: Literal["info", "run", "profile", "explain", "compare"],
+    action: Literal["info", "run", "profile", "explain"],
     file: File,
     *,
     launch: LaunchSettings = LaunchSettings(),  # noqa: B008 (immutable)
     checks: RunOptions = RunOptions(),  # noqa: B008 (immutable)
-    with_: str | None = None,
     by: Literal["source", "line"] | None = None,
     output: File | None = None,
 ) -> Answer[ModuleFacts] | Answer[RunFacts] | Answer[PtxView]:
-    """Inspect the kernels of a PTX or CUDA file, run one, and profile, explain or compare the run.
+    """Inspect the kernels of a PTX or CUDA file, run one, and profile or explain the run.
 
     info lists entries, parameters, shared memory, and opcodes with their evidence. run reads arrays from files and
     writes the arrays that the kernel leaves. profile counts instructions, bytes, wavefronts, bank conflicts and tensor
     operations by line. explain FILE:LINE shows an instruction in one warp, with its operands as matrices; LINE is a
-    line of the PTX or CUDA file, of which the tensor core instruction, or else the access, is shown. compare runs a
-    launch twice and finds where the runs first differ; the exit status is 1 if they do. FILE may be CUDA C++ (.cu) if
-    nvcc is installed; an --entry with template arguments is instantiated.
+    line of the PTX or CUDA file, of which the tensor core instruction, or else the access, is shown. FILE may
+    be CUDA C++ (.cu) if nvcc is installed; an --entry with template arguments is instantiated.
 
     Options:
-        with_ (ARCH): compare: the other architecture.
         by: profile: the rows of the table; default: source lines if the PTX has .loc directives.
         output: run: an .npz file with the arrays; profile: an .html page; explain: a figure, .svg, .png or .txt.
 
@@ -277,7 +272,6 @@ def ptx(
         warpfrag ptx info sample:rowsum.ptx
         warpfrag ptx run sample:rowsum.ptx --grid 2 --block 128 --arg x:f32:2x128 --arg sums:f32:2 --check races
         warpfrag ptx profile sample:rowsum.ptx --block 128 --arg x:f32:1x128 --arg sums:f32:1 -o profile.html
-        warpfrag ptx compare sample:rowsum.ptx --with sm_80 --block 128 --arg x:f32:1x128 --arg sums:f32:1
         warpfrag ptx run saxpy.cu --entry saxpy --block 128 --arg f32:2 --arg x.npy --arg y.npy -o results.npz
         warpfrag ptx explain matmul.ptx:565 --grid 4 --block 128 --arg a.npy --arg b.npy --arg c:f32:64x64 -o mma.svg
         warpfrag ptx explain matmul.cu:8 --entry "tile<float, 16>" --block 32 --arg a.npy --arg b.npy --arg d:f32:16x8
@@ -295,8 +289,6 @@ def ptx(
     if action == "explain":
         lines = _ptx_lines(kernel, Path(file).name, line) if file.endswith(".cu") else [line]
         return _explain(kernel, settings, lines, checks, output)
-    if action == "compare":
-        return _compare(kernel, settings, with_, output)
     run = _run(kernel, settings, checks)
     if action == "profile":
         return _profile(run, by, output)
@@ -472,16 +464,6 @@ def _profile(run: Run, by: str | None, output: str | None) -> Answer[PtxView]:
             echo(f"{len(rows) - MAX_ROWS} more; --json has all")
 
     return Answer(PtxView("profile", profile=profile), show)
-
-
-def _compare(kernel: Kernel, settings: dict[str, Any], other: str | None, output: str | None) -> Answer[PtxView]:
-    from warpfrag.ptx import compare
-
-    if other is None or output is not None:
-        raise click.UsageError("compare: expected --with ARCH, and no -o")
-    comparison = compare(kernel, **settings | {"arch": [settings["arch"] or kernel.launch_arch, other]})
-    facts = PtxView("compare", comparison=comparison)
-    return Answer(facts, lambda: echo(str(comparison)), DONE if comparison.equal else NO)
 
 
 def _file_and_line(file: str) -> tuple[str, int]:

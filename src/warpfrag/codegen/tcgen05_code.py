@@ -52,11 +52,6 @@ def _descriptors(t: TensorMma) -> tuple[Descriptor, Descriptor]:
     return a.descriptors()[0], b.descriptors()[0]
 
 
-def _extra(t: TensorMma) -> list[str]:
-    """Return the tensor-memory operands besides D, in the order of the statement."""
-    return [role for role in IN_TENSOR_MEMORY if role in t.operands]
-
-
 def _statement(t: TensorMma, d: str, a: str, b: str, idesc: str, extra: dict[str, str], accumulate: str) -> str:
     """Return the mma with its operands."""
     operands = [f"[{d}]", a, b, *(f"[{extra[role]}]" for role in extra if role == "metadata"), idesc]
@@ -77,7 +72,7 @@ def module(instructions: Sequence[Instruction], target: str | None) -> str:
 def _ptx_kernel(t: TensorMma) -> str:
     a, b = _descriptors(t)
     sizes, columns = _sizes(t), image_columns(t.form)
-    extra = {role: f"%r8+{columns[role]}" for role in _extra(t)}
+    extra = {role: f"%r8+{columns[role]}" for role in IN_TENSOR_MEMORY if role in t.operands}
     by_thread = [
         f"add.u64 %rd6, %rd5, 0x{a.word:016x};",
         f"add.u64 %rd7, %rd5, 0x{b.word:016x};",

@@ -28,16 +28,12 @@ def machine_code(form: Form) -> dict[str, str]:
         for targets, pattern in row["sass"].items()
         for target in targets.split()
     }
-    return {target: codes[target] for target in sorted(codes, key=_order)}
+    return {target: codes[target] for target in sorted(codes, key=lambda name: int(re.sub(r"\D", "", name)))}
 
 
 @cache
 def _rows(op: str) -> tuple[dict[str, Any], ...]:
     return tuple(row for row in read_table("machine_code")["rows"] if op in row["op"])
-
-
-def _order(target: str) -> int:
-    return int(re.sub(r"\D", "", target))
 
 
 def opcodes(code: str) -> tuple[str, ...]:

@@ -37,7 +37,6 @@ from warpfrag.machine.debugger.debugger import Debugger
 from warpfrag.machine.debugger.stepping import Breakpoint, Stop, Watchpoint
 from warpfrag.machine.interpreter.kernel_findings import KernelAccess, KernelFinding
 from warpfrag.machine.ir.program import SourceLine
-from warpfrag.machine.launch.comparison import Comparison, InstructionDifference, OutputDifference, compare
 from warpfrag.machine.launch.device_array import DeviceArray
 from warpfrag.machine.launch.exploration import Exploration
 from warpfrag.machine.launch.kernel import Kernel
@@ -54,14 +53,12 @@ from warpfrag.smem.tensor_map import Im2col
 
 __all__ = [
     "Breakpoint",
-    "Comparison",
     "CompilationFailed",
     "Debugger",
     "DeviceArray",
     "Exploration",
     "Im2col",
     "InexactLine",
-    "InstructionDifference",
     "InstructionView",
     "Kernel",
     "KernelAccess",
@@ -71,7 +68,6 @@ __all__ = [
     "MemoryFault",
     "Module",
     "OperandValues",
-    "OutputDifference",
     "Profile",
     "PtxError",
     "Run",
@@ -84,7 +80,6 @@ __all__ = [
     "Texture",
     "Unwritten",
     "Watchpoint",
-    "compare",
     "compile",
     "link",
     "load",

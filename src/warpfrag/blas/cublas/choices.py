@@ -111,9 +111,6 @@ class Choices:
         """The library and GPU that the choices come from."""
         return f"{self.library} on an {self.gpu}" + (f" ({self.name})" if self.name else "")
 
-    def _starts(self) -> NDArray[np.int64]:
-        return np.concatenate([[0], np.cumsum(self.counts, dtype=np.int64)])
-
     def runs(self, kind: LayerKind, n: int, k: int) -> list[ChoiceRun] | None:
         """Return the ranges of a layer, m ascending, or None if the layer is not in the table."""
         place = self._place(kind, n, k)

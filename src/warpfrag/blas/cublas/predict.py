@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.blas.cublas.choices import Choices
-from warpfrag.blas.cublas.lane_sums import lane_gemm
 from warpfrag.blas.cublas.predict_order import (
     ARCH,
     GPU,
@@ -27,12 +26,13 @@ from warpfrag.blas.cublas.predict_order import (
     product_kind,
 )
 from warpfrag.blas.gemm import GemmOptions, run_gemm
-from warpfrag.blas.order import Order
+from warpfrag.blas.order import Order, part_length
 from warpfrag.blas.summation import PartialSums
 from warpfrag.errors import InvalidOperand, LossyProduct, NotModelled, quote
 from warpfrag.formats.arrays import Array
 from warpfrag.formats.codes import natural_dtype
-from warpfrag.formats.epilogue import Epilogue, convert, finish
+from warpfrag.formats.epilogue import Epilogue, convert, finish, fma
+from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.tensorcore.array_types import Foreign, Matrix, read_matrices
 from warpfrag.tensorcore.resolved import resolve_chain
@@ -148,3 +148,50 @@ def _shape(shape: object, own: tuple[int, int, int]) -> tuple[int, int, int]:
         if whole < part:
             raise InvalidOperand(f"shape: {name} is {whole}, but there are {part} {label}")
     return m, n, k
+
+
+# --- kernels without tensor cores: each lane adds its k with fused multiply-adds, then the lanes are added
+
+
+@exact_floats
+def lane_gemm(a: NDArray[np.float32], b: NDArray[np.float32], order: Order) -> NDArray[np.float32]:
+    """Return A [..., M, K] times B [..., K, N] in float32, in an order with lanes."""
+    depth = a.shape[-1]
+    length = part_length(depth, order.unit or 1, order.split_k)
+    with np.errstate(all="ignore"):
+        total = _lane_part(a[..., :length], b[..., :length, :], order)
+        for first in range(length, depth, length):
+            total = total + _lane_part(a[..., first : first + length], b[..., first : first + length, :], order)
+    return total
+
+
+def _lane_part(a: NDArray[np.float32], b: NDArray[np.float32], order: Order) -> NDArray[np.float32]:
+    lanes, vector = order.lanes or 1, order.vector or 1
+    blocks = -(-a.shape[-1] // (lanes * vector))
+    rest = blocks * lanes * vector - a.shape[-1]
+    a = np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, rest)])
+    b = np.pad(b, [(0, 0)] * (b.ndim - 2) + [(0, rest), (0, 0)])
+    rows = a.reshape(*a.shape[:-1], blocks, lanes, vector)
+    columns = b.reshape(*b.shape[:-2], blocks, lanes, vector, b.shape[-1])
+    promote = order.promote or blocks * vector
+    sums = total = np.zeros((), np.float32)
+    for place in range(blocks * vector):
+        block, inside = divmod(place, vector)
+        left = np.moveaxis(rows[..., block, :, inside], -1, 0)[..., None]  # lanes, ..., M, 1
+        right = np.moveaxis(columns[..., block, :, inside, :], -2, 0)[..., None, :]
+        sums = fma(left, right, sums)
+        if (place + 1) % promote == 0 or place + 1 == blocks * vector:
+            total = total + sums
+            sums = np.zeros((), np.float32)
+    return _add_lanes(total, in_halves=order.in_halves)
+
+
+def _add_lanes(sums: NDArray[np.float32], *, in_halves: bool) -> NDArray[np.float32]:
+    """Add the lanes: the second half to the first until one is left, or one after the other."""
+    while in_halves and len(sums) > 1:
+        half = len(sums) // 2
+        sums = sums[:half] + sums[half:]
+    total: NDArray[np.float32] = sums[0]
+    for lane in sums[1:]:
+        total = total + lane
+    return total

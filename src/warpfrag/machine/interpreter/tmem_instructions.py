@@ -3,7 +3,7 @@
 Everything is done at issue, one thread or warp at a time. The ISA lets mma, cp, shift, ld and st complete later, in an
 order that commits, waits and fences determine: a kernel that has those gets the same results in any order. A kernel
 that lacks them is not detected here: the memory observer receives every access, with the thread that made it, and
-`machine.sanitizer.tmem_checks` tracks unfinished work.
+`machine.sanitizer.tensor_checks` tracks unfinished work.
 
 Products that `tensorcore` rejects, because their sums are not published, use the nearest published rule; the launch
 then lists the line and the reason, and is not exact.

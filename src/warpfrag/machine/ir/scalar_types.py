@@ -84,8 +84,6 @@ U8, U16, U32, U64 = (TYPES[name] for name in ("u8", "u16", "u32", "u64"))
 S8, S16, S32, S64 = (TYPES[name] for name in ("s8", "s16", "s32", "s64"))
 F16, BF16, F32, F64, TF32 = (TYPES[name] for name in ("f16", "bf16", "f32", "f64", "tf32"))
 U16X2, S16X2, F16X2, BF16X2, F32X2 = (TYPES[name] for name in ("u16x2", "s16x2", "f16x2", "bf16x2", "f32x2"))
-E4M3X2, E5M2X2, E2M3X2, E3M2X2 = (TYPES[name] for name in ("e4m3x2", "e5m2x2", "e2m3x2", "e3m2x2"))
-E2M1X2, UE8M0X2 = (TYPES[name] for name in ("e2m1x2", "ue8m0x2"))
 
 
 def split(codes: NDArray[Any], parts: int, bits: int) -> list[NDArray[Any]]:

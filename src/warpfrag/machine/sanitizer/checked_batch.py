@@ -30,9 +30,8 @@ from warpfrag.machine.sanitizer.conflicts import ShadowMemory
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver, ObserverGroup
 from warpfrag.machine.sanitizer.ordering import LaunchOrder
 from warpfrag.machine.sanitizer.races import RaceCheck
-from warpfrag.machine.sanitizer.tmem_checks import TensorMemoryCheck, uses_tensor_memory
+from warpfrag.machine.sanitizer.tensor_checks import TensorMemoryCheck, WgmmaCheck, uses_tensor_memory
 from warpfrag.machine.sanitizer.unwritten import MARK, UnwrittenCheck
-from warpfrag.machine.sanitizer.wgmma_checks import WgmmaCheck
 
 
 class LaunchChecks:

@@ -35,7 +35,7 @@ from warpfrag.machine.ir.program import (
 )
 from warpfrag.machine.ir.scalar_types import TYPES, Codes, container, split
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
-from warpfrag.machine.sanitizer.tmem_checks import WrittenColumns
+from warpfrag.machine.sanitizer.tensor_checks import WrittenColumns
 from warpfrag.tensorcore import fragment, matrix_moves
 
 Bytes = NDArray[np.uint8]

@@ -28,8 +28,14 @@ from warpfrag.tensorcore.evidence import Evidence
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand, OperandBase
 from warpfrag.tensorcore.registry import find, instruction_of
-from warpfrag.viz.explorer.explorer_names import InternedList, names_of
-from warpfrag.viz.explorer.explorer_tensor import SharedLists, tensor_moves, tensor_products, tensor_tables
+from warpfrag.viz.explorer.explorer_tensor import (
+    InternedList,
+    SharedLists,
+    names_of,
+    tensor_moves,
+    tensor_products,
+    tensor_tables,
+)
 from warpfrag.viz.palette import COLOURS
 
 Plan = tuple[str, int, tuple[tuple[int, int], ...]]  # the category, and the indices of the verdict, costs and steps
@@ -112,7 +118,7 @@ class PageWriter:
         self.layouts = InternedList(_layout)
         self.target_sets: InternedList[tuple[str, ...]] = InternedList(list)
         self.evidence: InternedList[Evidence] = InternedList(
-            lambda evidence: [*map(self.texts.index, (evidence.level, _detail(evidence.detail), evidence.machine))]
+            lambda known: [*map(self.texts.index, (known.level, UNKNOWN.sub("", known.detail), known.machine))]
         )
         self.evidence_sets: InternedList[tuple[tuple[str, int], ...]] = InternedList(list)
         self.operands = InternedList(self._operand)
@@ -184,11 +190,6 @@ class PageWriter:
         if instruction.addresses is not None:
             written["addresses"] = self.layouts.index(instruction.addresses)
         return {field: entry for field, entry in written.items() if entry is not False and entry not in ("", [])}
-
-
-def _detail(text: str) -> str:
-    """Return the evidence without instruction and architecture, which the page names beside it."""
-    return UNKNOWN.sub("", text)
 
 
 def _layout(layout: Layout) -> dict[str, Any]:

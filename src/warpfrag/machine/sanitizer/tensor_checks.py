@@ -1,4 +1,4 @@
-"""Find early tensor-memory accesses: before an operation in flight completes, or before a write.
+"""Find early accesses to tensor memory and to the registers of wgmma: before an operation in flight completes.
 
 Every tcgen05 instruction that reads or writes columns is kept until a later one covers them. Two that
 touch the same columns, one of them writing, must be in order:
@@ -17,6 +17,8 @@ loaded needs no wait: the store needs the loaded registers.
 Columns that were not written since their allocation are undefined. This is tracked for each 32 lanes: an mma with
 64 rows leaves 16 of them unchanged. An mma that reads such columns is a finding here. A load is not: pipelined loops
 load before they know whether another iteration follows. The registers are marked instead (`unwritten`).
+
+`interpreter.wgmma_registers` has the rules for the registers of wgmma.
 """
 
 from __future__ import annotations
@@ -27,12 +29,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.tmem_layouts import TENSOR_COLUMNS
 from warpfrag.layout.coordinates import LANES
-from warpfrag.machine.interpreter.kernel_findings import FindingCollector, KernelFinding
+from warpfrag.machine.interpreter.kernel_findings import FindingCollector, KernelAccess, KernelFinding
 from warpfrag.machine.interpreter.lane_group import LaneGroup
 from warpfrag.machine.interpreter.observer import TensorAccess
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
+from warpfrag.machine.interpreter.wgmma_registers import WarpProducts, descriptor_problem, touching
 from warpfrag.machine.ir.actions import TensorThreadOp
 from warpfrag.machine.ir.program import DecodedInstruction, Program
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
@@ -289,3 +293,31 @@ def _covers(access: TensorAccess, other: TensorAccess) -> bool:
         and access.column <= other.column
         and access.column + access.columns >= other.column + other.columns
     )
+
+
+class WgmmaCheck(InstructionObserver):
+    """Checks the registers of wgmma, warp by warp, and the descriptors."""
+
+    def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
+        """Find the instructions that use tracked registers; the check skips all others."""
+        super().__init__(state, collector)
+        self.touching = touching(state.program)
+        self.warps: dict[int, WarpProducts] = defaultdict(WarpProducts)
+
+    def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Report the registers that an instruction uses too early."""
+        if self.state.memory.inst not in self.touching:
+            return
+        for warp, lanes in zip(group.warp_rows.tolist(), group.mask, strict=True):
+            for kind, text, line in self.warps[warp].run(inst) if lanes.any() else ():
+                lane = int(lanes.argmax())
+                indices = self.state.indices(warp, lane)
+                other = None if line is None else KernelAccess("wgmma or register", line, *indices)
+                self.report(kind, warp * LANES + lane, f"{inst.name}{text}", other=other)
+
+    def product_descriptor(self, form: Form, role: str, word: int, warp: int, *, is_transposed: bool) -> None:
+        """Check the descriptor of A or B of a wgmma."""
+        problem = descriptor_problem(form, self.state.launch.arch, role, word, is_transposed=is_transposed)
+        if problem:
+            text = f"the descriptor {word:#018x} of {role.upper()}: {problem}"
+            self.report("descriptor", warp * LANES, text, space="shared")
