@@ -77,7 +77,7 @@ class IllegalInstruction(WarpfragError, ValueError):
         return self._nearest
 
     def __str__(self) -> str:
-        """Return the reason and the nearest spellings."""
+        """Return the quoted name, the reason and the nearest spellings."""
         hint = f"; nearest: {', '.join(self.nearest)}" if self.nearest else ""
         return f"{quote(self.name)}: {self.reason}{hint}"
 
@@ -95,7 +95,7 @@ class SchedulerError(WarpfragError, OSError):
 
 
 class MissingExtra(WarpfragError, ImportError):
-    """A package of an optional extra, such as `dask`, is not installed."""
+    """A package of an optional extra, such as `dask`, or a CUDA tool, such as ptxas, is not installed."""
 
 
 class NoGpu(WarpfragError):

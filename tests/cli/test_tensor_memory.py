@@ -124,7 +124,7 @@ def test_lanes_and_columns_head_a_table_by_lane(run):
             "--through: expected an operand in tensor memory, got d of mma.sync",
         ),
         ((DENSE, "b", 0, 0, "--through", LOAD), "--through: expected an operand in tensor memory, got b"),
-        ((DENSE, "d", 0, 0, "--through", DENSE), "expected tcgen05.ld or tcgen05.st"),
+        ((DENSE, "d", 0, 0, "--through", DENSE), "expected a tcgen05.ld or tcgen05.st instruction"),
         ((DENSE, "d", 0, 0, "--through", PACKED), "is f32, but a load that packs halves keeps only 16 bits"),
         ((DENSE, "d", 0, 0, "--through", LOAD, "--base-lane", 7), "expected base_lane 0 or 16, got 7"),
         ((HALF, "d", 0, 0, "--through", LOAD), "it reaches 32 columns, but there are only 8"),

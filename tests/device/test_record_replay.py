@@ -122,7 +122,7 @@ def test_the_verb_replays_checks_and_debugs(machine, cubin, tmp_path, capsys, mo
     assert main(["replay", folder, "--debug"]) == 2
     assert "--debug needs exactly one launch" in capsys.readouterr().err
     assert main(["replay", folder, "--launch", "3"]) == 2
-    assert "expected a launch from 0 to 2, got 3" in capsys.readouterr().err
+    assert "expected a launch number from 0 to 2, got 3" in capsys.readouterr().err
 
 
 def test_a_launch_that_leaves_other_bytes_is_different(machine, cubin, tmp_path):

@@ -80,7 +80,7 @@ def record(arguments: Namespace) -> int:
     jobs = [{"do": "record", "seed": seed, **options} for seed in seeds]
     states: Counter[str] = Counter()
     records = []
-    for answer in work(jobs, arguments.workers, seconds_each=60, seconds=arguments.seconds):
+    for answer in work(jobs, arguments.workers, seconds_each=20, seconds=arguments.seconds):
         states[answer["state"]] += 1
         if "record" in answer:
             records.append(Recorded(*answer["record"]))

@@ -236,7 +236,7 @@ def _finite(values: NDArray[np.float64], label: str) -> NDArray[np.float64]:
 
 
 def _added(C: ArrayLike, taken: PreparedGemm) -> NDArray[np.float64]:
-    """Return C as float64; raise an error if it is not exact in its format."""
+    """Return C as float64; raise InvalidOperand if its shape, its dtype or a value is wrong."""
     values = as_array(C, "C")
     if values.shape != taken.shape or values.dtype.kind not in "biuf":
         raise InvalidOperand(

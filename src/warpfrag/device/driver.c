@@ -1,4 +1,4 @@
-// The driver API: start, device, contexts, errors and the table of entry points.
+// The driver API: start, device, contexts and errors.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

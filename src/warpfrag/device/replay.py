@@ -75,7 +75,7 @@ class Replay:
         records = self.recording.records
         for index in launches:
             if not 0 <= index < len(records):
-                raise InvalidOperand(f"expected a launch from 0 to {len(records) - 1}, got {index}")
+                raise InvalidOperand(f"expected a launch number from 0 to {len(records) - 1}, got {index}")
         try:
             pattern = re.compile(kernel or "")
         except re.error as error:

@@ -97,7 +97,7 @@ class _Runner:
 
     @staticmethod
     def _whole(pieces: list[int | None] | Word, parts: int, *, converted: bool) -> int:
-        """Return the position whose element consists of these pieces, in order."""
+        """Return the position of the element that these pieces form; raise _Broken if they form none."""
         numbers = [~piece if converted and piece is not None else piece for piece in pieces]
         first = numbers[0]
         if first is None or first < 0 or first % parts or numbers != [*range(first, first + parts)]:

@@ -214,7 +214,7 @@ class JudgedOrder(RaceCheck):
             self.uncertain_answers.add(at)
 
     def change(self, cell: int, thread: int, agent: int | None = None) -> None:
-        """Record a change: answers that are not ordered before it are uncertain."""
+        """Record a change of an mbarrier; answers about it that are not ordered before the change become uncertain."""
         entity = int(self.ordering.entities(np.array([thread]))[0])
         answers = self.answers.get(cell, ())
         if answers:

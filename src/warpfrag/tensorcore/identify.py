@@ -75,7 +75,7 @@ class Matches(list[Match]):
     """The operands that have a layout; `tiles`, `near` and `loads` are operands related to it."""
 
     def __init__(self, layout: Layout) -> None:
-        """Look up a layout."""
+        """Find the operands that have this layout."""
         self.layout = layout
         super().__init__(self._alike.get(layout, ()))
 

@@ -43,7 +43,7 @@ def load_layout(load: str | HasForm, column: int, base_lane: int = 0, columns: i
     except ParseError as error:
         raise IllegalInstruction(str(load)[:160], str(error)) from None
     if not isinstance(form, TensorForm) or not form.spelling.qualifier("lanes"):
-        raise InvalidOperand(f"expected tcgen05.ld or tcgen05.st, or its name; got {quote(load)}")
+        raise InvalidOperand(f"expected a tcgen05.ld or tcgen05.st instruction, or its name, got {quote(load)}")
     return access(form.spelling, column, base_lane, columns=columns)
 
 

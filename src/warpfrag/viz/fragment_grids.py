@@ -1,4 +1,4 @@
-"""Grids of fragments: by element of the matrix, and by lane and register.
+"""Fragment grids: by matrix element, and by lane and register.
 
 By element, `T5: a3` is the element that PTX calls a3 of lane 5. Every holder of an element is listed, the one that the
 hardware reads first. An operand with a third coordinate (the four products of m8n8k4, the matrices of ldmatrix) gives

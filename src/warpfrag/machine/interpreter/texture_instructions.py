@@ -110,7 +110,7 @@ def _places(
         if misaligned.any():
             at = int(misaligned.argmax())
             raise MemoryFault(int(which[at]), f"x is {int(numbers[0][at])} bytes, which is not a multiple of {size}")
-        places, inside = _byte_places(surface, layers[which].astype(np.int64), numbers, size)
+        places, inside = _byte_offsets(surface, layers[which].astype(np.int64), numbers, size)
         if action.boundary == "trap" and not inside.all():
             at = int((~inside).argmax())
             got = ", ".join(str(int(values[at])) for values in numbers)
@@ -118,10 +118,10 @@ def _places(
         yield which, surface, places, inside if action.boundary != "clamp" else np.ones_like(inside)
 
 
-def _byte_places(
+def _byte_offsets(
     surface: Surface, layers: NDArray[np.int64], axes: list[NDArray[np.int64]], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return byte offsets, clamped to the surface, and a mask of coordinates that were inside; x is in bytes."""
+    """Return byte offsets, clamped to the surface, and a mask of the coordinates inside it; x counts bytes."""
     count, depth, height, width, _ = surface.texels.shape
     row = width * surface.channels * surface.texels.dtype.itemsize
     extents = [(row, 1, size), (height, row, 1), (depth, row * height, 1)][: len(axes)]

@@ -167,7 +167,7 @@ class TensorMemoryCheck(InstructionObserver):
         self.written.forget(block, column, columns)
 
     def tensor_access(self, access: TensorAccess) -> None:
-        """Compare an access with earlier ones."""
+        """Report an access that reads unwritten columns or conflicts with an earlier access."""
         column = self.written.first_unwritten(access) if access.reads and access.operand in PRODUCT_OPERANDS else None
         if column is not None:
             label = "the old D" if access.operand == "d" else access.operand

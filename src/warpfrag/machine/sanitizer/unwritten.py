@@ -306,7 +306,7 @@ class UnwrittenCheck(InstructionObserver):
             self.results = self.collected(inst, action, group)
 
     def check(self, group: LaneGroup, operand: PtxOperand, text: str) -> None:
-        """Report lanes in which an operand has a mark."""
+        """Report the active lanes in which an operand has unwritten bits."""
         if isinstance(operand, Register) and not self.is_marked[operand.index]:
             return
         wrong = (self.mask_of(operand)[group.warp_rows] != 0) & group.mask

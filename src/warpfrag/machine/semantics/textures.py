@@ -120,7 +120,7 @@ class Texture:
         self.address = _address_modes(address, axes)
         if read == "normalized" and str(array.dtype) not in NORMALIZED_FORMATS:
             raise InvalidOperand(
-                f"expected texels of {', '.join(NORMALIZED_FORMATS)} to read as normalized floats, got {array.dtype}"
+                f"read='normalized': expected texels of type {', '.join(NORMALIZED_FORMATS)}, got {array.dtype}"
             )
         if filter == "linear" and array.dtype.kind != "f" and read == "element":
             raise InvalidOperand(f"expected floats, or read='normalized', to filter linearly, got {array.dtype}")
