@@ -261,6 +261,8 @@ def whole_products() -> None:
         order.residue,
         order.step,
         order.segment_k,
+        order.vector,
+        order.in_halves,
         order.in_place,
         order.carries_c,
     )

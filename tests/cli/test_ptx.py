@@ -271,13 +271,3 @@ def test_a_profile_is_text_json_and_a_page(run, product):
     by_line = run("ptx", "profile", str(MATMUL), *product, "--by", "line").out
     assert f"{len(profile['lines']) - 30} more; --json has all" in by_line
     assert "ends in .html" in run("ptx", "profile", str(MATMUL), *product, "-o", "x.npz").err
-
-
-def test_two_runs_are_compared(run, product):
-    answer = run("ptx", "compare", str(MATMUL), *product, "--with", "sm_80")
-    assert answer.code == 1
-    assert "sm_90 and sm_80: different" in answer.out
-    assert "origin: line" in answer.out
-    same = run("ptx", "compare", str(MATMUL), *product, "--with", "sm_90a", "--json")
-    assert (same.code, json.loads(same.out)["comparison"]["equal"]) == (0, True)
-    assert "expected --with" in run("ptx", "compare", str(MATMUL), *product).err

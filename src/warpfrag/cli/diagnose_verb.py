@@ -135,7 +135,7 @@ class KernelDiagnosis(NamedTuple):
     """The mma instructions that a kernel executes, compared with A and B, the arguments and earlier results.
 
     entry: the kernel
-    correct: true if no mistake was found
+    correct: true if every A and B was compared and no mistake was found
     executed: number of executed mma instructions that were compared, by warp
     complete: false if the kernel executes more than were compared
     not_compared: number of operands that the kernel computes, if they could not be compared
@@ -317,12 +317,13 @@ def _diagnose_kernel(
     stored = _stored_d(executed[0].instruction, written, intended, arch) if intended and executed and not wrong else []
     held = {operand.matrix for mma in executed for operand in mma.operands}
     unused = [role.upper() for role in intended if role.upper() not in held]
+    uncompared = sum(not operand.is_compared for mma in executed for operand in mma.operands)
     facts = KernelDiagnosis(
         kernel.name,
-        not wrong and not stored and not unused,
+        not wrong and not stored and not unused and not uncompared,
         len(executed),
         comparison.is_complete,
-        sum(not operand.is_compared for mma in executed for operand in mma.operands),
+        uncompared,
         [*shown.values()],
         unused,
         stored,
@@ -373,9 +374,10 @@ def _stored_d(
 def _print_kernel(name: str, facts: KernelDiagnosis) -> None:
     count = f"{'all' if facts.complete else 'the first'} {facts.executed} executed mma instructions"
     if not any(not mma.is_correct for mma in facts.mmas):
-        echo(wrapped(f"{name}: no mistake in the operands of {count}", indent=2))
+        compared = f"{2 * facts.executed - facts.not_compared} of {2 * facts.executed} operands A and B"
+        echo(wrapped(f"{name}: no mistake in {compared} of {count}; C was not compared", indent=2))
     if facts.not_compared:
-        echo(f"  {facts.not_compared} operands that the kernel computes could not be compared")
+        echo(f"  not compared: {facts.not_compared} of the operands that the kernel computes")
     for matrix in facts.unused:
         echo(f"  no mma reads a tile of the intended {matrix}")
     for finding in facts.d[:1]:
