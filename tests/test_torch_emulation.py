@@ -473,6 +473,16 @@ NOT_EMULATED = {
 }
 
 
+def test_a_matmul_whose_order_is_not_modelled_is_left_to_pytorch():
+    x = torch.ones(9, 9, dtype=torch.float16)
+    with wf.torch.emulate(library="cublas") as run, pytest.warns(wf.errors.NotEmulated, match="alpha 2"):
+        result = torch.addmm(x, x, x, alpha=2)
+    assert result.eq(19).all()
+    assert [name.partition(" ")[0] for name in run.not_emulated] == ["addmm"]
+    with wf.torch.emulate(library="cublas", strict=True), pytest.raises(wf.errors.NotModelled, match="strict=True"):
+        torch.addmm(x, x, x, alpha=2)
+
+
 @pytest.mark.parametrize("name", NOT_EMULATED)
 @pytest.mark.parametrize("where", ["here", "in a thread"])
 def test_products_that_are_not_emulated_warn_once(name: str, where: str):

@@ -279,9 +279,9 @@ def batch_invariance(
     in which the library omits the end of K are marked.
 
     Options:
-        n: Columns of the layer.
-        k: Depth of the layer.
-        layers: A TOML file with layers, as for `warpfrag survey`.
+        n: The layer's output features: rows of a PyTorch weight.
+        k: The layer's input features: columns of a PyTorch weight.
+        layers: A TOML file with [layers], as for `warpfrag survey`; options, not its other keys, give type, m and bias.
         m (FIRST LAST): The range of m.
         layout: The transposition of A and B in memory; nt: B is transposed.
         bias: The layer has a bias.

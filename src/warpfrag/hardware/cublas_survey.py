@@ -100,7 +100,8 @@ def survey(plan: SurveyPlan, path: str | PathLike[str], *, report: Progress | No
             )
         runs = {layer: recorded.runs(*layer) or [] for layer in recorded.listed}
     layers = [(kind, *pair) for kind in plan.kinds for pair in dict.fromkeys(plan.layers.values())]
-    layers = [layer for layer in layers if _is_supported(*layer)]
+    # PyTorch supports fp8 only with extents that are multiples of 16.
+    layers = [(kind, n, k) for kind, n, k in layers if kind.type != "e4m3" or n % 16 == k % 16 == 0]
     missing = [layer for layer in layers if layer not in runs or runs[layer][-1].last < plan.m]
 
     def table() -> Choices:
@@ -125,8 +126,3 @@ def survey(plan: SurveyPlan, path: str | PathLike[str], *, report: Progress | No
     result = table()
     result.save(path)
     return result
-
-
-def _is_supported(kind: LayerKind, n: int, k: int) -> bool:
-    """Return True if PyTorch supports this gemm; fp8 needs extents that are multiples of 16."""
-    return kind.type != "e4m3" or (n % 16 == 0 and k % 16 == 0)

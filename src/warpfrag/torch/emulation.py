@@ -295,8 +295,10 @@ class Emulation(TorchDispatchMode):
         """Return the name of a matmul that PyTorch computes itself, with the reason; "" if it is emulated."""
         if operation.A.is_complex():
             return f"{operation.name} of {operation.A.dtype}"
-        if self.library is not None and is_plain_float32(operation):
-            return f"{operation.name} ({PLAIN_FLOAT32})"
+        try:
+            self._choice(operation)
+        except NotModelled as error:
+            return f"{operation.name} ({error})"
         return ""
 
     def _leave(self, name: str) -> None:

@@ -86,10 +86,9 @@ class Invariance:
         if not self.changes:
             return f"the bits of a row do not depend on the batch size from {self.m[0]} to {self.m[1]}{guess}"
         listed = ", ".join(map(str, self.changes[:8])) + (", ..." if len(self.changes) > 8 else "")
-        first, last = max(self.ranges, key=lambda span: span[1] - span[0])
         return (
-            f"the bits of a row change at m = {listed}; to keep them, pad every batch to a size in one range, such as "
-            f"{first}..{last}, or use a kernel with one order for every m{guess}"
+            f"the bits of a row change at m = {listed}; to keep them, pad every batch to a size in the range of the "
+            f"largest batch (rows can only be added), or use a kernel with one order for every m{guess}"
         )
 
     def __str__(self) -> str:
