@@ -224,7 +224,7 @@ def test_a_load_says_which_thread_holds_an_element():
     for wrong in ({"column": 200}, {"column": 3}, {"base_lane": 8}):
         with pytest.raises(wf.errors.InvalidOperand):
             t.d.through(ld, **wrong)
-    with pytest.raises(wf.errors.InvalidOperand, match="expected tcgen05.ld"):
+    with pytest.raises(wf.errors.InvalidOperand, match="expected a tcgen05.ld"):
         t.d.through(t)
 
 

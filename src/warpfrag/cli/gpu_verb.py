@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 import click
 
 from warpfrag.cli.support.arguments import File
-from warpfrag.cli.support.output import NO, echo, echo_error, print_table
+from warpfrag.cli.support.output import INCOMPLETE, NO, echo, echo_error, print_table
 from warpfrag.cli.support.verbs import Answer, Param, verb
 from warpfrag.device.gpu_profile import profile_names, read_profile
 from warpfrag.device.launch_log import findings_of, report_of, summary_of
@@ -79,7 +79,8 @@ def gpu(
     """Run a CUDA program on a virtual GPU: no GPU, no driver and no changes to the program are needed.
 
     Stand-ins for libcuda and libcudart are loaded instead of NVIDIA's, and every kernel is executed as machine code.
-    The exit status is the program's, or 1 if a check found a mistake or the launches could not be recorded.
+    The exit status is the program's; if that is 0, it is 1 if a check found a mistake or the launches could not be
+    recorded, and 3 if the checks could not judge everything.
 
     Options:
         list_: List the GPUs that --profile takes.
@@ -122,4 +123,5 @@ def gpu(
         if report is not None:
             echo(f"wrote {report}")
 
-    return Answer(facts, show, status or (NO if log["findings"] or not log["complete"] else 0))
+    checked = INCOMPLETE if log["incomplete"] else 0
+    return Answer(facts, show, status or (NO if log["findings"] or not log["complete"] else checked))

@@ -33,6 +33,7 @@ class LaunchRecord:
     reasons: list[str] = field(default_factory=list)
     basis: str = ""
     verdict: str | None = None
+    unjudged: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     error: int = 0
     message: str = ""
@@ -92,6 +93,8 @@ def read_log(path: Path) -> dict[str, Any]:
         "failed": sum(1 for each in launches if each["error"]),
         "findings": sum(len(each["findings"]) for each in launches),
         "exact": sum(1 for each in launches if each["exact"]),
+        "checked": sum(1 for each in launches if each["verdict"]),
+        "incomplete": sum(1 for each in launches if each["verdict"] == "incomplete"),
         "complete": {"complete": False} not in entries,
         "seconds": sum(each["seconds"] for each in launches),
         "unsupported": sorted({entry["unsupported"] for entry in entries if "unsupported" in entry}),
@@ -99,11 +102,15 @@ def read_log(path: Path) -> dict[str, Any]:
 
 
 def findings_of(log: dict[str, Any]) -> list[str]:
-    """Return the findings and the errors of all launches."""
+    """Return the findings, what could not be judged, and the errors of all launches."""
     return [
         f"{launch['kernel']}: {text}"
         for launch in log["launches"]
-        for text in (*launch["findings"], *([launch["message"]] if launch["error"] else []))
+        for text in (
+            *launch["findings"],
+            *(f"not judged: {reason}" for reason in launch["unjudged"]),
+            *([launch["message"]] if launch["error"] else []),
+        )
     ]
 
 
@@ -112,7 +119,10 @@ def summary_of(log: dict[str, Any]) -> str:
     count = len(log["launches"])
     parts = [f"{count} launch{'es' * (count != 1)}", f"{log['seconds']:.1f} s in kernels", f"{log['exact']} exact"]
     findings = f"{log['findings']} finding{'s' * (log['findings'] != 1)}"
-    parts += [f"{log['failed']} failed"] * bool(log["failed"]) + [findings] * bool(log["findings"])
+    parts += [f"{log['failed']} failed"] * bool(log["failed"])
+    parts += [f"{log['checked']} checked"] * bool(log["checked"])
+    parts += [f"{log['incomplete']} not judged completely"] * bool(log["incomplete"])
+    parts += [findings] * bool(log["findings"] or log["checked"])
     parts += ["later launches were not recorded"] * (not log["complete"])
     return ", ".join(parts)
 

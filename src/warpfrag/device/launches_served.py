@@ -310,6 +310,7 @@ class LaunchServer:
             sys.stdout.flush()
         record.exact, record.reasons, record.basis = run.exact, list(run.inexact), run.basis
         record.verdict, record.instructions = run.verdict, run.counts.instructions
+        record.unjudged = list(run.unjudged)
         record.findings = [self.finding_text(finding, module, name) for finding in run.findings]
         for text in record.findings[:MAX_SHOWN]:
             say(f"{record.title}: {text}")
