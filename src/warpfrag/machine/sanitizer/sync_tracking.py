@@ -361,17 +361,12 @@ class SyncFollower(InstructionObserver):
         """Handle mbarrier.test_wait and try_wait, which acquire."""
         for cell, thread in zip(cells.tolist(), threads.tolist(), strict=True):
             self.check_initialised(cell, thread)
+        if "relaxed" in self.inst.name.split("."):
+            return
         for cell in np.unique(cells).tolist():
             sync = self.ordering.mbarriers.get(cell)
-            if sync is None or sync.completed is None:
-                continue
-            if "relaxed" not in self.inst.name.split("."):
+            if sync is not None and sync.completed is not None:
                 self.ordering.learn(threads[cells == cell], sync.completed)
-                continue
-            for name in (("mbarrier", cell), ("st.async", cell)):  # it orders nothing, but the copies are complete
-                row, column = sync.completed.row, self.ordering.agents.get(name, sync.completed.row.size)
-                if name in self.issued and column < len(row) and row[column] >= self.issued[name][0]:
-                    del self.issued[name]
 
     # --- instructions
 

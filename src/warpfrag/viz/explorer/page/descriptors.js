@@ -132,7 +132,7 @@ export function problems(operand, descriptor) {
         `start ${start} is ${start % width} bytes into a line of ${width} bytes: ${inner} bytes from there run into the ` +
           `next line`,
       );
-  } else if (base) sentences.push(`base_offset ${base} does nothing without a swizzle`);
+  } else if (base) sentences.push(`base_offset ${base} has no effect without a swizzle`);
   return [...sentences, ...overlapOf(operand, descriptor), ...reachOf(operand, descriptor)];
 }
 
@@ -148,7 +148,7 @@ function overlapOf({ role, rows, cols, bits, trans }, descriptor) {
       const first = seen.get(place);
       if (first)
         return [
-          `elements overlap: row ${first[0]}, column ${first[1]} and row ${row}, column ${col} both are at byte ${address}`,
+          `elements overlap: row ${first[0]}, column ${first[1]} and row ${row}, column ${col} are both at byte ${address}`,
         ];
       seen.set(place, [row, col]);
     }
