@@ -258,8 +258,8 @@ def test_random_orders_of_wgmma_are_judged_the_same(both):
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(1000, 1500, 100))
 def test_five_hundred_orders_of_wgmma_are_judged_the_same(both, first):
-    for seed in range(first, first + 100):
-        judge_orders(both, seed)
+    verdicts = {getattr(judge_orders(both, seed), "verdict", "") for seed in range(first, first + 100)}
+    assert verdicts >= {"clean", "findings"}
 
 
 def test_orders_of_wgmma_are_proven_in_compiled_code(monkeypatch):
