@@ -10,10 +10,11 @@ import pytest
 import warpfrag as wf
 from tools.choices import blind, confirm
 from tools.choices.answers import CHUNK, KINDS, Answers, gather, shapes
-from tools.choices.fit import FittedTree, fit_tree, pack
+from tools.choices.fit import FittedTree, chosen_by, fit_tree, pack
 from tools.libraries.cases import Case
 from warpfrag.blas.cublas.choice_model import features, nvjet, read_trees
 from warpfrag.blas.cublas.choices import Choice, ChoiceRun, Choices, LayerKind
+from warpfrag.blas.cublas.cublaslt import Configuration
 
 KIND = LayerKind("matmul", "bf16", "nt")
 OTHER = Choice(24, 0, 1, 0, 0, 32, "cutlass_75_s1688")
@@ -27,11 +28,15 @@ def test_shapes_are_reproducible_and_fit_their_kind():
 
 
 def test_answers_are_kept(tmp_path):
-    made = gather([(0, 1, 64, 128, nvjet(2), 0), (0, 2, 64, 128, OTHER, 0), (1, 2, 64, 128, nvjet(2), 1)])
+    split, other = Configuration(66, 10, 2, 2, 0, 3, 35, 0, 8), Configuration(21, 15, 24, 2, 0, 0, 6, 0, 0)
+    made = gather([(0, 1, 64, 128, split, 0), (0, 2, 64, 128, other, 0), (1, 2, 64, 128, split, 1)])
     made.save(tmp_path / "answers.npz")
     found = Answers.load(tmp_path / "answers.npz")
 
-    assert found.choices == (nvjet(2), OTHER)
+    assert found.configurations == (split, other)
+    assert chosen_by(split, "nt", {}) == nvjet(2)
+    assert chosen_by(other, "nt", {}) == Choice(21, 0, 24, 2, 0, 16, "cutlass_80_s1688")
+    assert chosen_by(Configuration(14, *[0] * 8), "nt", {}) is None
     assert found.rows.tolist() == [[0, 1, 64, 128, 0, 0], [0, 2, 64, 128, 1, 0], [1, 2, 64, 128, 0, 1]]
 
 
@@ -56,8 +61,8 @@ def test_a_packed_tree_is_what_the_model_reads():
 def test_a_tree_learns_where_a_choice_changes():
     pytest.importorskip("sklearn")
     shapes_of = [(m, 64, 4096) for m in range(1, 201)]
-    rows = gather([(0, *shape, nvjet(1 + (shape[0] <= 100)), shape[0] % 20) for shape in shapes_of])
-    tree = fit_tree("matmul bf16 nt", rows.rows, rows.choices, 64)
+    rows = np.array([(0, *shape, int(shape[0] <= 100), shape[0] % 20) for shape in shapes_of], np.int32)
+    tree = fit_tree("matmul bf16 nt", rows, [nvjet(1), nvjet(2)], 64)
     found = read_trees(pack([tree], gpu="H999", library="none"))["matmul bf16 nt"]
 
     assert found.accuracy == 1

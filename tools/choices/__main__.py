@@ -11,7 +11,7 @@ from tools.choices.additions import additions
 from tools.choices.answers import ask
 from tools.choices.blind import compare, predict, run
 from tools.choices.confirm import confirm
-from tools.choices.fit import fit, refit
+from tools.choices.fit import fit
 from tools.choices.launches import launches, table
 from tools.choices.layers import plan
 
@@ -26,8 +26,7 @@ def write_layers(path: Path) -> None:
 
 ACTIONS: dict[str, Callable[[Path], None]] = {
     "layers": write_layers, "ask": ask, "fit": fit, "confirm": confirm, "predict": predict, "run": run,
-    "compare": compare, "launches": launches, "additions": additions, "refit": refit,
-    "table": table,
+    "compare": compare, "launches": launches, "additions": additions, "table": table,
 }  # fmt: skip
 
 

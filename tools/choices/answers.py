@@ -1,7 +1,10 @@
-"""Kernels that the library selects for log-uniform shapes: the data that the model of the choice is fitted on.
+"""Configurations that the library selects for log-uniform shapes: the data that the model of the choice is fitted on.
 
-`answers.npz` has one row for each answer: the number of a kind, m, n, k, the number of a choice, and the chunk of
-shapes that it belongs to. Chunks whose number is a multiple of `HELD_OUT` are for testing.
+`answers*.npz` have one row for each answer: the number of a kind, m, n, k, the number of a configuration, and the chunk
+of shapes that it belongs to. Chunks whose number is a multiple of `HELD_OUT` are for testing.
+
+Shapes are those of the blind test. 16-bit and fp8 kernels were never seen to split K for short K or many tiles of D, so
+few of these shapes are asked.
 """
 
 from __future__ import annotations
@@ -15,59 +18,73 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from warpfrag.blas.cublas.choices import Choice, LayerKind
-from warpfrag.blas.cublas.cublaslt import Question, library
-from warpfrag.errors import NotModelled
+from warpfrag.blas.cublas.cublaslt import Configuration, Question, library
+from warpfrag.errors import NoGpu, NotModelled
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-SECONDS, CHUNK = 75, 200
+SECONDS, CHUNK = float(os.environ.get("CHOICES_SECONDS", "75")), 200
 HELD_OUT = 10
+MAX_ROWS = 1_500_000
+"""Rows of one file."""
 NO_CHOICE = Choice(0, 0, 0, 0, 0, 0, "none")
+NO_ANSWER = Configuration(*[-1] * 9)
+LAYOUTS = ("nt", "nn", "tn")
 KINDS = (
-    *(LayerKind("matmul", name, layout) for name in ("bf16", "f16", "tf32") for layout in ("nt", "nn", "tn")),
+    *(LayerKind("matmul", name, layout) for name in ("bf16", "f16", "tf32") for layout in LAYOUTS),
     LayerKind("scaled_mm slow", "e4m3", "nt"), LayerKind("scaled_mm fast", "e4m3", "nt"),
 )  # fmt: skip
+SHARES = {"bf16": 2, "f16": 2, "tf32": 3}
+"""How many chunks of a type are asked, if not one."""
+UNITS = {"bf16": 8, "f16": 8, "tf32": 4, "e4m3": 16}
+LARGEST, LARGEST_WEIGHT = 1 << 35, 1 << 26
+"""The maximum multiply-adds of a gemm, and elements of B."""
+SHORT_K, MANY_TILES, KEPT = 448, 640, 0.06
+"""K and the number of tiles of 64 x 64 beyond which only a part of the shapes is kept."""
 
 
 class Answers(NamedTuple):
-    """Shapes and the kernels chosen for them."""
+    """Shapes and the configurations chosen for them."""
 
     rows: NDArray[np.int32]
-    """Kind, m, n, k, choice, chunk."""
-    choices: tuple[Choice, ...]
+    """Kind, m, n, k, configuration, chunk."""
+    configurations: tuple[Configuration, ...]
 
     def save(self, path: Path) -> None:
-        """Write all answers to one file."""
-        header = json.dumps({"kinds": KINDS, "choices": self.choices}).encode()
-        np.savez_compressed(path, rows=self.rows, header=np.frombuffer(header, np.uint8))
+        """Write all answers to one file, column by column, which compresses better."""
+        header = json.dumps({"kinds": KINDS, "configurations": self.configurations}).encode()
+        rows = np.ascontiguousarray(self.rows.T)
+        np.savez_compressed(path, rows=rows, header=np.frombuffer(header, np.uint8))
 
     @classmethod
     def load(cls, path: Path) -> Answers:
         """Read a file that `save` wrote."""
         with np.load(path) as stored:
             header = json.loads(bytes(stored["header"]))
-            return cls(stored["rows"], tuple(Choice._make(choice) for choice in header["choices"]))
+            return cls(stored["rows"].T, tuple(Configuration(*each) for each in header["configurations"]))
 
 
 def shapes(chunk: int, kind: LayerKind) -> list[tuple[int, int, int]]:
-    """Return log-uniform m, n and k; half of n and k are multiples of 64, a third are multiples of 8."""
-    random = np.random.default_rng([30, chunk])
-    m, n, k = (
-        np.exp(random.uniform(np.log(low), np.log(high), CHUNK)).astype(int)
-        for low, high in ((1, 16384), (4, 65536), (16, 65536))
-    )
-    n, k = (_aligned(extent, random.uniform(size=CHUNK)) for extent in (n, k))
-    if kind.type == "e4m3":
-        n, k = (np.maximum(16, extent // 16 * 16) for extent in (n, k))
-    return [tuple(map(int, shape)) for shape in zip(m, n, k, strict=True)]  # type: ignore[misc] # of three
-
-
-def _aligned(extent: NDArray[np.int_], share: NDArray[np.float64]) -> NDArray[np.int_]:
-    by_line, by_vector = np.maximum(64, extent // 64 * 64), np.maximum(8, extent // 8 * 8)
-    return np.where(share < 0.5, by_line, np.where(share < 0.85, by_vector, extent))
+    """Return log-uniform m, n and k, with the limits of the blind test."""
+    random = np.random.default_rng([30, chunk, *map(ord, "".join(kind))])
+    unit = UNITS[kind.type]
+    found: list[tuple[int, int, int]] = []
+    while len(found) < CHUNK:
+        m, n, k = (
+            np.exp(random.uniform(np.log(low), np.log(high), 4 * CHUNK)).astype(np.int64)
+            for low, high in ((1, 8192), (8, 32768), (64, 32768))
+        )
+        n, k = (np.maximum(unit, extent // unit * unit) for extent in (n, k))
+        m = np.maximum(unit, m // unit * unit) if kind.layout == "tn" else m
+        is_taken = (n * k <= LARGEST_WEIGHT) & (m * n * k <= LARGEST)
+        if kind.type != "tf32":
+            can_split = (k > SHORT_K) & (-(-m // 64) * -(-n // 64) <= MANY_TILES)
+            is_taken &= can_split | (random.uniform(size=len(m)) < KEPT)
+        found += [(int(a), int(b), int(c)) for a, b, c in zip(m[is_taken], n[is_taken], k[is_taken], strict=True)]
+    return found[:CHUNK]
 
 
 def choose(kind: LayerKind, m: int, n: int, k: int) -> Choice:
@@ -78,31 +95,46 @@ def choose(kind: LayerKind, m: int, n: int, k: int) -> Choice:
         return NO_CHOICE
 
 
-def _ask_some(worker: int, workers: int, seconds: float) -> list[tuple[int, int, int, int, Choice, int]]:
+def _ask_some(worker: int, workers: int, end: float) -> Answers:
     """Return one process's answers: chunks worker, worker + workers, ... until the time is up."""
     found = []
-    chunk, end = worker, time.monotonic() + seconds
-    while time.monotonic() < end:
+    chunk = worker
+    while time.time() < end:
         for number, kind in enumerate(KINDS):
-            found += [(number, *shape, choose(kind, *shape), chunk) for shape in shapes(chunk, kind)]
+            share = SHARES.get(kind.type, 1)
+            for part in range(chunk * share, chunk * share + share):
+                for m, n, k in shapes(part, kind):
+                    try:
+                        answer = library().configuration(Question(kind.call, kind.type, kind.layout, m, n, k))
+                    except NoGpu:
+                        answer = None
+                    found.append((number, m, n, k, answer or NO_ANSWER, part))
         chunk += workers
-    return found
+    return gather(found)
 
 
 def ask(folder: Path, seconds: float = SECONDS) -> None:
-    """Query the library on every core and write answers.npz."""
+    """Query the library on every core and write answers*.npz."""
     workers = os.cpu_count() or 1
+    end = time.time() + seconds
     with ProcessPoolExecutor(workers) as pool:
-        jobs = [pool.submit(_ask_some, worker, workers, seconds) for worker in range(workers)]
-        answers = [answer for job in jobs for answer in job.result()]
+        parts = [job.result() for job in [pool.submit(_ask_some, each, workers, end) for each in range(workers)]]
+    numbers: dict[Configuration, int] = {}
+    merged = []
+    for rows, configurations in parts:
+        mapped = np.array([numbers.setdefault(each, len(numbers)) for each in configurations], np.int32)
+        rows[:, 4] = mapped[rows[:, 4]]
+        merged.append(rows)
+    rows = np.concatenate(merged)
     folder.mkdir(parents=True, exist_ok=True)
-    gather(answers).save(folder / "answers.npz")
+    for place, first in enumerate(range(0, len(rows), MAX_ROWS)):
+        Answers(rows[first : first + MAX_ROWS], tuple(numbers)).save(folder / f"answers{place}.npz")
 
 
-def gather(answers: list[tuple[int, int, int, int, Choice, int]]) -> Answers:
-    """Combine the answers, numbering the choices."""
-    numbers: dict[Choice, int] = {}
+def gather(answers: list[tuple[int, int, int, int, Configuration, int]]) -> Answers:
+    """Combine the answers, numbering the configurations."""
+    numbers: dict[Configuration, int] = {}
     rows = [
-        (kind, m, n, k, numbers.setdefault(choice, len(numbers)), chunk) for kind, m, n, k, choice, chunk in answers
+        (kind, m, n, k, numbers.setdefault(answer, len(numbers)), chunk) for kind, m, n, k, answer, chunk in answers
     ]
     return Answers(np.array(rows, np.int32).reshape(-1, 6), tuple(numbers))

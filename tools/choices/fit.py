@@ -1,8 +1,8 @@
 """Fits the decision trees of `warpfrag.blas.cublas.choice_model` to the library's answers.
 
-For each kind there are two trees: one names the split count of nvjet, for products whose rows are all whole vectors of
-16 bytes; the other, for the remaining products and for tf32, names the whole choice. A tree is fitted on the chunks of
-shapes that are not held out, and its accuracy is that on the held-out chunks.
+A tree names the split count of nvjet, for 16-bit and fp8 gemms whose rows are whole vectors of 16 bytes, or the whole
+choice, for tf32. It is fitted on the chunks of shapes that are not held out; its accuracy is that on the others.
+The trees for unaligned 16-bit gemms were fitted to earlier answers.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tools.choices.answers import HELD_OUT, KINDS, Answers
-from tools.choices.launches import COLUMNS, choice_of_row, load, shapes
+from tools.choices.launches import COLUMNS, choice_of_row, load
 from tools.choices.launches import KINDS as LAUNCH_KINDS
 from tools.libraries.measure import say
-from warpfrag.blas.cublas.choice_model import FILE, ChoiceTree, features, is_vectors, nvjet, read_trees, trees
+from warpfrag.blas.cublas.choice_model import FILE, ChoiceTree, features, nvjet, read_trees
 from warpfrag.blas.cublas.choices import NVJET, Choice, ProductKind
 from warpfrag.blas.cublas.kernel_orders import BYTES, LINE, order_of
 from warpfrag.blas.cublas.predict_order import library_additions
@@ -31,10 +31,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-LEAVES, COMMON = 6000, 400
-REFITTED = {"tf32", "f16"}
-WEIGHT, SIMILAR_CHUNKS = 3, 1500
+    from warpfrag.blas.cublas.choices import LayerKind
+    from warpfrag.blas.cublas.cublaslt import Configuration
+
+LEAVES, COMMON = 20000, 400
 """The maximum leaves of a tree, and the number of common choices that it may name."""
+CUTLASS, XMMA = (21, 23), 43
+"""Numbers of algorithms in cuBLASLt."""
+STAGE_DEPTHS = {3: 16, 4: 16, 5: 16, 6: 16, 9: 32, 10: 32, 11: 32, 12: 32, 27: 16}
+"""cublasLtMatmulStages_t: the k of a stage."""
 ARRAYS = {"feature": np.int8, "threshold": np.float32, "left": np.uint16, "right": np.uint16, "chosen": np.uint16}
 
 
@@ -49,60 +54,66 @@ class FittedTree(NamedTuple):
 
 
 def fit(folder: Path) -> None:
-    """Fit every tree to answers.npz and write choice_model.npz."""
-    answers = Answers.load(folder / "answers.npz")
-    fitted = []
-    for number, kind in enumerate(KINDS):
-        rows = answers.rows[answers.rows[:, 0] == number]
-        product = ProductKind(*kind)
-        aligned = np.array([is_vectors(product, m, n, k) for m, n, k in rows[:, 1:4].tolist()], bool)
-        for name, chosen in ((" ".join(kind), rows[aligned]), (f"{' '.join(kind)} other", rows[~aligned])):
-            if len(chosen):
-                fitted.append(fit_tree(name, chosen, answers.choices, LINE // BYTES[kind.type]))
-    (folder / "choice_model.npz").write_bytes(pack(fitted, gpu="NVIDIA H200", library="cuBLASLt 13.1.0"))
-
-
-def refit(folder: Path) -> None:
-    """Fit the trees of `REFITTED` to launches*.npz, and write choice_model.npz with the other trees of the package."""
+    """Fit a tree to each kind in answers*.npz, and write choice_model_h200.npz with the other trees of the package."""
     path = files("warpfrag.blas.cublas").joinpath(FILE)
     kept = {name: _unfitted(name, tree) for name, tree in read_trees(path.read_bytes()).items()}
-    for number, kind in sorted(enumerate(LAUNCH_KINDS), key=lambda pair: -len(pair[1].type)):
-        name = " ".join(kind[:3]) + ("" if kind.type == "f16" else " other")
-        if kind.call == "matmul" and kind.type in REFITTED:
-            rows, choices = launched(folder, number, kind)
-            if kind.type == "f16":  # it mostly has bf16's choices, for which there are many more answers
-                rows, choices = with_similar(rows, choices, f"matmul bf16 {kind.layout}", kind)
+    families = known_families(folder)
+    for number, kind in enumerate(KINDS):
+        rows, choices = answered(folder, number, kind, families)
+        if len(rows):
+            name = " ".join(kind) + (" other" if kind.type == "tf32" else "")
             kept[name] = fit_tree(name, rows, choices, LINE // BYTES[kind.type])
+            say(f"{name}: {kept[name].accuracy:.4f} of {len(rows)}, {len(kept[name].nodes['feature'])} nodes")
             (folder / FILE).write_bytes(pack(list(kept.values()), gpu="NVIDIA H200", library="cuBLASLt 13.1.0"))
-            say(f"{name}: {kept[name].accuracy:.4f} of {len(rows)}")
 
 
 def _unfitted(name: str, tree: ChoiceTree) -> FittedTree:
     return FittedTree(name, {key: getattr(tree, key) for key in ARRAYS}, tree.accuracy, tree.samples, tree.choices)
 
 
-def launched(folder: Path, number: int, kind: ProductKind) -> tuple[NDArray[np.int32], list[Choice]]:
-    """Return rows of kind, m, n, k, choice and chunk for the answers of a kind with random shapes, and the choices."""
+def known_families(folder: Path) -> dict[tuple[str, int, int], str]:
+    """Return the kernel family of each layout, algorithm and custom option in launches*.npz, for tf32."""
     names, rows = load(folder)
+    families: dict[tuple[str, int, int], str] = {}
+    for row in rows.tolist():
+        fact, kind = dict(zip(COLUMNS, row, strict=True)), LAUNCH_KINDS[row[0]]
+        if kind[:2] == ("matmul", "tf32") and fact["kernel"] >= 0:
+            key = kind.layout, fact["algorithm"], fact["custom"]
+            families[key] = families.get(key) or choice_of_row(fact, names, kind).kernel
+    return families
+
+
+def answered(
+    folder: Path, number: int, kind: LayerKind, families: dict[tuple[str, int, int], str]
+) -> tuple[NDArray[np.int32], list[Choice]]:
+    """Return rows of kind, m, n, k, choice and chunk for the answers of a kind, and the choices."""
     numbers: dict[Choice, int] = {}
-    taken = []
-    for row in rows[(rows[:, 0] == number) & (rows[:, COLUMNS.index("chunk")] >= 0)].tolist():
-        fact = dict(zip(COLUMNS, row, strict=True))
-        is_nvjet = fact["algorithm"] == NVJET
-        if is_nvjet != is_vectors(kind, *row[2:5]) or is_nvjet != (kind.type == "f16"):
-            continue
-        choice = plain(choice_of_row(fact, names, kind))
-        taken.append((number, *row[2:5], numbers.setdefault(choice, len(numbers)), fact["chunk"]))
-    return np.array(taken, np.int32).reshape(-1, 6), list(numbers)
+    found = []
+    for path in sorted(folder.glob("answers*.npz")):
+        rows, configurations = Answers.load(path)
+        chosen = [chosen_by(configuration, kind.layout, families) for configuration in configurations]
+        mapped = [-1 if choice is None else numbers.setdefault(choice, len(numbers)) for choice in chosen]
+        rows = rows[rows[:, 0] == number].copy()
+        rows[:, 4] = np.array(mapped, np.int32)[rows[:, 4]]
+        found.append(rows[rows[:, 4] >= 0])
+    return np.concatenate(found) if found else np.zeros((0, 6), np.int32), list(numbers)
 
 
-def plain(choice: Choice) -> Choice:
-    """Return a choice without what does not change the order of a product without a bias."""
-    if choice.kernel.startswith("cutlass"):
-        return choice._replace(algorithm=21, reduction=2 * (choice.split_k > 1))
-    if choice.kernel == "xmma_sm80" and choice.split_k == 1:
-        return Choice(43, 0, 1, 0, 0, 0, "xmma_sm90")
-    return choice if choice.kernel == "nvjet" else choice._replace(reduction=0)
+def chosen_by(
+    configuration: Configuration, layout: str, families: dict[tuple[str, int, int], str]
+) -> Choice | None:  # fmt: skip
+    """Return the part of a configuration that determines the order; None if its kernel is unknown."""
+    algorithm, tile, split, _, swizzle, custom, stages, _, cluster = configuration
+    if algorithm == NVJET:
+        return nvjet(split)
+    if algorithm in CUTLASS:
+        return Choice(CUTLASS[0], 0, split, 2 * (split > 1), 0, STAGE_DEPTHS[stages], "cutlass_80_s1688")
+    if algorithm == XMMA and split < 0:  # a segment-K kernel is launched if tiles have to be cut
+        return Choice(XMMA, tile, 0, 0, cluster, swizzle, "xmma_segment_k")
+    family = families.get((layout, algorithm, custom))
+    if algorithm == XMMA or (family == "xmma_sm80" and split == 1):
+        return Choice(XMMA, 0, 1, 0, 0, 0, "xmma_sm90")
+    return Choice(algorithm, 0, split, 0, custom, 0, family) if family else None
 
 
 def is_alike(kind: ProductKind, choices: tuple[Choice, Choice], shape: tuple[int, int, int]) -> bool:
@@ -115,21 +126,6 @@ def is_alike(kind: ProductKind, choices: tuple[Choice, Choice], shape: tuple[int
         return False
     keys = {library_additions(kind.type, order, shape[2]) for order in orders}
     return len(keys) == 1
-
-
-def with_similar(
-    rows: NDArray[np.int32], choices: list[Choice], name: str, kind: ProductKind
-) -> tuple[NDArray[np.int32], list[Choice]]:
-    """Return the rows, each `WEIGHT` times, and rows for other random shapes with the choices of another tree."""
-    numbers = {choice.split_k: place for place, choice in enumerate(choices)}
-    tree, line, added = trees()[name], LINE // BYTES[kind.type], []
-    for chunk in range(SIMILAR_CHUNKS):
-        for _, m, n, k in shapes(10_000_001 + 6 * chunk, kind):
-            choice = tree.find(features(m, n, k, line))
-            if choice.split_k in numbers:
-                added.append((rows[0, 0], m, n, k, numbers[choice.split_k], 1))
-    fitted = rows[rows[:, 5] % HELD_OUT != 0]
-    return np.concatenate([rows, *[fitted] * (WEIGHT - 1), np.array(added, np.int32)]), choices
 
 
 def fit_tree(name: str, rows: NDArray[np.int32], choices: Sequence[Choice], line: int) -> FittedTree:
