@@ -20,6 +20,7 @@ RECIPES = (*recipes.RECIPES, *cooperation.RECIPES, *asynchronous.RECIPES, *matri
 SIZE = 200
 
 
+WGMMA, WGMMA_BLOCKS = "wgmma", 12
 FAVOURED = 40
 """The weight of a recipe that a kernel favours."""
 
@@ -27,13 +28,26 @@ FAVOURED = 40
 def generate(seed: int, size: int = SIZE, target: str | None = None, favour: str = "") -> Kernel:
     """Return the kernel of a seed, with at least `size` statements in its body.
 
-    `favour` names a recipe that is frequent; the block is a warpgroup then, in which every recipe fits.
+    `favour` names a recipe that is frequent; the block is a warpgroup then, in which every recipe fits. With `wgmma`
+    the kernel has one form of wgmma, that of its seed, in enough blocks to count as compared.
     """
+    if favour == WGMMA:
+        return wgmma_kernel(seed)
     if not favour:
         return Generator(seed, size, RECIPES, target).kernel()
     chosen = [replace(recipe, weight=FAVOURED) if recipe.write.__name__ == favour else recipe for recipe in RECIPES]
     generator = Generator(seed, size, chosen, target or "sm_90a")
     generator.has_whole_warps, generator.block = True, matrices.WARPGROUP
+    return generator.kernel()
+
+
+def wgmma_kernel(seed: int) -> Kernel:
+    """Return the kernel with the form of wgmma of a seed."""
+    generator = Generator(seed, 0, RECIPES, "sm_90a")
+    generator.has_whole_warps, generator.block, generator.grid = True, matrices.WARPGROUP, WGMMA_BLOCKS
+    generator.features.add("tile")
+    forms = matrices.wgmma_forms("sm_90a")
+    matrices.write_wgmma(generator, forms[seed % len(forms)])
     return generator.kernel()
 
 

@@ -25,7 +25,6 @@ from tools.fuzz.matrix_probe import compare_matrix_probes
 from tools.fuzz.probe import compare_probes
 from tools.fuzz.record import record
 from tools.fuzz.reduce import first_difference, shrink
-from tools.sass.probe_runs import run_probes
 from warpfrag.errors import WarpfragError
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ def make_small(seed: int, size: int, seconds: float) -> Answer:
 
 JOBS: dict[str, Callable[..., Answer]] = {
     "compare": compare, "engines": engines, "trace": trace, "shrink": make_small, "record": record,
-    "probe": compare_probes, "matrix probe": compare_matrix_probes, "machine probes": run_probes,
+    "probe": compare_probes, "matrix probe": compare_matrix_probes,
 }  # fmt: skip
 
 

@@ -6,7 +6,8 @@ Each warp has a tile in shared memory, full of input, that only it touches; a wg
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
 
 from tools.fuzz.kernel import REGISTERS
 from tools.fuzz.writer import TILE_BYTES, Generator, Recipe
@@ -178,31 +179,59 @@ def transpose(g: Generator) -> None:
     g.emit(one.name, result, g.register("r"), results=[result])
 
 
+class WgmmaForm(NamedTuple):
+    """A wgmma with its immediate operands: signs of A and B, transposed operands, and the selector of a sparse A."""
+
+    one: Instruction
+    in_registers: bool
+    signs: tuple[str, ...]
+    transposed: tuple[str, ...]
+    selector: tuple[str, ...]
+
+    def fits_beside(self) -> bool:
+        """Return True if there are registers for A beside those of D."""
+        return not self.in_registers or self.one.a.regs + self.one.d.regs <= REGISTERS["r"]
+
+
+@lru_cache(2)
+def wgmma_forms(target: str) -> tuple[WgmmaForm, ...]:
+    """Return every wgmma of a target with every choice of its immediate operands."""
+    found = []
+    for op in ("wgmma.mma_async", "wgmma.mma_async.sp"):
+        for one in instructions(op, target):
+            element = one.a.format.name
+            signs = [()] if element in {"s8", "u8", "b1"} else list(product(("1", "-1"), repeat=2))
+            selectors = [(str(selector),) for selector in one.selectors] or [()]
+            for in_registers in (False, True) if element != "b1" else (False,):
+                count = (1 if in_registers else 2) if element in {"f16", "bf16"} else 0
+                transposed = list(product(("0", "1"), repeat=count))
+                found += [WgmmaForm(one, in_registers, *rest) for rest in product(signs, transposed, selectors)]
+    return tuple(form for form in found if form.fits_beside())
+
+
 def warpgroup_multiply(g: Generator) -> None:
     """Write a wgmma of the block's only warpgroup, with A in registers or shared memory."""
     op = g.choose("wgmma.mma_async", "wgmma.mma_async.sp")
-    one = g.random.choice(instructions(op, g.target))
-    results = registers(g, one.d, distinct=True)
-    element = one.a.format.name
+    write_wgmma(g, g.random.choice([form for form in wgmma_forms(g.target) if form.one.op == op]))
+
+
+def write_wgmma(g: Generator, form: WgmmaForm) -> None:
+    """Write a form of wgmma."""
+    results = registers(g, form.one.d, distinct=True)
     others = [f"%r{number}" for number in range(REGISTERS["r"]) if f"%r{number}" not in results]
-    in_registers = g.random.random() < 0.5 and element != "b1" and len(others) >= one.a.regs
     with g.group(whole=True):
         g.emit("fence.proxy.async")
         g.emit("bar.sync", "0")
         _descriptor(g, "%u3")
-        operands = [braced(results), braced(g.random.sample(others, one.a.regs)) if in_registers else "%u2", "%u3"]
-        if not in_registers:
+        a = braced(g.random.sample(others, form.one.a.regs)) if form.in_registers else "%u2"
+        if not form.in_registers:
             _descriptor(g, "%u2")
-        if one.selectors:
-            operands += [metadata(g), str(g.random.choice(one.selectors))]
+        operands = [braced(results), a, "%u3"]
+        if form.selector:
+            operands += [metadata(g), *form.selector]
         g.emit("setp.eq.u32", "%q3", "%threads", g.choose(str(WARPGROUP), "7"))
-        operands.append("%q3")
-        if element not in {"s8", "u8", "b1"}:
-            operands += [g.choose("1", "-1"), g.choose("1", "-1")]
-        if element in {"f16", "bf16"}:
-            operands += [g.choose("0", "1") for _ in range(1 if in_registers else 2)]
         g.emit("wgmma.fence.sync.aligned")
-        g.emit(one.name, *operands, results=results)
+        g.emit(form.one.name, *operands, "%q3", *form.signs, *form.transposed, results=results)
         g.emit("wgmma.commit_group.sync.aligned")
         g.emit("wgmma.wait_group.sync.aligned", "0")
         g.emit("bar.sync", "0")

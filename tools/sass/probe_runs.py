@@ -2,8 +2,7 @@
 
 `find_spellings` decodes random kernels and captured launches to find the spellings that ptxas writes and the table of
 compared spellings lacks. `record_probes` needs a GPU: it runs a probe of each and writes FOLDER/probes.json.xz: for
-every kernel its layout, the encodings of its probes and a digest of what each left. `probe_cases` reads it anywhere.
-FOLDER/counts.xz has the operand sets of the probes that left the same here.
+every kernel its layout, the encodings of its probes and digests of their results. `probe_cases` reads it anywhere.
 """
 
 from __future__ import annotations
@@ -12,20 +11,20 @@ import hashlib
 import json
 import lzma
 import time
-from collections import Counter
+from collections import Counter, deque
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from itertools import chain
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tools.fuzz.driver import device
+from tools.fuzz.driver import DriverError, device
 from tools.fuzz.generate import generate
-from tools.fuzz.pool import work
 from tools.sass import probes
 from tools.sass.captures import LIMIT, Case, Launch, Runner, arch_of, assemble, read_cases
-from tools.sass.evidence import SpellingCount, SpellingTable, observe
 from warpfrag.machine.launch.options import LaunchOptions
 from warpfrag.sass.compared_spellings import read_compared
 from warpfrag.sass.cubin import Cubin
@@ -38,13 +37,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-FILE, COUNTS = "probes.json.xz", "counts.xz"
+FILE = "probes.json.xz"
 EXAMPLES = 3
 """Encodings that are probed of one spelling, with different registers and immediates."""
 BATCH = 16
-SPELLINGS = 300
+SPELLINGS = 2000
 """Spellings whose probes one process plans."""
-SECONDS = 60
+SECONDS = 20
+"""The time limit of a kernel."""
 DIGITS = 16
 
 
@@ -189,52 +189,90 @@ def probes_of(examples: dict[str, list[int]]) -> tuple[list[probes.Probe], dict[
 # --- on the GPU
 
 
-def rebuilt(layout: Sequence[int], encodings: Iterable[int]) -> probes.ProbeKernel:
-    """Return the kernel of a record."""
-    made = [probes.probe_of(inst) for inst in probes.decoded(list(encodings))]
-    grid, block = layout
-    return probes.kernel_of(made, (grid, block))
+class ProbeGroup(NamedTuple):
+    """Probes that run in one kernel, or in several if they do not fit; those of immediates have one spelling."""
+
+    layout: tuple[int, int]
+    probes: tuple[probes.Probe, ...]
+
+    def halves(self) -> list[ProbeGroup]:
+        """Return the groups to run if this one fails on the GPU: none if it has one spelling."""
+        if self.layout == probes.ONE_WARP or len(self.probes) == 1:
+            return []
+        middle = len(self.probes) // 2
+        return [ProbeGroup(self.layout, self.probes[:middle]), ProbeGroup(self.layout, self.probes[middle:])]
 
 
 def digest(left: NDArray[np.uint32]) -> str:
-    """Return the digest of what a probe left."""
+    """Return the digest of a probe's results."""
     return hashlib.sha256(left.tobytes()).hexdigest()[:DIGITS]
 
 
-def run_probes(layout: Sequence[int], encodings: Sequence[str], number: int) -> dict[str, Any]:
-    """Run a kernel on the GPU and in the machine; return the digests and what differs. A job of `tools.fuzz.jobs`."""
-    kernel = rebuilt(layout, (int(code, 16) for code in encodings))
+def run_probes(kernel: probes.ProbeKernel) -> list[str]:
+    """Run a kernel on the GPU and return the digests of its probes' results."""
     data, constants = probes.arguments_of(kernel)
     grid, block = kernel.layout
     (found,) = device().run(
         kernel.cubin, grid, block, [data.view(np.uint8).reshape(-1), constants], shared=probes.SHARED_BYTES
     )
-    there = probes.left_by(kernel, found.view(np.uint32).reshape(data.shape))
-    answer: dict[str, Any] = {"number": number, "state": "recorded", "left": [digest(item) for item in there]}
-    ours = data.copy()
-    try:
-        table = observe(launch_of(kernel, ours, constants), LaunchOptions(limit=LIMIT), SpellingTable())
-    except Exception as error:  # noqa: BLE001 (reported; the record is complete without it)
-        return answer | {"state": f"the machine fails: {error}"}
-    differences = []
-    for at, (probe, here, found_there) in enumerate(
-        zip(kernel.probes, probes.left_by(kernel, ours), there, strict=True)
-    ):
-        lanes = np.flatnonzero((here != found_there).any(axis=0))
-        if len(lanes):
-            table[probe.inst.spelling] = SpellingCount(differs=True)
-        for lane in lanes[:3].tolist():
-            given = {
-                name: f"{data[word // 4, lane, word % 4]:#x}"
-                for name in probe.reads
-                for word in [probes.input_word(name, at)]
-            }
-            differences.append(
-                f"{probe.inst.text} ({len(lanes)} of {probes.THREADS} threads), thread {lane}: {given} gives"
-                f" {[hex(value) for value in found_there[:, lane].tolist()]},"
-                f" here {[hex(value) for value in here[:, lane].tolist()]}"
-            )
-    return answer | {"differences": differences, "counts": table.rows()}
+    return [digest(item) for item in probes.left_by(kernel, found.view(np.uint32).reshape(data.shape))]
+
+
+def serve_probes(pipe: Connection) -> None:
+    """Run kernels from a pipe on the GPU; end after a fault, which loses the context."""
+    while True:
+        try:
+            pipe.send(run_probes(pipe.recv()))
+        except DriverError as error:
+            pipe.send(str(error))
+            return
+
+
+class ProbeProcess:
+    """A process with a context on the GPU, which is replaced after a fault."""
+
+    def __init__(self) -> None:
+        """Start the process; a fork, because importing takes longer than a kernel."""
+        context = get_context("fork")
+        self.pipe, end = context.Pipe()
+        self.process = context.Process(target=serve_probes, args=(end,), daemon=True)
+        self.process.start()
+        end.close()
+        self.group: ProbeGroup | None = None
+        self.kernel: probes.ProbeKernel | None = None
+        self.until = 0.0
+
+    def start(self, group: ProbeGroup) -> None:
+        """Run the first probes of a group that fit a kernel."""
+        self.group, self.kernel = group, probes.kernel_of(group.probes, group.layout)
+        self.until = time.monotonic() + SECONDS
+        self.pipe.send(self.kernel)
+
+    def answer(self) -> list[str] | str:
+        """Return the digests, or the reason why the kernel failed."""
+        try:
+            answer: list[str] | str = self.pipe.recv() if self.pipe.poll() else "no answer"
+        except (EOFError, OSError):
+            answer = "its process ended"
+        if isinstance(answer, str):
+            self.end()
+        return answer
+
+    def end(self) -> None:
+        """Stop the process."""
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+def plan_groups(examples: dict[str, list[int]]) -> tuple[list[ProbeGroup], dict[str, str]]:
+    """Return the groups of probes of examples, and the reasons why spellings have no probe."""
+    made, reasons = probes_of(examples)
+    groups: dict[tuple[Any, ...], list[probes.Probe]] = {}
+    for probe in made:
+        alone = probe.inst.spelling if probe.layout == probes.ONE_WARP else ""
+        groups.setdefault((probe.layout, alone), []).append(probe)
+    return [ProbeGroup(layout, tuple(group)) for (layout, _), group in groups.items()], reasons
 
 
 def launch_of(kernel: probes.ProbeKernel, data: NDArray[np.uint32], constants: bytes) -> Launch:
@@ -244,56 +282,70 @@ def launch_of(kernel: probes.ProbeKernel, data: NDArray[np.uint32], constants: b
     return Launch(module["k"], grid, block, {"args": [data, constants]}, probes.SHARED_BYTES)
 
 
-def plan_kernels(examples: dict[str, list[int]]) -> tuple[list[tuple[tuple[int, int], list[str]]], dict[str, str]]:
-    """Return the layout and encodings of kernels that probe examples, and the reasons why spellings have no probe."""
-    made, reasons = probes_of(examples)
-    kernels = probes.kernels_of(made)
-    return [(kernel.layout, [f"{probe.inst.encoding:x}" for probe in kernel.probes]) for kernel in kernels], reasons
-
-
 def record_probes(examples: dict[str, list[int]], folder: Path, workers: int, seconds: float) -> None:
-    """Run the probes of examples on the GPU and write the record; a kernel that fails is run again in halves."""
-    waiting: list[tuple[tuple[int, int], list[str]]] = []
+    """Run the probes of examples on the GPU and write the record; a group that fails is run again in halves."""
+    waiting: list[ProbeGroup] = []
     reasons: dict[str, str] = {}
+    deadline = time.monotonic() + seconds
     with ProcessPoolExecutor(workers) as pool:
         rows = list(examples.items())
         chunks = [dict(rows[at : at + SPELLINGS]) for at in range(0, len(rows), SPELLINGS)]
-        for kernels, without in pool.map(plan_kernels, chunks):
-            waiting += kernels
+        for groups, without in pool.map(plan_groups, chunks):
+            waiting += groups
             reasons |= without
-    waiting.sort(key=lambda kernel: kernel[0] == probes.ONE_WARP)  # many kernels for few spellings: last
-    count = sum(len(codes) for _, codes in waiting)
-    print(f"{len(examples)} spellings; {count} probes in {len(waiting)} kernels; {len(reasons)} without a probe")
+    count = sum(len(group.probes) for group in waiting)
+    print(f"{len(examples)} spellings; {count} probes; {len(reasons)} without a probe")
     for reason, number in Counter(reasons.values()).most_common(20):
         print(f"{number:6} {reason[:150]}", flush=True)
-    records: list[RecordedKernel] = []
-    table = SpellingTable()
-    deadline = time.monotonic() + seconds
-    while waiting and time.monotonic() < deadline:
-        jobs = [{"do": "machine probes", "layout": layout, "encodings": codes, "number": number}
-                for number, (layout, codes) in enumerate(waiting)]  # fmt: skip
-        failed = []
-        for answer in work(jobs, workers, seconds_each=SECONDS, seconds=deadline - time.monotonic()):
-            layout, codes = waiting[answer["number"]]
-            if answer.get("differences"):
-                print("\n".join(answer["differences"]), flush=True)
-            table.join(SpellingTable.from_rows(answer.get("counts", {})))
-            if "left" in answer:
-                records.append(RecordedKernel(layout, tuple(int(code, 16) for code in codes), tuple(answer["left"])))
-            elif len(codes) > 1:
-                middle = len(codes) // 2
-                failed += [(layout, codes[:middle]), (layout, codes[middle:])]
-            else:
-                print(f"fails on the GPU: {probes.decoded([int(codes[0], 16)])[0].text}: {answer.get('why')}")
-        waiting = failed
+    records = list(run_groups(waiting, workers, deadline))
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps([[item.layout, [f"{code:x}" for code in item.encodings], item.left] for item in records])
-    table.write(folder / COUNTS)
-    (folder / FILE).write_bytes(lzma.compress(text.encode()))
+    (folder / FILE).write_bytes(lzma.compress(text.encode(), preset=1))
     print(f"{sum(len(item.left) for item in records)} probes in {len(records)} kernels recorded")
 
 
+def run_groups(groups: Iterable[ProbeGroup], workers: int, deadline: float) -> Iterator[RecordedKernel]:
+    """Run groups of probes on the GPU until the deadline; yield the records of the kernels that ran."""
+    probes.template()  # once, before processes are forked
+    waiting = deque(groups)
+    busy: list[ProbeProcess] = []
+    idle: list[ProbeProcess] = []
+    while (waiting or busy) and time.monotonic() < deadline:
+        while waiting and len(busy) < workers:
+            process = idle.pop() if idle else ProbeProcess()
+            process.start(waiting.popleft())
+            busy.append(process)
+        ready = wait([process.pipe for process in busy], timeout=1)
+        for process in [item for item in busy if item.pipe in ready or time.monotonic() > item.until]:
+            busy.remove(process)
+            answer, group, kernel = process.answer(), process.group, process.kernel
+            if group is None or kernel is None:
+                continue
+            done = len(kernel.probes)
+            if isinstance(answer, str):
+                failed = ProbeGroup(group.layout, group.probes[:done])
+                waiting.extendleft(failed.halves())
+                if not failed.halves():
+                    print(f"fails on the GPU: {group.probes[0].inst.text}: {answer}", flush=True)
+            else:
+                idle.append(process)
+                yield RecordedKernel(group.layout, tuple(probe.inst.encoding for probe in kernel.probes), tuple(answer))
+            if done < len(group.probes) and not (isinstance(answer, str) and group.layout == probes.ONE_WARP):
+                waiting.appendleft(ProbeGroup(group.layout, group.probes[done:]))
+    if waiting or busy:
+        print(f"{sum(len(group.probes) for group in waiting)} probes did not run in time")
+    for process in (*busy, *idle):
+        process.end()
+
+
 # --- later
+
+
+def rebuilt(layout: Sequence[int], encodings: Iterable[int]) -> probes.ProbeKernel:
+    """Return the kernel of a record."""
+    made = [probes.probe_of(inst) for inst in probes.decoded(list(encodings))]
+    grid, block = layout
+    return probes.kernel_of(made, (grid, block))
 
 
 def read_records(folder: Path) -> Iterator[RecordedKernel]:
