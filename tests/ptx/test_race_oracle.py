@@ -25,6 +25,11 @@ def test_random_kernels_have_the_races_of_the_oracle():
     check_kernels(range(30), "reference")
 
 
+@pytest.mark.parametrize(("seed", "verdict"), [(301_128, "clean"), (100_001, "findings"), (100_308, "findings")])
+def test_a_relaxed_wait_acquires_with_the_next_fence_only(seed, verdict):
+    assert compare(seed) == (verdict, verdict == "findings", "")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 500, 100))
 def test_five_hundred_kernels_have_the_races_of_the_oracle(first):

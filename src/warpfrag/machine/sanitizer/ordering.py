@@ -490,9 +490,14 @@ class Ordering:
             elif acquires:
                 self.learn(np.array([thread]), message.snapshot)
             else:
-                waiting = self.pending.setdefault((thread, needed), [])
-                if all(item is not message.snapshot for item in waiting):
-                    waiting.append(message.snapshot)
+                self.learn_at_fence(np.array([thread]), message.snapshot, needed)
+
+    def learn_at_fence(self, threads: Rows, snapshot: Snapshot, level: int = CLUSTER) -> None:
+        """Order threads after a snapshot when they execute a fence of at least a level."""
+        for thread in threads.tolist():
+            waiting = self.pending.setdefault((thread, level), [])
+            if all(item is not snapshot for item in waiting):
+                waiting.append(snapshot)
 
 
 def merge_fences(first: ScFences | None, second: ScFences | None) -> ScFences | None:

@@ -358,15 +358,17 @@ class SyncFollower(InstructionObserver):
         self.ordering.complete(sync)
 
     def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:
-        """Handle mbarrier.test_wait and try_wait, which acquire."""
+        """Handle mbarrier.test_wait and try_wait, which acquire; a relaxed one acquires with the thread's next fence.
+
+        The phase may count arrivals and copies of the whole cluster, so that fence needs at least its scope.
+        """
         for cell, thread in zip(cells.tolist(), threads.tolist(), strict=True):
             self.check_initialised(cell, thread)
-        if "relaxed" in self.inst.name.split("."):
-            return
+        learn = self.ordering.learn_at_fence if "relaxed" in self.inst.name.split(".") else self.ordering.learn
         for cell in np.unique(cells).tolist():
             sync = self.ordering.mbarriers.get(cell)
             if sync is not None and sync.completed is not None:
-                self.ordering.learn(threads[cells == cell], sync.completed)
+                learn(threads[cells == cell], sync.completed)
 
     # --- instructions
 
@@ -450,14 +452,10 @@ class SyncFollower(InstructionObserver):
     def group_of_copies(self, inst: DecodedInstruction, threads: list[int], words: list[str]) -> None:
         """Handle cp.async and cp.async.bulk groups, thread by thread."""
         groups = self.bulk_copies if "bulk" in words else self.copies
-        if "commit_group" in words:
+        if "commit_group" in words or "wait_all" in words:
             for thread in threads:
                 groups.commit(thread)
-            return
-        if "wait_all" in words:
-            for thread in threads:
-                groups.commit(thread)
-        elif "wait_group" not in words:
+        if "wait_group" not in words and "wait_all" not in words:
             return
         names = ("cp.async",) if groups is self.copies else ("bulk read",) if "read" in words else ("bulk read", "bulk")
         for thread in threads:
