@@ -25,6 +25,14 @@ def kernel(body, parameters="", directives=""):
         ),
         (
             (
+                "mbarrier.init.shared::cta.b64 [bar], 1;\n"
+                "  mbarrier.arrive.expect_tx.shared::cta.b64 %rd1, [bar], 64;\n"
+                "  cp.async.mbarrier.arrive.noinc.shared::cta.b64 [bar];"
+            ),
+            "1 arrivals at an mbarrier that awaits 0",
+        ),
+        (
+            (
                 "mbarrier.init.shared::cta.b64 [bar], 2;\n  mbarrier.arrive.shared::cta.b64 %rd1, [bar];\n"
                 "  mbarrier.init.shared::cta.b64 [bar], 1;"
             ),

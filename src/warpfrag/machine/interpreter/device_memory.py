@@ -424,16 +424,16 @@ def count_wavefronts(
     this is `smem.shared_memory.wavefronts`, for aligned accesses. In global memory units are sectors, with one slot,
     so every touched sector counts.
     """
-    first, last = addresses // np.uint64(unit), (addresses + np.uint64(size - 1)) // np.uint64(unit)
-    if (first != last).any():
+    first = addresses // np.uint64(unit)
+    if unit % size and ((last := (addresses + np.uint64(size - 1)) // np.uint64(unit)) != first).any():
         spans = [first + np.uint64(more) for more in range(int((last - first).max()) + 1)]
         requests = np.concatenate([requests[span <= last] for span in spans])
         first = np.concatenate([span[span <= last] for span in spans])
     pairs = np.sort(requests.astype(np.uint64) << np.uint64(UNIT_BITS) | first)  # one integer sorts faster
-    pairs = pairs[np.concatenate([[True], pairs[1:] != pairs[:-1]])]
-    if slots == 1:
-        return len(pairs), 0
+    pairs = np.concatenate([pairs[:1], pairs[1:][pairs[1:] != pairs[:-1]]])
     groups = (pairs >> np.uint64(UNIT_BITS)).astype(np.int64)
+    if slots == 1 or (groups[1:] != groups[:-1]).all():
+        return len(pairs), 0
     groups -= groups[0]
     counts = np.bincount(
         groups * slots + (pairs % np.uint64(slots)).astype(np.int64), minlength=(groups[-1] + 1) * slots

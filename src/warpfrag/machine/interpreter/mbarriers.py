@@ -82,6 +82,7 @@ class Mbarriers:
         self.state = state
         self.live: dict[int, int] = {}  # the line that initialised each mbarrier
         self.written = np.zeros(len(state.memory.shared) // 8, np.uint64)  # the word last written to each
+        self.ended = np.zeros(len(self.written) + 1, np.bool_)  # marks phases that end now, never NOT_ASLEEP
         self.awaited = np.full(state.waiting.shape, NOT_ASLEEP, np.int64)  # the mbarrier that each lane sleeps for
         self.expired = np.zeros_like(state.waiting)
         self.polled = np.full(state.waiting.shape, -1, np.int64)  # the progress at each lane's last failed test
@@ -122,10 +123,8 @@ class Mbarriers:
         """Return the indices of the lanes' mbarriers; raise MemoryFault if one is not initialised."""
         addresses = group.addresses(inst.sources[0])
         cells = self.cells_at(action.space, addresses, group.owners)
-        if action.name not in {"init", "inval"}:
-            numbers = cells.tolist()
-            for cell in dict.fromkeys(numbers):
-                lane = numbers.index(cell)
+        if action.name not in {"init", "inval"} and not self.live.keys() >= set(cells.tolist()):
+            for lane, cell in enumerate(cells.tolist()):
                 self.check_live(cell, int(addresses[lane]), lane)
         return cells
 
@@ -337,11 +336,7 @@ def _advance(barrier: MbarrierState, action: MemoryBarrier, number: int) -> int:
     elif action.name in {"expect_tx", "complete_tx"}:
         barrier.owe(number if action.name == "expect_tx" else -number)
         barrier.complete()
-    elif action.name == "copies":
-        if action.counts:  # with .noinc, init has counted this arrival
-            barrier.pending -= 1
-        barrier.complete() if action.counts else None
-    else:
+    elif action.name != "copies" or action.counts:  # with .noinc, init has counted the copies' arrival
         if action.transaction:
             barrier.owe(number)
             number = 1

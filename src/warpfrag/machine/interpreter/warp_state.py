@@ -190,11 +190,13 @@ class WarpState:
 
     def order_stores(self, blocks: Iterable[int], *, across_blocks: bool = False) -> None:
         """Order the blocks' later stores after their earlier stores, or after those of any block."""
-        next_interval(self.writers, np.isin(self.warp_block, list(blocks)), across_blocks=across_blocks)
+        is_ordered = np.zeros(len(self.blocks), np.bool_)
+        is_ordered[list(blocks)] = True
+        next_interval(self.writers, is_ordered[self.warp_block], across_blocks=across_blocks)
 
     def end_wait(self, rows: NDArray[np.int64], *, across_blocks: bool) -> None:
         """Order the later stores of these warps' blocks, because the warps have seen other threads' changes."""
-        self.order_stores(np.unique(self.warp_block[rows]).tolist(), across_blocks=across_blocks)
+        self.order_stores(self.warp_block[rows].tolist(), across_blocks=across_blocks)
 
     @property
     def shared_bytes(self) -> int:

@@ -27,7 +27,6 @@ from warpfrag.machine.interpreter.mbarriers import (
     COUNT,
     COUNT_SHIFT,
     MAX_TX,
-    NOT_ASLEEP,
     PARITY_SHIFT,
     TX_BITS,
     TX_SHIFT,
@@ -51,22 +50,23 @@ class BatchedMbarriers(Mbarriers):
         self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes, line: int
     ) -> NDArray[np.uint64]:
         """Initialise, invalidate or update mbarriers; the interpreter reports errors."""
+        before = self.words[cells]
         if action.name == "init" and self.can_initialise(cells, numbers):
-            before = self.words[cells]
             self.words[cells] = self.written[cells] = numbers | numbers << COUNT_SHIFT
             self.live.update(dict.fromkeys(cells.tolist(), line))
             return before
-        if action.name == "inval" and not (self.awaited != NOT_ASLEEP).any():
-            before = self.words[cells]
+        if action.name == "copies" and not action.counts:
+            return before
+        if action.name == "inval" and not self.has_sleepers:
             self.words[cells] = self.written[cells] = 0
             for cell in cells.tolist():
                 self.remove(cell)
             return before
-        if action.name not in {"arrive", "arrive_drop", "expect_tx", "complete_tx"}:
+        if action.name not in {"arrive", "arrive_drop", "copies", "expect_tx", "complete_tx"}:
             return super().change_all(cells, action, numbers, line)
         amounts = numbers.astype(np.int64)
         nothing = np.zeros_like(amounts)
-        if action.name in {"arrive", "arrive_drop"}:
+        if action.name in {"arrive", "arrive_drop", "copies"}:
             arrivals, owed = (np.ones_like(amounts), amounts) if action.transaction else (amounts, nothing)
         else:
             arrivals, owed = nothing, amounts if action.name == "expect_tx" else -amounts
@@ -90,8 +90,10 @@ class BatchedMbarriers(Mbarriers):
         before, has_ended = np.empty(len(cells), np.uint64), np.zeros(len(cells), np.bool_)
         done = np.zeros(1, np.int64)
         loops.advance_mbarriers.run(self.words, self.written, cells, arrivals, owed, drops, before, has_ended, done)
-        if has_ended.any() and (self.awaited != NOT_ASLEEP).any():
-            self._wake(np.isin(self.awaited, cells[has_ended]))
+        if len(ended := cells[has_ended]):
+            self.ended[ended] = True
+            self._wake(self.ended[self.awaited])
+            self.ended[ended] = False
         return before, int(done[0])
 
     def ended_phases(
