@@ -20,20 +20,7 @@ from typing import TYPE_CHECKING
 import click
 
 from warpfrag import __version__
-from warpfrag.cli.support.output import (
-    BROKEN_PIPE,
-    DONE,
-    ERROR,
-    FAULT,
-    INTERRUPTED,
-    STATUSES,
-    OutputClosed,
-    OutputFailed,
-    echo,
-    echo_error,
-    flush,
-    print_error,
-)
+from warpfrag.cli.support import output
 from warpfrag.cli.support.verbs import PipeSafeCommand, VerbCommand, print_and_exit
 from warpfrag.errors import IllegalInstruction, WarpfragError, quote
 
@@ -158,7 +145,7 @@ class VerbGroup(PipeSafeCommand, click.Group):
         with formatter.section("Example"):
             formatter.write(EXAMPLE + "\n")
         with formatter.section("Exit status"):
-            formatter.write_dl([(str(status), meaning) for status, meaning in STATUSES.items()])
+            formatter.write_dl([(str(status), meaning) for status, meaning in output.STATUSES.items()])
 
 
 @click.command(cls=VerbGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -174,7 +161,7 @@ class VerbGroup(PipeSafeCommand, click.Group):
 def commands(context: click.Context) -> None:
     """Run, debug and test NVIDIA tensor-core code without a GPU: layouts, arithmetic, GEMMs, kernels and programs."""
     if context.invoked_subcommand is None:
-        echo(context.get_help())
+        output.echo(context.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -184,11 +171,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import_module("warpfrag.cli.support.bash_completion")
     try:
         return _status(words, as_json="--json" in words)
-    except (OutputClosed, BrokenPipeError):
-        return BROKEN_PIPE
-    except OutputFailed as error:
-        echo_error(f"warpfrag: cannot write the output: {error}")
-        return ERROR
+    except (output.OutputClosed, BrokenPipeError):
+        return output.BROKEN_PIPE
+    except output.OutputFailed as error:
+        output.echo_error(f"warpfrag: cannot write the output: {error}")
+        return output.ERROR
     finally:
         _discard_unwritten()
 
@@ -197,19 +184,19 @@ def _status(words: list[str], *, as_json: bool) -> int:
     """Run the verb or report why it failed, and return the exit status."""
     try:
         status = _answer(words, as_json=as_json)
-        flush()
-    except (OutputClosed, BrokenPipeError, OutputFailed):
+        output.flush()
+    except (output.OutputClosed, BrokenPipeError, output.OutputFailed):
         raise
     except OSError as error:  # the operating system rejects the argument, not warpfrag
         where = f": {quote(error.filename)}" if error.filename else ""
-        print_error(error, f"{error.strerror or error}{where}", as_json=as_json)
-        return ERROR
+        output.print_error(error, f"{error.strerror or error}{where}", as_json=as_json)
+        return output.ERROR
     except (click.Abort, KeyboardInterrupt) as error:
         cause = error.__cause__  # click treats EOFError as Ctrl-D at a prompt, but no verb prompts
-        return _fault(cause, as_json=as_json) if isinstance(cause, EOFError) else INTERRUPTED
+        return _fault(cause, as_json=as_json) if isinstance(cause, EOFError) else output.INTERRUPTED
     except MemoryError as error:
-        print_error(error, "not enough memory", as_json=as_json)
-        return ERROR
+        output.print_error(error, "not enough memory", as_json=as_json)
+        return output.ERROR
     except Exception as error:  # noqa: BLE001 (anything else is a defect)
         return _fault(error, as_json=as_json)
     return status
@@ -218,17 +205,17 @@ def _status(words: list[str], *, as_json: bool) -> int:
 def _answer(words: list[str], *, as_json: bool) -> int:
     """Run a verb, print its error in one sentence if it fails, and return the exit status."""
     if sys.stdout is None:
-        raise OutputFailed("stdout is closed")
+        raise output.OutputFailed("stdout is closed")
     try:
         status: object = commands.main(words, prog_name="warpfrag", standalone_mode=False)
     except click.UsageError as error:
         where = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
-        print_error(error, error.format_message().rstrip(".") + where, as_json=as_json)
-        return ERROR
+        output.print_error(error, error.format_message().rstrip(".") + where, as_json=as_json)
+        return output.ERROR
     except (click.ClickException, WarpfragError) as error:
-        print_error(error, _as_typed(str(error)) + _suggestion(words, error), as_json=as_json)
-        return ERROR
-    return status if isinstance(status, int) else DONE
+        output.print_error(error, _as_typed(str(error)) + _suggestion(words, error), as_json=as_json)
+        return output.ERROR
+    return status if isinstance(status, int) else output.DONE
 
 
 def _as_typed(message: str) -> str:
@@ -257,10 +244,10 @@ def _fault(error: Exception, *, as_json: bool) -> int:
     if os.environ.get(TRACEBACK):
         import traceback
 
-        echo_error("".join(traceback.format_exception(error)).rstrip())
+        output.echo_error("".join(traceback.format_exception(error)).rstrip())
     msg = f"internal error ({type(error).__name__}: {quote(str(error))}); please report it with the output of"
-    print_error(error, f"{msg} {TRACEBACK}=1 and the same command", as_json=as_json)
-    return FAULT
+    output.print_error(error, f"{msg} {TRACEBACK}=1 and the same command", as_json=as_json)
+    return output.FAULT
 
 
 def _discard_unwritten() -> None:

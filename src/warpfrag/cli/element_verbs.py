@@ -7,15 +7,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from warpfrag.cli.support.arguments import (
-    IN_TENSOR_MEMORY,
-    Arch,
-    ElementChoice,
-    InstructionName,
-    Load,
-    OperandName,
-    WarpIndex,
-)
+from warpfrag.cli.support import arguments
 from warpfrag.cli.support.operand_view import OperandView, Record
 from warpfrag.cli.support.output import echo, print_heading, print_notes, print_table
 from warpfrag.cli.support.verbs import Answer, verb
@@ -62,15 +54,15 @@ class ElementHolders(NamedTuple):
 
 @verb
 def at(
-    instruction: InstructionName,
-    operand: OperandName,
+    instruction: arguments.InstructionName,
+    operand: arguments.OperandName,
     lane: int,
     reg: int | None = None,
     slot: int | None = None,
     *,
-    warp: WarpIndex | None = None,
-    load: Load = IN_TENSOR_MEMORY,
-    arch: Arch | None = None,
+    warp: arguments.WarpIndex | None = None,
+    load: arguments.Load = arguments.IN_TENSOR_MEMORY,
+    arch: arguments.Arch | None = None,
 ) -> Answer[LaneElements]:
     """Show which elements a lane holds, in one slot, one register or all registers of an operand.
 
@@ -122,17 +114,17 @@ def at(
 
 @verb
 def where(
-    instruction: InstructionName,
-    operand: OperandName,
+    instruction: arguments.InstructionName,
+    operand: arguments.OperandName,
     row: int | None = None,
     col: int | None = None,
     *,
-    choice: ElementChoice = ElementChoice(),  # noqa: B008 (immutable)
+    choice: arguments.ElementChoice = arguments.ElementChoice(),  # noqa: B008 (immutable)
     descriptor: str | None = None,
     trans: bool = False,
     logical: bool = False,
-    load: Load = IN_TENSOR_MEMORY,
-    arch: Arch | None = None,
+    load: arguments.Load = arguments.IN_TENSOR_MEMORY,
+    arch: arguments.Arch | None = None,
 ) -> Answer[ElementHolders]:
     """Show which lanes, registers and bits hold an element; the hardware reads the first of several.
 

@@ -6,19 +6,9 @@ import re
 from itertools import zip_longest
 from typing import NamedTuple
 
+from warpfrag.cli.support import output
 from warpfrag.cli.support.arguments import Arch, InstructionName, NotationName
 from warpfrag.cli.support.operand_view import OperandView
-from warpfrag.cli.support.output import (
-    TIMES,
-    WIDTH,
-    echo,
-    grouped,
-    print_heading,
-    print_notes,
-    print_table,
-    shape_text,
-    wrapped,
-)
 from warpfrag.cli.support.verbs import Answer, verb
 from warpfrag.html import table_lines
 from warpfrag.isa.legality import able_architectures, advice, companions, first_versions
@@ -173,22 +163,22 @@ def get(
     facts = _facts(resolved, views, to)
 
     def show() -> None:
-        print_heading(resolved.name)
+        output.print_heading(resolved.name)
         if to:
             _print_texts(views, to, facts.texts)
             return
         if equation := _equation(resolved):
-            echo(equation)
-        echo()
+            output.echo(equation)
+        output.echo()
         _print_operands(resolved)
         for layout in dict.fromkeys(view.layout for view in views):
-            echo()
+            output.echo()
             _print_formulas([view for view in views if view.layout == layout])
         for reason in dict.fromkeys(filter(None, (operand.not_modelled for operand in facts.operands.values()))):
-            echo("\n" + wrapped(f"layout not modelled: {reason}"))
-        echo()
+            output.echo("\n" + output.wrapped(f"layout not modelled: {reason}"))
+        output.echo()
         _print_rest(facts)
-        print_notes(dict.fromkeys(note for view in views for note in view.notes))
+        output.print_notes(dict.fromkeys(note for view in views for note in view.notes))
 
     return Answer(facts, show)
 
@@ -251,12 +241,12 @@ def _print_texts(views: list[OperandView], notation: str, texts: dict[str, str])
     """Print the layout of each operand in another notation; operands with the same layout share a line."""
     from warpfrag.cli.support.operand_view import numbering_notes
 
-    alike = grouped((text, name) for name, text in texts.items())
+    alike = output.grouped((text, name) for name, text in texts.items())
     width = max((len(", ".join(names)) for names in alike.values()), default=0)
     for text, names in alike.items():
         for number, line in enumerate(text.splitlines()):
-            echo(f"{'' if number else ', '.join(names):<{width}}  {line}")
-    print_notes(numbering_notes(views, notation))
+            output.echo(f"{'' if number else ', '.join(names):<{width}}  {line}")
+    output.print_notes(numbering_notes(views, notation))
 
 
 def _equation(instruction: Instruction) -> str:
@@ -271,7 +261,7 @@ def _equation(instruction: Instruction) -> str:
 def _print_operands(instruction: Instruction) -> None:
     lines = []
     for role, operand in instruction.operands.items():
-        facts = [role, operand.format, shape_text(operand.shape)]
+        facts = [role, operand.format, output.shape_text(operand.shape)]
         if operand.storage == "shared":
             lines.append([*facts, "shared memory", "", "addressed by a descriptor"])
             continue
@@ -279,11 +269,11 @@ def _print_operands(instruction: Instruction) -> None:
             count = operand.layout.ins["column"]
             registers = f"tensor memory, {count} column{'s' if count > 1 else ''}"
         else:
-            registers = f"{operand.regs} {TIMES} {operand.ptx_type}"
+            registers = f"{operand.regs} {output.TIMES} {operand.ptx_type}"
         ranges = [operand.bits(slot) for slot in range(min(operand.slots, 3))]
         bits = " ".join(f"{high}:{low}" if high > low else str(low) for high, low in ranges)
         lines.append([*facts, registers, operand.slots, bits + " …" * (operand.slots > len(ranges))])
-    print_table(["operand", "format", "shape", "registers", "slots", "bits of slot 0, 1, ..."], lines)
+    output.print_table(["operand", "format", "shape", "registers", "slots", "bits of slot 0, 1, ..."], lines)
 
 
 def formulas(view: OperandView) -> tuple[dict[str, str], dict[str, str]]:
@@ -315,19 +305,19 @@ def _element_number(view: OperandView) -> str:
 def _print_formulas(alike: list[OperandView]) -> None:
     """Print the formulas of operands that share a layout."""
     view = alike[0]
-    print_heading(f"{', '.join(other.name for other in alike)}  {_element_number(view)}".rstrip())
+    output.print_heading(f"{', '.join(other.name for other in alike)}  {_element_number(view)}".rstrip())
     left, right = ([f"{name} = {formula}" for name, formula in side.items()] for side in formulas(view))
     pairs = [["", *pair] for pair in zip_longest(left, right, fillvalue="")]
     _, *side_by_side = table_lines(["", "", ""], pairs, gap=4)
-    fits = max(map(len, side_by_side)) <= WIDTH
+    fits = max(map(len, side_by_side)) <= output.WIDTH
     for line in side_by_side if fits else [f"    {formula}" for formula in left + right]:
-        echo(line)
-    echo(f"    bases {view.layout}")
+        output.echo(line)
+    output.echo(f"    bases {view.layout}")
 
 
 def _print_rest(facts: InstructionFacts) -> None:
     versions = sorted(facts.ptx_versions.items(), key=lambda entry: float(entry[1]))
-    by_version = grouped((version, arch) for arch, version in versions)
+    by_version = output.grouped((version, arch) for arch, version in versions)
     lines = [("archs", " ".join(facts.archs))]
     lines.append(("PTX", "; ".join(f"{version} on {' '.join(archs)}" for version, archs in by_version.items())))
     if facts.advice:
@@ -339,10 +329,10 @@ def _print_rest(facts: InstructionFacts) -> None:
         codes = ", ".join(f"{code} keeps {' '.join(map(str, columns))}" for code, columns in rule.codes.items())
         lines.append(("sparsity", f"{rule.pattern}: {rule.kept} of {rule.chunk} columns are stored; code {codes}"))
     lines += [("source", source) for source in facts.sources]
-    known = grouped((_evidence_text(entry), arch) for arch, entry in facts.evidence.items())
+    known = output.grouped((_evidence_text(entry), arch) for arch, entry in facts.evidence.items())
     lines += [("evidence", text.format(" ".join(archs))) for text, archs in known.items()]
     for label, text in lines:
-        echo(wrapped(f"{label:<10}{text}", indent=10))
+        output.echo(output.wrapped(f"{label:<10}{text}", indent=10))
 
 
 def _evidence_text(evidence: Evidence) -> str:

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from warpfrag.cli.support import output
 from warpfrag.cli.support.arguments import Arch, ElementType, InstructionName
-from warpfrag.cli.support.output import (
-    NO,
-    echo,
-    echo_error,
-    grouped,
-    print_heading,
-    print_table,
-    wrapped,
-)
 from warpfrag.cli.support.verbs import Answer, verb
 from warpfrag.errors import IllegalInstruction, WarpfragError, quote
 from warpfrag.isa.aliases import Meaning
@@ -112,14 +104,14 @@ def find(
 
     def show() -> None:
         if long and rows:
-            print_table(["instruction", "architectures"], [[row.name, " ".join(row.archs)] for row in rows])
+            output.print_table(["instruction", "architectures"], [[row.name, " ".join(row.archs)] for row in rows])
         else:
             for row in rows:
-                echo(row.name)
+                output.echo(row.name)
         if not rows:
-            echo_error("warpfrag: no instruction matches all of these filters")
+            output.echo_error("warpfrag: no instruction matches all of these filters")
 
-    return Answer(FoundInstructions(len(rows), rows), show, 0 if rows else NO)
+    return Answer(FoundInstructions(len(rows), rows), show, 0 if rows else output.NO)
 
 
 def _with_type(name: str, found: list[Instruction]) -> list[Instruction]:
@@ -215,7 +207,9 @@ def aliases(name: InstructionName) -> Answer[NameMeaning]:
     from warpfrag.isa.targets import gpu_called, gpus
 
     if gpu := gpu_called(name):
-        return Answer(NameMeaning(name, "gpu", gpu=gpu, arch=gpus()[gpu]), lambda: echo(f"{gpu} is {gpus()[gpu]}"))
+        return Answer(
+            NameMeaning(name, "gpu", gpu=gpu, arch=gpus()[gpu]), lambda: output.echo(f"{gpu} is {gpus()[gpu]}")
+        )
     if called := nickname(name):
         facts = NameMeaning(name, "type", types=called.types, requires=called.lists)
         return Answer(facts, lambda: _print_type(facts))
@@ -223,7 +217,7 @@ def aliases(name: InstructionName) -> Answer[NameMeaning]:
         meant, forms = _meaning(name)
     except IllegalInstruction as error:
         facts = NameMeaning(name, None, reason=error.reason, nearest=error.nearest)
-        return Answer(facts, lambda: _print_illegal(facts), NO)
+        return Answer(facts, lambda: _print_illegal(facts), output.NO)
     names = tuple(_names(form) for form in forms)
     notation, origin = (meant.notation, meant.how) if meant else ("ptx", "")
     expands_to = tuple(map(spell, meant.among)) if meant else ()
@@ -257,14 +251,14 @@ def _names(form: Form) -> InstructionNames:
 
 def _print_names(facts: NameMeaning, name: str) -> None:
     if facts.origin:
-        echo(wrapped(f"{name} is {facts.origin}:"))
+        output.echo(output.wrapped(f"{name} is {facts.origin}:"))
     for number, names in enumerate(facts.instructions[:MAX_LISTED]):
         if number:
-            echo()
-        print_heading(names.instruction)
+            output.echo()
+        output.print_heading(names.instruction)
         if len(facts.instructions) > MAX_DETAILED:
             continue
-        by_code = grouped((code, arch) for arch, code in names.sass.items())
+        by_code = output.grouped((code, arch) for arch, code in names.sass.items())
         rows = [("CuTe", names.cute or "-")]
         rows += [("SASS", f"{code}  ({' '.join(archs)})") for code, archs in by_code.items()] or [("SASS", "-")]
         rows += [
@@ -273,32 +267,32 @@ def _print_names(facts: NameMeaning, name: str) -> None:
             *(("also", other) for other in names.synonyms),
         ]
         for label, text in rows:
-            echo(wrapped(f"  {label}  {text}", indent=8))
+            output.echo(output.wrapped(f"  {label}  {text}", indent=8))
     _print_more(len(facts.instructions), "")
     if facts.expands_to:
-        echo("\n" + wrapped(f"{name} is also emitted for:"))
+        output.echo("\n" + output.wrapped(f"{name} is also emitted for:"))
         for other in facts.expands_to[:MAX_LISTED]:
-            echo(f"  {other}")
+            output.echo(f"  {other}")
         _print_more(len(facts.expands_to), "  ")
 
 
 def _print_more(count: int, indent: str) -> None:
     if count > MAX_LISTED:
-        echo(f"{indent}... and {count - MAX_LISTED} more; --json lists all")
+        output.echo(f"{indent}... and {count - MAX_LISTED} more; --json lists all")
 
 
 def _print_type(facts: NameMeaning) -> None:
-    echo(f"{facts.query} is {' or '.join(facts.types)}")
+    output.echo(f"{facts.query} is {' or '.join(facts.types)}")
     if facts.requires:
-        print_table(["with", "one of"], [[name, " ".join(words)] for name, words in facts.requires.items()])
+        output.print_table(["with", "one of"], [[name, " ".join(words)] for name, words in facts.requires.items()])
 
 
 def _print_illegal(facts: NameMeaning | Legality) -> None:
     """Print the reason why an instruction is illegal, and the nearest ones."""
-    print_heading("no")
-    echo(wrapped(facts.reason or ""))
+    output.print_heading("no")
+    output.echo(output.wrapped(facts.reason or ""))
     for near in facts.nearest:
-        echo(f"  near: {near}")
+        output.echo(f"  near: {near}")
 
 
 class Legality(NamedTuple):
@@ -350,7 +344,7 @@ def legal(instruction: InstructionName, *, arch: Arch | None = None, selector: i
         resolved = get_instruction(instruction, arch, selector)
     except IllegalInstruction as error:
         refusal = Legality(instruction, arch, selector, legal=False, reason=error.reason, nearest=error.nearest)
-        return Answer(refusal, lambda: _print_illegal(refusal), NO)
+        return Answer(refusal, lambda: _print_illegal(refusal), output.NO)
     versions, advised = first_versions(resolved.form, resolved.targets), advice(resolved.form) or None
     names = resolved.name, left_out(instruction), resolved.targets
     facts = Legality(instruction, arch, selector, True, *names, versions, advised)  # noqa: FBT003
@@ -360,14 +354,14 @@ def legal(instruction: InstructionName, *, arch: Arch | None = None, selector: i
 def _print_legal(facts: Legality, versions: dict[str, str]) -> None:
     from warpfrag.isa.targets import targets
 
-    print_heading("yes")
-    echo(facts.instruction or "")
+    output.print_heading("yes")
+    output.echo(facts.instruction or "")
     if facts.left_out:
-        echo(wrapped(f"short form; the full name adds .{'.'.join(facts.left_out)}"))
-    echo(wrapped(f"legal on {' '.join(facts.archs)}", indent=9))
+        output.echo(output.wrapped(f"short form; the full name adds .{'.'.join(facts.left_out)}"))
+    output.echo(output.wrapped(f"legal on {' '.join(facts.archs)}", indent=9))
     if facts.arch:
         last = targets()[facts.arch].ptxas
         only = f", and an assembler of CUDA {last} or earlier" if last else ""
-        echo(f"needs PTX {versions[facts.arch]} or later on {facts.arch}{only}")
+        output.echo(f"needs PTX {versions[facts.arch]} or later on {facts.arch}{only}")
     if facts.advice:
-        echo(wrapped(facts.advice))
+        output.echo(output.wrapped(facts.advice))

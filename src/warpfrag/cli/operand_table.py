@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from warpfrag.cli.support.arguments import (
-    IN_TENSOR_MEMORY,
-    Arch,
-    ElementChoice,
-    InstructionName,
-    Load,
-    OperandName,
-    WarpIndex,
-)
+from warpfrag.cli.support import arguments
 from warpfrag.cli.support.operand_view import OperandView, Record
 from warpfrag.cli.support.output import echo, print_heading, print_notes, terminal_width
 from warpfrag.cli.support.verbs import Answer, verb
@@ -39,14 +31,14 @@ class OperandTable(NamedTuple):
 
 @verb
 def table(
-    instruction: InstructionName,
-    operand: OperandName,
+    instruction: arguments.InstructionName,
+    operand: arguments.OperandName,
     *,
     by: Literal["matrix", "lane"] = "matrix",
-    choice: ElementChoice = ElementChoice(),  # noqa: B008 (immutable)
-    warp: WarpIndex | None = None,
-    load: Load = IN_TENSOR_MEMORY,
-    arch: Arch | None = None,
+    choice: arguments.ElementChoice = arguments.ElementChoice(),  # noqa: B008 (immutable)
+    warp: arguments.WarpIndex | None = None,
+    load: arguments.Load = arguments.IN_TENSOR_MEMORY,
+    arch: arguments.Arch | None = None,
 ) -> Answer[OperandTable]:
     """Show a whole operand: the register of every element, or the elements of every lane.
 

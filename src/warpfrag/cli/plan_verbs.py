@@ -21,16 +21,8 @@ from warpfrag.cli.support.output import DONE, NO, echo, print_heading, print_not
 from warpfrag.cli.support.verbs import Answer, Param, facts_of, integer, verb
 from warpfrag.errors import InvalidOperand
 from warpfrag.files import write_atomically
+from warpfrag.plans import access_plan
 from warpfrag.plans import loads as plans
-from warpfrag.plans.access_plan import (
-    Access,
-    AccessPlan,
-    Direction,
-    address_sum,
-    sum_expression,
-    swizzle_expression,
-    thread_name,
-)
 from warpfrag.plans.relayout import Relayout
 from warpfrag.plans.relayout_operations import cost, described
 from warpfrag.plans.tensor_relayout import TensorRelayout
@@ -193,7 +185,7 @@ def stores(
 
 
 def _plan_answer(
-    direction: Direction,
+    direction: access_plan.Direction,
     operand: Operand,
     memory: MatrixInMemory,
     shown: PlanOutput,
@@ -226,8 +218,8 @@ def _plan_answer(
 
 
 def _plans(
-    direction: Direction, operand: Operand, memory: MatrixInMemory, *, packed: bool, searches: bool
-) -> list[AccessPlan]:
+    direction: access_plan.Direction, operand: Operand, memory: MatrixInMemory, *, packed: bool, searches: bool
+) -> list[access_plan.AccessPlan]:
     if searches:
         options = memory._asdict() | {"order": None, "packed": packed or None}
         if superfluous := ", ".join(f"--{name}" for name, value in options.items() if value is not None):
@@ -237,7 +229,7 @@ def _plans(
     return plans.loads(operand, placed, packed=packed) if direction == "load" else plans.stores(operand, placed)
 
 
-def _plan_facts(plan: AccessPlan) -> PlanFacts:
+def _plan_facts(plan: access_plan.AccessPlan) -> PlanFacts:
     accesses = [facts_of(AccessFacts, access, expression=plan.expression(access)) for access in plan.accesses]
     return facts_of(PlanFacts, plan, archs=plan.targets, accesses=accesses)
 
@@ -248,11 +240,11 @@ def _print_code(code: str, output: str | None) -> None:
 
 
 def _print_plans(
-    direction: Direction,
+    direction: access_plan.Direction,
     operand: Operand,
     memory: MatrixInMemory,
     shown: PlanOutput,
-    found: list[AccessPlan],
+    found: list[access_plan.AccessPlan],
     code: str | None,
     remedies: list[str],
 ) -> None:
@@ -299,26 +291,26 @@ def _short(name: str) -> str:
     return name.replace(".sync.aligned", "")
 
 
-def _access_lines(plan: AccessPlan, access: Access, *, lanes: bool) -> Iterator[str]:
+def _access_lines(plan: access_plan.AccessPlan, access: access_plan.Access, *, lanes: bool) -> Iterator[str]:
     words = ", ".join(map(str, access.words))
     part = "" if access.slot is None else f", element {access.slot}"
     yield f"  {_short(access.instruction)}, register{'s' if len(access.words) > 1 else ''} {words}{part}"
-    total = sum_expression(address_sum(access.addresses, plan.memory))
+    total = access_plan.sum_expression(access_plan.address_sum(access.addresses, plan.memory))
     yield f"    {f'swizzle({total})' if plan.memory.swizzle else total}"
     if lanes:
         pairs = [(thread, address) for thread, address in enumerate(access.addresses) if address is not None]
-        name, wide = thread_name(len(access.addresses)), len(str(len(access.addresses) - 1))
+        name, wide = access_plan.thread_name(len(access.addresses)), len(str(len(access.addresses) - 1))
         for first in range(0, len(pairs), IN_LINE):
             numbers = " ".join(f"{address:6}" for _, address in pairs[first : first + IN_LINE])
             yield f"    {name} {pairs[first][0]:{wide}}: {numbers}"
 
 
-def _notes(operand: Operand, found: list[AccessPlan]) -> list[str]:
+def _notes(operand: Operand, found: list[access_plan.AccessPlan]) -> list[str]:
     notes = ["base is the start of the matrix in shared memory, as a 32-bit address, in bytes"]
     if len(operand.threads) > 1:
         notes.append("thread is threadIdx.x % 128, the index of a thread in its warpgroup; all four warps take part")
     for memory in {plan.memory.swizzle: plan.memory for plan in found if plan.memory.swizzle}.values():
-        formula = f"swizzle(a) = {swizzle_expression(memory, 'a')}"
+        formula = f"swizzle(a) = {access_plan.swizzle_expression(memory, 'a')}"
         notes.append(f"{formula} for {memory.swizzle} bytes; align the memory to {8 * memory.swizzle}")
     memory = found[0].memory
     extent = operand.layout.outs["col" if memory.order == "row" else "row"] * operand.spec.container // 8
@@ -327,7 +319,7 @@ def _notes(operand: Operand, found: list[AccessPlan]) -> list[str]:
     return notes
 
 
-def _remedies(direction: Direction, operand: Operand, plan: AccessPlan) -> list[str]:
+def _remedies(direction: access_plan.Direction, operand: Operand, plan: access_plan.AccessPlan) -> list[str]:
     """Return the least padding and the swizzle with which the instructions of a plan have no bank conflicts."""
     if not plan.conflicts:
         return []

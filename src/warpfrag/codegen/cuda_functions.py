@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from warpfrag.codegen import memory_indexing
 from warpfrag.codegen.cuda_builder import (
     DEVICE,
     AsmOperand,
@@ -19,19 +20,6 @@ from warpfrag.codegen.cuda_builder import (
     RegisterArray,
     device_function,
     guarded,
-)
-from warpfrag.codegen.memory_indexing import (
-    SharedCopy,
-    Stage,
-    described,
-    described_index,
-    element_bits,
-    formulas,
-    index_formula,
-    operand_copies,
-    stages,
-    stride_names,
-    thread_name,
 )
 from warpfrag.codegen.statement import (
     COMMIT,
@@ -148,7 +136,7 @@ def instruction_assembly(
 def start_with_thread(operand: OperandBase) -> CudaBuilder:
     """Return a function body that declares `lane` or `thread`, the index of this thread in its warp or warpgroup."""
     code = CudaBuilder()
-    code.line(f"const int {thread_name(operand)} = threadIdx.x & {math.prod(operand.threads) - 1};")
+    code.line(f"const int {memory_indexing.thread_name(operand)} = threadIdx.x & {math.prod(operand.threads) - 1};")
     return code
 
 
@@ -158,7 +146,7 @@ def start_with_thread(operand: OperandBase) -> CudaBuilder:
 def mma_functions(instruction: Instruction, targets: Sequence[str]) -> Blocks:
     """Return the wrapper, a load or store of every operand, and the ldmatrix and stmatrix copies of these targets."""
     blocks: Blocks = {"": wrapper(instruction)}
-    copies = operand_copies(instruction, targets)
+    copies = memory_indexing.operand_copies(instruction, targets)
     for role, operand in registers(instruction).items():
         blocks[""] += store_function(operand) if role == "d" else load_function(operand)
         for copy in copies.get(role, ()):
@@ -196,12 +184,12 @@ def selector_check(instruction: Instruction) -> list[str]:
 
 def _index(operand: OperandBase) -> list[str]:
     """Return the coordinates of element i, and its index in memory."""
-    coordinates = [f"const int {dim} = {formula};" for dim, formula in formulas(operand).items()]
-    return [*coordinates, f"const int index = {index_formula(operand)};"]
+    coordinates = [f"const int {dim} = {formula};" for dim, formula in memory_indexing.formulas(operand).items()]
+    return [*coordinates, f"const int index = {memory_indexing.index_formula(operand)};"]
 
 
 def _comment(operand: OperandBase) -> str:
-    return f"// {described(operand)}. {described_index(operand)}."
+    return f"// {memory_indexing.described(operand)}. {memory_indexing.described_index(operand)}."
 
 
 def load_function(operand: OperandBase) -> list[str]:
@@ -212,10 +200,10 @@ def load_function(operand: OperandBase) -> list[str]:
         code.repeat(operand.regs, *_index(operand), f"{array.name}[i] = {element};")
     else:
         reg, shift = _slot(operand)
-        element = f"element<{element_bits(operand)}>(memory, index)"
+        element = f"element<{memory_indexing.element_bits(operand)}>(memory, index)"
         code.line(f"for (uint32_t& word : {array.name}) word = 0;")
         code.repeat(operand.regs * operand.slots, *_index(operand), f"{array.name}[{reg}] |= {element} << {shift};")
-    strides = [f"int {name}" for name in stride_names(operand)]
+    strides = [f"int {name}" for name in memory_indexing.stride_names(operand)]
     parameters = [array.parameter(const=False), "const void* memory", *strides]
     return [_comment(operand), *device_function(f"load_{operand.role}", parameters, code)]
 
@@ -230,7 +218,7 @@ def store_function(operand: OperandBase) -> list[str]:
         element = f"uint{operand.format.bits}_t"
         store = f"static_cast<{element}*>(memory)[index] = static_cast<{element}>({array.name}[{reg}] >> {shift});"
     code.repeat(operand.regs * operand.slots, *_index(operand), store)
-    parameters = ["void* memory", *(f"int {name}" for name in stride_names(operand)), array.parameter()]
+    parameters = ["void* memory", *(f"int {name}" for name in memory_indexing.stride_names(operand)), array.parameter()]
     return [_comment(operand), *device_function(f"store_{operand.role}", parameters, code)]
 
 
@@ -242,12 +230,12 @@ def _slot(operand: OperandBase) -> tuple[str, str]:
     return reg, f"({shift} + {operand.spec.low})" if operand.spec.low else shift
 
 
-def shared_name(operand: OperandBase, copy: SharedCopy) -> str:
+def shared_name(operand: OperandBase, copy: memory_indexing.SharedCopy) -> str:
     """Return the function name of a shared-memory copy, such as `ldmatrix_a_row`."""
     return f"{copy.matrix_move.op}_{operand.role}_{copy.order}"
 
 
-def shared_function(operand: OperandBase, copy: SharedCopy) -> list[str]:
+def shared_function(operand: OperandBase, copy: memory_indexing.SharedCopy) -> list[str]:
     """Return the function that copies between shared memory and registers with ldmatrix or stmatrix."""
     matrix_move = copy.matrix_move
     stores = matrix_move.op == "stmatrix"
@@ -255,8 +243,9 @@ def shared_function(operand: OperandBase, copy: SharedCopy) -> list[str]:
     array = register_array(operand)
     offset = "row * ld + col" if copy.order == "row" else "col * ld + row"
     direction = "to" if stores else "from"
+    described = memory_indexing.described(operand)
     comment = [
-        f"// {described(operand)} {direction} shared memory, {line} major, each {line} at a multiple of 16 bytes.",
+        f"// {described} {direction} shared memory, {line} major, each {line} at a multiple of 16 bytes.",
         f"// A lane gives the address of row {copy.formulas['row']}, col {copy.formulas['col']}.",
     ]
     if matrix_move.form.memory:
@@ -404,7 +393,7 @@ def wgmma_functions(instruction: Instruction, _targets: Sequence[str]) -> dict[s
     lines += load_function(instruction.c) + store_function(instruction.d) + load_function(instruction.a)
     if is_sparse(instruction):
         lines += load_function(instruction.metadata)
-    for stage in stages(instruction):
+    for stage in memory_indexing.stages(instruction):
         lines += stage_function(stage) + descriptor_function(stage)
     return {"": lines}
 
@@ -455,7 +444,7 @@ def _immediate_checks(names: list[str]) -> list[str]:
     return checks
 
 
-def stage_function(stage: Stage) -> list[str]:
+def stage_function(stage: memory_indexing.Stage) -> list[str]:
     """Return `stage_a` or `stage_b`, which copies to shared memory as `descriptor_a` or `descriptor_b` describes."""
     operand = stage.operand
     row, col = stage.coordinates
@@ -472,10 +461,15 @@ def stage_function(stage: Stage) -> list[str]:
         else:
             code.line(f"const {c_type} code = static_cast<const {c_type}*>(memory)[index];")
         code.line(f"*reinterpret_cast<{c_type}*>(static_cast<char*>(shared) + address) = code;")
-    parameters = ["void* shared", "const void* memory", *(f"int {name}" for name in stride_names(operand))]
+    parameters = [
+        "void* shared",
+        "const void* memory",
+        *(f"int {name}" for name in memory_indexing.stride_names(operand)),
+    ]
+    described = memory_indexing.described(operand)
     return [
-        f"// {described(operand)}, into shared memory, at a multiple of {SWIZZLE_PERIOD}: {stage.size} bytes.",
-        f"// {stage.description}. {described_index(operand)}.",
+        f"// {described}, into shared memory, at a multiple of {SWIZZLE_PERIOD}: {stage.size} bytes.",
+        f"// {stage.description}. {memory_indexing.described_index(operand)}.",
         *device_function(f"stage_{stage.suffix}", parameters, code),
     ]
 
@@ -484,7 +478,7 @@ def _factor(text: str) -> str:
     return f"({text})" if " " in text else text
 
 
-def descriptor_function(stage: Stage) -> list[str]:
+def descriptor_function(stage: memory_indexing.Stage) -> list[str]:
     """Return `descriptor_a` or `descriptor_b`: the descriptor of the staged tile."""
     fields = stage.descriptor
     code = CudaBuilder()

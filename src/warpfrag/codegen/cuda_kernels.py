@@ -8,31 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from warpfrag.codegen import memory_indexing, statement
 from warpfrag.codegen.cuda_builder import CudaBuilder
 from warpfrag.codegen.cuda_functions import register_array, shared_name
-from warpfrag.codegen.memory_indexing import (
-    SharedCopy,
-    Stage,
-    contiguous_strides,
-    described_orders,
-    extents,
-    kernel_copies,
-    memory_orders,
-    stride_names,
-)
-from warpfrag.codegen.statement import (
-    SWIZZLE_PERIOD,
-    check_variant,
-    choices,
-    immediates,
-    is_sparse,
-    kernel_variants,
-    registers,
-    shared_kernel_name,
-    tile_name,
-    tile_operands,
-    wgmma_immediates,
-)
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
 from warpfrag.isa.operands import REGISTER_BITS
 from warpfrag.tensorcore.instruction import Instruction
@@ -81,7 +59,7 @@ class CudaKernel:
     def move_tile(self, operand: OperandBase, strides: Sequence[str | int] = (), fragment: str = "") -> None:
         """Load a fragment from memory, or store D; strides are kernel parameters by default."""
         role = operand.role
-        listed = ", ".join(map(str, strides or stride_names(operand, f"{role}_")))
+        listed = ", ".join(map(str, strides or memory_indexing.stride_names(operand, f"{role}_")))
         if role == "d":
             self.code.line(f"store_d(d, {listed}, fragment_d);")
         else:
@@ -93,13 +71,13 @@ class CudaKernel:
 
     def multiply(self, choice: Immediates) -> None:
         """Run the instruction on its fragments."""
-        fragments = (f"fragment_{role}" for role in registers(self.instruction))
-        self.code.line(self._call(immediates(self.instruction, choice), fragments))
+        fragments = (f"fragment_{role}" for role in statement.registers(self.instruction))
+        self.code.line(self._call(statement.immediates(self.instruction, choice), fragments))
 
-    def copy_through_shared(self, operand: OperandBase, copy: SharedCopy) -> None:
+    def copy_through_shared(self, operand: OperandBase, copy: memory_indexing.SharedCopy) -> None:
         """Load a fragment through a new shared array with ldmatrix, or store D with stmatrix."""
-        role, stride = operand.role, max(contiguous_strides(operand, copy.order))
-        rows, cols = extents(operand)
+        role, stride = operand.role, max(memory_indexing.contiguous_strides(operand, copy.order))
+        rows, cols = memory_indexing.extents(operand)
         words = rows * cols * copy.memory_bits // REGISTER_BITS
         self.code.line(f"__shared__ __align__(16) uint32_t shared_{role}[{words}];")
         memory, fragment = f"shared_{role}, {stride}", f"fragment_{role}"
@@ -109,18 +87,18 @@ class CudaKernel:
         else:
             self.code.line(f"copy_words(shared_{role}, {role}, {words});", f"{function}({fragment}, {memory});")
 
-    def stage(self, stage: Stage) -> str:
+    def stage(self, stage: memory_indexing.Stage) -> str:
         """Copy A or B to a new shared array in the layout that wgmma reads, and return its descriptor."""
         role = stage.operand.role
-        strides = ", ".join(stride_names(stage.operand, f"{role}_"))
-        self.code.line(f"__shared__ __align__({SWIZZLE_PERIOD}) uint8_t shared_{role}[{stage.size}];")
+        strides = ", ".join(memory_indexing.stride_names(stage.operand, f"{role}_"))
+        self.code.line(f"__shared__ __align__({statement.SWIZZLE_PERIOD}) uint8_t shared_{role}[{stage.size}];")
         self.code.line(f"stage_{stage.suffix}(shared_{role}, {role}, {strides});")
         return f"descriptor_{stage.suffix}(shared_{role})"
 
     def multiply_wgmma(self, variant: Variant, a: str, b: str) -> None:
         """Run wgmma between its fences; `a` is a descriptor or the fragment."""
-        sparse = is_sparse(self.instruction)
-        numbers = ([str(variant.selector)] if sparse else []) + wgmma_immediates(self.instruction, variant)
+        sparse = statement.is_sparse(self.instruction)
+        numbers = ([str(variant.selector)] if sparse else []) + statement.wgmma_immediates(self.instruction, variant)
         self.code.line("fence_async();", "__syncthreads();", "wgmma_fence();")
         arguments = ["fragment_d", a, b, *(["fragment_metadata"] if sparse else [])]
         self.code.line(self._call(numbers, arguments), "wgmma_commit();", "wgmma_wait();")
@@ -128,28 +106,30 @@ class CudaKernel:
 
 def mma_kernels(instruction: Instruction, targets: Sequence[str]) -> list[str]:
     """Return a tile kernel for every selector, and one for each path through shared memory."""
-    lines = [line for choice in choices(instruction) for line in tile_kernel(instruction, choice)]
+    lines = [line for choice in statement.choices(instruction) for line in tile_kernel(instruction, choice)]
     return lines + [
-        line for copies in kernel_copies(instruction, targets) for line in shared_kernel(instruction, copies)
+        line
+        for copies in memory_indexing.kernel_copies(instruction, targets)
+        for line in shared_kernel(instruction, copies)
     ]
 
 
 def tile_kernel(instruction: Instruction, choice: Immediates) -> list[str]:
     """Return the kernel that computes one tile from memory to memory, with one warp."""
-    operands = registers(instruction)
+    operands = statement.registers(instruction)
     kernel = CudaKernel(instruction, operands.values())
     for role, operand in operands.items():
-        kernel.take(role, stride_names(operand, f"{role}_"))
+        kernel.take(role, memory_indexing.stride_names(operand, f"{role}_"))
         if role != "d":
             kernel.move_tile(operand)
     kernel.multiply(choice)
     kernel.move_tile(operands["d"])
-    return kernel.kernel(tile_name(instruction, choice), "one tile from memory to memory, with one warp")
+    return kernel.kernel(statement.tile_name(instruction, choice), "one tile from memory to memory, with one warp")
 
 
-def shared_kernel(instruction: Instruction, copies: dict[str, SharedCopy]) -> list[str]:
+def shared_kernel(instruction: Instruction, copies: dict[str, memory_indexing.SharedCopy]) -> list[str]:
     """Return the kernel that computes one contiguous tile through shared memory, in the memory orders of its copies."""
-    operands, orders = registers(instruction), memory_orders(copies)
+    operands, orders = statement.registers(instruction), memory_indexing.memory_orders(copies)
     kernel = CudaKernel(instruction, operands.values())
     for role in operands:
         kernel.take(role)
@@ -159,9 +139,9 @@ def shared_kernel(instruction: Instruction, copies: dict[str, SharedCopy]) -> li
         if role in copies:
             kernel.copy_through_shared(operands[role], copies[role])
         else:
-            kernel.move_tile(operands[role], contiguous_strides(operands[role], orders[role]))
-    comment = f"one tile through shared memory; in memory, without gaps: {described_orders(orders)}"
-    return kernel.kernel(shared_kernel_name(instruction, orders), comment)
+            kernel.move_tile(operands[role], memory_indexing.contiguous_strides(operands[role], orders[role]))
+    comment = f"one tile through shared memory; in memory, without gaps: {memory_indexing.described_orders(orders)}"
+    return kernel.kernel(statement.shared_kernel_name(instruction, orders), comment)
 
 
 def wmma_kernels(instruction: Instruction, _targets: Sequence[str]) -> list[str]:
@@ -176,33 +156,35 @@ def wmma_kernels(instruction: Instruction, _targets: Sequence[str]) -> list[str]
         kernel.multiply(DEFAULT_IMMEDIATES)
         kernel.code.line(f"store_d_{order}(d, d_stride, fragment_d);")
         comment = f"one tile from memory to memory, with one warp; C and D {order} major"
-        lines += kernel.kernel(tile_name(instruction, order=order), comment)
+        lines += kernel.kernel(statement.tile_name(instruction, order=order), comment)
     return lines
 
 
 def wgmma_kernels(instruction: Instruction, _targets: Sequence[str]) -> list[str]:
     """Return the tile kernels of one wgmma."""
-    return [line for variant in kernel_variants(instruction) for line in wgmma_tile_kernel(instruction, variant)]
+    return [
+        line for variant in statement.kernel_variants(instruction) for line in wgmma_tile_kernel(instruction, variant)
+    ]
 
 
 def wgmma_tile_kernel(instruction: Instruction, variant: Variant) -> list[str]:
     """Return the kernel that computes one tile from memory to memory, with one warpgroup."""
-    check_variant(instruction, variant)
+    statement.check_variant(instruction, variant)
     kernel = CudaKernel(instruction, [instruction.d])
-    for role, operand in tile_operands(instruction).items():
-        kernel.take(role, stride_names(operand, f"{role}_"))
+    for role, operand in statement.tile_operands(instruction).items():
+        kernel.take(role, memory_indexing.stride_names(operand, f"{role}_"))
     kernel.move_tile(instruction.c, fragment="d")
     if variant.staged:
-        a = kernel.stage(Stage(instruction.a, variant.trans[0]))
+        a = kernel.stage(memory_indexing.Stage(instruction.a, variant.trans[0]))
     else:
         a = "fragment_a"
         kernel.declare(instruction.a)
         kernel.move_tile(instruction.a)
-    b = kernel.stage(Stage(instruction.b, variant.trans[1]))
-    if is_sparse(instruction):
+    b = kernel.stage(memory_indexing.Stage(instruction.b, variant.trans[1]))
+    if statement.is_sparse(instruction):
         kernel.declare(instruction.metadata)
         kernel.move_tile(instruction.metadata)
     kernel.multiply_wgmma(variant, a, b)
     kernel.move_tile(instruction.d)
     comment = f"one tile from memory to memory, with one warpgroup; {variant.description}"
-    return kernel.kernel(tile_name(instruction, variant), comment)
+    return kernel.kernel(statement.tile_name(instruction, variant), comment)

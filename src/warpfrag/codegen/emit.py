@@ -44,10 +44,6 @@ from warpfrag.tensorcore.registry import get
 from warpfrag.tensorcore.wgmma_call import Variant
 
 
-def _no_kernels(_instruction: Instruction, _targets: Sequence[str]) -> list[str]:
-    return []
-
-
 class FamilyWriter(NamedTuple):
     """The writers of CUDA C++ for a family of operations.
 
@@ -59,7 +55,7 @@ class FamilyWriter(NamedTuple):
 
     operations: tuple[str, ...]
     functions: Callable[[Instruction, Sequence[str]], dict[str, list[str]]]
-    kernels: Callable[[Instruction, Sequence[str]], list[str]] = _no_kernels
+    kernels: Callable[[Instruction, Sequence[str]], list[str]] = lambda _instruction, _targets: []
     common: Callable[[], str] | None = None
 
 

@@ -8,14 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
-from warpfrag.codegen.ptx_builder import (
-    BLOCK_BARRIER,
-    WARP_BARRIER,
-    PtxBuilder,
-    declared_type,
-    dynamic_shared,
-    width,
-)
+from warpfrag.codegen import ptx_builder
 from warpfrag.codegen.statement import (
     COMMIT,
     FENCE,
@@ -58,7 +51,7 @@ DYNAMIC = "dynamic_shared"
 def declarations(instructions: Iterable[Instruction]) -> list[str]:
     """Return the declaration of dynamic shared memory if a kernel of these instructions uses it."""
     is_used = any(instruction.form.is_warpgroup or _uses_shared(instruction) for instruction in instructions)
-    return [dynamic_shared(DYNAMIC, SWIZZLE_PERIOD)] if is_used else []
+    return [ptx_builder.dynamic_shared(DYNAMIC, SWIZZLE_PERIOD)] if is_used else []
 
 
 def _uses_shared(instruction: Instruction) -> bool:
@@ -73,7 +66,7 @@ class PtxKernel:
         """Start a kernel."""
         self.instruction = instruction
         self.parameters = parameters
-        self.code = PtxBuilder()
+        self.code = ptx_builder.PtxBuilder()
         self.fragments: dict[str, list[str]] = {}
         self.thread = self.case = self.base = ""
         self._parameters: dict[str, str] = {}
@@ -93,7 +86,7 @@ class PtxKernel:
     def declare(self, role: str, operand: OperandBase) -> None:
         """Declare a fragment."""
         self.fragments[role] = self.code.declare_vector(f"{role}_", operand.regs, operand.ptx_type)
-        self._bytes[role] = width(declared_type(operand.ptx_type))
+        self._bytes[role] = ptx_builder.width(ptx_builder.declared_type(operand.ptx_type))
 
     def start(self, scope: Literal["warp", "cases", "block"]) -> None:
         """Compute the thread index in the warp and in the grid; each warp or block handles one case."""
@@ -172,7 +165,7 @@ class PtxKernel:
         metadata = [fragments["metadata"][0], str(variant.selector)] if is_sparse(self.instruction) else []
         numbers = wgmma_immediates(self.instruction, variant)
         product = wgmma_statement(self.instruction, fragments["d"], a, b, is_added, numbers, metadata)
-        for text in (PROXY_FENCE, BLOCK_BARRIER, FENCE, product, COMMIT, WAIT.format(0)):
+        for text in (PROXY_FENCE, ptx_builder.BLOCK_BARRIER, FENCE, product, COMMIT, WAIT.format(0)):
             code.emit(text)
 
 
@@ -226,7 +219,7 @@ def move_kernel(instruction: Instruction) -> list[str]:
     if in_shared:
         tile = address = code.compute("tile", "mov.u32", DYNAMIC)
         kernel.copy_loop("IN", kernel.thread, LANES, kernel.parameter("memory"), tile)
-        code.emit(WARP_BARRIER)
+        code.emit(ptx_builder.WARP_BARRIER)
     if instruction.addresses is not None:
         address = code.compute("line", "mad.lo.u32", kernel.thread, LINE, tile)
     if in_shared and not state_space(instruction):
@@ -234,7 +227,7 @@ def move_kernel(instruction: Instruction) -> list[str]:
         address = code.compute("generic", "cvta.shared.u64", wide)
     code.emit(statement(instruction, kernel.fragments, address=address, stride=kernel.parameter("stride")))
     if stores and in_shared:
-        code.emit(WARP_BARRIER)
+        code.emit(ptx_builder.WARP_BARRIER)
         kernel.copy_loop("OUT", kernel.thread, LANES, kernel.parameter("memory"), tile, to_shared=False)
     if not stores:
         kernel.store("d" if "d" in kernel.fragments else next(iter(kernel.fragments)), "registers")

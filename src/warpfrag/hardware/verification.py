@@ -15,15 +15,8 @@ from warpfrag.codegen.statement import choices
 from warpfrag.codegen.tcgen05_code import product
 from warpfrag.codegen.vectors import check_multiplies, check_seed, test_vectors
 from warpfrag.errors import InvalidOperand, NotModelled, quote
+from warpfrag.hardware import launches
 from warpfrag.hardware.gpu_device import Worker
-from warpfrag.hardware.launches import (
-    TensorLaunch,
-    is_verified_by_default,
-    tensor_launches,
-    verified_variants,
-    warp_tiles,
-    wgmma_launches,
-)
 from warpfrag.isa.immediates import Immediates
 from warpfrag.tensorcore.captures.capture import CaptureEntry, write_capture
 from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
@@ -35,12 +28,12 @@ from warpfrag.tensorcore.tensor_images import run_images
 from warpfrag.tensorcore.wgmma_call import Variant, WgmmaCases
 
 if TYPE_CHECKING:
-    OperandSet = dict[str, NDArray[np.uint32]] | WgmmaCases | TensorLaunch
+    OperandSet = dict[str, NDArray[np.uint32]] | WgmmaCases | launches.TensorLaunch
 
 
 VARIANTS: Mapping[str, Callable[[Instruction], Iterable[Immediates | Variant]]] = {
     "warp": choices,
-    "warpgroup": verified_variants,
+    "warpgroup": launches.verified_variants,
     "block": lambda _: (Immediates(),),
 }
 """The immediates or variants to run, by the scope of the operation."""
@@ -112,7 +105,7 @@ def _jobs(named: list[Instruction] | None, only: str, target: str) -> list[tuple
     """Return every kernel to run: each instruction with each of its selectors or, for wgmma, some of its variants."""
     if named is None:
         multiplying = [entry for entry in find(arch=target) if entry.form.operation.does == "multiply"]
-        chosen = [entry for entry in multiplying if only or is_verified_by_default(entry)]
+        chosen = [entry for entry in multiplying if only or launches.is_verified_by_default(entry)]
     else:
         chosen = [get(instruction.name, arch=target) for instruction in named]
     chosen = [instruction for instruction in chosen if only in instruction.name]
@@ -142,7 +135,7 @@ def _compare(
     description = variant.description if isinstance(variant, Variant) else ""
     for category, operands in _operand_sets(instruction, variant, cases, seed, target):
         answer = worker.run(instruction.name, variant, operands)
-        if isinstance(operands, TensorLaunch) and not isinstance(answer, str):
+        if isinstance(operands, launches.TensorLaunch) and not isinstance(answer, str):
             answer = answer[None]  # add the axis of cases
         if isinstance(answer, str):
             return KernelResult(instruction.name, selector, ran, differing, tuple(mismatches), answer, description)
@@ -168,11 +161,11 @@ def _predict(
 ) -> NDArray[np.uint32]:
     if isinstance(operands, WgmmaCases):
         return run_wgmma_cases(instruction, operands, target)
-    if isinstance(operands, TensorLaunch) and isinstance(instruction, TensorMma):
+    if isinstance(operands, launches.TensorLaunch) and isinstance(instruction, TensorMma):
         return run_images(instruction.form, operands.operands, target)[None]
     from warpfrag.tensorcore.execute import execute_registers
 
-    if isinstance(operands, TensorLaunch):
+    if isinstance(operands, launches.TensorLaunch):
         raise InvalidOperand(f"expected a tcgen05.mma, got {instruction}")
     return execute_registers(instruction, operands, None if isinstance(variant, Variant) else variant, arch=target)
 
@@ -182,10 +175,10 @@ def _operand_sets(
 ) -> Iterator[tuple[str, OperandSet]]:
     """Yield named sets of operands: `cases` random ones from all classes, then the matching test vectors."""
     if isinstance(variant, Variant):
-        yield from wgmma_launches(instruction, variant, -(-cases // warp_tiles(instruction)), seed)
+        yield from launches.wgmma_launches(instruction, variant, -(-cases // launches.warp_tiles(instruction)), seed)
         return
     if isinstance(instruction, TensorMma):
-        yield from tensor_launches(instruction, -(-cases // warp_tiles(instruction)), seed, target)
+        yield from launches.tensor_launches(instruction, -(-cases // launches.warp_tiles(instruction)), seed, target)
         return
     categories = classes(instruction)
     share = -(-cases // len(categories))
@@ -203,7 +196,7 @@ def _operand_sets(
 
 def _arrays(operands: OperandSet) -> Mapping[str, NDArray[np.uint32]]:
     """Return operands as a capture stores them, with an axis of cases."""
-    if isinstance(operands, TensorLaunch):
+    if isinstance(operands, launches.TensorLaunch):
         return {role: image[None] for role, image in operands.operands.items()}
     return operands.arrays if isinstance(operands, WgmmaCases) else operands
 

@@ -32,20 +32,11 @@ from typing import NamedTuple, TypeAlias
 
 from warpfrag.errors import InvalidOperand, check_flag, quote
 from warpfrag.layout import tensor_memory_notation as tensor_memory
+from warpfrag.layout import thread_layout
 from warpfrag.layout.axes import MAX_SIZE, Axis
 from warpfrag.layout.coordinates import LANES
 from warpfrag.layout.linear_layout import Basis, Layout
 from warpfrag.layout.scanner import MAX_DEPTH, Scanner
-from warpfrag.layout.thread_layout import (
-    MATRIX,
-    Digit,
-    assemble,
-    check_onto,
-    check_slots,
-    dims_of,
-    shape_of,
-    threads_and_values,
-)
 
 Tree: TypeAlias = "int | tuple[Tree, ...]"
 TUPLES = {"(": ")", "<": ">"}
@@ -64,7 +55,7 @@ def write_cute(layout: Layout, *, transposed: bool = False) -> str:
     """Return the thread-value layout in CuTe's notation; for tensor memory, its addresses."""
     if tensor_memory.is_tensor_memory(layout):
         return tensor_memory.write_cute(layout)
-    parts = threads_and_values("cute", layout)
+    parts = thread_layout.threads_and_values("cute", layout)
     dims = _order(layout.dims, transposed=transposed)
     if any(layout.start):
         raise InvalidOperand(
@@ -101,13 +92,13 @@ def read_cute(
     """
     pointer = tensor_memory.POINTER.match(text) if isinstance(text, str) else None
     if pointer is not None:
-        return _read_tensor_memory(str(text), pointer, dims_of("cute", len(MATRIX), dims))
+        return _read_tensor_memory(str(text), pointer, thread_layout.dims_of("cute", len(thread_layout.MATRIX), dims))
     threads, values = _modes(text)
     if shape is None:
         raise InvalidOperand("cute: a CuTe layout has no extents; give them, as in shape=(16, 8)")
-    sizes = shape_of("cute", shape)
-    check_slots("cute", slots)
-    names = dims_of("cute", len(sizes), dims)
+    sizes = thread_layout.shape_of("cute", shape)
+    thread_layout.check_slots("cute", slots)
+    names = thread_layout.dims_of("cute", len(sizes), dims)
     extents = dict(zip(_order(names, transposed=transposed), sizes, strict=True))
     last = sum((mode.size - 1) * mode.stride for mode in chain(threads, values))
     if last >= prod(sizes):
@@ -116,7 +107,7 @@ def read_cute(
             f"cute: the layout reaches element {last}, but {extent} has {prod(sizes)}: is the shape right?"
         )
 
-    def digits(parts: list[Mode]) -> Iterator[Digit]:
+    def digits(parts: list[Mode]) -> Iterator[thread_layout.Digit]:
         for size, stride in parts:
             counted = 1
             for radix in Axis.of_size("a mode", size).radices:
@@ -127,12 +118,12 @@ def read_cute(
                 counted *= radix
 
     parts = digits(_cut(threads, LANES)), digits(_cut(values, slots))
-    layout = assemble("cute", {name: extents[name] for name in names}, *parts, slots)
+    layout = thread_layout.assemble("cute", {name: extents[name] for name in names}, *parts, slots)
     if not layout.is_additive:
         raise InvalidOperand(
             "cute: two digits of this layout move the same bit, and their sum is not their xor; is the shape right?"
         )
-    return check_onto("cute", layout)
+    return thread_layout.check_onto("cute", layout)
 
 
 def _read_tensor_memory(text: str, pointer: re.Match[str], dims: Sequence[str]) -> Layout:
@@ -147,7 +138,7 @@ def _order(dims: tuple[str, ...], *, transposed: bool) -> tuple[str, ...]:
     """Return the coordinates in the order in which elements are counted, the fastest first."""
     if not check_flag("transposed", transposed):
         return dims
-    if len(dims) != len(MATRIX):
+    if len(dims) != len(thread_layout.MATRIX):
         raise InvalidOperand(
             f"cute: only a layout of two coordinates can be transposed; this one has {', '.join(dims)}"
         )

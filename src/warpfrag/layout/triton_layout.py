@@ -29,19 +29,11 @@ from collections.abc import Sequence
 
 from warpfrag.errors import InvalidOperand
 from warpfrag.layout import tensor_memory_notation as tensor_memory
+from warpfrag.layout import thread_layout
 from warpfrag.layout.axes import MAX_SIZE
 from warpfrag.layout.coordinates import LANES
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.layout.scanner import Scanner
-from warpfrag.layout.thread_layout import (
-    MATRIX,
-    assemble,
-    check_onto,
-    check_slots,
-    dims_of,
-    shape_of,
-    threads_and_values,
-)
 
 Bases = list[list[int]]
 INPUTS = ("register", "lane", "warp", "block")
@@ -62,7 +54,7 @@ def write_triton(layout: Layout) -> str:
     """Return the bases as Triton's attribute spells them; for tensor memory, as Gluon prints them."""
     if tensor_memory.is_tensor_memory(layout):
         return tensor_memory.write_triton(layout)
-    threads, values = threads_and_values("triton", layout)
+    threads, values = thread_layout.threads_and_values("triton", layout)
     sizes = [*layout.ins.values(), *layout.shape]
     faults = {
         "a size that is not a power of two": any(size & (size - 1) for size in sizes),
@@ -76,7 +68,7 @@ def write_triton(layout: Layout) -> str:
     parts = {"register": values, "lane": threads[:lanes], "warp": threads[lanes:], "block": []}
     bases = {name: [[*step.moves] for step in steps] for name, steps in parts.items()}
     options = [f"slots = {layout.slots}"] if layout.slots > 1 else []
-    options += [f"dims = {', '.join(layout.dims)}"] if layout.dims != MATRIX else []
+    options += [f"dims = {', '.join(layout.dims)}"] if layout.dims != thread_layout.MATRIX else []
     # Triton's verifier requires that each basis of the attribute moves a single bit; a LinearLayout has no such limit
     singles = all(sum(index.bit_count() for index in image) <= 1 for images in bases.values() for image in images)
     text = _as_attribute(bases) if singles and layout.is_additive else _as_printed(bases, layout.shape)
@@ -115,9 +107,13 @@ def read_triton(
     if tensor_memory.GLUON in bare:
         stated = options.get("slots", "1")
         count = int(stated) if slots is None and stated.isdigit() else slots
-        names = dims_of("triton", len(MATRIX), dims or (options["dims"].split(", ") if "dims" in options else None))
+        names = thread_layout.dims_of(
+            "triton", len(thread_layout.MATRIX), dims or (options["dims"].split(", ") if "dims" in options else None)
+        )
         text_itself = bare[bare.index(tensor_memory.GLUON) :]
-        return tensor_memory.read_triton(text_itself, check_slots("triton", 1 if count is None else count), names)
+        return tensor_memory.read_triton(
+            text_itself, thread_layout.check_slots("triton", 1 if count is None else count), names
+        )
     bases, sizes = _printed(bare) if PRINTED.search(bare) else _attribute(bare)
     ranks = {len(image) for images in bases.values() for image in images} | ({len(sizes)} if sizes else set())
     if len(ranks) != 1 or 0 in ranks:
@@ -125,10 +121,12 @@ def read_triton(
         raise InvalidOperand(f"triton: every basis must have one number per coordinate; got {counts}")
     if slots is None:
         slots = int(options["slots"]) if options.get("slots", "").isdigit() and len(options["slots"]) < 4 else 1
-    check_slots("triton", slots)
-    names = dims_of("triton", ranks.pop(), dims or (options["dims"].split(", ") if "dims" in options else None))
+    thread_layout.check_slots("triton", slots)
+    names = thread_layout.dims_of(
+        "triton", ranks.pop(), dims or (options["dims"].split(", ") if "dims" in options else None)
+    )
     if shape is not None:
-        sizes = [*shape_of("triton", shape, len(names))]
+        sizes = [*thread_layout.shape_of("triton", shape, len(names))]
     extents = _extents(names, bases, sizes)
     if bases["block"]:
         raise InvalidOperand(
@@ -143,7 +141,7 @@ def read_triton(
         )
     threads = [(2, image) for image in bases["lane"] + bases["warp"]]
     values = [(2, image) for image in bases["register"]]
-    return check_onto("triton", assemble("triton", extents, threads, values, slots))
+    return thread_layout.check_onto("triton", thread_layout.assemble("triton", extents, threads, values, slots))
 
 
 def _extents(names: Sequence[str], bases: dict[str, Bases], sizes: Sequence[int]) -> dict[str, int]:

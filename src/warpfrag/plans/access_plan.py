@@ -16,16 +16,7 @@ from warpfrag.isa.targets import targets
 from warpfrag.layout import providers
 from warpfrag.layout.coordinates import LANES
 from warpfrag.plans.relayout_operations import price
-from warpfrag.smem.shared_memory import (
-    ROW_OF_UNITS,
-    SWIZZLES,
-    UNIT,
-    Memory,
-    as_bytes,
-    bank_conflicts,
-    swizzled,
-    wavefronts,
-)
+from warpfrag.smem import shared_memory
 from warpfrag.tensorcore.operand import Operand
 
 if TYPE_CHECKING:
@@ -56,12 +47,12 @@ class Access(NamedTuple):
     @property
     def passes(self) -> int:
         """The number of shared-memory passes."""
-        return sum(wavefronts(request, self.width) for request in self.requests)
+        return sum(shared_memory.wavefronts(request, self.width) for request in self.requests)
 
     @property
     def conflicts(self) -> int:
         """The passes caused by bank conflicts: lanes that need different words of one bank."""
-        return sum(bank_conflicts(request, self.width) for request in self.requests)
+        return sum(shared_memory.bank_conflicts(request, self.width) for request in self.requests)
 
     @property
     def requests(self) -> list[tuple[int | None, ...]]:
@@ -99,10 +90,13 @@ class AddressSum(NamedTuple):
         return self.origin + sum(parts)
 
 
-def address_sum(addresses: Sequence[int | None], memory: Memory) -> AddressSum:
+def address_sum(addresses: Sequence[int | None], memory: shared_memory.Memory) -> AddressSum:
     """Return a formula for the address of each lane, relative to the start of the memory."""
     # a swizzle is its own inverse
-    flat = [None if address is None else swizzled(address, memory.swizzle, memory.base_offset) for address in addresses]
+    flat = [
+        None if address is None else shared_memory.swizzled(address, memory.swizzle, memory.base_offset)
+        for address in addresses
+    ]
     origin = flat[0] or 0
     terms: list[AddressTerm] = []
     for bit in range((len(flat) - 1).bit_length()):
@@ -140,11 +134,11 @@ def thread_name(threads: int) -> str:
     return "lane" if threads == LANES else "thread"
 
 
-def swizzle_expression(memory: Memory, address: str) -> str:
+def swizzle_expression(memory: shared_memory.Memory, address: str) -> str:
     """Return the swizzled address as a C expression."""
-    row = f"{address} / {ROW_OF_UNITS}"
+    row = f"{address} / {shared_memory.ROW_OF_UNITS}"
     turned = f"({row} - {memory.base_offset})" if memory.base_offset else row
-    return f"{address} ^ ({turned} & {(1 << SWIZZLES[memory.swizzle]) - 1}) * {UNIT}"
+    return f"{address} ^ ({turned} & {(1 << shared_memory.SWIZZLES[memory.swizzle]) - 1}) * {shared_memory.UNIT}"
 
 
 MAX_ROWS = 8  # number of accesses in a card
@@ -158,7 +152,7 @@ class AccessPlan:
     """
 
     operand: Operand
-    memory: Memory
+    memory: shared_memory.Memory
     direction: Direction
     accesses: tuple[Access, ...]
     transposes: bool = False
@@ -269,7 +263,7 @@ class AccessPlan:
 
         from warpfrag.tensorcore import matrix_moves
 
-        memory, operand = self._reached(as_bytes(shared)), self.operand
+        memory, operand = self._reached(shared_memory.as_bytes(shared)), self.operand
         shape = (*operand.threads, operand.words)
         words = np.zeros((math.prod(shape[:-1]), shape[-1]), np.uint32)
         for access in self.accesses:
@@ -293,7 +287,7 @@ class AccessPlan:
         from warpfrag.tensorcore import matrix_moves
 
         operand = self.operand
-        registers, memory = operand.check_words(words), self._reached(as_bytes(shared)).copy()
+        registers, memory = operand.check_words(words), self._reached(shared_memory.as_bytes(shared)).copy()
         held = (*operand.threads, operand.words)
         if registers.shape != held:
             extents = ", ".join(map(str, held))

@@ -29,6 +29,7 @@ from warpfrag.isa.tmem_layouts import TENSOR_COLUMNS, TENSOR_LANES, access, copi
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.instruction_descriptor import InstructionDescriptor
 from warpfrag.smem.shared_memory import as_bytes
+from warpfrag.tensorcore import tensor_operand
 from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.fragment import elements
 from warpfrag.tensorcore.matmul import matmul
@@ -37,13 +38,6 @@ from warpfrag.tensorcore.resolved import batch_of, tiles_of
 from warpfrag.tensorcore.rules import Rule
 from warpfrag.tensorcore.shared_operand import Shared, as_descriptor
 from warpfrag.tensorcore.sparsity import logical_columns
-from warpfrag.tensorcore.tensor_operand import (
-    InTensorShared,
-    SharedTensorOperand,
-    TensorMetadata,
-    TensorOperand,
-    TensorScale,
-)
 
 Tile: TypeAlias = Shared | Descriptor | int
 """An operand in shared memory: a tile with its descriptor, or the descriptor alone."""
@@ -181,7 +175,7 @@ class TensorProduct:
         seen = _from_base(memory, lane)
         own = (part or 0) * TENSOR_LANES // self.parts
         copied = seen[..., np.arange(TENSOR_LANES) ^ own, :] if own else seen
-        d = cast("TensorOperand", self.operands["d"])
+        d = cast("tensor_operand.TensorOperand", self.operands["d"])
         taken: dict[str, Array] = {
             "a": self._codes_a(copied, a, shared, is_strict=part is None),
             "b": self._codes_b(b, shared, self.operands["b"]),
@@ -211,7 +205,7 @@ class TensorProduct:
     def write(self, memory: Words, codes: Array, kept: NDArray[np.bool_] | None = None) -> None:
         """Write the codes of D to tensor memory, except in the lanes that are `kept`, [..., 128]."""
         lane, column = self.base
-        d = cast("TensorOperand", self.operands["d"])
+        d = cast("tensor_operand.TensorOperand", self.operands["d"])
         used = self._used_lanes(lane)
         cells = _from_base(d.pack(codes, raw=True), lane)[..., used, :]
         if kept is not None:
@@ -228,7 +222,7 @@ class TensorProduct:
         return lanes[lanes // 16 % 2 == lane // 16] if placement(self.form)[0] in "CF" else lanes
 
     def _codes_a(self, seen: Words, a: Tile | None, shared: ArrayLike | None, *, is_strict: bool) -> Array:
-        operand = cast("TensorOperand", self.operands["a"])
+        operand = cast("tensor_operand.TensorOperand", self.operands["a"])
         if a is not None:
             return read_shared(operand, a, shared, self.form.blocks, trans=self.word.transpose_a, axis=0)
         if "a" not in self.at:
@@ -239,7 +233,7 @@ class TensorProduct:
         cells = _columns(seen, first, operand.columns, "A")
         return operand.unpack(cells, raw=True, strict=is_strict and self.parts > 1)
 
-    def _codes_b(self, b: Tile, shared: ArrayLike | None, operand: InTensorShared) -> Array:
+    def _codes_b(self, b: Tile, shared: ArrayLike | None, operand: tensor_operand.InTensorShared) -> Array:
         return read_shared(operand, b, shared, self.form.blocks, trans=self.word.transpose_b, axis=1)
 
     def _extra(self, seen: Words, operands: Mapping[str, Any]) -> dict[str, Array]:
@@ -247,11 +241,11 @@ class TensorProduct:
         result: dict[str, Array] = {}
         for role, byte_id in (("scale_a", self.word.scale_a_id), ("scale_b", self.word.scale_b_id)):
             if role in operands:
-                scale = cast("TensorScale", operands[role])
+                scale = cast("tensor_operand.TensorScale", operands[role])
                 result[role] = scale.unpack(self._cells(seen, role, scale.columns), byte_id=byte_id, raw=True)
         rule = pattern_of(self.form)
         if rule is not None:
-            metadata = cast("TensorMetadata", operands["metadata"])
+            metadata = cast("tensor_operand.TensorMetadata", operands["metadata"])
             codes = metadata.unpack(self._cells(seen, "metadata", metadata.columns), selector=self.word.selector)
             result["columns"] = logical_columns(rule, codes)
         return result
@@ -266,7 +260,7 @@ class TensorProduct:
 
 
 def read_shared(
-    operand: InTensorShared,
+    operand: tensor_operand.InTensorShared,
     location: Tile,
     shared: ArrayLike | None,
     blocks: int,
@@ -293,21 +287,21 @@ def read_shared(
     return cast("Array", np.concatenate([codes[..., 0, :, :], codes[..., 1, :, :]], axis=-2 if axis == 0 else -1))
 
 
-def half(operand: InTensorShared, axis: int) -> SharedTensorOperand:
+def half(operand: tensor_operand.InTensorShared, axis: int) -> tensor_operand.SharedTensorOperand:
     """Return the part of an operand that one block of a pair stores in shared memory: rows of A, columns of B."""
     rows, cols = operand.shape
     return resized(operand, rows // 2 if axis == 0 else rows, cols // 2 if axis == 1 else cols)
 
 
 @lru_cache(MAX_LAYOUTS)
-def resized(operand: InTensorShared, rows: int, cols: int) -> SharedTensorOperand:
+def resized(operand: tensor_operand.InTensorShared, rows: int, cols: int) -> tensor_operand.SharedTensorOperand:
     """Return an operand in shared memory with other extents."""
     from warpfrag.layout.linear_layout import Layout
 
     extents = {"row": rows, "col": cols}
     steps = {name: [(size, tuple(int(other == name) for other in extents))] for name, size in extents.items()}
     layout = Layout.of_steps(extents, steps)
-    return SharedTensorOperand(replace(operand.spec, layout=layout), operand.instruction, staged=True)
+    return tensor_operand.SharedTensorOperand(replace(operand.spec, layout=layout), operand.instruction, staged=True)
 
 
 # ---- data movement

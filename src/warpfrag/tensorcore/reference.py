@@ -17,20 +17,9 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
+from warpfrag.tensorcore import rules
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.numbers import MINUS_ZERO, PLUS_ZERO, UNITY, Number, round_code, unpack
-from warpfrag.tensorcore.rules import (
-    AlignedSum,
-    Chain,
-    Direction,
-    Fma64,
-    Fused,
-    Grouped,
-    IntegerSum,
-    Popcount,
-    Rule,
-    StepRounding,
-)
 
 NAN_F32, NAN_F16, NAN_F64 = (CANONICAL_NANS[name] for name in ("f32", "f16", "f64"))
 QUIET_F64 = 1 << 51
@@ -112,7 +101,7 @@ def _are(names: list[str], label: str) -> str:
     return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} {label}"
 
 
-def truncated_sum(terms: Sequence[Number], how: AlignedSum) -> tuple[int, int, tuple[int, ...]]:
+def truncated_sum(terms: Sequence[Number], how: rules.AlignedSum) -> tuple[int, int, tuple[int, ...]]:
     """Align, truncate and add: every term is truncated to a multiple of 2**(common - F); the sum is exact.
 
     The common exponent is the largest exponent of a term that is not zero, and at least `zero_exponent`. Return the
@@ -151,7 +140,7 @@ def infinity_code(format_name: str, *, negative: bool) -> int:
     return (fmt.sign_bit if negative else 0) | (((1 << fmt.exponent) - 1) << fmt.fraction)
 
 
-def round_sum(total: int, exponent: int, rounding: StepRounding) -> int:
+def round_sum(total: int, exponent: int, rounding: rules.StepRounding) -> int:
     """Apply the rounding at the end of a step; the result is never -0.
 
     RZ-FP32 truncates to f32 and overflows to infinity; RZ-E8M13 to 13 fraction bits; RNE-FP16 takes the nearest
@@ -166,7 +155,7 @@ def round_sum(total: int, exponent: int, rounding: StepRounding) -> int:
 
 
 def fused_step(
-    products: Sequence[Number], c: Number, how: AlignedSum
+    products: Sequence[Number], c: Number, how: rules.AlignedSum
 ) -> tuple[int, int | None, int | None, tuple[int, ...]]:
     """Compute a truncated fused dot-product-add: products and C in one truncated sum, rounded once.
 
@@ -210,7 +199,7 @@ def group_product(products: Sequence[Number], scale: Number) -> Number:
     return Number(total < 0, significand, scale.exponent, point + scale.fraction, keeps_exponent=True)
 
 
-def multiply_add(x: Number, y: Number, z: Number, format_name: str, direction: Direction) -> int | None:
+def multiply_add(x: Number, y: Number, z: Number, format_name: str, direction: rules.Direction) -> int | None:
     """Return x * y + z rounded once, by IEEE 754; None if the result is NaN.
 
     An exact zero is +0 unless both parts are -0; rounding down makes it -0.
@@ -269,7 +258,7 @@ def add_c(c: Number, part: Number, format_name: str) -> int:
     return code
 
 
-def fma_f64(a: Number, b: Number, c: Number, direction: Direction) -> int:
+def fma_f64(a: Number, b: Number, c: Number, direction: rules.Direction) -> int:
     """Compute one link of DMMA's chain: fused, with IEEE zeros, subnormals and overflow.
 
     A NaN operand is propagated, quieted, with its sign and payload: B's first, then C's, then A's. A new NaN
@@ -308,25 +297,25 @@ class OutputOperands(NamedTuple):
 Trace = list[TraceStep]
 
 
-def compute(rule: Rule, codes: OutputOperands, trace: Trace | None = None) -> int:
+def compute(rule: rules.Rule, codes: OutputOperands, trace: Trace | None = None) -> int:
     """Compute one instruction for one output; append its steps to `trace`, if given."""
     match rule:
-        case Fused():
+        case rules.Fused():
             return _fused(rule, codes, trace)
-        case Grouped():
+        case rules.Grouped():
             return _grouped(rule, codes, trace)
-        case Chain():
+        case rules.Chain():
             return _chain(rule, codes, trace)
-        case Fma64():
+        case rules.Fma64():
             return _fma_chain(rule, codes, trace)
-        case IntegerSum():
+        case rules.IntegerSum():
             return _integer(rule, codes, trace)
-        case Popcount():
+        case rules.Popcount():
             return _popcount(rule, codes, trace)
     raise TypeError(f"unknown rule: {rule}")
 
 
-def _fused(rule: Fused, codes: OutputOperands, trace: Trace | None) -> int:
+def _fused(rule: rules.Fused, codes: OutputOperands, trace: Trace | None) -> int:
     """Compute the steps in order, then add C if it comes last, then convert to D's format."""
     format_a, format_b = rule.multiplicands
     a = [_unpack(format_a, convert(code, rule.a, format_a)) for code in codes.a]
@@ -358,7 +347,7 @@ def _fused(rule: Fused, codes: OutputOperands, trace: Trace | None) -> int:
     return code
 
 
-def _grouped(rule: Grouped, codes: OutputOperands, trace: Trace | None) -> int:
+def _grouped(rule: rules.Grouped, codes: OutputOperands, trace: Trace | None) -> int:
     """Compute one step, whose terms are groups of products."""
     products = [multiply(_unpack(rule.a, x), _unpack(rule.b, y)) for x, y in zip(codes.a, codes.b, strict=True)]
     scales = _scales(rule, codes)
@@ -371,7 +360,7 @@ def _grouped(rule: Grouped, codes: OutputOperands, trace: Trace | None) -> int:
 
 
 def _aligned_step(
-    how: AlignedSum, name: str, names: list[str], products: list[Number], start: Number, trace: Trace | None
+    how: rules.AlignedSum, name: str, names: list[str], products: list[Number], start: Number, trace: Trace | None
 ) -> int:
     """Compute one truncated sum and add it to the trace."""
     code, common, total, kept = fused_step(products, start, how)
@@ -387,7 +376,7 @@ def _aligned_step(
     return code
 
 
-def _chain(rule: Chain, codes: OutputOperands, trace: Trace | None) -> int:
+def _chain(rule: rules.Chain, codes: OutputOperands, trace: Trace | None) -> int:
     """Compute m8n8k4 in software, by `chain_f32` or `chain_f16`."""
     a, b = [_unpack(rule.a, code) for code in codes.a], [_unpack(rule.b, code) for code in codes.b]
     c = unpack("f32", convert(codes.c, rule.c, "f32"))
@@ -403,7 +392,7 @@ def _chain(rule: Chain, codes: OutputOperands, trace: Trace | None) -> int:
     return code
 
 
-def _fma_chain(rule: Fma64, codes: OutputOperands, trace: Trace | None) -> int:
+def _fma_chain(rule: rules.Fma64, codes: OutputOperands, trace: Trace | None) -> int:
     """Compute c = fma(a, b, c) with k ascending."""
     code = codes.c
     for k, (a, b) in enumerate(zip(codes.a, codes.b, strict=True)):
@@ -415,7 +404,7 @@ def _fma_chain(rule: Fma64, codes: OutputOperands, trace: Trace | None) -> int:
     return code
 
 
-def _integer(rule: IntegerSum, codes: OutputOperands, trace: Trace | None) -> int:
+def _integer(rule: rules.IntegerSum, codes: OutputOperands, trace: Trace | None) -> int:
     """Return the exact sum of integer products and C."""
     a, b, s32 = FORMATS[rule.a], FORMATS[rule.b], FORMATS["s32"]
     products = [int(a.decode(x)) * int(b.decode(y)) for x, y in zip(codes.a, codes.b, strict=True)]
@@ -427,7 +416,7 @@ def _integer(rule: IntegerSum, codes: OutputOperands, trace: Trace | None) -> in
     return code
 
 
-def _popcount(rule: Popcount, codes: OutputOperands, trace: Trace | None) -> int:
+def _popcount(rule: rules.Popcount, codes: OutputOperands, trace: Trace | None) -> int:
     """Return C plus the population count of a bit operation."""
     ones, start = count_bits(codes.a, codes.b, rule.operation), int(FORMATS["s32"].decode(codes.c))
     code = add_integers([ones], start, satfinite=False)
@@ -437,7 +426,7 @@ def _popcount(rule: Popcount, codes: OutputOperands, trace: Trace | None) -> int
     return code
 
 
-def _scales(rule: Rule, codes: OutputOperands) -> list[Number]:
+def _scales(rule: rules.Rule, codes: OutputOperands) -> list[Number]:
     """Return the scale factor of each block: the factor of A's row times the factor of B's column."""
     name = rule.scale_format
     return [multiply(unpack(name, x), unpack(name, y)) for x, y in zip(codes.scale_a, codes.scale_b, strict=True)]
@@ -446,7 +435,7 @@ def _scales(rule: Rule, codes: OutputOperands) -> list[Number]:
 _unpack = lru_cache(1 << 12)(unpack)  # elements repeat, because a row of A meets every column of B
 
 
-def _unaligned(rule: Rule, name: str, terms: tuple[TraceTerm, ...], code: int, rounding: str) -> TraceStep:
+def _unaligned(rule: rules.Rule, name: str, terms: tuple[TraceTerm, ...], code: int, rounding: str) -> TraceStep:
     """Return a step that does not align its terms."""
     return TraceStep(name, terms, None, None, None, rounding, rule.d, code)
 
@@ -479,7 +468,7 @@ def _integer_term(name: str, value: int) -> TraceTerm:
     return TraceTerm(name, Fraction(value), None, value, Fraction(0))
 
 
-def chain(rule: Rule, codes: OutputOperands, trace: Trace | None = None) -> int:
+def chain(rule: rules.Rule, codes: OutputOperands, trace: Trace | None = None) -> int:
     """Compute one output for any multiple of the instruction's K: the D of one instruction is the C of the next."""
     code = codes.c
     for index in range(len(codes.a) // rule.stored):
@@ -491,7 +480,7 @@ def chain(rule: Rule, codes: OutputOperands, trace: Trace | None = None) -> int:
 
 
 def trace(
-    rule: Rule,
+    rule: rules.Rule,
     a: Sequence[int],
     b: Sequence[int],
     c: int,
@@ -511,7 +500,7 @@ def trace(
     return steps
 
 
-def matmul(rule: Rule, operands: ProductOperands) -> NDArray[Any]:
+def matmul(rule: rules.Rule, operands: ProductOperands) -> NDArray[Any]:
     """Return D's codes, computed one output at a time."""
     lists: list[Any] = [None if array is None else array.tolist() for array in operands]
     a, b, c, columns, scale_a, scale_b = lists

@@ -24,17 +24,7 @@ from warpfrag.machine.launch.options import Engine, LaunchOptions, chosen_level
 from warpfrag.machine.launch.profile import Profile
 from warpfrag.machine.launch.run import Run
 from warpfrag.machine.launch.run_evidence import MEASURED
-from warpfrag.triton.triton_driver import (
-    EntryArguments,
-    EntryLauncher,
-    LoadedKernel,
-    MachineDriver,
-    as_tensor,
-    keep_code,
-    keep_ptx,
-    name_arguments,
-    set_until,
-)
+from warpfrag.triton import triton_driver
 
 DEFAULT_ARCH = "sm_90a"
 MEASURED_ARCHS = (MEASURED, f"{MEASURED}a")
@@ -54,8 +44,8 @@ class Launch:
     arguments: Mapping[str, object]
     ptx: str
     run: Run
-    _loaded: LoadedKernel
-    _entry: EntryArguments
+    _loaded: triton_driver.LoadedKernel
+    _entry: triton_driver.EntryArguments
     _before: dict[int, NDArray[np.uint8]]
     _config: tuple[tuple[int, int, int], LaunchOptions]
 
@@ -122,18 +112,18 @@ class Session:
         self.redirect = redirect and "torch" in sys.modules
         self._inductor, self.seconds = inductor, seconds
         self._kept = 0  # bytes of memory that were kept
-        self._driver = MachineDriver(self)
+        self._driver = triton_driver.MachineDriver(self)
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         """Replace Triton's driver."""
         with ExitStack() as stack:
-            set_until(stack, driver, "_active", self._driver)
+            triton_driver.set_until(stack, driver, "_active", self._driver)
             if not self.executes_cubin:
-                keep_ptx(stack)
-            keep_code(stack, self._driver)
-            set_until(stack, JITFunction, "run", self._with_arrays(JITFunction.run))
-            set_until(stack, Autotuner, "run", self._with_single_config(Autotuner.run))
+                triton_driver.keep_ptx(stack)
+            triton_driver.keep_code(stack, self._driver)
+            triton_driver.set_until(stack, JITFunction, "run", self._with_arrays(JITFunction.run))
+            triton_driver.set_until(stack, Autotuner, "run", self._with_single_config(Autotuner.run))
             if self.redirect:
                 from warpfrag.triton.cuda_tensors import tensors_on_host
 
@@ -156,10 +146,10 @@ class Session:
 
     def launch(
         self,
-        launcher: EntryLauncher,
-        loaded: LoadedKernel,
+        launcher: triton_driver.EntryLauncher,
+        loaded: triton_driver.LoadedKernel,
         grid: tuple[int, int, int],
-        entry: EntryArguments,
+        entry: triton_driver.EntryArguments,
         arguments: dict[str, object],
     ) -> None:
         """Run a kernel on its arguments and record it."""
@@ -182,9 +172,13 @@ class Session:
             )  # fmt: skip
         except PtxError as error:
             self.failed += 1
-            raise PtxError(error.line, name_arguments(error.reason, entry.names), error.source) from None
+            raise PtxError(error.line, triton_driver.name_arguments(error.reason, entry.names), error.source) from None
         findings = [
-            replace(found, text=name_arguments(found.text, entry.names), array=name_arguments(found.array, entry.names))
+            replace(
+                found,
+                text=triton_driver.name_arguments(found.text, entry.names),
+                array=triton_driver.name_arguments(found.array, entry.names),
+            )
             for found in run.findings
         ]
         run = replace(run, findings=findings)
@@ -198,10 +192,10 @@ class Session:
         """Return `JITFunction.run`, extended to NumPy arrays."""
 
         def run(function: object, *args: object, **kwargs: object) -> object:
-            taken = {name: as_tensor(value) for name, value in kwargs.items()}
+            taken = {name: triton_driver.as_tensor(value) for name, value in kwargs.items()}
             self.is_launching = True
             try:
-                return original(function, *map(as_tensor, args), **taken)
+                return original(function, *map(triton_driver.as_tensor, args), **taken)
             finally:
                 self.is_launching = False
 

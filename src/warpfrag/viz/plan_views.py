@@ -9,19 +9,9 @@ from warpfrag.layout.coordinates import LANES, Place
 from warpfrag.plans.access_plan import Access, AccessPlan
 from warpfrag.plans.relayout import Relayout
 from warpfrag.smem.shared_memory import BANK_BYTES, BANKS, UNIT, bank_loads
+from warpfrag.viz import grids
 from warpfrag.viz.drawing import GridDrawing
 from warpfrag.viz.fragment_grids import warp_grid
-from warpfrag.viz.grids import (
-    CellBlock,
-    FigureCell,
-    FigureGrid,
-    HeadingLevel,
-    HeadingMark,
-    element_name,
-    labels,
-    lane_name,
-    single_blocks,
-)
 
 RELAYOUT_NOTE = (
     "First the source: its cells say which element (row, col) they hold. Then the target: a cell has the colour of the"
@@ -53,7 +43,7 @@ def relayout_drawing(plan: Relayout) -> GridDrawing:
         target,
         title=f"{plan.target.role.upper()}: where each element comes from",
         cells=cells,
-        blocks=tuple(CellBlock(reg[0].y, reg[0].x, reg[-1].y, reg[-1].x, reg[0].lines) for reg in registers),
+        blocks=tuple(grids.CellBlock(reg[0].y, reg[0].x, reg[-1].y, reg[-1].x, reg[0].lines) for reg in registers),
     )
     return GridDrawing(
         f"From {plan.source.role.upper()} to {plan.target.role.upper()}: {plan}",
@@ -73,15 +63,15 @@ def source_place(plan: Relayout, *, lane: int, reg: int, slot: int) -> Place:
     return next((place for place in places if place.lane == lane), places[0])
 
 
-def _from_source(plan: Relayout, cell: FigureCell) -> FigureCell:
+def _from_source(plan: Relayout, cell: grids.FigureCell) -> grids.FigureCell:
     """Return a target cell that names the source lane if it differs."""
     place = source_place(plan, lane=cell.y, reg=cell.reg, slot=int(cell.slot))
-    name = element_name(plan.source, place)
+    name = grids.element_name(plan.source, place)
     stays = place.lane == cell.y
     return cell._replace(
         lane=place.lane,
-        lines=(name,) if stays else (f"{lane_name(place.lane)}:", name),
-        tip=f"{cell.tip}, from {'its own lane' if stays else lane_name(place.lane)}, {name}",
+        lines=(name,) if stays else (f"{grids.lane_name(place.lane)}:", name),
+        tip=f"{cell.tip}, from {'its own lane' if stays else grids.lane_name(place.lane)}, {name}",
     )
 
 
@@ -98,7 +88,7 @@ def access_drawing(plan: AccessPlan) -> GridDrawing:
     )
 
 
-def _access_grid(plan: AccessPlan, access: Access) -> FigureGrid:
+def _access_grid(plan: AccessPlan, access: Access) -> grids.FigureGrid:
     """Return the memory as one access uses it; a cell is as wide as the access, and at least as wide as a bank."""
     width = min(UNIT, max(BANK_BYTES, access.width))
     across, per_bank = LINE_BYTES // width, width // BANK_BYTES
@@ -121,38 +111,40 @@ def _access_grid(plan: AccessPlan, access: Access) -> FigureGrid:
     )
     banks = [f"{x * per_bank}-{(x + 1) * per_bank - 1}" if per_bank > 1 else x for x in range(across)]
     words = ", ".join(map(str, access.words)) + ("" if access.slot is None else f", element {access.slot}")
-    return FigureGrid(
+    return grids.FigureGrid(
         operand.role,
         f"{access.instruction.replace('.sync.aligned', '')}, word{'s' * (len(access.words) > 1)} {words}",
         BANKS,
-        (labels("byte", [line * LINE_BYTES for line in lines]),),
-        (labels("banks" if per_bank > 1 else "bank", banks), *_bank_levels(access, per_bank)),
+        (grids.labels("byte", [line * LINE_BYTES for line in lines]),),
+        (grids.labels("banks" if per_bank > 1 else "bank", banks), *_bank_levels(access, per_bank)),
         cells,
-        single_blocks(cell for cell in cells if not cell.unread),
+        grids.single_blocks(cell for cell in cells if not cell.unread),
     )
 
 
-def _bank_levels(access: Access, per_bank: int) -> Iterator[HeadingLevel]:
+def _bank_levels(access: Access, per_bank: int) -> Iterator[grids.HeadingLevel]:
     """Yield the number of words that each request reads per bank; banks with conflicts are highlighted."""
     requests = access.requests
     for number, request in enumerate(requests):
         loads = bank_loads(request, access.width)
         fair = -(-sum(loads) // BANKS)
         bank_maxima = [max(loads[first : first + per_bank]) for first in range(0, BANKS, per_bank)]
-        marks = tuple(HeadingMark(x, x, str(words or "-"), loud=words > fair) for x, words in enumerate(bank_maxima))
-        yield HeadingLevel(f"words, matrix {number}" if len(requests) > 1 else "words", marks)
+        marks = tuple(
+            grids.HeadingMark(x, x, str(words or "-"), loud=words > fair) for x, words in enumerate(bank_maxima)
+        )
+        yield grids.HeadingLevel(f"words, matrix {number}" if len(requests) > 1 else "words", marks)
 
 
-def _access_cell(role: str, yx: tuple[int, int], held: list[tuple[int, int]], lanes: list[int]) -> FigureCell:
+def _access_cell(role: str, yx: tuple[int, int], held: list[tuple[int, int]], lanes: list[int]) -> grids.FigureCell:
     words = _elements_text(held)
-    named = "" if not lanes else lane_name(lanes[0]) + "+" * (len(lanes) > 1)
+    named = "" if not lanes else grids.lane_name(lanes[0]) + "+" * (len(lanes) > 1)
     fits_both = len(held) > 2  # a narrow cell shows only the lane
     lines = (f"{named}:", words) if named and fits_both else (named or words or "-",)
     tip = f"{role.upper()}[{words.strip('()')}]; " if held else "no element; "
-    tip += f"address of {', '.join(map(lane_name, lanes))}" if lanes else "no lane's address"
+    tip += f"address of {', '.join(map(grids.lane_name, lanes))}" if lanes else "no lane's address"
     coordinates = tuple(zip(("row", "col"), held[0], strict=True)) if held else ()
     colour = lanes[0] % LANES if lanes else 0  # the warps of a warpgroup share their colours
-    return FigureCell(*yx, coordinates, colour, lines, tip, unread=not lanes)
+    return grids.FigureCell(*yx, coordinates, colour, lines, tip, unread=not lanes)
 
 
 def _elements_text(held: list[tuple[int, int]]) -> str:

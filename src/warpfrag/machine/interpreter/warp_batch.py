@@ -16,29 +16,13 @@ from numpy.typing import NDArray
 
 from warpfrag.errors import MemoryFault, PtxError, WarpfragError
 from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.interpreter import lane_instructions, texture_instructions
 from warpfrag.machine.interpreter.block_barriers import BlockBarriers, ClusterBarriers, LivelockDetector
 from warpfrag.machine.interpreter.bulk_copies import COPIES
 from warpfrag.machine.interpreter.calls import CallStacks, run_system
 from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
-from warpfrag.machine.interpreter.lane_instructions import (
-    run_allocate,
-    run_async_copy,
-    run_atomic,
-    run_lane_op,
-    run_load,
-    run_move,
-    run_store,
-    run_trap,
-    run_warp_collective,
-)
 from warpfrag.machine.interpreter.matrix_instructions import run_matrix
 from warpfrag.machine.interpreter.mbarriers import Mbarriers
-from warpfrag.machine.interpreter.texture_instructions import (
-    run_fetch,
-    run_surface_load,
-    run_surface_reduction,
-    run_surface_store,
-)
 from warpfrag.machine.interpreter.tmem_instructions import TensorMemories
 from warpfrag.machine.interpreter.warp_state import LaunchPart, WarpState
 from warpfrag.machine.ir import actions
@@ -188,7 +172,9 @@ class WarpBatch(WarpState):
             return self.suspend(at, inst, action, group, active)
         self.count(at, at + 1, group.warps)
         if action.ends_block:
-            CONTROL_HANDLERS[type(action)](self, at, inst, action, group, active)
+            group.put(self.pc, at + 1)
+            if active.mask.any():
+                CONTROL_HANDLERS[type(action)](self, at, inst, action, active)
         elif active.is_whole or active.mask.any():
             self.execute(inst, active)
         return True
@@ -378,13 +364,8 @@ class WarpBatch(WarpState):
 
     # --- control: `group` has the lanes that reach the instruction, `active` the lanes whose guard holds
 
-    def branch(
-        self, at: int, inst: DecodedInstruction, action: actions.Branch, group: LaneGroup, active: LaneGroup
-    ) -> None:
+    def branch(self, _at: int, inst: DecodedInstruction, action: actions.Branch, active: LaneGroup) -> None:
         """Run bra or brx.idx: active lanes jump to the target, the others continue."""
-        group.put(self.pc, at + 1)
-        if not active.mask.any():
-            return
         if not action.indexed:
             active.put(self.pc, inst.targets[0])
             return
@@ -393,13 +374,8 @@ class WarpBatch(WarpState):
             raise PtxError(inst.line, f"expected an index below {len(inst.targets)} for {inst.name}, got a larger one")
         active.put(self.pc, np.array(inst.targets, np.int64)[np.where(active.mask, index, 0)])
 
-    def call(
-        self, at: int, inst: DecodedInstruction, _action: actions.DirectCall, group: LaneGroup, active: LaneGroup
-    ) -> None:
+    def call(self, at: int, inst: DecodedInstruction, _action: actions.DirectCall, active: LaneGroup) -> None:
         """Run call: active lanes jump to the function's first instruction."""
-        group.put(self.pc, at + 1)
-        if not active.mask.any():
-            return
         try:
             self.calls.call(at, inst, active)
         except MemoryFault as fault:
@@ -407,10 +383,9 @@ class WarpBatch(WarpState):
         active.put(self.pc, inst.targets[0])
 
     def indirect_call(
-        self, at: int, inst: DecodedInstruction, action: actions.IndirectCall, group: LaneGroup, active: LaneGroup
+        self, _at: int, inst: DecodedInstruction, action: actions.IndirectCall, active: LaneGroup
     ) -> None:
         """Run an indirect call: send each lane to the direct call of its function."""
-        group.put(self.pc, at + 1)
         functions = active.read(inst.sources[0], B64)
         left = active.mask
         for address, target in zip(action.addresses, inst.targets, strict=True):
@@ -424,12 +399,8 @@ class WarpBatch(WarpState):
             )
             raise self.fault(inst, active, wrong)
 
-    def return_(
-        self, at: int, inst: DecodedInstruction, action: actions.Return, group: LaneGroup, active: LaneGroup
-    ) -> None:
+    def return_(self, _at: int, _inst: DecodedInstruction, action: actions.Return, active: LaneGroup) -> None:
         """Run ret or exit: return to the caller, or end the thread."""
-        del inst
-        group.put(self.pc, at + 1)
         depth = active.of(self.calls.depth)
         exits = active.mask & ((depth == 0) | action.whole_thread)
         returns = active.mask & ~exits
@@ -438,31 +409,22 @@ class WarpBatch(WarpState):
         if exits.any():
             part = active.part(exits)
             part.put(self.alive, False)  # noqa: FBT003 (a value)
-            self.release_waiting_in_warp(group.warp_rows)
+            self.release_waiting_in_warp(active.warp_rows)
             self.barriers.check_all()
             self.cluster_barriers.check_all()
 
     def cluster_barrier(
-        self, at: int, inst: DecodedInstruction, action: actions.ClusterBarrier, group: LaneGroup, active: LaneGroup
+        self, _at: int, inst: DecodedInstruction, action: actions.ClusterBarrier, active: LaneGroup
     ) -> None:
         """Run barrier.cluster: active lanes arrive, or wait."""
-        group.put(self.pc, at + 1)
-        if active.mask.any():
-            self.cluster_barriers.run(inst, action, active)
+        self.cluster_barriers.run(inst, action, active)
 
-    def barrier(
-        self, at: int, inst: DecodedInstruction, action: actions.Barrier, group: LaneGroup, active: LaneGroup
-    ) -> None:
+    def barrier(self, _at: int, inst: DecodedInstruction, action: actions.Barrier, active: LaneGroup) -> None:
         """Run bar or barrier: active lanes arrive, and may wait."""
-        group.put(self.pc, at + 1)
-        if active.mask.any():
-            self.barriers.arrive(inst, action, active)
+        self.barriers.arrive(inst, action, active)
 
-    def reconverge(
-        self, at: int, inst: DecodedInstruction, _action: actions.Reconverge, group: LaneGroup, active: LaneGroup
-    ) -> None:
+    def reconverge(self, at: int, inst: DecodedInstruction, _action: actions.Reconverge, active: LaneGroup) -> None:
         """Run BSYNC: active lanes wait until all lanes of their barrier have arrived or exited."""
-        group.put(self.pc, at + 1)
         active.put(self.pc, at)
         rows = active.active_rows
         here = LaneGroup(self, rows, self.alive[rows] & (self.pc[rows] == at))
@@ -509,48 +471,41 @@ class WarpBatch(WarpState):
         everyone.write(inst.results[0], everyone.read(inst.sources[0], B32) & ~ballot(group.mask))
         self.release_waiting_in_warp(group.warp_rows)
 
-    def jump(
-        self, at: int, inst: DecodedInstruction, action: actions.Jump, group: LaneGroup, active: LaneGroup
-    ) -> None:
+    def jump(self, _at: int, inst: DecodedInstruction, action: actions.Jump, active: LaneGroup) -> None:
         """Run BRX or RET: each active lane jumps to the instruction at its address."""
-        group.put(self.pc, at + 1)
         addresses = active.read(inst.sources[0], B64)
         for address in np.unique(addresses[active.mask]).tolist():
             if address not in action.starts:
                 raise PtxError(inst.line, f"{inst.text}: expected the address of an instruction, got {address:#x}")
             active.part(active.mask & (addresses == np.uint64(address))).put(self.pc, action.starts[address])
 
-    def refuse(
-        self, at: int, inst: DecodedInstruction, action: actions.Refused, group: LaneGroup, active: LaneGroup
-    ) -> None:
-        """Raise an error for an instruction that is not modelled if any lane runs it."""
-        if active.mask.any():
-            raise PtxError(inst.line, action.reason)
-        group.put(self.pc, at + 1)
+    def refuse(self, _at: int, inst: DecodedInstruction, action: actions.Refused, _active: LaneGroup) -> None:
+        """Raise the error of an instruction that is not modelled."""
+        raise PtxError(inst.line, action.reason)
 
 
 HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
-    actions.LaneOp: run_lane_op,
-    actions.Move: run_move,
+    actions.LaneOp: lane_instructions.run_lane_op,
+    actions.Move: lane_instructions.run_move,
     actions.NoOp: WarpBatch.no_op,
-    actions.MemoryLoad: run_load,
-    actions.MemoryStore: run_store,
-    actions.Allocate: run_allocate,
-    actions.Atomic: run_atomic,
-    actions.AsyncCopy: run_async_copy,
+    actions.MemoryLoad: lane_instructions.run_load,
+    actions.MemoryStore: lane_instructions.run_store,
+    actions.Allocate: lane_instructions.run_allocate,
+    actions.Atomic: lane_instructions.run_atomic,
+    actions.AsyncCopy: lane_instructions.run_async_copy,
     **dict.fromkeys(COPIES, WarpBatch.copy_in_bulk),
-    actions.WarpCollective: run_warp_collective,
+    actions.WarpCollective: lane_instructions.run_warp_collective,
     actions.WarpWait: WarpBatch.no_op,
     actions.MatrixOp: WarpBatch.matrix_op,
     actions.TensorThreadOp: WarpBatch.tensor_op,
     actions.TensorWarpOp: WarpBatch.tensor_op,
     actions.MemoryBarrier: WarpBatch.memory_barrier,
     actions.SystemCall: WarpBatch.system_call,
-    actions.TextureFetch: run_fetch,
-    actions.SurfaceLoad: run_surface_load,
-    actions.SurfaceStore: run_surface_store,
-    actions.SurfaceReduction: run_surface_reduction,
-    actions.Trap: run_trap,
+    actions.TextureFetch: texture_instructions.run_fetch,
+    actions.SurfaceLoad: texture_instructions.run_surface_load,
+    actions.SurfaceStore: texture_instructions.run_surface_store,
+    actions.SurfaceReduction: texture_instructions.run_surface_reduction,
+    actions.Trap: lane_instructions.run_trap,
     actions.LeaveBarrier: WarpBatch.leave_barrier,
 }
 """Handlers of actions that fall through, called with the instruction, the action and the lanes."""
@@ -565,4 +520,4 @@ CONTROL_HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.Jump: WarpBatch.jump,
     actions.Refused: WarpBatch.refuse,
 }
-"""Handlers of actions that end a block, called also with the instruction index and all lanes that reach it."""
+"""Handlers of actions that end a block, called also with the instruction index."""

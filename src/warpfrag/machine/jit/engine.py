@@ -31,20 +31,8 @@ from warpfrag.machine.ir.program import DecodedInstruction, Immediate, Program, 
 from warpfrag.machine.ir.scalar_types import Codes, container
 from warpfrag.machine.ir.state_spaces import SPACES
 from warpfrag.machine.jit import context as ctx
-from warpfrag.machine.jit import loops
+from warpfrag.machine.jit import loops, mma_issue
 from warpfrag.machine.jit.box_copies import BatchedMbarriers, BoxCopies
-from warpfrag.machine.jit.mma_issue import (
-    WARPS,
-    Tiling,
-    WgmmaPlans,
-    WgmmaProducts,
-    grouped,
-    is_joinable,
-    is_matrix_store,
-    mma_chains,
-    mma_runs,
-    tilings_of,
-)
 from warpfrag.machine.jit.pending_mma import MmaInstructions, PendingProducts
 from warpfrag.machine.jit.register_flow import RegisterLayout
 
@@ -68,18 +56,18 @@ class CompiledProgram:
 
     def __init__(self, program: Program) -> None:
         """Lay out the registers, without compiling anything."""
-        self.program = program = grouped(program)
+        self.program = program = mma_issue.grouped(program)
         self.layout = RegisterLayout.of(program)
         self.segments: dict[int, Segment] = {}  # keyed by first instruction
         self.addresses: dict[int, int] = {}  # addresses of each segment's code, keyed by first instruction
         self.covered: set[int] = set()  # instructions that have machine code
         self.opcodes: set[str] = set()  # opcodes that have machine code
-        self.products = mma_runs(program)
+        self.products = mma_issue.mma_runs(program)
         runs = {start: program.instructions[start : ends[-1]] for start, ends in self.products.items()}
-        runs |= {at: [inst] for at, inst in enumerate(program.instructions) if is_joinable(inst)}
+        runs |= {at: [inst] for at, inst in enumerate(program.instructions) if mma_issue.is_joinable(inst)}
         self.mma_instructions = MmaInstructions(program, runs)
-        self.wgmma_plans: WgmmaPlans = {}
-        self.tilings: dict[tuple[int, str], list[tuple[Tiling | None, list[DecodedInstruction]]]] = {}
+        self.wgmma_plans: mma_issue.WgmmaPlans = {}
+        self.tilings: dict[tuple[int, str], list[tuple[mma_issue.Tiling | None, list[DecodedInstruction]]]] = {}
         self.is_ready = False  # True once machine code is used
         self.is_eager = False  # True if chunks are compiled before they run
         self.interpreted_instructions = 0
@@ -201,7 +189,7 @@ class CompiledProgram:
     @cached_property
     def chains(self) -> set[int]:
         """The mma runs that may be merged along K into one product."""
-        return mma_chains(self.program, self.products)
+        return mma_issue.mma_chains(self.program, self.products)
 
 
 def chunks_of(program: Program) -> list[tuple[int, int]]:
@@ -291,7 +279,9 @@ class CompiledWarpBatch(WarpBatch):
         self.runs = np.zeros(len(program.instructions), np.int64)
         self.exited = np.zeros(len(part.blocks), np.bool_)
         self.products = PendingProducts(self.buffer)
-        self.wgmma = WgmmaProducts(self, self.products, layout, compiled.mma_instructions, compiled.wgmma_plans)
+        self.wgmma = mma_issue.WgmmaProducts(
+            self, self.products, layout, compiled.mma_instructions, compiled.wgmma_plans
+        )
         self.boxes = BoxCopies(self, self.batched_mbarriers)
 
     def _new_mbarriers(self) -> BatchedMbarriers:
@@ -487,7 +477,7 @@ class CompiledWarpBatch(WarpBatch):
         key = start, self.launch.arch
         if key not in compiled.tilings:
             is_chain = len(parts) == 1 or start in compiled.chains
-            compiled.tilings[key] = tilings_of(parts, compiled.layout, self.launch.arch, is_chain=is_chain)
+            compiled.tilings[key] = mma_issue.tilings_of(parts, compiled.layout, self.launch.arch, is_chain=is_chain)
         rows = self.every_row if group.rows is None else np.ascontiguousarray(group.rows, np.int64)
         for number, (tiling, part) in enumerate(compiled.tilings[key]):
             if number or tiling is None:  # may multiply pending products
@@ -523,12 +513,12 @@ class CompiledWarpBatch(WarpBatch):
     def are_warpgroups(self, group: LaneGroup) -> bool:
         """Return True if the warps form whole warpgroups."""
         rows = group.warp_rows
-        if len(rows) % WARPS:
+        if len(rows) % mma_issue.WARPS:
             return False
-        fours = rows.reshape(-1, WARPS)
-        is_first = self.warp_index[fours[:, 0]] % WARPS == 0
+        fours = rows.reshape(-1, mma_issue.WARPS)
+        is_first = self.warp_index[fours[:, 0]] % mma_issue.WARPS == 0
         is_same = self.warp_block[fours[:, 0]] == self.warp_block[fours[:, -1]]
-        return bool((is_first & is_same & (fours[:, -1] - fours[:, 0] == WARPS - 1)).all())
+        return bool((is_first & is_same & (fours[:, -1] - fours[:, 0] == mma_issue.WARPS - 1)).all())
 
     def compiled_fault(self) -> PtxError:
         """Return the interpreter's error for an access that compiled code rejected."""
@@ -547,7 +537,7 @@ class CompiledWarpBatch(WarpBatch):
                 size = action.type.dtype.itemsize * action.count
                 self.memory.reach(action.space, addresses, size, owners, writes=isinstance(action, actions.MemoryStore))
             else:  # a row of ldmatrix or stmatrix
-                writes = is_matrix_store(action)
+                writes = mma_issue.is_matrix_store(action)
                 self.memory.reach("shared", addresses, MATRIX_ROW_BYTES, owners, writes=writes)
         except MemoryFault as fault:
             return self.fault(inst, group, fault)

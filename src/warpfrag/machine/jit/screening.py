@@ -24,17 +24,12 @@ from numpy.typing import NDArray
 
 from warpfrag.isa.qualifiers import Form
 from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.interpreter import wgmma_registers
 from warpfrag.machine.interpreter.device_memory import DeviceMemory
 from warpfrag.machine.interpreter.kernel_findings import CHECK_TABLE, Check
 from warpfrag.machine.interpreter.lane_group import LaneGroup
 from warpfrag.machine.interpreter.observer import Observer
 from warpfrag.machine.interpreter.warp_state import LaunchConfig, LaunchPart
-from warpfrag.machine.interpreter.wgmma_registers import (
-    are_registers_ready,
-    descriptor_problem,
-    is_proxy_fence,
-    is_wgmma,
-)
 from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.program import DecodedInstruction
 from warpfrag.machine.jit import context as ctx
@@ -63,7 +58,7 @@ MARKED = (*ORDERED, actions.Atomic)
 
 def is_asynchronous(inst: DecodedInstruction) -> bool:
     """Return True if an instruction starts asynchronous work: copies, wgmma, tcgen05 and their mbarriers."""
-    return isinstance(inst.action, ASYNCHRONOUS) or is_wgmma(inst)
+    return isinstance(inst.action, ASYNCHRONOUS) or wgmma_registers.is_wgmma(inst)
 
 
 def is_ordered(inst: DecodedInstruction) -> bool:
@@ -108,7 +103,7 @@ class ProgramScreen:
     def is_ordered(self) -> bool:
         """True if all accesses are reported and only block-wide barriers order threads."""
         is_tracked = self.has_whole_barriers and all(map(is_ordered, self.instructions))
-        return is_tracked and are_registers_ready(self.compiled.program)
+        return is_tracked and wgmma_registers.are_registers_ready(self.compiled.program)
 
     @cached_property
     def cell_shift(self) -> int:
@@ -127,7 +122,7 @@ class ProgramScreen:
         tracked = {"cp": ctx.TRACKED_COPY, "wgmma": ctx.TRACKED_PRODUCT}
         numbers = [
             ctx.TRACKED_COPY if isinstance(inst.action, actions.AsyncCopy)
-            else ctx.TRACKED_FENCE if is_proxy_fence(inst)
+            else ctx.TRACKED_FENCE if wgmma_registers.is_proxy_fence(inst)
             else tracked.get(inst.name.split(".")[0], ctx.NOT_TRACKED)
             for inst in self.instructions
         ]  # fmt: skip
@@ -230,7 +225,7 @@ class ScreenObserver(Observer):
     def product_descriptor(self, form: Form, role: str, word: int, warp: int, *, is_transposed: bool) -> None:
         """Mark the launch uncertain if a descriptor has a mistake."""
         del warp
-        if descriptor_problem(form, self.batch.launch.arch, role, word, is_transposed=is_transposed):
+        if wgmma_registers.descriptor_problem(form, self.batch.launch.arch, role, word, is_transposed=is_transposed):
             self.batch.mark_uncertain()
 
     def tell(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers, *, is_store: bool) -> None:

@@ -22,6 +22,7 @@ from warpfrag.machine.ir.program import (
 )
 from warpfrag.machine.ir.scalar_types import TYPES, Type
 from warpfrag.machine.jit import context as ctx
+from warpfrag.machine.jit import warp_ops
 from warpfrag.machine.jit.context import ALL_LANES
 from warpfrag.machine.jit.ir_builder import (
     GROUP,
@@ -43,14 +44,6 @@ from warpfrag.machine.jit.lane_ops import LOWERINGS, choose_nan, is_nan, lower_c
 from warpfrag.machine.jit.memory_access import Helper, helper_name
 from warpfrag.machine.jit.register_flow import REGISTER_ALIGN, LiveSet, RegisterLayout
 from warpfrag.machine.jit.register_marks import RegisterMarks
-from warpfrag.machine.jit.warp_ops import (
-    WARP_LOWERINGS,
-    fragment_elements,
-    group_events,
-    is_masked,
-    row_elements,
-    vote_of_active,
-)
 from warpfrag.machine.ops.cooperating import shuffle
 
 COMPILED = (
@@ -238,7 +231,7 @@ class WarpCode:
         """Append an instruction; raise UnsupportedInstruction if it cannot be compiled."""
         action = inst.action
         if isinstance(action, actions.NoOp):
-            for left in group_events(inst):
+            for left in warp_ops.group_events(inst):
                 numbers = (constant(I64, number) for number in (left or 0, left is None, at))
                 self.ir.call_named("tell_groups", VOID, self.context, self.row, self.collect_mask(inst), *numbers)
             return
@@ -492,7 +485,7 @@ class WarpCode:
         elements = ir.bitcast(words, vector(bits, LANES * 32 // bits))
         for half in range(2):
             place = ir.at(self.items, 8 * (LANES * half + 8 * matrix), I8)
-            ir.store(ir.permute(elements, row_elements(half, trans=trans)), place, 32)
+            ir.store(ir.permute(elements, warp_ops.row_elements(half, trans=trans)), place, 32)
 
     def take_fragments(self, items: tuple[PtxOperand, ...], *, trans: bool) -> None:
         """Rearrange eight rows, stored as first halves and then second halves, into every lane's words."""
@@ -501,12 +494,12 @@ class WarpCode:
         places = (self.items, ir.at(self.items, LANES * 8, I8))
         low, high = (ir.load(place, typ=kind, align=32) for place in places)
         for matrix, item in enumerate(items):
-            words = ir.permute(low, fragment_elements(matrix, trans=trans), high)
+            words = ir.permute(low, warp_ops.fragment_elements(matrix, trans=trans), high)
             self.write_whole(item, ir.bitcast(words, vector(32)))
 
     def collective(self, inst: DecodedInstruction, action: actions.WarpCollective) -> None:
         """Emit a shuffle, vote or reduction of the whole warp, or a vote of the active lanes."""
-        if is_masked(inst):
+        if warp_ops.is_masked(inst):
             self.masked(inst, action)
             return
         if inst.guard is not None:
@@ -516,7 +509,7 @@ class WarpCode:
             return
         members = inst.sources[-1] if action.synced else None
         named = isinstance(members, Immediate) and members.code(TYPES["b32"]) == ALL_LANES
-        lower = WARP_LOWERINGS.get(inst.attributes.opcode)
+        lower = warp_ops.WARP_LOWERINGS.get(inst.attributes.opcode)
         if lower is None or (members is not None and not named):
             raise UnsupportedInstruction
         operands = [self.whole(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
@@ -542,7 +535,9 @@ class WarpCode:
             self.write(inst.results[0], self.lanes.active(ir.and_(held, ir.neg(held))), self.guard(inst))
             return
         if opcode != "first_value" or bits is None:
-            result = ir.broadcast(vote_of_active(ir, inst.attributes, mask if bits is None else bits, mask), GROUP)
+            result = ir.broadcast(
+                warp_ops.vote_of_active(ir, inst.attributes, mask if bits is None else bits, mask), GROUP
+            )
             self.write(inst.results[0], result, self.guard(inst))
             return
         held = ir.and_(bits, mask)

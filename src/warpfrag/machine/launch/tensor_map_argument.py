@@ -26,20 +26,9 @@ from numpy.typing import NDArray
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.machine.launch.device_array import DeviceArray
 from warpfrag.machine.launch.host_arrays import as_bytes, as_host_array
+from warpfrag.smem import tensor_map
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.shared_memory import SWIZZLES, Memory
-from warpfrag.smem.tensor_map import (
-    ELEMENT_TYPES,
-    FILLS,
-    GRANULE,
-    INTERLEAVES,
-    MAP_BYTES,
-    SAME_BYTES,
-    Fill,
-    Im2col,
-    TensorElement,
-    TensorMapFields,
-)
 
 NO_ADDRESS = 0  # a placeholder address with the alignment of all arrays
 CORE_ROWS = 8  # matrix rows per descriptor stride
@@ -68,12 +57,12 @@ class TensorMap:
     def __init__(
         self,
         array: object,
-        box: Sequence[int] | Im2col,
+        box: Sequence[int] | tensor_map.Im2col,
         swizzle: int = 0,
         dims: Sequence[int] | None = None,
         strides: Sequence[int] | None = None,
         element_strides: Sequence[int] | None = None,
-        fill: Fill = "zero",
+        fill: tensor_map.Fill = "zero",
         dtype: str | None = None,
         interleave: int = 0,
     ) -> None:
@@ -82,17 +71,17 @@ class TensorMap:
         host = array.array if isinstance(array, DeviceArray) else as_host_array(array, "the array of a tensor map")
         if host is None:
             raise InvalidOperand(f"expected an array for a tensor map, got {quote(array)}")
-        _check_choice("interleave", interleave, INTERLEAVES)
+        _check_choice("interleave", interleave, tensor_map.INTERLEAVES)
         shape, pitches, element = _tensor(array, host, dims, strides, dtype, interleave)
         rank = len(shape)
-        extents = [1] * rank if isinstance(box, Im2col) else _numbers("box", box, rank)
+        extents = [1] * rank if isinstance(box, tensor_map.Im2col) else _numbers("box", box, rank)
         steps = [1] * rank if element_strides is None else _numbers("element_strides", element_strides, rank)
         _check_choice("swizzle", swizzle, tuple(SWIZZLES))
-        _check_choice("fill", fill, FILLS)
+        _check_choice("fill", fill, tensor_map.FILLS)
         address = array.address if isinstance(array, DeviceArray) else NO_ADDRESS
-        self.fields = TensorMapFields(
+        self.fields = tensor_map.TensorMapFields(
             element, address, tuple(shape[::-1]), tuple(pitches[-2::-1]), tuple(extents[::-1]), tuple(steps[::-1]),
-            swizzle, fill, interleave, _columns(box, rank) if isinstance(box, Im2col) else None,
+            swizzle, fill, interleave, _columns(box, rank) if isinstance(box, tensor_map.Im2col) else None,
         )  # fmt: skip
 
     @classmethod
@@ -104,10 +93,10 @@ class TensorMap:
         >>> TensorMap.from_bytes(data)
         TensorMap(float16[96, 128], box=(16, 64), swizzle=128)
         """
-        is_map = isinstance(data, bytes | bytearray | memoryview) and len(data) == MAP_BYTES
-        fields = TensorMapFields.decode(bytes(data)) if is_map else None
+        is_map = isinstance(data, bytes | bytearray | memoryview) and len(data) == tensor_map.MAP_BYTES
+        fields = tensor_map.TensorMapFields.decode(bytes(data)) if is_map else None
         if fields is None:
-            raise InvalidOperand(f"expected the {MAP_BYTES} bytes of a tensor map, got {quote(data)}")
+            raise InvalidOperand(f"expected the {tensor_map.MAP_BYTES} bytes of a tensor map, got {quote(data)}")
         result = cls.__new__(cls)
         result.array, result.fields = None, fields
         return result
@@ -168,8 +157,8 @@ class TensorMap:
     def descriptor(self, start: int = 0) -> Descriptor:
         """Return the wgmma descriptor of a box in shared memory, with the innermost axis along K."""
         row = self.fields.box_shape[0] * self.fields.element.bytes
-        if row != (self.fields.swizzle or GRANULE):
-            expected = self.fields.swizzle or GRANULE
+        if row != (self.fields.swizzle or tensor_map.GRANULE):
+            expected = self.fields.swizzle or tensor_map.GRANULE
             raise InvalidOperand(f"expected a box whose rows have {expected} bytes, those of its swizzle, got {row}")
         return Descriptor(start=start, stride=CORE_ROWS * row, swizzle=self.fields.swizzle)
 
@@ -189,15 +178,15 @@ def _tensor(
     strides: Sequence[int] | None,
     dtype: str | None,
     interleave: int,
-) -> tuple[list[int], list[int], TensorElement]:
+) -> tuple[list[int], list[int], tensor_map.TensorElement]:
     """Return the tensor's extents, strides in bytes and type, in NumPy's order; it must be inside the array.
 
     The innermost stride is an element, or with `interleave` the slice of channels of a pixel.
     """
     name = host.dtype.name if dtype is None else dtype
-    element = ELEMENT_TYPES.get(SAME_BYTES.get(name, name)) if isinstance(name, str) else None
+    element = tensor_map.ELEMENT_TYPES.get(tensor_map.SAME_BYTES.get(name, name)) if isinstance(name, str) else None
     if element is None:
-        known = ", ".join(ELEMENT_TYPES)
+        known = ", ".join(tensor_map.ELEMENT_TYPES)
         raise InvalidOperand(f"expected a dtype of {known} or one as wide (int8, float8_*), got {quote(name)}")
     if dims is None and element.bytes != host.dtype.itemsize:
         raise InvalidOperand(
@@ -229,11 +218,11 @@ def _tensor(
     return shape, pitches, element
 
 
-def _columns(box: Im2col, rank: int) -> Im2col:
+def _columns(box: tensor_map.Im2col, rank: int) -> tensor_map.Im2col:
     """Return a checked im2col box in the driver's order, innermost axis first."""
     lower, upper = (_numbers(name, getattr(box, name), max(0, rank - 2)) for name in ("lower", "upper"))
     channels, pixels = (_numbers(name, [getattr(box, name)], 1)[0] for name in ("channels", "pixels"))
-    return Im2col(tuple(lower[::-1]), tuple(upper[::-1]), channels, pixels)
+    return tensor_map.Im2col(tuple(lower[::-1]), tuple(upper[::-1]), channels, pixels)
 
 
 def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:

@@ -11,21 +11,7 @@ import numpy as np
 
 from warpfrag.errors import ParseError
 from warpfrag.isa.tcgen05_spelling import read_qualifiers
-from warpfrag.machine.ir.actions import (
-    Action,
-    AsyncStore,
-    BulkCopy,
-    ClusterBarrier,
-    CodeFunction,
-    LaneOp,
-    NoOp,
-    Refused,
-    TensorCopy,
-    TensorMapCopy,
-    TensorMapReplace,
-    TensorThreadOp,
-    TensorWarpOp,
-)
+from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.opcode import Modifier, OpcodeRow
 from warpfrag.machine.ir.scalar_types import U32, Codes, Type
@@ -41,40 +27,40 @@ CLUSTERS = "PTX ISA, mapa, getctarank and barrier.cluster"
 MULTIMEM = "multimem needs a multicast object of several GPUs, and only one GPU is modelled"
 
 
-def reduction(name: str, ptx_type: Type, space: StateSpace) -> CodeFunction:
+def reduction(name: str, ptx_type: Type, space: StateSpace) -> actions.CodeFunction:
     """Return the element-wise function of a bulk reduction, which is that of `red`."""
     return update_of(Attributes(name, "red", (ptx_type,), operation=name, space=space))
 
 
-def _bulk_copy(attributes: Attributes) -> BulkCopy:
+def _bulk_copy(attributes: Attributes) -> actions.BulkCopy:
     target, source = attributes.destination or "global", attributes.origin or "global"
     tells_mbarrier = target != "global"
     if not attributes.operation:
-        return BulkCopy(target, source, tells_mbarrier, attributes.multicast)
+        return actions.BulkCopy(target, source, tells_mbarrier, attributes.multicast)
     ptx_type = attributes.types[0]
     function = reduction(attributes.operation, ptx_type, "shared" if tells_mbarrier else "global")
-    return BulkCopy(target, source, tells_mbarrier, type=ptx_type, function=function)
+    return actions.BulkCopy(target, source, tells_mbarrier, type=ptx_type, function=function)
 
 
-def _tensor_copy(attributes: Attributes) -> TensorCopy:
+def _tensor_copy(attributes: Attributes) -> actions.TensorCopy:
     direction: Literal["load", "store"] = "store" if attributes.destination == "global" else "load"
-    return TensorCopy(
+    return actions.TensorCopy(
         attributes.axes, direction, attributes.load_mode or "tile", attributes.multicast, attributes.operation or ""
     )
 
 
-def _async_store(attributes: Attributes) -> AsyncStore:
+def _async_store(attributes: Attributes) -> actions.AsyncStore:
     ptx_type = attributes.types[0]
     function = reduction(attributes.operation, ptx_type, "shared") if attributes.operation else None
-    return AsyncStore(ptx_type, attributes.vector, function, is_ordered=attributes.operation in {"inc", "dec"})
+    return actions.AsyncStore(ptx_type, attributes.vector, function, is_ordered=attributes.operation in {"inc", "dec"})
 
 
-def _replace(attributes: Attributes) -> TensorMapReplace:
+def _replace(attributes: Attributes) -> actions.TensorMapReplace:
     field = attributes.map_field or ""
-    return TensorMapReplace(attributes.space, field, REPLACED[field].has_axis)
+    return actions.TensorMapReplace(attributes.space, field, REPLACED[field].has_axis)
 
 
-def _map_address(attributes: Attributes) -> LaneOp:
+def _map_address(attributes: Attributes) -> actions.LaneOp:
     """mapa: return the address in another block, with the block's rank relative to the own block."""
     ptx_type = attributes.types[0]
 
@@ -82,10 +68,10 @@ def _map_address(attributes: Attributes) -> LaneOp:
         plain = a & a.dtype.type(~RANK_BITS & ((1 << ptx_type.bits) - 1))
         return plain | (rank ^ own).astype(a.dtype) << a.dtype.type(RANK_SHIFT)
 
-    return LaneOp((ptx_type,), (ptx_type, U32, U32), run)
+    return actions.LaneOp((ptx_type,), (ptx_type, U32, U32), run)
 
 
-def _block_rank(attributes: Attributes) -> LaneOp:
+def _block_rank(attributes: Attributes) -> actions.LaneOp:
     """getctarank: return the block rank in an address."""
     ptx_type = attributes.types[0]
 
@@ -93,19 +79,15 @@ def _block_rank(attributes: Attributes) -> LaneOp:
         field = (a >> a.dtype.type(RANK_SHIFT)).astype(np.uint32) & np.uint32(0xFF)
         return (field ^ own).astype(np.uint32)
 
-    return LaneOp((U32,), (ptx_type, U32), run)
+    return actions.LaneOp((U32,), (ptx_type, U32), run)
 
 
-def _cluster_barrier(attributes: Attributes) -> ClusterBarrier:
-    return ClusterBarrier(waits=attributes.operation == "wait")
+def _cluster_barrier(attributes: Attributes) -> actions.ClusterBarrier:
+    return actions.ClusterBarrier(waits=attributes.operation == "wait")
 
 
-def _nothing(_attributes: Attributes) -> NoOp:
-    return NoOp()
-
-
-def _refuse_multimem(_attributes: Attributes) -> Action:
-    return Refused(MULTIMEM)
+def _nothing(_attributes: Attributes) -> actions.NoOp:
+    return actions.NoOp()
 
 
 ASYNC: dict[str, Modifier] = {"asynchronous": required("async"), "bulk": required("bulk")}
@@ -197,7 +179,7 @@ ROWS: list[OpcodeRow] = [
         value_bits=required("b32", "b64"),
     ),
     row(
-        "tensormap", [], lambda _: TensorMapCopy(), MAPS, has_result=False, operation=required("cp_fenceproxy"),
+        "tensormap", [], lambda _: actions.TensorMapCopy(), MAPS, has_result=False, operation=required("cp_fenceproxy"),
         any_words=True,
     ),
     row("mapa", ["u32 u64"], _map_address, CLUSTERS, like=MAPPED),
@@ -207,7 +189,7 @@ ROWS: list[OpcodeRow] = [
         operation=required("arrive", "wait"), ordering=optional("release", "relaxed", "acquire"),
         aligned=optional("aligned"),
     ),
-    row("multimem", [], _refuse_multimem, MULTIMEM, has_result=False, any_words=True),
+    row("multimem", [], lambda _: actions.Refused(MULTIMEM), MULTIMEM, has_result=False, any_words=True),
 ]  # fmt: skip
 
 
@@ -219,20 +201,20 @@ UNMODELLED = {
 """Qualifiers that are not modelled, and the reason for each."""
 
 
-def _tensor_op(attributes: Attributes) -> Action:
+def _tensor_op(attributes: Attributes) -> actions.Action:
     """Return the action of a tcgen05 spelling; .sync makes it a warp instruction."""
     try:
         spelling = read_qualifiers(attributes.name.split(".")[1:])
     except ParseError as error:
-        return Refused(str(error))
+        return actions.Refused(str(error))
     if spelling.problem:
-        return Refused(f"{attributes.name}: {spelling.problem}")
+        return actions.Refused(f"{attributes.name}: {spelling.problem}")
     for group, reason in UNMODELLED.items():
         if spelling.qualifier(group):
-            return Refused(f"{attributes.name} is not modelled: {reason}")
+            return actions.Refused(f"{attributes.name} is not modelled: {reason}")
     if spelling.kind == "ti16":
-        return Refused(f"{attributes.name} is not modelled: the operands of kind::ti16 are not published")
-    return TensorWarpOp(spelling) if spelling.qualifier("sync") else TensorThreadOp(spelling)
+        return actions.Refused(f"{attributes.name} is not modelled: the operands of kind::ti16 are not published")
+    return actions.TensorWarpOp(spelling) if spelling.qualifier("sync") else actions.TensorThreadOp(spelling)
 
 
 WITHOUT_RESULT = (

@@ -12,19 +12,7 @@ from warpfrag.formats.number_formats import CANONICAL_NANS
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import resolve
 from warpfrag.layout.coordinates import LANES
-from warpfrag.machine.ir.actions import (
-    Action,
-    Barrier,
-    Branch,
-    DirectCall,
-    MatrixOp,
-    NoOp,
-    Refused,
-    Return,
-    Trap,
-    WarpCollective,
-    WarpWait,
-)
+from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.opcode import OpcodeRow
 from warpfrag.machine.ir.scalar_types import B32, PRED, U32, Codes, Type
@@ -114,50 +102,52 @@ def elect(mask: Mask, _members: Codes) -> tuple[Codes, Codes]:
     return np.repeat(first, 32, axis=1), first == LANE_NUMBERS
 
 
-def _shuffle(attributes: Attributes) -> WarpCollective:
+def _shuffle(attributes: Attributes) -> actions.WarpCollective:
     synced = attributes.sync
     sources = (B32, U32, U32, B32) if synced else (B32, U32, U32)
-    return WarpCollective(
+    return actions.WarpCollective(
         (B32, PRED), sources, partial(shuffle, mode=attributes.operation or ""), synced, by_members=False
     )
 
 
-def _vote(attributes: Attributes) -> WarpCollective:
+def _vote(attributes: Attributes) -> actions.WarpCollective:
     mode, synced = attributes.operation or "", attributes.sync
     result = B32 if mode == "ballot" else PRED
-    return WarpCollective((result,), (PRED, B32) if synced else (PRED,), partial(vote, mode=mode), synced)
+    return actions.WarpCollective((result,), (PRED, B32) if synced else (PRED,), partial(vote, mode=mode), synced)
 
 
-def _match(attributes: Attributes) -> WarpCollective:
+def _match(attributes: Attributes) -> actions.WarpCollective:
     ptx_type = attributes.types[0]
     if attributes.operation == "any":
-        return WarpCollective((B32,), (ptx_type, B32), match_any)
-    return WarpCollective((B32, PRED), (ptx_type, B32), match_all)
+        return actions.WarpCollective((B32,), (ptx_type, B32), match_any)
+    return actions.WarpCollective((B32, PRED), (ptx_type, B32), match_all)
 
 
-def _reduce(attributes: Attributes) -> WarpCollective:
+def _reduce(attributes: Attributes) -> actions.WarpCollective:
     ptx_type = attributes.types[0]
     style = floats.FloatModifiers(nan=attributes.nan, abs=attributes.abs)
     reduce = partial(reduce_lanes, name=attributes.operation or "", ptx_type=ptx_type, style=style)
-    return WarpCollective((ptx_type,), (ptx_type, B32), reduce)
+    return actions.WarpCollective((ptx_type,), (ptx_type, B32), reduce)
 
 
-def _barrier(attributes: Attributes) -> Action:
+def _barrier(attributes: Attributes) -> actions.Action:
     aligned = attributes.opcode == "bar" or attributes.aligned
-    return Barrier(waits=attributes.operation != "arrive", reduction=attributes.reduction or "", aligned=aligned)
+    return actions.Barrier(
+        waits=attributes.operation != "arrive", reduction=attributes.reduction or "", aligned=aligned
+    )
 
 
-def _matrix(attributes: Attributes) -> Action:
+def _matrix(attributes: Attributes) -> actions.Action:
     """Return the action for the `isa` instruction with this name."""
     try:
         form = resolve(attributes.name)
     except WarpfragError as error:
-        return Refused(str(error))
-    return MatrixOp(spell(form), attributes.opcode, form, attributes.space)
+        return actions.Refused(str(error))
+    return actions.MatrixOp(spell(form), attributes.opcode, form, attributes.space)
 
 
-def _nothing(_attributes: Attributes) -> Action:
-    return NoOp()
+def _nothing(_attributes: Attributes) -> actions.Action:
+    return actions.NoOp()
 
 
 SYNC, NEEDS_SYNC, ALIGNED, CTA, UNIFORM = (
@@ -165,16 +155,16 @@ SYNC, NEEDS_SYNC, ALIGNED, CTA, UNIFORM = (
 )  # fmt: skip
 SHARED = ("shared", "shared::cta", "shared::cluster")
 RED, COUNTED, VOTED = required("red"), required("popc"), required("and", "or")
-ARRIVE = required("sync", "arrive")
+ARRIVE, IDX = required("sync", "arrive"), required("idx")
 ROWS: list[OpcodeRow] = [
-    row("bra", [], lambda _: Branch(), FLOW, has_result=False, uniform=UNIFORM),
-    row("brx", [], lambda _: Branch(indexed=True), FLOW, has_result=False, indexed=required("idx"), uniform=UNIFORM),
-    row("call", [], lambda _: DirectCall(), FLOW, has_result=False, uniform=UNIFORM),
-    row("ret", [], lambda _: Return(), FLOW, has_result=False, uniform=UNIFORM),
-    row("exit", [], lambda _: Return(whole_thread=True), FLOW, has_result=False),
-    row("trap", [], lambda _: Trap(), FLOW, has_result=False),
-    row("brkpt", [], lambda _: Trap(), FLOW, has_result=False),
-    row("nanosleep", ["u32"], lambda _: NoOp(pauses=True), FLOW, has_result=False),
+    row("bra", [], lambda _: actions.Branch(), FLOW, has_result=False, uniform=UNIFORM),
+    row("brx", [], lambda _: actions.Branch(indexed=True), FLOW, has_result=False, indexed=IDX, uniform=UNIFORM),
+    row("call", [], lambda _: actions.DirectCall(), FLOW, has_result=False, uniform=UNIFORM),
+    row("ret", [], lambda _: actions.Return(), FLOW, has_result=False, uniform=UNIFORM),
+    row("exit", [], lambda _: actions.Return(whole_thread=True), FLOW, has_result=False),
+    row("trap", [], lambda _: actions.Trap(), FLOW, has_result=False),
+    row("brkpt", [], lambda _: actions.Trap(), FLOW, has_result=False),
+    row("nanosleep", ["u32"], lambda _: actions.NoOp(pauses=True), FLOW, has_result=False),
     row("pmevent", [], _nothing, FLOW, has_result=False, event_mask=optional("mask")),
     row("membar", [], _nothing, ISA, has_result=False, any_words=True),
     row("fence", [], _nothing, ISA, has_result=False, any_words=True),
@@ -186,7 +176,7 @@ ROWS: list[OpcodeRow] = [
     row("bar", ["pred"], _barrier, ISA, cta=CTA, operation=RED, reduction=VOTED),
     row("barrier", ["u32"], _barrier, ISA, cta=CTA, operation=RED, reduction=COUNTED, aligned=ALIGNED),
     row("barrier", ["pred"], _barrier, ISA, cta=CTA, operation=RED, reduction=VOTED, aligned=ALIGNED),
-    row("bar", [], lambda _: WarpWait(), ISA, has_result=False, warp=required("warp"), operation=NEEDS_SYNC),
+    row("bar", [], lambda _: actions.WarpWait(), ISA, has_result=False, warp=required("warp"), operation=NEEDS_SYNC),
     row("shfl", ["b32"], _shuffle, ISA, sync=SYNC, operation=required("up", "down", "bfly", "idx")),
     row("vote", ["pred"], _vote, ISA, sync=SYNC, operation=required("all", "any", "uni")),
     row("vote", ["b32"], _vote, ISA, sync=SYNC, operation=required("ballot")),
@@ -197,8 +187,8 @@ ROWS: list[OpcodeRow] = [
         "redux", ["f32"], _reduce, ISA,
         sync=NEEDS_SYNC, operation=required("min", "max"), abs=optional("abs"), nan=optional("NaN"),
     ),
-    row("activemask", ["b32"], lambda _: WarpCollective((B32,), (), ballot, synced=False), ISA),
-    row("elect", [], lambda _: WarpCollective((B32, PRED), (B32,), elect), ISA, sync=NEEDS_SYNC),
+    row("activemask", ["b32"], lambda _: actions.WarpCollective((B32,), (), ballot, synced=False), ISA),
+    row("elect", [], lambda _: actions.WarpCollective((B32, PRED), (B32,), elect), ISA, sync=NEEDS_SYNC),
     row("mma", [], _matrix, MATRIX, any_words=True),
     row("wmma", [], _matrix, MATRIX, any_words=True, operation=required("mma")),
     row("wmma", [], _matrix, MATRIX, any_words=True, operation=required("load"), space=optional("global", *SHARED)),

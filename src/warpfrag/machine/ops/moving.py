@@ -6,17 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from warpfrag.machine.ir.actions import (
-    Allocate,
-    AsyncCopy,
-    Atomic,
-    CodeFunction,
-    LaneOp,
-    MemoryBarrier,
-    MemoryLoad,
-    MemoryStore,
-    NoOp,
-)
+from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.opcode import Modifier, OpcodeRow, Types
 from warpfrag.machine.ir.scalar_types import B64, Codes, Type, types_of
@@ -37,16 +27,16 @@ def _wide(attributes: Attributes) -> tuple[Type, int]:
     return (B64, 2 * count) if ptx_type.bits == 128 else (ptx_type, count)
 
 
-def _load(attributes: Attributes) -> MemoryLoad:
+def _load(attributes: Attributes) -> actions.MemoryLoad:
     polls = attributes.ordering in {"relaxed", "acquire", "volatile"}
-    return MemoryLoad(attributes.space, *_wide(attributes), polls)
+    return actions.MemoryLoad(attributes.space, *_wide(attributes), polls)
 
 
-def _store(attributes: Attributes) -> MemoryStore:
-    return MemoryStore(attributes.space, *_wide(attributes))
+def _store(attributes: Attributes) -> actions.MemoryStore:
+    return actions.MemoryStore(attributes.space, *_wide(attributes))
 
 
-def _global_sum(ptx_type: Type) -> CodeFunction:
+def _global_sum(ptx_type: Type) -> actions.CodeFunction:
     """Add in global memory, by the L2 unit: f32 flushes subnormals; an f64 NaN is kept, the operand's first.
 
     (Measured on an H200.)
@@ -62,7 +52,7 @@ def _global_sum(ptx_type: Type) -> CodeFunction:
     return by_parts(ptx_type, run)
 
 
-def _loop_sum(ptx_type: Type) -> CodeFunction:
+def _loop_sum(ptx_type: Type) -> actions.CodeFunction:
     """Add in shared and local memory: a cas loop, with memory as the second operand of an ordinary add."""
     return by_parts(ptx_type, lambda a, b: floats.add(ptx_type.element, FloatModifiers(), b, a))
 
@@ -79,7 +69,7 @@ def _compare_and_swap(a: Codes, b: Codes, c: Codes) -> Codes:
     return np.where((a == b).all(axis=-1, keepdims=True), c, a)  # all 128 bits at once
 
 
-def update_of(attributes: Attributes) -> CodeFunction:
+def update_of(attributes: Attributes) -> actions.CodeFunction:
     """Return the function that computes the new value from the old one and the operands."""
     ptx_type, name = attributes.types[0], attributes.operation or ""
     if name in {"min", "max"} and ptx_type.is_float:
@@ -93,7 +83,7 @@ def update_of(attributes: Attributes) -> CodeFunction:
         )
     if name == "add" and ptx_type.is_float:
         return _global_sum(ptx_type) if attributes.space in {"global", "generic"} else _loop_sum(ptx_type)
-    plain: dict[str, CodeFunction] = {
+    plain: dict[str, actions.CodeFunction] = {
         "add": np.add,
         "and": np.bitwise_and,
         "or": np.bitwise_or,
@@ -106,11 +96,11 @@ def update_of(attributes: Attributes) -> CodeFunction:
     return plain[name]
 
 
-def _atomic(attributes: Attributes) -> Atomic:
+def _atomic(attributes: Attributes) -> actions.Atomic:
     kind, count = _wide(attributes)
     returns, name = attributes.opcode == "atom", attributes.operation or ""
     in_window = _loop_sum(kind) if name == "add" and kind.is_float else None
-    return Atomic(attributes.space, kind, count, name, update_of(attributes), returns, kind.is_float, in_window)
+    return actions.Atomic(attributes.space, kind, count, name, update_of(attributes), returns, kind.is_float, in_window)
 
 
 def _atomics(opcode: str, updates: Sequence[tuple[tuple[str, ...], Types]], *, has_result: bool) -> list[OpcodeRow]:
@@ -121,29 +111,17 @@ def _atomics(opcode: str, updates: Sequence[tuple[tuple[str, ...], Types]], *, h
     ]
 
 
-def _copy(attributes: Attributes) -> AsyncCopy:
-    return AsyncCopy(0, attributes.operand_count)
+def _nothing(_attributes: Attributes) -> actions.NoOp:
+    return actions.NoOp()
 
 
-def _nothing(_attributes: Attributes) -> NoOp:
-    return NoOp()
+def _copy_word(_attributes: Attributes) -> actions.LaneOp:
+    return actions.LaneOp((B64,), (B64,), lambda a: a)
 
 
-def _allocate(_attributes: Attributes) -> Allocate:
-    return Allocate()
-
-
-def _copy_word(_attributes: Attributes) -> LaneOp:
-    return LaneOp((B64,), (B64,), lambda a: a)
-
-
-def _policy(_attributes: Attributes) -> LaneOp:
-    return LaneOp((B64,), (), lambda: np.zeros((1, 1), np.uint64))
-
-
-def _barrier(attributes: Attributes) -> MemoryBarrier:
+def _barrier(attributes: Attributes) -> actions.MemoryBarrier:
     name = attributes.operation or ""
-    return MemoryBarrier(
+    return actions.MemoryBarrier(
         name,
         attributes.space,
         parity=attributes.parity,
@@ -154,11 +132,12 @@ def _barrier(attributes: Attributes) -> MemoryBarrier:
     )
 
 
-def _copy_arrives(attributes: Attributes) -> MemoryBarrier:
-    return MemoryBarrier("copies", attributes.space, counts=attributes.noinc)
+def _copy_arrives(attributes: Attributes) -> actions.MemoryBarrier:
+    return actions.MemoryBarrier("copies", attributes.space, counts=attributes.noinc)
 
 
 MOVED = types_of("b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f32 f64 f16 bf16 f16x2 bf16x2 b128")  # fmt: skip
+POLICY = actions.LaneOp((B64,), (), lambda: np.zeros((1, 1), np.uint64))
 SHARED = ("shared", "shared::cta", "shared::cluster")
 SCOPE = optional("cta", "cluster", "gpu", "sys")
 CACHE_HINT = optional("L2::cache_hint")
@@ -209,7 +188,7 @@ ROWS: list[OpcodeRow] = [
     *_atomics("atom", (*UPDATES, *EXCHANGES), has_result=True),
     *_atomics("red", UPDATES, has_result=False),
     row(
-        "cp", [], _copy, ASYNC, has_result=False,
+        "cp", [], lambda attributes: actions.AsyncCopy(0, attributes.operand_count), ASYNC, has_result=False,
         asynchronous=required("async"), cache=required("ca", "cg"),
         to=required("shared", "shared::cta"), source=required("global"), cache_hint=CACHE_HINT, prefetch=PREFETCH,
     ),
@@ -239,12 +218,12 @@ ROWS: list[OpcodeRow] = [
         parity=optional("parity"), like=ARRIVAL,
     ),
     row("mbarrier", [], _barrier, BARRIERS, operation=required("pending_count"), b64=required("b64")),
-    row("alloca", ["u64"], _allocate, f"{ISA}: stack addresses are this implementation's"),
+    row("alloca", ["u64"], lambda _: actions.Allocate(), f"{ISA}: stack addresses are this implementation's"),
     row("stacksave", ["u64"], _copy_word, ISA),
     row("stackrestore", ["u64"], _copy_word, ISA),
     row("prefetch", [], _nothing, ISA, has_result=False, any_words=True),
     row("prefetchu", [], _nothing, ISA, has_result=False, any_words=True),
     row("applypriority", [], _nothing, ISA, has_result=False, any_words=True),
     row("discard", [], _nothing, ISA, has_result=False, any_words=True),
-    row("createpolicy", [], _policy, f"{ISA}: cache policies do not change values", any_words=True),
+    row("createpolicy", [], lambda _: POLICY, f"{ISA}: cache policies do not change values", any_words=True),
 ]  # fmt: skip

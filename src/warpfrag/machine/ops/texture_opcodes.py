@@ -8,14 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpfrag.machine.ir.actions import (
-    CodeFunction,
-    Refused,
-    SurfaceLoad,
-    SurfaceReduction,
-    SurfaceStore,
-    TextureFetch,
-)
+from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.opcode import Modifier, OpcodeRow
 from warpfrag.machine.ir.scalar_types import S32, Codes, types_of
@@ -36,34 +29,34 @@ ACCESS: dict[str, Modifier] = {
     "boundary": required("trap", "clamp", "zero"),
 }
 REDUCTION = {**ACCESS, "geometry": required("1d", "2d", "3d"), "vector": optional()}
-UPDATES: dict[str, CodeFunction] = {
+UPDATES: dict[str, actions.CodeFunction] = {
     "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
 }  # fmt: skip
 
 
-def _fetch(attributes: Attributes) -> TextureFetch | Refused:
+def _fetch(attributes: Attributes) -> actions.TextureFetch | actions.Refused:
     if attributes.operand_count != OPERANDS[attributes.lod]:
-        return Refused(f"{attributes.name} is not modelled with an offset or a depth comparison")
+        return actions.Refused(f"{attributes.name} is not modelled with an offset or a depth comparison")
     if attributes.lod is not None and attributes.types[1] == S32:
-        return Refused(f"{attributes.name} is not modelled: a mipmap level with integer coordinates")
-    return TextureFetch(attributes.geometry, attributes.types[1], attributes.lod, attributes.channel)
+        return actions.Refused(f"{attributes.name} is not modelled: a mipmap level with integer coordinates")
+    return actions.TextureFetch(attributes.geometry, attributes.types[1], attributes.lod, attributes.channel)
 
 
-def _load(attributes: Attributes) -> SurfaceLoad:
-    return SurfaceLoad(attributes.geometry, attributes.types[0], attributes.vector, attributes.boundary)
+def _load(attributes: Attributes) -> actions.SurfaceLoad:
+    return actions.SurfaceLoad(attributes.geometry, attributes.types[0], attributes.vector, attributes.boundary)
 
 
-def _store(attributes: Attributes) -> SurfaceStore:
-    return SurfaceStore(attributes.geometry, attributes.types[0], attributes.vector, attributes.boundary)
+def _store(attributes: Attributes) -> actions.SurfaceStore:
+    return actions.SurfaceStore(attributes.geometry, attributes.types[0], attributes.vector, attributes.boundary)
 
 
-def _reduce(attributes: Attributes) -> SurfaceReduction:
+def _reduce(attributes: Attributes) -> actions.SurfaceReduction:
     ptx_type, update = attributes.types[0], UPDATES[attributes.operation or ""]
 
     def run(a: Codes, b: Codes) -> Codes:
         return update(values_of(a, ptx_type.kind), values_of(b, ptx_type.kind)).view(a.dtype)
 
-    return SurfaceReduction(attributes.geometry, ptx_type, attributes.boundary, run)
+    return actions.SurfaceReduction(attributes.geometry, ptx_type, attributes.boundary, run)
 
 
 ROWS: list[OpcodeRow] = [

@@ -6,17 +6,7 @@ import numpy as np
 
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.machine.ir.scalar_types import Codes, Type, container, signed, unsigned
-from warpfrag.machine.semantics.floats import (
-    CODE_OF_1,
-    FloatModifiers,
-    finish,
-    flush,
-    flush_tiny,
-    is_nan,
-    magnitude_of,
-    quiet,
-    sign_of,
-)
+from warpfrag.machine.semantics import floats
 from warpfrag.machine.semantics.ptx_rounding import TOP, ExactNumbers, decode, encode, round_sum
 
 INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
@@ -62,7 +52,7 @@ def bit_length(values: Codes) -> Codes:
 
 def float_to_integer(a: Codes, name: str, target: Type, mode: str, *, ftz: bool) -> Codes:
     """Round floats to integers and clamp them; NaN becomes 0, or the top bit alone if either type has 64 bits."""
-    values = decode(flush(a, name) if ftz and name == "f32" else a, name)
+    values = decode(floats.flush(a, name) if ftz and name == "f32" else a, name)
     with np.errstate(invalid="ignore"):
         whole = INTEGRAL[mode](values)
         low, high = limits(target.kind, target.bits)
@@ -76,13 +66,15 @@ def float_to_integer(a: Codes, name: str, target: Type, mode: str, *, ftz: bool)
     return unsigned(np.where(np.isnan(values), np.uint64(nan), codes), target.bits)
 
 
-def float_to_float(a: Codes, source: str, target: str, modifiers: FloatModifiers, *, satfinite: bool = False) -> Codes:
+def float_to_float(
+    a: Codes, source: str, target: str, modifiers: floats.FloatModifiers, *, satfinite: bool = False
+) -> Codes:
     """Widen or narrow floats, or round them to integral values if both formats are the same."""
     flushes = modifiers.ftz and source == "f32" and target in {"f32", "f64", "bf16"}
     if flushes:
-        a = quiet(flush(a, source), source)
+        a = floats.quiet(floats.flush(a, source), source)
     if source == target and not (flushes or modifiers.sat or modifiers.relu or modifiers.rounding in INTEGRAL):
-        return quiet(a, source) if source in {"f16", "bf16"} else a
+        return floats.quiet(a, source) if source in {"f16", "bf16"} else a
     mode = modifiers.rounding
     with np.errstate(all="ignore"):
         values = decode(a, source)
@@ -94,13 +86,15 @@ def float_to_float(a: Codes, source: str, target: str, modifiers: FloatModifiers
         else:
             codes = round_sum(values, None, FORMATS[target], mode, satfinite=satfinite)
             if (source, target) == ("f64", "f32"):
-                codes = flush_tiny(codes, values, None, target, FloatModifiers(mode, ftz=modifiers.ftz))
+                codes = floats.flush_tiny(codes, values, None, target, floats.FloatModifiers(mode, ftz=modifiers.ftz))
     keeps = "f64" in {source, target} or ((source, target) == ("bf16", "f32") and not modifiers.ftz)
-    if keeps and source in CODE_OF_1 and target in CODE_OF_1:
-        codes = np.where(is_nan(a, source), nan_payload(a, source, target), codes)
-    if target in CODE_OF_1:
-        return finish(
-            codes, target, FloatModifiers(ftz=modifiers.ftz and target == "f32", sat=modifiers.sat, relu=modifiers.relu)
+    if keeps and source in floats.CODE_OF_1 and target in floats.CODE_OF_1:
+        codes = np.where(floats.is_nan(a, source), nan_payload(a, source, target), codes)
+    if target in floats.CODE_OF_1:
+        return floats.finish(
+            codes,
+            target,
+            floats.FloatModifiers(ftz=modifiers.ftz and target == "f32", sat=modifiers.sat, relu=modifiers.relu),
         )
     return relu_small(codes, target) if modifiers.relu else codes
 
@@ -130,16 +124,16 @@ def to_tf32(a: Codes, mode: str, *, satfinite: bool, relu: bool) -> Codes:
     exponent_ones = np.uint32(0x7F800000)
     drop = np.uint32(0x1FFF)
     if mode == "rna":
-        rounded = np.where(magnitude_of(a) < exponent_ones, a + np.uint32(0x1000), a)
+        rounded = np.where(floats.magnitude_of(a) < exponent_ones, a + np.uint32(0x1000), a)
     elif mode == "rn":
         rounded = a + np.uint32(0xFFF) + ((a >> np.uint32(13)) & np.uint32(1))
     else:
         rounded = a
     codes = rounded & ~drop
     if mode != "rna":
-        codes = np.where(is_nan(a, "f32"), np.uint32(0x7FFFE000), codes)
+        codes = np.where(floats.is_nan(a, "f32"), np.uint32(0x7FFFE000), codes)
     if satfinite:  # one ulp back, for NaNs too (measured)
-        codes = np.where(magnitude_of(codes) >= exponent_ones, codes - np.uint32(0x2000), codes)
+        codes = np.where(floats.magnitude_of(codes) >= exponent_ones, codes - np.uint32(0x2000), codes)
     if relu:
-        codes = np.where((sign_of(codes) != 0) & ~is_nan(codes, "f32"), np.uint32(0), codes)
+        codes = np.where((floats.sign_of(codes) != 0) & ~floats.is_nan(codes, "f32"), np.uint32(0), codes)
     return codes

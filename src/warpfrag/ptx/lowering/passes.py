@@ -11,15 +11,8 @@ from collections.abc import Callable
 from typing import cast
 
 from warpfrag.errors import PtxError, quote
+from warpfrag.machine.ir import program
 from warpfrag.machine.ir.actions import Branch, DirectCall, IndirectCall, Refused, Unbound
-from warpfrag.machine.ir.program import (
-    DecodedInstruction,
-    Immediate,
-    MemoryOperand,
-    Program,
-    PtxOperand,
-    VectorOperand,
-)
 from warpfrag.machine.ir.state_spaces import SHARED_START, WINDOWS, StateSpace
 from warpfrag.machine.ops.table import find, rebind
 from warpfrag.ptx.lowering.contraction import contract
@@ -34,7 +27,7 @@ STACK_BYTES = 16 * 1024  # bytes for alloca
 ACCESSES = {"ld", "ldu", "st", "atom", "red"}  # opcodes whose address may be a variable in a state space
 
 
-def lower(source: ModuleSyntax, entry: str) -> Program:
+def lower(source: ModuleSyntax, entry: str) -> program.Program:
     """Return the program of an entry and all functions that it calls."""
     functions = functions_of(source)
     function = functions.get(entry)
@@ -47,8 +40,8 @@ def lower(source: ModuleSyntax, entry: str) -> Program:
     return _program(kernel)
 
 
-def _program(kernel: KernelLowering) -> Program:
-    return Program(
+def _program(kernel: KernelLowering) -> program.Program:
+    return program.Program(
         name=kernel.entry.name,
         target=kernel.source.target,
         instructions=kernel.instructions,
@@ -73,7 +66,7 @@ def expand_indirect_calls(kernel: KernelLowering) -> None:
         inst = kernel.instructions[at]
         for call in calls:
             inst.targets = (*inst.targets, len(kernel.instructions))
-            back = DecodedInstruction(inst.line, find("bra", 1), targets=(at + 1,), text=inst.text)
+            back = program.DecodedInstruction(inst.line, find("bra", 1), targets=(at + 1,), text=inst.text)
             kernel.instructions += [call, back]
 
 
@@ -87,14 +80,14 @@ def resolve_state_spaces(kernel: KernelLowering) -> None:
             inst.opcode = rebind(inst.opcode, space)
 
 
-def _resolved_space(inst: DecodedInstruction, *, in_function: bool) -> StateSpace:
+def _resolved_space(inst: program.DecodedInstruction, *, in_function: bool) -> StateSpace:
     attributes = inst.attributes
     if attributes.opcode == "cvta" and not attributes.to_space:
         return "local" if attributes.space == "param" and in_function else attributes.space
     if attributes.opcode not in ACCESSES or not inst.sources:
         return attributes.space
     place = inst.sources[0]
-    if not isinstance(place, MemoryOperand):
+    if not isinstance(place, program.MemoryOperand):
         return attributes.space
     if attributes.space == "generic" and place.space in WINDOWS:
         return cast("StateSpace", place.space)
@@ -142,11 +135,11 @@ def place_shared_memory(kernel: KernelLowering) -> None:
     """Place dynamic shared memory after the static variables, resolve its address, and initialise variables."""
     start = kernel.dynamic_start = kernel.variables.place_dynamic()
 
-    def placed(operand: PtxOperand) -> PtxOperand:
-        if isinstance(operand, MemoryOperand) and operand.space == "dynamic":
-            return MemoryOperand(operand.base, operand.offset + 1 + start, "shared", operand.name)
-        if isinstance(operand, VectorOperand):
-            return VectorOperand(tuple(placed(item) for item in operand.items))
+    def placed(operand: program.PtxOperand) -> program.PtxOperand:
+        if isinstance(operand, program.MemoryOperand) and operand.space == "dynamic":
+            return program.MemoryOperand(operand.base, operand.offset + 1 + start, "shared", operand.name)
+        if isinstance(operand, program.VectorOperand):
+            return program.VectorOperand(tuple(placed(item) for item in operand.items))
         return operand
 
     if kernel.variables.has_dynamic:
@@ -168,7 +161,7 @@ def place_local_memory(kernel: KernelLowering) -> None:
         kernel.local_bytes = start + STACK_BYTES
         for inst in kernel.instructions:
             if inst.attributes.opcode == "alloca":
-                inst.sources = (*inst.sources[:-1], Immediate(start))
+                inst.sources = (*inst.sources[:-1], program.Immediate(start))
             elif isinstance(inst.action, DirectCall) and inst.text in kernel.allocates:
                 inst.saved_registers += (variables.stack,)  # a return frees the function's allocations
 

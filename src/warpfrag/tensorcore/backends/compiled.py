@@ -15,16 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.formats.number_formats import FORMATS
+from warpfrag.tensorcore import encodings
 from warpfrag.tensorcore.backend_protocol import Codes, Grain, Job, OutputBlock, ProductOperands, Task
-from warpfrag.tensorcore.encodings import (
-    ROUNDINGS,
-    conversion,
-    encoding_of,
-    loop_variant_of,
-    order_of,
-    powers_of_two,
-    split_scales,
-)
 from warpfrag.tensorcore.native.library import NativeFunction, library, warn_unusable
 from warpfrag.tensorcore.rules import BlockScaled, Chain, Fma64, Fused, Grouped, Popcount, Rule
 from warpfrag.tensorcore.schedule import allocate, split
@@ -195,7 +187,7 @@ class GroupedKernel(BlockKernel):
         super().__init__(rule)
         elements = FORMATS[rule.a]
         self.doubled = np.array([round(2 * elements.decode(code)) for code in range(elements.codes)], np.int8)
-        self.scales = split_scales(rule.scale_format)
+        self.scales = encodings.split_scales(rule.scale_format)
         self.numbers = (rule.k, rule.group, rule.scales, rule.sum.fraction_bits, rule.sum.zero_exponent)
 
     def load(self, operands: ProductOperands) -> LoopArguments:
@@ -284,7 +276,7 @@ class FusedKernel:
         """The tables that convert the codes of A and B to the codes that are multiplied."""
         rule = self.rule
         pairs = zip((rule.a, rule.b), rule.multiplicands, strict=True)
-        return [conversion(source, target) for source, target in pairs]
+        return [encodings.conversion(source, target) for source, target in pairs]
 
     def max_depth(self, height: int, width: int) -> int:
         """Return the longest K whose prepared operands fit in MAX_PREPARED_BYTES."""
@@ -302,7 +294,7 @@ class FusedKernel:
             columns = _NONE
         if scale_a is None or scale_b is None:
             return a, b, c, columns, _NONE, _NONE
-        return a, b, c, columns, powers_of_two(scale_a), powers_of_two(scale_b)
+        return a, b, c, columns, encodings.powers_of_two(scale_a), encodings.powers_of_two(scale_b)
 
     def load(self, operands: ProductOperands) -> FusedArguments:
         """Return the operands of a gemm in the form that the C loops expect."""
@@ -402,14 +394,14 @@ def fused_constants(rule: Fused) -> Constants:
             f"the fused kernels keep at most {MAX_FRACTION_BITS} fraction bits, and add a multiple of four products, "
             f"at most {MAX_PRODUCTS}; got {how.fraction_bits} bits, {products} products"
         )
-    variant = loop_variant_of(rule)
+    variant = encodings.loop_variant_of(rule)
     return Constants(
-        a=Encoding(*encoding_of(FORMATS[rule.multiplicands[0]])),
-        b=Encoding(*encoding_of(FORMATS[rule.multiplicands[1]])),
+        a=Encoding(*encodings.encoding_of(FORMATS[rule.multiplicands[0]])),
+        b=Encoding(*encodings.encoding_of(FORMATS[rule.multiplicands[1]])),
         fraction_bits=how.fraction_bits,
         products=products,
         zero_exponent=how.zero_exponent,
-        round_to=ROUNDINGS[how.rounding],
+        round_to=encodings.ROUNDINGS[how.rounding],
         c_format=_is_f16(rule.c),
         c_emin=FORMATS[rule.c_read_as].emin,
         d_format=_is_f16(rule.d),
@@ -424,7 +416,7 @@ def fused_constants(rule: Fused) -> Constants:
 
 def _orders(rule: Fused, depth: int) -> NDArray[np.int32]:
     """Return the order in which A's elements and B's rows are added over K, and the index of each row of B."""
-    stored, rows = order_of(rule, depth)
+    stored, rows = encodings.order_of(rule, depth)
     return np.concatenate([stored, rows, np.argsort(rows)]).astype(np.int32)
 
 
