@@ -75,7 +75,9 @@ def test_an_address_that_is_gone_is_outside_every_allocation():
 def test_a_device_array_beyond_its_end_is_named():
     c = DeviceArray([floats(1, 2)])
 
-    with pytest.raises(wf.ptx.PtxError, match=r"the nearest is <DeviceArray float32\[2\] at 0x1.* 4 bytes beyond it"):
+    with pytest.raises(
+        wf.ptx.PtxError, match=r"the nearest is <DeviceArray float32\[2\] at 0x1.* 4 bytes after its end"
+    ):
         MODULE["batched"].launch(1, 3, [c, c, 1])
 
 

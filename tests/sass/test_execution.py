@@ -119,7 +119,7 @@ def test_a_pointer_in_memory_leads_to_another_array(tmp_path):
 def test_an_access_outside_the_given_arrays_names_the_nearest(tmp_path):
     kernel = assemble(LIST, tmp_path)["k"]
     memory = wf.GlobalMemory({AT: np.array([AT + 0x1000], np.uint64), AT + 0x1000: np.zeros(16, np.uint32)})
-    nearest = "the nearest is the array at 0x7f76abe01000 of 64 bytes at 0x7f76abe01000: 4 bytes beyond it"
+    nearest = "the array at 0x7f76abe01000 of 64 bytes at 0x7f76abe01000: the access ends 4 bytes after its end"
     with pytest.raises(PtxError, match=nearest):
         kernel.launch(1, 32, params=RAW, memory=memory, engine="reference")
     run = kernel.launch(1, 32, params=RAW, memory=memory, checks="memory")

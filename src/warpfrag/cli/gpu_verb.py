@@ -14,8 +14,8 @@ from warpfrag.cli.support.arguments import File
 from warpfrag.cli.support.output import INCOMPLETE, NO, echo, echo_error, print_table
 from warpfrag.cli.support.verbs import Answer, Param, verb
 from warpfrag.device.gpu_profile import profile_names, read_profile
-from warpfrag.device.launch_log import findings_of, report_of, summary_of
-from warpfrag.device.virtual_gpu import CHECK_NAMES, GpuOptions, run_program
+from warpfrag.device.launch_log import report_of, summary_of, unjudged_of
+from warpfrag.device.virtual_gpu import GpuOptions, run_program
 from warpfrag.errors import quote
 from warpfrag.files import check_writable, write_atomically
 
@@ -33,11 +33,7 @@ def read_size(text: str) -> int:
 
 def read_checks(text: str) -> tuple[str, ...]:
     """Return the names of checks, separated by commas."""
-    names = tuple(filter(None, text.replace(" ", "").split(",")))
-    unknown = [name for name in names if name not in CHECK_NAMES]
-    if unknown or not names:
-        raise click.BadParameter(f"expected {', '.join(CHECK_NAMES)}, separated by commas; got {quote(text)}")
-    return names
+    return tuple(name.strip() for name in text.split(","))
 
 
 class ProfileRow(NamedTuple):
@@ -75,12 +71,13 @@ def gpu(
     report: File | None = None,
     record_only: bool = False,
     fast: bool = False,
+    launch_seconds: Annotated[float, Param("SECONDS", click.FloatRange(0, min_open=True))] | None = None,
 ) -> Answer[GpuFacts]:
     """Run a CUDA program on a virtual GPU: no GPU, no driver and no changes to the program are needed.
 
     Stand-ins for libcuda and libcudart are loaded instead of NVIDIA's, and every kernel is executed as machine code.
     The exit status is the program's; if that is 0, it is 1 if a check found a mistake or the launches could not be
-    recorded, and 3 if the checks could not judge everything.
+    recorded, and 3 if the checks could not judge everything or no launch could be executed.
 
     Options:
         list_: List the GPUs that --profile takes.
@@ -90,6 +87,7 @@ def gpu(
         report: Write an HTML page with every launch: grid, time, exact or the reason, findings.
         record_only: Record the launches and do not execute them.
         fast: Do not judge whether the results of launches are exact.
+        launch_seconds: Stop a launch after this time, with the line that it runs.
 
     For example:
         warpfrag gpu -- python train.py
@@ -109,19 +107,18 @@ def gpu(
     if report is not None:
         check_writable(report)
     as_json = click.get_current_context().params.get("as_json")
-    options = GpuOptions(profile, memory, check or (), record_only, fast)
+    options = GpuOptions(profile, memory, check or (), record_only, fast, launch_seconds)
     status, log = run_program(program, options, output=sys.stderr.fileno() if as_json else None)
     if report is not None:
         write_atomically(report, report_of(log, subprocess.list2cmdline(program)).encode())
     facts = GpuFacts(status, log["launches"], log["unsupported"], [])
 
     def show() -> None:
-        texts = findings_of(log)
-        for text, count in Counter(texts).items():  # again, because the program may have captured them
+        for text, count in Counter(unjudged_of(log)).items():
             echo_error(f"warpfrag gpu: {text}" + (f" ({count} launches)" if count > 1 else ""))
         echo_error(f"warpfrag gpu: {summary_of(log)}")
         if report is not None:
             echo(f"wrote {report}")
 
-    checked = INCOMPLETE if log["incomplete"] else 0
+    checked = INCOMPLETE if log["incomplete"] or 0 < log["unexecuted"] == len(log["launches"]) else 0
     return Answer(facts, show, status or (NO if log["findings"] or not log["complete"] else checked))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,6 +17,8 @@ MAX_ROWS = 2000  # number of rows in the table of a report
 COMPLETE = b'{"complete": true }\n'
 INCOMPLETE = b'{"complete": false}\n'
 """The first line of a log, overwritten if a launch cannot be stored; that works even on a full disk."""
+INTERRUPTED = "interrupted"  # a file next to the log: its time is that of the last Ctrl-C
+NOT_SUPPORTED = 801
 
 
 @dataclass
@@ -52,6 +55,17 @@ class LaunchLog:
         self.path = path
         self.descriptor = -1
         self.notes: set[str] = set()
+        if path:  # released when this process ends; `wait_for_servers` waits for that
+            import fcntl  # not on Windows, where the log is only read
+
+            with suppress(OSError):
+                fcntl.flock(self.open(), fcntl.LOCK_SH)
+
+    def open(self) -> int:
+        """Return the descriptor of the file; raise OSError if it cannot be opened."""
+        if self.descriptor < 0:
+            self.descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        return self.descriptor
 
     def _write(self, entry: dict[str, Any]) -> None:
         if not self.path:
@@ -59,9 +73,7 @@ class LaunchLog:
         line = (json.dumps({"process": os.getpid(), **entry}) + "\n").encode()
         problem, written = "the disk is full", 0
         try:
-            if self.descriptor < 0:
-                self.descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            written = os.write(self.descriptor, line)
+            written = os.write(self.open(), line)
         except OSError as error:
             problem = error.strerror or str(error)
         if written < len(line):  # the program continues
@@ -93,7 +105,9 @@ def read_log(path: Path) -> dict[str, Any]:
         "failed": sum(1 for each in launches if each["error"]),
         "findings": sum(len(each["findings"]) for each in launches),
         "exact": sum(1 for each in launches if each["exact"]),
-        "checked": sum(1 for each in launches if each["verdict"]),
+        "unexecuted": sum(1 for each in launches if each["error"] == NOT_SUPPORTED),
+        "categories": Counter(text.partition(":")[0] for each in launches for text in each["findings"]),
+        "checked": sum(1 for each in launches if each["verdict"] and each["error"] != NOT_SUPPORTED),
         "incomplete": sum(1 for each in launches if each["verdict"] == "incomplete"),
         "complete": {"complete": False} not in entries,
         "seconds": sum(each["seconds"] for each in launches),
@@ -102,16 +116,18 @@ def read_log(path: Path) -> dict[str, Any]:
 
 
 def findings_of(log: dict[str, Any]) -> list[str]:
-    """Return the findings, what could not be judged, and the errors of all launches."""
-    return [
+    """Return the findings of all launches, the errors of those without findings, and what could not be judged."""
+    found = [
         f"{launch['kernel']}: {text}"
         for launch in log["launches"]
-        for text in (
-            *launch["findings"],
-            *(f"not judged: {reason}" for reason in launch["unjudged"]),
-            *([launch["message"]] if launch["error"] else []),
-        )
+        for text in (launch["findings"] or [launch["message"]] * bool(launch["error"]))
     ]
+    return found + unjudged_of(log)
+
+
+def unjudged_of(log: dict[str, Any]) -> list[str]:
+    """Return what the checks could not judge, for every launch."""
+    return [f"{launch['kernel']}: not judged: {text}" for launch in log["launches"] for text in launch["unjudged"]]
 
 
 def summary_of(log: dict[str, Any]) -> str:
@@ -119,7 +135,11 @@ def summary_of(log: dict[str, Any]) -> str:
     count = len(log["launches"])
     parts = [f"{count} launch{'es' * (count != 1)}", f"{log['seconds']:.1f} s in kernels", f"{log['exact']} exact"]
     findings = f"{log['findings']} finding{'s' * (log['findings'] != 1)}"
-    parts += [f"{log['failed']} failed"] * bool(log["failed"])
+    if log["findings"]:
+        findings += f" ({', '.join(f'{number} {name}' for name, number in log['categories'].most_common())})"
+    failed = log["failed"] - log["unexecuted"]
+    parts += [f"{failed} failed"] * bool(failed)
+    parts += [f"{log['unexecuted']} could not be executed"] * bool(log["unexecuted"])
     parts += [f"{log['checked']} checked"] * bool(log["checked"])
     parts += [f"{log['incomplete']} not judged completely"] * bool(log["incomplete"])
     parts += [findings] * bool(log["findings"] or log["checked"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import struct
 import sys
 import time
 import traceback
+from contextlib import suppress
 from mmap import mmap
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,7 @@ from warpfrag.device.gpu_profile import read_profile
 from warpfrag.device.launch_log import LaunchLog, LaunchRecord
 from warpfrag.device.loaded_modules import LoadedModule, link_images
 from warpfrag.errors import CudaError, PtxError, WarpfragError
+from warpfrag.machine.interpreter.warp_state import INTERRUPT
 from warpfrag.machine.launch.launch_arguments import GlobalMemory
 from warpfrag.machine.launch.names import readable
 from warpfrag.machine.launch.options import LaunchOptions, checks_of
@@ -43,6 +46,8 @@ CATEGORY_ERRORS = {
     "deadlock": TIMEOUT,
 }  # fmt: skip
 NOT_MODELLED = "not modelled"  # in the message for an instruction that cannot be executed
+MAY_NEVER_END = "it may never end"  # in the messages for launches that were stopped
+TIME_LIMIT = "time limit"
 ADDRESS = re.compile(r"\b0x[0-9a-f]{9,16}\b")
 MAX_SHOWN = 5  # number of findings printed per launch
 PROGRESS_SECONDS = 5.0
@@ -72,6 +77,8 @@ class LaunchServer:
         self.checks = checks_of([name for name in os.environ.get("WARPFRAG_GPU_CHECKS", "").split(",") if name])
         self.is_recording = os.environ.get("WARPFRAG_GPU_RECORD_ONLY") == "1"
         self.is_fast = os.environ.get("WARPFRAG_GPU_FAST") == "1"
+        self.seconds = float(os.environ.get("WARPFRAG_GPU_SECONDS") or "inf")
+        self.said: set[str] = set()  # messages that were printed
         self.log = LaunchLog(os.environ.get("WARPFRAG_GPU_LOG", ""))
         self.allocations: dict[int, tuple[int, int]] = {}  # size and category by address
         self.freed: dict[int, int] = {}
@@ -95,11 +102,10 @@ class LaunchServer:
             reply = self.handlers[category](payload)
         except CudaError as error:
             code = error.code
-            if str(error):
-                say(str(error))
+            self.say_once(str(error))
         except WarpfragError as error:
             code = NOT_SUPPORTED
-            say(str(error))
+            self.say_once(str(error))
         except Exception as error:  # noqa: BLE001 (the program must get an answer, whatever happens here)
             code = UNKNOWN
             say(f"internal error, please report it: {type(error).__name__}: {error}")
@@ -107,6 +113,12 @@ class LaunchServer:
         if category in SILENT:
             return code, None
         return code, b"" if code else reply
+
+    def say_once(self, text: str) -> None:
+        """Print a message, unless it is empty or was printed before."""
+        if text and text not in self.said:
+            self.said.add(text)
+            say(text)
 
     # Memory
 
@@ -280,7 +292,9 @@ class LaunchServer:
                     cooperative=bool(is_cooperative),
                     judge=not self.is_fast,
                     progress=progress_of(record),
+                    seconds=None if math.isinf(self.seconds) else self.seconds,
                 )
+                INTERRUPT.clear()
                 run = module.kernel(name).launch(
                     grid, block, shared=shared, checks=self.checks, options=options, params=params,
                     memory=self.global_memory(),
@@ -300,6 +314,8 @@ class LaunchServer:
             raise CudaError(NOT_SUPPORTED, f"{record.title} cannot be executed: {error}") from None
         finally:
             record.seconds = time.perf_counter() - start
+            if self.checks and record.error == NOT_SUPPORTED:
+                record.verdict = "incomplete"
             self.log.launch(record)
         return b""
 
@@ -313,7 +329,9 @@ class LaunchServer:
         record.unjudged = list(run.unjudged)
         record.findings = [self.finding_text(finding, module, name) for finding in run.findings]
         for text in record.findings[:MAX_SHOWN]:
-            say(f"{record.title}: {text}")
+            self.say_once(f"{record.title}: {text}")
+        if more := len(record.findings[MAX_SHOWN:]):
+            self.say_once(f"{record.title}: {more} more findings; --report and --json list them")
         codes = [CATEGORY_ERRORS[finding.kind] for finding in run.findings if finding.kind in CATEGORY_ERRORS]
         if codes:
             raise CudaError(codes[0], f"{record.title} failed, {error_name(codes[0])}")
@@ -334,6 +352,10 @@ class LaunchServer:
             code = NOT_SUPPORTED
         if "assertion" in reason:
             code = ASSERT
+        if MAY_NEVER_END in reason:
+            code = TIMEOUT
+            after = "was interrupted" if INTERRUPT.is_set() else f"did not end in {self.seconds:g} s (--launch-seconds)"
+            reason = f"the launch {after}, and was running this instruction" if TIME_LIMIT in reason else reason
         if code == ILLEGAL_ADDRESS and "shared memory" in reason:
             code = LAUNCH_FAILED
         return code, f"{place_of(module, name, error.line)}{reason}{self.freed_text(reason)}"
@@ -371,7 +393,17 @@ def progress_of(record: LaunchRecord) -> Callable[[int, int], None]:
     return show
 
 
+def message_file() -> int:
+    """Return the descriptor for messages: standard error of `warpfrag gpu`, or else that of the program."""
+    descriptor, *expected = (int(word) for word in os.environ.get("WARPFRAG_GPU_MESSAGES", "2").split(":"))
+    try:
+        file = os.fstat(descriptor)
+    except OSError:
+        return sys.stderr.fileno()
+    return descriptor if expected == [file.st_dev, file.st_ino] else sys.stderr.fileno()
+
+
 def say(text: str) -> None:
-    """Print a message on the program's standard error."""
-    sys.stderr.write(f"warpfrag gpu: {text}\n")
-    sys.stderr.flush()
+    """Print a message for the person who started the program."""
+    with suppress(OSError):
+        os.write(message_file(), f"warpfrag gpu: {text}\n".encode(errors="backslashreplace"))

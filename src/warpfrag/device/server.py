@@ -17,12 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warpfrag.device.gpu_profile import read_profile
+from warpfrag.device.launch_log import INTERRUPTED
 
 if TYPE_CHECKING:
     from warpfrag.device.launches_served import LaunchServer
 
 SOCKET, MEMORY = 3, 4  # file descriptors; must match connection.c
 HEADER = struct.Struct("<II")
+INTERRUPT_MILLISECONDS = 200  # between looks for Ctrl-C
+LAST_SECONDS = 1.0  # the time that a stopped launch gets until it is recorded
 
 
 class Connection:
@@ -31,6 +34,7 @@ class Connection:
     def __init__(self, channel: socket.socket) -> None:
         """Keep the socket."""
         self.channel = channel
+        self.is_answering = threading.Lock()
 
     def read(self, size: int) -> bytes:
         """Read exactly `size` bytes; raise EOFError if the program has ended."""
@@ -47,17 +51,37 @@ class Connection:
         """Answer requests until the program ends."""
         while True:
             category, size = HEADER.unpack(self.read(HEADER.size))
-            code, reply = server.answer(category, self.read(size))
+            payload = self.read(size)
+            with self.is_answering:
+                code, reply = server.answer(category, payload)
             if reply is not None:
                 self.channel.sendall(HEADER.pack(code, len(reply)) + reply)
 
 
-def exit_with_program(channel: socket.socket) -> None:
-    """End this process when the program closes its end of the socket, even during a long launch."""
+def exit_with_program(connection: Connection) -> None:
+    """End this process when the program closes its end of the socket; a launch that runs is stopped and recorded.
+
+    Ctrl-C stops a launch, too: `warpfrag gpu` writes a file next to the log.
+    """
     watch = select.poll()
-    watch.register(channel, select.POLLRDHUP | select.POLLHUP)
-    watch.poll()
+    watch.register(connection.channel, select.POLLRDHUP | select.POLLHUP)
+    file = Path(os.environ.get("WARPFRAG_GPU_LOG", "")).with_name(INTERRUPTED)
+    seen = 0
+    while not watch.poll(INTERRUPT_MILLISECONDS):
+        with suppress(OSError):
+            last = file.stat().st_mtime_ns
+            if last != seen and connection.is_answering.locked():
+                stop_launch()
+            seen = last
+    stop_launch()
+    connection.is_answering.acquire(timeout=LAST_SECONDS)
     os._exit(0)
+
+
+def stop_launch() -> None:
+    """Stop the launch that runs; the next one starts normally."""
+    if (state := sys.modules.get("warpfrag.machine.interpreter.warp_state")) is not None:
+        state.INTERRUPT.set()
 
 
 def main(place: str) -> None:
@@ -67,12 +91,13 @@ def main(place: str) -> None:
     os.setsid()
     channel = socket.socket(fileno=SOCKET)
     channel.sendall(read_profile(os.environ.get("WARPFRAG_GPU_PROFILE", "H200")).encode())
-    threading.Thread(target=exit_with_program, args=(channel,), daemon=True).start()
+    connection = Connection(channel)
+    threading.Thread(target=exit_with_program, args=(connection,), daemon=True).start()
     base, span = (int(number) for number in place.split(":"))
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), sys.stdin.fileno())
     from warpfrag.device.launches_served import DeviceMapping, LaunchServer
 
     with suppress(EOFError, ConnectionError, KeyboardInterrupt):
-        Connection(channel).serve(LaunchServer(DeviceMapping(MEMORY, base, span)))
+        connection.serve(LaunchServer(DeviceMapping(MEMORY, base, span)))
     os._exit(0)

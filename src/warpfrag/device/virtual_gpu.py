@@ -9,14 +9,16 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from warpfrag.device.gpu_profile import read_profile
-from warpfrag.device.launch_log import COMPLETE, findings_of, read_log, summary_of
+from warpfrag.device.launch_log import COMPLETE, INTERRUPTED, findings_of, read_log, summary_of
 from warpfrag.errors import FileError, InvalidOperand, MissingExtra, check_flag, quote
 
 FOLDER = Path(__file__).parent
@@ -25,14 +27,18 @@ RUNTIMES = tuple(f"lib{name}.so.{major}" for name in ("cudart", "cublasLt", "cub
 PREFIX = "WARPFRAG_GPU_"
 MAX_MEMORY = 1 << 42
 MIN_MEMORY = 1 << 20
+STDERR = 2
+MESSAGES = 64  # the lowest descriptor for messages: low numbers are those of the server and of shells
 CHECK_NAMES = ("memory", "races", "uninitialised", "barriers", "async", "all")
+SERVER_SECONDS = 2.0  # the time that servers get to record the launch that ran when the program ended
 
 
 @dataclass(frozen=True)
 class GpuOptions:
     """The options of a virtual GPU.
 
-    With `record_only` launches are recorded and not executed; with `fast` it is not judged whether they are exact.
+    With `record_only` launches are recorded and not executed; with `fast` it is not judged whether they are exact. A
+    launch that takes longer than `launch_seconds` fails with the line that it was running.
     """
 
     profile: str = "H200"
@@ -40,6 +46,7 @@ class GpuOptions:
     checks: tuple[str, ...] = ()
     record_only: bool = False
     fast: bool = False
+    launch_seconds: float | None = None
 
     def __post_init__(self) -> None:
         """Raise InvalidOperand for unknown names and sizes out of range."""
@@ -51,6 +58,9 @@ class GpuOptions:
         unknown = [name for name in self.checks if name not in CHECK_NAMES]
         if unknown:
             raise InvalidOperand(f"expected checks from {', '.join(CHECK_NAMES)}, got {quote(unknown[0])}")
+        seconds = self.launch_seconds
+        if seconds is not None and not (isinstance(seconds, int | float) and seconds > 0):
+            raise InvalidOperand(f"launch_seconds: expected a positive number of seconds, got {quote(seconds)}")
         is_size = isinstance(self.memory, int) and MIN_MEMORY <= self.memory <= MAX_MEMORY
         if self.memory is not None and not is_size:
             raise InvalidOperand(
@@ -68,6 +78,7 @@ class GpuOptions:
             "MEMORY": str(self.memory or read_profile(self.profile).total_memory),
             "RECORD_ONLY": str(int(self.record_only)),
             "FAST": str(int(self.fast)),
+            "SECONDS": str(self.launch_seconds or ""),
         }
         return {PREFIX + name: value for name, value in values.items()}
 
@@ -90,17 +101,47 @@ def run_program(
     command: Sequence[str], options: GpuOptions, *, output: int | None = None
 ) -> tuple[int, dict[str, Any]]:
     """Run a program on a virtual GPU, and return its exit status and the log of its launches."""
+    libraries()  # raises an error on other systems than Linux
+    import fcntl
+
     log = new_log()
+    messages = fcntl.fcntl(
+        STDERR, fcntl.F_DUPFD_CLOEXEC, MESSAGES
+    )  # for findings, even if the program captures its own
     try:
-        environment = {**os.environ, **options.environment(log), **preloading()}
+        environment = {**os.environ, **options.environment(log), **preloading(), **message_variable(messages)}
         try:
-            with subprocess.Popen(command, env=environment, stdout=output) as program:  # noqa: S603 (the user's)
-                status = _wait(program)
+            program = subprocess.Popen(command, env=environment, stdout=output, pass_fds=[messages])  # noqa: S603 (the user's)
         except OSError as error:
             raise InvalidOperand(f"cannot start {quote(command[0])}: {error.strerror}") from None
+        with program:
+            status = _wait(program, log)
+        wait_for_servers(log)
         return status if status >= 0 else 128 - status, read_log(log)
     finally:
+        os.close(messages)
         shutil.rmtree(log.parent, ignore_errors=True)
+
+
+def message_variable(descriptor: int) -> dict[str, str]:
+    """Return the environment variable that names the file for messages: a descriptor and, to recognize it, the file."""
+    file = os.fstat(descriptor)
+    return {PREFIX + "MESSAGES": f"{descriptor}:{file.st_dev}:{file.st_ino}"}
+
+
+def wait_for_servers(log: Path) -> None:
+    """Wait a short time until the servers of an ended program have written their last launch; each holds a lock."""
+    import fcntl  # not on Windows
+
+    deadline = time.monotonic() + SERVER_SECONDS
+    with log.open("rb") as file:
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                time.sleep(0.01)
+            else:
+                return
 
 
 def preloading() -> dict[str, str]:
@@ -119,13 +160,21 @@ def new_log() -> Path:
     return log
 
 
-def _wait(program: subprocess.Popen[bytes]) -> int:
-    """Wait for a program; Ctrl-C reaches it too, and it decides when to end."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _wait(program: subprocess.Popen[bytes], log: Path) -> int:
+    """Wait for a program; Ctrl-C reaches it too and stops its launch, and the program decides when to end."""
+    handlers: dict[int, Callable[..., object]] = {
+        signal.SIGINT: lambda *_: log.with_name(INTERRUPTED).touch(),
+        signal.SIGTERM: lambda *_: program.terminate(),
+        signal.SIGHUP: lambda *_: program.send_signal(signal.SIGHUP),
+    }
+    if threading.current_thread() is not threading.main_thread():
+        return program.wait()
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         return program.wait()
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class GpuSession:
@@ -161,16 +210,18 @@ def gpu(
     checks: Sequence[str] | str = (),
     record_only: bool = False,
     fast: bool = False,
+    launch_seconds: float | None = None,
 ) -> AbstractContextManager[GpuSession]:
     """Give this process a virtual GPU for code that calls CUDA's driver or runtime API.
 
     It must be entered before the imports that load CUDA's libraries, such as `import torch`. `warpfrag gpu` runs a
-    whole program instead. The libraries stay loaded after the block. With `fast` no launch is judged to be exact.
+    whole program instead. The libraries stay loaded after the block. With `fast` no launch is judged to be exact. A
+    launch that takes longer than `launch_seconds` fails with the line that it was running.
     """
     if not isinstance(checks, str | list | tuple) or not all(isinstance(name, str) for name in checks):
         raise InvalidOperand(f"checks: expected names of checks, got {quote(checks)}")
     names = (checks,) if isinstance(checks, str) else tuple(checks)
-    return _entered(GpuOptions(profile, memory, names, record_only, fast))
+    return _entered(GpuOptions(profile, memory, names, record_only, fast, launch_seconds))
 
 
 @contextmanager

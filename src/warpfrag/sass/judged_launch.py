@@ -109,7 +109,8 @@ def screened(
     launch = LaunchScreen(screen, memory, JUDGED)
     work = Work(compiled.program, config, memory.fork(), compiled, screen=launch)
     work.run_waves(waves.again(), 1, progress)
-    return None if work.failure or work.divergent or launch.is_uncertain else Judgement(work, ())
+    is_late = work.failure is not None and config.is_late  # its error names the line
+    return Judgement(work, ()) if is_late or not (work.failure or work.divergent or launch.is_uncertain) else None
 
 
 def is_mbarrier(program: Program, at: int) -> bool:

@@ -363,9 +363,9 @@ class DeviceMemory:
             return before if before > 0 else max(0, address + size - allocation.end)
 
         near = min(self.allocations, key=distance)
-        side = "before" if address < near.start else "beyond"
-        gap = near.start - address if address < near.start else address + size - near.end
-        return f"{text}; the nearest is {near.name} of {len(near.data)} bytes at {near.start:#x}: {gap} bytes {side} it"
+        side = f"begins {near.start - address} bytes before it"
+        side = side if address < near.start else f"ends {address + size - near.end} bytes after its end"
+        return f"{text}; the nearest is {near.name} of {len(near.data)} bytes at {near.start:#x}: the access {side}"
 
     @staticmethod
     def check_alignment(addresses: Addresses, size: int) -> None:

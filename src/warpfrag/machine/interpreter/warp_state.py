@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from threading import Event
 from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
@@ -25,6 +26,7 @@ from warpfrag.machine.ir.program import Program
 from warpfrag.machine.ir.scalar_types import Codes, container
 from warpfrag.machine.ir.state_spaces import GRID_WORKSPACE, SHARED_START
 
+INTERRUPT = Event()  # set from another thread to stop the launches of this process, as their time limit does
 Index3 = tuple[int, int, int]
 
 ZEROS = ("%gridid", "%smid", "%current_graph_exec")
@@ -81,8 +83,8 @@ class LaunchConfig:
 
     @property
     def is_late(self) -> bool:
-        """True if the time limit has passed."""
-        return monotonic() > self.deadline
+        """True if the time limit has passed, or the launch was interrupted."""
+        return monotonic() > self.deadline or INTERRUPT.is_set()
 
     @property
     def threads(self) -> int:

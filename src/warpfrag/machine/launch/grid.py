@@ -139,11 +139,11 @@ class Work:
             if wave is None:
                 break
             self.run_wave(*wave)
-            if self.failure is None and progress is not None:
-                progress(self.done, waves.total)
             is_stopped = (self.screen and self.screen.is_uncertain) or (self.checks and self.checks.is_stopped)
             if self.failure is not None or is_stopped:
                 waves.clear()
+            elif progress is not None:
+                progress(self.done, waves.total)
         return self
 
     def run_wave(self, number: int, blocks: Blocks) -> None:

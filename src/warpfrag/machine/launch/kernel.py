@@ -310,7 +310,7 @@ class Kernel:
             judged = self.judge(config, memory, own, options.progress)
             is_screened = judged.work is not None and judged.work.screen is not None
             is_own = not named and engine_name in {"auto", "compiled" if is_screened else "reference"}
-            if judged.work is not None and not is_own:
+            if judged.work is not None and not is_own and not (judged.work.failure and config.is_late):
                 for buffer, data in zip(memory.writable_buffers(), before, strict=True):
                     buffer[...] = data
                 memory.tags.forget()
