@@ -201,7 +201,7 @@ def wgmma_forms(target: str) -> tuple[WgmmaForm, ...]:
         for one in instructions(op, target):
             element = one.a.format.name
             signs = [()] if element in {"s8", "u8", "b1"} else list(product(("1", "-1"), repeat=2))
-            selectors = [(str(selector),) for selector in one.selectors] or [()]
+            selectors: list[tuple[str, ...]] = [(str(selector),) for selector in one.selectors] or [()]
             for in_registers in (False, True) if element != "b1" else (False,):
                 count = (1 if in_registers else 2) if element in {"f16", "bf16"} else 0
                 transposed = list(product(("0", "1"), repeat=count))

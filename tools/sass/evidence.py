@@ -170,11 +170,15 @@ class CollectingBatch(WarpBatch):
         self.collector = collector
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
-        """Read the operands of an instruction before it runs, if it is the first of a machine instruction."""
+        """Read the operands of an instruction before it runs, if it is the first of a machine instruction.
+
+        A branch that is not taken was executed too.
+        """
         watched = self.collector.watched.get(at)
         if watched is None:
             return super().run_inst(at, group)
-        active = self.active_part(self.program.instructions[at], group)
+        inst = self.program.instructions[at]
+        active = group if isinstance(inst.action, Branch) else self.active_part(inst, group)
         words = [active.pick(self.registers[index]) for index in watched.sources] if active.mask.any() else None
         has_run = super().run_inst(at, group)
         if has_run and words is not None:

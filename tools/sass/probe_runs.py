@@ -171,16 +171,15 @@ def probes_of(examples: dict[str, list[int]]) -> tuple[list[probes.Probe], dict[
     found: dict[str, list[probes.Probe]] = {}
     reasons: dict[str, str] = {}
     encodings = [encoding for name in examples for encoding in examples[name]]
-    for name, inst in zip(names, probes.usable(encodings) if encodings else (), strict=True):
+    used = probes.usable(encodings) if encodings else []
+    for name, encoding, inst in zip(names, encodings, used, strict=True):
         try:
-            probe = probes.probe_of(inst)
+            probe = probes.probe_of(inst)._replace(original=probes.without_guard_and_hints(encoding))
         except probes.NoProbe as error:
             reasons[name] = str(error)
             continue
-        if probe.layout != probes.ONE_WARP:
+        if probe.layout != probes.ONE_WARP or name not in found:
             found.setdefault(name, []).append(probe)
-        elif name not in found:
-            found[name] = [probes.probe_of(item) for item in probes.decoded(probes.with_immediates(inst))]
     return list(chain.from_iterable(found.values())), {
         name: reason for name, reason in reasons.items() if name not in found
     }
@@ -190,13 +189,21 @@ def probes_of(examples: dict[str, list[int]]) -> tuple[list[probes.Probe], dict[
 
 
 class ProbeGroup(NamedTuple):
-    """Probes that run in one kernel, or in several if they do not fit; those of immediates have one spelling."""
+    """Probes that run in one kernel, or in several if they do not fit."""
 
     layout: tuple[int, int]
     probes: tuple[probes.Probe, ...]
 
     def halves(self) -> list[ProbeGroup]:
-        """Return the groups to run if this one fails on the GPU: none if it has one spelling."""
+        """Return the groups to run if this one fails on the GPU.
+
+        A single probe is run again as it was found, with zero registers; immediates have one spelling.
+        """
+        first = self.probes[0]
+        if len(self.probes) == 1 and first.original not in {0, first.inst.encoding}:
+            with suppress(probes.NoProbe):
+                again = probes.probe_of(probes.decoded([first.original])[0])
+                return [ProbeGroup(again.layout, (again,))]
         if self.layout == probes.ONE_WARP or len(self.probes) == 1:
             return []
         middle = len(self.probes) // 2
@@ -266,13 +273,17 @@ class ProbeProcess:
 
 
 def plan_groups(examples: dict[str, list[int]]) -> tuple[list[ProbeGroup], dict[str, str]]:
-    """Return the groups of probes of examples, and the reasons why spellings have no probe."""
+    """Return the groups of probes of examples, and the reasons why spellings have no probe.
+
+    A probe that reads immediates only is a group of its own.
+    """
     made, reasons = probes_of(examples)
-    groups: dict[tuple[Any, ...], list[probes.Probe]] = {}
+    groups: dict[tuple[int, int], list[probes.Probe]] = {}
     for probe in made:
-        alone = probe.inst.spelling if probe.layout == probes.ONE_WARP else ""
-        groups.setdefault((probe.layout, alone), []).append(probe)
-    return [ProbeGroup(layout, tuple(group)) for (layout, _), group in groups.items()], reasons
+        if probe.layout != probes.ONE_WARP:
+            groups.setdefault(probe.layout, []).append(probe)
+    alone = [ProbeGroup(probe.layout, (probe,)) for probe in made if probe.layout == probes.ONE_WARP]
+    return [*(ProbeGroup(layout, tuple(group)) for layout, group in groups.items()), *alone], reasons
 
 
 def launch_of(kernel: probes.ProbeKernel, data: NDArray[np.uint32], constants: bytes) -> Launch:
@@ -294,7 +305,8 @@ def record_probes(examples: dict[str, list[int]], folder: Path, workers: int, se
             waiting += groups
             reasons |= without
     count = sum(len(group.probes) for group in waiting)
-    print(f"{len(examples)} spellings; {count} probes; {len(reasons)} without a probe")
+    left = deadline - time.monotonic()
+    print(f"{len(examples)} spellings; {count} probes; {len(reasons)} without a probe; {left:.0f} seconds left")
     for reason, number in Counter(reasons.values()).most_common(20):
         print(f"{number:6} {reason[:150]}", flush=True)
     records = list(run_groups(waiting, workers, deadline))
@@ -313,7 +325,10 @@ def run_groups(groups: Iterable[ProbeGroup], workers: int, deadline: float) -> I
     while (waiting or busy) and time.monotonic() < deadline:
         while waiting and len(busy) < workers:
             process = idle.pop() if idle else ProbeProcess()
-            process.start(waiting.popleft())
+            chosen = waiting.popleft()
+            if chosen.layout == probes.ONE_WARP and len(chosen.probes) == 1:
+                chosen = ProbeGroup(chosen.layout, probes.with_immediates(chosen.probes[0]))
+            process.start(chosen)
             busy.append(process)
         ready = wait([process.pipe for process in busy], timeout=1)
         for process in [item for item in busy if item.pipe in ready or time.monotonic() > item.until]:
@@ -324,8 +339,9 @@ def run_groups(groups: Iterable[ProbeGroup], workers: int, deadline: float) -> I
             done = len(kernel.probes)
             if isinstance(answer, str):
                 failed = ProbeGroup(group.layout, group.probes[:done])
-                waiting.extendleft(failed.halves())
-                if not failed.halves():
+                halves = failed.halves()
+                waiting.extendleft(halves)
+                if not halves:
                     print(f"fails on the GPU: {group.probes[0].inst.text}: {answer}", flush=True)
             else:
                 idle.append(process)

@@ -60,11 +60,16 @@ STRIDE = 16 * THREADS
 INPUT_WORDS, PREDICATE_WORDS = 56, 8
 SHARED_WORD = INPUT_WORDS + PREDICATE_WORDS
 """Has the thread's offset in shared memory; the next words have the offset plus SHARED_BASE, SHARED_BASE, and 0."""
-FIRST_RESULT = SHARED_WORD + 4
+INDEX_WORD = SHARED_WORD + 4
+"""Has an offset into the constants."""
+FIRST_RESULT = SHARED_WORD + 8
 SHARED_BASE, CELL_BYTES = 0x400, 16
 MAX_RESULTS = 1016
 SHARED_BYTES = 128 * CELL_BYTES
 PARAMETERS, CONSTANT_BYTES = 0x210, 256
+CONSTANT_FIELD, CONSTANT_MASK = 38, (1 << 21) - 1
+"""The offset and the bank of a constant."""
+BRANCH_OVER_ONE, BRANCH_FIELDS = 4 << 16, 0xFF << 16 | ((1 << 48) - 1) << 34
 BODY = 1900
 """Instructions that a template's body has room for."""
 ADDRESS, SCRATCH, FREE = 250, 248, (200, 208, 216, 224)
@@ -99,12 +104,16 @@ class NoProbe(Exception):
 
 
 class Probe(NamedTuple):
-    """An instruction with the registers that it reads from memory and those that it leaves, by name."""
+    """An instruction with the registers that it reads from memory and those that it leaves, by name.
+
+    `original` is the encoding with zero registers, which some opcodes require.
+    """
 
     inst: SassInstruction
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     address: AddressOperand | None = None
+    original: int = 0
 
     @property
     def layout(self) -> tuple[int, int]:
@@ -113,8 +122,9 @@ class Probe(NamedTuple):
         if not files and self.address is None and is_arithmetic(self.inst.spelling):
             return ONE_WARP
         is_uniform = self.inst.opcode.startswith("U") or bool(files and not ("R" in files or files == {"P"}))
-        if self.address is not None and self.inst.opcode in SHARED_OPCODES:
-            is_uniform = self.address.base is None or self.address.base.is_constant
+        if self.address is not None:
+            has_lanes = self.address.base is not None and not self.address.base.is_constant
+            is_uniform = not has_lanes if self.inst.opcode in SHARED_OPCODES else is_uniform or not has_lanes
         return WARPS_LAYOUT if is_uniform else LANES_LAYOUT
 
 
@@ -135,12 +145,17 @@ def probe_of(inst: SassInstruction) -> Probe:
     writes: dict[str, None] = {}
     for part in emitter.instructions:
         is_matrix = isinstance(part.action, MatrixOp) and part.action.operation == "mma" and "SP" not in inst.modifiers
-        if not is_matrix and not isinstance(part.action, MEMORY | COMPUTING):
+        if not is_matrix and not isinstance(part.action, MEMORY | COMPUTING) and not is_uniform_branch(inst):
             raise NoProbe(f"{type(part.action).__name__} is neither arithmetic nor a memory access")
         reads |= dict.fromkeys(name for name in _names(part.operands_read) if name not in writes)
         writes |= dict.fromkeys(_names(part.results))
-    if any(isinstance(operand, ConstantOperand) and not is_parameter(operand) for operand in inst.operands):
-        raise NoProbe("a constant that is not a parameter")
+    constant = constant_of(inst)
+    if constant is not None:
+        if not is_parameter(constant):
+            raise NoProbe("a constant of another bank")
+        if constant.base is not None:
+            reads.pop(f"{constant.base.file}{constant.base.index}", None)
+        return _checked(Probe(inst, tuple(reads), tuple(writes)))
     addresses = [operand for operand in inst.operands if isinstance(operand, AddressOperand)]
     if not any(isinstance(part.action, MEMORY) for part in emitter.instructions) and not addresses:
         if not reads and not (inst.operands and isinstance(inst.operands[-1], ImmediateOperand)):
@@ -155,10 +170,21 @@ def probe_of(inst: SassInstruction) -> Probe:
     return _checked(Probe(inst, tuple(reads), tuple(writes), addresses[0]))
 
 
+def is_uniform_branch(inst: SassInstruction) -> bool:
+    """Return True for a branch whose condition is a uniform predicate."""
+    first = inst.operands[0] if inst.operands else None
+    return inst.opcode == "BRA" and isinstance(first, RegisterOperand) and first.file == "UP"
+
+
+def constant_of(inst: SassInstruction) -> ConstantOperand | None:
+    """Return the constant that an instruction reads."""
+    return next((operand for operand in inst.operands if isinstance(operand, ConstantOperand)), None)
+
+
 def is_parameter(operand: ConstantOperand) -> bool:
     """Return True if a constant is a word of a probe kernel's second parameter."""
     first = PARAMETERS + 8
-    return operand.bank == 0 and operand.base is None and first <= operand.offset <= first + CONSTANT_BYTES - 8
+    return operand.bank == 0 and first <= operand.offset <= first + CONSTANT_BYTES - 8
 
 
 def _address_registers(inst: SassInstruction, address: AddressOperand) -> list[RegisterOperand]:
@@ -169,7 +195,7 @@ def _address_registers(inst: SassInstruction, address: AddressOperand) -> list[R
     elif inst.opcode in SHARED_OPCODES:
         is_known = not address.prefix and not any(register.selector for register in found)
     else:
-        is_known = is_plain_global(inst, address)
+        is_known = is_plain_global(inst, address) or is_uniform_global(inst, address)
     if not is_known:
         raise NoProbe("an address of another form or space")
     data = [operand for operand in inst.operands if isinstance(operand, RegisterOperand) and not operand.is_constant]
@@ -198,6 +224,20 @@ def is_plain_global(inst: SassInstruction, address: AddressOperand) -> bool:
     return address.base.selector == "64" and not address.uniform.is_constant
 
 
+def is_uniform_global(inst: SassInstruction, address: AddressOperand) -> bool:
+    """Return True for an address in global memory that is a uniform register: [RZ.U32+UR]."""
+    return (
+        inst.opcode == "LDG"
+        and "E" in inst.modifiers
+        and not address.prefix
+        and address.base is not None
+        and address.base.is_constant
+        and address.base.selector == "U32"
+        and address.uniform is not None
+        and not address.uniform.is_constant
+    )
+
+
 def _names(operands: Iterable[PtxOperand]) -> list[str]:
     """Return the architectural registers of operands."""
     return [register.name for operand in operands for register in _registers(operand) if register.name[0] != "%"]
@@ -222,7 +262,7 @@ def _checked(probe: Probe) -> Probe:
         f"UR{UNIFORM_SCRATCH}",
     }
     taken = own & {*probe.reads, *probe.writes}
-    if taken or any(re.fullmatch(r"R25[2-5]|UR6[2-3]|B\d+", name) for name in (*probe.reads, *probe.writes)):
+    if taken or any(re.fullmatch(r"R25[2-5]|UR63|B\d+", name) for name in (*probe.reads, *probe.writes)):
         raise NoProbe(f"it uses {', '.join(taken) or 'a register beyond those of the kernel'}")
     return probe
 
@@ -236,9 +276,17 @@ def without_guard_and_hints(encoding: int) -> int:
 
 
 def usable(encodings: Sequence[int]) -> list[SassInstruction]:
-    """Decode encodings; zero registers become registers if the text shows that this changes nothing else."""
+    """Decode encodings with constants of the parameter; zero registers become registers if nothing else changes."""
     fixed = [without_guard_and_hints(encoding) for encoding in encodings]
     before = decoded(fixed)
+    for number, inst in enumerate(before):
+        constant = constant_of(inst)
+        if constant is not None and constant.bank is not None and not is_parameter(constant):
+            fixed[number] &= ~(CONSTANT_MASK << CONSTANT_FIELD)
+            fixed[number] |= PARAMETERS + CELL_BYTES << CONSTANT_FIELD
+            if constant.base is not None and constant.base.is_constant:
+                fixed[number] = fixed[number] & ~(0xFF << 24) | FREE[1] << 24
+    before = [new or old for old, new in zip(before, decode_legal(fixed), strict=True)]
     for field, free in ((16, FREE[0]), (24, FREE[1]), (32, FREE[2]), (64, FREE[3])):
         trial = [
             encoding & ~(0xFF << field) | free << field if encoding >> field & 0xFF == 0xFF else encoding
@@ -266,10 +314,13 @@ def _is_same_but_zero(old: SassInstruction, new: SassInstruction) -> bool:
     )
 
 
-def with_immediates(inst: SassInstruction) -> list[int]:
-    """Return the encodings of an instruction without register sources, with many other 32-bit immediates."""
+def with_immediates(probe: Probe) -> tuple[Probe, ...]:
+    """Return the probe of an instruction without register sources, with many other 32-bit immediates."""
     given = given_data()[0, :IMMEDIATES, :2].reshape(-1)[::2]
-    return [inst.encoding & ~(0xFFFFFFFF << 32) | int(value) << 32 for value in np.unique(given)]
+    without = probe.inst.encoding & ~(0xFFFFFFFF << 32)
+    return tuple(
+        probe._replace(inst=replace(probe.inst, encoding=without | int(value) << 32)) for value in np.unique(given)
+    )
 
 
 def decoded(encodings: Sequence[int]) -> list[SassInstruction]:
@@ -376,6 +427,11 @@ class CodeWriter:
             cell = [self.next_result + step for step in range(4)]
             self.next_result += 4
             encoding = self.set_address(probe, encoding, cell)
+        constant = constant_of(probe.inst)
+        if constant is not None and constant.base is not None:
+            self.load_named(f"{constant.base.file}{constant.base.index}", INDEX_WORD)
+        if is_uniform_branch(probe.inst):
+            return self.branch_over(encoding)
         barrier = encoding >> 110 & 7
         if probe.address is not None and probe.writes:  # an atomic whose result ptxas does not need sets no barrier
             barrier = 0
@@ -388,12 +444,25 @@ class CodeWriter:
             cell = []
         return (*words, *cell)
 
+    def branch_over(self, encoding: int) -> tuple[int, ...]:
+        """Append a branch over a move of another word, and return the word that it leaves."""
+        self.load(SCRATCH, 0)
+        self.load(SCRATCH + 1, 1)
+        self.add(encoding & ~BRANCH_FIELDS | BRANCH_OVER_ONE)
+        self.add(MOV | SCRATCH << 16 | SCRATCH + 1 << 32)
+        return (self.store(SCRATCH),)
+
     def set_address(self, probe: Probe, encoding: int, cell: list[int]) -> int:
         """Let an access reach a thread's cell: in global memory, or in shared memory after filling it."""
         address = probe.address
         if address is None:
             raise NoProbe("no address")
         is_global, offset = probe.inst.opcode not in SHARED_OPCODES, 0
+        if is_uniform_global(probe.inst, address) and address.uniform is not None:
+            for step in range(2):
+                self.add(R2UR | address.uniform.index + step << 16 | ADDRESS + step << 24)
+            self.add(NOP)
+            return encoding & ~(0xFFFFFF << 40) | offset_of(cell[0]) << 40
         if is_global and address.base is not None:
             offset = offset_of(cell[0])
             for step in range(2):
@@ -548,6 +617,7 @@ def arguments_of(kernel: ProbeKernel) -> tuple[NDArray[np.uint32], bytes]:
     offsets = np.arange(THREADS, dtype=np.uint32) % kernel.layout[1] * CELL_BYTES
     group = data[SHARED_WORD // 4]
     group[:, 0], group[:, 1], group[:, 2], group[:, 3] = offsets, offsets + SHARED_BASE, SHARED_BASE, 0
+    data[INDEX_WORD // 4, :, 0] = np.arange(THREADS) % (CONSTANT_BYTES // CELL_BYTES - 1) * 8
     return data, random_bytes(91, CONSTANT_BYTES).tobytes()
 
 
