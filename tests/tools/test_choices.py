@@ -11,6 +11,7 @@ import warpfrag as wf
 from tools.choices import blind, confirm
 from tools.choices.answers import CHUNK, KINDS, Answers, gather, shapes
 from tools.choices.fit import FittedTree, chosen_by, fit_tree, pack
+from tools.choices.train import label
 from tools.libraries.cases import Case
 from warpfrag.blas.cublas.choice_model import features, nvjet, read_trees
 from warpfrag.blas.cublas.choices import Choice, ChoiceRun, Choices, LayerKind
@@ -106,3 +107,9 @@ def test_unseen_products_are_predicted_and_compared(tmp_path, monkeypatch):
 def test_predictions_are_those_of_the_package():
     found = blind.predicted_order(Case("linear", "bf16", 64, 4096, 14336, "nt"))
     assert found.order == wf.predict_order(64, 4096, 14336, bias=True, layout="nt").order
+
+
+def test_a_label_has_what_determines_an_order():
+    assert label(Configuration(66, 10, 2, 2, 0, 3, 35, 0, 8)) == (66, 0, 2, 0, 0, 0, 0)
+    assert label(Configuration(23, 15, 24, 2, 0, 0, 6, 0, 0)) == (21, 0, 24, 0, 16, 0, 0)
+    assert label(Configuration(43, 20, -1, 2, 1, 0, 34, 0, 5)) == (43, 20, -1, 0, 0, 5, 1)

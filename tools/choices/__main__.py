@@ -14,6 +14,7 @@ from tools.choices.confirm import confirm
 from tools.choices.fit import fit
 from tools.choices.launches import launches, table
 from tools.choices.layers import plan
+from tools.choices.train import train
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ def write_layers(path: Path) -> None:
 
 ACTIONS: dict[str, Callable[[Path], None]] = {
     "layers": write_layers, "ask": ask, "fit": fit, "confirm": confirm, "predict": predict, "run": run,
-    "compare": compare, "launches": launches, "additions": additions, "table": table,
+    "compare": compare, "launches": launches, "additions": additions, "table": table, "train": train,
 }  # fmt: skip
 
 

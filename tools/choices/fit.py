@@ -18,6 +18,7 @@ import numpy as np
 from tools.choices.answers import HELD_OUT, KINDS, Answers
 from tools.choices.launches import COLUMNS, choice_of_row, load
 from tools.choices.launches import KINDS as LAUNCH_KINDS
+from tools.choices.train import CUTLASS, STAGE_DEPTHS, XMMA
 from tools.libraries.measure import say
 from warpfrag.blas.cublas.choice_model import FILE, ChoiceTree, features, nvjet, read_trees
 from warpfrag.blas.cublas.choices import NVJET, Choice, ProductKind
@@ -36,10 +37,6 @@ if TYPE_CHECKING:
 
 LEAVES, COMMON = 20000, 400
 """The maximum leaves of a tree, and the number of common choices that it may name."""
-CUTLASS, XMMA = (21, 23), 43
-"""Numbers of algorithms in cuBLASLt."""
-STAGE_DEPTHS = {3: 16, 4: 16, 5: 16, 6: 16, 9: 32, 10: 32, 11: 32, 12: 32, 27: 16}
-"""cublasLtMatmulStages_t: the k of a stage."""
 ARRAYS = {"feature": np.int8, "threshold": np.float32, "left": np.uint16, "right": np.uint16, "chosen": np.uint16}
 
 
@@ -134,7 +131,7 @@ def fit_tree(name: str, rows: NDArray[np.int32], choices: Sequence[Choice], line
 
     is_nvjet = not name.endswith(" other")
     numbers = np.array([choice.split_k if is_nvjet else place for place, choice in enumerate(choices)])
-    seen = np.array([features(m, n, k, line) for m, n, k in rows[:, 1:4].tolist()], np.float32)
+    seen = features(rows[:, 1], rows[:, 2], rows[:, 3], line)
     chosen, is_test = numbers[rows[:, 4]], rows[:, 5] % HELD_OUT == 0
     common = [number for number, _ in Counter(chosen.tolist()).most_common(COMMON)]
     is_fitted = ~is_test & np.isin(chosen, common)

@@ -14,11 +14,10 @@ import json
 from functools import cache
 from importlib.resources import files
 from io import BytesIO
-from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.blas.cublas.choices import NVJET, Choice, ProductKind
 from warpfrag.blas.cublas.kernel_orders import BYTES, LINE, VECTOR
@@ -26,13 +25,15 @@ from warpfrag.errors import NotModelled
 
 FILE = "choice_model_h200.npz"
 MULTIPROCESSORS = 132
-TILES = (
+TILES = np.array([
     (64, 8), (64, 16), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128), (64, 256), (128, 256), (256, 128),
     (192, 128), (128, 192),
-)  # fmt: skip
+])  # fmt: skip
 """The tile sizes for which the number of tiles is a feature."""
-WAVES = ((64, 64), (128, 64), (128, 128), (256, 128))
-MORE_WAVES = (*WAVES, (64, 128), (64, 256), (128, 256))
+WAVES, MORE_WAVES, OTHERS = [3, 5, 6, 9], [4, 7, 8], [0, 1, 2, 10, 11]
+"""Their indices, in the order in which their waves are features."""
+SIZES, PARTS = np.array([8, 16, 32, 64, 128, 192, 256]), np.array([2, 3, 4, 5, 6, 8, 12, 16])
+"""Tile extents and split counts: the used share of the last tile or part is a feature."""
 
 
 class ChoiceTree(NamedTuple):
@@ -48,11 +49,11 @@ class ChoiceTree(NamedTuple):
     choices: tuple[Choice, ...]
     """The choices of the leaves; if empty, a leaf is nvjet's split count."""
 
-    def find(self, seen: list[float]) -> Choice:
+    def find(self, seen: NDArray[np.float32]) -> Choice:
         """Return the choice for a gemm with these features."""
         place = 0
         while self.feature[place] >= 0:
-            below = np.float32(seen[self.feature[place]]) <= self.threshold[place]
+            below = seen[self.feature[place]] <= self.threshold[place]
             place = int(self.left[place] if below else self.right[place])
         number = int(self.chosen[place])
         return self.choices[number] if self.choices else nvjet(number)
@@ -84,18 +85,22 @@ def read_trees(data: bytes) -> dict[str, ChoiceTree]:
     return named
 
 
-def features(m: int, n: int, k: int, line: int) -> list[float]:
-    """Return the features of a gemm; `line` is the number of k elements in 128 bytes."""
-    lines, columns = ceil(k / line), ceil(n / 64)
-    counts = [ceil(n / across) * ceil(m / down) for across, down in TILES]
-    waves = [ceil(n / across) * ceil(m / down) / MULTIPROCESSORS % 1 for across, down in WAVES]
-    work = lines * columns * ceil(m / 64)
-    rests = [k % 64, k % 128, n % 64, m % 64, m % 16, m % 8, n % 8, k % 8]
-    tiles = [ceil(n / across) * ceil(m / down) for across, down in MORE_WAVES]
-    more = [count / MULTIPROCESSORS % 1 for count in tiles[len(WAVES) :]]
-    more += [ceil(count / MULTIPROCESSORS) for count in tiles] + [MULTIPROCESSORS // count for count in tiles]
-    more += [m % 128, n % 128, m % 256, n % 256, k % 16, k % 32, m / n, k / (m * n) ** 0.5, m * n * k]
-    return [m, n, k, lines, m * n, *counts, *waves, lines / columns, work, *rests, *more]
+def features(m: ArrayLike, n: ArrayLike, k: ArrayLike, line: ArrayLike) -> NDArray[np.float32]:
+    """Return the features of gemms along a new last axis; `line` is the number of k elements in 128 bytes."""
+    shapes = np.broadcast_arrays(*(np.asarray(extent, np.float64) for extent in (m, n, k, line)))
+    m, n, k, line = (extent[..., None] for extent in shapes)
+    lines, columns = np.ceil(k / line), np.ceil(n / 64)
+    counts = np.ceil(n / TILES[:, 0]) * np.ceil(m / TILES[:, 1])
+    full, waves = MULTIPROCESSORS // counts, counts / MULTIPROCESSORS
+    sizes = [extent / size for extent, size in ((m, SIZES), (n, SIZES), (lines, PARTS))]
+    listed = [
+        m, n, k, lines, m * n, counts, waves[..., WAVES] % 1, lines / columns, lines * columns * np.ceil(m / 64),
+        k % 64, k % 128, n % 64, m % 64, m % 16, m % 8, n % 8, k % 8, waves[..., MORE_WAVES] % 1,
+        np.ceil(waves[..., WAVES + MORE_WAVES]), full[..., WAVES + MORE_WAVES], m % 128, n % 128, m % 256, n % 256,
+        k % 16, k % 32, m / n, k / (m * n) ** 0.5, m * n * k, *(size / np.ceil(size) for size in sizes),
+        waves[..., OTHERS] % 1, full[..., OTHERS],
+    ]  # fmt: skip
+    return np.concatenate(listed, axis=-1).astype(np.float32)
 
 
 def is_vectors(kind: ProductKind, m: int, n: int, k: int) -> bool:

@@ -308,9 +308,7 @@ def _chosen(kind: ProductKind, shape: tuple[int, int, int], table: Choices, *, i
         return _Chosen(queried.choice(question), "library", None, f"cuBLASLt {queried.version} on an {queried.gpu}")
     alike = kind._replace(call=ALIKE.get(kind.call, kind.call))
     if kind.batch == 1:
-        if (
-            kind == ("linear", "tf32", "nt", 1) and 1 in shape
-        ):  # PyTorch then copies the bias to D and calls cublasSgemm
+        if kind == ("linear", "tf32", "nt", 1) and n == 1:  # PyTorch then copies the bias to D and calls cublasSgemm
             chosen = _chosen(alike, shape, table, is_queried=is_queried)
             return chosen._replace(basis="modelled")
         tabulated = table.find(kind.layer(m), m, n, k)

@@ -1,0 +1,144 @@
+"""Trains the networks of `warpfrag.blas.cublas.choice_model` on the library's answers, on a GPU.
+
+A network has the features of a gemm and its kind as inputs, and the choices as outputs: one for 16-bit and fp8 gemms,
+whose choice is a split count, and one for tf32. Chunks of shapes that are held out are for testing.
+
+`network_*.npz` have the weights, the choices and, for each kind, the accuracy on the shapes that were held out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tools.choices.answers import HELD_OUT, KINDS, Answers
+from tools.libraries.measure import say
+from warpfrag.blas.cublas.choice_model import features
+from warpfrag.blas.cublas.choices import NVJET
+from warpfrag.blas.cublas.kernel_orders import BYTES, LINE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from warpfrag.blas.cublas.cublaslt import Configuration
+
+SECONDS = float(os.environ.get("TRAIN_SECONDS", "50"))
+DEVICE = os.environ.get("TRAIN_DEVICE", "cuda")
+WIDTHS = {"tf32": (384, 384), "nvjet": (384, 384)}
+BATCH, RATE, WARM_UP = 16384, 4e-3, 0.03
+COMMON = 450
+"""The number of common choices that a network may name."""
+CUTLASS, XMMA = (21, 23), 43
+"""Numbers of algorithms in cuBLASLt."""
+STAGE_DEPTHS = {3: 16, 4: 16, 5: 16, 6: 16, 9: 32, 10: 32, 11: 32, 12: 32, 27: 16}
+"""cublasLtMatmulStages_t: the k of a stage."""
+
+
+def label(configuration: Configuration) -> tuple[int, ...]:
+    """Return the algorithm, tile, split count, custom option, depth, cluster and swizzle that determine an order."""
+    algorithm, tile, split, _, swizzle, custom, stages, _, cluster = configuration
+    if algorithm in CUTLASS:
+        return CUTLASS[0], 0, split, 0, STAGE_DEPTHS.get(stages, 32), 0, 0
+    if algorithm == XMMA and split < 0:
+        return XMMA, tile, split, 0, 0, cluster, swizzle
+    return algorithm, 0, split, 0 if algorithm in {XMMA, NVJET} else custom, 0, 0, 0
+
+
+def samples(folder: Path, numbers: list[int]) -> tuple[NDArray[np.int32], list[tuple[int, ...]]]:
+    """Return rows of kind, m, n, k, label and chunk for the answers of these kinds, and the labels."""
+    known: dict[tuple[int, ...], int] = {}
+    found = []
+    for path in sorted(folder.glob("answers*.npz")):
+        rows, configurations = Answers.load(path)
+        rows = rows[np.isin(rows[:, 0], numbers)].copy()
+        used = set(rows[:, 4].tolist())
+        mapped = [
+            known.setdefault(label(each), len(known)) if place in used else -1
+            for place, each in enumerate(configurations)
+        ]
+        rows[:, 4] = np.array(mapped, np.int32)[rows[:, 4]]
+        found.append(rows)
+    return np.concatenate(found), list(known)
+
+
+def inputs(rows: NDArray[np.int32], numbers: list[int]) -> NDArray[np.float32]:
+    """Return the network's inputs: logarithms of the features, and which kind it is."""
+    columns = []
+    for first in range(0, len(rows), 1 << 18):
+        some = rows[first : first + (1 << 18)]
+        lines = np.array([LINE // BYTES[kind.type] for kind in KINDS])[some[:, 0]]
+        seen = np.log2(1 + features(some[:, 1], some[:, 2], some[:, 3], lines))
+        columns.append(np.concatenate([seen, some[:, :1] == np.array(numbers)], axis=1).astype(np.float32))
+    return np.concatenate(columns)
+
+
+def fit_network(torch: Any, folder: Path, name: str, numbers: list[int], seconds: float) -> None:  # noqa: ANN401
+    """Train one network for some seconds, and write its file."""
+    rows, labels = samples(folder, numbers)
+    counts = np.bincount(rows[:, 4], minlength=len(labels))
+    common = np.argsort(-counts)[:COMMON]
+    place = np.full(len(labels), -1)
+    place[common] = np.arange(len(common))
+    rows[:, 4] = place[rows[:, 4]]
+    seen = inputs(rows, numbers)
+    is_test = rows[:, 5] % HELD_OUT == 0
+    mean, deviation = seen.mean(0), np.maximum(seen.std(0), 1e-3)
+    x = torch.as_tensor((seen - mean) / deviation, device=DEVICE)
+    y = torch.as_tensor(rows[:, 4].astype(np.int64), device=DEVICE)
+    fitted = torch.as_tensor(np.flatnonzero(~is_test & (rows[:, 4] >= 0)), device=DEVICE)
+    torch.manual_seed(0)
+    widths = [x.shape[1], *WIDTHS[name], len(common)]
+    layers = [torch.nn.Linear(*pair) for pair in pairwise(widths)]
+    steps = [step for layer in layers for step in (layer, torch.nn.SiLU())][:-1]
+    network = torch.nn.Sequential(*steps).to(DEVICE)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=1e-3)
+    start, rounds, share = time.time(), 0, 0.0
+    while share < 1:
+        for part in fitted[torch.randperm(len(fitted), device=DEVICE)].split(BATCH):
+            share = min(1.0, (time.time() - start) / seconds)
+            for group in optimizer.param_groups:
+                group["lr"] = float(RATE * min(1.0, share / WARM_UP) * (1 + np.cos(np.pi * share)) / 2) + 1e-7
+            if share == 1:
+                break
+            loss = torch.nn.functional.cross_entropy(network(x[part]), y[part])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        rounds += 1
+        if rounds % 20 == 0:
+            say(f"{name}: round {rounds}, loss {float(loss):.4f}")
+    with torch.no_grad():
+        found = torch.cat([network(part).argmax(1) for part in x.split(1 << 18)]).cpu().numpy()
+    is_right = found == rows[:, 4]
+    accuracies = {}
+    for number in numbers:
+        some = is_test & (rows[:, 0] == number)
+        accuracies[" ".join(KINDS[number])] = [float(is_right[some].mean()), int((rows[:, 0] == number).sum())]
+        say(f"{name}: {KINDS[number]}: {is_right[some].mean():.4f}; {is_right[~is_test].mean():.4f} of all fitted")
+    arrays = {"mean": mean, "deviation": deviation}
+    for number, layer in enumerate(layers):
+        arrays |= {
+            f"weight{number}": layer.weight.detach().T.cpu().numpy(),
+            f"bias{number}": layer.bias.detach().cpu().numpy(),
+        }
+    header = {"kinds": accuracies, "labels": [labels[each] for each in common], "rounds": rounds}
+    np.savez_compressed(
+        folder / f"network_{name}.npz", header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays
+    )
+
+
+def train(folder: Path, seconds: float = SECONDS) -> None:
+    """Train both networks."""
+    import torch
+
+    torch.set_float32_matmul_precision("high")
+    for name in ("tf32", "nvjet"):
+        numbers = [number for number, kind in enumerate(KINDS) if (kind.type == "tf32") == (name == "tf32")]
+        fit_network(torch, folder, name, numbers, seconds)
