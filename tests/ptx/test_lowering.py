@@ -139,6 +139,7 @@ def has_fused_sum(text: str) -> bool:
         ("sqrt.rn.f64 %rd4, %rd5;", False),
         ("div.u32 %r5, %r6, %r7;", False),
         ("div.u32 %r5, %r6, 7;", True),
+        ("div.full.lo %f6, %f1, %f2;", False),  # has no type: it fails when it is executed
     ],
 )
 def test_contraction_sees_the_blocks_of_the_assembler(between, is_fused):

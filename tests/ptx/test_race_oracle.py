@@ -30,6 +30,10 @@ def test_a_relaxed_wait_acquires_with_the_next_fence_only(seed, verdict):
     assert compare(seed) == (verdict, verdict == "findings", "")
 
 
+def test_a_copy_needs_a_proxy_fence_after_every_unordered_atomic():
+    assert compare(311_749) == ("findings", True, "")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 500, 100))
 def test_five_hundred_kernels_have_the_races_of_the_oracle(first):

@@ -42,23 +42,27 @@ def nature_of(inst: int, flags: int, level: int, size: int) -> int:
 
 @dataclass
 class Accesses:
-    """Accesses to cells: entity, time (0 for none), the earliest time of a slot's lanes, nature and lanes."""
+    """Accesses to cells: entity, time (0 for none), the earliest time of a slot's lanes, nature and lanes.
+
+    A kept strong write has the time of the fence that releases it; `issued` is the last time of the write itself.
+    """
 
     entities: NDArray[np.int64]
     times: NDArray[np.int32]
     firsts: NDArray[np.int32]
     natures: NDArray[np.int64]
     lanes: NDArray[np.uint32]
+    issued: NDArray[np.int32]
 
     @staticmethod
     def none(*shape: int) -> Accesses:
         """Return empty records for `count` cells."""
-        types = (np.int64, np.int32, np.int32, np.int64, np.uint32)
+        types = (np.int64, np.int32, np.int32, np.int64, np.uint32, np.int32)
         return Accesses(*(np.zeros(shape, dtype) for dtype in types))
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
         """Return all arrays."""
-        return self.entities, self.times, self.firsts, self.natures, self.lanes
+        return self.entities, self.times, self.firsts, self.natures, self.lanes, self.issued
 
     def at(self, index: Any) -> Accesses:  # noqa: ANN401 (any index of an array)
         """Return the selected accesses."""
@@ -150,7 +154,7 @@ class AccessVectors:
             stay = np.where(is_superseded, np.uint32(0), old.lanes & ~lanes)
             firsts = np.where(stay != 0, np.minimum(old.firsts, firsts), firsts)
             lanes = lanes | stay
-        self.slots.put(at, Accesses(last, new.times, firsts, new.natures, lanes))
+        self.slots.put(at, Accesses(last, new.times, firsts, new.natures, lanes, new.issued))
 
     def evict(self, cells: Cells, new: Accesses, per_block: int) -> None:
         """Record the latest time of evicted accesses, and their block or SEVERAL_BLOCKS."""
@@ -271,9 +275,7 @@ class ConflictReporter:
         if other < 0:
             return "async"
         issuer = int(self.ordering.entities(np.array([thread]))[0])
-        if mine >= 0 and issuer // LANES == other // LANES:
-            return "lockstep" if mine != other else "race"
-        return "race"
+        return "lockstep" if mine >= 0 and issuer // LANES == other // LANES and mine != other else "race"
 
     def description(self, entity: int, at: int, thread: int) -> KernelAccess:
         """Describe an access: its instruction, its line and its thread."""
@@ -295,13 +297,9 @@ class ConflictReporter:
     def agent_name(self, entity: int) -> int | None:
         """Return the thread that an agent belongs to, if any."""
         column = int(self.ordering.columns(np.array([entity]))[0])
-        if column < 0:
-            return None
-        name = self.ordering.agent_names[column - self.ordering.own_columns]
-        if not isinstance(name, tuple):
-            return None
+        name, number = self.ordering.agent_names[column - self.ordering.own_columns] if column >= 0 else ("mbarrier", 0)
         by_mbarrier = dict.fromkeys(("mbarrier", "mbarrier read", "st.async"))
-        return {"wgmma": int(name[1]) * LANES, **by_mbarrier}.get(name[0], int(name[1]))
+        return {"wgmma": number * LANES, **by_mbarrier}.get(name, number)
 
     def stack(self, entity: int) -> tuple[int, ...]:
         """Return the lines of a thread's active calls, outermost first."""

@@ -26,7 +26,6 @@ Blocks that ended in an earlier wave are not in the matrix: knowledge of them is
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,6 +37,7 @@ from warpfrag.machine.interpreter.warp_state import WarpState
 Rows = NDArray[np.int64]
 Times = NDArray[np.int32]
 Past = dict[int, Times]
+Agent = tuple[str, int]  # an asynchronous operation, and its thread, warp or mbarrier
 
 BLOCK, CLUSTER, GPU = 0, 1, 2
 SCOPES = {"cta": BLOCK, "cluster": CLUSTER, "gpu": GPU, "sys": GPU}
@@ -130,8 +130,8 @@ class Ordering:
         self.fenced: Times = np.zeros((self.threads, self.own_columns if has_proxies else 0), np.int32)
         self.grid_blocks = np.repeat(np.array(numbers, np.int64), self.per_block)  # the block of each thread
         self.floor: Times = np.zeros(self.threads, np.int32)  # a thread knows all of its block up to this time
-        self.agents: dict[Hashable, int] = {}  # columns of agents
-        self.agent_names: list[Hashable] = []
+        self.agents: dict[Agent, int] = {}  # columns of agents
+        self.agent_names: list[Agent] = []
         self.pasts: list[Past] = [{}] * self.threads
         self.sc_fences: list[ScFences | None] = [None] * self.threads
         self.has_past = self.has_sc = False  # True if any thread has fence.sc knowledge
@@ -156,7 +156,7 @@ class Ordering:
         """Return grid-wide thread numbers."""
         return self.grid_blocks[threads] * self.per_block + threads % self.per_block
 
-    def agent(self, name: Hashable) -> int:
+    def agent(self, name: Agent) -> int:
         """Return the column of an agent, adding one if necessary."""
         column = self.agents.get(name)
         if column is None:
@@ -213,20 +213,21 @@ class Ordering:
         return result
 
     def missing_lanes(
-        self, threads: Rows, entities: Rows, lanes: NDArray[np.uint32], times: Times
+        self, threads: Rows, entities: Rows, lanes: NDArray[np.uint32], times: Times, *, through_fence: bool = False
     ) -> NDArray[np.uint32]:
         """Return the lanes of each warp access (1 for an agent) that are not ordered before its thread."""
         result = np.zeros(len(threads), np.uint32)
-        late = np.nonzero((times > self.floor[threads]) | (entities // self.per_block != self.grid_blocks[threads]))[0]
+        is_far = entities // self.per_block != self.grid_blocks[threads]
+        late = np.nonzero(is_far | (times > self.floor[threads]) | through_fence)[0]
         if not len(late):
             return result
         threads, entities, lanes, times = threads[late], entities[late], lanes[late], times[late]
-        missing = np.where(self.knows(threads, entities, times), np.uint32(0), lanes)
+        missing = np.where(self.knows(threads, entities, times, through_fence=through_fence), np.uint32(0), lanes)
         several = np.nonzero(lanes & (lanes - np.uint32(1)) if self.share == 1 else lanes[:0])[0]
         if len(several):
-            threads, times = threads[several, None], times[several, None]
             warps = entities[several, None] // LANES * LANES + np.arange(LANES)
-            known = self.knows(np.broadcast_to(threads, warps.shape), warps, np.broadcast_to(times, warps.shape))
+            asked = np.broadcast_arrays(threads[several, None], warps, times[several, None])
+            known = self.knows(*asked, through_fence=through_fence)
             missing[several] = lanes[several] & ~np.bitwise_or.reduce(np.where(known, LANE_BITS, 0), axis=1)
         result[late] = missing
         return result

@@ -15,7 +15,7 @@ other (`ordering`), or both are strong enough (`sync_tracking.strength_of`), or 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,7 @@ from warpfrag.machine.sanitizer.conflicts import (
     ShadowMemory,
     nature_of,
 )
-from warpfrag.machine.sanitizer.ordering import BLOCK, CLUSTER, GPU, LANE_BITS, LaunchOrder, Ordering
+from warpfrag.machine.sanitizer.ordering import BLOCK, CLUSTER, GPU, LANE_BITS, Agent, LaunchOrder, Ordering
 from warpfrag.machine.sanitizer.sync_tracking import LockFollower, Strength, SyncFollower, strength_of
 
 Bytes = NDArray[np.uint8]
@@ -61,6 +61,7 @@ STORES = actions.MemoryStore | actions.Atomic | actions.AsyncStore | actions.Dir
 ROUNDED, ROUNDING = np.dtype(np.float32), 2.0**-20  # maximum difference of sums that differ only in rounding
 LOCK_ORDER = "threads take a lock in one of several orders, and there are accesses outside of its critical sections"
 NO_ACQUIRE = "a volatile or relaxed load is ordered only by a flag that was loaded without an acquire or a fence"
+UNCERTAIN_FENCE = "fences: several threads wrote a word before an asynchronous copy, and perhaps not all have a fence"
 COPIES = actions.AsyncCopy | actions.BulkCopy | actions.TensorCopy | actions.AsyncStore
 
 
@@ -129,7 +130,7 @@ class RaceCheck(SyncFollower):
             buffer, shadow, cells, offsets, size, threads, self.ordering.entities(threads), nature
         )  # fmt: skip
 
-    def by_agents(self, access: AccessGroup, names: list[Hashable]) -> AccessGroup:
+    def by_agents(self, access: AccessGroup, names: list[Agent]) -> AccessGroup:
         """Return the same accesses, attributed to the threads' agents or to one agent."""
         own = [self.ordering.agent_entity(self.ordering.agent(name)) for name in names]
         return access._replace(entities=np.broadcast_to(np.array(own, np.int64), access.entities.shape))
@@ -214,7 +215,7 @@ class RaceCheck(SyncFollower):
         access = self.accesses(buffer, offsets, size, np.full(len(offsets), thread), ASYNC_PROXY)
         if access is None:
             return
-        names: list[tuple[str, int]] = [("mbarrier read", cell) for cell in cells] or [("bulk read", thread)]
+        names: list[Agent] = [("mbarrier read", cell) for cell in cells] or [("bulk read", thread)]
         for name in names:
             access = self.by_agents(access, [name])
             self.compare_with_writes(access)
@@ -234,7 +235,7 @@ class RaceCheck(SyncFollower):
         if access is None:
             return
         by_mbarrier = "mbarrier" if flags & ASYNC_PROXY else "st.async"
-        name: Hashable = ("bulk", thread) if cell is None else (by_mbarrier, cell)
+        name: Agent = ("bulk", thread) if cell is None else (by_mbarrier, cell)
         if cell is None:
             self.bulk_copies.issue(thread, self.ordering.now)
         else:
@@ -290,7 +291,7 @@ class RaceCheck(SyncFollower):
         entities = np.repeat(access.entities, count)
         times = np.full(len(entities), self.ordering.now, np.int32)
         lanes = LANE_BITS[entities % LANES] if access.entities[0] >= 0 else np.ones(len(entities), np.uint32)
-        new = Accesses(entities, times, times, np.full(len(entities), access.nature), lanes)
+        new = Accesses(entities, times, times, np.full(len(entities), access.nature), lanes, times)
         return access.cells.reshape(-1), np.repeat(access.threads, count), new
 
     def note_write(self, access: AccessGroup, stays: NDArray[np.bool_]) -> None:
@@ -346,7 +347,7 @@ class RaceCheck(SyncFollower):
         """Keep writes that the last one does not supersede; strong ones get the time of their releasing fence."""
         cells, threads = access.cells.reshape(-1), np.repeat(access.threads, access.cells.shape[1])
         natures = old.natures | (SAME_BYTES if access.codes is not None else 0) * (old.natures & STRONG == 0)
-        old = Accesses(old.entities, old.firsts, old.firsts, natures, old.lanes)
+        old = Accesses(old.entities, old.firsts, old.firsts, natures, old.lanes, old.times)
         vectors = {False: access.shadow.earlier_writes, True: access.shadow.agent_writes}
         for is_agent, own in vectors.items():
             at = np.nonzero(stays & ((old.entities < 0) == is_agent))[0]
@@ -370,8 +371,8 @@ class RaceCheck(SyncFollower):
             self.reporter.report(access, wrong, writes.entities, writes.natures)
         if access.nature & ASYNC_PROXY:
             self.check_fence(access, writes, wrong)
-        self.compare(access, access.shadow.earlier_writes)
-        self.compare(access, access.shadow.agent_writes)
+        self.compare(access, access.shadow.earlier_writes, needs_fence=bool(access.nature & ASYNC_PROXY))
+        self.compare(access, access.shadow.agent_writes, needs_fence=bool(access.nature & ASYNC_PROXY))
         if access.writes and access.nature & STRONG:
             threads = np.repeat(access.threads, access.cells.shape[1])
             asked = writes.entities.reshape(-1), writes.lanes.reshape(-1), writes.times.reshape(-1)
@@ -422,33 +423,34 @@ class RaceCheck(SyncFollower):
         self.compare(access, access.shadow.reads)
         self.compare(access, access.shadow.agent_reads)
 
-    def compare(self, access: AccessGroup, vectors: AccessVectors) -> None:
-        """Find accesses that are not ordered after those in a vector."""
+    def compare(self, access: AccessGroup, vectors: AccessVectors, *, needs_fence: bool = False) -> None:
+        """Find accesses that are not ordered after those in a vector, or lack a proxy fence."""
         if not len(vectors.slots.times):
             return
         times = vectors.slots.times[:, access.cells]
         is_own_block = access.buffer is self.state.memory.shared and self.state.launch.cluster_blocks == 1
-        if is_own_block and vectors.width == LANES:
+        if is_own_block and vectors.width == LANES and not needs_fence:
             times = times * (times > self.ordering.floor[access.threads][:, None])
         for slot in np.nonzero(times.any(axis=(1, 2)))[0].tolist():
             others = vectors.slots.at((slot, access.cells))
             wrong = self.unordered(access, others)
-            if wrong.any() and not access.writes:
-                wrong &= others.natures & SAME_BYTES == 0
-            elif wrong.any() and access.codes is not None:
-                wrong &= (others.natures & SAME_BYTES == 0) | self.differs(access)
+            is_same = (others.natures & SAME_BYTES != 0) & (not access.writes or access.codes is not None)
+            if needs_fence:
+                self.check_fence(access, others, wrong | is_same)
+            if (wrong & is_same).any():
+                wrong &= ~is_same | (access.codes is not None and self.differs(access))
             if wrong.any():
                 self.reporter.report(access, wrong, others.entities, others.natures)
-        self.compare_with_evicted(access, vectors.evicted)
+        self.compare_with_evicted(access, vectors.evicted, needs_fence=needs_fence)
 
-    def compare_with_evicted(self, access: AccessGroup, evicted: Accesses) -> None:
-        """Mark the check as incomplete if an access may race with evicted ones."""
+    def compare_with_evicted(self, access: AccessGroup, evicted: Accesses, *, needs_fence: bool) -> None:
+        """Mark the check as incomplete if an access may race with evicted ones, or lack a proxy fence."""
         if not evicted.times.shape[1]:
             return
-        for row in range(1 if access.nature & STRONG else 2):
+        for row in range(1 if access.nature & STRONG and not needs_fence else 2):
             times, blocks = evicted.times[row, access.cells], evicted.entities[row, access.cells]
             late = times > 0
-            if late.any():
+            if late.any() and not needs_fence:
                 threads = np.broadcast_to(access.threads[:, None], times.shape)
                 late[late] = ~self.ordering.knows_blocks(threads[late], blocks[late], times[late])
             if late.any():
@@ -504,22 +506,26 @@ class RaceCheck(SyncFollower):
         return np.where((mine == others) | (entities < 0), BLOCK, far)
 
     def check_fence(self, access: AccessGroup, writes: Accesses, wrong: NDArray[np.bool_]) -> None:
-        """Find bytes that a thread wrote and a copy or wgmma reads without a proxy fence in between."""
-        entities, times, natures = writes.entities, writes.times, writes.natures
+        """Find bytes that a thread wrote and a copy or wgmma accesses without a proxy fence in between."""
+        entities, natures, ordering = writes.entities, writes.natures, self.ordering
         generic = entities >= 0
         if self.async_stores:
             generic = generic | np.isin(natures >> INST_SHIFT, self.async_stores)
-        plain = (times > 0) & generic & (natures & ASYNC_PROXY == 0) & ~wrong
+        plain = (writes.times > 0) & generic & (natures & ASYNC_PROXY == 0) & ~wrong
         if self.allocations:
             plain &= ~np.isin(natures >> INST_SHIFT, self.allocations)
-        if not plain.any():
+        at = np.nonzero(plain & (ordering.columns(entities) >= 0))
+        if not len(at[0]):
             return
-        threads = np.broadcast_to(access.threads[:, None], entities.shape)
-        missing = plain & ~self.ordering.knows(threads, entities, times, through_fence=True)
-        missing &= self.ordering.columns(entities) >= 0
+        asked = access.threads[at[0]], entities[at], writes.lanes[at]
+        missing = np.zeros_like(plain)
+        first = np.where(writes.lanes & (writes.lanes - np.uint32(1)) == 0, writes.issued, writes.firsts)[at]
+        missing[at] = ordering.missing_lanes(*asked, first, through_fence=True) != 0
         if missing.any():
             text = "there is no fence.proxy.async in between"
             self.reporter.report(access, missing, entities, natures, kind="fence", text=text)
+        elif ordering.missing_lanes(*asked, writes.issued[at], through_fence=True).any():
+            self.collector.leave_out(UNCERTAIN_FENCE)
 
 
 def value_loads(program: Program) -> set[int]:

@@ -7,7 +7,7 @@ atomic. Two strong accesses do not race if each one's scope includes the other's
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from warpfrag.machine.ir.program import DecodedInstruction
 from warpfrag.machine.ir.scalar_types import TYPES
 from warpfrag.machine.sanitizer.conflicts import FIXES, ConflictReporter
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
-from warpfrag.machine.sanitizer.ordering import BLOCK, CLUSTER, GPU, SCOPES, Ordering, Snapshot, SyncObject
+from warpfrag.machine.sanitizer.ordering import BLOCK, CLUSTER, GPU, SCOPES, Agent, Ordering, Snapshot, SyncObject
 
 Numbers = NDArray[np.int64]
 
@@ -189,9 +189,7 @@ class SyncFollower(InstructionObserver):
         super().__init__(state, collector)
         self.ordering, self.reporter = ordering, reporter
         self.copies, self.bulk_copies, self.products = CopyGroups(), CopyGroups(), CopyGroups()
-        self.issued: dict[
-            Hashable, tuple[int, int, int]
-        ] = {}  # the last copy of an agent: time, instruction and thread
+        self.issued: dict[Agent, tuple[int, int, int]] = {}  # an agent's last copy: time, instruction and thread
         self.initialised: dict[int, BarrierInit] = {}  # keyed by mbarrier cell
         self.remote: dict[tuple[int, int], tuple[int, int]] = {}  # the last time and instruction, by block and thread
         self.phases: dict[tuple[int, int], BarrierPhase] = {}  # the last phase of each named barrier
@@ -305,13 +303,12 @@ class SyncFollower(InstructionObserver):
         """Handle barrier.cluster: order waiting threads now, and the others when they wait."""
         sync = self.ordering.clusters.setdefault(cluster, SyncObject())
         self.ordering.complete(sync)
-        per_cluster = self.state.cluster_barriers.size * LANES
+        size = self.state.cluster_barriers.size * LANES
         for cell in [
-            cell for cell, item in self.initialised.items() if item.is_fenced and item.thread // per_cluster == cluster
+            cell for cell, item in self.initialised.items() if item.is_fenced and item.thread // size == cluster
         ]:
             del self.initialised[cell]  # the whole cluster sees it, even if the arrival is relaxed
         waiting = np.nonzero(self.state.cluster_barriers.waiting.reshape(-1))[0]
-        size = self.state.cluster_barriers.size * LANES
         mine = waiting[waiting // size == cluster]
         if sync.completed is not None and len(mine):
             self.ordering.learn(mine, sync.completed)
@@ -376,11 +373,8 @@ class SyncFollower(InstructionObserver):
         """Record the arrivals that an instruction may complete, before it runs."""
         action = inst.action
         if isinstance(action, ClusterBarrier) and not action.waits:
-            threads = self.threads_of(group)
-            size = self.state.cluster_barriers.size * LANES
-            for cluster in np.unique(threads // size).tolist():
-                sync = self.ordering.clusters.setdefault(cluster, SyncObject())
-                self.ordering.arrive(sync, threads[threads // size == cluster], relaxed_level(inst))
+            for sync, threads in self.by_cluster(self.threads_of(group)):
+                self.ordering.arrive(sync, threads, relaxed_level(inst))
         if is_wgmma(inst):
             for warp in group.active_rows.tolist():
                 self.products.issue(warp, self.ordering.now)
@@ -393,13 +387,17 @@ class SyncFollower(InstructionObserver):
         elif isinstance(action, ClusterBarrier) and action.waits:
             threads = self.threads_of(group)
             threads = threads[~self.state.cluster_barriers.waiting.reshape(-1)[threads]]
-            size = self.state.cluster_barriers.size * LANES
-            for cluster in np.unique(threads // size).tolist():
-                sync = self.ordering.clusters.get(cluster)
-                if sync is not None and sync.completed is not None:
-                    self.ordering.learn(threads[threads // size == cluster], sync.completed)
+            for sync, own in self.by_cluster(threads):
+                if sync.completed is not None:
+                    self.ordering.learn(own, sync.completed)
         elif isinstance(action, NoOp):
             self.fence_or_wait(inst, group)
+
+    def by_cluster(self, threads: Numbers) -> Iterator[tuple[SyncObject, Numbers]]:
+        """Yield the cluster barrier of each cluster, with its threads."""
+        clusters = threads // (self.state.cluster_barriers.size * LANES)
+        for cluster in np.unique(clusters).tolist():
+            yield self.ordering.clusters.setdefault(cluster, SyncObject()), threads[clusters == cluster]
 
     def threads_of(self, group: LaneGroup) -> Numbers:
         """Return the threads of a lane group, as numbers in the batch."""

@@ -101,7 +101,7 @@ def _makes_branches(inst: DecodedInstruction) -> bool:
     opcode, attributes = inst.attributes.opcode, inst.attributes
     if inst.guard is not None and not isinstance(inst.action, LaneOp | Move | NoOp):
         return True
-    if opcode in {"div", "rem"} and not attributes.types[-1].is_float:
+    if opcode in {"div", "rem"} and attributes.types and not attributes.types[-1].is_float:
         return isinstance(inst.sources[-1], Register)
     return opcode in {"membar", "fence"} or (opcode in {"div", "rcp", "sqrt"} and attributes.accuracy is None)
 
