@@ -138,7 +138,8 @@ class KernelDiagnosis(NamedTuple):
     correct: true if every A and B was compared and no mistake was found
     executed: number of executed mma instructions that were compared, by warp
     complete: false if the kernel executes more than were compared
-    not_compared: number of operands that the kernel computes, if they could not be compared
+    not_compared: number of operands A and B that the kernel computes, if they could not be compared
+    c_compared: number of operands C that are 0, tiles of arguments, or earlier results, with or without a mistake
     mmas: those with a mistake or, if there are none, all; the first of each source line and mistake
     unused: A or B, if no mma reads a tile of it
     d: the mistakes that explain D, if no operand has a mistake
@@ -149,6 +150,7 @@ class KernelDiagnosis(NamedTuple):
     executed: int
     complete: bool
     not_compared: int
+    c_compared: int
     mmas: list[ExecutedMma]
     unused: list[str]
     d: list[Finding]
@@ -317,13 +319,14 @@ def _diagnose_kernel(
     stored = _stored_d(executed[0].instruction, written, intended, arch) if intended and executed and not wrong else []
     held = {operand.matrix for mma in executed for operand in mma.operands}
     unused = [role.upper() for role in intended if role.upper() not in held]
-    uncompared = sum(not operand.is_compared for mma in executed for operand in mma.operands)
+    uncompared = sum(bool(operand.uncompared) for mma in executed for operand in mma.operands[:2])
     facts = KernelDiagnosis(
         kernel.name,
         not wrong and not stored and not unused and not uncompared,
         len(executed),
         comparison.is_complete,
         uncompared,
+        sum(not mma.operands[2].uncompared for mma in executed),
         [*shown.values()],
         unused,
         stored,
@@ -375,7 +378,8 @@ def _print_kernel(name: str, facts: KernelDiagnosis) -> None:
     count = f"{'all' if facts.complete else 'the first'} {facts.executed} executed mma instructions"
     if not any(not mma.is_correct for mma in facts.mmas):
         compared = f"{2 * facts.executed - facts.not_compared} of {2 * facts.executed} operands A and B"
-        echo(wrapped(f"{name}: no mistake in {compared} of {count}; C was not compared", indent=2))
+        compared += f" and {facts.c_compared} of {facts.executed} operands C"
+        echo(wrapped(f"{name}: no mistake in {compared} of {count}", indent=2))
     if facts.not_compared:
         echo(f"  not compared: {facts.not_compared} of the operands that the kernel computes")
     for matrix in facts.unused:
@@ -392,7 +396,7 @@ def _print_kernel(name: str, facts: KernelDiagnosis) -> None:
             if operand.loaded_at and (operand.findings or not operand.matrix):
                 echo(wrapped(f"     loaded at {', '.join(operand.loaded_at)}", indent=7))
         if mma.differs_in_k:
-            a, b = mma.operands
+            a, b = mma.operands[:2]
             echo(f"  k differs: A starts at column {a.col}, B at row {b.row}")
     if facts.correct:
         echo("if D is wrong, look at the accumulators and the stores: diagnose D itself")

@@ -35,6 +35,7 @@ MAX_TILES = 256  # maximum number of tiles of A or B to compare with a wrong ope
 MAX_RESULTS = 16  # maximum number of results of earlier mma instructions, per warp
 MAX_JOINED = 4  # maximum number of results side by side in one operand
 MIN_DISTINCT = 4  # an order is compared if at least 1 of 4 elements differs from all others
+OVERFLOW = 1e308  # stands for infinity in an order
 MIN_BITS = 8  # minimum width of elements whose order is compared
 
 
@@ -44,7 +45,7 @@ class MmaOperand:
 
     `matrix` is A or B, an argument, its transpose (`K.T`), or the mma that computed the operand; it is empty if nothing
     explains the registers. `row` and `col` are the tile's first row and column, and -1 if there is no tile.
-    `is_compared` is False for an operand that the kernel computes in a way that cannot be compared. `loaded_at` are the
+    `uncompared` is the reason if the kernel computes the operand in a way that cannot be compared. `loaded_at` are the
     source lines of the loads that fill the registers.
     """
 
@@ -52,7 +53,7 @@ class MmaOperand:
     matrix: str = ""
     row: int = -1
     col: int = -1
-    is_compared: bool = True
+    uncompared: str = ""
     findings: tuple[Finding, ...] = ()
     loaded_at: tuple[str, ...] = ()
 
@@ -61,8 +62,8 @@ class MmaOperand:
         name = self.role.upper()
         if not self.matrix:
             return f"{name}: not explained: no tile gives these registers, with or without a known mistake"
-        if not self.is_compared:
-            return f"{name}: computed by the kernel from {self.matrix}: not compared"
+        if self.uncompared:
+            return f"{name}: computed by the kernel from {self.matrix}: not compared: {self.uncompared}"
         tile = self.matrix if self.row < 0 else f"the tile of {self.matrix} at row {self.row}, column {self.col}"
         if self.findings:
             return f"{self.findings[0]} ({tile})"
@@ -87,7 +88,7 @@ class ExecutedMma:
     @property
     def differs_in_k(self) -> bool:
         """True if both operands are tiles, and A's first column is not B's first row."""
-        a, b = self.operands
+        a, b = self.operands[:2]
         return min(a.row, b.row) >= 0 and a.col != b.row
 
 
@@ -143,13 +144,13 @@ class OperandComparison:
         """Yield the mma of each warp that stopped."""
         debugger = self.debugger
         instruction = get(debugger.instruction.name)
-        producers = {role: _producers(debugger, role) for role in "ab"}
+        producers = {role: _producers(debugger, role) for role in "abc"}
         source = self._source(debugger.instruction)
         for block, warp in stop.warps:
             held = {role: debugger.matrix(role, block=block, warp=warp) for role in "abc"}
             earlier = self.results.setdefault((block, warp), [])
             operands = []
-            for operand in (instruction.a, instruction.b):
+            for operand in (instruction.a, instruction.b, instruction.c):
                 found = self._compared(operand, held[operand.role], earlier, producers[operand.role])
                 operands.append(self._with_loads(found, producers[operand.role]))
             yield ExecutedMma(source, instruction.name, block, warp, tuple(operands))
@@ -171,6 +172,10 @@ class OperandComparison:
         own = {role.upper(): self.intended[role]} if role in self.intended else {}
         turned = {f"{name}.T": array.T for name, array in self.arguments.items()}
         computed = [*_candidates(operand.shape, earlier)]
+        if role == "c":
+            if not held.any():
+                return MmaOperand(role, "0")
+            own = {f"the result of the mma at {result.source}": result.values for result in earlier[::-1]}
         attempts: tuple[Callable[[], MmaOperand | None], ...] = (
             lambda: _exact_tile(operand, held, own | self.arguments),
             lambda: _in_order(operand, held, computed),
@@ -181,9 +186,11 @@ class OperandComparison:
         )
         for attempt in attempts:
             if (found := attempt()) is not None:
-                return found
-        mmas = [self._source(inst) for inst in producers if is_mma(inst)]
-        return MmaOperand(role, ", ".join(dict.fromkeys(mmas)), is_compared=not mmas)
+                return replace(found, row=-1, col=-1) if found.matrix in own and role == "c" else found
+        mmas = dict.fromkeys(self._source(inst) for inst in producers if is_mma(inst))
+        if role == "c" and not mmas:
+            return MmaOperand(role, "other values", uncompared="they are not 0, a tile of an argument or an earlier D")
+        return MmaOperand(role, ", ".join(mmas), uncompared=_no_order(held, computed) if mmas else "")
 
     def _with_loads(self, operand: MmaOperand, producers: list[DecodedInstruction]) -> MmaOperand:
         """Return an operand with its loads: a finding about 8 x 8 blocks comes last if none of them is ldmatrix."""
@@ -298,12 +305,27 @@ def _candidates(shape: tuple[int, ...], earlier: list[EarlierResult]) -> Iterato
 def _keeps_order(held: NDArray[Any], values: NDArray[Any], rows: NDArray[Any]) -> bool:
     """Return True if the elements of each row of `values` are in the same order in `held`."""
     order = np.lexsort((values.ravel(), rows.ravel()))
-    sorted_held, sorted_rows = as_doubles(held).ravel()[order], rows.ravel()[order]
-    return bool((np.diff(sorted_held) >= 0)[np.diff(sorted_rows) == 0].all())
+    more = np.diff(np.nan_to_num(as_doubles(held), posinf=OVERFLOW, neginf=-OVERFLOW).ravel()[order])
+    is_tie = np.diff(values.ravel()[order]) == 0
+    return bool((np.where(is_tie, more == 0, more >= 0))[np.diff(rows.ravel()[order]) == 0].all())
 
 
 def _has_order(held: NDArray[Any]) -> bool:
-    return np.unique(held).size * MIN_DISTINCT >= held.size and bool(np.isfinite(as_doubles(held)).all())
+    return np.unique(held).size * MIN_DISTINCT >= held.size and not np.isnan(as_doubles(held)).any()
+
+
+def _no_order(held: NDArray[Any], candidates: list[Candidate]) -> str:
+    """Return the reason why an operand that the kernel computes cannot be compared."""
+    values = as_doubles(held)
+    special = {"NaN": np.isnan(values), "infinite": np.isinf(values)}
+    texts = [f"{int(mask.sum())} of {held.size} elements are {name}" for name, mask in special.items() if mask.any()]
+    if not candidates:
+        texts.append("no earlier results have its shape")
+    elif np.unique(held).size * MIN_DISTINCT < held.size:
+        texts.append("most elements are equal, so that they have no order")
+    elif not special["NaN"].any():
+        texts.append("no earlier results have the same order in each row, with or without a known mistake")
+    return "; ".join(texts)
 
 
 def _in_order(operand: Operand, held: NDArray[Any], candidates: list[Candidate]) -> MmaOperand | None:
@@ -326,11 +348,10 @@ def _mistaken_order(operand: Operand, held: NDArray[Any], candidates: list[Candi
 
 
 def _moves(operand: Operand) -> Iterator[tuple[Mistake, tuple[NDArray[Any], NDArray[Any]]]]:
-    """Yield the mistakes that move elements, with the row and column that each element comes from."""
-    shape = operand.shape
-    grids = np.indices(shape).astype(f"u{operand.format.bits // 8}")
+    """Yield the mistakes that move or repeat elements, with the row and column that each element comes from."""
+    grids = (np.indices(operand.shape) + 1).astype(f"u{operand.format.bits // 8}")  # 0 is no element
     right = [operand.pack(grid, raw=True) for grid in grids]
     for mistake in suspects(operand):
-        row, col = (operand.unpack(mistake.change(words), raw=True).astype(np.intp) for words in right)
-        if (row < shape[0]).all() and (col < shape[1]).all() and np.unique(row * shape[1] + col).size == row.size:
+        row, col = (operand.unpack(mistake.change(words), raw=True).astype(np.intp) - 1 for words in right)
+        if all((0 <= at).all() and (at < extent).all() for at, extent in zip((row, col), operand.shape, strict=True)):
             yield mistake, (row, col)

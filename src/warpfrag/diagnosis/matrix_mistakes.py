@@ -16,15 +16,16 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
+from itertools import permutations, product
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.diagnosis.findings import Kind, Mistake, Words
+from warpfrag.diagnosis.findings import Kind, Mistake, Words, numbers
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.operands import REGISTER_BITS, mma_layouts, operands
+from warpfrag.layout.coordinates import LANES
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.tensorcore import fragment
 from warpfrag.tensorcore.matrix_moves import move_words
@@ -34,6 +35,8 @@ Indices: TypeAlias = NDArray[np.intp]
 Recoding: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 BLOCK = 8  # rows and columns of the blocks that ldmatrix and movmatrix transpose
 HALF = 16  # bits of their elements
+GROUP = 4  # number of lanes that share a row in most fragments
+MANY = 8  # up to this count, single registers are wrong
 
 
 def read_in_other_order(operand: Operand) -> Mistake:
@@ -327,3 +330,42 @@ def indexing(operand: Operand) -> Iterator[Mistake]:
         source = rule.source(np.arange(rows)[:, None], np.arange(cols)[None])
         change = recoded(operand, partial(gathered, source=source))
         yield Mistake(rule.kind, operand.role, rule.text, change, rare=rule.rare or operand.role == "d")
+
+
+def misloaded(operand: Operand) -> Iterator[Mistake]:
+    """Yield registers with the elements of another, with a wrong row or column, and wrong factors of the lane."""
+    layout, (rows, cols) = operand.layout, operand.shape[-2:]
+    if layout.copies > 1 or layout.dims != ("row", "col") or not layout.is_bitwise or operand.role == "d":
+        return
+    places = np.argsort(fragment.elements(layout)).reshape(rows, cols)
+    for kind, text, is_wrong, (down, across) in _misloads(operand, places):
+        row, col = (index + by for index, by in zip(np.indices((rows, cols)), (down, across), strict=True))
+        is_inside = (row >= 0) & (row < rows) & (col >= 0) & (col < cols)
+        source = np.where(
+            is_wrong, np.where(is_inside, row * cols + col, BEYOND), np.arange(rows * cols).reshape(rows, cols)
+        )
+        yield Mistake(kind, operand.role, text, recoded(operand, partial(gathered, source=source)), rare=True)
+
+
+def _misloads(operand: Operand, places: Indices) -> Iterator[tuple[Kind, str, NDArray[np.bool_], tuple[Any, Any]]]:
+    """Yield the category, the text, the wrong elements, and the rows and columns by which their indices are off."""
+    start = dict.fromkeys(operand.layout.ins, 0)
+    lane, reg = places // (operand.regs * operand.slots) % LANES, places // operand.slots % operand.regs
+    corners = [operand.layout.at(**start | {"reg": number}) for number in range(operand.regs)]
+    single = range(operand.regs if operand.regs <= MANY else 0)
+    for wrong, other in permutations(single, 2):
+        away = (corners[other][0] - corners[wrong][0], corners[other][1] - corners[wrong][1])
+        yield "registers", f"register {wrong} holds the elements of register {other}", reg == wrong, away
+    bits = [[number for number in range(operand.regs) if number >> bit & 1] for bit in range(operand.regs.bit_length())]
+    for chosen in (*([number] for number in single), *(some for some in bits if len(some) > 1)):
+        for axis, by in product((0, 1), (*PADDING, *(-step for step in PADDING))):
+            if abs(by) < operand.shape[axis]:
+                name = f"register{'s' * (len(chosen) > 1)} {numbers(chosen)}"
+                text = f"{name} loaded from {('row', 'column')[axis]} {'-' if by < 0 else '+'} {abs(by)}"
+                yield "registers", text, np.isin(reg, chosen), ((by, 0), (0, by))[axis]
+    for step, part, count in ((1, "lane % 4", lane % GROUP), (GROUP, "lane / 4", lane // GROUP)):
+        for axis, factor in enumerate(operand.layout.at(**start | {"lane": step})):
+            for wrong in (factor * 2, factor // 2, 0) if factor else ():
+                away = count * (wrong - factor)
+                text = f"{('row', 'column')[axis]} with ({part}) * {wrong} instead of * {factor}"
+                yield "index", text, np.ones(lane.shape, bool), ((away, 0), (0, away))[axis]

@@ -22,6 +22,7 @@ from warpfrag.diagnosis.arithmetic_mistakes import (
     rounding,
     rounding_bound,
     shift,
+    ulps_of,
 )
 from warpfrag.diagnosis.findings import (
     TOO_FEW_DIGITS,
@@ -51,13 +52,16 @@ PROBES = 12  # number of outputs that a mistake must reproduce, one by one, befo
 MIN_READABLE_SHARE = 8  # at least 1 of 8 lines of D must be known
 PIECE = 1 << 21  # bytes of registers with mistakes that are computed together
 NUMBERED = (7, 5)  # element numbers modulo these fill A and B, and are exact in every type
+MAX_GROWTH = 4  # largest factor by which a mistake increases |A||B|
+MAX_WORSE = 4  # a mistake that explains D is at most this factor farther from D than the best one
+ROUNDED = "D agrees up to rounding: its terms were added in another order, or by another GPU or library"
+COUNTED = "elements that differ only by rounding are counted as right"
+OTHER_GPU = "; it agrees exactly with the arithmetic of {0}: pass --arch (arch= in Python) if the kernel ran there"
 COLUMNS = ("b", "scale_b")  # the operands that determine the columns of D; the others determine its rows
 
 
 class Search:
     """The search for mistakes in the first mma with a wrong result."""
-
-    searches_hardware = True  # also with other arithmetic
 
     def __init__(self, case: SuspectProduct, words: dict[str, Words], observed: Observation) -> None:
         """Broadcast the inputs over the batch."""
@@ -102,8 +106,9 @@ class Search:
         if not explanations:
             explanations = [suspect for role in ("a", "b") for suspect in self._beyond(role, suspected[role])]
         near: list[Suspect] = [] if explanations else [*self._rounding(right)]
-        if not explanations and not near and (elsewhere := self._on_other_hardware()) is not None:
-            return elsewhere
+        if not explanations and not near and self.operand.format.is_float:
+            explanations, gpus = self._up_to_rounding(everything)
+            notes += (ROUNDED + OTHER_GPU.format(gpus) * bool(gpus) if explanations else COUNTED,)
         if not explanations and self.case.scale_d:
             reach = np.stack([self._reach(words) for words in self.tiles])
             explanations = [*shift(self.operand.format, self.observed.codes, right, reach + self.observed.slack)]
@@ -120,19 +125,35 @@ class Search:
             ),
         )
 
-    def _on_other_hardware(self) -> Diagnosis | None:
-        """Return the mistakes that explain D with the arithmetic of another architecture."""
-        if not self.searches_hardware:
-            return None
-        for archs in other_arithmetic(self.case.form, self.case.arch):
-            search = Search(replace(self.case, arch=archs[0]), self.given, self.seen)
-            search.searches_hardware = False
-            found = search.diagnosis()
-            if any(finding.kind not in {"rounding", "c"} for finding in found):
-                hint = f"this matches only the arithmetic of {gpu_names(archs)}, not of {self.case.arch}: "
-                found.notes = (*found.notes, f"{hint}pass --arch {gpu_names(archs[:1])} (arch= in Python)")
-                return found
-        return None
+    def _up_to_rounding(self, suspected: Sequence[Suspect]) -> tuple[list[Suspect], str]:
+        """Return the mistakes that explain D up to rounding and, if D is exact there, the architectures."""
+        magnitude = as_doubles(from_codes(self.operand.format, self.case.right(self.words, magnitude=True)))
+        widest = self._bound().of(MAX_GROWTH * magnitude[np.isfinite(magnitude)].max(initial=0.0))
+        self.target = self.target.narrowed().widened(widest)
+        by_role: dict[str, list[Mistake]] = {}
+        for suspect in suspected:
+            if isinstance(suspect, Mistake):
+                by_role.setdefault(suspect.operand, []).append(suspect)
+        near: list[Suspect] = [each for role, some in by_role.items() for each in self._probed(role, some)]
+        near += [suspect for suspect in suspected if isinstance(suspect, Misreading) and suspect.kind in {"c", "sign"}]
+        errors = {id(suspect): self._error(suspect, widest) for suspect in near}
+        best = min(errors.values(), default=math.inf)
+        found = [suspect for suspect in near if errors[id(suspect)] <= min(1.0, MAX_WORSE * best)]
+        archs = [archs[0] for archs in other_arithmetic(self.case.form, self.case.arch)]
+        exact = {arch: some for arch in archs if (some := self._explaining(found, arch))}
+        return self._named_once(next(iter(exact.values()), found)), gpu_names(exact)
+
+    def _error(self, suspect: Suspect, widest: float) -> float:
+        """Return the largest difference of D from a mistake's outcome, where 1 is the largest rounding error."""
+        outcomes, magnitudes = self._outcomes(suspect), self._outcomes(suspect, magnitude=True)
+        if outcomes is None or magnitudes is None:
+            return math.inf
+        seen, result = self.observed.narrowed(), self.operand.format
+        values, scale = (as_doubles(from_codes(result, codes)) for codes in (outcomes, magnitudes))
+        allowed = np.minimum(self._bound().of(scale), widest) + ulps_of(result, values) + seen.slack
+        with np.errstate(invalid="ignore"):
+            error = np.where(seen.matches(outcomes), 0.0, np.abs(seen.values - values)) / allowed
+        return math.inf if np.isnan(error).any() else float(error.max())
 
     def _c(self) -> Codes | None:
         """Return C's codes if they can be compared with D's and are not all zero."""
@@ -140,32 +161,27 @@ class Search:
         return c if self.case.form.c == self.case.form.d and c.any() else None
 
     def _bound(self) -> RoundingBound:
-        return rounding_bound(self.case.form, self.case.arch, self.case.form.shape.k, self.operand.format)
+        """Return the largest rounding error of any architecture, and of a sum of k terms one by one."""
+        form, result = self.case.form, self.operand.format
+        archs = (self.case.arch, *(archs[0] for archs in other_arithmetic(form, self.case.arch)))
+        bounds = [rounding_bound(form, arch, form.shape.k, result) for arch in archs]
+        return max([*bounds, RoundingBound(form.shape.k, result.fraction)], key=lambda bound: bound.of(np.ones(1))[0])
 
     def _reach(self, words: Mapping[str, Words]) -> NDArray[np.float64]:
         """Return the largest rounding error of one mma."""
         form = self.operand.format
         if not form.is_float:
             return np.zeros(self.right.shape)
-        return self._bound().of(as_doubles(from_codes(form, self._magnitude(words))))
+        return self._bound().of(as_doubles(from_codes(form, self.case.right(words, magnitude=True))))
 
     def _rounding(self, right: Codes) -> Iterator[Misreading]:
         """Yield a misreading if every D is right up to rounding."""
         if self.operand.format.is_float:
-            magnitudes = np.stack([self._magnitude(words) for words in self.tiles])
+            magnitudes = np.stack([self.case.right(words, magnitude=True) for words in self.tiles])
             seen = self.observed.towards(right)
             text = rounding(self.operand.format, seen, right, magnitudes, self._bound(), self.observed.slack)
             if text is not None:
                 yield Misreading("rounding", "d", text)
-
-    def _magnitude(self, words: Mapping[str, Words]) -> Codes:
-        """Return the codes of |A||B| + |C|, computed by the instruction itself."""
-        rule = plan(self.case.form, self.case.arch).rule
-        inputs = self.case.inputs(words)
-        roles = self.case.instruction.operands
-        signs = {role: getattr(inputs, role).dtype.type(roles[role].format.sign_bit) for role in "abc"}
-        unsigned = {role: getattr(inputs, role) & ~sign for role, sign in signs.items()}
-        return self.case.run(rule, inputs._replace(**unsigned)).reshape(self.operand.shape)
 
     def _named_once(self, explanations: list[Suspect]) -> list[Suspect]:
         """Remove mistakes that have the same effect as another of their category under a different name."""
@@ -180,11 +196,11 @@ class Search:
                 repeated |= {*map(id, mine)} - {*map(id, distinct(operand, mine))}
         return [suspect for suspect in explanations if id(suspect) not in repeated]
 
-    def _explaining(self, candidates: Iterable[Suspect]) -> list[Suspect]:
+    def _explaining(self, candidates: Iterable[Suspect], arch: str = "") -> list[Suspect]:
         """Return the candidates that reproduce every observed D; if some do so exactly, only those."""
         explanations, exact = [], []
         for candidate in candidates:
-            outcomes = self._outcomes(candidate)
+            outcomes = self._outcomes(candidate, arch)
             if outcomes is None or not self.observed.matches(outcomes).all():
                 continue
             explanations.append(candidate)
@@ -192,9 +208,10 @@ class Search:
                 exact.append(candidate)
         return exact or explanations
 
-    def _outcomes(self, suspect: Suspect) -> Codes | None:
-        """Return D's codes of every mma with this mistake; None if the mistake is impossible."""
-        outcomes = [self.case.outcome(words, suspect) for words in self.tiles]
+    def _outcomes(self, suspect: Suspect, arch: str = "", *, magnitude: bool = False) -> Codes | None:
+        """Return D's codes, or those of |A||B| + |C|, of every mma with this mistake; None if it is impossible."""
+        case = replace(self.case, arch=arch or self.case.arch)
+        outcomes = [case.outcome(words, suspect, magnitude=magnitude) for words in self.tiles]
         possible = [codes for codes in outcomes if codes is not None]
         return np.stack(possible) if len(possible) == len(outcomes) else None
 
@@ -237,7 +254,7 @@ class Search:
         for name, operand, (row, col), modulus in zip(
             "AB", (instruction.a, instruction.b), indices, NUMBERED, strict=True
         ):
-            width = operand.shape[-1]
+            width, modulus = operand.shape[-1], min(modulus, int(operand.format.max) + 1)
             index = np.arange(math.prod(operand.shape)).reshape(operand.shape)
             matrices[operand.role] = operand.pack(index % modulus, rounding="rne")
             texts.append(f"{name}[{row}][{col}] = ({width} * {row} + {col}) % {modulus}")
@@ -313,5 +330,5 @@ class Search:
 
 def random_words(operand: Operand) -> Words:
     """Return registers that hold small random integers."""
-    numbers = np.random.default_rng(1).integers(0, 4, operand.shape)
+    numbers = np.random.default_rng(1).integers(0, min(4, int(operand.format.max) + 1), operand.shape)
     return operand.pack(numbers, rounding="rne")

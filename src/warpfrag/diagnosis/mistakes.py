@@ -50,7 +50,7 @@ def suspects(operand: AnyOperand) -> tuple[Mistake, ...]:
     else:
         sources = [register_mistakes.simple, matrix_mistakes.turned, register_mistakes.register_orders]
         sources += [register_mistakes.parts, register_mistakes.lanes, matrix_mistakes.other_layouts]
-        sources += [matrix_mistakes.rearranged, matrix_mistakes.indexing]
+        sources += [matrix_mistakes.rearranged, matrix_mistakes.indexing, matrix_mistakes.misloaded]
         sources += [arithmetic_mistakes.starts] if role == "c" else []
         sources += [arithmetic_mistakes.written_as] if role in "ab" else []
         sources += [arithmetic_mistakes.negated] if operand.staged else []

@@ -20,6 +20,7 @@ from warpfrag.tensorcore.operand import AnyOperand, Operand
 
 SLOP = 1e-9  # relative: bounds and decimals are rounded to binary, and ties must match
 NARROW = {"float16": 10, "bfloat16": 7}  # fraction bits of the types to which a wider D is often converted
+MIN_KNOWN = 0.75  # share of elements whose digits show the conversion to a narrower type
 MIN_DISTINCT = 4  # too few digits: they leave less than a quarter of the expected distinct values
 
 
@@ -91,6 +92,26 @@ class Observation:
     def slack(self) -> NDArray[np.float64]:
         """The largest distance of each element from the code's value."""
         return np.zeros(self.codes.shape) if self.printed is None else self.printed.error
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """The observed numbers."""
+        return as_doubles(from_codes(self.format, self.codes)) if self.printed is None else self.printed.values
+
+    def widened(self, error: NDArray[np.float64] | float) -> Observation:
+        """Return the observation with a larger error."""
+        digits = "" if self.printed is None else self.printed.digits
+        return replace(self, printed=Printed(self.values, self.slack + error, digits))
+
+    def narrowed(self) -> Observation:
+        """Return the observation with the precision of bfloat16 or float16 if every element is such a number."""
+        values = np.where(np.isfinite(self.values), self.values, 0.0)
+        for bits in sorted(bits for bits in NARROW.values() if bits < self.format.fraction):
+            unit = np.ldexp(1.0, np.frexp(values)[1] - 1 - bits)
+            is_known = np.mean(2 * self.slack < unit) > MIN_KNOWN
+            if is_known and (np.abs(np.rint(values / unit) * unit - values) <= self.slack).all():
+                return self.widened(unit * (0.5 + SLOP))
+        return self
 
     def map(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Observation:
         """Return the observation with a function applied to every array: a reshape, a transposition, an index."""

@@ -104,13 +104,19 @@ class SuspectProduct:
         read = ProductOperands(**dict(self.read(role, array) for role, array in words.items()))
         return read if self.scale_d else read._replace(c=np.zeros_like(read.c))
 
-    def right(self, words: Mapping[str, Words]) -> Codes:
-        """Return D's codes for one mma without mistakes."""
-        rule = plan(self.form, self.arch).rule  # raises an error if the rule is unknown
-        return self.run(rule, self.inputs(words)).reshape(self.instruction.d.shape)
+    def unsigned(self, inputs: ProductOperands) -> ProductOperands:
+        """Return the codes of |A|, |B| and |C|."""
+        roles = self.instruction.operands
+        signs = {role: getattr(inputs, role).dtype.type(roles[role].format.sign_bit) for role in "abc"}
+        return inputs._replace(**{role: getattr(inputs, role) & ~sign for role, sign in signs.items()})
 
-    def outcome(self, words: Mapping[str, Words], suspect: Suspect) -> Codes | None:
-        """Return D's codes for one mma with this mistake; None if the mistake is impossible."""
+    def right(self, words: Mapping[str, Words], *, magnitude: bool = False) -> Codes:
+        """Return D's codes for one mma without mistakes, or those of |A||B| + |C|."""
+        rule, inputs = plan(self.form, self.arch).rule, self.inputs(words)  # raises an error if the rule is unknown
+        return self.run(rule, self.unsigned(inputs) if magnitude else inputs).reshape(self.instruction.d.shape)
+
+    def outcome(self, words: Mapping[str, Words], suspect: Suspect, *, magnitude: bool = False) -> Codes | None:
+        """Return D's codes for one mma with this mistake, or those of |A||B| + |C|; None if it is impossible."""
         rule, operand = self.rule(suspect), self.instruction.d
         made = {**words}
         if isinstance(suspect, Mistake) and suspect.operand != "d":
@@ -121,6 +127,7 @@ class SuspectProduct:
             inputs = self.inputs(made)
         except InvalidSparsity:
             return None
+        inputs = self.unsigned(inputs) if magnitude else inputs
         if isinstance(suspect, Mistake):
             codes = self.run(rule, inputs).reshape(operand.shape)
             is_last = suspect.operand == "d"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 from operator import methodcaller
 from typing import Any, NamedTuple
 
@@ -31,6 +31,11 @@ PARTS = {
     31: "bits of a register reversed",
 }
 """The exchanges of bits, by the mask that is xored with every bit number."""
+HALVES = {
+    "the halves of {} swapped": (1, 0),
+    "both halves of {} hold its low half": (0, 0),
+    "both halves of {} hold its high half": (1, 1),
+}
 NIBBLE = 4
 GROUP = 4  # number of lanes that share a row in most fragments
 
@@ -162,6 +167,13 @@ def parts(operand: Operand) -> Iterator[Mistake]:
         order = np.arange(operand.words) ^ 1
         swap = methodcaller("take", order, axis=-1)
         yield Mistake("halves", role, "low and high word of a register swapped", swap)
+    for reg, (text, order) in product(
+        (slice(None), *range(operand.words)) if operand.slots == 2 else (), HALVES.items()
+    ):
+        name = "every register" if isinstance(reg, slice) else f"register {reg}"
+        yield Mistake(
+            "halves", role, text.format(name), partial(_slots, order=order, container=container, reg=reg), rare=True
+        )
     for mask, text in PARTS.items():
         whole = mask % container == 0 or mask == REGISTER_BITS // 2
         if mask != REGISTER_BITS - container and (whole or mask >= NIBBLE):
@@ -170,12 +182,13 @@ def parts(operand: Operand) -> Iterator[Mistake]:
         yield Mistake("halves", role, text, partial(_slots, order=sources, container=container), rare=True)
 
 
-def _slots(words: Words, *, order: Sequence[int], container: int) -> Words:
-    """Return registers with their slots in another order."""
+def _slots(words: Words, *, order: Sequence[int], container: int, reg: int | slice = slice(None)) -> Words:
+    """Return registers with the slots of one, or of all, in another order."""
     mask = np.uint32((1 << container) - 1)
-    result = np.zeros_like(words)
+    result = words.copy()
+    result[..., reg] = 0
     for slot, of in enumerate(order):
-        result |= (words >> np.uint32(of * container) & mask) << np.uint32(slot * container)
+        result[..., reg] |= (words[..., reg] >> np.uint32(of * container) & mask) << np.uint32(slot * container)
     return result
 
 
