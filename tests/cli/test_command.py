@@ -152,6 +152,7 @@ def test_the_examples_of_the_help_work(run, example):
 def test_an_unknown_verb_suggests_the_nearest(refused):
     assert refused("whre", NAME, "a", 9, 3) == "unknown verb 'whre': the nearest is 'where'"
     assert refused("xyzzy").startswith("unknown verb 'xyzzy': `warpfrag --help` lists the verbs")
+    assert refused("run", "k.cu").startswith("unknown verb 'run': use `ptx run` for a kernel, `gpu` for a program")
 
 
 def test_bad_options_and_arguments_are_one_sentence_that_names_the_help(refused):

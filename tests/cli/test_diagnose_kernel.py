@@ -92,7 +92,7 @@ def test_a_chained_mma_is_compared_with_the_results_it_is_computed_from(run, ker
     first, second = (1 + next(i for i, line in enumerate(lines) if call in line) for call in ("mma(s[n]", "mma(o, p"))
 
     assert answer.code == 0
-    assert "no mistake in 6 of 6 operands A and B of all 3 executed mma instructions; C was not compared" in text_of(
+    assert "no mistake in 6 of 6 operands A and B and 3 of 3 operands C of all 3 executed mma instructions" in text_of(
         answer
     )
     assert "  A: the tile of Q at row 0, column 0" in answer.lines
@@ -130,8 +130,48 @@ def test_a_function_without_an_order_is_not_called_correct(run, kernel):
 
     assert (answer.code, answer.json["not_compared"], answer.json["correct"]) == (1, 1, False)
     chained = answer.json["mmas"][-1]["operands"][0]
-    assert (chained["is_compared"], chained["findings"]) == (False, [])
-    assert "kernel.cu:3" in chained["matrix"]
+    assert chained["uncompared"].startswith("no earlier results have the same order in each row")
+    assert (chained["findings"], "kernel.cu:3" in chained["matrix"]) == ([], True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("pack(s[0][0], s[0][1])", "pack(s[0][1], s[0][0])", "A: the halves of register 0 swapped"),
+        ("pack(s[0][0], s[0][1])", "pack(s[0][0], s[0][0])", "A: both halves of register 0 hold its low half"),
+        ("pack(s[1][2], s[1][3])};", "p1};", "A: register 3 holds the elements of register 1"),
+    ],
+)
+def test_a_mistake_in_one_register_of_a_computed_operand_is_found(run, kernel, old, new, found):
+    again = new.replace("p1", "pack(s[0][2], s[0][3])")
+    answer = run("diagnose", kernel(old, again), *ATTEND)
+
+    assert (answer.code, found in text_of(answer)) == (1, True)
+
+
+def test_infinite_results_are_compared_by_their_order(run, kernel):
+    big = "1e5f * __expf"
+    right = run("diagnose", kernel("s[n][h * 2 + c] /= sum", "s[n][h * 2 + c] *= 1", function=big), *ATTEND)
+
+    assert (right.code, "no mistake in 6 of 6 operands A and B" in text_of(right)) == (0, True)
+
+
+def test_accumulators_are_compared_in_a_loop(run, kernel):
+    swapped = kernel("{%0,%1,%2,%3};", "{%0,%2,%1,%3};")
+    answer = run("diagnose", swapped, "A.npy", "B.npy", *LOOP)
+    right = run("diagnose", kernel(), "A.npy", "B.npy", *LOOP)
+
+    assert answer.code == 1
+    assert "C: registers 1 and 2 swapped (the result of the mma at kernel.cu:" in text_of(answer)
+    assert (right.code, "and 3 of 3 operands C of all 3" in text_of(right)) == (0, True)
+
+
+def test_a_kernel_without_arrays_says_what_to_pass(run, kernel):
+    answer = run("diagnose", kernel(), "--entry", "loop")
+
+    assert answer.code == 2
+    assert "loop has 4 parameters: warpfrag diagnose kernel.cu --arg FILE.npy --arg FILE.npy --arg FILE.npy" in answer.err
+    assert "--arg u32:NUMBER" in answer.err
 
 
 def test_a_loop_is_compared_with_matrices_as_text(run, kernel):

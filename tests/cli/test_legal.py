@@ -225,3 +225,14 @@ def test_what_is_near_a_dense_instruction_is_dense(run):
     assert not [name for name in dense if name.startswith("mma.sp")]
     assert sparse
     assert all(name.startswith("mma.sp") for name in sparse)
+
+
+def test_the_architecture_may_come_after_the_instruction(run):
+    name = "mma.m16n8k16.f32.f16.f16.f32"
+    assert run("legal", name, "sm_75", "--json").json == run("legal", name, "--arch", "sm_75", "--json").json
+    assert (run("legal", name, "A100").code, run("legal", name, "sm_75").code) == (0, 1)
+
+
+def test_wgmma_stands_for_wgmma_mma_async(run):
+    answer = run("legal", "wgmma.m64n8k16.f32.f16.f16")
+    assert answer.lines[:2] == ["yes", "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"]

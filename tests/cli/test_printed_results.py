@@ -253,7 +253,7 @@ def test_every_mma_of_a_kernel_is_diagnosed_with_its_line(run, refused, wrong, t
     assert answer.lines[3].startswith("     fix: element i of a lane is B[")
     assert answer.lines[4] == "     loaded at wrong.cu:6"
     assert (right.code, right.json["correct"], right.json["executed"]) == (0, True, 1)
-    assert [operand["findings"] for operand in right.json["mmas"][0]["operands"]] == [[], []]
+    assert [operand["findings"] for operand in right.json["mmas"][0]["operands"]] == [[], [], []]
     assert "expected the intended A and B" in refused("diagnose", "wrong.cu", "A.npy")
     loop = next(line for line in KERNEL.splitlines() if "LOAD" in line)
     swapped = KERNEL.replace("LOAD", RIGHT_LOAD).replace(*("A[(g + 8) * 8 + t]", "A[g * 8 + t + 4]")).replace(
@@ -274,3 +274,64 @@ def test_every_mma_of_a_kernel_is_diagnosed_with_its_line(run, refused, wrong, t
         assert (answer.code, fix in answer.lines) == (1, True), answer.out
         assert not loaded or f"     loaded at {loaded}" in answer.lines
     assert "--shared apply to kernels" in refused("diagnose", NAME, "A.npy", "B.npy", "right.npy", "--entry", "k")
+
+
+def swapped_b(A, B):
+    """B with its registers exchanged: k and k + 8."""
+    return A, np.roll(B, 8, axis=0)
+
+
+def wrong_row(A, B):
+    """B whose second register is loaded from row 2 * t + 4, not + 8."""
+    return A, np.concatenate([B[:8], B[4:12]])
+
+
+def wrong_factor(A, B):
+    """B that is loaded from row t, not 2 * t."""
+    row = np.arange(16)
+    return A, B[row // 8 * 8 + row % 8 // 2 + row % 2]
+
+
+def repeated_register(A, B):
+    """A whose last register is loaded without the + 8 in its row."""
+    changed = A.copy()
+    changed[8:, 8:] = A[:8, 8:]
+    return changed, B
+
+
+PLANTED = {
+    swapped_b: "B: registers 0 and 1 swapped",
+    wrong_row: "B: register 1 loaded from row - 4",
+    wrong_factor: "B: row with (lane % 4) * 1 instead of * 2",
+    repeated_register: "A: register 3 holds the elements of register 2",
+}
+
+
+@pytest.mark.parametrize("converted", ["float32", "float16"])
+@pytest.mark.parametrize("plant", PLANTED)
+def test_a_mistake_in_a_numpy_reference_is_found_up_to_rounding(run, wrong, plant, converted):
+    A, B = plant(*(np.load(f"{name}.npy").astype(np.float64) for name in "AB"))
+    answer = run("diagnose", NAME, "A.npy", "B.npy", "-", stdin=rows((A @ B).astype(converted), "%f"))
+
+    assert answer.code == 0
+    assert any(line.endswith(PLANTED[plant]) for line in answer.lines[1:2])
+    assert "D agrees up to rounding" in answer.out
+
+
+def test_several_gpus_that_explain_a_mistake_are_all_named(run, wrong):
+    A, B = (np.load(f"{name}.npy") for name in "AB")
+    np.save("ampere.npy", wf.get(NAME)(*swapped_b(A, B), arch="A100"))
+    answer = run("diagnose", NAME, "A.npy", "B.npy", "ampere.npy")
+    text = " ".join(answer.out.split())
+
+    assert answer.lines[1].endswith("B: registers 0 and 1 swapped")
+    assert "agrees exactly with the arithmetic of A100: pass --arch A100 (arch= in Python)" in text
+    assert "only the arithmetic" not in text
+
+
+def test_no_gpu_is_named_if_nothing_explains_the_result(run, wrong):
+    noise = np.random.default_rng(3).normal(size=(16, 8)).astype(np.float32)
+    np.save("noise.npy", noise)
+    answer = run("diagnose", NAME, "A.npy", "B.npy", "noise.npy")
+
+    assert (answer.code, "--arch" in answer.out, "nothing found" in answer.out) == (1, False, True)

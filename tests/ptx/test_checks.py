@@ -260,3 +260,49 @@ def test_pairs_of_source_lines_that_share_a_line_are_one_finding_if_they_are_man
     found = [(finding.line, finding.kind, finding.count) for finding in collector.findings]
     first = [(20, "race", 3 * pairs)] if pairs > 2 else [(20, "race", 3), (21, "async", 3)]
     assert found == sorted([*first, (20, "bounds", 1), (60, "race", 1)])
+
+
+HALVING = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry halving() {
+    .reg .pred %p<3>;
+    .reg .b32 %r<9>;
+    .shared .align 4 .b8 s[512];
+    mov.u32 %r1, %tid.x;
+    shl.b32 %r2, %r1, 2;
+    mov.u32 %r3, s;
+    add.u32 %r4, %r3, %r2;
+    st.shared.u32 [%r4], %r1;
+    FIRST
+    mov.u32 %r5, 64;
+loop:
+    setp.ge.u32 %p1, %r1, %r5;
+    @%p1 bra skip;
+    shl.b32 %r6, %r5, 2;
+    add.u32 %r6, %r4, %r6;
+    ld.shared.u32 %r7, [%r6];
+    st.shared.u32 [%r4], %r7;
+skip:
+    LAST
+    shr.u32 %r5, %r5, 1;
+    setp.gt.u32 %p2, %r5, 16;
+    @%p2 bra loop;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "fix"),
+    [
+        ("bar.sync 0;", "", "put __syncthreads() at the end of the loop body"),
+        ("", "bar.sync 0;", "put __syncthreads() (bar.sync) between them"),
+        ("bar.sync 0;", "bar.sync 0;", None),
+    ],
+)
+def test_a_race_between_iterations_is_fixed_at_the_end_of_the_loop(first, last, fix):
+    text = HALVING.replace("FIRST", first).replace("LAST", last)
+    run = wf.ptx.load(text)["halving"].launch(1, 128, [], checks="races")
+
+    assert {finding.fix for finding in run.findings} == ({fix} if fix else set())

@@ -287,21 +287,18 @@ def _diagnose_kernel(
     from warpfrag.diagnosis.kernel_operands import OperandComparison
 
     paths = [path for path in (inputs.a, inputs.b) if path is not None] or list(files)
+    kernel = chosen_kernel(read_module([file], arch, launch.entry), launch.entry)
     if len(paths) != (2 if paths or not launch.arg else 0) or (files and inputs.a is not None):
-        wanted = f"warpfrag diagnose {file} A.npy B.npy"
-        raise click.UsageError(f"expected the intended A and B: {wanted}; or each argument as --arg, without A and B")
+        raise click.UsageError(f"expected the intended A and B, or every argument; {_usage(file, kernel)}")
     matrices = {role: _whole_matrix(role, path) for role, path in zip("ab", paths, strict=False)}
     shapes = [matrix.shape for matrix in matrices.values()]
     if matrices and (any(len(shape) != 2 for shape in shapes) or shapes[0][1] != shapes[1][0]):
         raise InvalidOperand(f"expected A as M x K and B as K x N, got {shapes[0]} and {shapes[1]}")
-    kernel = chosen_kernel(read_module([file], arch, launch.entry), launch.entry)
     arrays: Arrays = {}
     arguments: list[Any] = [read_argument(text, arrays) for text in launch.arg]
     if not arguments:
         if len(kernel.parameters) != 3:
-            raise click.UsageError(
-                f"{kernel.readable_name} has {len(kernel.parameters)} parameters: pass each with --arg"
-            )
+            raise click.UsageError(_usage(file, kernel))
         matrices = _as_operands(kernel, matrices)
         arrays = {"D": np.zeros((shapes[0][0], shapes[1][1]), np.float32)}
         arguments = [*(matrix.copy() for matrix in matrices.values()), arrays["D"]]
@@ -332,6 +329,18 @@ def _diagnose_kernel(
         stored,
     )
     return Answer(facts, lambda: _print_kernel(kernel.readable_name, facts), DONE if facts.correct else NO)
+
+
+def _usage(file: str, kernel: Kernel) -> str:
+    """Return the parameters of a kernel, and a command that passes each of them."""
+    types = [parameter.type for parameter in kernel.parameters]
+    texts = ["FILE.npy" if name.endswith("64") else f"{name.replace('b', 'i')}:NUMBER" for name in types]
+    passed = " ".join(f"--arg {text}" for text in texts)
+    short = f"warpfrag diagnose {file} A.npy B.npy, or " if len(texts) == 3 else ""  # A, B and D
+    return (
+        f"{kernel.readable_name} has {len(texts)} parameters: {short}warpfrag diagnose {file} {passed} "
+        "(an array of zeros is NAME:f32:ROWSxCOLUMNS)"
+    )
 
 
 def _as_operands(kernel: Kernel, matrices: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -325,21 +325,24 @@ class Legality(NamedTuple):
 
 
 @verb
-def legal(instruction: InstructionName, *, arch: Arch | None = None, selector: int | None = None) -> Answer[Legality]:
+def legal(
+    instruction: InstructionName, on: Arch | None = None, *, arch: Arch | None = None, selector: int | None = None
+) -> Answer[Legality]:
     """Check if an architecture accepts an instruction; if not, show the reason and the nearest legal names.
 
     The exit status is 0 if it is legal, and 1 if not.
 
     Options:
-        arch: The architecture; default: any.
+        arch: The architecture, which may also come after the instruction; default: any.
         selector: The sparsity selector.
 
     For example:
-        warpfrag legal mma.m16n8k16.f32.f16.f16.f32 --arch sm_75
+        warpfrag legal mma.m16n8k16.f32.f16.f16.f32 sm_75
         warpfrag legal mma.sp.m16n8k32.f32.f16.f16.f32 --arch sm_90 --selector 2
     """
     from warpfrag.isa.legality import left_out
 
+    arch = arch or on
     try:
         resolved = get_instruction(instruction, arch, selector)
     except IllegalInstruction as error:

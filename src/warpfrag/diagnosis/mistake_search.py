@@ -55,8 +55,7 @@ NUMBERED = (7, 5)  # element numbers modulo these fill A and B, and are exact in
 MAX_GROWTH = 4  # largest factor by which a mistake increases |A||B|
 MAX_WORSE = 4  # a mistake that explains D is at most this factor farther from D than the best one
 ROUNDED = "D agrees up to rounding: its terms were added in another order, or by another GPU or library"
-COUNTED = "elements that differ only by rounding are counted as right"
-OTHER_GPU = "; it agrees exactly with the arithmetic of {0}: pass --arch (arch= in Python) if the kernel ran there"
+OTHER_GPU = "; it agrees exactly with the arithmetic of {0}: pass --arch {1} (arch= in Python) if the kernel ran there"
 COLUMNS = ("b", "scale_b")  # the operands that determine the columns of D; the others determine its rows
 
 
@@ -108,11 +107,16 @@ class Search:
         near: list[Suspect] = [] if explanations else [*self._rounding(right)]
         if not explanations and not near and self.operand.format.is_float:
             explanations, gpus = self._up_to_rounding(everything)
-            notes += (ROUNDED + OTHER_GPU.format(gpus) * bool(gpus) if explanations else COUNTED,)
-        if not explanations and self.case.scale_d:
-            reach = np.stack([self._reach(words) for words in self.tiles])
-            explanations = [*shift(self.operand.format, self.observed.codes, right, reach + self.observed.slack)]
-        explanations = explanations or near
+            notes += (ROUNDED + gpus,) if explanations else ()
+        if not explanations:
+            reach = np.stack([self._reach(words) for words in self.tiles]) + self.observed.slack
+            explanations = near
+            if self.case.scale_d:
+                explanations = [*shift(self.operand.format, self.observed.codes, right, reach)] or near
+            with np.errstate(invalid="ignore"):
+                error = np.abs(self.observed.values - as_doubles(from_codes(self.operand.format, right)))
+            rounded = 0 if explanations else int((~matches & (error <= reach)).sum())
+            notes += (f"{rounded} of the wrong elements differ only by rounding",) if rounded else ()
         partial = agreement(self.operand, self.target.towards(self.right), self.right, c=self._c())
         return diagnosis(
             explanations,
@@ -126,22 +130,24 @@ class Search:
         )
 
     def _up_to_rounding(self, suspected: Sequence[Suspect]) -> tuple[list[Suspect], str]:
-        """Return the mistakes that explain D up to rounding and, if D is exact there, the architectures."""
+        """Return the mistakes that explain D up to rounding, and a hint if D is exact on other architectures."""
         magnitude = as_doubles(from_codes(self.operand.format, self.case.right(self.words, magnitude=True)))
         widest = self._bound().of(MAX_GROWTH * magnitude[np.isfinite(magnitude)].max(initial=0.0))
-        self.target = self.target.narrowed().widened(widest)
+        target, self.target = self.target, self.target.narrowed().widened(widest)
         by_role: dict[str, list[Mistake]] = {}
         for suspect in suspected:
             if isinstance(suspect, Mistake):
                 by_role.setdefault(suspect.operand, []).append(suspect)
         near: list[Suspect] = [each for role, some in by_role.items() for each in self._probed(role, some)]
         near += [suspect for suspect in suspected if isinstance(suspect, Misreading) and suspect.kind in {"c", "sign"}]
+        self.target = target
         errors = {id(suspect): self._error(suspect, widest) for suspect in near}
         best = min(errors.values(), default=math.inf)
         found = [suspect for suspect in near if errors[id(suspect)] <= min(1.0, MAX_WORSE * best)]
         archs = [archs[0] for archs in other_arithmetic(self.case.form, self.case.arch)]
         exact = {arch: some for arch in archs if (some := self._explaining(found, arch))}
-        return self._named_once(next(iter(exact.values()), found)), gpu_names(exact)
+        gpus = OTHER_GPU.format(gpu_names(exact), gpu_names([*exact][:1])) if exact else ""
+        return self._named_once(next(iter(exact.values()), found)), gpus
 
     def _error(self, suspect: Suspect, widest: float) -> float:
         """Return the largest difference of D from a mistake's outcome, where 1 is the largest rounding error."""

@@ -118,6 +118,8 @@ def read(text: str) -> ParsedName:
 
 def _split(qualifiers: list[str]) -> tuple[str, list[str]]:
     """Split a name into operation and qualifiers; .sp may be among the qualifiers, and wmma.load.a is one operation."""
+    if qualifiers[:1] == ["wgmma"] and SHAPE.fullmatch("".join(qualifiers[1:2])):
+        qualifiers = ["wgmma", "mma_async", *qualifiers[1:]]
     for stem in OPS:
         length = stem.count(".") + 1
         if qualifiers[:length] != stem.split("."):

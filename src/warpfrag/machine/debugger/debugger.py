@@ -419,7 +419,8 @@ class Debugger:
         """
         if not isinstance(name, str) or name not in self._names:
             raise InvalidOperand(
-                f"expected a register of {self.program.name}, got {quote(name)}; it has {len(self._names)}"
+                f"expected a PTX register of {self.program.name}, such as {', '.join([*self._names][:3])}, got "
+                f"{quote(name)}; names of source variables are not kept: explain() shows the registers of a line"
             )
         codes: NDArray[Any] = self.batch.registers[self._names[name].index][self._row_of(block, warp)].copy()
         return codes if raw or name not in self._floats else codes.view(self._floats[name])

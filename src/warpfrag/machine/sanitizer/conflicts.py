@@ -265,10 +265,27 @@ class ConflictReporter:
                     named, first.line, f"{first.what} and {second.text} both access {place['name']}: {why}",
                     block=first.block, thread=first.thread, stack=first.stack, other=second,
                     space=place["space"], address=place["address"], array=place["array"], element=place["element"],
-                    fix=FIXES[named if named != "race" else scope],
+                    fix=(named in {"race", "lockstep"} and scope == "race" and self.loop_fix(at))
+                    or FIXES[named if named != "race" else scope],
                 ),
                 int(chosen.any(axis=1).sum()),
             )  # fmt: skip
+
+    def loop_fix(self, earlier: int) -> str:
+        """Return the fix for accesses of two iterations of a loop; empty if the later one is not before the earlier."""
+        instructions, now = self.state.program.instructions, self.state.memory.inst
+        ends = [
+            (at - target, target, at)
+            for at, inst in enumerate(instructions[earlier:], earlier)
+            for target in inst.targets
+            if inst.name.startswith("bra") and target <= now <= earlier
+        ]
+        if not ends:
+            return ""
+        _, start, end = min(ends)
+        lines = (self.collector.sources.get(inst.line) for inst in instructions[start : end + 1])
+        last = max((line.outermost for line in lines if line), key=lambda line: line.line, default=None)
+        return f"put __syncthreads() at the end of the loop body{f', after {last}' if last else ''}"
 
     def kind_of(self, mine: int, other: int, thread: int) -> str:
         """Return the kind of a conflict."""
