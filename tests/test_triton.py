@@ -421,6 +421,7 @@ def test_what_emulate_does_not_replace_is_named():
     with warpfrag.triton.emulate():
         with pytest.raises(wf.errors.NotModelled, match=r"torch.cuda.CUDAGraph needs .*`warpfrag gpu -- python"):
             torch.cuda.CUDAGraph()
+        assert torch.cuda.CUDAGraph | None  # libraries annotate with it
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         with torch.cuda.stream(torch.cuda.Stream()):

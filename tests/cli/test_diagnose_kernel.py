@@ -170,7 +170,9 @@ def test_a_kernel_without_arrays_says_what_to_pass(run, kernel):
     answer = run("diagnose", kernel(), "--entry", "loop")
 
     assert answer.code == 2
-    assert "loop has 4 parameters: warpfrag diagnose kernel.cu --arg FILE.npy --arg FILE.npy --arg FILE.npy" in answer.err
+    assert (
+        "loop has 4 parameters: warpfrag diagnose kernel.cu --arg FILE.npy --arg FILE.npy --arg FILE.npy" in answer.err
+    )
     assert "--arg u32:NUMBER" in answer.err
 
 

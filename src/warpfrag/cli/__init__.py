@@ -131,7 +131,7 @@ class VerbGroup(PipeSafeCommand, click.Group):
             near = get_close_matches(verb.lower()[:20], VERBS, n=1)
             hint = f"the nearest is {near[0]!r}" if near else "`warpfrag --help` lists the verbs"
             if verb == "run":
-                hint = "use `ptx run` for a kernel, `gpu` for a program, `execute` for an instruction, `gemm` for a GEMM"
+                hint = "use `ptx run` for a kernel, `gpu` for a program, `execute` for one mma, `gemm` for a GEMM"
             raise click.UsageError(f"unknown verb {quote(verb)}: {hint}")
         return super().resolve_command(ctx, args)
 

@@ -38,7 +38,7 @@ FIXES = tuple(
         r"blocks: .*with \.trans": "load {name} without .trans, which needs 16-bit elements",
         r"blocks: 8 x 8 blocks in": "pass the 8 x 8 blocks to ldmatrix in the order of the registers: {blocks}",
         r"transposed: ": "{verb} {name}[row * {cols} + col], not {name}[col * {rows} + row]",
-        r"layout: .*accumulated in": "use the instruction that accumulates in {format}, unless D was converted before it was printed",
+        r"layout: .*accumulated in": "use the instruction that accumulates in {format}, unless D was converted later",
         r"layout: .*(?:written as|taken for)": "convert the values of {name} to {format}",
         r"halves: halves": "{halves} of each register of {name}",
         r"metadata: ": "fill the metadata with `warpfrag pack`, and compare the words of each lane",

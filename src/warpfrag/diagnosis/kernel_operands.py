@@ -353,5 +353,5 @@ def _moves(operand: Operand) -> Iterator[tuple[Mistake, tuple[NDArray[Any], NDAr
     right = [operand.pack(grid, raw=True) for grid in grids]
     for mistake in suspects(operand):
         row, col = (operand.unpack(mistake.change(words), raw=True).astype(np.intp) - 1 for words in right)
-        if all((0 <= at).all() and (at < extent).all() for at, extent in zip((row, col), operand.shape, strict=True)):
+        if all((at >= 0).all() and (at < extent).all() for at, extent in zip((row, col), operand.shape, strict=True)):
             yield mistake, (row, col)

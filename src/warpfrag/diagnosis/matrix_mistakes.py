@@ -358,14 +358,14 @@ def _misloads(operand: Operand, places: Indices) -> Iterator[tuple[Kind, str, ND
         yield "registers", f"register {wrong} holds the elements of register {other}", reg == wrong, away
     bits = [[number for number in range(operand.regs) if number >> bit & 1] for bit in range(operand.regs.bit_length())]
     for chosen in (*([number] for number in single), *(some for some in bits if len(some) > 1)):
-        for axis, by in product((0, 1), (*PADDING, *(-step for step in PADDING))):
-            if abs(by) < operand.shape[axis]:
+        for axis, step in product((0, 1), (*PADDING, *(-size for size in PADDING))):
+            if abs(step) < operand.shape[axis]:
                 name = f"register{'s' * (len(chosen) > 1)} {numbers(chosen)}"
-                text = f"{name} loaded from {('row', 'column')[axis]} {'-' if by < 0 else '+'} {abs(by)}"
-                yield "registers", text, np.isin(reg, chosen), ((by, 0), (0, by))[axis]
-    for step, part, count in ((1, "lane % 4", lane % GROUP), (GROUP, "lane / 4", lane // GROUP)):
-        for axis, factor in enumerate(operand.layout.at(**start | {"lane": step})):
+                text = f"{name} loaded from {('row', 'column')[axis]} {'-' if step < 0 else '+'} {abs(step)}"
+                yield "registers", text, np.isin(reg, chosen), ((step, 0), (0, step))[axis]
+    for first, part, count in ((1, "lane % 4", lane % GROUP), (GROUP, "lane / 4", lane // GROUP)):
+        for axis, factor in enumerate(operand.layout.at(**start | {"lane": first})):
             for wrong in (factor * 2, factor // 2, 0) if factor else ():
-                away = count * (wrong - factor)
+                by = count * (wrong - factor)
                 text = f"{('row', 'column')[axis]} with ({part}) * {wrong} instead of * {factor}"
-                yield "index", text, np.ones(lane.shape, bool), ((away, 0), (0, away))[axis]
+                yield "index", text, np.ones(lane.shape, bool), ((by, 0), (0, by))[axis]

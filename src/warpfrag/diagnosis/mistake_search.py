@@ -132,7 +132,8 @@ class Search:
     def _up_to_rounding(self, suspected: Sequence[Suspect]) -> tuple[list[Suspect], str]:
         """Return the mistakes that explain D up to rounding, and a hint if D is exact on other architectures."""
         magnitude = as_doubles(from_codes(self.operand.format, self.case.right(self.words, magnitude=True)))
-        widest = self._bound().of(MAX_GROWTH * magnitude[np.isfinite(magnitude)].max(initial=0.0))
+        largest = magnitude[np.isfinite(magnitude)].max(initial=0.0)
+        widest = float(self._bound().of(MAX_GROWTH * largest))
         target, self.target = self.target, self.target.narrowed().widened(widest)
         by_role: dict[str, list[Mistake]] = {}
         for suspect in suspected:
@@ -257,10 +258,10 @@ class Search:
         instruction = self.case.instruction
         matrices, texts = {}, []
         indices = (("i", "k"), ("k", "j"))
-        for name, operand, (row, col), modulus in zip(
+        for name, operand, (row, col), most in zip(
             "AB", (instruction.a, instruction.b), indices, NUMBERED, strict=True
         ):
-            width, modulus = operand.shape[-1], min(modulus, int(operand.format.max) + 1)
+            width, modulus = operand.shape[-1], min(most, int(operand.format.max) + 1)
             index = np.arange(math.prod(operand.shape)).reshape(operand.shape)
             matrices[operand.role] = operand.pack(index % modulus, rounding="rne")
             texts.append(f"{name}[{row}][{col}] = ({width} * {row} + {col}) % {modulus}")

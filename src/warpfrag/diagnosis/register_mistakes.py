@@ -164,16 +164,13 @@ def parts(operand: Operand) -> Iterator[Mistake]:
     """Yield exchanged parts of a register that `simple` does not include: elements, or parts of elements."""
     role, container = operand.role, operand.spec.container
     if container > REGISTER_BITS:
-        order = np.arange(operand.words) ^ 1
-        swap = methodcaller("take", order, axis=-1)
+        swap = methodcaller("take", np.arange(operand.words) ^ 1, axis=-1)
         yield Mistake("halves", role, "low and high word of a register swapped", swap)
-    for reg, (text, order) in product(
-        (slice(None), *range(operand.words)) if operand.slots == 2 else (), HALVES.items()
-    ):
+    registers = (slice(None), *range(operand.words)) if operand.slots == 2 else ()
+    for reg, (text, order) in product(registers, HALVES.items()):
         name = "every register" if isinstance(reg, slice) else f"register {reg}"
-        yield Mistake(
-            "halves", role, text.format(name), partial(_slots, order=order, container=container, reg=reg), rare=True
-        )
+        change = partial(_slots, order=order, container=container, reg=reg)
+        yield Mistake("halves", role, text.format(name), change, rare=True)
     for mask, text in PARTS.items():
         whole = mask % container == 0 or mask == REGISTER_BITS // 2
         if mask != REGISTER_BITS - container and (whole or mask >= NIBBLE):

@@ -296,7 +296,10 @@ def _answers(driver: MachineDriver) -> dict[str, object]:
             "get_rng_state": lambda _device=None: torch.default_generator.get_state(),
             "set_rng_state": lambda state, _device=None: torch.default_generator.set_state(state),
         }
-        | {name: _refusal(name) for name in ("_lazy_init", "CUDAGraph", "graph")}
+        | {"_lazy_init": _refusal("_lazy_init")}
+        | {
+            name: type(name, (), {"__init__": _refusal(name)}) for name in ("CUDAGraph", "graph")
+        }  # types in annotations
         | {
             name: _no_effect()
             for name in ("init", "set_device", "set_stream", "synchronize", "empty_cache", "ipc_collect")
