@@ -471,3 +471,32 @@ def test_indexed_constants_may_count_from_before_the_parameters():
         opcode_table.emit(emitter, parse_instruction(text, 0, 0))
         refused = [inst.action.reason for inst in emitter.instructions if isinstance(inst.action, Refused)]
         assert bool(refused) == is_refused, text
+
+
+CLUSTER_WORDS = [
+    f"{name}.{axis}" for name in ("%cluster_nctaid", "%nclusterid", "%clusterid", "%cluster_ctaid") for axis in "xyz"
+] + ["%cluster_ctarank", "%cluster_nctarank"]
+CLUSTERS = (
+    ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 out)\n{\n"
+    ".reg .b32 %r<5>; .reg .b64 %rd<5>;\nld.param.u64 %rd1, [out];\n"
+    "mov.u32 %r1, %ctaid.z; mov.u32 %r2, %nctaid.y; mov.u32 %r3, %ctaid.y; mad.lo.u32 %r1, %r1, %r2, %r3;\n"
+    "mov.u32 %r2, %nctaid.x; mov.u32 %r3, %ctaid.x; mad.lo.u32 %r1, %r1, %r2, %r3;\n"
+    f"mul.wide.u32 %rd2, %r1, {4 * len(CLUSTER_WORDS)}; add.u64 %rd3, %rd1, %rd2;\n"
+    + "".join(f"mov.u32 %r4, {name}; st.global.u32 [%rd3+{4 * at}], %r4;\n" for at, name in enumerate(CLUSTER_WORDS))
+    + "ret;\n}\n"
+)
+
+
+@pytest.mark.parametrize("cluster", [None, (1, 1, 1), (2, 1, 1), (3, 1, 1), (2, 2, 1), (1, 2, 4), (1, 5, 1), (1, 1, 7)])
+def test_cluster_registers_in_machine_code_are_those_of_ptx(cluster, tmp_path):
+    grid = tuple(2 * size for size in cluster or (3, 2, 1))
+    shape = (int(np.prod(grid)), len(CLUSTER_WORDS))
+    options = wf.ptx.LaunchOptions(cluster=cluster)
+    found, expected = np.zeros(shape, np.uint32), np.zeros(shape, np.uint32)
+    assemble(CLUSTERS, tmp_path, "sm_90")["k"].launch(grid, 1, [found], options=options)
+    wf.ptx.load(CLUSTERS)["k"].launch(grid, 1, [expected], options=options, level="ptx")
+
+    assert (found == expected).all(), found[:4]
+    extents = np.array(cluster or (1, 1, 1))
+    assert (found[:, :3] == extents).all()
+    assert (found[:, 13] == extents.prod()).all()

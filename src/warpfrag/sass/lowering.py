@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import prod
 
 from warpfrag.errors import NotModelled
 from warpfrag.machine.ir.actions import Jump, Refused
@@ -34,10 +35,9 @@ class SassProgram(Program):
     bank_starts: dict[int, int] = field(default_factory=dict)
     parameter_base: int = PARAMETERS
 
-    def constant_banks(
-        self, grid: tuple[int, ...], block: tuple[int, ...], parameters: bytes, *, is_cooperative: bool
-    ) -> bytes:
+    def constant_banks(self, extents: Sequence[tuple[int, ...]], parameters: bytes, *, is_cooperative: bool) -> bytes:
         """Return the constant buffer; bank 0 has the launch's extents, the windows and the parameters."""
+        grid, block, cluster = extents
         size = max(self.bank_starts[bank] + len(data) for bank, data in self.banks.items())
         buffer = bytearray(size)
         for bank, data in self.banks.items():
@@ -48,6 +48,11 @@ class SassProgram(Program):
         struct.pack_into("<3I", buffer, start + words.block, *block)
         struct.pack_into("<3I", buffer, start + words.grid, *grid)
         struct.pack_into("<I", buffer, start + words.stack, self.local_bytes)
+        if words.cluster is not None and words.cluster_size is not None:
+            clusters = [blocks // size for blocks, size in zip(grid, cluster, strict=True)]
+            reciprocals = [1 / size for size in cluster]
+            struct.pack_into("<3I3f3I", buffer, start + words.cluster, *cluster, *reciprocals, *clusters)
+            struct.pack_into("<I", buffer, start + words.cluster_size, prod(cluster))
         addresses = {
             words.local_window: WINDOWS["local"],
             words.parameters: WINDOWS["param"] + start + self.parameter_base,

@@ -266,11 +266,9 @@ class Program:
         """For each instruction, the index after its basic block."""
         return block_ends(self.instructions, self.leaders)
 
-    def constant_banks(
-        self, grid: tuple[int, ...], block: tuple[int, ...], parameters: bytes, *, is_cooperative: bool
-    ) -> bytes:
-        """Return the constant buffer of a launch; for PTX it contains only parameters."""
-        del grid, block, is_cooperative
+    def constant_banks(self, extents: Sequence[tuple[int, ...]], parameters: bytes, *, is_cooperative: bool) -> bytes:
+        """Return the constant buffer for the extents of grid, block and cluster; for PTX it has only parameters."""
+        del extents, is_cooperative
         return parameters
 
     @cached_property

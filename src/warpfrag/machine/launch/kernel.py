@@ -396,7 +396,7 @@ class Kernel:
     def memory_of(self, given: KernelArguments, config: LaunchConfig) -> DeviceMemory:
         """Create the memory for converted arguments, as `device_memory` does."""
         banks = self.program.constant_banks(
-            config.grid, config.block, given.parameters, is_cooperative=config.is_cooperative
+            (config.grid, config.block, config.cluster), given.parameters, is_cooperative=config.is_cooperative
         )
         memory = DeviceMemory(banks, len(self.program.instructions))
         for allocation in given.allocations:
