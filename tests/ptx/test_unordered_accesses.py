@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from small_kernel import kernel
 
 pytestmark = pytest.mark.one_engine
 
@@ -254,6 +255,15 @@ FIRST: bar.sync {barriers[1]}, 128;
 D: xor.b32 %r8, %r7, 64;
 ld.shared.u32 %r9, [%r8];"""
     assert verdict(body, 256) == ("findings" if kinds else "clean", kinds)
+
+
+@pytest.mark.parametrize(("checks", "expected"), [("all", ("findings", {"barrier"})), ("races", ("incomplete", set()))])
+def test_more_threads_do_not_arrive_at_a_named_barrier_than_it_counts(checks, expected):
+    """Both halves of the block execute one bar.sync, as consumers do that should have a barrier each."""
+    array = np.zeros(256, np.uint32)
+    text = kernel("bar.sync 2, 128;\nst.global.u32 [%rd3], %r4;")
+    run = wf.ptx.load(text)["k"].launch(1, 256, [array], checks=checks, level="ptx")
+    assert (run.verdict, {finding.kind for finding in run.findings}) == expected
 
 
 def test_a_named_barrier_can_be_used_again_after_something_orders_its_phases():

@@ -285,9 +285,13 @@ class SyncFollower(InstructionObserver):
             f"{inst.name}: nothing orders this arrival at barrier {number} after its last phase (line {phase.line}), "
         )
         text += "so these threads may complete that phase; expected another barrier number"
+        self.report_phase(thread, text)
+
+    def report_phase(self, thread: int, text: str) -> None:
+        """Report that other threads may complete a barrier."""
         self.report("barrier", thread, text)
         if "barriers" not in self.collector.checks:
-            self.collector.leave_out(f"what follows line {inst.line}: other threads may complete the barrier")
+            self.collector.leave_out(f"what follows line {self.state.line}: other threads may complete the barrier")
 
     def barrier_released(self, block: int, number: int, here: NDArray[np.bool_]) -> None:
         """Order the waiting threads after all arrivals of a completed barrier."""
@@ -295,8 +299,13 @@ class SyncFollower(InstructionObserver):
         if sync is not None:
             threads = block * self.state.launch.warps * LANES + np.nonzero(here.reshape(-1))[0]
             snapshot = self.ordering.snapshot(threads)
-            if self.state.barriers.states[block, number].expected:
+            barrier = self.state.barriers.states[block, number]
+            if barrier.expected:
                 self.phases[block, number] = BarrierPhase(self.ordering.now, self.state.line, threads)
+                count = int(here.any(axis=1).sum()) * LANES + barrier.arrived
+                if count > barrier.expected:
+                    text = f"barrier {number} waits for {barrier.expected} threads, but {count} arrive at once: any of "
+                    self.report_phase(int(threads[-1]), text + "them may complete it; expected another barrier number")
             self.ordering.release_block(threads, snapshot if sync.current is None else snapshot.joined(sync.current))
 
     def cluster_completed(self, cluster: int) -> None:
