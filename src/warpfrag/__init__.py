@@ -1,7 +1,7 @@
 """warpfrag: NVIDIA's matrix instructions for warps and warpgroups.
 
-Which lane, register and bit holds which matrix element; what is legal on which GPU; what the tensor core computes.
-No GPU needed.
+It answers, without a GPU: which lane, register and bit hold a matrix element, which GPUs accept an instruction, and
+what the tensor core computes.
 
     >>> import warpfrag as wf
     >>> mma = wf.get("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")

@@ -1,7 +1,7 @@
 """Find NVIDIA's command-line programs (nvcc, ptxas, nvdisasm) and their versions.
 
-The order is: an explicit path, CUDA_HOME and CUDA_PATH, the PyPI packages of the extra `assembler`, the programs that
-Triton brings, and PATH.
+The search order is: an explicit path, CUDA_HOME, CUDA_PATH, the PyPI packages of the extra `assembler`, Triton's own
+programs, and PATH.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LEVELS = ("auto", "sass", "ptx")
 
 
 class CudaTool(NamedTuple):
-    """An installed program; `source` says where it was found, and `version` is a text such as "13.0.88"."""
+    """An installed program; `source` is the place where it was found, and `version` a text such as "13.0.88"."""
 
     name: str
     path: Path

@@ -1,7 +1,7 @@
 """Files in a cache folder, named by a digest of everything that their contents depend on.
 
-A file begins with a digest of its name and its contents: a file that is damaged, truncated or stored under another name
-is never returned. A folder is kept below a size by removing the least recently used files.
+A file begins with a digest of its name and contents, so a damaged, truncated or renamed file is never returned. If a
+folder exceeds its size limit, the least recently used files are removed.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class DiskCache(NamedTuple):
         warn_uncached()
 
     def trim(self, folder: Path) -> None:
-        """Remove the least recently used files until the rest fit the limit."""
+        """Remove the least recently used files until the folder is within its limit."""
         files = []
         for path in folder.glob(f"*{self.suffix}"):
             with suppress(OSError):  # another process removed it

@@ -1,4 +1,4 @@
-"""All errors and warnings that warpfrag raises, and the checks of arguments that raise them.
+"""All errors and warnings that warpfrag raises, and common argument checks.
 
 `except WarpfragError` catches every error. A class is also a ValueError, OSError, ImportError or MemoryError if Python
 would raise that for the same reason. A message is one sentence: what is wrong, what was expected, what was given, and
@@ -51,7 +51,7 @@ class InvalidSparsity(WarpfragError, ValueError):
 
 
 class ParseError(WarpfragError, ValueError):
-    """A text is not an instruction name; the message names the qualifier where reading failed."""
+    """A text is not an instruction name; the message names the first invalid qualifier."""
 
 
 class IllegalInstruction(WarpfragError, ValueError):
@@ -82,12 +82,12 @@ class IllegalInstruction(WarpfragError, ValueError):
         return f"{quote(self.name)}: {self.reason}{hint}"
 
     def __reduce__(self) -> tuple[type[IllegalInstruction], tuple[object, ...]]:
-        """Pickle the nearest spellings in place of the function that finds them."""
+        """Pickle the nearest spellings instead of the function that finds them."""
         return IllegalInstruction, (self.name, self.reason, partial(tuple, self.nearest))
 
 
 class FileError(WarpfragError, OSError):
-    """A file cannot be read or written, or its content is not what was expected."""
+    """A file cannot be read or written, or has unexpected content."""
 
 
 class SchedulerError(WarpfragError, OSError):
@@ -189,7 +189,7 @@ class CompilationFailed(WarpfragError):
 
 
 class MemoryFault(WarpfragError):
-    """A kernel's memory access fails: `index` is the lane's number among the active lanes, `reason` the cause.
+    """A kernel's memory access fails: `index` is the lane's index among the active lanes, `reason` the cause.
 
     The engine adds the line and the thread, and raises a `PtxError`. An access outside every allocation ends the
     launch (`ends_launch`) unless accesses are checked. `kind` is the category under which a check reports it.
@@ -209,7 +209,7 @@ class MemoryFault(WarpfragError):
 
 
 class SlowArithmetic(UserWarning):
-    """Results are correct but slow: compiled kernels are unavailable, or cannot be cached."""
+    """Results are correct, but computed slowly: compiled kernels are unavailable or cannot be cached."""
 
 
 class StoreWarning(UserWarning):
@@ -255,7 +255,7 @@ def check_integer(value: object, expected: str) -> int:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra from a checkout, because there is no release yet.
+    """Return the command that installs an extra from a checkout; there is no release yet.
 
     >>> install_command("jit")
     "pip install '.[jit]' in a checkout of warpfrag"

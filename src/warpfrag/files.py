@@ -1,7 +1,7 @@
 """Read files up to a size limit, and write them completely or not at all.
 
-Every file that warpfrag writes goes through `write_atomically`: the bytes go to a new file in the same folder, which
-then replaces the old one. A full disk, an interrupt or a crash leaves the old file as it was.
+warpfrag writes every file with `write_atomically`: it writes a new file in the same folder, which then replaces the old
+one. A full disk, an interrupt or a crash leaves the old file unchanged.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
 def write_atomically(path: str | PathLike[str], data: bytes | str) -> None:
     """Write a file atomically, text as UTF-8 with its line endings unchanged.
 
-    A link stays a link: its target is replaced. Permissions are those of the old file, or the usual ones of a new file.
-    Terminals, pipes and `/dev/stdout` are written directly.
+    If the path is a link, its target is replaced. The file keeps the permissions of the old one. Terminals, pipes and
+    `/dev/stdout` are written directly.
     """
     from pathlib import Path
 
@@ -108,7 +108,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _create_beside(target: Path) -> Path:
-    """Create an empty file with an unused name in the folder of another."""
+    """Create an empty file with an unused name in the same folder as another file."""
     new = target.with_name(f"{PART}{os.urandom(8).hex()}")
     new.touch(exist_ok=False)
     return new

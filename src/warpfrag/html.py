@@ -1,7 +1,7 @@
 """Tables as text, and HTML cards for notebooks.
 
-A card takes its text colour from the notebook and has no background of its own, so that it can be read in light and
-dark themes. Every style rule starts with the card's class and therefore changes nothing else on the page.
+A card inherits its text colour from the notebook and has no background, so it is readable in light and dark themes.
+Every style rule starts with the card's class, so it does not affect the rest of the page.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def escape(text: str) -> str:
 
 
 def card(*parts: str, style: str = "") -> str:
-    """Return a card with these HTML parts; `style` adds CSS rules to those that every card has."""
+    """Return a card with these HTML parts; `style` adds CSS rules to the common ones."""
     return f'<div class="wf-card"><style>{_stylesheet()}{style}</style>{"".join(parts)}</div>'
 
 

@@ -191,7 +191,7 @@ def _with_findings(item: pytest.Item, phase: str) -> Generator[None, None, None]
 
 
 def _own_frames(traceback: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without the frames of Triton and warpfrag, which say nothing about a mistake in a kernel."""
+    """Return a traceback without the frames of Triton and warpfrag, which do not help to find a mistake in a kernel."""
     inner = tuple(str(Path(sys.modules[name].__file__ or "").parent) for name in ("triton", "warpfrag"))
     entries = []
     while traceback is not None:

@@ -1,6 +1,6 @@
-"""Small example files, with which every command in the README and the documentation can be run as written.
+"""Small example files, so that every command in the README and the documentation runs as written.
 
-Wherever warpfrag reads a file, `sample:NAME` is one of these. `warpfrag samples` lists and copies them.
+Any file argument accepts `sample:NAME`. `warpfrag samples` lists and copies the samples.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Read the TOML tables in the folder `tables`, which state warpfrag's facts; each row cites its source.
+"""Read the TOML tables of facts in the folder `tables`; each row cites its source.
 
 Parsing the TOML takes 15 % of the CPU time of a look-up such as `warpfrag where` (142 ms instead of 118 ms; `import
 numpy` took 156 ms). So Python's import machinery caches the parsed rows in `__pycache__`, and parses a changed file

@@ -161,9 +161,9 @@ def test_the_notes_say_what_the_picture_cannot():
     assert any("Each code fills bits 5:2 of 8" in note for note in draw(narrow, "b").notes)
     assert not any("padding" in note for note in draw(narrow, "a").notes)
     assert "Every element of A has 4 holders; the hardware reads the first." in wmma
-    assert "The ISA leaves wmma fragments open: these are the ones of sm_90, measured." in wmma
-    assert "C has the layout of D: c0 is where d0 is, and so on." in draw(MMA).notes
-    assert "C has another layout than D, because it is f16: draw operand c to see it." in mixed
+    assert "The ISA does not define wmma fragments: these were measured on sm_90." in wmma
+    assert "C has the layout of D: c0 is in the place of d0, and so on." in draw(MMA).notes
+    assert "The layout of C differs from that of D, because C is f16: draw operand c to see it." in mixed
     assert any("0100 columns 0 1; 1000 columns 0 2" in note for note in draw(SPARSE, "metadata").notes)
 
 

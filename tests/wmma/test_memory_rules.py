@@ -162,4 +162,4 @@ def test_memory_must_be_one_block(multiplicand):
         __array_interface__ = matrix[:, :32].__array_interface__
 
     message = refuse_load(multiplicand, np.asarray(Foreign()), 64)
-    assert message == ("memory: expected one block of memory, got an array of strides (128, 2) that owns no such block")
+    assert message == "memory: expected one block of memory, got an array with strides (128, 2)"

@@ -183,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _status(words: list[str], *, as_json: bool) -> int:
-    """Run the verb or report why it failed, and return the exit status."""
+    """Run the verb, or report the reason why it failed; return the exit status."""
     try:
         status = _answer(words, as_json=as_json)
         output.flush()

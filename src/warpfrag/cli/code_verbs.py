@@ -108,7 +108,7 @@ def test_vectors(
 ) -> Answer[TestVectorFacts]:
     """Write test vectors that expose layout mistakes: operand registers and the expected result registers.
 
-    For tcgen05, they are the contents of shared and tensor memory, with descriptors.
+    The vectors of tcgen05 are the contents of shared and tensor memory, with descriptors.
 
     Each group lists the mistakes that it catches.
 
@@ -171,16 +171,15 @@ def emit(
 ) -> Answer[EmittedCode]:
     """Write code around instructions: a CUDA C++ header, or a PTX module.
 
-    For a multiplication: the inline-PTX wrapper, and functions that move each operand between memory and registers,
-    also by ldmatrix and stmatrix if the layout allows it. The header may be included in any number of files. A PTX
-    module has kernels that load and store whole registers. Without --arch the code compiles wherever the instructions
-    are legal.
+    For a multiplication, the header has an inline-PTX wrapper, and functions that move each operand between memory and
+    registers, with ldmatrix and stmatrix if the layout allows it. Any number of files may include it. A PTX module has
+    kernels that load and store whole registers. Without --arch, the code compiles for every architecture that accepts
+    the instructions.
 
     Options:
-        lang: The language.
-        arch: Reject an instruction that this architecture does not accept; use all of its features.
-        kernels: CUDA C++: add kernels that read and write memory, for a file that is compiled, not included.
-        output: Write the code to a file.
+        lang: The language. arch: Reject an instruction that this architecture does not accept; use all of its features.
+        kernels: CUDA C++: add kernels that read and write memory; compile the file instead of including it. output:
+        Write the code to a file.
 
     For example:
         warpfrag emit mma.m16n8k16.f32.f16.f16.f32

@@ -36,12 +36,9 @@ class LaneElements(NamedTuple):
 class ElementHolders(NamedTuple):
     """The lanes, registers and bits that hold an element.
 
-    instruction: canonical name
-    operand: a, b, c, d, metadata, scale_a, scale_b or addresses
-    position: the requested row and column
-    logical: true if the column is one of the full A
-    holders: lanes, registers and bits; the hardware reads the first; empty if the element is not stored
-    notes: notes on the answer
+    instruction: canonical name operand: a, b, c, d, metadata, scale_a, scale_b or addresses position: the requested row
+    and column logical: true if the column is one of the full A holders: lanes, registers and bits; the hardware reads
+    the first one; empty if the element is not stored notes: notes on the answer
     """
 
     instruction: str
@@ -131,8 +128,9 @@ def where(
     OPERAND is a, b, c, d, metadata, scale_a, scale_b or, for ldmatrix and stmatrix, addresses. ROW and COL are row and
     chunk for metadata, row and scale for scale_a, scale and column for scale_b, and the row alone for addresses. For a
     sparse A, COL counts stored columns, unless --logical is given. Without an option, all values are shown.
-    For wgmma, B is in shared memory and A may be: the answer is a byte address. For tensor memory it is lane and
-    column; with --through, warp, lane and register after that tcgen05.ld.
+
+    An element in shared memory (B, and sometimes A, of wgmma) has a byte address. An element in tensor memory has a
+    lane and a column, or with --through a warp, a lane and a register after that tcgen05.ld.
 
     Options:
         descriptor (WORD): The shared-memory descriptor of A or B of wgmma; default: a tile without gaps.

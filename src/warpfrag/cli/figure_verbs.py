@@ -39,14 +39,10 @@ class Selection(NamedTuple):
     """The part of an operand to draw.
 
     Options:
-        view: The kind of figure; default: the clearest for the operand.
-        rows: Only these rows of the matrix.
-        cols: Only these columns of the matrix.
-        parts: Only these matrices.
-        selector: The sparsity selector.
-        thread_id: The thread id, which selects the lanes that supply the scale factors.
-        byte_id: The byte id: the first byte of the scale word that is used.
-        block: The number of a block in a pair (tcgen05).
+        view: The type of figure; the default depends on the operand. rows: Only these rows of the matrix. cols: Only
+        these columns of the matrix. parts: Only these matrices. selector: The sparsity selector. thread_id: The thread
+        id, which selects the lanes that supply the scale factors. byte_id: The byte id: the first byte of the scale
+        word that is used. block: The number of a block in a pair (tcgen05).
     """
 
     view: View | None = None
@@ -152,8 +148,8 @@ def explore(*, output: File, url: str = "") -> None:
     The page is one static file. Its URL selects what is shown: #i=NAME&at=d.12.5 is row 12, column 5 of D.
 
     Options:
-        output: The file to write, or a folder, in which index.html is written.
-        url (URL): The address at which the page will be hosted; links copied from a page on disk use it.
+        output: The file to write, or a folder for index.html. url (URL): The address at which the page will be hosted;
+        links copied from a page on disk use it.
 
     For example:
         warpfrag explore -o explorer.html     # one file: open it in a browser

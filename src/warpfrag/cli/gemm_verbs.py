@@ -211,7 +211,7 @@ def predict(
     library: LibraryOptions = LibraryOptions(),  # noqa: B008 (immutable)
     output: File | None = None,
 ) -> Answer[PredictedProduct]:
-    """Predict D = A B as PyTorch computes it on a GPU, to the last bit, and show the evidence.
+    """Predict D = A B as PyTorch computes it on a GPU, bit for bit, and show the evidence.
 
     The order of additions is the library's own choice if that is tabulated, queried or in a file. Otherwise it comes
     from a model, and is labelled as a guess.
@@ -279,14 +279,10 @@ def batch_invariance(
     in which the library omits the end of K are marked.
 
     Options:
-        n: The layer's output features: rows of a PyTorch weight.
-        k: The layer's input features: columns of a PyTorch weight.
-        layers: A TOML file with [layers], as for `warpfrag survey`; options, not its other keys, give type, m and bias.
-        m (FIRST LAST): The range of m.
-        layout: The transposition of A and B in memory; nt: B is transposed.
-        bias: The layer has a bias.
-        fast_accumulation: PyTorch's use_fast_accum, for e4m3.
-        svg: Write a figure of the ranges to this file.
+        n: The layer's output features: rows of a PyTorch weight. k: The layer's input features: columns of a PyTorch
+        weight. layers: A TOML file with [layers], as for `warpfrag survey`; its other keys are ignored. m (FIRST LAST):
+        The range of m. layout: The transposition of A and B in memory; nt: B is transposed. bias: The layer has a bias.
+        fast_accumulation: PyTorch's use_fast_accum, for e4m3. svg: Write a figure of the ranges to this file.
 
     For example:
         warpfrag batch-invariance bf16 --n 4096 --k 14336            # one layer
@@ -383,8 +379,8 @@ def find_order(
         echo(wrapped(f"{text}: as {seen_in}"))
         echo(wrapped(f"all {D.size} codes are equal; in Python: wf.{order!r}"))
         if is_rounded_exact_product(A, B, D):
-            same = "note: a product in float64, rounded once, has the same codes, so D need not come from this order"
-            echo(wrapped(f"{same}; more outputs, or D in float32, tell them apart"))
+            same = "note: a float64 product, rounded once, has the same codes, so D may come from another order"
+            echo(wrapped(f"{same}; more outputs, or D in float32, can distinguish them"))
 
     facts = FoundOrder(name, arch, tuple(D.shape), depth, order, text, seen_in)
     return Answer(facts, show, NO if order is None else DONE)

@@ -59,7 +59,7 @@ class Identification(NamedTuple):
 
 
 class LayoutReading:
-    """One reading of the text, and the operands that match it; only B if the text is in CuTe's order for B."""
+    """One reading of the text, and the operands that match it; text in CuTe's order for B matches only B."""
 
     def __init__(self, layout: Layout, *, transposed: bool = False) -> None:
         """Find the matching operands."""
@@ -92,7 +92,7 @@ def identify(
     transposed: bool = False,
     all_: bool = False,
 ) -> Answer[Identification]:
-    """Find the operands that have a layout, or whose tiles form it; if there are none, show the nearest ones.
+    """Find the operands with a given layout, or whose tiles form it; otherwise show the most similar operands.
 
     A LAYOUT is the text itself, the name of a file that contains it, or - for stdin. FRAGMENT is one of warpfrag's own
     layouts, written INSTRUCTION:OPERAND, or INSTRUCTION:OPERAND:col=2 for two tiles side by side. The exit status is 1

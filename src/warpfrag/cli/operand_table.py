@@ -42,8 +42,8 @@ def table(
 ) -> Answer[OperandTable]:
     """Show a whole operand: the register of every element, or the elements of every lane.
 
-    By matrix, a cell is lane:element (warp.lane:element for a warpgroup); by lane it is row,column. Elements are
-    numbered as in PTX, through the registers of a lane. `warpfrag get --to` writes layouts in other notations.
+    By matrix, a cell is lane:element (warp.lane:element for a warpgroup); by lane, it is row,column. Elements are
+    numbered as in PTX, across the registers of a lane. `warpfrag get --to` writes layouts in other notations.
 
     Options:
         by: The rows of the table.

@@ -132,8 +132,8 @@ def unpack(
 
     Words are hex, with or without 0x; if one of the numbers has a decimal point or a sign, or is inf or nan, all are
     values. A line may name its warp and lane (lane 3:, T3, warp 1 lane 3:) and its registers (a3=..., %r12 = ...), in
-    any order; lines without names are the lanes in order, or one stream. FILE is text; default: stdin. Several warps
-    give several matrices.
+    any order; lines without names are the lanes in order, or one stream. FILE is text; default: stdin. There is one
+    matrix per warp.
 
     Values are printed with the fewest digits that identify them: `warpfrag pack --rounding rne` reads them back. JSON
     has every digit; values that are not finite are the strings nan, inf and -inf.

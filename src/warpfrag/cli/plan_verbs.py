@@ -41,13 +41,9 @@ Language = Annotated[Literal["cuda", "ptx"], Param(help="Print the code.")]
 class AccessFacts(NamedTuple):
     """One instruction of a plan.
 
-    words: registers that it moves
-    slot: the only element of a register that it moves, if not all
-    width: bytes per lane
-    addresses: address by lane; null for a lane that does not take part
-    expression: the address in CUDA C++
-    passes: shared-memory passes
-    conflicts: passes above the minimum
+    words: registers that it moves slot: the element that it moves, if it does not move whole registers width: bytes per
+    lane addresses: address by lane; null for a lane that does not take part expression: the address in CUDA C++ passes:
+    shared-memory passes conflicts: passes above the minimum
     """
 
     instruction: str
@@ -103,10 +99,8 @@ class MatrixInMemory(NamedTuple):
     """A matrix in shared memory.
 
     Options:
-        order: The contiguous direction.
-        pitch: Bytes from one row to the next or, in column order, from one column to the next.
-        swizzle: Swizzle width in bytes; default: 0.
-        start: Start address of the matrix.
+        order: The contiguous direction. pitch: Bytes from one row to the next or, in column order, from one column to
+        the next. swizzle: Swizzle width in bytes; default: 0. start: Start address of the matrix.
     """
 
     order: Literal["row", "col"] = "row"
@@ -348,14 +342,10 @@ class RelayoutMove(NamedTuple):
 class RelayoutFacts(NamedTuple):
     """The plan that moves a matrix from one fragment to another.
 
-    free: true if registers are only renamed
-    counts: instructions by type: shfl, movmatrix, select, prmt, cvt
-    cost: number of instructions, where shfl and movmatrix count twice
-    steps: in order
-    permutation: with --permute: destination column (or row) j holds source column p[j]
-    lang: language of the code
-    code: with --emit: the code
-    file: file that was written
+    free: true if registers are only renamed counts: instructions by type: shfl, movmatrix, select, prmt, cvt cost:
+    number of instructions; shfl and movmatrix count twice steps: in order permutation: with --permute: destination
+    column (or row) j holds source column p[j] lang: language of the code code: with --emit: the code file: file that
+    was written
     """
 
     source: FragmentFacts
@@ -383,9 +373,9 @@ def relayout(
     """Plan the instructions that move a matrix from the registers of one fragment to those of another.
 
     The first FRAGMENT is the source and the second the destination. Each is written INSTRUCTION:OPERAND, and
-    INSTRUCTION:OPERAND:col=2 for two tiles side by side,
-    row=2 for two below each other, row=2,col=2 for four. Both must hold a matrix of the same extents; if formats
-    differ, values are converted to nearest even, saturating if cvt does. A step that only renames registers is free.
+    INSTRUCTION:OPERAND:col=2 for two tiles side by side, row=2 for two below each other, row=2,col=2 for four. Both
+    must hold a matrix of the same extents. If the formats differ, values are rounded to nearest even, with the
+    saturation of cvt. A step that only renames registers is free.
 
     From D to A of tcgen05, the plan is a tensor-memory load, conversions and a store.
 

@@ -16,12 +16,9 @@ from warpfrag.tensorcore.registry import get
 class ProductTerm(NamedTuple):
     """One product of A and B.
 
-    k: column of A and row of B; null for a sparse A, whose metadata select it
-    a: holders of A's element
-    b: holders of B's element; null for a sparse A
-    stored: stored column of a sparse A
-    possible_k: values that k can have for a sparse A
-    metadata: the holder of the metadata code
+    k: column of A and row of B; null for a sparse A, because its metadata selects k a: holders of A's element b:
+    holders of B's element; null for a sparse A stored: stored column of a sparse A possible_k: values that k can have
+    for a sparse A metadata: the holder of the metadata code
     """
 
     k: int | None
@@ -122,7 +119,7 @@ def products(
     if "b" not in terms.views:
         notes.append(f"B is in shared memory: `warpfrag where {resolved} b ROW COL` shows addresses")
     elif resolved.pattern is not None:
-        notes.append(f"the metadata select k: `warpfrag where {resolved} b K {col}` shows the element of B")
+        notes.append(f"the metadata selects k: `warpfrag where {resolved} b K {col}` shows the element of B")
     notes = list(dict.fromkeys(notes))
 
     def show() -> None:

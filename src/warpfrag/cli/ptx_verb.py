@@ -181,17 +181,12 @@ class ArrayFacts(NamedTuple):
 class RunFacts(NamedTuple):
     """A kernel launch.
 
-    exact: true if a GPU would leave the same bytes
-    basis: the executed code: ptx, or sass with the architecture, the ptxas version and the cubin's digest
-    inexact: reasons why the result may differ on a GPU
-    instructions: number of warp instructions
-    evidence: the evidence for each opcode
-    verdict: verdict of the checks: clean, findings or incomplete; null without checks
-    unjudged: reasons why the checks could not judge everything
-    notes: unusual accesses that are not mistakes
-    exploration: with --explore: the other interleavings
-    inexact_lines: lines whose results may differ on a GPU
-    printed: output of printf
+    exact: true if a GPU would leave the same bytes in memory basis: the executed code: ptx, or sass with the
+    architecture, the ptxas version and the cubin's digest inexact: reasons why the result may differ on a GPU
+    instructions: number of warp instructions evidence: the evidence for each opcode verdict: verdict of the checks:
+    clean, findings or incomplete; null without checks unjudged: reasons why the checks could not judge everything
+    notes: unusual accesses that are not mistakes exploration: with --explore: the other interleavings inexact_lines:
+    lines whose results may differ on a GPU printed: output of printf
     """
 
     action: str
@@ -260,9 +255,9 @@ def ptx(
 
     info lists entries, parameters, shared memory, and opcodes with their evidence. run reads arrays from files and
     writes the arrays that the kernel leaves. profile counts instructions, bytes, wavefronts, bank conflicts and tensor
-    operations by line. explain FILE:LINE shows an instruction in one warp, with its operands as matrices; LINE is a
-    line of the PTX or CUDA file, of which the tensor core instruction, or else the access, is shown. FILE may
-    be CUDA C++ (.cu) if nvcc is installed; an --entry with template arguments is instantiated.
+    operations by line. explain FILE:LINE shows an instruction in one warp, with its operands as matrices. LINE is a
+    line of the PTX or CUDA file; its tensor-core instruction is shown, or else its memory access. FILE may be CUDA C++
+    (.cu) if nvcc is installed; an --entry with template arguments is instantiated.
 
     Options:
         by: profile: the rows of the table; default: source lines if the PTX has .loc directives.
@@ -440,7 +435,7 @@ def _print_run(kernel: Kernel, run: Run) -> None:
 
 
 def _exactness(run: Run) -> str:
-    """Return a line that says whether a GPU would leave the same bytes, and otherwise the first reason why not."""
+    """Return a line about exactness; if the run is not exact, it has the first reason."""
     if run.exact:
         return "exact: yes"
     first, *others = run.inexact
@@ -475,7 +470,7 @@ def _file_and_line(file: str) -> tuple[str, int]:
 
 
 def _ptx_lines(kernel: Kernel, file: str, line: int) -> list[int]:
-    """Return the PTX lines of a CUDA C++ line's tensor core instructions, or else of its accesses, or else its first.
+    """Return the PTX lines of a CUDA line: its tensor-core instructions, or else its accesses, or else its first line.
 
     There are several if the compiler unrolled a loop or inlined a function more than once.
     """

@@ -61,16 +61,14 @@ def record(
     """Run a program on this machine's GPU, and store kernel launches for `warpfrag replay`.
 
     A stored launch has its code, grid, parameters, and the memory that it can reach, before and after. The program runs
-    unchanged: CUPTI, which is part of the CUDA toolkit and of PyTorch, reports its launches. The memory that
-    parameters point to is stored, and the memory that its contents point to. The code of NVIDIA's closed libraries is
-    not stored.
+    unchanged: CUPTI, which is part of the CUDA toolkit and of PyTorch, reports its launches. Memory is stored if a
+    parameter points to it, or if stored memory contains a pointer to it. The code of NVIDIA's closed libraries is not
+    stored.
 
     Options:
-        output (FOLDER): The folder to write.
-        kernel (REGEX): Store only kernels whose mangled name matches this extended regular expression.
-        launch: Store only this launch, counted from 0 among the matching ones; may be repeated.
-        last: Store only the last matching launch, even if it fails.
-        limit: Store at most N launches.
+        output (FOLDER): The folder to write. kernel (REGEX): Store only kernels whose mangled name matches this
+        extended regular expression. launch: Store only this launch, counted from 0 among the matching ones; may be
+        repeated. last: Store only the last matching launch, even if it fails. limit: Store at most N launches.
         max_bytes: Skip launches that can reach more than N bytes.
 
     For example:

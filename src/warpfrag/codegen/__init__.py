@@ -6,10 +6,10 @@
     memory_indexing   index formulas of operands in memory, and their ldmatrix and stmatrix copies
     plan_code         relayouts and access plans
     tcgen05_code      wrappers and kernels of tcgen05
-    vectors           `wf.test_vectors`; `vector_groups` makes the groups
+    vectors           `wf.test_vectors`; `vector_groups` creates the groups
     languages         the register operations that both builders write
 
-A builder (`cuda_builder`, `ptx_builder`) holds the body of one function or kernel. It declares names, takes statements
+A builder (`cuda_builder`, `ptx_builder`) has the body of one function or kernel. It declares names, collects statements
 in order, and returns the finished lines. It does not depend on matrix instructions, operands or layouts.
 
     >>> from warpfrag.codegen.ptx_builder import PtxBuilder

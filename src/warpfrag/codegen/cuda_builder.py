@@ -77,7 +77,7 @@ class RegisterArray:
 
 
 class InlineAssembly:
-    """The operands of an asm statement; each has the number by which the text refers to it.
+    """The operands of an asm statement, numbered as its text refers to them.
 
     Outputs are numbered before inputs, so they come first. The operands of one call share a line.
     """
@@ -132,7 +132,7 @@ class CudaBuilder:
 
     @contextmanager
     def braces(self, head: str, end: str = "}") -> Iterator[None]:
-        """Put the lines appended in this context into braces after `head`; a type or a table ends with `};`."""
+        """Enclose the lines appended in this context in braces after `head`; a type or a table ends with `};`."""
         self.line(f"{head} {{")
         self._depth += 1
         yield
@@ -141,7 +141,7 @@ class CudaBuilder:
 
     @contextmanager
     def unrolled(self, count: int, index: str = "i") -> Iterator[None]:
-        """Put the lines appended in this context into an unrolled loop, so that register indices are constants."""
+        """Enclose the lines appended in this context in an unrolled loop, so that register indices are constants."""
         self.line("#pragma unroll")
         with self.braces(f"for (int {index} = 0; {index} < {count}; ++{index})"):
             yield
@@ -196,7 +196,7 @@ class CudaBuilder:
         return RegisterArray(name, count).elements
 
     def register_function(self, name: str, inputs: int, results: Sequence[str], *, takes_base: bool) -> list[str]:
-        """Return a device function of arrays `in` and `out`, and of an address `base` if it takes one."""
+        """Return a device function with the arrays `in` and `out` as parameters, and `base` if it needs an address."""
         out = RegisterArray("out", len(results))
         self.line(*(f"{element} = {result};" for element, result in zip(out.elements, results, strict=True)))
         parameters = [RegisterArray("in", inputs).parameter()] if inputs else []

@@ -1,7 +1,7 @@
 """Device functions in CUDA C++: the wrapper of an instruction, and the loads and stores of its registers.
 
-All are inline, so that any number of files may include them. A family's functions come in blocks: the first, called
-"", has the functions for every target of the instruction, and each further block one function that only some targets
+All are inline, so that any number of files may include them. A family's functions come in blocks: the first, called "",
+has the functions for all targets of the instruction; each further block has one function that only some targets
 support. Each block has its own include guard, so headers for several targets can be included together.
 """
 
@@ -144,7 +144,7 @@ def start_with_thread(operand: OperandBase) -> CudaBuilder:
 
 
 def mma_functions(instruction: Instruction, targets: Sequence[str]) -> Blocks:
-    """Return the wrapper, a load or store of every operand, and the ldmatrix and stmatrix copies of these targets."""
+    """Return the wrapper, a load or store for each operand, and the ldmatrix and stmatrix copies of these targets."""
     blocks: Blocks = {"": wrapper(instruction)}
     copies = memory_indexing.operand_copies(instruction, targets)
     for role, operand in registers(instruction).items():
@@ -246,7 +246,7 @@ def shared_function(operand: OperandBase, copy: memory_indexing.SharedCopy) -> l
     described = memory_indexing.described(operand)
     comment = [
         f"// {described} {direction} shared memory, {line} major, each {line} at a multiple of 16 bytes.",
-        f"// A lane gives the address of row {copy.formulas['row']}, col {copy.formulas['col']}.",
+        f"// Each lane passes the address of row {copy.formulas['row']}, col {copy.formulas['col']}.",
     ]
     if matrix_move.form.memory:
         comment.append(f"// In memory ({matrix_move.form.memory}) 16 elements are padded to 16 bytes.")
@@ -258,7 +258,7 @@ def shared_function(operand: OperandBase, copy: memory_indexing.SharedCopy) -> l
     outputs, inputs = ({}, held) if stores else (held, {})
     code.line(*instruction_assembly(matrix_move, outputs, inputs, address=AsmOperand("r", "address")))
     if copy.shift:
-        code.line(f"for (uint32_t& word : {array.name}) word <<= {copy.shift};  // the code sits in the middle")
+        code.line(f"for (uint32_t& word : {array.name}) word <<= {copy.shift};  // the code is in the middle bits")
     fragment = array.parameter(const=stores)
     parameters = ["void* memory", "int ld", fragment] if stores else [fragment, "const void* memory", "int ld"]
     return [*comment, *device_function(shared_name(operand, copy), parameters, code)]
@@ -299,7 +299,7 @@ def matrix_move_functions(instruction: Instruction, _targets: Sequence[str]) -> 
 
 
 def wmma_functions(instruction: Instruction, _targets: Sequence[str]) -> Blocks:
-    """Return the wrapper of a wmma.mma and its loads and stores: A and B in the order of its name, C and D in both.
+    """Return the wrapper of a wmma.mma and its loads and stores; the name has the order of A and B, C and D have both.
 
     Addresses are generic, so they may refer to global or shared memory.
     """
@@ -318,7 +318,7 @@ def wmma_move_functions(instruction: Instruction, _targets: Sequence[str]) -> Bl
 
 
 def wmma_move_function(move: Instruction, name: str) -> list[str]:
-    """Return wmma.load or wmma.store as a function of a fragment, a pointer and the stride of rows or columns."""
+    """Return a function for wmma.load or wmma.store that takes a fragment, a pointer and a row or column stride."""
     ((role, operand),) = move.operands.items()
     array = register_array(operand, role)
     stores = role == "d"
@@ -352,14 +352,14 @@ def wgmma_common() -> str:
         "",
         "// The shared-memory descriptor of an operand, fields in bytes; base_offset counts rows of 128 bytes.",
         *_descriptor(),
-        "// wgmma may read and write registers after this, as they are now.",
+        "// Required before the first wgmma, and after registers change.",
         *_fence("wgmma_fence", FENCE),
-        "// The products so far become a group.",
+        "// Commit all previous wgmma as one group.",
         *_fence("wgmma_commit", COMMIT),
-        "// Wait until at most this many groups are pending; 0: all are done.",
+        "// Wait until at most this many groups are pending; 0 waits for all.",
         *template({"left": 0}),
         *device_function("wgmma_wait", [], wait_body),
-        "// wgmma may read what this thread wrote into shared memory after this; a barrier must follow.",
+        "// Make this thread's shared-memory stores visible to wgmma; a barrier must follow.",
         *_fence("fence_async", PROXY_FENCE),
     ]
     wide = ["#ifdef __CUDACC_RTC__", "using uint64_t = unsigned long long;", "#endif", ""]
@@ -388,7 +388,7 @@ def _fence(name: str, text: str) -> list[str]:
 
 
 def wgmma_functions(instruction: Instruction, _targets: Sequence[str]) -> dict[str, list[str]]:
-    """Return the wrappers of one wgmma, loads and stores of its registers, and copies of A and B to shared memory."""
+    """Return the wrappers of a wgmma, its register loads and stores, and the copies of A and B to shared memory."""
     lines = [line for staged in (True, False) for line in wgmma_wrapper(instruction, staged=staged)]
     lines += load_function(instruction.c) + store_function(instruction.d) + load_function(instruction.a)
     if is_sparse(instruction):
@@ -427,7 +427,7 @@ def wgmma_wrapper(instruction: Instruction, *, staged: bool) -> list[str]:
     code.line(*assembly.lines(*predicate, f"{name} ", f"{text} }}"))
     where = "shared memory" if staged else "registers"
     return [
-        f"// D = A B + D, without D if not scale_d; A in {where}. Between wgmma_fence and wgmma_commit.",
+        f"// D = A B + D, or A B if scale_d is false; A in {where}. Call it between wgmma_fence and wgmma_commit.",
         *template({name: int(name.startswith("scale")) for name in names}),
         *device_function("mma", parameters, code),
     ]

@@ -128,7 +128,7 @@ def tile_kernel(instruction: Instruction, choice: Immediates) -> list[str]:
 
 
 def shared_kernel(instruction: Instruction, copies: dict[str, memory_indexing.SharedCopy]) -> list[str]:
-    """Return the kernel that computes one contiguous tile through shared memory, in the memory orders of its copies."""
+    """Return the kernel that computes one contiguous tile through shared memory, in the memory orders of `copies`."""
     operands, orders = statement.registers(instruction), memory_indexing.memory_orders(copies)
     kernel = CudaKernel(instruction, operands.values())
     for role in operands:

@@ -1,10 +1,9 @@
 """Generate CUDA C++ or PTX code for an instruction from its layout.
 
-In CUDA C++ every instruction gets an inline-PTX wrapper; an mma also gets functions that move each operand between
-memory and registers, also with ldmatrix and stmatrix if the layout allows it. The result is a header. With kernels,
-it is a file to compile, with kernels that multiply one tile. Index expressions come from the
-layout. wgmma also gets functions that fill shared memory, and the descriptors that read it. A PTX module has raw
-kernels: registers in, registers out.
+In CUDA C++, every instruction gets an inline-PTX wrapper. An mma also gets functions that move each operand between
+memory and registers, with ldmatrix and stmatrix if the layout allows it. wgmma also gets functions that fill shared
+memory, and descriptors that read it. The result is a header, or with `kernels` a source file whose kernels multiply one
+tile. Index expressions come from the layout. A PTX module has raw kernels, whose inputs and outputs are registers.
 
     >>> from warpfrag.codegen.emit import emit
     >>> text = emit("mma.m16n8k16.f32.f16.f16.f32")
@@ -47,10 +46,10 @@ from warpfrag.tensorcore.wgmma_call import Variant
 class FamilyWriter(NamedTuple):
     """The writers of CUDA C++ for a family of operations.
 
-    operations  the operations, each in one family
+    operations  the operations; each belongs to one family
     functions   blocks of device functions, see `cuda_functions`
     kernels     the lines of all tile kernels
-    common      returns text that all device functions use, once in a header
+    common      returns text that all device functions need, once per header
     """
 
     operations: tuple[str, ...]
@@ -62,7 +61,7 @@ class FamilyWriter(NamedTuple):
 FAMILIES = (
     # one warp, with fragments fixed by the ISA: functions load and store each register by its layout
     FamilyWriter(("mma", "mma.sp", "mma.sp::ordered_metadata"), mma_functions, mma_kernels),
-    # one warp, with fragments that the ISA leaves open: wmma.load and wmma.store move them
+    # one warp, with fragments that the ISA does not define: wmma.load and wmma.store move them
     FamilyWriter(("wmma.mma",), wmma_functions, wmma_kernels),
     FamilyWriter(("wmma.load.a", "wmma.load.b", "wmma.load.c", "wmma.store.d"), wmma_move_functions),
     # moves of 8 x 8 matrices between shared memory and registers, or within registers
@@ -85,7 +84,7 @@ def emit(
     kernels: bool = False,
     name: str = "",
 ) -> str:
-    """Return code for instructions: a CUDA C++ header, with `kernels` a complete source file, or a PTX module.
+    """Return code for instructions: a CUDA C++ header, a complete source file (with `kernels`), or a PTX module.
 
     Without `arch` it compiles for every GPU that has the instructions (PTX: for the oldest such target). With `arch` it
     also uses features of that target, such as stmatrix from sm_90 on. A relayout or access plan becomes one function,
@@ -180,7 +179,7 @@ def _targets(instruction: Instruction, target: str | None) -> Sequence[str]:
 
 
 def nvcc_options(target: str) -> str:
-    """Return the nvcc options for a target; -arch with a suffix would also compile for the target without it."""
+    """Return the nvcc options for a target; -arch with a suffix would also compile for the base target."""
     number = target.removeprefix("sm_")
     return f"-arch={target}" if target[-1].isdigit() else f"-gencode arch=compute_{number},code={target}"
 
@@ -190,7 +189,7 @@ def _how_to_compile(instruction: Instruction) -> list[str]:
     if any(target[-1].isdigit() for target in instruction.targets):
         return []
     first = instruction.targets[0]
-    return [f"// Compile with {nvcc_options(first)}; -arch={first} builds for less, too."]
+    return [f"// Compile with {nvcc_options(first)}; -arch={first} also builds for the base target."]
 
 
 # ---- PTX

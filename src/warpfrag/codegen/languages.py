@@ -1,7 +1,7 @@
 """The languages of emitted code, and the register operations that both builders write.
 
-A plan that only shifts, masks, permutes and exchanges registers is lowered once to these operations (`plan_code`),
-and both builders can write it.
+A plan that only shifts, masks, permutes and exchanges registers is lowered once to these operations (`plan_code`); both
+builders can then write it.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ SPELLINGS = {
     "bfly": Spelling(
         "{0} = __shfl_xor_sync(0xffffffff, {1}, {2});", "shfl.sync.bfly.b32 {0}, {1}, {2}, 31, 0xffffffff;"
     ),
-    # instructions that CUDA C++ has no function for: {1} is the instruction. A collective one is run by a whole warp,
-    # so the compiler must not move it; a conversion takes words or halves of them, of a pair the upper element first
+    # instructions without a CUDA C++ function: {1} is the instruction. A whole warp runs a collective one, so the
+    # compiler must not move it. A conversion takes words or halves; the upper element of a pair comes first
     "collective": Spelling('asm volatile("{1} %0, %1;" : "=r"({0}) : "r"({2}));', "{1} {0}, {2};"),
     "cvt pair to word": Spelling('asm("{1} %0, %1, %2;" : "=r"({0}) : "r"({2}), "r"({3}));', "{1} {0}, {2}, {3};"),
     "cvt pair to half": Spelling(

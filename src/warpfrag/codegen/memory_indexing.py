@@ -1,10 +1,10 @@
 """Operands in memory: the coordinates of an address, the width of an element, and its index formulas.
 
-A, B, C and D are packed: a 4-bit element takes 4 bits, low bits first, and 6-bit elements cross bytes. Metadata
-codes and scale factors take a byte each, as `Instruction.compress` and numpy return them.
+A, B, C and D are packed: a 4-bit element takes 4 bits, low bits first, and 6-bit elements cross byte boundaries.
+Metadata codes and scale factors take a byte each, as `Instruction.compress` and numpy return them.
 
-A `SharedCopy` is an ldmatrix or stmatrix for an operand in shared memory whose strides are known when the kernel runs.
-`plans.loads` finds the suitable instructions and the start of each lane's line; this module turns them into formulas.
+A `SharedCopy` is an ldmatrix or stmatrix of an operand in shared memory with run-time strides. `plans.loads` finds the
+suitable instructions and the start of each lane's line; this module turns them into formulas.
 
     >>> from warpfrag.tensorcore.registry import get
     >>> copy = shared_copies(get("mma.m16n8k16.f32.f16.f16.f32").a.spec)[0]
@@ -213,7 +213,7 @@ class Stage:
 def _digits(name: str, count: int, digits: Sequence[Digit], step: int) -> list[Expression]:
     """Return the digits of an index in units of `step`, each multiplied by its stride.
 
-    There is one digit if the index does not reach the second, or if the second continues the first.
+    There is only one digit if the index does not reach the second, or if the second continues the first.
     """
     (extent, stride), (_, last) = digits
     index = IndexVariable(name)
@@ -266,7 +266,7 @@ class SharedCopy:
 
     @property
     def formulas(self) -> dict[str, Expression]:
-        """Formulas for the row and column of a line's start; lanes whose address is not read repeat another lane's."""
+        """Formulas for the start of a line, as row and column; lanes without an address repeat that of another lane."""
         bits = range((self.operand.layout.lanes - 1).bit_length())
         steps = [self.starts[1 << bit] if 1 << bit < len(self.starts) else LineStart(0, 0) for bit in bits]
         return {dim: linear({"lane": [getattr(step, dim) for step in steps]}) for dim in LineStart._fields}
@@ -304,7 +304,7 @@ def operand_copies(instruction: Instruction, targets: Iterable[str]) -> dict[str
 
 
 def kernel_copies(instruction: Instruction, targets: Iterable[str]) -> list[dict[str, SharedCopy]]:
-    """Return the copies of the operands of each kernel; together the kernels use all copies of A and B."""
+    """Return the copies of each kernel's operands; the kernels together use all copies of A and B."""
     copies = operand_copies(instruction, targets)
     return [
         {role: some[min(number, len(some) - 1)] for role, some in copies.items() if some}

@@ -1,7 +1,7 @@
 """Generate code for relayouts and access plans: a function of registers and, if needed, a shared-memory address.
 
-A plan is lowered once to register operations, which the builder of each language writes. CUDA C++ computes an
-address in one readable expression, PTX with operations on registers.
+A plan is lowered once to register operations, which the builder of each language writes. CUDA C++ computes an address
+in one readable expression, PTX in register operations.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def emit_plan(plan: object, lang: str = "cuda", name: str = "") -> str:
 
 
 class RegisterOperations:
-    """Register operations that a builder writes in the requested order; every result has its own register.
+    """Register operations that a builder writes in order; every result has its own register.
 
     Every operation is a row of `SPELLINGS`; equal operations on equal operands are computed once.
 
@@ -339,7 +339,7 @@ class RelayoutLowering:
         return self._gathered(pieces, (1 << bits) - 1, state)
 
     def _gathered(self, pieces: list[tuple[int, int, int]], code: int, state: list[str]) -> str:
-        """Return a register of pieces, each given by its source register, first source bit and first target bit."""
+        """Assemble a register from pieces, each given by its source register, first source bit and first target bit."""
         moved: dict[tuple[int, int], int] = {}  # for each word and distance, the bits of the word that move there
         for word, there, here in pieces:
             moved[word, here - there] = moved.get((word, here - there), 0) | code << there

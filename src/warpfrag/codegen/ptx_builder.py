@@ -1,7 +1,7 @@
 """A builder for PTX: automatically declared registers, instructions, labels, functions, kernels and module headers.
 
-PTX registers are virtual: a body declares any number of them, and the assembler allocates. So each `compute` returns
-a new register.
+PTX registers are virtual: a body declares any number of them, and the assembler allocates physical registers. So each
+`compute` returns a new register.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class PtxBuilder:
         return [f"%{name}{register}" for register in range(count)]
 
     def register_function(self, name: str, inputs: int, results: Sequence[str], *, takes_base: bool) -> list[str]:
-        """Return a function of registers `in` and `out`, and of an address `base` if it takes one."""
+        """Return a function with the registers `in` and `out` as parameters, and an address `base` if it needs one."""
         outputs = [f"out{number}" for number in range(len(results))]
         for register, result in zip(outputs, results, strict=True):
             self.emit(f"mov.b32 %{register}, {result}")

@@ -170,7 +170,7 @@ class PtxKernel:
 
 
 def raw_kernels(instruction: Instruction) -> list[str]:
-    """Return every raw kernel: one for each selector or, for wgmma, with A in shared memory and in registers."""
+    """Return every raw kernel: one for each selector or, for wgmma, one for each storage of A."""
     if instruction.form.is_warpgroup:
         variants = (variant for variant in kernel_variants(instruction) if not any(variant.trans))
         return [line for variant in variants for line in wgmma_raw_kernel(instruction, variant)]

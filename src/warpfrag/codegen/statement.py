@@ -82,12 +82,12 @@ def threads(instruction: Instruction) -> int:
 
 
 def remarks(instruction: Instruction) -> list[str]:
-    """Return a comment with the assembler's advice about an instruction, and how to follow it."""
+    """Return a comment with the assembler's advice about an instruction, and a way to follow it."""
     lines = [f"{text}." for text in [advice(instruction.form)] if text]
     if instruction.op == "mma.sp":
         ordered = get(instruction.name.replace("mma.sp", "mma.sp::ordered_metadata", 1)).name
-        lines.append(f"The same registers mean the same to {ordered}")
-        lines.append("where the indices of every metadata code ascend, as they do in what compress gives.")
+        lines.append(f"The same registers have the same meaning for {ordered}")
+        lines.append("if the indices of every metadata code ascend, as in the output of compress.")
     return lines
 
 
@@ -190,7 +190,7 @@ def wgmma_variants(instruction: Instruction) -> Iterator[Variant]:
 
 
 def kernel_variants(instruction: Instruction) -> Iterator[Variant]:
-    """Yield the variants that are emitted as kernels: A in memory and in registers, each order and selector."""
+    """Yield the variants that are emitted as kernels: all combinations of A's storage, orders and selectors."""
     for variant in wgmma_variants(instruction):
         if not any(variant.negate) and variant.trans in {(False, False), (variant.staged, True)}:
             yield variant

@@ -1,8 +1,8 @@
 """tcgen05 kernels in PTX.
 
-The kernel multiplies one tile, with one block or a pair, on images of its memories (`tensorcore.tensor_images`): it
-copies those of A and B to shared memory and that of C to tensor memory, runs one instruction and writes the image of D.
-So a GPU's result can be compared bit for bit with `execute`. A probe is the same kernel with other statements.
+The kernel multiplies one tile, with one block or a pair, on memory images (`tensorcore.tensor_images`). It copies the
+images of A and B to shared memory and that of C to tensor memory, runs one instruction and writes the image of D. So a
+GPU's result can be compared bit for bit with `execute`. A probe is the same kernel with other statements.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def tensor_kernel(
 ) -> str:
     """Return a kernel that runs statements on tiles in shared memory and an image of tensor memory.
 
-    `tiles` are parameters and their bytes; `images` the columns of tensor memory before and after.
+    `tiles` has the parameters and their sizes in bytes; `images` has the columns of tensor memory before and after.
     """
     is_pair = blocks == 2
     (before, columns), (after, out_columns) = images.items()

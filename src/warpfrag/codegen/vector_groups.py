@@ -1,7 +1,7 @@
 """Groups of test vectors: operands whose results expose mistakes in a layout, a selector or the arithmetic.
 
-Metadata for other selectors and scales for other ids have different legal values, so that a wrong selector or id is
-detected.
+Metadata for other selectors and scales for other ids have different legal values, so a wrong selector or id changes the
+result.
 """
 
 from __future__ import annotations
@@ -217,17 +217,17 @@ def common_groups(maker: VectorMaker) -> Iterator[VectorGroup]:
     yield from single_elements(maker)
     if maker.instruction.d.format.is_float:
         yield rounding(maker)
-        catches = "NaN codes, infinities, signed zeros, subnormals or largest numbers treated as something else"
+        catches = "wrong treatment of NaNs, infinities, signed zeros, subnormals or largest numbers"
         yield maker.group("special", catches, maker.random_operands("special"))
         yield overflow(maker)
     else:
         rule = "clamp" if maker.instruction.form.satfinite else "wrap around"
-        catches = f"signed read as unsigned or the reverse, and sums beyond s32 that do not {rule}"
+        catches = f"signed read as unsigned or vice versa, and sums beyond s32 that do not {rule}"
         yield maker.group("extremes", catches, maker.random_operands("extreme"))
 
 
 def positions(maker: VectorMaker) -> VectorGroup:
-    """Yield operands with one value per row, one per column, and one per output, set through C only."""
+    """Yield operands with one value per row, one per column, and one per output (set through C only)."""
     instruction = maker.instruction
     matrices = {role: np.zeros((3, *maker.full_shape(role))) for role in "ab"}
     a, b = matrices["a"], matrices["b"]
@@ -240,12 +240,12 @@ def positions(maker: VectorMaker) -> VectorGroup:
         codes["c"][2] = (1 << instruction.c.format.fraction) + numbers % HALF_CODES
     else:
         codes["c"][2] = maker.exact("c", 1 + numbers)
-    catches = "outputs in the wrong lane, register or slot: every output of C alone differs from every other"
+    catches = "outputs in the wrong lane, register or slot: with C alone, all outputs differ"
     return maker.group("positions", catches, codes)
 
 
 def write_numbers(maker: VectorMaker, role: str, digits: NDArray[Any], weights: NDArray[Any]) -> None:
-    """Write digits and weights whose products along k add up to the number of each row."""
+    """Write digits and weights whose sum of products along k is the number of each row."""
     instruction = maker.instruction
     pattern, number_format = instruction.pattern, instruction.operands[role].format
     # any sparsity pattern may keep the first half of each chunk
@@ -276,7 +276,7 @@ def random(maker: VectorMaker) -> Iterator[VectorGroup]:
 
 
 def single_elements(maker: VectorMaker) -> Iterator[VectorGroup]:
-    """Yield a single 1 in each row of A or column of B, at every k: each output is one element of the other matrix."""
+    """Yield a single 1 in each row of A or column of B, at every k; each output is one element of the other matrix."""
     k = maker.instruction.shape.k
     for role, partner in (("a", "b"), ("b", "a")):
         shape = maker.full_shape(role)
@@ -296,7 +296,7 @@ def single_elements(maker: VectorMaker) -> Iterator[VectorGroup]:
 
 
 def rounding(maker: VectorMaker) -> VectorGroup:
-    """Return terms of very different magnitudes; in half of the cases two large terms cancel and tiny ones remain."""
+    """Return terms of very different magnitudes; in half of the cases, two large terms cancel and tiny ones remain."""
     codes = maker.random_operands("wide", b="narrow")
     number_format = maker.instruction.a.format
     large = number_format.encode(2.0 ** min(12, math.frexp(number_format.max)[1] - 2))
@@ -308,7 +308,7 @@ def rounding(maker: VectorMaker) -> VectorGroup:
 
 
 def overflow(maker: VectorMaker) -> VectorGroup:
-    """Return sums that exceed the largest finite D at the end, or only in between."""
+    """Return sums that exceed the largest finite D, at the end or only in between."""
     codes = {}
     for role in "abc":
         number_format = maker.instruction.operands[role].format

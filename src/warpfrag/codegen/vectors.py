@@ -5,9 +5,10 @@
     >>> [group.name for group in vector_set.groups]
     ['positions', 'random', 'one hot a', 'one hot b', 'rounding', 'special', 'overflow']
 
-Every group says which mistakes it catches. The raw kernels that `emit(..., kernels=True)` writes take these arrays.
+`group.catches` names the mistakes that a group exposes. The raw kernels of `emit(..., kernels=True)` take these arrays.
 
-wgmma and tcgen05 read A and B from shared memory, K-major and without gaps; another group of wgmma has A in registers.
+wgmma and tcgen05 read A and B from shared memory, K-major and without gaps; wgmma has another group with A in
+registers.
 """
 
 from __future__ import annotations

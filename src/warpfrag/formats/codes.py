@@ -1,4 +1,4 @@
-"""Arrays of codes: from numbers to codes and back.
+"""Arrays of codes: convert numbers to codes and back.
 
 A code is an unsigned integer whose value a `Format` defines. An array of a format's *natural* dtype (float16
 for f16, ml_dtypes' float8_e4m3fn for e4m3, int4 for s4, bool for b1) is read as bits. Any other real array is
@@ -53,7 +53,7 @@ def to_codes(
 
 
 def codes_of(number_format: Format, array: NDArray[Any], *, raw: bool, rounding: Rounding, label: str) -> NDArray[Any]:
-    """Return the codes of an argument; with `raw`, its elements are codes already."""
+    """Return the codes of an argument; with `raw`, its elements already are codes."""
     if check_flag("raw", raw):
         return check_codes(number_format, array, label=label)
     return to_codes(number_format, array, rounding=rounding, label=label)
@@ -196,7 +196,7 @@ def _range(number_format: Format) -> str:
 
 
 def _refuse_first(wrong: NDArray[np.bool_], numbers: NDArray[Any], label: str, because: str) -> None:
-    """Raise for the first element marked wrong, naming it."""
+    """Raise an error that names the first element marked wrong."""
     if np.any(wrong):
         index = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise InvalidOperand(f"{label}: element {index} is {numbers[index]}, but {because}")

@@ -4,8 +4,8 @@
     x = x + bias                        float32, a number for each column
     D = x                               rounded to nearest even, to the format of the result
 
-With alpha = beta = 1 the first line is one float32 addition. With beta = 0 C is not read, as in cuBLAS: not even a NaN
-in it changes alpha * sum. A kernel that has an epilogue starts its sums from zero.
+With alpha = beta = 1 the first line is one float32 addition. With beta = 0, C is not read, as in cuBLAS: even a NaN in
+C does not change alpha * sum. A kernel with an epilogue starts its sums from zero.
 """
 
 from __future__ import annotations
@@ -101,10 +101,10 @@ def float32_of(numbers: ArrayLike, label: str) -> Floats:
 
 @exact_floats
 def fma(x: Floats | np.float32, y: Floats, z: Floats) -> Floats:
-    """Return x * y + z of float32, rounded once.
+    """Return the float32 value x * y + z, rounded once.
 
-    The product is exact in float64. The sum is not: it is rounded to odd there (a sticky last bit), so that rounding it
-    to float32 gives what one rounding would.
+    The product is exact in float64, but the sum is not. It is rounded to odd (with a sticky last bit), so that rounding
+    it again to float32 gives the same result as a single rounding.
     """
     product = np.float64(x) * np.float64(y)
     total = np.asarray(product + np.float64(z))
@@ -119,7 +119,7 @@ def fma(x: Floats | np.float32, y: Floats, z: Floats) -> Floats:
 
 @exact_floats
 def convert(source: str, codes: Codes, target: str) -> Codes:
-    """Round accumulators to the format of a result, as `cvt.rn` does: to nearest even, with one NaN."""
+    """Round accumulators to the result format, as `cvt.rn` does: to nearest even, with a canonical NaN."""
     if source == target:
         return codes
     values = codes.view(np.float16 if source == "f16" else np.float32)

@@ -1,7 +1,8 @@
 """Exact matrix products, as integers times a power of two.
 
-Every finite float is an integer times a power of two. Split into limbs so short that float64 adds their products
-exactly, a matrix product is a few float64 matrix products, combined as integers of any length.
+Every finite float is an integer times a power of two. The integers are split into limbs that are short enough for
+float64 to add their products exactly. A matrix product is then a few float64 matrix products, combined as Python
+integers.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class ExactArray:
 
 @exact_floats
 def exact_numbers(values: Doubles) -> ExactArray:
-    """Return finite float64 numbers as integers times one power of two."""
+    """Return finite float64 numbers as integers times a common power of two."""
     if not values.any():
         return ExactArray(np.zeros(values.shape, object), 0)
     fraction, power = np.frexp(values)
@@ -100,7 +101,7 @@ def _highest_exponent(matrix: Doubles) -> int:
 
 
 def _limbs(whole: Doubles, width: int, length: int) -> list[Doubles]:
-    """Return integers split into limbs of `bits` bits, lowest first, each with the sign of its integer."""
+    """Split integers into limbs of `bits` bits, lowest first; each limb has the sign of its integer."""
     count = max(1, -(-width // length))
     limbs = []
     for place in reversed(range(count)):

@@ -1,8 +1,8 @@
-"""The floating-point environment of a call, from Python: the default one, and the caller's restored afterwards.
+"""Run Python functions in the default floating-point environment, and restore the caller's afterwards.
 
-A caller may have changed how its thread rounds (fesetround), or switched on flush-to-zero and denormals-are-zero
-(libraries built with -ffast-math, torch.set_flush_denormal). Float operations of numpy obey that. Compiled kernels
-look after themselves (`tensorcore/kernels/environment.h`).
+A caller may have changed the rounding mode of its thread (fesetround), or enabled flush-to-zero and denormals-are-zero
+(libraries built with -ffast-math, torch.set_flush_denormal). NumPy's float operations obey these modes. Compiled
+kernels set their own environment (`tensorcore/kernels/environment.h`).
 
     @exact_floats
     def function(...): ...          # runs in the default environment, whatever the caller's
@@ -45,7 +45,7 @@ def _library() -> tuple[Any, Any, Any] | None:
 def exact_floats(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Run a function in its thread's default floating-point environment, then restore the caller's.
 
-    An interrupt may be raised between any two calls, so the call that restores it is the first of the `finally`.
+    An interrupt can arrive between any two calls, so the restoring call comes first in `finally`.
     """
 
     @wraps(function)

@@ -163,7 +163,7 @@ class Format:
         return sign * math.ldexp((1 << self.fraction) | fraction, exponent - self.bias - self.fraction)
 
     def encode(self, value: float | Fraction, *, rounding: Rounding = None) -> int:
-        """Return the code of a value; reject an inexact value, unless `rounding="rne"` takes the nearest, ties to even.
+        """Return the code of a value; raise an error if it is inexact, unless `rounding="rne"` rounds to nearest even.
 
         A value that is too large becomes infinity, or is rejected if the format has no infinity. In ue8m0, which
         has no fraction, a tie goes to the larger power of two, as in ml_dtypes.
@@ -226,7 +226,7 @@ class Format:
         elif units < 1 << self.fraction:
             code = units
         else:
-            # if units were rounded up to the next power of two, the carry increments the exponent
+            # if rounding reaches the next power of two, the carry increments the exponent
             code = ((exponent + self.bias - 1) << self.fraction) + units
         infinity = ((1 << self.exponent) - 1) << self.fraction
         if self.infinity and code >= infinity:

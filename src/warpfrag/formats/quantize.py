@@ -1,4 +1,4 @@
-"""Quantize numbers to a narrow format with scale factors, as the formats are defined; each number is rounded once.
+"""Quantize numbers to a narrow format with scale factors; each number is rounded once.
 
     quantize(A, "e4m3", scale="ue8m0", block=32)     mxfp8 (e4m3, e5m2), mxfp6 (e3m2, e2m3), mxfp4 (e2m1)
     quantize(A, "e2m1", scale="ue4m3", block=16)     nvfp4, without the scale of the whole tensor
@@ -11,7 +11,7 @@ The scale of a block is
 
 and an element is its value divided by the scale, rounded to nearest even and clamped to the format's largest value.
 
-Libraries choose powers of two in other ways too. With m the largest magnitude and 2**p the format's largest power:
+Libraries choose powers of two in several ways. If m is the largest magnitude and 2**p the format's largest power:
 
     floor    2**(floor(log2(m)) - p), as in the OCP document; values above the format's largest are clamped
     ceil     2**(ceil(log2(m)) - p)
@@ -53,16 +53,16 @@ def quantize(
     scale_rounding: str = "floor",
     nonfinite: str = "refuse",
 ) -> tuple[Array, Array]:
-    """Quantize A: return elements of a narrow format and their scale factors, so that elements * scales approximates A.
+    """Quantize A: return narrow elements and scale factors; elements * scales approximates A.
 
     A block is `block` adjacent elements along `axis`, which is k: the last axis of A, or the second to last of B. The
     last block may be shorter. Without `block` there is one scale for all of A. Both arrays have the natural dtypes of
-    their formats, as `wf.gemm` takes them, or hold unsigned codes with `raw`. Zeros have the smallest scale of the
-    format, and of f32 the scale 1.
+    their formats, as `wf.gemm` takes them, or hold unsigned codes with `raw`. A block of zeros has the smallest scale
+    of the format, or 1 for f32.
 
-    `scale_rounding` is for ue8m0: floor, ceil, even or rceil, as described in the module's docstring. Infinity
-    and NaN are rejected; with nonfinite="nan" a block with one has the ue8m0 scale NaN, which makes all of it NaN,
-    whatever its elements are: NaN where the format has one, else zero.
+    `scale_rounding` is for ue8m0: floor, ceil, even or rceil, as described in the module's docstring. Infinity and NaN
+    are rejected unless nonfinite="nan": then the ue8m0 scale of their block is NaN, which makes the whole block NaN;
+    its elements are NaN if the format has a NaN, else zero.
     """
     number_format = format_name(number_format, [*ELEMENTS], "number_format")
     _check_name("scale", scale, SCALES)
@@ -174,7 +174,7 @@ def _scales(fmt: Format, scales: Format, largest: Doubles, rounding: str) -> NDA
 
 @cache
 def _code_f32(largest: float, largest_value: float) -> int:
-    """Return the float32 nearest to a quotient; if it is zero or infinite, the nearest possible divisor."""
+    """Return the float32 nearest to a quotient; if that is zero or infinite, return the nearest usable divisor."""
     f32 = FORMATS["f32"]
     if largest == 0:
         return f32.encode(1.0)
@@ -183,7 +183,7 @@ def _code_f32(largest: float, largest_value: float) -> int:
 
 
 def _elements(fmt: Format, blocks: Doubles, scale: Doubles) -> NDArray[Any]:
-    """Return the code of each element; a scale of zero, which only blocks of (nearly) zeros have, gives zeros."""
+    """Return the code of each element; a zero scale, which only (nearly) zero blocks have, gives zeros."""
     if fmt.is_float:
         magnitude = _nearest(np.abs(blocks), scale[:, None], _table(fmt.name))
         return np.where(np.signbit(blocks), magnitude | fmt.sign_bit, magnitude).astype(np.uint8)
@@ -194,10 +194,10 @@ def _elements(fmt: Format, blocks: Doubles, scale: Doubles) -> NDArray[Any]:
 
 @exact_floats
 def _nearest(numbers: Doubles, scale: Doubles, grid: Doubles) -> NDArray[np.int64]:
-    """Return the index in `grid` nearest to numbers / scale, the even one for a tie; the last if it is beyond.
+    """Return the index in `grid` nearest to numbers / scale, with ties to even; clamp at the last index.
 
-    The quotient is only a first guess. Halfway points times a scale of at most 24 bits are exact in float64: comparing
-    with them decides.
+    The quotient is only a first guess. Halfway points times a scale of at most 24 bits are exact in float64, so a
+    comparison with them decides.
     """
     halfway = (grid[1:] + grid[:-1]) / 2
     with np.errstate(all="ignore"):

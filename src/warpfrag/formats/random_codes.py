@@ -9,7 +9,7 @@ With uniformly random bits most f16 products are infinite or NaN, so each class 
     special   mostly narrow, with zeros of both signs, subnormals, largest values, infinities and NaNs
     tiny      subnormal and nearly subnormal
     extreme   integers: mostly the least and the greatest, C near the ends of s32
-    plain     for the eye: floats of a normal distribution, powers of two near 1 for scales, integers of every size, but
+    plain     readable: floats of a normal distribution, powers of two near 1 for scales, integers of every size, but
               for s32 at most 1000
 """
 

@@ -1,1 +1,1 @@
-"""Runs on a real GPU that check every predicted code."""
+"""Check every predicted code on a real GPU."""

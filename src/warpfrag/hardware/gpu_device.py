@@ -125,7 +125,7 @@ class Gpu:
         launch(self.stream, config, module.get_kernel(entry), *words)
         self.stream.sync()
         answer = views[result].copy()
-        views.clear()  # keep the buffers alive that the arguments point to
+        views.clear()  # keep the argument buffers alive
         for buffer in buffers:
             buffer.close()
         return answer
@@ -201,7 +201,7 @@ class Worker:
         try:
             answer = self.pipe.recv()
         except EOFError:
-            # the new process imports the caller's script, which must not start another process
+            # the new process imports the caller's script, which must not start yet another process
             hint = "" if self.about else '; a script must call verify under `if __name__ == "__main__":`'
             raise NoGpu(self._end() + hint) from None
         if isinstance(answer, str):

@@ -3,8 +3,8 @@
 The width n does not change the arithmetic, so tcgen05 runs at one width. wgmma runs every combination of immediates at
 that width, and two of them at each other width: one with A in shared memory, one with A in registers.
 
-Shared memory is filled with random codes, so that any descriptor reads some. Each wgmma kernel runs with tiles of every
-swizzle and with unusual descriptors: overlapping tiles, odd strides, and starts anywhere in a swizzle pattern.
+Shared memory is filled with random codes, so every descriptor reads defined data. Each wgmma kernel runs with tiles of
+every swizzle and with unusual descriptors: overlapping tiles, odd strides, and starts anywhere in a swizzle pattern.
 """
 
 from __future__ import annotations

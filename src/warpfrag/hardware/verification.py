@@ -49,7 +49,7 @@ def verify(
     capture: str | PathLike[str] | None = None,
     progress: Callable[[int, int, KernelResult], None] | None = None,
 ) -> Report:
-    """Compare instructions with the GPU of this machine, code by code: the named ones, or all that the GPU can run.
+    """Compare instructions, by default all that the GPU can run, with the GPU of this machine, code by code.
 
     `only` selects the instructions whose names contain this text. For each selector of an instruction, `cases` random
     cases are spread over its classes of operands; then come its test vectors. Block-scaled instructions run with byte
@@ -85,7 +85,7 @@ def verify(
 
 
 def _named(instructions: Iterable[str | Instruction] | str | Instruction | None) -> list[Instruction] | None:
-    """Return the named instructions, or None for all; raise InvalidOperand for those that do not multiply."""
+    """Return the named instructions, or None for all; raise InvalidOperand if one does not multiply."""
     if instructions is None:
         return None
     try:
@@ -102,7 +102,7 @@ def _named(instructions: Iterable[str | Instruction] | str | Instruction | None)
 
 
 def _jobs(named: list[Instruction] | None, only: str, target: str) -> list[tuple[Instruction, Immediates | Variant]]:
-    """Return every kernel to run: each instruction with each of its selectors or, for wgmma, some of its variants."""
+    """Return every kernel to run: each instruction with each selector or, for wgmma, with some of its variants."""
     if named is None:
         multiplying = [entry for entry in find(arch=target) if entry.form.operation.does == "multiply"]
         chosen = [entry for entry in multiplying if only or launches.is_verified_by_default(entry)]

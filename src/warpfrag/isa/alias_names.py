@@ -3,8 +3,8 @@ r"""Find instructions in pasted CUDA C++ or PTX source, and their names in other
     >>> statements('asm volatile("mma.sync.aligned.m16n8k16.row.col"\n  ".f32.f16.f16.f32 {%0,%1,%2,%3}, ..." : ...')
     ('mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32',)
 
-Comments go; the pieces of a string are joined as a compiler joins them. If something other than space is between
-two pieces, most likely a macro, its text is unknown: `?` replaces it, and the name is rejected.
+Comments are dropped, and adjacent string literals are joined as a compiler joins them. Anything else between two
+literals is most likely a macro with unknown text: `?` replaces it, and the name is rejected.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ WIDTH = 32  # i32 stands for packed elements without an LLVM type
 
 @dataclass(frozen=True)
 class Named:
-    """A name of an instruction, or of a construct that contains it; `how` describes the relation."""
+    """A name of an instruction, or of a construct that contains it; `how` states which."""
 
     name: str
     form: Form
@@ -108,7 +108,7 @@ class Named:
 
 
 def names_of(form: Form, notation: Notation) -> tuple[str, ...]:
-    """Return the names of an instruction in a notation, the usual name first."""
+    """Return the names of an instruction in a notation, most common first."""
     return tuple(named.name for named in _written(form.listed, notation) if not named.how)
 
 
@@ -136,7 +136,7 @@ def _written(form: Form, notation: Notation) -> Iterator[Named]:
 
 @cache
 def _rows(notation: Notation, op: str) -> tuple[dict[str, Any], ...]:
-    """Return the table rows of a notation that may match an operation: their patterns and their conditions."""
+    """Return the patterns and conditions of the table rows of a notation that may match an operation."""
     rows = []
     for row in read_table("names")[notation]["rows"]:
         if op in row["op"]:
@@ -211,7 +211,7 @@ def _llvm_type(form: Form, role: str) -> str:
 
 
 def _vector_type(form: Form, role: str) -> str:
-    """Return the nvgpu dialect's vector type for all registers: accumulators in pairs, others by register."""
+    """Return the nvgpu dialect's vector type for all registers: accumulators in pairs, other operands by register."""
     row = _operand(form, role)
     elements, across = row.layout.ins["reg"] * row.layout.slots, 2 if role in "cd" else row.layout.slots
     kind = f"f{row.container}" if row.format.is_float else f"i{row.format.bits}"
@@ -253,7 +253,7 @@ _FIELDS: dict[str, Callable[[Form], str]] = {
 
 
 def atoms(text: str) -> tuple[Named, ...]:
-    """Return the instructions that the first atom in a text wraps; several if the atom omits an argument."""
+    """Return the instructions that the first atom in a text wraps; an atom that omits an argument has several."""
     match = re.search(ATOM, text)
     if match is None:
         return ()
@@ -325,7 +325,7 @@ def _known_mlir() -> dict[str, tuple[tuple[Form, MlirFacts], ...]]:
 
 
 def mlir_forms(text: str) -> tuple[Form, ...]:
-    """Return the forms that agree with all facts in a text and have no additional flags."""
+    """Return the forms that match all facts in a text and have no other flags."""
     stated = mlir_facts(text)
     return tuple(
         form

@@ -30,8 +30,8 @@ CALLED = {
 class Aliases(TypedDict):
     """The names of one instruction in other notations; None if a notation has no name for it.
 
-    `cute` is the CUTLASS struct that wraps it, `sass` the machine code for each target, `nvvm` the intrinsic
-    of LLVM, `mlir` the operation of the dialect nvvm, as text, and `also` has synonyms and atoms built from it.
+    `cute` is the CUTLASS struct that wraps it, `sass` the machine code for each target, `nvvm` the LLVM intrinsic,
+    `mlir` the operation of the nvvm dialect as text, and `also` has synonyms and atoms built from it.
     """
 
     cute: str | None
@@ -45,9 +45,9 @@ class Aliases(TypedDict):
 class Meaning:
     """The instructions that a name in another notation refers to.
 
-    forms  the instructions it is a name of
-    among  instructions that are made of it and others
-    how    the relation, if the text is built from an instruction and not the instruction itself
+    forms  the instructions that have this name
+    among  instructions that consist of it and others
+    how    the relation, if the text names a construct built from the instruction
     """
 
     notation: str

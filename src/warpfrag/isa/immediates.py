@@ -1,7 +1,7 @@
 """Immediate operands: the sparsity selector, and the ids of the scale factors.
 
-An instruction reads a part of a metadata or scale register, and an immediate selects it. In the layout of the
-register the immediates are the leading coordinates; only this module says which registers have which.
+An instruction reads a part of a metadata or scale register, and an immediate selects that part. Immediates are the
+leading coordinates in the layout of the register; only this module knows which registers have which immediates.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ WORD_BYTES = 4
 class Immediates:
     """The immediates of one instruction; pairs have one entry for A and one for B.
 
-    `selector` is for a sparse A, the ids are for scale factors. The others are for wgmma: `trans` says which descriptor
-    is MN-major, `negate` which operand changes its sign, and without `scale_d` C is not read.
+    `selector` is for a sparse A, the ids are for scale factors. The others are for wgmma: `trans` selects MN-major
+    descriptors, `negate` selects operands to negate, and without `scale_d` C is not read.
     """
 
     selector: int = 0
@@ -84,7 +84,7 @@ def check_ids(immediates: Immediates, layouts: Mapping[str, Layout], name: Calla
 
 
 def legal(layout: Layout, coordinate: str) -> range:
-    """Return the legal values of an immediate: for byte_id the first byte of each group, for the others 0 and up."""
+    """Return the legal values of an immediate: the first byte of each group for byte_id, else 0 and up."""
     count = layout.outs[coordinate]
     return range(0, WORD_BYTES, WORD_BYTES // count) if coordinate == "byte_id" else range(count)
 

@@ -1,6 +1,6 @@
 """Read and write instruction names: PTX text and its qualifiers.
 
-The same rows of `qualifiers` read and write a name, so the two agree. Qualifiers may come in any order.
+The same rows of `qualifiers` parse and print a name, so the two agree. Qualifiers may come in any order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LONGEST = 256  # maximum length; the longest legal name has about half of it
 
 @dataclass(frozen=True)
 class ParsedName:
-    """A parsed name: its operation, and a choice for each qualifier, in the order in which they are checked.
+    """A parsed name: its operation, and its choice for each qualifier in checking order.
 
     Qualifiers that the text omits are absent; `legality` decides whether they may be.
     """
@@ -60,7 +60,7 @@ def tokens(text: str) -> list[str]:
 
 
 def head(text: str) -> str:
-    """Return the beginning of a text that can be an instruction name, short enough to quote in a message."""
+    """Return the part of a text that may be an instruction name, shortened for a message."""
     start = text[: 2 * LONGEST].strip().lstrip('"').strip()
     return re.split(r"[\s;{}\[\]%,]", start, maxsplit=1)[0].rstrip('."')
 
@@ -81,7 +81,7 @@ def _groups() -> dict[str, tuple[str, str]]:
 
 
 def read(text: str) -> ParsedName:
-    """Read a name by the qualifiers of its operation; raise ParseError if it is not one."""
+    """Parse a name with the qualifiers of its operation; raise ParseError if that fails."""
     qualifiers = tokens(text)
     if sum(map(len, qualifiers)) > LONGEST:
         raise ParseError(f"the text that starts with {qualifiers[0][:20]!r} is longer than any instruction name")

@@ -34,7 +34,7 @@ MAX_TENSOR_SOURCE = 1 << 14  # number of characters searched for a tcgen05 instr
 
 
 def resolve(text: str, target: str | None = None, selector: int | None = None, **shape: object) -> Form:
-    """Return the form that a text names; raise IllegalInstruction if it does not exist for this target or selector.
+    """Return the form that a text names; raise IllegalInstruction if there is none for this target and selector.
 
     The text is a PTX name with its qualifiers in any order, source code with one instruction, or another tool's name.
     `shape` has the fields that a tcgen05.mma omits: m, n, k, a, b, d, scale_type.
@@ -170,7 +170,7 @@ def _match(reading: ParsedName) -> Form:
 
 @cache
 def _moved_to(form: Form, space: str) -> Form:
-    """Return the form with another state space, always the same object, so that caches work."""
+    """Return the form with another state space; equal calls return the same object, so that caches work."""
     return replace(form, space=space)
 
 
@@ -193,7 +193,7 @@ def _blame(reading: ParsedName, name: str, choice: object, allowed: Sequence[obj
 
 
 def left_out(text: str) -> tuple[str, ...]:
-    """Return the qualifiers that an assembler requires and a legal text omits; none if the text is complete PTX.
+    """Return the qualifiers that an assembler requires but a legal text omits; empty for complete PTX.
 
     >>> left_out("mma.m16n8k16.f32.f16.f16.f32")
     ('sync', 'aligned', 'row', 'col')
@@ -244,7 +244,7 @@ def _arithmetic_arch(form: Form, arch: str) -> str:
 
 
 def illegal(form: Form, reason: str) -> IllegalInstruction:
-    """Return the error for a request that a form does not support; the form's name is computed only when needed."""
+    """Return the error for a request that a form does not support; spell the form only when it is raised."""
     return IllegalInstruction(spell(form), reason)
 
 
@@ -285,13 +285,13 @@ def advice(form: Form) -> str:
 
 
 def companions(form: Form) -> list[tuple[str, str]]:
-    """Return the instructions that must surround a form in a kernel, in order, with their conditions; usually none."""
+    """Return the instructions that a kernel must execute before and after a form, in order; usually none."""
     rows = read_table("companions")["companion"]
     return [(row["name"], row["when"]) for row in rows if form.op in row["op"]]
 
 
 def check_selector(form: Form, selector: int) -> None:
-    """Raise InvalidOperand for a selector that a form does not have, or on which the hardware traps."""
+    """Raise InvalidOperand for a selector that a form does not have or that makes the hardware trap."""
     if not form.is_sparse:
         raise IllegalInstruction(spell(form), f"selector {quote(selector)}: only sparse instructions have one")
     family = families_of(form)[0]
@@ -310,7 +310,7 @@ def check_selector(form: Form, selector: int) -> None:
 
 
 def check_immediates(form: Form, choice: Immediates, layouts: Mapping[str, Layout]) -> None:
-    """Raise an error for immediates that a form does not take; `layouts` are those of metadata and scale registers."""
+    """Raise an error for immediates that a form does not take; `layouts` has the metadata and scale registers."""
     if form.is_sparse:
         check_selector(form, choice.selector)
     check_ids(choice, layouts, lambda: spell(form))
@@ -337,7 +337,7 @@ def nearest(text: str, target: str | None = None) -> tuple[str, ...]:
 
 
 def _nearest_operation(qualifier: str) -> str:
-    """Return the operations that contain the first qualifier or are spelled similarly."""
+    """Return the operations whose names contain the first qualifier or resemble it."""
     known = list(dict.fromkeys(op.split(".")[0] for op in OPS))
     if qualifier in known:
         return qualifier
@@ -359,7 +359,7 @@ def _form_pieces(operation: str) -> dict[Form, Counter[str]]:
 
 
 def _pieces(qualifiers: list[str]) -> Counter[str]:
-    """Return weighted qualifiers for the comparison; an operation weighs more than any single type."""
+    """Return weighted qualifiers for a similarity score; an operation weighs more than any type."""
     pieces = [piece for qualifier in qualifiers for piece in _cut(qualifier)]
     operation = qualifiers[0].lower()
     return Counter(pieces + 2 * [operation] if operation in pieces else pieces)
@@ -367,7 +367,7 @@ def _pieces(qualifiers: list[str]) -> Counter[str]:
 
 @lru_cache(MAX_FORMS)
 def _cut(qualifier: str) -> tuple[str, ...]:
-    """Split a shape into m, n and k, so that similar shapes match partly, and drop qualifiers that every name has."""
+    """Split a shape into m, n and k, so that similar shapes match partly; drop qualifiers that all names have."""
     shape = SHAPE.fullmatch(qualifier)
     if shape:
         return tuple(f"{axis}{extent}" for axis, extent in zip("mnk", shape.groups(), strict=True) if extent)

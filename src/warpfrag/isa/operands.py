@@ -35,7 +35,7 @@ OperandStorage = Literal["warp", "warpgroup", "shared", "tensor", "immediate"]
 class OperandSpec:
     """One operand. If its layout is unknown, `unknown` is the reason, and `layout` has only the number of registers.
 
-    For an operand in shared memory the layout is that of the matrix itself; addresses are in its descriptor.
+    The layout of an operand in shared memory is that of the matrix itself; its descriptor has the addresses.
     """
 
     role: str
@@ -100,7 +100,7 @@ def _operands(form: Form, arch: str) -> tuple[tuple[str, OperandSpec], ...]:
 
 
 def extents(form: Form, role: str) -> tuple[int, int]:
-    """Return the rows and columns of an operand; for a sparse A, of its stored half."""
+    """Return the rows and columns of an operand, or of the stored half of a sparse A."""
     m, n, k = form.shape
     if role == "a":
         return m, k // 2 if form.is_sparse else k
@@ -181,7 +181,7 @@ def _all_bits(letter: str, size: int) -> str:
 
 
 def _tensor(form: TensorForm) -> list[OperandSpec]:
-    """Return the operands of tcgen05: in tensor memory, B in shared memory, registers of loads and stores."""
+    """Return the operands of tcgen05, which are in tensor memory, shared memory (B) or registers (loads and stores)."""
     table = read_table("tcgen05")
     if form.spelling.qualifier("lanes"):
         return _tensor_access(form)
@@ -304,7 +304,7 @@ def _matrix_move(form: Form) -> list[OperandSpec]:
 
 @lru_cache(256)
 def addresses(form: Form) -> Layout | None:
-    """Return the lane that provides the address of each row (stmatrix m16n8: column) of each matrix, or None."""
+    """Return, for each matrix, the lane that provides the address of each row (stmatrix m16n8: column), or None."""
     if form.op not in {"ldmatrix", "stmatrix"}:
         return None
     row = read_table("layouts")["movers"][f"{form.op}.{form.shape}" + (".trans" if form.trans else "")]

@@ -1,7 +1,7 @@
 """Operations, such as `mma`, `wgmma.mma_async.sp` or `ldmatrix`: one row of `OPS` for each.
 
-Code that treats operations differently reads their row and never compares names: the threads that run it (`scope`), the
-storage of its operands (`storage`), the sparsity of A (`sparsity`), its qualifiers (`qualifiers`, `spaces`).
+Code never compares operation names. It reads the row of an operation: the threads that run it (`scope`), the storage of
+its operands (`storage`), the sparsity of A (`sparsity`), its qualifiers (`qualifiers`, `spaces`).
 
 To add an operation: a row here, its families in `tables/instructions.toml`, and its layouts.
 """
@@ -25,17 +25,17 @@ For tcgen05, `either` means shared or tensor memory.
 class Op:
     """An operation of the ISA, such as mma or ldmatrix, as data.
 
-    name       what its PTX text begins with
-    does       what it is for
-    roles      its matrices, as a statement has them
+    name       the beginning of its PTX text
+    does       its purpose
+    roles      its matrices, in the order of a statement
     qualifiers      its qualifiers, in the order of the canonical name
-    storage      where each matrix lives, and the metadata of a sparse A, by role
+    storage      the storage of each matrix and of the metadata of a sparse A, by role
     scope      the threads that run it together
-    fragments  fixed by the ISA, or measured, because the ISA does not say which register has which element
-    sparsity   how the metadata of a sparse A may run: in any order, or rising
-    spaces     the state spaces it may name; it may also name none, and then takes a generic address
-    implied    types that are not written, because they can be no other
-    may_lack   qualifiers that an assembler does not ask for
+    fragments  fixed by the ISA, or measured if the ISA does not assign elements to registers
+    sparsity   the order of the metadata of a sparse A: any, or rising
+    spaces     the state spaces it may name; without one, it takes a generic address
+    implied    types that a name omits, because only one is possible
+    may_lack   qualifiers that an assembler does not require
     """
 
     name: str

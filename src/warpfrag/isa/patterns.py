@@ -14,7 +14,7 @@ from warpfrag.tables import read_table
 class Pattern:
     """One row of the table of patterns. `rising` and `descending` map codes to the stored columns, in order.
 
-    If metadata is `ordered`, only the rising ones are legal.
+    If metadata is `ordered`, only the codes in `rising` are legal.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Pattern:
 
     @property
     def columns(self) -> dict[int, tuple[int, ...]]:
-        """The columns inside the chunk that each legal code stores, in storage order."""
+        """The columns of the chunk that each legal code stores, in storage order."""
         return self.rising if self.ordered else self.rising | self.descending
 
 

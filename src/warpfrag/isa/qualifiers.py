@@ -149,14 +149,14 @@ class QualifierSpec:
     """One category of qualifiers.
 
     label    its name in messages
-    absent   the meaning of a text without it; None if that leaves the choice open
-    write    a choice as qualifiers of a name
-    read     such qualifiers as a choice
-    max_qualifiers  how many qualifiers it may take
-    choices  the values of a family whose row has only `true`
-    group    the qualifiers among which it keeps its order
+    absent   the value if a text omits it; None if that leaves the choice open
+    write    converts a choice to qualifiers of a name
+    read     converts such qualifiers to a choice
+    max_qualifiers  the maximum number of qualifiers that it takes
+    choices  the values that `true` stands for in the row of a family
+    group    the qualifiers that keep their order with it
     after    the group that it must follow
-    extra    qualifiers that texts may have and canonical names do not
+    extra    qualifiers that are accepted, but not part of canonical names
     """
 
     label: str

@@ -27,7 +27,7 @@ ROLES = ("a", "b", "c", "d")
 
 @dataclass(frozen=True)
 class Family:
-    """A row of the table of instructions, whose first lines explain the fields; `qualifiers` are its lists."""
+    """A row of the instruction table; `qualifiers` has its lists. The head of the table explains the fields."""
 
     source: str
     ops: tuple[str, ...]
@@ -142,7 +142,7 @@ def _forms_in(number: int, op: str) -> tuple[Form, ...]:
 
 @cache
 def forms_of(op: str) -> dict[Form, tuple[Family, ...]]:
-    """Return the listed forms of an operation, each with its families: a wmma.load may belong to several."""
+    """Return the listed forms of an operation with their families; a wmma.load may belong to several."""
     by_form: dict[Form, list[Family]] = defaultdict(list)
     for number, family in enumerate(families()):
         for form in _forms_in(number, op) if op in family.ops else ():
@@ -178,7 +178,7 @@ def families_of(form: Form) -> tuple[Family, ...]:
 
 @cache
 def _tensor_family(form: TensorForm) -> Family:
-    """Return the family of a tcgen05 form, which has its sparsity pattern."""
+    """Return the family of a tcgen05 form, with its sparsity pattern."""
     source = read_table("tcgen05")["source"]
     if not (form.is_typed and form.is_sparse):
         return Family(source, (form.op,), {}, needs="tcgen05")
@@ -214,7 +214,7 @@ def fits(row: Mapping[str, Any], form: Form) -> bool:
 
 @dataclass(frozen=True)
 class Nickname:
-    """A nickname of element types, such as half, fp8 or nvfp4: its types, and other fields that a form must have."""
+    """A nickname of element types, such as half, fp8 or nvfp4: its types, and the other fields that it requires."""
 
     name: str
     types: tuple[str, ...]

@@ -13,7 +13,7 @@ from warpfrag.isa.rows import fits, forms
 from warpfrag.tables import read_table
 
 Users = tuple[tuple["Form", ...], tuple["Form", ...]]
-"""The forms that compile to an opcode alone, and the forms that compile to several opcodes including it."""
+"""The forms that compile to one opcode, and the forms that compile to it and others."""
 
 OPCODE = r"(?ia)(?<![\w.])(?:[HIBDQO]MMA|[HIBQ]GMMA|LDSM|STSM|MOVM)(?:\.\w+)*(?!\w)"
 
@@ -43,7 +43,7 @@ def opcodes(code: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def forms_of(opcode: str) -> Users:
-    """Return the forms that compile to this opcode alone, and those that use it with others; prefixes match too."""
+    """Return the forms that compile to this opcode alone, and those that also use others; a prefix matches too."""
     asked = opcode.lower()
     table = read_table("machine_code")["rows"]
     rows = [row for row in table if any(_fits_pattern(asked, pattern) for pattern in row["sass"].values())]
@@ -62,7 +62,7 @@ def _fits_pattern(opcode: str, pattern: str) -> bool:
 
 @cache
 def _expressions(pattern: str) -> tuple[str, ...]:
-    """Convert a pattern to regular expressions, one per instruction, in which every field matches any word."""
+    """Convert a pattern to one regular expression per instruction; each field matches any word."""
     pieces = (re.sub(r"^\d+ x ", "", piece) for piece in pattern.lower().split(" + "))
     marked = (piece.replace("{.sat}", "{}").replace("{.rounding}", "{}") for piece in pieces)
     plain = (piece.replace(".", r"\.").replace("{}", r"(?:\.\w+)?") for piece in marked)
@@ -78,8 +78,7 @@ def users() -> dict[str, Users]:
 def _users(some: Iterable[Form]) -> dict[str, Users]:
     """Return the opcodes of these forms, each with the forms that use it.
 
-    In machine code a wmma is the mma of its shape. So if an opcode serves both, the mma is the main user and the
-    wmma a secondary one.
+    In machine code, a wmma becomes the mma of its shape. So if both use an opcode, the mma is the primary user.
     """
     alone: dict[str, dict[Form, None]] = {}
     among: dict[str, dict[Form, None]] = {}

@@ -16,7 +16,7 @@ WRITTEN = re.compile(r"(?:(?:sm|compute)_?)?([1-9][0-9]{1,2}[af]?)", re.IGNORECA
 
 
 class Target(NamedTuple):
-    """A GPU as the assembler names it; the fields are explained at the top of the table."""
+    """A target of the assembler; the head of the table explains the fields."""
 
     name: str
     generation: int
@@ -45,7 +45,7 @@ def gpus() -> dict[str, str]:
 
 
 def gpu_called(text: str) -> str | None:
-    """Return the GPU that a text names, spelled as in the table: the longest name that the text starts with.
+    """Return the GPU that a text names: the longest name in the table that the text starts with.
 
     >>> gpu_called("NVIDIA GeForce RTX 4090 Laptop GPU"), gpu_called("h100-sxm"), gpu_called("orin")
     ('RTX 4090', 'H100', 'Jetson Orin')
@@ -65,7 +65,7 @@ def _gpu_words(text: str) -> list[str]:
 def read_target(text: str, asker: str | Callable[[], str]) -> Target:
     """Return the target that a text names: sm_90a may also be written 90a, SM90A or compute_90a, or H100 for the GPU.
 
-    IllegalInstruction, with similar names, if there is none; `asker` is the instruction name for the message.
+    Raises IllegalInstruction, with similar names, if there is none; `asker` is the instruction name in the message.
     """
     match = WRITTEN.fullmatch(text.strip()) if isinstance(text, str) else None
     name = f"sm_{match[1].lower()}" if match else text

@@ -1,7 +1,7 @@
 """tcgen05.mma with shape and types: the fields that an instruction descriptor adds to a spelling.
 
-`TensorForm` is a `Form` of qualifiers.py, so that arithmetic and matrices treat it like any other mma; its name has
-shape and types after the qualifiers of PTX:
+`TensorForm` is a `Form`, so arithmetic and matrices treat it like any other mma. Its name has the shape and types after
+the PTX qualifiers:
 
     tcgen05.mma.cta_group::1.kind::f16.m128n256k16.f32.bf16.bf16
 
@@ -57,7 +57,7 @@ class ShapeRow(NamedTuple):
 
 
 def block_of(spelling: TensorSpelling, k: int) -> int:
-    """Return the number of elements along k that share a scale factor, from the name or the default of the kind."""
+    """Return the number of elements along k per scale factor, from the name or the default of the kind."""
     size = spelling.qualifier("scale_size")
     if size.startswith("block"):
         return int(size.removeprefix("block"))
@@ -198,7 +198,7 @@ def _has(row: ShapeRow, form: TensorForm) -> bool:
 
 @cache
 def rows_of(spelling: TensorSpelling) -> tuple[ShapeRow, ...]:
-    """Return the rows of shapes that a spelling may have."""
+    """Return the table rows with the shapes that a spelling may have."""
     return tuple(row for row in shape_rows() if row.fits(spelling))
 
 
@@ -308,7 +308,7 @@ TYPES = ("f16", "f32", "s32", "bf16", "tf32", "e4m3", "e5m2", "e2m3", "e3m2", "e
 def read_form(text: str, **wanted: Any) -> TensorForm:  # noqa: ANN401 (m, n, k, types)
     """Return the form of a text: PTX with or without operands, or a name with shape and types.
 
-    ParseError if a qualifier is wrong; IllegalInstruction if qualifiers, shape and types cannot be combined.
+    Raises ParseError if a qualifier is wrong, and IllegalInstruction if qualifiers, shape and types cannot be combined.
     """
     name, _, operands = text.strip().rstrip(";").strip().partition(" ")
     rest, types = [], []
@@ -341,7 +341,7 @@ PUBLISHED_ARCH = "sm_100"
 
 
 def unpublished(form: TensorForm, arch: str) -> str:
-    """Return the reason why a tcgen05.mma is not modelled: some property is not published."""
+    """Return the reason why a tcgen05.mma is not modelled: the property that is not published."""
     if not form.is_typed:
         return "the name has no shape and types: give m, n, a, b and d"
     if form.is_sparse:
@@ -371,7 +371,7 @@ def published_form(form: TensorForm) -> TensorForm:
 
 
 def _listed_words(op: str) -> Iterator[TensorSpelling]:
-    """Yield the spellings of an operation with its required qualifiers and those that change its result."""
+    """Yield the spellings of an operation with its required qualifiers and the qualifiers that change its result."""
     table = read_table("tcgen05")
     groups = table["operations"][op]["qualifiers"].split()
     optional = {

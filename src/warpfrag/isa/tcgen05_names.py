@@ -1,7 +1,7 @@
 """Names of tcgen05 instructions in other notations: CuTe atoms, LLVM intrinsics, MLIR operations and machine code.
 
-A name usually says less than a spelling (an mma intrinsic takes its kind as a number), so a name maps to every
-spelling that it matches.
+A name usually has less information than a spelling (an mma intrinsic takes its kind as a number), so a name maps to
+every spelling that it matches.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CUTE_COPIES = {
 
 
 def cute_names(spelling: TensorSpelling) -> tuple[str, ...]:
-    """Return CuTe's atoms for a spelling; mma has one with A in shared memory (SS) and one in tensor memory (TS)."""
+    """Return CuTe's atoms for a spelling; mma has two, for A in shared memory (SS) and in tensor memory (TS)."""
     op = spelling.op
     if op in ("ld", "st") and spelling.qualifier("lanes"):
         packed = "_16b" if spelling.qualifier("pack") or spelling.qualifier("unpack") else ""

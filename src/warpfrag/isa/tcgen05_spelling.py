@@ -1,8 +1,8 @@
 """Spellings of tcgen05: the qualifiers of each operation, their legal combinations, and their targets.
 
-A tcgen05.mma says little more than its kind: shape and types are in an instruction descriptor, which an assembler
-does not read. So this module judges a *spelling* as an assembler does, from its qualifiers and operands, and
-`tcgen05_forms` adds shape and types.
+The text of a tcgen05.mma has little more than its kind: the shape and types are in an instruction descriptor, which an
+assembler does not read. So this module checks a *spelling* as an assembler does, by its qualifiers and operands, and
+`tcgen05_forms` adds the shape and types.
 
     >>> spelling = read_spelling("tcgen05.mma.kind::i8.cta_group::1 [d], a, b, i, p;")
     >>> spelling.name, spelling.targets
@@ -26,7 +26,7 @@ PREFIX = "tcgen05"
 REGISTERS_PER_REPEAT = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
 SMALLEST_ALLOCATION, LARGEST_ALLOCATION, LARGEST_EXCLUSIVE = 32, 512, 576
 LARGEST_SCALE = 15
-METADATA_COLUMNS = 32  # number of columns whose metadata, two bits each, fill a register of ld.spcompress
+METADATA_COLUMNS = 32  # columns per metadata register of ld.spcompress: two bits for each column
 OPERAND = r"\{[^{}]*\}|\[[^\[\]]*\]|[^,\s{}\[\]]+"
 
 
@@ -149,7 +149,7 @@ def _group_of(op: str) -> dict[str, str]:
 
 
 def _split(qualifiers: list[str]) -> tuple[str, list[str]]:
-    """Return the operation, as many leading qualifiers as possible, and the remaining qualifiers."""
+    """Split off the operation, which takes as many leading qualifiers as possible; return it and the rest."""
     operations = read_table("tcgen05")["operations"]
     for length in (3, 2, 1):
         if ".".join(qualifiers[:length]) in operations:

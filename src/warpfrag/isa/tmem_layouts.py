@@ -1,8 +1,8 @@
-"""The layouts of D, A, metadata and scale factors in tensor memory, and of the registers of loads and stores.
+"""Layouts of D, A, metadata and scale factors in tensor memory, and of load and store registers.
 
-Tensor memory of a block has 128 lanes (`tlane`) and 512 columns of 32 bits; `slot` counts the elements inside a column,
-and `block` the two blocks of a pair. An accumulator is a layout from these places to (row, col); a load is one from
-(warp, lane, reg, slot) to these places, so the registers of a load are the composition `accumulator @ load`.
+The tensor memory of a block has 128 lanes (`tlane`) and 512 columns of 32 bits; `slot` counts the elements inside a
+column, and `block` the two blocks of a pair. An accumulator maps these places to (row, col). A load maps (warp, lane,
+reg, slot) to these places. So the layout of a load's registers is the composition `accumulator @ load`.
 
 All are read from rows of `tables/tcgen05.toml`, bit by bit. A move of `0` is a copy; n2 and n4 are half and a
 quarter of the columns of D.
@@ -68,7 +68,7 @@ def placement(form: TensorForm) -> tuple[str, Mapping[str, Any]]:
 
 
 def is_half(form: TensorForm) -> bool:
-    """Return True if operands use 16 of every 32 lanes: the first 16 or, with base lane 16, the last 16."""
+    """Return True if operands use 16 of every 32 lanes: the first 16, or the last 16 with base lane 16."""
     return "0" in placement(form)[1]["tlane"].split()
 
 
@@ -118,9 +118,9 @@ def metadata_row(form: TensorForm) -> Mapping[str, Any]:
 
 @cache
 def metadata(form: TensorForm, chunks: int) -> Layout:
-    """Return the layout of a sparse A's codes, four bits for each chunk: to (selector, row, chunk).
+    """Return the layout of a sparse A's codes, four bits per chunk: a map to (selector, row, chunk).
 
-    A row has the bits of its lane in D, so a lane bit that is a copy or half of the columns there is a copy here.
+    A row has the same lane bits as in D. So a lane bit that is a copy, or half of the columns, in D is a copy here.
     """
     row = metadata_row(form)
     _, place = placement(form)
@@ -146,13 +146,13 @@ def metadata(form: TensorForm, chunks: int) -> Layout:
 
 
 def padded(rows: int) -> int:
-    """Return the number of rows (columns for B) that scale factors take space for: a multiple of 128."""
+    """Return the padded number of rows (columns for B) of the scale factors: a multiple of 128."""
     return -(-rows // SCALE_ROWS) * SCALE_ROWS
 
 
 @cache
 def scale_factors(form: TensorForm, side: str) -> Layout:
-    """Return the layout of scale factors: to (row, byte) of A, or (byte, col) of B; the byte id selects the first byte.
+    """Return the layout of scale factors, a map to (row, byte) of A or (byte, col) of B; the byte id is the first byte.
 
     32 lanes hold 32 rows, and the other three groups of 32 lanes hold copies; the next rows are in the next column.
     Four bytes share a column. Rows are padded to a multiple of 128; each block of a pair has all scale factors of B.
@@ -189,7 +189,8 @@ def scale_factors(form: TensorForm, side: str) -> Layout:
 def scaled_lines(form: TensorForm, side: str) -> tuple[int, ...]:
     """Return, for each row of A or column of B, its coordinate in the layout of scale factors.
 
-    Space is padded, so some coordinates belong to no row or column; for a pair with m 128, in each half.
+    The layout is padded, so some coordinates belong to no row or column; for a pair with m 128, this holds in each
+    half.
     """
     m, n, _ = form.shape
     if side == "b" and form.blocks == 2 and m == SCALE_ROWS:
@@ -210,7 +211,7 @@ def copies_in_words(form: TensorForm, role: str, copies: int) -> str:
 
 
 def split_of(spelling: TensorSpelling) -> int:
-    """Return the default distance between the two halves of 16x32bx2: the columns that one half reads."""
+    """Return the default distance between the two halves of 16x32bx2: the number of columns that one half reads."""
     return spelling.repeat * (2 if spelling.qualifier("pack") or spelling.qualifier("unpack") else 1)
 
 
@@ -271,10 +272,10 @@ def access(
 
 
 def partial_layout(extents: dict[str, int], steps: dict[str, list[Step]], origin: Iterable[int]) -> Layout:
-    """Return the layout of a load; its extents are powers of two if the load splits an odd factor of an extent.
+    """Return the layout of a load; if it splits an odd factor, the extents are rounded up to powers of two.
 
-    48 columns are 16 times a digit of radix 3. Columns 32 to 47 begin at its digit 2, and columns 0 to 31 are two
-    thirds of it: neither is a linear map to 48 columns, but both are to 64.
+    48 columns are 16 times a digit of radix 3. Columns 32 to 47 start at its digit 2, and columns 0 to 31 are two
+    thirds of it. Neither is a linear map to 48 columns, but both are linear maps to 64.
     """
     try:
         return Layout.of_steps(extents, steps, origin)

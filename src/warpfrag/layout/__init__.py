@@ -1,8 +1,8 @@
 """Layouts: linear maps from lanes, registers and slots to matrix elements, and the notations of other tools.
 
 Read `linear_layout` first. A notation has a row in `NOTATIONS`, a module whose docstring explains it, and functions
-`write_NAME` and, if it can be read, `read_NAME`. Both raise InvalidOperand for a layout that the notation, or warpfrag,
-cannot express. To add a notation, add these and a section to docs/how-to/notations.md.
+`write_NAME` and, if it can be read, `read_NAME`. Both raise InvalidOperand if the notation, or warpfrag, cannot express
+the layout. To add a notation, add these and a section to docs/how-to/notations.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from warpfrag.errors import InvalidOperand, quote
 
 
 class Notation(NamedTuple):
-    """A notation: the module that implements it, its description, and True if it can be read."""
+    """A notation: the module that implements it, its description, and whether it can be read."""
 
     module: str
     is_read: bool

@@ -3,8 +3,9 @@
 Most sizes are powers of two, and their digits are bits. The odd factor of another size is one larger digit: 24 is three
 bits and a digit that counts to 3.
 
-The second half cuts axes again and joins them, for the algebra of `linear_map`. Digits are numbered through all axes of
-one side of a map, low first. Functions that return new axes also return the old or new numbers of the digits.
+The second half of this module recuts and joins axes for the algebra of `linear_map`. Digits are numbered across all
+input axes or all output axes of a map, low first. Functions that return new axes also return the old or new digit
+numbers.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ class Axis(NamedTuple):
 
     @classmethod
     def of_size(cls, name: str, size: int) -> Axis:
-        """Return an axis of `size`: its factors of two as bits, then the odd rest as one digit."""
+        """Return an axis of `size`: a bit for each factor of two, then one digit for the odd factor."""
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_SIZE:
             raise InvalidOperand(f"the size of {name} must be an integer in 1..{MAX_SIZE}, got {quote(size)}")
         return cls(name, factors(size))
 
     @classmethod
     def cut(cls, name: str, size: int, digits: Iterable[tuple[int, int]]) -> Axis:
-        """Return an axis of `size` with digits of these weights and radices; the rest is cut as in `of_size`."""
+        """Return an axis of `size` with digits of these weights and radices; `of_size` cuts the rest."""
         radices: tuple[int, ...] = ()
         for weight, radix in [*sorted(set(digits)), (cls.of_size(name, size).size, 1)]:
             gap, rest = divmod(weight, prod(radices))
@@ -56,7 +57,7 @@ class Axis(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """True if the digits of the index are its bits; only the highest digit may be larger than a bit."""
+        """True if every digit except the highest is a bit."""
         return set(self.radices[:-1]) <= {2}
 
     def mask(self, index: int) -> int:
@@ -77,7 +78,7 @@ class Axis(NamedTuple):
 
 
 def factors(size: int) -> tuple[int, ...]:
-    """Return the radices of a size: a 2 for each factor of two, then the odd rest.
+    """Return the radices of a size: a 2 for each factor of two, then the odd factor.
 
     >>> factors(24), factors(15)
     ((2, 2, 2, 3), (15,))
@@ -96,7 +97,7 @@ Axes = tuple[Axis, ...]
 
 
 def digits_of(axes: Axes) -> list[tuple[Axis, range]]:
-    """Return each axis with the range of its digit numbers; digits are numbered across all axes."""
+    """Return each axis with its range of digit numbers, which count across all axes."""
     numbered, start = [], 0
     for axis in axes:
         numbered.append((axis, range(start, start + len(axis.radices))))
@@ -105,7 +106,7 @@ def digits_of(axes: Axes) -> list[tuple[Axis, range]]:
 
 
 class UnmixedRun(NamedTuple):
-    """Adjacent digits that a map does not mix: the first input and output digits, the count and the radices."""
+    """Adjacent digits that a map does not mix: the first input and output digits, the length and the radices."""
 
     source: int
     target: int
@@ -156,7 +157,7 @@ def boundaries(axes: Axes) -> dict[str, set[int]]:
 
 
 def split(size: int, points: set[int]) -> tuple[int, ...] | None:
-    """Return the radices that start digits of a size at these weights, or None if one does not divide the next."""
+    """Return the radices of digits that start at these weights, or None if one weight does not divide the next."""
     radices: tuple[int, ...] = ()
     before = 1
     for point in [*sorted(points), size]:
@@ -169,7 +170,7 @@ def split(size: int, points: set[int]) -> tuple[int, ...] | None:
 
 
 def with_pieces(axes: Axes, pieces: Mapping[int, UnmixedRun]) -> tuple[Axes, dict[int, list[int]]]:
-    """Return the axes with these runs cut into other digits, and the new digits of each old digit or run."""
+    """Cut these runs into other digits; return the new axes, and the new digits of each old digit or run."""
     made, numbers, count = [], {}, 0
     for axis, digits in digits_of(axes):
         radices: tuple[int, ...] = ()
@@ -189,7 +190,7 @@ def with_pieces(axes: Axes, pieces: Mapping[int, UnmixedRun]) -> tuple[Axes, dic
 
 
 def stacked(low: Axes, high: Axes) -> tuple[Axes, dict[int, int], dict[int, int]]:
-    """Return the axes of both, with the digits of `high` above those of `low`, and the new number of each digit."""
+    """Stack the digits of `high` above those of `low`; return the axes and the new number of each digit."""
     names = [axis.name for axis in low]
     for axis in high:
         if axis.name not in names:
@@ -219,7 +220,7 @@ def stacked(low: Axes, high: Axes) -> tuple[Axes, dict[int, int], dict[int, int]
 
 
 def part(axes: Axes, cuts: Mapping[str, int], *, is_high: bool) -> tuple[Axes, list[int]]:
-    """Return the part of each axis above or below its cut, and the numbers of the digits in that part."""
+    """Return the part of each axis above or below its cut, and the numbers of its digits."""
     parts: list[Axis] = []
     numbers: list[int] = []
     for axis, digits in digits_of(axes):
@@ -231,14 +232,14 @@ def part(axes: Axes, cuts: Mapping[str, int], *, is_high: bool) -> tuple[Axes, l
 
 
 def flattened(axes: Axes) -> tuple[Axis, list[int]]:
-    """Return one axis that joins all axes, the last counting fastest, and the old numbers of its digits."""
+    """Join all axes into one, with the last axis fastest; return it and the old numbers of its digits."""
     numbered = digits_of(axes)[::-1]
     radices = tuple(radix for axis, _ in numbered for radix in axis.radices)
     return Axis("index", radices), [digit for _, digits in numbered for digit in digits]
 
 
 def regrouped_weights(extents: Mapping[str, int], present: Mapping[str, int]) -> dict[str, int]:
-    """Return the weight of each new axis in the joined index, in which the last axis counts fastest."""
+    """Return the weight of each new axis in the joined index; the last axis varies fastest."""
     if not isinstance(extents, Mapping) or not all(isinstance(name, str) for name in extents):
         raise InvalidOperand(
             f"reshape: expected names with their extents, such as {{'thread': 128, 'value': 4}}; got {quote(extents)}"
@@ -254,7 +255,7 @@ def regrouped_weights(extents: Mapping[str, int], present: Mapping[str, int]) ->
 
 
 def regrouped(flat: Axis, weights: Mapping[str, int], extents: Mapping[str, int]) -> tuple[Axes, list[int]]:
-    """Split one axis into several that start at these weights; also return the old numbers of their digits."""
+    """Split one axis into several at these weights; return them and the old numbers of their digits."""
     axes, numbers = [], []
     for name, size in extents.items():
         start = weights[name]

@@ -1,17 +1,17 @@
-"""Matrices of bits: elimination over GF(2), and the diagonals that a map keeps together.
+"""Bit matrices: elimination over GF(2), and runs of bits that a map shifts together.
 
-`Echelon` tells which masks can be made by xor from others. A mask is the set of output bits that one input moves.
+`Echelon` finds the masks that are the xor of other masks. A mask is the set of output bits that one input moves.
 
     >>> rows = Echelon()
     >>> rows.add(0b011, inputs=0b001), rows.add(0b110, inputs=0b010)  # two inputs, both move something new
     (0, 0)
-    >>> bin(rows.add(0b101, inputs=0b100))  # the third moves what both together move
+    >>> bin(rows.add(0b101, inputs=0b100))  # the third is the xor of both
     '0b111'
     >>> rows.rest(0b100), bin(rows.inputs(0b101))  # bit 2 alone cannot be made; bits 0 and 2 can
     (1, '0b11')
 
-If a map sends digit `at` of an index to digit `to`, and the next digit to the next, one shift moves both: `diagonals`
-returns the longest runs. Formulas have a term for each run.
+If a map sends digit `at` of an index to digit `to`, and digit `at + 1` to `to + 1`, one shift moves both. `diagonals`
+returns the longest such runs; a formula has one term for each run.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import NamedTuple
 
 
 class Echelon:
-    """Masks in echelon form, each with the inputs that it is the xor of."""
+    """Masks in echelon form, each with the inputs whose masks xor to it."""
 
     def __init__(self) -> None:
         """Start with no masks."""
-        self._rows: dict[int, tuple[int, int]] = {}  # by leading bit: a mask, and the inputs that make it
+        self._rows: dict[int, tuple[int, int]] = {}  # leading bit -> mask, and the inputs whose masks xor to it
 
     def add(self, mask: int, inputs: int = 0) -> int:
-        """Add a mask made by these inputs; return 0 if it is independent, else the inputs whose masks cancel out."""
+        """Add the mask of these inputs; return 0 if it is independent, else the inputs whose masks cancel out."""
         rest, used = self._reduce(mask, inputs)
         if not rest:
             return used
@@ -61,7 +61,7 @@ class Echelon:
 
 
 class Diagonal(NamedTuple):
-    """Digits `at` to `at + length - 1` of an index, which become the digits starting at `to`."""
+    """Digits `at` to `at + length - 1` of an index; they become the digits that start at `to`."""
 
     at: int
     to: int

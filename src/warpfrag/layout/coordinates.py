@@ -1,4 +1,4 @@
-"""Named indices: the position of an element in its matrix, and its place in a warp."""
+"""Named indices: the position of an element in its matrix, and the place that holds it in a warp."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REGISTERS = ("warp", "lane", "reg", "slot")
 
 
 class Coordinate(tuple[int, ...]):
-    """Named indices, such as (row, col): a named tuple whose fields are those of a layout."""
+    """Named indices, such as (row, col): a named tuple with a field for each coordinate of a layout."""
 
     __slots__ = ()
     _fields: tuple[str, ...]
@@ -39,14 +39,14 @@ class Coordinate(tuple[int, ...]):
 
 
 class Place(Coordinate):
-    """The place of an element: lane of the warp, register of the operand, slot inside the register."""
+    """The place that holds an element: a lane, one of its registers, and a slot in that register."""
 
     __slots__ = ()
 
 
 @cache
 def coordinate_type(names: tuple[str, ...]) -> type[Coordinate]:
-    """Return the named tuple type with these fields: Place if they name lanes, registers or slots, else Coordinate."""
+    """Return the type with these fields: a Place if they name lanes, registers or slots, else a Coordinate."""
     base = Place if set(names) & set(REGISTERS) else Coordinate
     fields = namedtuple(base.__name__, names)  # type: ignore[misc] # noqa: PYI024 (the fields are data)
     # pickle looks classes up by name and would not find one created at run time

@@ -1,18 +1,18 @@
-"""CuTe: a layout as shapes and strides, from a thread and a value to an element's number.
+"""CuTe: a layout as shapes and strides that map a thread and a value to an element number.
 
     ((_4,_8),(_2,_2,_2)):((_32,_1),(_16,_8,_128))
 
-Before the colon are sizes, after it strides, both in two parts: threads, then values. A thread is cut into digits
-by the sizes, the lowest first: thread 5 is 1 and 1, because 5 = 1 + 4 * 1. Each digit times its stride, and everything
-added, is the number of an element, counted down the columns: row + rows * col. So thread 5 starts at element
-32 + 1 = 33: row 1, col 2 of 16 rows.
+Sizes come before the colon, strides after it. Both have two parts: threads, then values. The sizes cut a thread number
+into digits, lowest first: thread 5 has the digits 1 and 1, because 5 = 1 + 4 * 1. The sum of digits times strides is
+the element number in column-major order, row + rows * col. So thread 5 starts at element 32 + 1 = 33: row 1, col 2 if
+there are 16 rows.
 
-The text does not say how many rows there are, nor how many values share a register: the reader must be told. CuTe takes
-B as N x K, so its texts for B count columns first: `transposed`.
+The text contains neither the number of rows nor the number of values per register: pass `shape` and `slots`. CuTe
+treats B as N x K, so its texts for B count columns first: pass `transposed`.
 
-Sizes and strides may have underscores (numbers known to the compiler) or none, and `Layout<Shape<...>, Stride<...>>` is
-read too. A digit that moves two coordinates has a stride that does. What is added cannot be a xor, so a layout in which
-two digits move the same bit has no such text, nor has one that does not start at element 0.
+Underscores (numbers known at compile time) are optional, and `Layout<Shape<...>, Stride<...>>` is accepted too. A digit
+that moves two coordinates has one stride for both. Strides are added, not joined by xor. So CuTe cannot express a
+layout in which two digits move the same bit, or one that does not start at element 0.
 
     >>> from warpfrag.layout.linear_layout import Layout
     >>> accumulator = Layout.parse(dict(row=16, col=8), lane="c2 c4 r1 r2 r4", reg="c1 r8")
@@ -52,7 +52,7 @@ class Mode(NamedTuple):
 
 
 def write_cute(layout: Layout, *, transposed: bool = False) -> str:
-    """Return the thread-value layout in CuTe's notation; for tensor memory, its addresses."""
+    """Return a thread-value layout in CuTe's notation; for tensor memory, return the addresses."""
     if tensor_memory.is_tensor_memory(layout):
         return tensor_memory.write_cute(layout)
     parts = thread_layout.threads_and_values("cute", layout)
@@ -86,9 +86,9 @@ def read_cute(
     dims: Sequence[str] | None = None,
     transposed: bool = False,
 ) -> Layout:
-    """Return the layout of a thread-value text, for coordinates with the extents of `shape`.
+    """Parse a thread-value layout; `shape` gives the extents of the coordinates.
 
-    A tensor-memory text begins with its pointer, `tmem_[32b](0x0000.0000) o`, and has its shape in it.
+    A tensor-memory layout begins with its pointer, `tmem_[32b](0x0000.0000) o`, and contains its shape.
     """
     pointer = tensor_memory.POINTER.match(text) if isinstance(text, str) else None
     if pointer is not None:
@@ -127,7 +127,7 @@ def read_cute(
 
 
 def _read_tensor_memory(text: str, pointer: re.Match[str], dims: Sequence[str]) -> Layout:
-    """Read a text that begins with a pointer into tensor memory."""
+    """Parse a layout that begins with a pointer into tensor memory."""
     bits = int(pointer[1][:3])
     if bits not in (4, 8, 16, 32):
         raise InvalidOperand(f"cute: elements of tensor memory have 4, 8, 16 or 32 bits, got {bits}")
@@ -135,7 +135,7 @@ def _read_tensor_memory(text: str, pointer: re.Match[str], dims: Sequence[str]) 
 
 
 def _order(dims: tuple[str, ...], *, transposed: bool) -> tuple[str, ...]:
-    """Return the coordinates in the order in which elements are counted, the fastest first."""
+    """Return the coordinates in the order of element numbers, fastest first."""
     if not check_flag("transposed", transposed):
         return dims
     if len(dims) != len(thread_layout.MATRIX):
@@ -146,7 +146,7 @@ def _order(dims: tuple[str, ...], *, transposed: bool) -> tuple[str, ...]:
 
 
 def _coalesced(modes: list[Mode]) -> list[Mode]:
-    """Return the fewest modes: a mode that continues the one below is joined to it."""
+    """Join each mode that continues the one below it, and return the remaining modes."""
     coalesced: list[Mode] = []
     for mode in modes:
         if coalesced and mode.stride == coalesced[-1].size * coalesced[-1].stride:
@@ -157,7 +157,7 @@ def _coalesced(modes: list[Mode]) -> list[Mode]:
 
 
 def _cut(modes: list[Mode], size: int) -> list[Mode]:
-    """Split a mode so that the modes below count to `size`: 6 becomes 3 times 2 if 3 values share a register."""
+    """Split a mode where the modes below it reach `size`: 6 becomes 3 times 2 if 3 values share a register."""
     cut, counted = [], 1
     for mode in modes:
         below = size // counted
@@ -170,13 +170,13 @@ def _cut(modes: list[Mode], size: int) -> list[Mode]:
 
 
 def _text(numbers: list[int], none: int) -> str:
-    """Return numbers as a tuple, or a single number alone."""
+    """Return the numbers as a tuple in text form; a single number has no parentheses."""
     words = [f"_{number}" for number in numbers or [none]]
     return words[0] if len(words) == 1 else f"({','.join(words)})"
 
 
 def _modes(text: object, parts: str = "(threads, values)") -> tuple[list[Mode], list[Mode]]:
-    """Return the modes of the two parts of a text: of threads and values, or of rows and columns."""
+    """Return the modes of both parts of a layout: threads and values, or rows and columns."""
     scanner = Scanner("cute", text)
     if scanner.skip("using"):
         scanner.take()
@@ -228,18 +228,18 @@ def _tree(scanner: Scanner, depth: int = 0) -> Tree:
         if not scanner.skip(","):
             scanner.refuse(f"expected ',' or {closing!r}")
         parts.append(_tree(scanner, depth + 1))
-    return tuple(parts) if len(parts) > 1 else parts[0]  # CUTLASS itself writes Shape<_8>, and not always on both sides
+    return tuple(parts) if len(parts) > 1 else parts[0]  # CUTLASS writes Shape<_8>, sometimes on one side only
 
 
 def _alike(sizes: Tree, strides: Tree) -> tuple[Tree, ...]:
-    """Return the strides as parts; reject strides that are not grouped like the sizes."""
+    """Return the parts of the strides; raise an error if they are not grouped like the sizes."""
     if isinstance(sizes, int) or isinstance(strides, int) or len(sizes) != len(strides):
         raise InvalidOperand(f"cute: strides must be grouped like sizes; got {quote(strides)} for {quote(sizes)}")
     return strides
 
 
 def _pairs(sizes: Tree, strides: Tree) -> Iterator[Mode]:
-    """Yield the modes of a tree of sizes and one of strides, the lowest first, without modes of size 1."""
+    """Yield the modes of matching size and stride trees, lowest first, without modes of size 1."""
     if isinstance(sizes, int) and isinstance(strides, int):
         if sizes != 1:
             yield Mode(sizes, strides)

@@ -1,7 +1,7 @@
 """numpy: an index array for each coordinate, with an axis for each input.
 
-`matrix[rows, cols]` is then the fragment: the element in each lane, register and slot. Index arrays from any source
-(a kernel that wrote its coordinates, a table in a paper) can be read if they form a layout.
+`matrix[rows, cols]` is then the fragment: the element in each lane, register and slot. Index arrays from any source (a
+kernel that writes its coordinates, a table in a paper) can be read if they form a layout.
 
     >>> from warpfrag.layout.linear_layout import Layout
     >>> small = Layout.parse(dict(row=2, col=2), lane="r1", slot="c1")

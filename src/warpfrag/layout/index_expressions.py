@@ -1,19 +1,19 @@
 """Index arithmetic: a layout as the formulas that a programmer would write.
 
-A linear map sends each bit of an index to some bits of the result, and joins what they send by xor. Bits that move
-together become one term: a shift, a mask and a factor, each left out where it does nothing. So `lane: c2 c4 r1 r2 r4`
-reads `row = lane >> 2` and `col = (lane & 3) * 2`:
+A linear map sends each bit of an index to some bits of the result and combines them by xor. Bits that move together
+become one term: a shift, a mask and a factor, omitted if they have no effect. So `lane: c2 c4 r1 r2 r4` becomes `row =
+lane >> 2` and `col = (lane & 3) * 2`:
 
     >>> print(linear({"lane": [2, 4, 0, 0, 0], "i": [1, 0]}))
     (lane & 3) * 2 + (i & 1)
 
-Terms that share no bit of the result are added; where they do share one, as in a swizzle, they are joined by xor:
+Terms that share no bit of the result are added. Terms that share one, as in a swizzle, are joined by xor:
 
     >>> print(linear({"lane": [1, 2, 4, 1, 2]}))
     (lane & 7) ^ (lane >> 3)
 
-A formula is a small tree. Its text is at once C, Python and JavaScript, which rank these operators alike; `emit` walks
-the tree to write PTX, and `evaluate` computes it.
+A formula is a small tree. Its text is valid in C, Python and JavaScript, whose operators have the same precedence.
+`emit` translates the tree to PTX, and `evaluate` computes it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def evaluate(expression: Expression, indices: Mapping[str, int]) -> int:
 
 
 class BitRun(NamedTuple):
-    """Bits `low` to `low + length - 1` of an index, which become the bits of the result starting at `place`."""
+    """Bits `low` to `low + length - 1` of an index; they become the bits of the result that start at `place`."""
 
     source: str
     low: int
@@ -104,7 +104,7 @@ class BitRun(NamedTuple):
 
 
 def linear(images: Mapping[str, Sequence[int]], start: int = 0) -> Expression:
-    """Return the formula of a linear map: bit b of an index contributes `images[index][b]`, joined by xor.
+    """Return the formula of a linear map: the xor of `images[index][b]` over all set bits b of each index.
 
     `start` is the result if all indices are 0.
     """

@@ -24,11 +24,10 @@ the register moves 1 column, bit 1 moves 8 rows. Lane 5 is bits 0 and 2: columns
     >>> accumulator.where(row=9, col=3)
     [Place(lane=5, reg=3, slot=0)]
 
-**The algebra.** Layouts are put together and taken apart without leaving the type. `outer @ inner` does one after the
-other and `inverse` goes back; `low * high` puts one beside or above the other, `divide_left` and `divide_right` undo
-that; `tiled` repeats a tile, `fix` holds an input still, `sublayout` leaves axes out, `rename` and `reshape` change the
-names and the grouping of axes. Two tiles of the accumulator make a 16 x 16 matrix; asked where its elements
-sit in the A of the next mma, the answer is the identity, so nothing moves:
+**The algebra.** Every operation returns another layout. `outer @ inner` composes two layouts and `inverse` inverts one;
+`low * high` puts one beside or above the other, and `divide_left` and `divide_right` undo that; `tiled` repeats a tile,
+`fix` holds an input constant, `sublayout` drops axes, `rename` and `reshape` rename and regroup axes. Two tiles of the
+accumulator form a 16 x 16 matrix. Its elements are already in the lanes that the A of the next mma needs:
 
     >>> a = Layout.parse(dict(row=16, col=16), lane="c2 c4 r1 r2 r4", reg="r8 c8", slot="c1")
     >>> print(a.inverse() @ accumulator.tiled(col=2))
@@ -44,21 +43,22 @@ fragments twice). That is why the map goes from places to elements: the other di
 `where` lists every holder, and the first is the one the hardware reads; `inverse` gives that one.
 
 **Sizes that are not powers of two.** 24 columns are 8 times 3: three bits and a *digit* that counts 0, 1, 2. The text
-spells the digit by the bits it would fill, `c8 c16`, and the fourth value is cropped. Such a digit goes from one axis
-to another as it is; only bits are joined by xor.
+spells the digit as the bits it would fill, `c8 c16`, and the fourth value is cropped. Such a digit moves from one axis
+to another unchanged; only bits are joined by xor.
 
     >>> wide = Layout.parse(dict(row=16, col=24), lane="c2 c4 r1 r2 r4", reg="c1 r8 c8 c16")
     >>> wide.ins, wide.at(lane=0, reg=11)
     ({'lane': 32, 'reg': 12, 'slot': 1}, Coordinate(row=8, col=17))
 
 **Proof.** Reading a layout checks its *rank*: the bases must reach every bit of every coordinate, none of them twice,
-so each element has a holder and no element is lost. One wrong basis in a table row is found when it is read.
+so each element has a holder and no element is lost. A wrong basis in a table row is found when the row is read.
 
-**More axes.** The axes need not be these. m8n8k4 has a third coordinate, `mma`; ldmatrix has `matrix`; the metadata
-word of a sparse instruction is a map to (selector, row, chunk); a warpgroup has `warp` before `lane`. It is always this
-type, and only this package reads its columns: others ask `at`, `where`, `steps`, `runs` and `along`, and print `bases`.
+**More axes.** Other axes are possible. m8n8k4 has a third coordinate, `mma`; ldmatrix has `matrix`; the metadata word
+of a sparse instruction is a map to (selector, row, chunk); a warpgroup has `warp` before `lane`. All of them are
+layouts. Only this package reads the columns of a map; other packages call `at`, `where`, `steps`, `runs` and `along`,
+and print `bases`.
 
-**Elsewhere.** CuTe, Triton and MLIR write down the same maps in their own words: `to` writes them, `read` reads them.
+**Elsewhere.** CuTe, Triton and MLIR have their own notations for these maps: `to` writes them, `read` parses them.
 
     >>> accumulator.to("cute")
     '((_4,_8),(_2,_2)):((_32,_1),(_16,_8))'
@@ -88,11 +88,11 @@ if TYPE_CHECKING:
 MAX_INDEX = 1 << 32  # largest coordinate of a map, exclusive
 LONGEST_NUMBER = 10  # maximum number of digits in the text of a basis; every axis is shorter
 MAY_BE_LEFT_OUT = frozenset({"reg", "slot"})
-"""The inputs that are 0 if `at` is called without them."""
+"""Inputs that default to 0 in `at`."""
 
 
 class DigitRun(NamedTuple):
-    """Adjacent digits that stay adjacent; they contribute source // divide % modulo * multiply to the result.
+    """A run of adjacent digits that stay adjacent: it contributes source // divide % modulo * multiply.
 
     Contributions are combined by xor; if they share no bits, they can also be added.
     """
@@ -104,7 +104,7 @@ class DigitRun(NamedTuple):
 
 
 class Basis(NamedTuple):
-    """A digit of an input: its radix, and the distance by which a 1 in it moves each coordinate."""
+    """A digit of an input: its radix, and how far one step moves each coordinate."""
 
     radix: int
     moves: Coordinate
@@ -120,8 +120,8 @@ class Layout(LinearMap):
     def parse(cls, extents: Mapping[str, int], **bases: str) -> Layout:
         """Read the bases of each input axis from text, low bit first.
 
-        `c2` moves col by 2 (the first letter names the coordinate), `c4+r1` moves two, `0` none. InvalidOperand if
-        an element would have no place, or if two bits would make the same move.
+        `c2` moves col by 2 (the first letter names the coordinate), `c4+r1` moves two, `0` none. Raises InvalidOperand
+        if an element has no place or two bits make the same move.
         """
         if not isinstance(extents, Mapping) or not all(isinstance(name, str) for name in extents):
             raise InvalidOperand(
@@ -182,11 +182,11 @@ class Layout(LinearMap):
         dims: Sequence[str] | None = None,
         transposed: bool = False,
     ) -> Layout:
-        """Read a layout in another notation: cute, triton and json are text, numpy index arrays.
+        """Read a layout in another notation: cute, triton and json are text; numpy is a set of index arrays.
 
-        CuTe's text has neither extents nor registers: `shape` says how far the coordinates run, and `slots` how many
-        values share a register, 1 by default. `transposed`: the text counts columns first, as CuTe does for B, which
-        it takes as N x K. `dims` names the coordinates if they are not row and col.
+        CuTe's text has neither extents nor registers: `shape` gives the extents of the coordinates, and `slots` the
+        number of values per register (default 1). With `transposed`, the text counts columns first, as CuTe does for B,
+        which it treats as N x K. `dims` names the coordinates if they are not row and col.
         """
         options = {
             "shape": shape,
@@ -207,9 +207,10 @@ class Layout(LinearMap):
     def to(self, notation: str, *, transposed: bool = False) -> str | dict[str, NDArray[np.intp]]: ...
 
     def to(self, notation: str, *, transposed: bool = False) -> str | dict[str, NDArray[np.intp]]:
-        """Write the layout in another notation: cute, triton, mlir, c and json are text, numpy an array per coordinate.
+        """Write the layout in another notation: cute, triton, mlir, c and json are text, numpy is a set of arrays.
 
-        InvalidOperand if the notation cannot express it. `transposed` is for cute: columns first, as CuTe orders B.
+        Raises InvalidOperand if the notation cannot express it. `transposed` is for cute: columns first, as CuTe orders
+        B.
         """
         options = {"transposed": True} if check_flag("transposed", transposed) else {}
         return cast("str | dict[str, NDArray[np.intp]]", converter(notation, "write")(self, **options))
@@ -308,7 +309,7 @@ class Layout(LinearMap):
         return self._element_type._make(self._unpacked(packed))
 
     def where(self, **element: int) -> list[Place]:
-        """Return every place that holds an element, sorted; the first is the one the hardware reads.
+        """Return every place that holds an element, in order; the hardware reads the first.
 
         The list is empty if the map does not reach the element, for example if a load covers only some columns.
         """
@@ -335,7 +336,7 @@ class Layout(LinearMap):
         return result
 
     def places(self) -> Iterator[Place]:
-        """Yield every place, the first input slowest."""
+        """Yield every place; the first input varies slowest."""
         make: Callable[[Iterable[int]], Any] = self._place_type._make
         return map(make, product(*map(range, self.ins.values())))
 
@@ -417,7 +418,7 @@ class Layout(LinearMap):
     # ---- derived views
 
     def runs(self, out: str) -> list[DigitRun]:
-        """Return the shortest list of runs of digits that make up a coordinate, highest first."""
+        """Return the fewest runs of digits that make up a coordinate, highest first."""
         check_axis(out, self.outs)
         axis, targets = next(pair for pair in digits_of(self.out_axes) if pair[0].name == out)
         runs = []
@@ -478,7 +479,7 @@ class Layout(LinearMap):
 
 
 def _check_steps(extents: object, steps: object, origin: object) -> None:
-    """Reject arguments that do not describe a map: names with extents, and each input's digits with their moves."""
+    """Raise InvalidOperand unless the arguments describe a map: names, extents, and the moves of each input digit."""
 
     def is_index(number: object) -> bool:
         return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < MAX_INDEX
@@ -504,10 +505,9 @@ def _check_steps(extents: object, steps: object, origin: object) -> None:
 
 
 # --- the text of bases: `c2 c4 r1+c8 0`, one word for each bit of an input, low bit first
-#
-# A letter names a coordinate and a number says how far it moves; `+` joins the moves of one bit, `0` moves nothing. A
-# digit that is larger than a bit is spelled by the bits that it would fill: of 24 columns the highest digit counts to 3
-# and reads `c8 c16`.
+# A letter names a coordinate, and a number is the distance that it moves; `+` joins the moves of one bit, `0` moves
+# nothing. A digit that is larger than a bit is spelled as the bits that it would fill: the highest digit of 24 columns
+# counts to 3 and is written `c8 c16`.
 
 
 def read_bases(name: str, text: str, outs: tuple[Axis, ...]) -> list[tuple[int, int]]:

@@ -1,8 +1,8 @@
 """Linear maps between named axes, and their algebra: the basis of layouts.
 
 **A map is a matrix of bits.** Every axis is cut into digits, nearly always bits. `columns` has an integer for each
-digit of the inputs: bit d of it says that this input digit moves output digit d, the digits counted through all axes,
-low first. What several inputs move is joined by xor. A swizzle of two bits: bit 1 of `x` moves both bits of `y`.
+input digit: if its bit d is set, the input digit moves output digit d. Digits are numbered across all axes, low first.
+The moves of several inputs are joined by xor. In a swizzle of two bits, bit 1 of `x` moves both bits of `y`:
 
     >>> swizzle = LinearMap((Axis("x", (2, 2)),), (Axis("y", (2, 2)),), columns=(0b01, 0b11))
     >>> (swizzle @ swizzle.rename(x="z", y="x")).columns  # done twice: the identity
@@ -11,9 +11,9 @@ low first. What several inputs move is joined by xor. A swizzle of two bits: bit
 **Larger digits.** A digit of radix 3 is never joined with others: it moves exactly one output digit of radix 3. So the
 bits are linear over GF(2) and everything else passes through.
 
-**One map, several cuts.** 6 is a bit and a digit of radix 3, or the other way round. The identity of 6 indices is the
-same map in both. If an operation needs a digit to start at some bit, `_recut` finds the cut that has one, if any:
-only runs that pass through the map unmixed can be cut again.
+**One map, several cuts.** 6 is a bit and a digit of radix 3, in either order. The identity of 6 indices is the same map
+in both cuts. If an operation needs a digit to start at a certain weight, `_recut` looks for such a cut: only runs that
+the map does not mix can be cut again.
 
 `Layout` adds the fragment features: text, look-ups, other notations.
 """
@@ -62,7 +62,7 @@ Boundaries = Mapping[str, set[int]]  # for some axes, the weights at which a dig
 class LinearMap:
     """A linear map from input axes to output axes; see the top of this file.
 
-    `origin` has the output bits that are 1 where all inputs are 0.
+    `origin` has the output bits that are 1 if all inputs are 0.
     """
 
     in_axes: Axes
@@ -71,7 +71,7 @@ class LinearMap:
     origin: int = 0
 
     def __post_init__(self) -> None:
-        """Raise an error for a column that does not match the axes: bits move bits, other digits one like them."""
+        """Raise an error if a column does not match the axes: bits move bits, other digits move one equal digit."""
         for name in (*self.ins, *self.outs):
             check_name(name)
         if len(self.columns) != len(self._in_radices):
@@ -173,7 +173,7 @@ class LinearMap:
         return cls(axes, axes, tuple(1 << digit for digit in range(sum(len(axis.radices) for axis in axes))))
 
     def __matmul__(self, inner: Self) -> Self:
-        """Compose: first `inner`, then this, so that `(outer @ inner).at(x)` is `outer.at(inner.at(x))`."""
+        """Compose two maps: `(outer @ inner).at(x)` is `outer.at(inner.at(x))`."""
         self._check_map(inner, "the inner layout")
         if {*self.in_axes} == {*inner.out_axes}:
             return self._after(inner)
@@ -207,10 +207,10 @@ class LinearMap:
         return self._first_place
 
     def __mul__(self, other: Self) -> Self:
-        """Return the product: this for the low part of every index, `other` for the high part.
+        """Return the product: this map for the low part of every index, `other` for the high part.
 
-        An axis that both have becomes as long as both together, with the digits of `other` above these. An axis that
-        one of them has is kept. So `tile * counts` repeats a tile wherever `counts` says:
+        A shared axis has the digits of both maps, with those of `other` above. An axis of only one map is kept. So
+        `tile * counts` repeats a tile along the axes of `counts`:
 
         >>> from warpfrag.layout.linear_layout import Layout
         >>> tile = Layout.parse(dict(row=8, col=8), lane="c2 c4 r1 r2 r4", reg="c1")
@@ -218,7 +218,7 @@ class LinearMap:
         >>> print(tile * down, (tile * down).outs)
         warp: r8 | lane: c2 c4 r1 r2 r4 | reg: c1 | slot: - {'row': 16, 'col': 8}
 
-        New axes come after the old ones, but warp, lane, reg and slot keep this order.
+        New axes follow the old ones, except that warp, lane, reg and slot keep this order.
         """
         self._check_map(other, "the second factor")
         return self._times(other.in_axes, other.out_axes, other.columns, other.origin)
@@ -234,8 +234,8 @@ class LinearMap:
     def divide_left(self, low: Self) -> Self | None:
         """Return the map `high` with `low * high == self`; None if there is none.
 
-        It has all axes of this map, with extent 1 where `low` has all there is. For example, find how a layout
-        counts its tiles:
+        It has all axes of this map, with extent 1 if `low` covers the whole axis. For example, find how a layout counts
+        its tiles:
 
         >>> from warpfrag.layout.linear_layout import Layout
         >>> tile = Layout.parse(dict(row=8, col=8), lane="c2 c4 r1 r2 r4", reg="c1")
@@ -280,7 +280,7 @@ class LinearMap:
     def tiled(self, **counts: int) -> Self:
         """Return several tiles side by side; col=2 adds a second tile on the right.
 
-        The tiles are counted by new digits of `reg`, above the old ones, in the order of the keywords.
+        New digits of `reg`, above the old ones, count the tiles in the order of the keywords.
         """
         if "reg" not in self.ins:
             raise InvalidOperand(
@@ -296,7 +296,7 @@ class LinearMap:
         return self._times((Axis("reg", radices),), tuple(tiles), columns)
 
     def fix(self, **inputs: int) -> Self:
-        """Return the map of the remaining inputs when these are held constant."""
+        """Hold these inputs constant, and return the map of the others."""
         self._check_names("fix", inputs, self.ins)
         origin, ins, columns = self.origin, [], []
         for axis, digits in digits_of(self.in_axes):
@@ -323,7 +323,7 @@ class LinearMap:
         >>> print(accumulator.sublayout(["lane"], ["row"]))
         lane: 0 0 r1 r2 r4
 
-        A digit that is larger than a bit must be kept or dropped together with its coordinate.
+        A digit that is larger than a bit must be kept or dropped with its coordinate.
         """
         kept_ins, kept_outs = self._names("ins", ins, self.ins), self._names("outs", outs, self.outs)
         in_digits = [digit for axis, digits in digits_of(self.in_axes) if axis.name in kept_ins for digit in digits]
@@ -364,10 +364,10 @@ class LinearMap:
         return type(self)(ins, outs, self.columns, self.origin)
 
     def reshape(self, ins: Mapping[str, int] | None = None, outs: Mapping[str, int] | None = None) -> Self:
-        """Return the same map with its inputs, its outputs or both regrouped to other names and extents.
+        """Regroup the inputs, the outputs or both to other names and extents; the map stays the same.
 
-        As with numpy's reshape the last axis counts fastest, and the order of all places stays the same. The threads of
-        a warpgroup counted through, 32 for each warp:
+        As in numpy's reshape, the last axis varies fastest, and the order of places stays the same. For example, number
+        the threads of a warpgroup, 32 for each warp:
 
         >>> from warpfrag.layout.linear_layout import Layout
         >>> layout = Layout.parse(dict(row=64, col=8), warp="r16 r32", lane="c2 c4 r1 r2 r4", reg="c1 r8")
@@ -393,7 +393,7 @@ class LinearMap:
         return cut._rearranged(axes, digits, cut.out_axes, list(range(len(cut._out_radices))))
 
     def _reshaped_outs(self, extents: Mapping[str, int]) -> Self:
-        """Regroup the outputs, like the inputs but with rows in place of columns."""
+        """Regroup the outputs: as for inputs, but with rows instead of columns."""
         flat_axis, order = flattened(self.out_axes)
         flat = self._rearranged(self.in_axes, list(range(len(self.columns))), (flat_axis,), order)
         weights = regrouped_weights(extents, self.outs)
@@ -404,7 +404,7 @@ class LinearMap:
         return cut._rearranged(cut.in_axes, list(range(len(cut.columns))), axes, digits)
 
     def joined(self, name: str, *axes: str) -> Self:
-        """Return the same map with some inputs joined, first one lowest; PTX's element number joins slot and reg."""
+        """Join some inputs into one, with the first lowest. For example, PTX's element number joins slot and reg."""
         numbers = {axis.name: digits for axis, digits in digits_of(self.in_axes)}
         for axis in axes:
             check_axis(axis, self.ins)
@@ -420,7 +420,7 @@ class LinearMap:
     def is_trivial_over(self, *names: str) -> bool:
         """Return True if these inputs become the outputs of the same names unchanged, and affect no other output.
 
-        A map from places to places that is trivial over `warp` moves nothing from warp to warp, and the same in each.
+        A map between places that is trivial over `warp` moves nothing between warps, and does the same in each warp.
 
         >>> from warpfrag.layout.linear_layout import Layout
         >>> a = Layout.parse(dict(row=16, col=8), lane="c2 c4 r1 r2 r4", reg="c1 r8")
@@ -467,9 +467,9 @@ class LinearMap:
         return type(self)(in_axes, out_axes, columns, renumbered(self.origin, places))
 
     def _recut(self, ins: Boundaries, outs: Boundaries) -> Self | None:
-        """Return the same map, cut so that a digit starts at each of these weights, or None if that is impossible.
+        """Recut the map so that a digit starts at each of these weights; return None if that is impossible.
 
-        Digits that pass through the map alone and side by side are one number, and may be cut into any factors.
+        Adjacent digits that the map does not mix form one number, which may be cut into any factors.
         """
         sides = ((self.in_axes, ins), (self.out_axes, outs))
         if all(of_axes.get(axis.name, set()) <= starts(axis) for axes, of_axes in sides for axis in axes):
@@ -494,7 +494,7 @@ class LinearMap:
         return type(self)(new_ins, new_outs, ordered, renumbered(self.origin, whole))
 
     def _unmixed(self, ins: Boundaries, outs: Boundaries) -> list[UnmixedRun] | None:
-        """Return the runs that pass through the map unmixed, cut at these weights; None if that is impossible."""
+        """Return the unmixed runs of the map, cut at these weights; None if that is impossible."""
         touched = Counter(digit for mask in (*self.columns, self.origin) for digit in ones(mask))
         sources, targets = numbered(self.in_axes), numbered(self.out_axes)
         # numbered with gaps, so that digits of different axes are never adjacent
@@ -530,8 +530,8 @@ class LinearMap:
     def _solved(self) -> tuple[list[int], list[int]]:
         """For each output digit, the input mask that moves only it, and the masks that move nothing, by elimination."""
         rows = Echelon()
-        # Elimination starts with the least significant inputs. Of inputs that move the same digits, the others
-        # remain and no solution uses them, so each solution is the first holder of its element.
+        # Elimination starts with the least significant inputs. If several inputs move the same digits, no solution uses
+        # the more significant ones, so each solution is the first holder of its element.
         nothing = [rows.add(self.columns[digit], inputs=1 << digit) for digit in reversed(self._significance)]
         solved = [rows.inputs(1 << digit) for digit in range(len(self._out_radices))]
         return solved, list(filter(None, nothing))

@@ -1,7 +1,7 @@
 """Services that lower layers get from higher layers: notebook cards and tensor-memory operands.
 
 `viz` draws the notebook card of a layout, but `layout` must not import `viz`. So `warpfrag/__init__.py` registers the
-function that provides each service, which is imported on first use.
+function for each service, which is imported on first use.
 """
 
 from __future__ import annotations

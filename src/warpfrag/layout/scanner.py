@@ -1,4 +1,4 @@
-"""A tokenizer for pasted text; its errors point at the wrong token."""
+"""A tokenizer for pasted text; its errors point at the offending token."""
 
 from __future__ import annotations
 

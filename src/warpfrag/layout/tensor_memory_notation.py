@@ -2,17 +2,17 @@
 
     tmem_[32b](0x0000.0000) o ((_16,_4),_64):((_65536,_2097152),_1)
 
-is CuTe's. It goes the other way, from an element to its address, in elements: a lane is 65536 columns away from the one
-before, and where `slots` elements share a column, `slots` times as much (`tmem_[16b]`). Rows come first, then columns.
-Copies in other lanes are not in it.
+is CuTe's notation. It maps the other way, from an element to its address in elements: adjacent lanes are 65536 columns
+apart, or `slots` times that if `slots` elements share a column (`tmem_[16b]`). Rows come first, then columns. Copies in
+other lanes are omitted.
 
     _TensorMemoryLinearLayout(rows=[[1, 0], [2, 0], ...], cols=[[0, 1], [0, 2], ...], shape=[128, 64])
 
-is Gluon's: `rows` are the images of the bits of the lane, `cols` those of the element in it, low bit first. Elements of
-one column of 32 bits come first; their number is after `//`, or in `slots`. A basis [0, 0] is a copy;
-in `cols` it is space that an unpacked type leaves.
+is Gluon's: `rows` has the images of the lane bits, `cols` those of the bits of the element in the lane, low bit first.
+The elements of one 32-bit column come first; their number follows `//`, or is given by `slots`. A basis [0, 0] is a
+copy; in `cols` it is the padding of an unpacked type.
 
-Both have the tensor memory of one block; of a pair, cut out one with `sublayout`.
+Both describe the tensor memory of one block; for a pair of blocks, select one with `sublayout`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from warpfrag.layout.thread_layout import MATRIX
 PLACES = ("tlane", "column", "slot")
 LANES = 128
 LANE_STRIDE = 1 << 16
-BITS = 32  # bits of a column
+BITS = 32  # bits per column
 GLUON = "_TensorMemoryLinearLayout"
 POINTER = re.compile(r"\s*tmem_\[(\d+)b\]\(\s*0x[0-9a-fA-F.]+\s*\)\s*o\s*")
 Step = tuple[int, tuple[int, ...]]
@@ -161,7 +161,7 @@ def write_triton(layout: Layout) -> str:
 
 
 def read_triton(text: str, slots: int, dims: Sequence[str]) -> Layout:
-    """Return the layout that Gluon prints; `slots` elements share a column of 32 bits."""
+    """Parse a layout that Gluon prints; `slots` elements share a 32-bit column."""
     scanner = Scanner("triton", text)
     scanner.expect(GLUON, "(", "rows", "=")
     rows = _bases(scanner)

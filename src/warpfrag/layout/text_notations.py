@@ -2,7 +2,7 @@
 
 **C**: each coordinate as an expression of `lane` and of PTX's element number `i`, ready to paste into a kernel. The
 expressions shift and mask, so a size that is not a power of two must be the highest part of its index: 24 = 8 * 3 is
-possible, two tiles of it side by side are not.
+possible, but two such tiles side by side are not.
 
     >>> from warpfrag.layout.linear_layout import Layout
     >>> print(Layout.parse(dict(row=8, col=8), lane="c2 c4 r1 r2 r4", slot="c1").to("c"))
@@ -10,15 +10,16 @@ possible, two tiles of it side by side are not.
     int row = lane >> 2;
     int col = (lane & 3) * 2 + i;
 
-**MLIR**: an affine map from the inputs to the coordinates. Parts of an index are `floordiv` and `mod`, and are added.
-If several bits move the same bit of a coordinate, their sum `mod 2` is their xor, so every layout has such a map.
+**MLIR**: an affine map from the inputs to the coordinates. Parts of an index are extracted by `floordiv` and `mod`,
+then added. If several bits move the same bit of a coordinate, their sum `mod 2` is their xor, so every layout has such
+a map.
 
     >>> Layout.parse(dict(row=2, col=2), lane="r1 r1+c1").to("mlir")
     'affine_map<(lane, reg, slot) -> ((lane floordiv 2 + lane mod 2) mod 2, lane floordiv 2)>'
 
-**JSON**: every digit of every input and its moves. Every layout has such a text, so this is the one to store. `ins`
-lists the digits of each input, low first: a radix, which is 2 for a bit, and the distance that each coordinate
-of `outs` moves. `start` is the element if all inputs are 0.
+**JSON**: every digit of every input and its moves. It can express every layout, so use it for storage. `ins` lists the
+digits of each input, low first: a radix, which is 2 for a bit, and the distance that each coordinate of `outs` moves.
+`start` is the element at which all inputs are 0.
 
     >>> Layout.parse(dict(row=2, col=3), lane="r1", reg="c1 c2").to("json")
     '{"ins": {"lane": [[2, [1, 0]]], "reg": [[3, [0, 1]]], "slot": []}, "outs": {"row": 2, "col": 3}, "start": [0, 0]}'
@@ -93,7 +94,7 @@ def _expression(layout: Layout, dim: str) -> str:
 
 
 def _parts(layout: Layout, dim: str) -> dict[int, list[IndexPart]]:
-    """Return the input parts that make up a coordinate, by their weight in it; whole runs if none overlap."""
+    """Return the input parts of a coordinate by their weight in it; if none overlap, the parts are whole runs."""
     runs = layout.runs(dim)
     whole = {run.multiply: [IndexPart(run.source, run.divide, run.modulo)] for run in runs}
     spans = sorted((run.multiply, run.multiply * run.modulo) for run in runs)

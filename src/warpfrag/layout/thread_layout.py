@@ -1,7 +1,7 @@
 """Threads and values, as CuTe and Triton number them: lanes, then warps; slots, then registers.
 
-Both use threads and values; a layout here uses warp, lane, register and slot. So values must be split at register
-boundaries, which the text does not state: `slots` does.
+Both use threads and values; a `Layout` uses warp, lane, register and slot. So values must be split at register
+boundaries. Their texts do not contain these; `slots` gives them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def threads_and_values(notation: str, layout: Layout) -> tuple[list[Basis], list
 
 
 def shape_of(notation: str, shape: object, count: int | None = None) -> tuple[int, ...]:
-    """Check and return the extents; `count` is their expected number, if it is known."""
+    """Check and return the extents; `count` is the expected number of extents, if known."""
     sizes = tuple(shape) if isinstance(shape, Sequence) and not isinstance(shape, str) else ()
     if not sizes or (count is not None and len(sizes) != count):
         wanted = "the extents of the matrix, such as (16, 8)" if count is None else f"{count} extents"
@@ -55,7 +55,7 @@ def check_slots(notation: str, slots: object) -> int:
 
 
 def dims_of(notation: str, count: int, dims: Sequence[str] | None) -> tuple[str, ...]:
-    """Return `dims`, or by default the names row and col for a matrix, else dim0, dim1, ..."""
+    """Return `dims`, or the default names: row and col for a matrix, else dim0, dim1, ..."""
     if dims is None:
         return MATRIX if count == len(MATRIX) else tuple(f"dim{at}" for at in range(count))
     names = tuple(dims) if isinstance(dims, Sequence) and not isinstance(dims, str) else ()
@@ -93,7 +93,7 @@ def check_onto(notation: str, layout: Layout) -> Layout:
 
 
 def _cut(notation: str, digits: Iterable[Digit], size: int, label: str) -> tuple[list[Digit], list[Digit]]:
-    """Split digits into those that count up to a size, and the rest."""
+    """Split digits at a size: the low digits that count up to it, and the rest."""
     below: list[Digit] = []
     above: list[Digit] = []
     counted = 1

@@ -1,18 +1,18 @@
-"""Triton: a linear layout, the same concept as a layout here.
+"""Triton: a linear layout, the same concept as `Layout`.
 
     #ttg.linear<{register = [[0, 1], [8, 0]], lane = [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]], warp = [], block = []}>
 
-Each list has the images of the bits of an input, low bit first: bit 0 of the lane moves 2 columns, bit 2 one row. What
-the bits of a place move is joined by xor. `register` counts elements of a thread, not 32-bit registers: the two halves
-of a word are two of them. Where values share a register, the text that is written says so after `//`, where an MLIR
-parser reads nothing, and the names of coordinates other than row and col; `slots` and `dims` override them.
+Each list has the images of the bits of an input, low bit first: bit 0 of the lane moves 2 columns, bit 2 one row. The
+moves are joined by xor. `register` counts the elements of a thread, not 32-bit registers: the two halves of a word
+count as two. The written text adds the number of values per register, and coordinate names other than row and col, in a
+comment after `//`; `slots` and `dims` override them.
 
-Three forms are read: this one, what Triton prints for a LinearLayout (lines such as `lane=4 -> (1, 0)`), and Gluon's
-`DistributedLinearLayout(reg_bases=[[0, 1], ...], ...)`. The attribute is only for bits that go to bits, so a layout
-with a basis that moves two coordinates, or with two that move the same, is written as those lines. `#ttg.nvidia_mma`
-and `#ttg.dot_op` name families and have no bases in them: let Triton convert them first.
+Three forms can be read: this one, a printed LinearLayout (lines such as `lane=4 -> (1, 0)`), and Gluon's
+`DistributedLinearLayout(reg_bases=[[0, 1], ...], ...)`. In the attribute every basis moves a single bit. A layout with
+a basis that moves two coordinates, or with two equal bases, is written as printed lines. `#ttg.nvidia_mma` and
+`#ttg.dot_op` name families and have no bases: convert them with Triton first.
 
-Every size is a power of two, every element has a place, and element 0 is at the start: other layouts have no such text.
+Every size must be a power of two, every element must have a place, and element 0 must be at the start.
 
     >>> from warpfrag.layout.linear_layout import Layout
     >>> a = Layout.parse(dict(row=4, col=4), lane="c2 r1 r2", slot="c1")
@@ -51,7 +51,7 @@ PRINTED = re.compile(r"\w+ ?= ?\d+ ?->|is a size \d+ dim", re.ASCII)
 
 
 def write_triton(layout: Layout) -> str:
-    """Return the bases as Triton's attribute spells them; for tensor memory, as Gluon prints them."""
+    """Return the bases as a Triton attribute; for tensor memory, as Gluon prints them."""
     if tensor_memory.is_tensor_memory(layout):
         return tensor_memory.write_triton(layout)
     threads, values = thread_layout.threads_and_values("triton", layout)
@@ -96,7 +96,7 @@ def read_triton(
     """Return the layout of a Triton text."""
     whole = Scanner("triton", text).text
     options = dict(option for comment in COMMENT.findall(whole) for option in OPTION.findall(comment))
-    # replaced by blanks, so that error positions refer to the user's text
+    # blanks instead, so that error positions refer to the user's text
     bare = COMMENT.sub(lambda match: " " * len(match[0]), whole)
     nameless = NAMELESS.search(bare)
     if nameless:
@@ -145,7 +145,7 @@ def read_triton(
 
 
 def _extents(names: Sequence[str], bases: dict[str, Bases], sizes: Sequence[int]) -> dict[str, int]:
-    """Return the extent of each coordinate: given by the text, or as far as the bases reach."""
+    """Return the extent of each coordinate: from the text, or else as far as the bases reach."""
     images = [image for part in bases.values() for image in part]
     reach = [1 << max((image[at].bit_length() for image in images), default=0) for at in range(len(names))]
     sizes = sizes or reach
@@ -160,7 +160,7 @@ def _extents(names: Sequence[str], bases: dict[str, Bases], sizes: Sequence[int]
 
 
 def _attribute(text: str) -> tuple[dict[str, Bases], list[int]]:
-    """Return bases, and sizes if the text has them, of `#ttg.linear<{...}>` and `DistributedLinearLayout(...)`."""
+    """Parse `#ttg.linear<{...}>` or `DistributedLinearLayout(...)`; return the bases, and the sizes if present."""
     scanner = Scanner("triton", text)
     if scanner.word.startswith("#") and scanner.word not in ATTRIBUTES:
         scanner.take()  # an alias for the attribute
@@ -212,7 +212,7 @@ def _numbers(scanner: Scanner, opening: str, closing: str) -> list[int]:
 
 
 def _printed(text: str) -> tuple[dict[str, Bases], list[int]]:
-    """Return bases and sizes of a printed LinearLayout: a line for each bit of each input."""
+    """Parse a printed LinearLayout, which has a line for each bit of each input; return its bases and sizes."""
     scanner = Scanner("triton", text)
     bases: dict[str, Bases] = {name: [] for name in INPUTS}
     sizes: list[int] = []

@@ -1,4 +1,4 @@
-"""Plans that move data between fragments, and between shared memory and a fragment.
+"""Plans that move data between fragments, or between shared memory and a fragment.
 
 Between fragments:
 

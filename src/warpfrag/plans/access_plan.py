@@ -33,9 +33,9 @@ Direction = Literal["load", "store"]
 class Access(NamedTuple):
     """One instruction of an access plan: the registers that it moves, and the address of each lane.
 
-    `addresses` has one entry per lane (of a warpgroup, warp 0 first), None for lanes that pass no address. `width`
-    is the number of bytes at an address. `slot` is the element that a narrow access moves within its register; None
-    if whole registers move.
+    `addresses` has one entry per lane (for a warpgroup, warp 0 first); None marks a lane without an address. `width` is
+    the number of bytes at an address. `slot` is the element of its register that a narrow access moves, or None if
+    whole registers move.
     """
 
     instruction: str
@@ -51,12 +51,12 @@ class Access(NamedTuple):
 
     @property
     def conflicts(self) -> int:
-        """The passes caused by bank conflicts: lanes that need different words of one bank."""
+        """The number of passes caused by bank conflicts: lanes that need different words of one bank."""
         return sum(shared_memory.bank_conflicts(request, self.width) for request in self.requests)
 
     @property
     def requests(self) -> list[tuple[int | None, ...]]:
-        """The addresses of each request: those of a warp, or those of one matrix of ldmatrix or stmatrix."""
+        """The addresses of each request: those of one warp, or of one matrix of ldmatrix or stmatrix."""
         warps = [self.addresses[first : first + LANES] for first in range(0, len(self.addresses), LANES)]
         if "matrix" not in self.instruction:
             return warps
@@ -182,7 +182,7 @@ class AccessPlan:
 
     @cached_property
     def cost(self) -> int:
-        """The number of instructions and passes, including movmatrix, plus one for each shift or inserted element.
+        """The number of instructions and passes, including movmatrix, plus one per shift or inserted element.
 
         For a warpgroup, this is the sum over its warps.
         """
@@ -245,8 +245,8 @@ class AccessPlan:
     def emit(self, lang: str = "cuda", name: str = "") -> str:
         """Return the code, as `wf.emit` does; the function is called `load` or `store` unless `name` is given.
 
-        It takes the registers and an address in shared memory. The swizzle acts on absolute addresses, so the memory
-        must be aligned to eight of its rows: 256, 512 or 1024 bytes.
+        It takes the registers and an address in shared memory. The swizzle applies to absolute addresses, so the memory
+        must be aligned to eight rows: 256, 512 or 1024 bytes.
         """
         return providers.emit_plan(self, lang, name)
 
@@ -331,7 +331,7 @@ def _plain_addresses(access: Access) -> tuple[list[int], NDArray[Any]]:
 
 
 def _own_bytes(access: Access) -> slice:
-    """Return a mask of the bytes of its registers that a thread moves."""
+    """Return a mask of the register bytes that a thread moves."""
     first = 0 if access.slot is None else access.slot * access.width
     return slice(first, first + access.width)
 

@@ -4,11 +4,11 @@ The operand's layout gives the element in every register, and the memory gives t
 address of every register byte is known. The search finds the instructions that move exactly those bytes.
 
 - `ldmatrix` and `stmatrix` move lines of 16 bytes, one for each address. Their layout gives the lane, register and bit
-  of each part of a line; the operand's layout gives the element that belongs there. So each part determines where its
-  line starts in the matrix. If all parts of every line agree, the instruction can be used, and the starts are its
-  addresses. They exist for 8 x 8 16-bit elements and, from sm_100a on, for 8-, 6- and 4-bit elements.
-- Plain loads and stores move 4, 8 or 16 bytes of one lane if they are adjacent, or single elements if not.
-- If only a transposed register can be loaded, `movmatrix` transposes it afterwards.
+of each part of a line; the operand's layout gives the element that belongs there. So each part determines the start of
+its line in the matrix. If all parts of every line agree, the instruction can be used, and the starts are its addresses.
+Both exist for 8 x 8 16-bit elements and, from sm_100a on, for 8-, 6- and 4-bit elements. - Plain loads and stores move
+4, 8 or 16 bytes of one lane if they are adjacent, or single elements if not. - If only a transposed register can be
+loaded, `movmatrix` transposes it afterwards.
 
 Plans are sorted by cost: the number of instructions and shared-memory passes.
 """
@@ -60,8 +60,8 @@ def line_starts(
 ) -> tuple[LineStart, ...] | None:
     """Return the first element of each lane's line, or None if the parts of a line contradict each other.
 
-    `regs` are the operand's registers that the instruction moves, by default from the first. The matrix is
-    contiguous along its rows, or with order "col" along its columns. In a warpgroup, `warp` selects the warp.
+    `regs` are the operand's registers that the instruction moves, by default starting with the first. The matrix is
+    contiguous along its rows, or along its columns if `order` is "col". In a warpgroup, `warp` selects the warp.
     """
     unit = moved(mover).spec
     taken = range(unit.layout.regs) if regs is None else regs
@@ -121,7 +121,7 @@ def matrix_accesses(
 ) -> Iterator[tuple[Instruction, tuple[Access, ...]]]:
     """Yield each single-matrix ldmatrix or stmatrix that fits an operand, and the accesses of its group.
 
-    With `packed`, these are the loads that unpack 4-bit or 6-bit elements.
+    With `packed`, yield the loads that unpack 4-bit or 6-bit elements.
     """
     for movers in _kinds(op):
         unit = moved(movers[-1]).spec
@@ -146,7 +146,7 @@ def _kinds(op: str) -> tuple[tuple[Instruction, ...], ...]:
 
 @cache
 def _matrices(mover: Instruction, operand: OperandSpec, order: Order) -> tuple[MatrixLines, ...]:
-    """Return the matrices that an operand's registers form for a single-matrix instruction, or () if some form none."""
+    """Return the matrices that an operand's registers form for a single-matrix instruction, or () if they do not."""
     left, matrices = list(range(operand.layout.regs)), []
     while left:
         some = permutations(left, moved(mover).layout.regs)
@@ -218,8 +218,8 @@ PACKED_BITS = (4, 6)
 def loads(operand: Operand, memory: Memory, *, packed: bool = False) -> list[AccessPlan]:
     """Return every plan to load an operand, or adjacent tiles of it, from shared memory, cheapest first.
 
-    With `packed`, sixteen elements of 4 or 6 bits are adjacent at the start of each 16 bytes of memory, as
-    `ldmatrix` with `.b4x16_p64` or `.b6x16_p32` expects them; otherwise every element has the container of a register.
+    With `packed`, every 16 bytes of memory start with sixteen adjacent 4-bit or 6-bit elements, as `ldmatrix` with
+    `.b4x16_p64` or `.b6x16_p32` expects. Otherwise every element takes as many bits as in a register.
     """
     if check_flag("packed", packed):
         return _packed(operand, memory)
@@ -263,7 +263,7 @@ def _check(operand: Operand, memory: Memory) -> None:
 
 
 def _packed(operand: Operand, memory: Memory) -> list[AccessPlan]:
-    """Return the plans of an unpacking ldmatrix; it leaves codes in the low bits, so some operands need a shift."""
+    """Return the plans of an unpacking ldmatrix; it puts codes into the low bits, so some operands need a shift."""
     _check(operand, memory)
     if operand.format.bits not in PACKED_BITS or operand.spec.container != BYTE:
         raise InvalidOperand(
@@ -293,7 +293,7 @@ def _elements(layout: Layout) -> list[tuple[tuple[int, int, int], tuple[int, ...
 
 
 class _Bytes:
-    """The address of each byte of each register: of[thread][register] has four addresses, or None."""
+    """The address of each register byte: of[thread][register] is a list of four addresses, or None."""
 
     def __init__(self, operand: Operand, memory: Memory) -> None:
         container, register = operand.spec.container, operand.spec.register_bits

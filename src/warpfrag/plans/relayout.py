@@ -1,12 +1,12 @@
 """Relayout: move a matrix from the registers of one fragment to those of another.
 
-Both fragments are linear maps to the same matrix, so the source of each target register is one too: the inverse of the
-source layout after the target layout. `shuffle_search` finds the fewest shuffles for it; here they become operations on
-registers.
+Both fragments are linear maps to the same matrix. So the map from each target register to its source is linear too: the
+target layout followed by the inverse of the source layout. `shuffle_search` finds the fewest shuffles for it; this
+module turns them into operations on registers.
 
-1. Within the source lane, elements are packed into packets, and converted first if that makes them smaller.
-2. Packets change lanes. If the source lane is the lane itself, nothing happens.
-3. Within the target lane, packets are unpacked into registers, and converted if that makes elements larger.
+1. Within the source lane, elements are packed into packets; they are converted first if that makes them smaller. 2.
+Packets change lanes. If the source lane is the lane itself, nothing happens. 3. Within the target lane, packets are
+unpacked into registers; elements are converted here if that makes them larger.
 
 Operations that do nothing are omitted, so a plan that only renames registers has no other operations.
 """
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from warpfrag.formats.arrays import Words
 
 MATRIX_BITS = 16  # bits of the elements that movmatrix transposes
-WARP = "warp"  # the axis of a fragment that is spread over four warps
+WARP = "warp"  # the axis that is distributed over four warps
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"]
 
 
 def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:
-    """Yield an operand with its elements in the smaller format of another, for every way of joining registers."""
+    """Yield an operand with its elements in the smaller format of another operand, for each way to join registers."""
     joined = (narrow.layout.slots // wide.layout.slots).bit_length() - 1
     steps = {name: wide.layout.steps(name) for name in wide.layout.ins}
     if any(step.radix != 2 for name in ("reg", "slot") for step in steps[name]):
@@ -194,7 +194,7 @@ def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:
 
 
 def conversion_between(source: Operand, target: Operand) -> Convert:
-    """Return the operation that converts one operand to another with the same lanes and another format."""
+    """Return the operation that converts an operand to another with the same lanes and a different format."""
     words = []
     for reg in range(target.regs):
         first = dict.fromkeys(target.layout.ins, 0)
@@ -207,7 +207,7 @@ def conversion_between(source: Operand, target: Operand) -> Convert:
 
 
 def _transposed(source: Operand, target: Operand, end: Layout) -> tuple[RelayoutOperation, ...]:
-    """Return the operations of a plan that starts with movmatrix, on the registers that are needed."""
+    """Return the operations of a plan that starts with movmatrix on the required registers."""
     operations = _plan(source, target, source.layout @ _movmatrix(source.layout), end)
     if not operations or not isinstance(operations[0], Permute | Convert):
         return Transpose(tuple(range(source.words))), *operations
@@ -261,7 +261,7 @@ def _advice(source: Operand, target: Operand) -> str:
 
 
 def _check_warps(start: Layout, end: Layout) -> None:
-    """Raise an error for plans that move elements between warps, or differently in each warp, as shuffles cannot."""
+    """Raise an error if elements would move between warps, or differently in each warp: shuffles cannot do that."""
     if WARP in end.ins and not (start.inverse() @ end).is_trivial_over(WARP):
         raise InvalidOperand(
             "elements would move between warps, or differently in each warp, which shuffles cannot do: store the matrix"
@@ -382,7 +382,7 @@ def _preferred_directions(cells: list[int], own: _Lane, its: _Lane, *, late: boo
 
 
 def _repeated(op: RelayoutOperation, repeats: int) -> RelayoutOperation:
-    """Return an operation on the registers of one repetition, extended to all repetitions."""
+    """Extend an operation on the registers of one repetition to all repetitions."""
     if isinstance(op, Select):
         width = len(op.words)
         before = max(op.words) + 1 if not op.mask else width
@@ -414,7 +414,7 @@ def _widened(op: RelayoutOperation, words: int) -> RelayoutOperation:
 
 
 def _without_idle(operations: list[RelayoutOperation], words: int) -> list[RelayoutOperation]:
-    """Return the operations without those that do nothing; `words` is the initial number of registers."""
+    """Remove the operations that do nothing; `words` is the initial number of registers."""
     active = []
     for op in operations:
         idle = False
@@ -463,7 +463,7 @@ def find_permutation(source: Layout, target: Layout, axis: str) -> Layout:
         for weight, move in zip(full.weights, moves, strict=True):
             if weight == move and lane(target, **{name: weight}) != lane(source, **{name: weight}):
                 raise InvalidOperand(
-                    f"no order of the {axis}s keeps every element in its lane: the {name}s are in other lanes"
+                    f"no order of the {axis}s keeps every element in its lane: the {name}s are in different lanes"
                 )
         steps[name] = [
             (radix, tuple(move if at == place else 0 for place in range(len(axes))))
@@ -502,7 +502,7 @@ def fragments() -> tuple[Operand, ...]:
 
 @cache
 def warpgroup_fragments() -> tuple[Operand, ...]:
-    """Return every distinct fragment of a warpgroup; D, whose registers repeat every 8 columns, has one width only."""
+    """Return every distinct fragment of a warpgroup; D has one width, because its registers repeat every 8 columns."""
     return _distinct(
         operand
         for instruction in find()
@@ -526,7 +526,7 @@ def _distinct(operands: Iterable[Operand | None]) -> tuple[Operand, ...]:
 
 
 def tiled_alike(source: Operand, target: Operand, max_tiles: int = MAX_TILES) -> tuple[Operand, Operand] | None:
-    """Return both operands, tiled to equal extents, or None if that needs too many tiles or no conversion exists."""
+    """Tile both operands to equal extents; return None if that needs too many tiles or there is no conversion."""
     outs = source.layout.outs, target.layout.outs
     if list(outs[0]) != list(outs[1]):
         return None

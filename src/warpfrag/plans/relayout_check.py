@@ -1,8 +1,8 @@
 """Prove that a relayout plan is correct: run its operations on symbols and compare every target element.
 
-The planner works on bits and digits. This check does not: each source register is filled with symbols that name their
-own position, the operations move them, and the source position that arrives at each target position must hold the same
-element of the matrix, in every warp. `relayout` returns only plans that pass.
+The planner works on bits and digits; this check does not. It fills each source register with symbols that name their
+position and runs the operations. The symbol that arrives at each target position must come from a source position with
+the same matrix element, in every warp. `relayout` returns only plans that pass.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Permute:
 
 @dataclass(frozen=True)
 class LanePermute:
-    """Registers assembled from the bytes of two registers, by `words`, or by `others` in lanes that `mask` selects.
+    """Registers assembled from the bytes of two registers as `words` says, or `others` in lanes that `mask` selects.
 
     This is one prmt whose selector depends on the lane. It replaces a Select and a Permute.
     """
@@ -139,10 +139,10 @@ THROUGH_MEMORY = ("shfl", "movmatrix")
 
 
 def price(instruction: str, count: int) -> int:
-    """Return the cost of `count` instructions: one each, and one for each pass through the shared-memory unit.
+    """Return the cost of `count` instructions: one each, plus one for each pass through the shared-memory unit.
 
-    Loads and stores are counted the same way, so that a relayout can be compared with a round trip through memory.
-    Values that depend only on the lane, such as addresses, are computed once for many runs and not counted.
+    Loads and stores are counted the same way, so a relayout can be compared with a round trip through memory. Values
+    that depend only on the lane, such as addresses, are computed once for many runs and are not counted.
     """
     return count * (2 if instruction in THROUGH_MEMORY else 1)
 
@@ -167,7 +167,7 @@ def cost(op: RelayoutOperation) -> tuple[str, int]:
         size = 2 if row and row.pair else 1
         together = {cells[at : at + size] for cells in op.words for at in range(0, len(cells), size)}
         return "cvt", sum(any(cells) for cells in together)  # copies are converted once
-    # a prmt reads two words, so n words need n - 1 of them
+    # a prmt reads two words, so n words need n - 1 prmt
     joined = [len({cell.word for cell in cells if cell}) for cells in op.words if whole_word(cells) is None]
     return "prmt", sum(max(1, words - 1) for words in joined)
 

@@ -3,16 +3,16 @@
 **The problem.** A map gives, for every target (lane, cell), the source (lane, cell) of its element. Data crosses
 lanes only through `shfl`: every lane publishes one register, and every lane reads the register of one lane.
 
-**Packets.** The cells of a target lane that come from one source lane are gathered into words there, so that every
-shuffle is full.
+**Packets.** The cells that a target lane needs from one source lane are packed into words there, so every shuffle is
+full.
 
-**Rounds.** If all lanes read their packet 0 first, several might need different packets of one lane. So lane d starts
-with packet A d instead, for a matrix A that makes the lanes that are read a permutation in every round. Such an A
-exists whenever the map is one-to-one. The number of shuffles is then minimal: each one brings a lane one register from
-another lane, and no lane needs fewer.
+**Rounds.** If all lanes read their packet 0 first, several lanes may need different packets of the same lane. So lane d
+starts with packet A d instead. The matrix A is chosen so that the source lanes are a permutation in every round; it
+exists if the map is one-to-one. The number of shuffles is then minimal, because each shuffle gives a lane one register
+of another lane.
 
-Everything is linear over bits, so lanes and cells are integers, directions are joined by xor, and `Echelon` is the
-solver.
+Everything is linear over bits: lanes and cells are integers, directions are joined by xor, and `Echelon` solves the
+equations.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class ShufflePlan:
 
     @property
     def crosses(self) -> bool:
-        """True if anything depends on the lane, so that registers are exchanged and not only renamed."""
+        """True if anything depends on the lane, so that registers are exchanged, not just renamed."""
         return bool(self.shuffles or self.receive or len(self.publish) > 1)
 
     @property
@@ -98,9 +98,9 @@ class ShufflePlan:
 def find_shuffles(lanes: list[int], cells: list[int], slots: int, preferred: list[int]) -> ShufflePlan | None:
     """Return the fewest shuffles for a linear map from target (lane, cell) to source (lane, cell).
 
-    `lanes` and `cells` are the images of the bits of the target lane and of the target cell. A register has 2**slots
-    cells. `preferred` are the preferred directions of packets among target cells, best first. Return None if lanes
-    would have to read different registers of one lane in the same round.
+    `lanes` and `cells` are the images of the target lane bits and target cell bits. A register has 2**slots cells.
+    `preferred` has the preferred packet directions among target cells, best first. Returns None if lanes would have to
+    read different registers of one lane in the same round.
     """
     reduced, basis = _independent(cells)
     inside = [bits for bits in _span(basis) if bits and not combined(bits, cells) >> LANE]
@@ -131,7 +131,7 @@ def find_shuffles(lanes: list[int], cells: list[int], slots: int, preferred: lis
             back.add(column >> LANE, 1 << bit)
 
     def turned(image: int) -> int:
-        """Return the slot, within its packet, of the source cell that should be in slot 0."""
+        """Return the current slot of the source cell that belongs in slot 0 of its packet."""
         return seen.inputs(image & CELL) & ((1 << len(inner)) - 1)
 
     outer = [bits ^ combined(turned(combined(bits, cells)), inner) for bits in outer]
@@ -139,7 +139,7 @@ def find_shuffles(lanes: list[int], cells: list[int], slots: int, preferred: lis
     first = [packet(column) for column in columns]
 
     def published(lane: int) -> int:
-        """Return the packet, relative to the round's, that the readers of a lane need in round 0."""
+        """Return the packet that the readers of a lane need in round 0, relative to the packet of the round."""
         return combined(back.inputs(lane), first)
 
     rounds = range(1 << len(outer))
@@ -182,7 +182,7 @@ def combined(bits: int, directions: Sequence[int]) -> int:
 
 
 def _independent(cells: list[int]) -> tuple[list[int], list[int]]:
-    """Return the target cells without copies: the equivalent cells for each bit, and the bits with new elements."""
+    """Return the independent target cells: the equivalent cells for each bit, and the bits that reach new elements."""
     rows = Echelon()
     reduced, basis = [], []
     for bit, image in enumerate(cells):
@@ -233,7 +233,7 @@ def _complete(inner: Sequence[int], basis: Sequence[int]) -> list[int]:
 def _start_packets(
     lanes: list[int], cells: list[int], outer: list[int], inner_images: list[int]
 ) -> tuple[list[int], list[int]] | None:
-    """Return the first packet for each bit of the lane, such that no lane must publish two registers in a round.
+    """Return the first packet for each lane bit, so that no lane publishes two registers in one round.
 
     Lanes that read the same lane must read the same packet. The best start makes a lane read itself; the next best is
     zero.

@@ -1,8 +1,7 @@
 """Move D of one tcgen05.mma to A of the next: load some columns, convert them in registers, and store them.
 
-Both are in tensor memory. The registers of a load map linearly to D, those of a store to A, so the work in between
-is an ordinary register relayout. Among the loads and stores that reach the lanes of D and A, the plan uses the pair
-that leaves the least work, usually only conversions.
+Both are in tensor memory. The registers of a load map linearly to D, and those of a store to A, so the work in between
+is an ordinary register relayout. The plan uses the load and store that need the least work, usually only conversions.
 
 A warp can access only its own 32 lanes. If D is split across other lanes, and A has copies there, elements would
 have to move between warps: such plans are rejected.
@@ -46,7 +45,7 @@ HALF = 16  # bits of an element that a load packs
 
 @dataclass(frozen=True)
 class TensorRelayout(Relayout):
-    """A plan from D of one tcgen05.mma to A of another: `load`, `registers` and `store` for each `columns` columns.
+    """A plan from D of one tcgen05.mma to A of another: for every `columns` columns, `load`, `registers` and `store`.
 
     `operations` are the operations of `registers`; every part runs them.
     """
@@ -93,7 +92,7 @@ class TensorRelayout(Relayout):
         return f"{self.count} times: {'; '.join(self.instructions)}"
 
     def __call__(self, words: ArrayLike, source: int = 0, target: int = 0) -> Words:
-        """Return the tensor memory after the plan runs on `words`; D begins at column `source`, A at column `target`.
+        """Run the plan on tensor memory `words`, and return it; D starts at column `source`, A at column `target`.
 
         Each block of a pair runs the plan.
         """

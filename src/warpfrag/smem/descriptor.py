@@ -3,17 +3,17 @@
 **In a sentence.** A descriptor has a start, two strides and a swizzle, from which the hardware computes the byte
 address of every element.
 
-**The rule.** An operand has rows along M or N, and K along each of them. With the *K-major* order, the usual one, a
-row's elements are neighbours; with the other, *MN-major* (`trans`, 16-bit types only), a column's are. Memory is cut
-into *atoms*: eight lines of W bytes, where W is the swizzle, or 16 without one. Inside an atom one line follows
-the other; `stride` and `leading` are the distances from atom to atom:
+**The rule.** The rows of an operand are along M or N, and each row runs along K. In *K-major* order, the usual one, the
+elements of a row are adjacent; in *MN-major* order (`trans`, 16-bit types only), those of a column are. Memory is
+divided into *atoms*: eight lines of W bytes, where W is the swizzle, or 16 without a swizzle. The lines of an atom are
+consecutive; `stride` and `leading` are the distances between atoms:
 
     K-major                     atoms along K: leading      atoms along M or N: stride
     MN-major, swizzled          atoms along K: stride       atoms along M or N: leading
     MN-major, no swizzle        atoms along K: leading      atoms along M or N: stride
 
-and then the swizzle xors bits of the row into the 16-byte unit, as in `shared_memory`. It acts on absolute addresses of
-shared memory, even if a tile does not start where the pattern does; `base_offset` moves the pattern.
+Then the swizzle xors bits of the row into the 16-byte unit, as in `shared_memory`. It applies to absolute shared-memory
+addresses, even if a tile does not start at the beginning of the pattern; `base_offset` moves the pattern.
 
     >>> descriptor = Descriptor(stride=1024, swizzle=128)
     >>> hex(descriptor.word)
@@ -21,15 +21,15 @@ shared memory, even if a tile does not start where the pattern does; `base_offse
     >>> Descriptor.decode(0x4000004000000000) == descriptor
     True
 
-**tcgen05** has the same descriptor with more fields (`kind="tcgen05"`): bits 46 to 48 are 1, the version; bit 61
-alone is a swizzle of 128 bytes that leaves 32 bytes together (`unit=32`, for tf32 that is MN-major); with bit 52
-`leading` is the address of the bytes of a row beyond its 128-byte line (`absolute`).
+**tcgen05** has the same descriptor with more fields (`kind="tcgen05"`): bits 46 to 48 are the version, 1; bit 61 alone
+is a 128-byte swizzle that keeps 32 bytes together (`unit=32`, for MN-major tf32); with bit 52, `leading` is the address
+of the bytes of a row beyond its 128-byte line (`absolute`).
 
     >>> hex(Descriptor(stride=1024, swizzle=128, kind="tcgen05").word)
     '0x4000404000000000'
 
-**Nothing is rejected.** The hardware accepts any bits: tiles that overlap, misaligned strides, unused fields. So
-does `decode`; `problems` lists what is suspicious.
+**Nothing is rejected.** The hardware accepts any bits: overlapping tiles, misaligned strides, unused fields. So does
+`decode`; `problems` lists suspicious fields.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Problem(NamedTuple):
 class TensorMapArguments(NamedTuple):
     """The arguments of `cuTensorMapEncodeTiled`, innermost first, and the copies that fill the tile.
 
-    A copy is given by the element at which its box starts along the contiguous axis, and by its byte in shared memory.
+    A copy has the element at which its box starts along the contiguous axis, and its byte offset in shared memory.
     """
 
     data_type: str
@@ -136,7 +136,7 @@ class StagedOperand(Protocol):
 class Descriptor:
     """A shared-memory descriptor; distances are in bytes, and base_offset counts rows of 128 bytes.
 
-    `other` keeps the bits that belong to no field, so that decoding and encoding preserve every bit.
+    `other` has the bits outside all fields, so that decoding and encoding preserve every bit.
     """
 
     start: int = 0
@@ -261,7 +261,8 @@ class Descriptor:
     def hints(self) -> list[str]:
         """Return hints for fields that seem to be in bytes instead of units of 16 bytes.
 
-        This is a guess, based on the usual offset of 8 lines of the swizzle's width: 1024 bytes for 128, a field of 64.
+        This is a guess, based on the usual distance of 8 lines: for a 128-byte swizzle it is 1024 bytes, a field value
+        of 64.
         """
         usual = 8 * self.width
         return [
@@ -312,7 +313,7 @@ class Descriptor:
         return replace(self, start=self.start + by if is_whole(by) else by)
 
     def used(self, operand: StagedOperand, *, trans: bool = False) -> dict[str, bool]:
-        """Return True for `leading` and for `stride` if it is used, that is, if a line or all lines exceed one atom."""
+        """Return whether `leading` and `stride` are used: whether a line, and the lines together, exceed one atom."""
         inner, outer = lines(operand, trans=trans)
         along, across = ("stride", "leading") if trans and not self.swizzle else ("leading", "stride")
         return {along: inner > self.width, across: outer > LINES}
@@ -320,8 +321,8 @@ class Descriptor:
     def tensor_map(self, operand: StagedOperand, *, trans: bool = False, k: int | None = None) -> TensorMapArguments:
         """Return the box and swizzle of a TMA tensor map that stores a tile as this descriptor reads it.
 
-        The tile has `k` columns of A or rows of B, by default those of one instruction. InvalidOperand, with the
-        reason, if no box can: TMA stores line after line, and its pattern starts at aligned addresses.
+        The tile has `k` columns of A or rows of B, by default those of one instruction. Raises InvalidOperand, with the
+        reason, if no box can: TMA stores consecutive lines, and its pattern starts at aligned addresses.
         """
         return _tensor_map(self, operand, trans=trans, k=k)
 
@@ -412,7 +413,7 @@ def _problems_of_bits(descriptor: Descriptor) -> Iterator[Problem]:
 
 
 def contradictions(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) -> Iterator[Problem]:
-    """Yield values that no kernel can intend: undefined bits, and distances that break the swizzle pattern."""
+    """Yield values that cannot be intended: undefined bits, and distances that break the swizzle pattern."""
     yield from _problems_of_bits(descriptor)
     yield from _problems_of_distances(descriptor, operand, trans=trans)
 

@@ -1,7 +1,7 @@
 """tcgen05 instruction descriptors: 32 bits with the shape and types of an mma, which its PTX text omits.
 
-**In a sentence.** tcgen05.mma names a kind; a word in a register says which types of that kind, m and n, and what is
-negated, transposed or sparse.
+**In a sentence.** The PTX text of a tcgen05.mma names a kind; a word in a register selects the types of that kind, m
+and n, and the negated, transposed or sparse operands.
 
     >>> descriptor = InstructionDescriptor(kind="f16", m=128, n=256, a="bf16", b="bf16", d="f32")
     >>> hex(descriptor.word)
@@ -10,10 +10,10 @@ negated, transposed or sparse.
     True
 
 **Three tables.** The plain kinds (f16, tf32, f8f6f4, i8, ti16), mxf8f6f4, and mxf4 with mxf4nvf4 have their fields at
-different bits; they are rows of `tables/tcgen05.toml`. A word alone does not say its kind.
+different bits; they are rows of `tables/tcgen05.toml`. A word does not contain its kind.
 
-**Nothing is rejected.** An assembler does not read the word, and an mma with a wrong one returns garbage. So `decode`
-takes any word, and `problems` says what is suspicious about it.
+**Nothing is rejected.** An assembler does not read the word, and an mma with a wrong word returns garbage. So `decode`
+accepts any word, and `problems` lists its suspicious fields.
 
 `ZeroColumnMask` is a second descriptor: 64 bits that make mma.ws skip columns of B.
 """
@@ -65,9 +65,9 @@ class InstructionDescriptor:
     """A tcgen05 instruction descriptor.
 
     `d`, `a`, `b` and `scale_type` are formats as PTX spells them; a number that encodes no format is shown as "?6".
-    `selector` is that of sparse metadata, `scale_a_id` and `scale_b_id` the first byte of the scale factors,
-    `max_shift` the largest column shift of mma.ws. k is that of the kind unless it is 96, or larger on sm_107. `other`
-    keeps the bits that belong to no field.
+    `selector` applies to sparse metadata, `scale_a_id` and `scale_b_id` are the first bytes of the scale factors,
+    `max_shift` is the largest column shift of mma.ws. `k` is that of the kind, except for 96 and the larger values of
+    sm_107. `other` has the bits outside all fields.
     """
 
     kind: str
@@ -171,7 +171,7 @@ class InstructionDescriptor:
 
     @classmethod
     def of(cls, instruction: HasForm, **options: int | str | bool | None) -> InstructionDescriptor:
-        """Return the descriptor of an mma; `options` are fields that its name does not contain."""
+        """Return the descriptor of an mma; `options` sets fields that are not part of its name."""
         form = getattr(instruction, "form", None)
         if not (isinstance(form, TensorForm) and form.shape.m):
             raise InvalidOperand(f"expected a tcgen05.mma with shape and types, got {quote(instruction)}")

@@ -2,30 +2,30 @@
 
 **In a sentence.** The address of an element is a sum of digits times strides, and then perhaps a swizzle.
 
-**A small case.** A matrix of f16, rows of 64 elements, in row order without gaps: the pitch is 128 bytes, so element
-(row, col) is at 128 * row + 2 * col. All rows of one column are in the same banks, which is why a warp that reads a
-column waits.
+**A small case.** An f16 matrix with rows of 64 elements, in row order without gaps: the pitch is 128 bytes, so element
+(row, col) is at 128 * row + 2 * col. All rows of one column are in the same bank, so a warp that reads a column has to
+wait.
 
-**The swizzle.** An address has 16-byte units, and rows of eight of them: bits 4 to 6 count the unit, bits 7 and up the
-row. A swizzle of 128 bytes xors three bits of the row into the bits of the unit, one of 64 bytes two of them, one of 32
-bytes one. It acts on the absolute address, even if a tile does not start where the pattern does.
+**The swizzle.** Memory consists of rows of eight 16-byte units: address bits 4 to 6 are the unit, bits 7 and up the
+row. A 128-byte swizzle xors three row bits into the unit bits, a 64-byte swizzle two, a 32-byte swizzle one. It applies
+to the absolute address, even if a tile does not start at the beginning of the pattern.
 
     >>> memory = Memory(order="row", pitch=128, swizzle=128)
     >>> memory.address(row=3, col=0, bits=16), memory.address(row=3, col=8, bits=16)
     (432, 416)
 
-**Digits.** A pitch is the simplest case: one digit along the contiguous axis, one across it. Tiles that are stored one
-after the other have more: the bytes inside a tile row and the tiles along it, the rows of a tile and the tiles across.
-`along` and `across` list them, each with its extent and its stride in bytes; the last one may be unbounded.
+**Digits.** A pitch is the simplest case: one digit along the contiguous axis, one across it. Consecutive tiles need
+more digits: the bytes of a tile row and the tiles along it, the rows of a tile and the tiles across. `along` and
+`across` list the digits, each with its extent and its stride in bytes; the last one may be unbounded.
 
     >>> tiles = Memory(order="row", along=(Digit(16, 1), Digit(None, 128)), across=(Digit(8, 16), Digit(None, 512)))
     >>> tiles.address(row=9, col=8, bits=16)
     656
 
-**Banks.** Shared memory has 32 banks of 4 bytes. A request is served in passes, *wavefronts*: in each, a bank gives one
-word, which any number of lanes may read. So a request takes as many passes as the busiest bank has words to give,
-whatever the width of the access; each matrix of ldmatrix is a request of its own. (On an H200 a load takes 26 cycles
-and two for each pass: docs/evidence.)
+**Banks.** Shared memory has 32 banks of 4 bytes. A request is served in passes, called *wavefronts*. In each pass, a
+bank delivers one word, which any number of lanes may read. So the number of passes is the number of words that the
+busiest bank delivers, for any access width; each matrix of ldmatrix is a separate request. (On an H200, a load takes 26
+cycles plus two for each pass: docs/evidence.)
 
     >>> wavefronts([128 * lane for lane in range(32)], width=4), wavefronts([4 * lane for lane in range(32)], width=4)
     (32, 1)
@@ -139,7 +139,7 @@ class Memory:
 
     @property
     def description(self) -> str:
-        """A description with the order and the options that are not the default."""
+        """A description of the layout: its order, and the options that differ from their defaults."""
         parts = [f"{self.order} order"]
         if self.across or self.along != (Digit(None, 1),):
             parts.append("in tiles")
@@ -177,7 +177,7 @@ class Memory:
         return int(self.addresses(shape, bits).max(initial=-1)) + max(1, bits // 8)
 
     def write(self, shared: ArrayLike, codes: ArrayLike, bits: int) -> NDArray[np.uint8]:
-        """Store a matrix of codes and return the memory; elements that would overlap are rejected.
+        """Store a matrix of codes and return the memory; raise InvalidOperand if elements overlap.
 
         Leading axes of both are batch axes.
         """

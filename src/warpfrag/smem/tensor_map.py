@@ -1,31 +1,32 @@
 """Tensor maps: 128 bytes that tell the TMA unit how a tensor is stored in global memory.
 
 **In a sentence.** A map has the tensor's address, extents and strides, and a *box*: the part that one instruction moves
-between global memory, where it is strided, and shared memory, where it is dense, perhaps swizzled.
+between global memory, where it is strided, and shared memory, where it is dense and may be swizzled.
 
-**A small case.** A matrix of f16 with 128 columns, boxes of 16 rows and 64 columns: a copy at the coordinates (column
-64, row 32) moves 16 rows of 128 bytes, which are 256 bytes apart in global memory and without gaps in shared memory.
+**A small case.** An f16 matrix with 128 columns, and boxes of 16 rows and 64 columns: a copy at the coordinates (column
+64, row 32) moves 16 rows of 128 bytes. They are 256 bytes apart in global memory and adjacent in shared memory.
 
-**Order of axes.** The driver and the hardware count axes from the innermost, which has no stride of its own: its
-elements are adjacent. So does this file; `machine.launch.tensor_map_argument.TensorMap` has NumPy's order.
+**Order of axes.** The driver, the hardware and this module count axes from the innermost, which has no stride because
+its elements are adjacent. `machine.launch.tensor_map_argument.TensorMap` uses NumPy's order.
 
-**Outside.** Elements of a box outside the tensor are filled by loads and skipped by stores. But along the innermost
-axis whole units of 16 bytes are stored, so data after the tensor's end in its last unit is overwritten (measured on
-an H200). A copy completes the bytes of the whole box at its mbarrier, filled or not.
+**Outside.** Loads fill the elements of a box that are outside the tensor, and stores skip them. But along the innermost
+axis, whole 16-byte units are stored, so data after the tensor's end in its last unit is overwritten (measured on an
+H200). A copy signals the bytes of the whole box to its mbarrier, filled or not.
 
 **im2col.** The tensor is a batch of images (channels innermost, then width, height, depth, then the image). A column of
-pixels begins at the pixel of the coordinates and goes on along the width, the height and the batch, inside the bounding
-box that two corners leave of every image; offsets, the same for all pixels, then move each of them: a tap of a filter.
+pixels starts at the given coordinates and continues along the width, the height and the batch, inside a bounding box
+that two corners define in every image. Offsets, which correspond to a filter tap, then move all pixels by the same
+distance.
 
-**Interleaved.** With `interleave` 16 or 32 channels are in slices of that many bytes (NC/8HWC8 of f16 is 16), and
-coordinates address the slice of a pixel. Axes are then the width, perhaps height and depth, the slices, and the image
-last; the innermost index counts units of 16 or 32 bytes, whatever the type, and a box has one slice, whatever it says.
-im2col walks over the axes before the slices. (Measured on an H200.)
+**Interleaved.** With `interleave` 16 or 32, channels are stored in slices of that many bytes (for f16, NC/8HWC8 is 16),
+and coordinates address the slice of a pixel. The axes are the width, optionally the height and depth, the slices, and
+the image. The innermost index counts units of 16 or 32 bytes for any type, and a box always has one slice, whatever its
+field contains. im2col traverses the axes before the slices. (Measured on an H200.)
 
 **The 128 bytes** are opaque to programs. `FIELDS` has the bits that `cuTensorMapEncodeTiled` of driver 580 writes for
-an H200, derived from 708 of its maps, and those of `cuTensorMapEncodeIm2col`, from 763: the channels are the innermost
-extent of the box, and the corners share the bits of the others. (PTX ISA, "Tensors" and "tensormap.replace"; CUDA
-Driver API, "Tensor Map Object Management".)
+an H200, derived from 708 of its maps, and those of `cuTensorMapEncodeIm2col`, derived from 763: the channels are the
+innermost extent of the box, and the corners share the bits of the other extents. (PTX ISA, "Tensors" and
+"tensormap.replace"; CUDA Driver API, "Tensor Map Object Management".)
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ FILLS: tuple[Fill, ...] = ("zero", "nan")
 class TensorElement(NamedTuple):
     """A tensor element type: name, size in bytes, number for tensormap.replace, and the NaN code used for filling.
 
-    `code` is the number in a map if it is another one: the tfloat32 types are those of float32 with a bit set.
+    `code` is the number in a map if it differs: the tfloat32 types are the float32 types with a bit set.
     """
 
     name: str
@@ -215,7 +216,7 @@ class TensorMapFields:
 
     @property
     def counted_bytes(self) -> int:
-        """The driver's byte count of a box: it rounds extents divided by strides down, while the hardware rounds up."""
+        """The driver's byte count of a box: it rounds extent / stride down, but the hardware rounds up."""
         if self.im2col is not None:
             return self.im2col.channels * self.im2col.pixels * self.element.bytes
         steps = zip(self.box, self.element_strides, strict=True)
@@ -368,7 +369,7 @@ class BitRange(NamedTuple):
 
 
 class MapField(NamedTuple):
-    """A field of the 128 bytes: how many numbers it has, and their bit ranges, lowest bits first."""
+    """A field of the 128 bytes: the count of its numbers, and their bit ranges, lowest bits first."""
 
     numbers: int
     ranges: tuple[BitRange, ...]
@@ -462,7 +463,7 @@ def replace_field(data: bytes, name: str, number: int, axis: int = 0) -> bytes:
 
 
 class DriverCheck(NamedTuple):
-    """One of the driver's checks: its result, and a text about the expected value."""
+    """One of the driver's checks: its result, and a description of the expected value."""
 
     holds: bool
     text: str

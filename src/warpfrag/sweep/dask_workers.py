@@ -60,7 +60,7 @@ def _without_logs() -> Iterator[None]:
 
 @contextmanager
 def _ignored_interrupts() -> Iterator[None]:
-    """Ignore SIGINT, so that processes started in this context ignore it too; the sweep handles it and ends them."""
+    """Ignore SIGINT in this context and in the processes that it starts; the sweep handles it and ends them."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread can set handlers
         yield
         return

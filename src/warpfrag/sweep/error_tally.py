@@ -1,7 +1,7 @@
-"""Error statistics of a block of D, which can be added in any order to give those of the whole D.
+"""Error statistics of blocks of D; added in any order, they give the statistics of the whole D.
 
-Sums are exact and rounded once, in the summary, so the figures equal those of `wf.error_report` for the whole GEMM.
-An output is compared only if it and all of its inputs are finite.
+Sums are exact and rounded only in the summary, so the figures equal those of `wf.error_report` for the whole GEMM. An
+output is compared only if it and all of its inputs are finite.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@
 Most keys are arguments of `wf.gemm`. Every key except `block` takes one value or a list.
 
 Operands are random codes. Each row of A and each column of B has its own generator, seeded with the seed, the operand,
-the index of the row or column, and the name of the distribution. So operands depend neither on the block
-size nor on the architecture or the order; the format only determines the rounding:
+the index of the row or column, and the name of the distribution. So operands do not depend on the block size, the
+architecture or the order; the format only affects the rounding:
 
     normal    standard normal
     uniform   uniform between -1 and 1, or over all integers
@@ -251,7 +251,7 @@ class SweepPlan:
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> SweepPlan:
-        """Read a TOML file; raise FileError, which names the wrong key, if it is not a plan."""
+        """Read a TOML file; raise a FileError that names the wrong key if it is not a plan."""
         table = read_toml(path)
         try:
             return cls.of_table(table)
@@ -302,7 +302,7 @@ class KeyReader(NamedTuple):
     is_list: bool = True
 
     def read(self, name: str, value: object) -> object:
-        """Return the checked value; otherwise raise a FileError that says what was expected."""
+        """Return the checked value; raise a FileError with the expected value if it is invalid."""
         if not self.is_list:
             return self._read_entry(name, value)
         listed = value if isinstance(value, list) and not (name == "shape" and _is_shape(value)) else [value]

@@ -1,4 +1,4 @@
-"""The results of a sweep as a Zarr store that survives a kill at any moment.
+"""The results of a sweep as a Zarr store that stays valid if the process is killed at any moment.
 
     sweep.zarr/
       zarr.json           a group; attributes["warpfrag"] has the plan and the package versions
@@ -8,8 +8,7 @@
 
 Every file is replaced atomically. The tally of a block is written after its chunk, and the figures of a case after all
 of its tallies, so a tally implies its chunk, and figures imply all chunks. A chunk ends with its crc32c (Zarr's codec).
-A damaged chunk is deleted before it is computed again; if the process is killed in between, the next one finds the
-chunk missing.
+A damaged chunk is deleted before it is computed again, so a process that is killed in between leaves it missing.
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ class StoreReader:
         return self.path / RECORDS / self.name(number) / f"{block[0]}.{block[1]}.json"
 
     def read_case(self, number: int, *, verify: bool) -> StoredCase:
-        """Return the stored part of a case; a wrong size or, with `verify`, a wrong checksum means damage."""
+        """Return the stored part of a case; a chunk with a wrong size or (`verify`) checksum is damaged."""
         metadata = self.path / self.name(number) / METADATA
         figures = read_json(metadata).get("attributes", {}).get("figures") if metadata.exists() else None
         blocks = self.blocks(self.plan.cases[number])
@@ -195,7 +194,7 @@ def read_header(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class SweepResults:
-    """The content of a store: `done` of `blocks` are stored, counted over the cases that can be computed."""
+    """The content of a store; `done` of `blocks` blocks are stored, counted over the cases that can be computed."""
 
     plan: SweepPlan
     outcomes: tuple[Outcome, ...]

@@ -50,9 +50,10 @@ class Plan:
 
 @lru_cache(MAX_PLANS)
 def plan(instruction: Form, arch: str) -> Plan:
-    """Return the plan for `instruction` on `arch`; a trailing a or f, as in sm_90a, makes no difference.
+    """Return the plan for `instruction` on `arch`; a suffix such as the a of sm_90a is ignored.
 
-    Raises IllegalInstruction for a form that no instruction has, NotModelled if it is not published or measured.
+    Raises IllegalInstruction if no instruction has this form, and NotModelled if its arithmetic is neither published
+    nor measured.
     """
     if not isinstance(instruction, TensorForm) and instruction not in forms_of(instruction.op):
         raise IllegalInstruction(_describe(instruction), "no instruction has this form")
@@ -70,8 +71,8 @@ def plan(instruction: Form, arch: str) -> Plan:
 def nearest_plan(instruction: TensorForm, arch: str) -> tuple[Plan, str]:
     """Return the plan of a tcgen05.mma and "", or the nearest published plan and the reason for the difference.
 
-    The nearest plan is a dense mma of a single block on sm_100, with the same unit and the products that this one
-    adds. If sums are grouped along k, the plan is dense, for an A with explicit zeros.
+    The nearest plan is a dense mma of a single block on sm_100, with the same unit and the same products. If sums are
+    grouped along k, the plan is for a dense A with explicit zeros.
     """
     base = arch.rstrip("af")
     try:
@@ -231,7 +232,7 @@ DIRECTIONS: dict[str, Direction] = {"": "rn", "rz": "rz", "rm": "rm", "rp": "rp"
 
 
 def make_rule(instruction: Form, multiplicands: tuple[str, str], unit: ArithmeticUnit | None, written: Steps) -> Rule:
-    """Return the rule. `multiplicands` are the formats of A and B when they are multiplied; `unit` has the numbers."""
+    """Return the rule. `multiplicands` are the formats in which A and B are multiplied; `unit` has the parameters."""
     from warpfrag.tensorcore import rules  # look-ups do not need this import
 
     steps = {step["do"]: step for step in written}
@@ -279,7 +280,7 @@ def _exact_rule(instruction: Form, steps: dict[str, Any], words: dict[str, Any])
 
 
 def _split(written: dict[str, Any], max_products: int, stored: int) -> list[tuple[int, ...]]:
-    """Split a step of the table into smaller steps of at most `max_products` products."""
+    """Split a step into smaller steps of at most `max_products` products."""
     of, take = written.get("of", stored), written.get("take", 0)
     chosen = tuple(place for place in range(stored) if (place // of) % 2 == take)
     length = min(len(chosen), max_products, written.get("at_most", max_products))

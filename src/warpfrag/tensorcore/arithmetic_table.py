@@ -5,7 +5,7 @@
     >>> row.products, row.fraction_bits, row.rounding
     (16, 25, 'toward zero, to f32')
 
-The rows are derived from `arithmetic_plan`, the same steps and numbers that `execute` uses.
+The rows are derived from `arithmetic_plan`, so they have the steps and numbers that `execute` uses.
 """
 
 from __future__ import annotations
@@ -223,8 +223,8 @@ class ArithmeticTable:
     def overview(self) -> list[tuple[str, ...]]:
         """Return one table for all architectures: one row per family, with the step of each architecture.
 
-        A step is products/fraction bits, fma or exact. Several are listed if instructions of one family differ; "-"
-        means that the instruction does not exist there, or that its arithmetic is not published.
+        A step is products/fraction bits, fma or exact. If the instructions of a family differ, all steps are listed;
+        "-" means that the instruction does not exist there or that its arithmetic is not published.
         """
         archs = [*dict.fromkeys(row.arch for row in self.rows)]
         steps: dict[str, dict[str, list[str]]] = {}
@@ -259,9 +259,9 @@ HEAD = ("arch", "instructions", "products per step", "fraction bits", "rounding"
 def arithmetic_table(arch: str | None = None) -> ArithmeticTable:
     """Return the table of an architecture's arithmetic, or of all known architectures if `arch` is omitted.
 
-    A row gives the products of one step, the bits that a term keeps, the rounding of a step, the order in which
-    terms are added, the treatment of subnormals and NaNs, and the evidence: `level`, `source`, and `references` (keys
-    of `references()`).
+    A row has the number of products per step, the bits that a term keeps, the rounding of a step, the order of
+    additions, the treatment of subnormals and NaNs, and the evidence: `level`, `source`, and `references` (keys of
+    `references()`).
     """
     if arch is not None and not isinstance(arch, str):
         raise InvalidOperand(f"expected an architecture such as 'sm_90', got {quote(arch)}")
@@ -346,7 +346,7 @@ def _order(plan: Plan) -> str:
 
 
 def _places(of: int, take: int) -> str:
-    """Describe the stored elements of a step, by example."""
+    """Describe the stored elements of a step with an example."""
     chosen = [place for place in range(4 * of) if place // of % 2 == take]
     return f"elements {', '.join(map(str, chosen))}, ..."
 

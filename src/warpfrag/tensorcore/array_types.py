@@ -214,7 +214,7 @@ def to_host(array: MatrixLike, kind: ArrayKind) -> ArrayLike:
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a dense tensor without autograd history and lazy conjugation; reject other layouts."""
+    """Return a dense tensor without autograd history and lazy conjugation; raise InvalidOperand for other layouts."""
     import torch
 
     if tensor.is_sparse or tensor.is_quantized or tensor.layout != torch.strided:

@@ -1,10 +1,10 @@
-"""The interface of a backend: operands, blocks of outputs, and the three protocols that a backend implements.
+"""The interface of a backend: operands, blocks of outputs, and three protocols.
 
     Backend.compile(rule) -> ProductKernel      once per rule
     ProductKernel.start(operands) -> Job        once per product
     Job.run(block)                              once per block of outputs, in any order, on any thread
 
-An output depends only on its row, its column and its C, so every split of the outputs into blocks gives the same codes.
+An output depends only on its row, its column and its C, so any division into blocks gives the same codes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class OutputBlock(NamedTuple):
 
 
 class Grain(NamedTuple):
-    """The granularity at which a tile may be split: multiples of these rows and columns, up to `pieces` parts."""
+    """The granularity of a split: blocks are multiples of these rows and columns, and there are at most `pieces`."""
 
     rows: int = 1
     columns: int = 1
@@ -79,7 +79,7 @@ class Job(Protocol):
     """The codes of D, as any unsigned type, once every block has run."""
 
     def prepare(self, tile: int, pieces: int) -> list[Task]:
-        """Return about `pieces` tasks that must run before parts of a tile; whole tiles need none."""
+        """Return about `pieces` tasks that must run before a tile is computed in parts; whole tiles need none."""
 
     def run(self, block: OutputBlock) -> None:
         """Compute a block: whole tiles, or part of a prepared tile."""
@@ -91,7 +91,7 @@ class ProductKernel(Protocol):
     grain: Grain
 
     def max_depth(self, height: int, width: int) -> int:
-        """Return the longest K, a multiple of the instruction's, that can run at once for outputs of this extent."""
+        """Return the largest multiple of the instruction's K that can run at once for outputs of this extent."""
 
     def start(self, operands: ProductOperands) -> Job:
         """Load the operands of a gemm and return its job."""

@@ -28,7 +28,7 @@ SCALE_BITS: Final = 8
 
 
 def encoding_of(fmt: Format) -> tuple[int, int, int, int, int, int]:
-    """Return fraction bits, bias, unused bits, sign bit, smallest special magnitude, and that of infinity (or -1)."""
+    """Return fraction bits, bias, unused bits, sign bit, smallest special magnitude, and infinity (or -1)."""
     top = 1 << (fmt.exponent + fmt.fraction)
     special, infinity = (top - 1 if fmt.nan == "ones" else top), -1
     if fmt.nan == "ieee":
@@ -37,7 +37,7 @@ def encoding_of(fmt: Format) -> tuple[int, int, int, int, int, int]:
 
 
 def order_of(rule: Fused, depth: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the order of addition over K: the stored elements of A, and the rows of B for each step.
+    """Return the order of addition over K: the stored elements of A and the rows of B in each step.
 
     Stored element p of a sparse A multiplies row 2 p or 2 p + 1, or one of its neighbour's rows in the chunk.
     """
@@ -50,7 +50,7 @@ def order_of(rule: Fused, depth: int) -> tuple[NDArray[np.int32], NDArray[np.int
 
 @lru_cache(32)
 def conversion(source: str, target: str) -> NDArray[np.uint32]:
-    """Return a table from the codes of a format to those of a wider one."""
+    """Return a table that maps the codes of a format to those of a wider format."""
     return np.array([reference.convert(code, source, target) for code in range(FORMATS[source].codes)], np.uint32)
 
 

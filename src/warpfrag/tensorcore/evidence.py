@@ -1,7 +1,7 @@
 """Evidence for the result of an instruction on an architecture.
 
-It answers two questions: who defines the arithmetic (the ISA, a published model, a measurement of ours, or no one:
-`authority`), and with which GPUs it was compared, in how many cases (`gpus`, `cases`).
+It answers two questions: who defines the arithmetic (`authority`: the ISA, a published model, our measurement, or no
+one), and which GPUs it was compared with (`gpus`, `cases`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ AUTHORITIES: dict[Level, Authority] = {"specified": "specified", "published": "p
 class Evidence:
     """The evidence for an answer; it unpacks as `level, detail, cases = mma.evidence("sm_90")`.
 
-    `level` is "hardware" if it was compared with a GPU, else the authority. `authority` says who defines it:
-    "specified" (the ISA), "published" (by others), "measured" (by us) or "not modelled". `cases` counts the captured
-    tiles that were compared with `gpus`. `machine` is the machine code of the instruction; `native` is True if that is
-    a single machine instruction.
+    `level` is "hardware" if the result was compared with a GPU, else the authority. `authority` is one of "specified"
+    (the ISA), "published" (by others), "measured" (by us) or "not modelled". `cases` counts the captured tiles that
+    were compared with `gpus`. `machine` is the machine code of the instruction; `native` is True if that is a single
+    machine instruction.
     """
 
     level: Level

@@ -52,8 +52,8 @@ def execute(
 
     ldmatrix takes the lanes' addresses, int[..., 32], and `shared`; stmatrix also takes the registers as `b`, and
     returns the memory, uint8[bytes]; movmatrix takes registers. wmma.load and wmma.store are rejected, since the ISA
-    does not define their layouts: `wf.wmma` runs them. IllegalInstruction if `arch` cannot run it, NotModelled if its
-    result there is unknown.
+    does not define their layouts: `wf.wmma` runs them. Raises IllegalInstruction if `arch` cannot run it, and
+    NotModelled if its result there is unknown.
     """
     form = _form_of(instruction)
     if isinstance(form, TensorForm):

@@ -82,7 +82,7 @@ def _columns(memory: Words, first: int, count: int, label: str) -> Words:
 
 
 def _from_base(memory: Words, lane: int) -> Words:
-    """Return the memory as seen from base lane 16: the halves of each 32 lanes are exchanged."""
+    """Return the memory as seen from base lane 16: with the two halves of every 32 lanes swapped."""
     return memory if lane == 0 else memory[..., np.arange(TENSOR_LANES) ^ 16, :]
 
 
@@ -141,7 +141,7 @@ class TensorProduct:
 
     @property
     def counted(self) -> TensorForm:
-        """The form, which saturates integers if the descriptor says so."""
+        """The form; it saturates integers if the descriptor has that flag."""
         return replace(self.form, satfinite=self.word.saturate) if self.form.kind == "i8" else self.form
 
     @cached_property
@@ -168,8 +168,8 @@ class TensorProduct:
     ) -> dict[str, Array]:
         """Return the codes of A, B and C, negated according to the descriptor, with scale factors and selected columns.
 
-        If tensor memory has a copy of A for each part of D's columns, `part` selects the copy to read; without it,
-        different copies are rejected.
+        If tensor memory has a copy of A for each part of D's columns, `part` selects the copy; without it, different
+        copies are rejected.
         """
         lane, column = self.base
         seen = _from_base(memory, lane)
@@ -439,7 +439,7 @@ def _widened(spelling: TensorSpelling, rows: NDArray[np.uint8]) -> NDArray[np.ui
 
 
 def shift(spelling: TensorSpelling, memory: ArrayLike, address: int) -> Words:
-    """Return tensor memory after shift.down: in 8 columns, each lane except the last of 32 gets the next's data."""
+    """Return tensor memory after shift.down: in 8 columns, 31 of 32 lanes get the data of the next lane."""
     cells = check_tensor_memory(memory, spelling.blocks)
     lane, column = split_address(address, "the address")
     if lane % 32:

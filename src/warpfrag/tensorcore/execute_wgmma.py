@@ -105,7 +105,7 @@ def multiply_groups(
     negate: tuple[bool, bool] = NEITHER,
     scale_d: NDArray[np.bool_],
 ) -> Words | None:
-    """Return D's registers for several warpgroups, each using its block's shared memory, or None if unsupported.
+    """Return D's registers for several warpgroups, each with its block's shared memory, or None if unsupported.
 
     A and B are descriptors, one for each warpgroup; A may be in registers. Sparse forms, codes that are not whole
     bytes, and descriptors that reach beyond the memory return None: `multiply` handles or rejects them.

@@ -1,4 +1,4 @@
-"""Pack matrices into registers and unpack them, for any layout: one gather by index, the same for every tile.
+"""Pack matrices into registers and unpack them, for any layout: one gather that is the same for every tile.
 
 If the slots of every register are adjacent along an axis of the matrix, that axis is moved to the end and the slots
 are joined first, so that whole registers move.
@@ -89,7 +89,7 @@ def pack(row: OperandSpec, codes: NDArray[Any]) -> NDArray[np.uint32]:
 
 
 def unpack(row: OperandSpec, words: NDArray[np.uint32], *, strict: bool = False) -> NDArray[Any]:
-    """Unpack registers into a matrix of codes, from the first copies; strict rejects unequal copies."""
+    """Unpack the first copies in registers into a matrix of codes; `strict` rejects unequal copies."""
     layout = row.layout
     batch = words.shape[: words.ndim - 1 - len(row.threads)]
     registers = np.ascontiguousarray(words).view(np.uint64 if row.register_bits > WORD_BITS else np.uint32)

@@ -125,10 +125,10 @@ class Matches(list[Match]):
 
 
 def identify(layout: Layout | OperandBase) -> Matches:
-    """Return the operands of all instructions with this layout; for wmma, on the first measured architecture.
+    """Return the operands of all instructions with this layout; wmma uses the first measured architecture.
 
-    The result is a list. Its `tiles` are the operands that tile the layout, its `near` those whose layout differs only
-    by a transposition, the order of lanes or registers, or the number of values per register. Its `loads` are the
+    The result is a list. `tiles` has the operands that tile the layout. `near` has the operands whose layout differs
+    only by a transposition, the order of lanes or registers, or the number of values per register. `loads` has the
     tensor-memory loads that give an accumulator this layout.
     """
     if isinstance(layout, OperandBase):
@@ -239,7 +239,7 @@ def _steps(layout: Layout, dims: Iterable[str]) -> Ordered:
 
 
 def _orders(mine: Ordered, others: Ordered, slots: int, differences: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield `found` plus differences in order; yield nothing if the layouts have different digits."""
+    """Yield `found` plus the differences in order; yield nothing if the layouts have different digits."""
     if {*mine} != {*others}:
         return
     for name in mine.keys() - {"reg", "slot"}:

@@ -41,15 +41,15 @@ def matmul(
     """Return D's codes [T, M, N] from the codes of A, B and C.
 
     A sparse rule takes `a` [T, M, K/2] and `columns` [T, M, K/2], the logical column of each stored element, as
-    `sparsity.logical_columns` gives them: each in its chunk, no two the same. A
-    block-scaled rule takes `scale_a` [T, M, s] and `scale_b` [T, s, N]. `threads` is at most the cores by default;
-    the result does not depend on it. BLAS uses its own number of threads: see `backends.integer_sums`.
+    returned by `sparsity.logical_columns`: within its chunk, without duplicates. A block-scaled rule takes `scale_a`
+    [T, M, s] and `scale_b` [T, s, N]. `threads` is at most the cores by default; the result does not depend on it. BLAS
+    uses its own number of threads: see `backends.integer_sums`.
     """
     return multiply(kernel_selector(rule), ProductOperands(a, b, c, columns, scale_a, scale_b), threads)
 
 
 def multiply(selector: KernelSelector, operands: ProductOperands, threads: int | None) -> Codes:
-    """Multiply operands, which have been checked, with a selector's kernels."""
+    """Multiply checked operands with a selector's kernels."""
     check_threads(threads)
     code_type = code_dtype(FORMATS[selector.rule.d])
     if operands.c.size == 0:

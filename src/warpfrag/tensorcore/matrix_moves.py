@@ -1,7 +1,7 @@
 """Execute matrix moves: ldmatrix (memory to registers), stmatrix (registers to memory) and movmatrix.
 
 Each lane that supplies an address points to one line of 16 bytes: a row of a matrix, or a column for stmatrix m16n8.
-The address layout says which line that is, the register layout where each of its elements goes.
+The address layout determines the line, and the register layout the place of each of its elements.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Operands: an instruction's inputs and outputs, their layouts, and their conversion from and to matrices.
 
-Every operand is a layout and a format. `Operand` is a whole matrix (of a sparse A, the stored half); `Metadata` and
-`Scale` are registers; an instruction reads the part of them that its immediates select.
+Every operand has a layout and a format. `Operand` is a whole matrix (for a sparse A, its stored half). `Metadata` and
+`Scale` are registers; an instruction reads the part that its immediates select.
 
 Methods that need numpy import it when they are called, so that look-ups do not import it.
 """
@@ -227,8 +227,8 @@ class Operand(OperandBase, InShared):
     def pack(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Words:
         """Pack a matrix into registers: uint32[..., 32, words]. Leading axes are a batch; every copy is written.
 
-        An array of the natural dtype is read as bits; any other by value, and rejected if a value is not exact
-        unless `rounding="rne"`. With `raw=True` the array holds unsigned codes.
+        An array of the natural dtype is read as bits. Any other array is read by value; inexact values are rejected
+        unless `rounding="rne"`. With `raw=True`, the array holds unsigned codes.
         """
         from warpfrag.tensorcore import fragment
 

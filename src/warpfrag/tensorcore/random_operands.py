@@ -30,8 +30,8 @@ def random_words(
     words = {role: _words(getattr(instruction, role), kind, cases, random) for role in roles}
     if instruction.pattern is not None:
         # Both the plain and the ordered form accept ascending codes, so in most classes both get the same registers.
-        # Descending codes, for the plain form alone, come in one class of floats and one of integers: enough to see
-        # them, and a difference in that class only points at them.
+        # Descending codes, which only the plain form accepts, appear in one class of floats and one of integers, so a
+        # difference in just that class points at them.
         legal = list(instruction.pattern.columns if kind in {"finite", "extreme"} else instruction.pattern.rising)
         codes = random.choice(legal, (cases, *instruction.metadata.shape)).astype(np.uint8)
         unread = random.integers(0, 1 << 32, (cases, *instruction.metadata.threads), dtype=np.uint32)

@@ -143,8 +143,8 @@ def infinity_code(format_name: str, *, negative: bool) -> int:
 def round_sum(total: int, exponent: int, rounding: rules.StepRounding) -> int:
     """Apply the rounding at the end of a step; the result is never -0.
 
-    RZ-FP32 truncates to f32 and overflows to infinity; RZ-E8M13 to 13 fraction bits; RNE-FP16 takes the nearest
-    f16, ties to even.
+    RZ-FP32 truncates to f32 and overflows to infinity; RZ-E8M13 truncates to 13 fraction bits; RNE-FP16 rounds to the
+    nearest f16, ties to even.
     """
     if rounding == "RNE-FP16":
         code = round_code("f16", total < 0, abs(total), exponent, "rn")
@@ -159,8 +159,8 @@ def fused_step(
 ) -> tuple[int, int | None, int | None, tuple[int, ...]]:
     """Compute a truncated fused dot-product-add: products and C in one truncated sum, rounded once.
 
-    Any NaN, infinity times zero, or infinities of both signs give the one NaN code. Return the result's code, the
-    common exponent, the sum and the kept part of each term (C last). With an infinity or NaN nothing is aligned, and
+    Any NaN, infinity times zero, or infinities of both signs give the canonical NaN. Returns the result's code, the
+    common exponent, the sum and the kept part of each term (C last). With an infinity or NaN, nothing is aligned, and
     exponent and sum are None.
     """
     terms = [*products, c]
@@ -182,7 +182,7 @@ def scale_product(product: Number, scale: Number) -> Number:
 
 
 def group_product(products: Sequence[Number], scale: Number) -> Number:
-    """Return the exact sum of sixteen 4-bit products, times a scale; its exponent is that of the scale.
+    """Return the exact sum of sixteen 4-bit products times a scale, with the exponent of the scale.
 
     A group whose products are all zero counts as zero; one that cancels to zero keeps its exponent.
     """
@@ -261,8 +261,8 @@ def add_c(c: Number, part: Number, format_name: str) -> int:
 def fma_f64(a: Number, b: Number, c: Number, direction: rules.Direction) -> int:
     """Compute one link of DMMA's chain: fused, with IEEE zeros, subnormals and overflow.
 
-    A NaN operand is propagated, quieted, with its sign and payload: B's first, then C's, then A's. A new NaN
-    (infinity times zero, infinities of both signs) is the canonical one.
+    A NaN operand is quieted and propagated with its sign and payload; B has priority, then C, then A. A new NaN
+    (infinity times zero, infinities of both signs) is the canonical NaN.
     """
     for operand in (b, c, a):
         if operand.is_nan:
@@ -285,7 +285,7 @@ def count_bits(a: Sequence[int], b: Sequence[int], bitop: str) -> int:
 
 
 class OutputOperands(NamedTuple):
-    """The inputs of one output of one instruction: the codes of A's stored elements and of the matching B elements."""
+    """The inputs of one output: the codes of A's stored elements and of the matching elements of B."""
 
     a: Sequence[int]
     b: Sequence[int]

@@ -205,7 +205,7 @@ class ResolvedInstruction:
         return () if self.metadata is None else self.operands.metadata.threads
 
     def check_words(self, words: Mapping[str, ArrayLike | None]) -> dict[str, NDArray[np.uint32]]:
-        """Return the metadata and scale registers as arrays; raise InvalidOperand for missing or misshapen ones."""
+        """Return the metadata and scale registers as arrays; raise InvalidOperand if one is missing or misshapen."""
         checked = {}
         for role, given in words.items():
             if (given is not None) != (role in self.selected):

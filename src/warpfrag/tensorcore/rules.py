@@ -58,9 +58,10 @@ class AlignedSum:
 class Fused(Rule):
     """Truncated fused dot-product-adds, one per step.
 
-    A step is a tuple of indices: the stored elements of A's row that it adds. The first step adds to C, or to zero if
-    `adds_c_last`; each other step to the result of the previous step. A and B are first converted to the formats
-    `multiplicands`, and C to `c_read_as`. If D has another format than the accumulator, the result is rounded to it.
+    A step is a tuple of indices: the stored elements of A's row whose products it adds. The first step adds to C, or to
+    zero if `adds_c_last`; each later step adds to the result of the previous one. A and B are first converted to the
+    formats `multiplicands`, and C to `c_read_as`. If D has another format than the accumulator, the result is rounded
+    to it.
     """
 
     sum: AlignedSum

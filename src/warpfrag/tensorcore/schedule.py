@@ -1,7 +1,7 @@
 """Split gemms into blocks of outputs, and run them on threads, for every rule and backend.
 
-Tiles are distributed whole while there are many small ones; a large tile is split along its rows, or along its columns
-if it has more of them. Compiled code and numpy run without the GIL, so plain threads are enough.
+Many small tiles are distributed whole; a large tile is split along its longer side. Compiled code and numpy run without
+the GIL, so plain threads are enough.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def is_split(operands: ProductOperands) -> bool:
 
 
 def run(kernel: ProductKernel, operands: ProductOperands, threads: int | None, k: int) -> NDArray[Any]:
-    """Return D's codes. A K too long for the kernel runs in parts, multiples of `k`; the D of one is the next C."""
+    """Return D's codes. A K that is too long for the kernel runs in parts, multiples of `k`; each D is the next C."""
     depth, width = operands.b.shape[1:]
     max_depth = kernel.max_depth(operands.c.shape[1], width)
     if depth <= max_depth:
@@ -92,7 +92,7 @@ def run_at_once(kernel: ProductKernel, operands: ProductOperands, threads: int |
 
 
 def run_split(kernel: ProductKernel, operands: ProductOperands, threads: int) -> NDArray[Any]:
-    """Return D's codes, one tile after the other, each split into blocks."""
+    """Return D's codes; compute tile by tile, each split into blocks."""
     job = kernel.start(operands)
     for tile in range(operands.c.shape[0]):
         run_all(job.prepare(tile, 4 * threads), threads)

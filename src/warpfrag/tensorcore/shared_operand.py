@@ -110,7 +110,7 @@ class InShared:
     ) -> Shared:
         """Store a matrix in shared memory as a descriptor reads it; without `desc`, use a default descriptor.
 
-        Leading axes are a batch. Bytes between the elements are 0. InvalidOperand if elements would overlap.
+        Leading axes are a batch. Bytes between the elements are 0. Raises InvalidOperand if elements would overlap.
         """
         import numpy as np
 

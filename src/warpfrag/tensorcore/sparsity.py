@@ -1,7 +1,7 @@
 """Convert a sparse A between the full matrix and its stored half.
 
-A row of A is divided into chunks. Half of each chunk is stored, and a 4-bit code says which half. `compress` finds the
-codes, `expand` applies them; both work on arrays of any dtype, because they only move elements.
+A row of A is divided into chunks. Half of each chunk is stored, and a 4-bit code selects that half. `compress` finds
+the codes, `expand` applies them; both work on arrays of any dtype, because they only move elements.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def _columns(rule: Pattern) -> NDArray[np.int32]:
 
 @cache
 def _best_codes(rule: Pattern) -> NDArray[np.int16]:
-    """Return, for each set of units, the code that keeps it and fills free positions from the lowest, or -1.
+    """Return, for each set of units, the code that keeps it and fills free slots lowest first, or -1.
 
-    A set is a number whose bit u says that unit u must be kept.
+    A set is a bit mask: unit u must be kept if bit u is set.
     """
     units = rule.chunk // rule.unit
     kept_units = {code: {column // rule.unit for column in kept} for code, kept in rule.rising.items()}

@@ -82,9 +82,9 @@ class TensorMma(TensorInstruction):
         """Return tensor memory after the mma: uint32[..., 128, columns], or [..., 2, 128, columns] for a pair.
 
         `a` and `b` are `Shared` tiles, or descriptors over the bytes of `shared`, of a pair uint8[..., 2, bytes]. With
-        a=None, A is in tensor memory. `at` has the first columns of d (0 by default), a, scale_a, scale_b and
-        metadata there. `idesc` has the transpose, negate and saturate flags, the selector and the scale ids.
-        NotModelled if its result is unknown.
+        a=None, A is in tensor memory. `at` has the first columns of d (0 by default), a, scale_a, scale_b and metadata
+        there. `idesc` has the transpose, negate and saturate flags, the selector and the scale ids. Raises NotModelled
+        if its result is unknown.
         """
         from warpfrag.smem.instruction_descriptor import InstructionDescriptor
         from warpfrag.tensorcore.execute_tcgen05 import TensorProduct, check_tensor_memory
@@ -139,7 +139,7 @@ class TensorShift(TensorInstruction):
     """A shift of tensor-memory rows by one lane."""
 
     def execute(self, tensor_memory: ArrayLike, address: int = 0) -> Words:
-        """Return tensor memory after the shift: in 8 columns, each lane but the last of 32 gets the next one's data."""
+        """Return tensor memory after the shift: in 8 columns, 31 of 32 lanes get the data of the next lane."""
         from warpfrag.tensorcore.execute_tcgen05 import shift
 
         return shift(self.form.spelling, tensor_memory, address)

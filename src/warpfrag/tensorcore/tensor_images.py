@@ -1,8 +1,8 @@
 """Memory images: the memories of one tcgen05.mma as arrays of 32-bit words, for GPU kernels and captures.
 
     a, b    uint32[words]             the bytes of A and B in shared memory, as their first descriptors read them
-    c       uint32[128, columns]      tensor memory before: D, then metadata and scale factors, if any
-    d       uint32[128, columns]      the columns of D after
+    c       uint32[128, columns]      tensor memory before the mma: D, then metadata and scale factors, if any
+    d       uint32[128, columns]      the columns of D after the mma
 
 For a pair of blocks every image has a leading axis of two; axes before that are a batch. `codegen.emit_tcgen05` writes
 the kernel.

@@ -69,7 +69,7 @@ class _InTensorMemory(OperandBase):
         return self._check_words(words, self.threads)
 
     def through(self, load: str | HasForm, column: int = 0, *, base_lane: int = 0) -> Layout:
-        """Return the element in each register after a load: from (warp, lane, reg, slot), with block first for a pair.
+        """Return the register layout after a load: a map from (warp, lane, reg, slot), with block first for a pair.
 
         `column` is the first loaded column, relative to the operand's first; `base_lane` is that of the address: for
         shapes with 16 lanes, 0 or 16. A register holds whole columns, so a slot is an element inside one. If n is not
@@ -132,7 +132,7 @@ def _agrees(layout: Layout, places: Layout, loaded: Layout) -> bool:
 class InTensorShared(Operand):
     """A tcgen05 operand that may be in shared memory, accessed through a tcgen05 descriptor.
 
-    4- and 6-bit types of kinds with f8f6f4 are padded: 16 elements, packed, begin each 16 bytes along k.
+    4- and 6-bit types of the f8f6f4 kinds are padded: every 16 bytes along k start with 16 packed elements.
     """
 
     descriptor_kind: ClassVar[str] = "tcgen05"
@@ -336,7 +336,7 @@ class TensorRegisters(OperandBase):
 
 
 def after_load(operand: OperandBase, load: str | HasForm, column: int = 0, base_lane: int = 0) -> OperandBase:
-    """Return a tensor-memory operand as it is in registers after a load: `through`, with its bits and names."""
+    """Return a tensor-memory operand in registers, after a load: the layout of `through`, with bits and names."""
     if not isinstance(operand, _InTensorMemory):
         raise InvalidOperand(f"{operand.description} is not in tensor memory: tcgen05.ld cannot load it")
     row = operand._after(load, column, base_lane)  # noqa: SLF001 (of this module)

@@ -95,7 +95,8 @@ class WgmmaCases:
     """Cases of one wgmma that share a kernel, descriptors and scale-d.
 
     `words` has the registers uint32[cases, 4, 32, words] of c, and of a if it is in registers, and the metadata
-    uint32[cases, 4, 32]; `shared` is uint8[cases, bytes]. The descriptors are those of A (0 without one) and B.
+    uint32[cases, 4, 32]; `shared` is uint8[cases, bytes]. The descriptors are those of A (0 if it is in registers) and
+    B.
     """
 
     variant: Variant

@@ -7,8 +7,8 @@
         loss.backward()
     print(run)
 
-Operands need a dtype that the instruction's formats contain; `rounding="rne"` rounds others to nearest even. The
-result has the dtype that the operation has without emulation. Only matrix multiplications are emulated.
+The instruction's formats must contain every number of the operands' dtype; `rounding="rne"` rounds other dtypes to
+nearest even. The result has the same dtype as without emulation. Only matrix multiplications are emulated.
 `batch_invariance` lists the layers of a model whose bits change with the batch size. The extra `torch` is required.
 """
 

@@ -45,8 +45,8 @@ ASCENDING = Order()
 class Record:
     """One emulated matmul.
 
-    `error` is the root mean square distance from the float64 matmul of the same rounded operands, divided by the
-    root mean square of that; `differing` counts the outputs whose bits differ on the architecture of `compare`.
+    `error` is the root mean square difference from the float64 matmul of the same rounded operands, relative to the
+    root mean square of that matmul. `differing` counts the outputs whose bits differ on the `compare` architecture.
     """
 
     number: int
@@ -86,7 +86,7 @@ class _Inside(local):
 
 
 class _Computing(local):
-    """A per-thread count that is above 0 inside an emulated matmul, whose own operations are not emulated."""
+    """A per-thread count; it is above 0 inside an emulated matmul, whose own operations are not emulated."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -135,7 +135,7 @@ SWITCH = ProcessSwitch(_warn_of_workers)
 class Emulation(TorchDispatchMode):
     """A context in which every mm, addmm, bmm, baddbmm and linear runs as `instruction` on `arch` computes it.
 
-    Without an instruction, the dtypes and `arch` choose the one that libraries use; `Record.instruction` says which.
+    Without an instruction, the dtypes and `arch` determine the one that libraries use; `Record.instruction` names it.
     It emulates forward and backward matmuls, on CPU and GPU tensors; a GPU computes its own tensors if CuPy is
     installed. `compare` names another architecture, with which every matmul is compared; `model` gives layers their
     names; `keep` keeps the result of every matmul. Operands must have a dtype that the instruction's formats contain,
@@ -146,15 +146,15 @@ class Emulation(TorchDispatchMode):
     rounded, and the sums are multiplied by both. "amax" scales the largest magnitude of each tensor to the largest
     number of the format.
 
-    Instead of an instruction, `library="cublas"` uses for every matmul the instruction and the order of additions
-    that PyTorch's library chooses for its shape on the GPU that `arch` names, as `wf.predict` knows them;
-    `Record.prediction` says how. A matmul of float32 is emulated only if PyTorch's settings allow TF32, as after
-    `torch.set_float32_matmul_precision("high")`: without it a GPU runs a float32 kernel, which is not modelled.
+    Instead of an instruction, `library="cublas"` uses, for every matmul, the instruction and the order of additions
+    that PyTorch's library chooses for its shape on the GPU `arch`, as `wf.predict` does; `Record.prediction` has the
+    evidence. A float32 matmul is emulated only if PyTorch's settings allow TF32, for example after
+    `torch.set_float32_matmul_precision("high")`. Otherwise a GPU runs a float32 kernel, which is not modelled.
 
-    An emulation applies to every thread of the process except those that enter their own. If several threads have one,
-    a matmul in a thread without one is rejected. Functions of torch.compile run uncompiled. Other operations that sum
-    products (mv, dot, convolutions, fused recurrent layers) stay PyTorch's own, with a `NotEmulated` warning for each.
-    A product in a process that is forked inside, such as a DataLoader worker, is rejected.
+    An emulation applies to every thread of the process except threads that enter their own. If several threads have an
+    emulation, a matmul in a thread without one is rejected. Functions of torch.compile run uncompiled. Other operations
+    that sum products (mv, dot, convolutions, fused recurrent layers) stay PyTorch's own, with a `NotEmulated` warning
+    for each. A matmul in a process that is forked inside an emulation, such as a DataLoader worker, is rejected.
     """
 
     def __init__(

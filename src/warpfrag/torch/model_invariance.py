@@ -1,8 +1,8 @@
 """Batch invariance of a model: the layers in which cuBLAS changes its order of additions with the batch size.
 
-The model runs once per batch size on the CPU, with zeros as the result of each matmul, and the order that the library
-would choose is recorded. A row of a matmul keeps its bits as long as the order stays. Other operations are not judged:
-`not_judged` counts them.
+The model runs once per batch size on the CPU, with zeros as the result of each matmul, and records the order that the
+library would choose. A row of a matmul keeps its bits as long as the order stays the same. Other operations are not
+judged: `not_judged` counts them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LayerOrders:
 
     @property
     def changes(self) -> bool:
-        """True if two batch sizes have different orders of additions, so that K is split or added differently."""
+        """True if two batch sizes have different orders of additions: K is split or summed differently."""
         known = {(entry.kind.type, entry.order, entry.omitted_k) for entry in self.predictions if entry is not None}
         if len(known) < 2:
             return False

@@ -1,9 +1,9 @@
 """Changes to the process while an emulation is open, for every thread.
 
 PyTorch's modes belong to a thread. PyTorch passes them on to autograd's threads, but not to threads that Python starts.
-Products in those are intercepted one level lower, in the dispatcher: every operation passes the key BackendSelect on
-its way from autograd to the kernels of its device. Kernels that are registered there stay, because removing one while a
-thread runs it is not safe; if no emulation is open, they call the original.
+Matmuls in those threads are intercepted one level lower, in the dispatcher: every operation passes the key
+BackendSelect between autograd and the kernels of its device. Kernels registered there stay, because it is not safe to
+remove a kernel that a thread is running; if no emulation is open, they call the original.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ProductHooks:
 
 
 def _is_composite(operation: Any) -> bool:  # noqa: ANN401 (an overload of torch)
-    """Return True if an operation is composed of others, which have hooks of their own."""
+    """Return True if an operation is composed of other operations, which have their own hooks."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
     return bool(has_kernel(operation.name(), "CompositeImplicitAutograd"))
 

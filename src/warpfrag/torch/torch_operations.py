@@ -1,7 +1,7 @@
 """PyTorch's matrix multiplications, and the functions that read their arguments.
 
 A matmul reaches the dispatcher as one of a few ATen operations, each with several overloads: `OPERATIONS` maps every
-overload to the function that reads its arguments. `PLAIN_PRODUCTS` are dot products that are not emulated.
+overload to the function that reads its arguments. `PLAIN_PRODUCTS` has dot products that are not emulated.
 """
 
 from __future__ import annotations

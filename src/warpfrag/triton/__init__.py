@@ -14,7 +14,7 @@ Triton binds the arguments and compiles, and `emulate` only replaces its driver.
     findings = [finding for launch in session.launches for finding in launch.run.findings]
     session.launches[0].debug().break_at(source="softmax.py:12")
 
-pytest tests get the same from `-p warpfrag.pytest_plugin`. It needs the extra `triton`.
+For pytest, `-p warpfrag.pytest_plugin` does the same. The extra `triton` is required.
 """
 
 from __future__ import annotations

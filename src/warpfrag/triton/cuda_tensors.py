@@ -1,8 +1,8 @@
 """PyTorch without a GPU: tensors for device "cuda" are in host memory and report "cuda"; streams and events work.
 
-A tensor's device is a mark on its storage. Results of PyTorch calls inherit the mark of their arguments, and a copy
-between the devices is a copy here too. Tensors without a mark, such as gradients that enter a custom backward function,
-count as CUDA tensors: a session marks every tensor that exists when it starts as a host tensor.
+A tensor's device is a mark on its storage. Results of PyTorch calls inherit the mark of their arguments, and copies
+between devices are real copies. Tensors without a mark, such as gradients that enter a custom backward function, count
+as CUDA tensors: a session marks every tensor that exists when it starts as a host tensor.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COPIES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu)
 
 
 class DeviceMarks:
-    """The devices of storages; weak references ensure that a later storage cannot reuse an address."""
+    """The devices of storages; weak references detect a later storage at the same address."""
 
     def __init__(self) -> None:
         """Start without marks."""
@@ -341,7 +341,7 @@ def _default_device(original: Callable[..., object]) -> Callable[..., object]:
 def tensors_on_host(driver: MachineDriver, *, inductor: bool) -> Iterator[None]:
     """Create tensors for device "cuda" in host memory, and replace the functions of torch.cuda.
 
-    With `inductor`, torch.accelerator is left alone: torch.compile asks it for a real stream.
+    With `inductor`, torch.accelerator is not replaced, because torch.compile requests a real stream from it.
     """
     with ExitStack() as stack:
         for name, value in _answers(driver).items():

@@ -78,13 +78,13 @@ class Launch:
 class Session:
     """A context in which every Triton launch runs here, compiled for `arch`, and is recorded in `launches`.
 
-    For an autotuned kernel, the first configuration that its pruning leaves and that fits the GPU is used. `config`
-    chooses another: its index in the decorator, a `triton.Config`, or some of its values ({"BLOCK_M": 64,
-    "num_warps": 8}), which select the first configuration that has them all; {kernel: config} chooses per kernel.
-    `checks`, `engine`, `seed` and `level` are those of `ptx.Kernel.launch`; machine code is Triton's own cubin.
-    `seconds` limits the time of each launch. If PyTorch is loaded, tensors for device "cuda" are created in host memory
-    and report "cuda", so that tests written for a GPU need no change; `redirect=False` turns that off. `inductor` makes
-    torch.compile generate Triton kernels, which run here too. Sessions may be nested; the innermost runs the kernels.
+    An autotuned kernel uses the first configuration that remains after pruning and fits the GPU. `config` chooses
+    another: its index in the decorator, a `triton.Config`, or some of its values ({"BLOCK_M": 64, "num_warps": 8}),
+    which select the first configuration that has them all; {kernel: config} chooses per kernel. `checks`, `engine`,
+    `seed` and `level` are those of `ptx.Kernel.launch`; machine code is Triton's own cubin. `seconds` limits the time
+    of each launch. If PyTorch is loaded, tensors for device "cuda" are created in host memory and report "cuda", so
+    that tests written for a GPU need no change; `redirect=False` turns that off. `inductor` makes torch.compile
+    generate Triton kernels, which run here too. Sessions may be nested; the innermost runs the kernels.
     """
 
     def __init__(

@@ -85,7 +85,7 @@ def draw(
 
     Views of an instruction: "whole" (A left, B above, D in the corner), "matrix" (the lane that holds each element),
     "warp" (the element in each register), "logical" (a sparse A as the full matrix), "memory" (an operand in shared or
-    tensor memory). The default is the clearest of them.
+    tensor memory). The default depends on the instruction.
 
     `rows` and `cols` show a part of a matrix, as (first, last); for metadata, `cols` are columns of A; in shared
     memory, `rows` are lines of 128 bytes. `immediates` select the part of metadata and scale words that is read.

@@ -14,7 +14,7 @@ from warpfrag.viz.grids import Range
 
 @dataclass(frozen=True)
 class FigureRow:
-    """One row of the table of figures; the fields are explained at its top."""
+    """One row of the table of figures; the head of the table explains the fields."""
 
     key: str
     caption: str
@@ -64,7 +64,7 @@ def _read() -> Iterator[FigureRow]:
 
 
 def figure_row(key: int | str) -> FigureRow:
-    """Return the row of a figure; for an unknown key, raise an error with similar ones."""
+    """Return the row of a figure; for an unknown key, raise an error with similar keys."""
     rows = figure_rows()
     wanted = str(key)
     if wanted in rows:

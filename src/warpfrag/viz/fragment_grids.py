@@ -1,10 +1,11 @@
 """Fragment grids: by matrix element, and by lane and register.
 
-By element, `T5: a3` is the element that PTX calls a3 of lane 5. Every holder of an element is listed, the one that the
-hardware reads first. An operand with a third coordinate (the four products of m8n8k4, the matrices of ldmatrix) gives
-one grid for each. A sparse A can be shown as the full matrix: a register stores half of the columns of its span, the
-metadata says which half, and a cell names every slot that may hold the element. An instruction reads a part of each
-metadata or scale word, as immediates select; those cells name lane and bits.
+In a grid by element, `T5: a3` is the element that PTX calls a3 of lane 5. Every holder of an element is listed; the
+first is the one that the hardware reads. An operand with a third coordinate (the four products of m8n8k4, the matrices
+of ldmatrix) has one grid for each index. A sparse A can be shown as the full matrix: a register stores half of the
+columns of its span, the metadata selects that half, and a cell names every slot that may hold the element. An
+instruction reads the part of each metadata or scale word that immediates select; those cells name the lane and the
+bits.
 
 The 128 threads of a warpgroup are numbered as in the figures of the ISA: T37 is lane 5 of warp 1.
 """
@@ -124,7 +125,7 @@ def matrix_grids(operand: Operand, cut: Cut = EVERYTHING, addresses: Layout | No
 
 
 def slot_run(layout: Layout) -> tuple[int, int]:
-    """Return the rows and columns that the slots of one register fill contiguously, starting with the first slot."""
+    """Return the number of rows and columns that the slots of a register fill contiguously from the first slot on."""
     first = layout.at(lane=0)
 
     def length(dim: str) -> int:
@@ -240,7 +241,7 @@ def _logical_cell(operand: SparseOperand, lane: int, reg: int, at: tuple[int, in
 
 
 class FieldChoice(NamedTuple):
-    """The part of metadata or scale registers that is read: leading coordinates of the layout, and a name."""
+    """The part of a metadata or scale register that is read: leading coordinates of its layout, and a name."""
 
     at: tuple[int, ...]
     words: str

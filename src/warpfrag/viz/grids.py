@@ -55,7 +55,7 @@ class FigureCell(NamedTuple):
 
     `coordinates` are those of the element, by name. `lane`, `reg` and `slot` are those of its first holder; in the
     logical view of a sparse A, `slot` lists every slot that may hold it. `lines` is the text in the cell, with all
-    holders, and `tip` the tooltip. The instruction does not read a cell that is `unread`.
+    holders, and `tip` the tooltip. The instruction does not read an `unread` cell.
     """
 
     y: int
@@ -70,7 +70,7 @@ class FigureCell(NamedTuple):
 
 
 class CellBlock(NamedTuple):
-    """A rectangle of cells, ends included, and their common text; empty if each cell has its own."""
+    """A rectangle of cells, inclusive, and their common text, which is empty if each cell has its own text."""
 
     top: int
     left: int
@@ -80,7 +80,7 @@ class CellBlock(NamedTuple):
 
 
 class HeadingMark(NamedTuple):
-    """Text beside rows or above columns, from first to last, in the colour of a lane if one is named.
+    """Text beside rows or above columns, from first to last; if `lane` is given, it has that lane's colour.
 
     A `loud` mark is highlighted, to show a bank conflict.
     """
@@ -108,10 +108,10 @@ class ColourKey(NamedTuple):
 
 @dataclass(frozen=True)
 class FigureGrid:
-    """One picture: cells, blocks, and heading levels from the outside in.
+    """One picture: cells, blocks, and heading levels, outermost first.
 
-    The text of a cell is stacked if it is too long for one line, or if the grid `is_stacked`. `lanes` counts the lanes
-    of the layout, even if a cut hides some of them, or the colours of `key`, if that says what else they stand for.
+    The text of a cell is stacked if it is too long for one line, or if the grid `is_stacked`. `lanes` is the number of
+    lanes of the layout, even if a cut hides some of them, or the number of colours in `key`.
     """
 
     operand: str
@@ -160,7 +160,7 @@ def single_blocks(cells: Iterable[FigureCell]) -> tuple[CellBlock, ...]:
 
 
 def block_around(cells: list[FigureCell]) -> CellBlock:
-    """Return the block around a run of cells, with the texts of the first and the last cell, joined if they differ."""
+    """Return the block around a run of cells; its text joins those of the first and last cell if they differ."""
     first, last = cells[0], cells[-1]
     lines = (low if low == high else f"{low}..{high}" for low, high in zip(first.lines, last.lines, strict=True))
     return CellBlock(first.y, first.x, last.y, last.x, tuple(lines))

@@ -1,7 +1,7 @@
 """Notebook cards of instructions, operands and layouts: the facts, and a small map of lanes.
 
-A map is a matrix in the colours of the lanes that hold it, without text: enough to recognise a fragment at a glance.
-The tooltip of a patch names its lane. `draw` makes the figure with text.
+A map shows a matrix in the colours of its lanes, without text: enough to recognise a fragment at a glance. The tooltip
+of a patch names its lane. `draw` makes the figure with text.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _map(plane: list[list[Place]], words: str) -> str:
 
 
 def _runs(plane: list[list[Place]]) -> list[Run]:
-    """Group adjacent elements of one lane and register into patches, along rows or columns, whichever gives fewer."""
+    """Group adjacent elements of one lane and register into patches along rows or columns, whichever needs fewer."""
     across = [(y, x, 1, length) for y, line in enumerate(plane) for x, length in _lengths(line)]
     down = [(y, x, length, 1) for x, line in enumerate(zip(*plane, strict=True)) for y, length in _lengths(line)]
     return min(across, down, key=len)

@@ -1,8 +1,8 @@
 """Colours of figures, light and dark: a hue for each group of four lanes, and a lightness for each lane in it.
 
-The lightness differs enough that lanes can be told apart on a grey printout. Neighbouring groups have hues that are far
-apart, because they usually hold neighbouring rows. Every colour is computed in OKLCH, where equal lightness looks
-equally light; a test checks that text on it has a contrast of at least 4.5 to 1.
+The lightness differs enough to distinguish lanes on a grey printout. Neighbouring groups have very different hues,
+because they usually hold neighbouring rows. Every colour is computed in OKLCH, where equal lightness looks equally
+light; a test checks that text on it has a contrast of at least 4.5 to 1.
 """
 
 from __future__ import annotations

@@ -14,12 +14,12 @@ from warpfrag.viz.drawing import GridDrawing
 from warpfrag.viz.fragment_grids import warp_grid
 
 RELAYOUT_NOTE = (
-    "First the source: its cells say which element (row, col) they hold. Then the target: a cell has the colour of the"
-    " lane that its element comes from, and names that lane if it differs."
+    "The source comes first; its cells name the element (row, col) that they hold. In the target, a cell has the colour"
+    " of the lane that its element comes from, and names that lane if it differs."
 )
 ACCESS_NOTE = (
-    "A line is 128 bytes, one word of each of the 32 banks. A cell names the lane whose address it is, with + where"
-    " more lanes share it, and the elements (row, col) in it where there is room; grey cells are no lane's address."
+    "A line is 128 bytes, one word of each of the 32 banks. A cell names the lane that addresses it, with + if more"
+    " lanes share it, and its elements (row, col) if there is room; no lane addresses grey cells."
     " The numbers below the banks count the words per request; they are highlighted if lanes must wait."
 )
 LINE_BYTES = BANKS * BANK_BYTES  # a line of the figure has each bank once
@@ -89,7 +89,7 @@ def access_drawing(plan: AccessPlan) -> GridDrawing:
 
 
 def _access_grid(plan: AccessPlan, access: Access) -> grids.FigureGrid:
-    """Return the memory as one access uses it; a cell is as wide as the access, and at least as wide as a bank."""
+    """Return the memory that one access uses; a cell is as wide as the access, and at least as wide as a bank."""
     width = min(UNIT, max(BANK_BYTES, access.width))
     across, per_bank = LINE_BYTES // width, width // BANK_BYTES
     operand = plan.operand

@@ -41,7 +41,7 @@ def report_plot(report: object) -> Plot | None:
 
 
 def error_plot(report: ErrorReport) -> Plot:
-    """Return the figure of an error report: a histogram of the errors, and how they grow with k."""
+    """Return the figure of an error report: a histogram of the errors, and their growth with k."""
     m, n, k = report.shape
     title = f"Errors of a product {m} x {n} x {k}, in ulps of {report.result}"
     top = MARGIN + 46

@@ -119,7 +119,7 @@ def box_drawing(described: str, fields: TensorMapFields, cut: Cut) -> GridDrawin
         f"16-byte units are permuted by the {fields.swizzle}-byte swizzle" if fields.swizzle else "without swizzle"
     )
     gap = f", rows are {fields.shared_pitch} bytes apart" if fields.shared_pitch > figure.row_bytes else ""
-    notes.append(f"Byte 0 is where the box begins, at a multiple of 1024; {swizzle}{gap}.")
+    notes.append(f"The box begins at byte 0, a multiple of 1024; {swizzle}{gap}.")
     if fields.interleave:
         notes.append(f"A pixel has {fields.interleave} bytes, one slice of its channels.")
     if len(fields.box_shape) > 2:
@@ -147,7 +147,7 @@ def staged_grids(figure: UnitFigure, cut: Cut) -> tuple[FigureGrid, ...]:
 
 
 def left_out(figure: UnitFigure, cut: Cut) -> list[str]:
-    """Return a sentence that says which memory is not shown, or an empty string."""
+    """Return a sentence about the memory that is not shown, or an empty string."""
     lines = len({unit.place // ACROSS for unit in figure.units()})
     if cut.rows is not None or lines <= MAX_LINES:
         return []

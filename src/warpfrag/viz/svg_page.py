@@ -7,8 +7,8 @@ A *scene* is one grid, or the grids of an mma: A, B and D, placed as in a multip
 in the corner), then metadata and scale factors, above A if they fit. Scenes flow left to right, then down. The heading
 of a single product is above A if there is space.
 
-Every style rule starts with `.wf`, so that a figure in a page, as in a notebook, changes nothing else there. There are
-no CSS variables, because not every SVG renderer supports them.
+Every style rule starts with `.wf`, so that a figure does not affect the rest of a page or notebook. There are no CSS
+variables, because some SVG renderers do not support them.
 """
 
 from __future__ import annotations
@@ -447,7 +447,7 @@ def _chip_width(names: list[str]) -> int:
 
 
 def _lanes_in_line(width: int, names: list[str]) -> int:
-    """Return the number of chips per line of the legend: all, half, a quarter and so on, as many as fit."""
+    """Return the number of chips per legend line: the largest of all, half, a quarter and so on that fits."""
     each = len(names)
     while each > 8 and each * _chip_width(names) + each // GROUP * PADDING > width:
         each //= 2

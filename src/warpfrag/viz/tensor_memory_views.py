@@ -1,9 +1,9 @@
 """Figures of tcgen05: operands in tensor memory, and the registers of its loads and stores.
 
-128 lanes by up to 512 columns are too many cells to read, and most of them follow from their neighbours. So a cell of a
-map of tensor memory is a region: lanes and columns over which an operand counts on without a jump, at most a warp's 32
-lanes high. It names the rows and columns of the matrix that the region holds. A load is shown by the registers of each
-thread of a warp: columns of tensor memory, or elements of an operand that is loaded `through` it.
+128 lanes by up to 512 columns are too many cells to read, and most cells follow from their neighbours. So a cell in a
+map of tensor memory is a region: lanes and columns that hold consecutive elements, at most 32 lanes (one warp) high. It
+names the rows and columns of the matrix that the region holds. A load is shown by the registers of each thread of a
+warp: columns of tensor memory, or elements of an operand that is loaded `through` it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class TensorMemoryMap:
 
     @cached_property
     def columns(self) -> int:
-        """The number of columns in a region: evenly spaced columns, few enough for several regions side by side."""
+        """The number of columns in a region; they are evenly spaced, and several regions fit side by side."""
         total, group = self.layout.ins["column"], 1
         moved: tuple[int, ...] = ()
         for step in self.layout.steps("column"):
@@ -328,14 +328,14 @@ def _registers(instruction: Instruction, operand: OperandBase, view: View | None
     if view == "warp":
         request.cut.reject("the warp view")
         grids = [replace(warp_grid(of_warp), title=f"The registers of warp {warp}")]
-        notes.append(f"Cells say ({', '.join(of_warp.layout.dims)}); low bits stand left.")
+        notes.append(f"A cell is ({', '.join(of_warp.layout.dims)}); low bits are on the left.")
     else:
         cut, is_cut = _held_part(of_warp, request.cut)
         grids = matrix_grids(of_warp, cut)
         if is_access:
             grids = [replace(grid, title=f"Tensor memory of warp {warp}, by lane and column") for grid in grids]
         if is_cut:
-            notes.append(f"Of its columns {MAX_COLUMNS} are shown at once: cols has others.")
+            notes.append(f"Only {MAX_COLUMNS} of its columns are shown; select others with cols.")
     name = operand.role.upper() if len(operand.role) == 1 else operand.role
     subject = "Registers of warp" if is_access else f"{name} in the registers of warp"
     return f"{subject} {warp}{of_block}", notes, grids
@@ -377,4 +377,4 @@ def _load_notes(operand: Operand, load: str, warp: int, request: FigureRequest) 
     if operand.slots > 1 and "tlane" in operand.layout.dims:
         yield "A register has the lower halves of two columns."
     first = LANES * warp + options.base_lane
-    yield f"Warp {warp} of four reaches lanes from {first} on; each further warp 32 lanes further."
+    yield f"Warp {warp} of four accesses the lanes from {first} on; each further warp starts 32 lanes higher."

@@ -177,10 +177,10 @@ def notes(instruction: Instruction, operand: AnyOperand | None, view: View, requ
     operands: list[AnyOperand] = [operand] if operand else drawn
     sentences = [_registers_note(each) for each in operands]
     if view == "whole" and instruction.c.layout == instruction.d.layout:
-        sentences.append("C has the layout of D: c0 is where d0 is, and so on.")
+        sentences.append("C has the layout of D: c0 is in the place of d0, and so on.")
     elif view == "whole":
         sentences.append(
-            f"C has another layout than D, because it is {instruction.c.format}: draw operand c to see it."
+            f"The layout of C differs from that of D, because C is {instruction.c.format}: draw operand c to see it."
         )
     if instruction.form.operation.scope == "warpgroup":
         sentences += _warpgroup_notes(instruction, operands, view, request)
@@ -189,23 +189,23 @@ def notes(instruction: Instruction, operand: AnyOperand | None, view: View, requ
             "Products 0 to 3 are the ISA's computations 1 to 4; lanes 4p..4p+3 and 16+4p..19+4p hold product p."
         )
     if instruction.addresses:
-        sentences.append("address: the lane that gives the shared-memory address of the line beside it.")
+        sentences.append("address: the lane that passes the shared-memory address of the line beside it.")
     if any(isinstance(each, SparseOperand) for each in operands) and view in {"logical", "whole"}:
         pattern = instruction.a.sparsity
-        sentences.append(f"Of each {pattern.chunk} columns {pattern.kept} are stored; the metadata says which.")
+        sentences.append(f"Of every {pattern.chunk} columns, {pattern.kept} are stored; the metadata selects them.")
     if any(isinstance(each, Metadata) for each in operands):
         sentences.append(_codes_note(instruction.a.sparsity))
     if view == "warp":
         dims = {each.layout.dims if isinstance(each, Operand) else each.layout.dims[-2:] for each in operands}
         words = " or ".join(f"({', '.join(names)})" for names in sorted(dims))
-        sentences.append(f"Cells say {words}; low bits stand left.")
+        sentences.append(f"A cell is {words}; low bits are on the left.")
     copied = [each for each in operands if isinstance(each, Operand) and each.layout.copies > 1]
     sentences += dict.fromkeys(
         f"Every element of {each.role.upper()} has {each.layout.copies} holders; the hardware reads the first."
         for each in copied
     )
     if instruction.arch:
-        sentences.append(f"The ISA leaves wmma fragments open: these are the ones of {instruction.arch}, measured.")
+        sentences.append(f"The ISA does not define wmma fragments: these were measured on {instruction.arch}.")
     return tuple(sentences)
 
 
@@ -235,12 +235,12 @@ def _warpgroup_notes(
     if wide and view == "matrix" and request.cut.cols is None:
         names = " and ".join(operand.role.upper() for operand in wide)
         sentences.append(
-            f"Of the {wide[0].shape[1]} columns of {names}, {MAX_COLUMNS} are shown at once: cols has others."
+            f"Only {MAX_COLUMNS} of the {wide[0].shape[1]} columns of {names} are shown; select others with cols."
         )
     if len(operands) > 1:
         shared = [operand for operand in instruction.operands.values() if operand.storage == "shared"]
         held = " and ".join(operand.role.upper() for operand in shared)
-        sentences.append(f"{held} is in shared memory, where its descriptor points. C has the layout of D.")
+        sentences.append(f"{held} is in shared memory, at the address in its descriptor. C has the layout of D.")
     return sentences
 
 
@@ -269,4 +269,4 @@ def _registers_note(operand: OperandBase) -> str:
 def _codes_note(pattern: Pattern) -> str:
     """Return the meanings of the codes of ordered metadata."""
     meanings = (f"{code:04b} columns {' '.join(map(str, kept))}" for code, kept in sorted(pattern.rising.items()))
-    return f"Of each chunk of {pattern.chunk} columns a code keeps: {'; '.join(meanings)}."
+    return f"Of every {pattern.chunk} columns, a code keeps: {'; '.join(meanings)}."

@@ -14,9 +14,9 @@
     >>> memory[2, 1]
     np.float32(18.0)
 
-What differs from C++: a fragment holds the registers of all 32 lanes, so `x` has a second index, the lane; `::` is a
-dot; `=` between fragments names the same fragment (`copy` copies); undefined behaviour in C++ is an error here. `float`
-and `int` may also be Python's own: they mean the types of C++.
+Differences from C++: a fragment has the registers of all 32 lanes, so `x` has a second index, the lane; `::` becomes a
+dot; `=` between fragments does not copy (`copy` does); undefined behaviour in C++ is an error here. Python's own
+`float` and `int` stand for the C++ types.
 """
 
 from __future__ import annotations

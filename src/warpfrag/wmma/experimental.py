@@ -29,7 +29,7 @@ class BitOperation(Enum):
 
 
 class AccumulateOperation(Enum):
-    """The accumulation into C (C++: bmmaAccumulateOp): the number of ones is added."""
+    """The accumulation into C (C++: bmmaAccumulateOp), which adds the number of ones."""
 
     bmmaAccumulateOpPOPC = "popc"  # noqa: N815
 

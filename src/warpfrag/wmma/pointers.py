@@ -1,10 +1,10 @@
 """Memory as C++ sees it: pointers into allocations, and tiles of elements in rows or columns.
 
-A pointer refers to an element of an array. It is accepted wherever memory is: a numpy array (a pointer into a view
-reaches as far as the view), or any object with a buffer.
+A pointer refers to an element of an array. Every memory argument accepts a pointer, a numpy array or any object with a
+buffer. A pointer into a view cannot reach beyond the view.
 
-The start of an allocation counts as aligned, as on the GPU, whatever its address on the host. Offsets of a view are
-relative to the start of the underlying memory.
+The start of an allocation counts as aligned, as on the GPU, for any host address. Offsets of a view are relative to the
+start of the underlying memory.
 """
 
 from __future__ import annotations
@@ -121,9 +121,7 @@ def _allocation(array: NDArray[Any]) -> NDArray[np.uint8]:
             except (TypeError, ValueError):  # no buffer: only NumPy knows this memory
                 break
     if not owner.flags.forc:
-        raise InvalidOperand(
-            f"memory: expected one block of memory, got an array of strides {owner.strides} that owns no such block"
-        )
+        raise InvalidOperand(f"memory: expected one block of memory, got an array with strides {owner.strides}")
     return owner.ravel(order="K").view(np.uint8)
 
 

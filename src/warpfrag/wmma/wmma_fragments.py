@@ -45,7 +45,7 @@ class ElementMap:
 
     @property
     def evidence(self) -> Evidence:
-        """The evidence: always a measurement, because the ISA does not specify these maps."""
+        """The evidence, which is always a measurement: the ISA does not specify these maps."""
         return Evidence("hardware", self.operand.source, authority="measured")
 
     @property
@@ -86,7 +86,7 @@ class Fragment:
     """The registers of all 32 lanes that hold one matrix; C++ writes `fragment<Use, m, n, k, T, Layout>`.
 
     `matrix_a` is m x k and `matrix_b` k x n, both with a Layout; `accumulator` is m x n, without one. A new fragment
-    holds zeros (in C++ it holds anything).
+    holds zeros (in C++, it is uninitialized).
 
         >>> from warpfrag import wmma
         >>> acc = wmma.fragment(wmma.accumulator, 16, 16, 16, wmma.float)
@@ -96,9 +96,9 @@ class Fragment:
     `x[t]` is element t of every lane, `x[t, lane]` one value, and `words` the registers as uint32[32, words]. Both
     are views of the same bits, and both are writable. Sub-byte types keep several elements in each entry of `x`.
 
-    Which element sits in `x[t, lane]` differs between architectures; `layout()` tells. If it was not measured,
-    the elements are in the order of the first architecture that was. That is only a placeholder: code
-    that treats all elements alike is right, and so is the result of `mma_sync`; the position of an element is not.
+    The element in `x[t, lane]` differs between architectures; see `layout()`. If an architecture was not measured, the
+    order of the first measured one is a placeholder. Code that treats all elements alike is still correct, and so is
+    the result of `mma_sync`, but the position of an element is not.
     """
 
     def __init__(
@@ -196,12 +196,12 @@ class Fragment:
         return ElementMap(self.operand, self.arch, self.element_type.is_sub_byte)
 
     def codes(self) -> Array:
-        """Return the matrix as unsigned codes; of several copies, the one the hardware reads."""
+        """Return the matrix as unsigned codes; if an element has copies, read the one that the hardware reads."""
         codes = registers.unpack(self.operand.spec, self._words)
         return codes.copy()  # if places are in matrix order, unpack returns a view of the registers
 
     def matrix(self) -> Array:
-        """Return the matrix in the natural dtype of its elements; of several copies, the one the hardware reads."""
+        """Return the matrix in the natural dtype of its elements, from the copies that the hardware reads."""
         return from_codes(self.operand.format, self.codes())
 
     def set_codes(self, codes: ArrayLike) -> None:

@@ -18,7 +18,7 @@ def load_matrix_sync(a: Fragment, pointer: object, ldm: int, layout: MemoryLayou
 
     `pointer` is an array, a buffer or a `ptr`, read-only or not; sub-byte types are packed in it, low bits first. To
     advance it, write `ptr(array) + 16`: `array + 16` would add 16 to every value. An accumulator needs a layout,
-    mem_row_major or mem_col_major; for the others it is part of their type.
+    mem_row_major or mem_col_major; other fragments have it in their type.
 
         >>> import numpy as np
         >>> from warpfrag import wmma
@@ -38,16 +38,14 @@ def store_matrix_sync(pointer: object, a: Fragment, ldm: int, layout: MemoryLayo
     """Write an accumulator to memory whose rows (or columns) start `ldm` elements apart; other memory is unchanged."""
     _check_fragments("store_matrix_sync", a=a)
     if a.use is not Use.accumulator:
-        raise InvalidOperand(
-            f"store_matrix_sync: expected an accumulator, got {a!r}; matrix() shows what another fragment holds"
-        )
+        raise InvalidOperand(f"store_matrix_sync: expected an accumulator, got {a!r}; use matrix() for other fragments")
     word = _memory_word("store_matrix_sync", a, layout)
     tile = _tile("store_matrix_sync", a, pointer, ldm, word, writes=True)
     write_codes(tile, a.codes() if word == "row" else a.codes().T)
 
 
 def fill_fragment(a: Fragment, v: float) -> None:
-    """Set every element to one value: rounded to nearest for floats (tf32 keeps all of a float), exact for integers.
+    """Set every element to one value: floats are rounded to nearest (tf32 keeps all bits), integers must be exact.
 
     For sub-byte types, only the lowest 4 bits, or the lowest bit, of an integer are used, as in CUDA.
     """
@@ -81,10 +79,10 @@ def mma_sync(d: Fragment, a: Fragment, b: Fragment, c: Fragment, satf: bool = Fa
 
     `satf` means two things:
 
-    - integers (this is what CUDA has today): the sum is clamped to the range of int instead of wrapping.
-    - floats (the guide describes it; the headers have dropped it): the product is computed without it, then each
-      element of the result is replaced once: +Inf by the largest finite value of the accumulator's type (7BFF for half,
-      7F7FFFFF for float, 7FEFFFFFFFFFFFFF for double), -Inf by its negative, and a NaN, of either sign, by +0.
+    - integers (as in current CUDA): the sum is clamped to the range of int instead of wrapping. - floats (in the guide,
+    but no longer in the headers): the product is computed without it; then +Inf is replaced by the largest finite value
+    of the accumulator's type (7BFF for half, 7F7FFFFF for float, 7FEFFFFFFFFFFFFF for double), -Inf by its negative,
+    and any NaN by +0.
     """
     check_product("mma_sync", d, a, b, c)
     if a.element_type == B1:
@@ -121,7 +119,7 @@ def _check_fragments(label: str, **fragments: object) -> None:
 
 
 def check_product(label: str, d: Fragment, a: Fragment, b: Fragment, c: Fragment) -> None:
-    """Raise an error for fragments that no instruction multiplies: uses, architectures, sizes and types must match."""
+    """Raise an error unless an instruction multiplies these fragments: uses, sizes, types and targets must match."""
     fragments = {"d": d, "a": a, "b": b, "c": c}
     _check_fragments(label, **fragments)
     for name, use in ROLES.items():

@@ -116,7 +116,7 @@ B1 = ElementType("experimental.precision.b1", "b1", UNSIGNED)
 ELEMENT_TYPES = (HALF, FLOAT, DOUBLE, BFLOAT16, SIGNED_CHAR, UNSIGNED_CHAR, INT, TF32, U4, S4, B1)
 BY_FORMAT = {entry.format_name: entry for entry in ELEMENT_TYPES}
 
-# C++ writes `float` and `int`; code without our imports passes Python's types and means those of C++.
+# Code that does not import our `float` and `int` passes Python's types and means the C++ types.
 BUILTINS: dict[object, ElementType] = {float: FLOAT, int: INT}
 
 
@@ -172,7 +172,7 @@ def float_to_tf32(values: Sequence[float] | NDArray[np.generic]) -> NDArray[np.f
 
 
 def float_to_tf32(values: ArrayLike) -> np.float32 | NDArray[np.float32]:
-    """Round floats to tf32: to nearest, ties away from zero, as PTX's cvt.rna.tf32.f32 does; the low 13 bits are zero.
+    """Round floats to the nearest tf32, ties away from zero, as cvt.rna.tf32.f32 does; the low 13 bits are zero.
 
     Values nearer to 2**128 than to the largest tf32 become infinity. A NaN becomes quiet.
 
@@ -259,7 +259,7 @@ def find_product(
     saturate: bool = False,
     bit_operation: str = "",
 ) -> Instruction:
-    """Return the wmma.mma with these types: that of D, that of A and B, and that of C."""
+    """Return the wmma.mma with these types of D, of A and B, and of C."""
     d, multiplicand, c = (entry.format_name for entry in types)
     form = Form(
         op=PRODUCT,

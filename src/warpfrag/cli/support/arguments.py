@@ -23,7 +23,7 @@ OPERANDS = ("a", "b", "c", "d", "metadata", "scale_a", "scale_b")
 
 
 def read_arch(text: str) -> str:
-    """Return the name of an architecture, which may be written sm_90a, SM90a, 90a or as a GPU such as H100."""
+    """Return the canonical name of an architecture, given as sm_90a, SM90a, 90a or a GPU such as H100."""
     try:
         return read_target(text, "").name
     except IllegalInstruction as error:
@@ -159,9 +159,8 @@ class Load(NamedTuple):
     """A tcgen05.ld that loads an operand from tensor memory, and its address.
 
     Options:
-        through (LOAD): Show the registers after this tcgen05.ld instead of tensor memory.
-        column: The first column of the operand that it loads.
-        base_lane: The lane in its address: 0, or for the shapes 16x... also 16.
+        through (LOAD): Show the registers after this tcgen05.ld instead of tensor memory. column: The first column of
+        the operand that it loads. base_lane: The lane in its address: 0; the shapes 16x... also allow 16.
     """
 
     through: str | None = None

@@ -1,4 +1,4 @@
-"""Completion in bash, which splits the names of instructions and samples at their colons."""
+"""Bash completion for instruction and sample names, which bash splits at colons."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from click.shell_completion import BashComplete, CompletionItem, add_completion_
 
 @add_completion_class
 class ColonBashComplete(BashComplete):
-    """Bash completion that joins words that bash has split at colons, and completes the part after the last colon."""
+    """Bash completion that joins words split at colons, and completes the part after the last colon."""
 
     kept = ""
 

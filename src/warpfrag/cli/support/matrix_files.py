@@ -74,7 +74,7 @@ class InputSource:
             raise FileError(f"{self.name} is neither text in UTF-8 nor .npy") from None
 
     def array(self, role: str = "", *, opaque: bool = False) -> NDArray[Any]:
-        """Return the array of real numbers in a .npy file, or that of a .npz file with the name of its role.
+        """Return the array of real numbers in a .npy file, or the array of its role in a .npz file.
 
         With `opaque`, untyped elements are accepted.
         """
@@ -136,7 +136,7 @@ def read_codes(
     rounding: Rounding = None,
     role: str = "",
 ) -> NDArray[Any]:
-    """Return the codes of the matrix in a text or .npy file, which contains codes with `raw`, otherwise values."""
+    """Return the codes of the matrix in a text or .npy file; with `raw`, the file contains codes, otherwise values."""
     source = read_source(file)
     if not source.is_array:
         return _codes_of_text(source, number_format, shape, raw=raw, rounding=rounding)
@@ -253,7 +253,7 @@ def _check_code(number_format: Format, value: Fraction | float) -> int | str:
 
 
 def read_operand(instruction: Instruction, role: str, file: str, rounding: Rounding) -> NDArray[Any]:
-    """Return the codes of an operand's matrix in a file, which contains the full A of a sparse instruction."""
+    """Return the codes of an operand's matrix in a file; for a sparse instruction, the file has the full A."""
     operand = instruction.operands.get(role)
     if operand is None:
         raise click.BadParameter(f"{instruction.name} takes no {role}", param_hint=f"--{role.replace('_', '-')}")

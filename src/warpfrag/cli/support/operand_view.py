@@ -1,4 +1,4 @@
-"""An operand as the command line shows it: its registers and lanes, the coordinates that users pass, and notes.
+"""The command line's view of an operand: its registers and lanes, the coordinates that users pass, and notes.
 
 Layout coordinates that select a matrix, selector or byte are options; row and column are arguments. A record is a
 register slot with its element: a dict from column to number, printed as text or JSON.

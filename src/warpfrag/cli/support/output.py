@@ -126,7 +126,7 @@ def terminal_width() -> int:
 
 
 class ProgressLine:
-    """A progress bar on a terminal; without one, one line per step if `lines` is set."""
+    """A progress bar on a terminal; otherwise one line per step if `lines` is set."""
 
     def __init__(self, *, lines: bool = False) -> None:
         """Use stderr, because stdout is for the output."""

@@ -112,7 +112,7 @@ def dump_of(registers: OperandBase) -> DumpFormat:
 def read_registers(
     text: str, registers: OperandBase, warp: int | None = None, *, batch: bool = False
 ) -> NDArray[np.uint32]:
-    """Return an operand's registers by lane, for its warps or blocks or, with `batch`, for all warps in the dump."""
+    """Return an operand's registers by lane, for its warps or blocks, or with `batch` for all warps in the dump."""
     return registers_of_lines(dump_lines_of(text, dump_of(registers)), registers, warp, batch=batch)
 
 
@@ -143,7 +143,7 @@ def _warps(registers: OperandBase) -> int:
 def _of_warps(
     found: dict[int, list[list[Entry]]], registers: OperandBase, warp: int | None, *, batch: bool = False
 ) -> list[list[list[Entry]]]:
-    """Return the warps or blocks that hold an operand or, with `batch`, all those in the dump."""
+    """Return the warps or blocks that hold an operand, or with `batch` all warps in the dump."""
     group, count = dump_of(registers).group, _warps(registers)
     listed = f"the {group}s {', '.join(map(str, found))}"
     if count > 1:
@@ -349,7 +349,7 @@ def value_text(text: str) -> str:
 
 
 def _by_position(lines: list[DumpLine], dumped: DumpFormat, count: int) -> list[list[DumpWord]]:
-    """Return the numbers of each lane in a dump without labels, from lines in order, one stream, or named registers."""
+    """Return the numbers of each lane in a dump without labels: lines in order, one stream, or named registers."""
     lanes = dumped.lanes
     sizes = [sum(1 + _is_wide(word, dumped) for word in line.words) for line in lines]
     heads = [(line.words[0].stem, line.words[0].number) for line in lines]

@@ -1,9 +1,9 @@
 """Read observed results from files: registers or a matrix, in hex or decimal.
 
-A text that names lanes or registers is a register dump. Otherwise the number of lines and of numbers per line decides
-if it is a matrix (or its transpose) or a register dump with a line for each lane. Rows may be labelled (`row 3:`) or in
-brackets, as NumPy and PyTorch print them, and elements may be on lines of their own (`D[3][4] = 1.5`). An ambiguous
-text is an error that suggests `--as`. Lines that are not data (prompts, headings, other output) are skipped.
+A text that names lanes or registers is a register dump. Otherwise the number of lines, and of numbers per line,
+determines whether it is a matrix (or its transpose) or a register dump with a line for each lane. Rows may be labelled
+(`row 3:`) or in brackets, as NumPy and PyTorch print them, and elements may be on separate lines (`D[3][4] = 1.5`). For
+an ambiguous text, the error suggests `--as`. Lines that are not data (prompts, headings, other output) are skipped.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _naming(source: InputSource, skipped: dict[int, str] | None = None) -> Itera
 
 
 def _usual_lines(lines: list[DumpLine]) -> list[DumpLine]:
-    """Return the lines that look like most others: with a lane or without, the same names, as many numbers."""
+    """Return the lines that resemble most others: with or without a lane, the same names, equally many numbers."""
     looks = [("lane" in line.labels, len(line.words), frozenset(word.stem for word in line.words)) for line in lines]
     usual = max(counts, key=counts.__getitem__) if (counts := Counter(looks)) else None
     return [line for line, look in zip(lines, looks, strict=True) if look == usual]

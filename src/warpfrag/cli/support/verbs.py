@@ -89,7 +89,7 @@ def print_and_exit(text: Callable[[click.Context], str]) -> Callable[[click.Cont
 
 
 class VerbCommand(PipeSafeCommand):
-    """A command whose help ends with examples, and which reads -1 as a number, not as an option."""
+    """A command with examples at the end of its help; it reads -1 as a number, not as an option."""
 
     examples: tuple[str, ...] = ()
     function: Callable[..., Answer[Any] | None]

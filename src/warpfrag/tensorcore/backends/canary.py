@@ -32,8 +32,8 @@ def passes(kernel: ProductKernel, rule: Rule, *, split: bool) -> bool:
 def operands_of(rule: Rule) -> ProductOperands:
     """Return operands of both signs with full significands near 1.
 
-    The second tile has a row and a column of small subnormals, and a very large C, so that loops with a special case
-    for extreme exponents run it.
+    The second tile has a row and a column of small subnormals and a very large C, to exercise special cases for extreme
+    exponents.
     """
     random = np.random.default_rng(7)
 

@@ -83,7 +83,7 @@ class BlockJob:
 
 
 class BlockKernel(ABC):
-    """The base class of kernels whose loops accept any block, that is, all except the fused one."""
+    """The base class of kernels whose loops accept any block: all kernels except the fused one."""
 
     loops: NativeFunction
     grain = Grain(columns=LINE)
@@ -353,7 +353,7 @@ class FusedKernel:
 
 
 class FusedJob:
-    """One fused gemm. A small tile prepares its own operands; a large one prepares them once for all its blocks."""
+    """One fused gemm; the blocks of a large tile share prepared operands."""
 
     def __init__(self, arguments: FusedArguments) -> None:
         """Create a job without a prepared tile."""
@@ -415,7 +415,7 @@ def fused_constants(rule: Fused) -> Constants:
 
 
 def _orders(rule: Fused, depth: int) -> NDArray[np.int32]:
-    """Return the order in which A's elements and B's rows are added over K, and the index of each row of B."""
+    """Return the order of addition over K as A's elements and B's rows, and the index of each row of B."""
     stored, rows = encodings.order_of(rule, depth)
     return np.concatenate([stored, rows, np.argsort(rows)]).astype(np.int32)
 
@@ -456,7 +456,7 @@ class Compiled:
 
     @staticmethod
     def holds(rule: Rule) -> bool:
-        """Return True if the loops can run a rule; the fused loops are proved up to some number of bits and products.
+        """Return True if the loops support a rule; the fused loops have a maximum number of bits and products.
 
         There are no loops for integers: `integer_sums` uses numpy.
         """

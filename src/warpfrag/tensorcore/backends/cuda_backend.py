@@ -1,7 +1,7 @@
 """GPU kernels for the rules: any architecture's arithmetic on any CUDA GPU.
 
-Each rule has a kernel class: the macros that its source is compiled with, the preparation of its operands, and its
-launch. The codes equal the reference's; a canary checks this before a rule is used.
+Each rule has a kernel class with the macros for its source, the preparation of its operands, and its launch. Its codes
+equal the reference's; a canary checks this before a rule is used.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class FusedDevice(DeviceKernel):
         return ready
 
     def run(self, operands: ProductOperands) -> DeviceArray:
-        """Compute every output in float64 where that is exact, and recompute the exceptions with the scalar method."""
+        """Compute every output in float64, and recompute inexact outputs with the scalar method."""
         cp, rule = cupy(), self.fused
         a, b, c = self.codes(operands.a, 0), self.codes(operands.b, 1), operands.c
         tiles, height, width = c.shape

@@ -1,4 +1,4 @@
-"""GPU kernels, compiled on first use and run on the largest part of a gemm that fits in scratch memory.
+"""GPU kernels: they are compiled on first use, and run on parts of a gemm that fit in scratch memory.
 
 The kernels are CUDA C++ in `tensorcore/gpu`. NVRTC compiles them for the numbers of a rule, and CuPy keeps them on disk
 by source, options and GPU. CuPy also provides the arrays. Operands are prepared on the GPU, a part of K at a time, in
@@ -162,7 +162,7 @@ def _parts(extent: int, step: int) -> list[slice]:
 
 
 class DeviceKernel(ABC):
-    """A rule on the GPU: its source, its macros, and a runner for the parts of a gemm that fit in scratch memory."""
+    """A rule on the GPU: its source and macros; it runs a gemm in parts that fit in scratch memory."""
 
     source: str
     bytes_per_element: float
@@ -198,7 +198,7 @@ class DeviceKernel(ABC):
         kernel(grid, (block,), arguments, shared_mem=shared)
 
     def parts(self, operands: ProductOperands) -> Iterator[tuple[tuple[slice, ...], list[ProductOperands]]]:
-        """Yield blocks of outputs with their operands, one part of K after the other."""
+        """Yield blocks of outputs with their operands, in consecutive parts of K."""
         tiles, height, width = operands.c.shape
         depth = operands.b.shape[1]
         lines = min(height, self.max_lines) + min(width, self.max_lines)

@@ -1,15 +1,15 @@
-"""Fused steps in float64, for the portable backend: the rule of `reference` if everything is finite.
+"""Fused steps in float64, for the portable backend; all values must be finite.
 
-A step aligns its products and C to a common exponent, keeps some bits below it, and adds. As operations on whole
-arrays that is, for each product: multiply (exact), multiply by a power of two so that the last place kept is 1 (exact),
-truncate, add (exact, of integers). None of them depends on the rounding mode. The largest exponent is a maximum over
-sums of int16. That is six numpy passes over arrays that fit the L2 cache, two to four nanoseconds per product. If
-exponents are small (`NARROW`), as those of f16 and fp8 always are, products are float32 and their sums int32, which
-halves the memory; otherwise both are float64. If no step truncates a product, as `kernels/exact_steps.h` explains,
-BLAS sums the products of a step, which is exact in float64 in any order.
+A step aligns its products and C to a common exponent, keeps some bits below it, and adds. As array operations, for each
+product: multiply (exact), scale by a power of two so that the last kept bit is 1 (exact), truncate, and add integers
+(exact). None of them depends on the rounding mode. The largest exponent is a maximum over int16 sums. These are six
+numpy passes over arrays that fit in the L2 cache, or two to four nanoseconds per product. If exponents are small
+(`NARROW`), as those of f16 and fp8 always are, products are float32 and their sums int32, which halves the memory;
+otherwise both are float64. If no step truncates a product (see `kernels/exact_steps.h`), BLAS sums the products of a
+step, which is exact in float64 in any order.
 
-Infinities, NaNs and sums that leave the range of their format are not covered: `run` returns None, and the caller
-computes the block again by integers.
+Infinities, NaNs and sums out of range are not supported: `run` returns None, and the caller recomputes the block with
+integers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Elements(NamedTuple):
 
 
 def _split(name: str, codes: Codes) -> Elements:
-    """Decode codes; infinities and NaNs become values that are not finite."""
+    """Decode codes; infinities and NaNs become non-finite values."""
     fmt = FORMATS[name]
     wide = codes.astype(np.int64)
     magnitude = (wide & (fmt.codes - 1 - fmt.sign_bit)) >> fmt.unused
@@ -98,7 +98,7 @@ def values_of(name: str, codes: Codes) -> Values:
 
 
 def exponents_of(values: Values, smallest: int, zero_exponent: int) -> NDArray[np.int64]:
-    """Return the exponents of C: at least the format's minimum, or the exponent of an empty step if C is 0."""
+    """Return the exponents of C, at least the format's minimum; a zero has the exponent of an empty step."""
     field = (values.view(np.int64) >> 52) & 2047
     return np.where(field == 0, zero_exponent, np.maximum(field - 1023, smallest))
 
@@ -239,7 +239,7 @@ def wide_step(how: AlignedSum, products: Values, largest: Exponents, c: Values, 
 def narrow_step(
     how: AlignedSum, products: NDArray[np.float32], largest: Exponents, c: Values, smallest: int
 ) -> Values | None:
-    """Compute one step of float32 products that truncates its sum; None if a common exponent may be out of range."""
+    """Compute one truncated step of float32 products; return None if a common exponent may be out of range."""
     exponents = (c.view(np.int64) >> 52).astype(np.int32)
     exponents &= 2047
     exponents -= 1023
@@ -284,7 +284,7 @@ class Accumulator:
         self.is_exact = is_exact
 
     def instruction(self, factors: Factors, first: int, c: Values) -> Values | None:
-        """Compute the steps of one instruction, from stored element `first` on; return None if a sum overflows."""
+        """Compute the steps of one instruction, starting at stored element `first`; return None if a sum overflows."""
         how = self.rule.sum
         value = np.zeros_like(c) if self.rule.adds_c_last else c
         smallest = FORMATS[how.accumulator if self.rule.adds_c_last else self.rule.c_read_as].emin

@@ -1,15 +1,15 @@
 """Integer gemms with numpy's BLAS: exact, because every partial sum is an integer that float32 represents.
 
-Products of two 8-bit integers are at most 2**14 (u8: 255 * 255), so a sum over 1024 of them (u8: 258) is at most 2**24,
-in any order and with or without fused multiply-adds. K is cut into parts of that length; the sums of parts are added
-as int32, which wraps as the tensor core does. So s8 takes about as long as a float32 product in numpy, and needs no
-compiled code. A BLAS that multiplies float32 with fewer bits would not be exact: a product of the largest integers is
-checked first, and float64 is used if that fails.
+Products of two 8-bit integers are at most 2**14 (u8: 255 * 255), so a sum of 1024 of them (u8: 258) is at most 2**24,
+in any order and with or without fused multiply-adds. K is split into parts of that length; the sums of the parts are
+added as int32, which wraps like the tensor core. So s8 takes about as long as a float32 product in numpy, without
+compiled code. A BLAS that multiplies float32 with fewer bits would not be exact, so a product of the largest integers
+is checked first; float64 is used if the check fails.
 
-A rule that clamps does so once per instruction. If C and K are so small that no sum reaches 2**31, nothing is
-clamped and K is split as above; otherwise it is split at every instruction.
+A rule that clamps does so once per instruction. If C and K are too small for a sum to reach 2**31, nothing is clamped
+and K is split as above; otherwise K is split at every instruction.
 
-BLAS chooses its own number of threads (OPENBLAS_NUM_THREADS, OMP_NUM_THREADS and the like).
+BLAS chooses its own number of threads (OPENBLAS_NUM_THREADS, OMP_NUM_THREADS and similar variables).
 """
 
 from __future__ import annotations

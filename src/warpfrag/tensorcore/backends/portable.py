@@ -3,9 +3,9 @@
 It needs no compiled code, and is used if the compiled backend is unavailable or does not cover a rule. Float operations
 (exact ones, and the f32 of `Chain`) run in the default environment.
 
-    float_steps     fused rules, where everything is finite
+    float_steps     fused rules with finite values
     integer_sums    integers
-    here            the others; and fused rules with infinities and NaNs, on 64-bit integers, as `reference` has them
+    here            all other rules; fused rules with infinities and NaNs, on 64-bit integers as in `reference`
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def shift(magnitude: Integers, places: Integers) -> Integers:
 
 
 def round_codes(name: str, total: Integers, exponent: Integers, fraction: int, *, nearest: bool) -> Integers:
-    """Return the codes of total * 2**exponent with `fraction` bits kept, truncated or to nearest even; never -0.
+    """Return the codes of total * 2**exponent, truncated or rounded to nearest even at `fraction` bits; never -0.
 
     The array version of `numbers.round_code` with `overflows`. |total| is below 2**53.
     """
@@ -224,7 +224,7 @@ def aligned_sum(how: AlignedSum, terms: Terms, c: Decoded) -> Integers:
 
 
 def with_specials(how: AlignedSum, codes: Integers, nan: Flags, plus: Flags, minus: Flags) -> Integers:
-    """Return the codes, with those replaced that an infinity or NaN determines."""
+    """Replace the codes that an infinity or NaN determines, and return all codes."""
     fmt = FORMATS[how.accumulator]
     infinity = ((1 << fmt.exponent) - 1) << fmt.fraction
     codes = np.where(plus, infinity, np.where(minus, infinity | fmt.sign_bit, codes))
@@ -393,7 +393,7 @@ def _fma_chain(rule: Fma64, operands: ProductOperands) -> Codes:
 
 
 def _popcount(rule: Popcount, operands: ProductOperands) -> Codes:
-    """Count ones: A and B is a product of bits; A xor B is the ones of A and of B minus twice that."""
+    """Count ones: `A and B` is a product of bits; `A xor B` has the ones of A and of B, minus twice that product."""
     a, b = operands.a.astype(np.float64), operands.b.astype(np.float64)
     ones = a @ b
     if rule.operation == "xor":

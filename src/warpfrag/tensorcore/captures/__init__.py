@@ -1,1 +1,1 @@
-"""Results captured on real GPUs: registers in and out, and the addresses that wgmma read from shared memory."""
+"""Results captured on real GPUs: input and output registers, and the shared-memory addresses that wgmma reads."""

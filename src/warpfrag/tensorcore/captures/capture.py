@@ -4,18 +4,18 @@ A capture is an `.npz`. The array `about` is JSON text in bytes: device, arch, d
 entries. An entry names an instruction and its selector, and for each class of operands the keys of the arrays
 
     a, b, c, d              uint32 [cases, 32, words], low register first; an f64 is two words, low word first
-    metadata, scale_a, scale_b    uint32 [cases, 32], where the instruction has them
+    metadata, scale_a, scale_b    uint32 [cases, 32], if the instruction has them
 
 Operands that several instructions share are stored once.
 
-An entry of wgmma has `calls` too: for each class where A is, what is transposed and negated, the descriptors in hex,
-and scale-d. Its arrays are
+A wgmma entry also has `calls`: for each class the storage of A, the transposed and negated operands, the descriptors in
+hex, and scale-d. Its arrays are
 
     a (if it is in registers), c, d         uint32 [cases, 4, 32, words]
     metadata                                uint32 [cases, 4, 32]
     shared                                  uint32 [cases, bytes / 4], the bytes of shared memory
 
-Those of tcgen05 are images (`tensor_images`), with the cases in front.
+The arrays of tcgen05 are images (`tensor_images`), with the cases as first axis.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Capture:
             return {entry["instruction"]: resolve(entry["instruction"]) for entry in self.about["entries"]}
 
     def cases(self, names: Container[str] | None = None) -> Iterator[CapturedCase | WgmmaCase]:
-        """Yield every entry and class in file order, or only those of some instructions."""
+        """Yield every entry and class in file order; `instructions` selects some."""
         forms = self.instructions
         for entry in self.about["entries"]:
             name = entry["instruction"]

@@ -40,7 +40,7 @@ def folders() -> tuple[str, ...]:
 
 @contextmanager
 def whole(path: str | Path, label: str) -> Iterator[None]:
-    """Convert errors in a `with` block to FileError: the file is truncated, of another type, or edited."""
+    """Convert the errors of a `with` block, caused by a damaged or foreign file, to FileError."""
     try:
         yield
     except FileError:

@@ -1,9 +1,9 @@
 """Compile the C files into libraries, for this machine or another: `python build_library.py`.
 
-Compiles every file once per processor level, links all levels into one library and writes its manifest. The compiler
-is the one in the `ziglang` package, which supports every target; without it, the system's compiler, for this machine
-only. WARPFRAG_CC names another one. `hatch_build.py` calls `build` for wheels; run as a script, this module puts the
-libraries into the source tree. On Linux the stand-ins of the virtual GPU are compiled, too.
+Compiles every file once per processor level, links all levels into one library and writes its manifest. The compiler is
+that of the `ziglang` package, which supports every target. Without it, the system's compiler builds for this machine
+only. WARPFRAG_CC overrides the compiler. `hatch_build.py` calls `build` for wheels; run as a script, this module puts
+the libraries into the source tree. On Linux, the stand-ins of the virtual GPU are compiled too.
 
 Imports the standard library and `levels` only: it runs before the package is installed.
 """

@@ -5,9 +5,9 @@ A function is declared with the types of its arguments:
     dot = NativeFunction("dot", "f8[1] f8[1] i8")     # two arrays of float64, and an integer
     dot.run(x, y, 3)
 
-In C it is `ENTRY(dot)(const struct dot_arguments *arguments)`: `entry.h`. The library is loaded only if its
-digest is the one in the manifest, and the manifest was written for these C files and this machine. Otherwise a warning
-says why, once, and callers use their portable code.
+In C it is `ENTRY(dot)(const struct dot_arguments *arguments)`: `entry.h`. The library is loaded only if its digest is
+the one in the manifest, and the manifest was written for these C files and this machine. Otherwise one warning gives
+the reason, and callers use their portable code.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def array_type(dtype: np.dtype[Any], rank: int) -> str:
 
 @cache
 def packer(count: int) -> Callable[..., bytes]:
-    """Return a function that packs `count` words into bytes, six times as fast as a ctypes array."""
+    """Return a function that packs `count` words into bytes; it is six times as fast as a ctypes array."""
     return struct.Struct(f"={count}q").pack
 
 

@@ -1,9 +1,8 @@
 """The data of the explorer page: the tables as one JSON object without repetitions.
 
-Instructions share operands, operands share layouts, and all of them share texts; so each is listed once and named by
-its index in the list. A layout is written as the moves of each bit: the page joins these by xor. Formulas are text.
-`warpfrag.plans` plans the relayouts between all pairs of fragments; the page itself computes which elements change
-their lane.
+Instructions share operands, operands share layouts, and all of them share texts. So each is listed once and referred to
+by its index. A layout is written as the moves of each bit, which the page joins by xor. Formulas are text.
+`warpfrag.plans` plans the relayouts between all pairs of fragments; the page computes which elements change lanes.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def every_fragment() -> tuple[Operand, ...]:
 
 
 class RelayoutWriter:
-    """Writes the plans between all pairs of fragments; lists intern what they share."""
+    """Writes the plans between all pairs of fragments; shared values are interned in lists."""
 
     def __init__(self, texts: InternedList[str]) -> None:
         """Create an empty collection; `texts` is the string table shared by the whole page."""
@@ -67,7 +66,7 @@ class RelayoutWriter:
         }
 
     def _relayouts(self, source: Operand) -> Iterator[list[Any]]:
-        """Yield the index and the plan of each fragment of the same extents, then plans that permute a coordinate."""
+        """Yield the index and the plan of each fragment with the same extents, then plans that permute a coordinate."""
         for place, target in enumerate(every_fragment()):
             pair = tiled_alike(source, target) if source.threads == target.threads else None
             if pair is None:
@@ -110,7 +109,7 @@ UNKNOWN = re.compile(r".* is not modelled on sm_\w+: ", re.ASCII)
 
 
 class PageWriter:
-    """Writes instructions as JSON objects; lists intern what they share."""
+    """Writes instructions as JSON objects; shared values are interned in lists."""
 
     def __init__(self) -> None:
         """Start with empty lists; `instruction` fills them."""

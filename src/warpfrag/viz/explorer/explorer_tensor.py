@@ -2,7 +2,7 @@
 
 Fifteen thousand instructions have forty spellings. A spelling lists its shapes and its types once; the page computes
 their layouts from the rows of `tables/tcgen05.toml`, as `isa.tmem_layouts` does. The registers of a load are those of
-warp 0: each further warp reaches the same columns 32 lanes further.
+warp 0; each further warp accesses the same columns, 32 lanes further.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _products() -> dict[str, list[TensorForm]]:
 
 
 def types_of(form: TensorForm) -> str:
-    """Return the types as the name has them, after the shape."""
+    """Return the types as they follow the shape in a name."""
     return form.name.split(f".{form.shape}.")[1]
 
 
@@ -110,7 +110,7 @@ def tensor_products(shared: SharedLists) -> dict[str, Any]:
 
 
 def _in_order(forms: list[TensorForm]) -> tuple[str, ...]:
-    """Return the types, those with f32 accumulators first."""
+    """Sort the types: f32 accumulators come first."""
     return tuple(sorted(dict.fromkeys(map(types_of, forms)), key=lambda types: not types.startswith("f32")))
 
 
@@ -128,7 +128,7 @@ def _metadata_name(form: TensorForm) -> str:
 
 
 def tensor_moves(shared: SharedLists) -> list[dict[str, Any]]:
-    """Return a row for each shape of loads and stores: the longest, from which the page cuts the others."""
+    """Return a row for each shape of loads and stores: its longest form, which contains all others."""
     repeats: dict[str, list[int]] = {}
     longest: dict[str, tuple[Instruction, TensorSpelling]] = {}
     for instruction in (each for op in MOVES for each in find(op=op)):  # by ascending repeat

@@ -1,12 +1,12 @@
 """Build the explorer page: data, script and style in one file that needs no network.
 
-A page opened from disk may not import files, so its JavaScript modules are joined into one script. A module has
-`import { name } from "./other.js";` lines at its top and `export` before the declarations that others use. Joining
-removes both and puts each module after those it imports. All modules then share one scope, so a name may be declared at
-the top level of only one of them; tests check this, and every imported name.
+A page opened from disk cannot import files, so its JavaScript modules are joined into one script. A module starts with
+`import { name } from "./other.js";` lines and has `export` before declarations that others use. Joining removes both
+and puts each module after its imports. All modules then share one scope, so only one of them may declare a name at the
+top level; tests check this, and every imported name.
 
-The content security policy names the script and the style sheet by their hash and allows nothing else: no request, no
-form, no inline handler or style. So nothing that gets in through the data or the address can run.
+The content security policy allows the script and the style sheet by their hashes, and nothing else: no request, no
+form, no inline handler or style. So code that is injected through the data or the address cannot run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The profile of a launch as a page in the style of the explorer: one file, without a script or a network.
+"""The profile of a launch as a page in the style of the explorer: one file without scripts or network access.
 
-A bar in each number's cell shows its share of the largest number in the column. Lines of the source come first, if the
-kernel names them with .loc, then lines of the PTX.
+A bar in each number's cell shows its share of the largest number in the column. Source lines come first, if the kernel
+has .loc directives, then PTX lines.
 """
 
 from __future__ import annotations
