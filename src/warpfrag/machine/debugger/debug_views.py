@@ -1,8 +1,8 @@
 """Views of the operands of an instruction in a stopped warp, as matrices or per lane.
 
-mma names its operands in order; wgmma has A in registers or both in shared memory, by descriptors, and D is also C;
-ldmatrix, stmatrix, movmatrix and wmma's loads and stores move one fragment. The layouts are those of the instruction,
-so a matrix here is the one the tensor core reads, whatever the kernel intended.
+mma lists its operands in order; wgmma has A in registers, or A and B in shared memory through descriptors, and D is
+also C; ldmatrix, stmatrix, movmatrix and wmma's loads and stores move one fragment. Layouts are those of the
+instruction, so a view shows the matrix that the tensor core reads, even if the kernel intended another one.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _group(state: WarpState, row: int, warps: int) -> LaneGroup:
 def _staged(
     state: WarpState, inst: DecodedInstruction, group: LaneGroup, operand: Operand, source: PtxOperand, *, raw: bool
 ) -> NDArray[Any]:
-    """Return an operand in shared memory, which the descriptor in a register locates."""
+    """Return an operand in shared memory, located by the descriptor in a register."""
     word = int(group.read(source, B64)[0, 0])
     block, stride = int(state.warp_block[group.warp_rows[0]]), state.memory.shared_stride
     memory = state.memory.shared[block * stride : (block + 1) * stride]
@@ -180,8 +180,8 @@ class SharedView:
     ) -> NDArray[Any]:
         """Return a matrix in shared memory in its natural dtype, or as unsigned codes with `raw=True`.
 
-        A `Memory` needs the shape and the number format of the matrix; its own `start` counts from address 0,
-        unless `start` is given. Through a `Descriptor`, with the operand of a wgmma that it is for. `TensorMap.memory`
+        A `Memory` needs the shape and the number format of the matrix; its own `start` is relative to address 0, unless
+        `start` is given. A `Descriptor` needs `operand`, the wgmma operand that it describes. `TensorMap.memory`
         returns the `Memory` of a box.
         """
         if isinstance(memory, Descriptor):

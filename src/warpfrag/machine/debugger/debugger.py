@@ -1,8 +1,8 @@
 """The debugger of a launch: run to a breakpoint or a watchpoint, step a warp, inspect registers and memory.
 
-The vocabulary is that of cuda-gdb. The `focus` is the warp that commands apply to if they name no block or warp: the
-first of those that stopped. Warps at the same instruction stop together. Debugging does not change the kernel's
-results: the launch runs on the reference engine, with the same scheduler.
+The vocabulary is that of cuda-gdb. Commands that name no block or warp apply to the warp in `focus`, which is the first
+one that stopped. Warps at the same instruction stop together. Debugging does not change the kernel's results: the
+launch runs on the reference engine, with the same scheduler.
 """
 
 from __future__ import annotations
@@ -108,9 +108,10 @@ class Debugger:
     ) -> Breakpoint:
         """Add a breakpoint on a line, on an opcode ("mma", "ld.global"), or on every instruction.
 
-        `source` is a line of the kernel's own source, known from .loc: 12, or "softmax.py:12"; without an opcode, its
-        first instruction stops, or the first of each copy of an unrolled or inlined line. `condition(debugger)` is
-        called with the focus on each warp at the instruction. `block` and `warp` restrict it to those.
+        `source` is a line of the kernel's own source, known from .loc: 12, or "softmax.py:12". Without an opcode, the
+        breakpoint is on its first instruction, and on the first of each copy of an unrolled or inlined line.
+        `condition(debugger)` is called with the focus on each warp at the instruction. `block` and `warp` restrict the
+        breakpoint.
         """
         file, number_of_source = _source_line(source)
         for name, number in (("line", line), ("source", number_of_source), ("warp", warp)):
@@ -215,7 +216,7 @@ class Debugger:
     def step(self, count: int = 1) -> Stop | None:
         """Run `count` instructions of the warp in focus; other warps run as the scheduler decides.
 
-        A breakpoint or a watchpoint on the way also stops it. Return None when the kernel has ended.
+        A breakpoint or watchpoint on the way also stops it. Returns None when the kernel has ended.
         """
         if not is_whole(count) or count < 1:
             raise InvalidOperand(f"expected a positive number of instructions, got {quote(count)}")
@@ -436,8 +437,8 @@ class Debugger:
     ) -> NDArray[Any]:
         """Return an operand ("a", "b", "c", "d", "metadata", ...) of a matrix instruction as a matrix.
 
-        The instruction is the next one, or the one at `line`. For wgmma it is the matrix of the warpgroup; operands in
-        shared memory are read there. D has its new values after the instruction has run: step, then pass its line.
+        The instruction is the next one, or the one at `line`. For wgmma, the matrix is that of the warpgroup; operands
+        in shared memory are read from there. To see the new values of D, step past the instruction, then pass its line.
         """
         return operand_matrix(self.batch, self._matrix_inst(line), self._row_of(block, warp), role, raw=raw)
 

@@ -81,10 +81,10 @@ class ThreadAt(NamedTuple):
 
 @dataclass(frozen=True)
 class Stop:
-    """The position of a stopped kernel: before the instruction of `line`, or, at a watchpoint, after it.
+    """The position of a stopped kernel: before the instruction at `line`, or after it for a watchpoint.
 
-    `warps` are the (block, warp) that stopped together; the first has the focus. At a watchpoint `threads` are those
-    that accessed the bytes, and `old` and `new` their contents before and after.
+    `warps` lists the (block, warp) pairs that stopped together; the first has the focus. For a watchpoint, `threads`
+    accessed the bytes, and `old` and `new` are the contents before and after.
     """
 
     reason: StopReason

@@ -1,11 +1,11 @@
 """Barriers of a block (bar, barrier) and of a cluster (barrier.cluster); barriers in memory are in `mbarriers`.
 
 `LivelockDetector` finds deadlocks of lanes that poll memory: spin locks, flags, and the grid barrier
-(`launch.options`). No lane sleeps there, so such a launch would end only at its instruction limit. It is in a livelock
-if every lane that can run returns to an earlier state, with the same program counter, registers and local memory, and
-no lane has changed other memory in between: it can only repeat. Lanes at barriers wait for these lanes.
+(`launch.options`). Such lanes do not sleep, so the launch would end only at its instruction limit. A launch is in a
+livelock if every runnable lane returns to an earlier state (program counter, registers and local memory) and no lane
+has changed other memory in between: the launch can only repeat. Lanes at barriers wait for these lanes.
 
-Only a batch with all blocks of the grid is checked: otherwise, a block that has not started might change the memory.
+Only a batch with all blocks of the grid is checked; otherwise a block that has not started might change the memory.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ U32, PRED = TYPES["u32"], TYPES["pred"]
 class BarrierState:
     """One barrier of one block: the lanes that wait at it, and the number of bar.arrive arrivals.
 
-    `partial` has the lanes that an aligned instruction still lacks, by line and warp. Other lanes of the warp came
-    earlier because the scheduler let them pass; that matters only if these lanes never come.
+    `partial` has the missing lanes of an aligned instruction, by line and warp. Other lanes of the warp arrived
+    earlier; that matters only if these lanes never arrive.
     """
 
     here: NDArray[np.bool_]  # [warps of the block, lanes]
@@ -264,8 +264,8 @@ class BlockBarriers:
 class ClusterBarriers:
     """The barrier of every cluster of a batch.
 
-    `phases` counts the completions of each cluster's barrier; `awaited` is the phase that ends a lane's wait: that of
-    its last arrival. An exited thread counts as arrived.
+    `phases` counts the completions of each cluster's barrier; `awaited` is the phase that a lane waits for: the phase
+    of its last arrival. An exited thread counts as arrived.
     """
 
     def __init__(self, state: WarpState) -> None:

@@ -1,10 +1,9 @@
 """Asynchronous copies: bulk copies, boxes of tensor maps, st.async and red.async, and tensor-map instructions.
 
-Everything is done at issue, lane by lane: data is moved, then the mbarrier receives the byte count. Stores of a copy
-are tagged as if its thread had stored the data (`store_tags`), so that unordered stores are noticed.
+Everything happens at issue, lane by lane: data is moved, then the mbarrier receives the byte count. Stores of a copy
+are tagged like stores of its thread (`store_tags`), so unordered stores are detected.
 
-The behaviour of an H200 with bad operands was measured (docs/evidence/h200_tma.md): it ends the launch, and so does
-this.
+Bad operands end the launch, as on an H200 (measured: docs/evidence/h200_tma.md).
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class LaneCopies:
         return self.group.values(operand, U32).tolist()
 
     def owner(self, lane: int) -> Owners:
-        """Return the owner of a lane's memory, for accesses whose wavefronts are not counted."""
+        """Return the owner of a lane's memory, without a request: the wavefronts of these accesses are not counted."""
         which = slice(lane, lane + 1)
         return Owners(self.owners.blocks[which], self.owners.threads[which], None)
 

@@ -1,7 +1,7 @@
 """Function calls: passing arguments and results, return addresses of lanes, and frames.
 
-The registers of a function exist once. A call that may recurse saves the caller's registers in a frame and moves the
-start of its local memory; the return restores both.
+A function has one set of registers. A call that may recurse saves the caller's registers in a frame and moves the start
+of its local memory; the return restores both.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _print(state: WarpState, line: int, thread: ThreadReader, form: int, argumen
 
 
 class ThreadReader:
-    """Reads memory as a thread sees it, without counting the reads."""
+    """Reads a thread's memory without counting the reads."""
 
     def __init__(self, state: WarpState, owners: Owners) -> None:
         """Create a reader of a batch's memory for the owner of its shared and local parts."""

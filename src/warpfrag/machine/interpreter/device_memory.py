@@ -1,8 +1,8 @@
 """The memory of a launch, and its heap.
 
 malloc allocates pieces in sequence, and free marks a piece as freed. A piece is never reused, so a freed address stays
-invalid. On a GPU an access to it goes unnoticed; when accesses are checked it is a MemoryFault of kind "freed". So is
-a second free, or a free of an address that malloc did not return.
+invalid. A GPU does not report an access to a freed piece; with checks, it is a MemoryFault of kind "freed". So is a
+second free, or a free of an address that malloc did not return.
 """
 
 from __future__ import annotations
@@ -208,9 +208,9 @@ class DeviceMemory:
     def reach(
         self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
     ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
-        """Return the buffers that an access touches, as (lanes, buffer, offsets).
+        """Return the buffers that an access touches, as (lanes, buffer, offsets), and count its bytes and wavefronts.
 
-        Its bytes and wavefronts are counted. An access that is misaligned or outside its space is a MemoryFault.
+        Raises MemoryFault if an access is misaligned or outside its space.
         """
         if space != "generic":
             whole = self.reach_space(space, addresses, size, owners, writes=writes)
@@ -399,7 +399,7 @@ class DeviceMemory:
     ) -> bool:
         """Store codes [lanes, count]; record `cause` if lanes store different bytes to one address.
 
-        Return True if other lanes can see any of the stores, that is, unless all are to local memory.
+        Returns True if other lanes can see a store, that is, unless all stores are to local memory.
         """
         size = codes.dtype.itemsize * codes.shape[1]
         is_seen = False
@@ -416,13 +416,12 @@ class DeviceMemory:
 def count_wavefronts(
     addresses: Addresses, size: int, requests: NDArray[np.int64], unit: int, slots: int
 ) -> tuple[int, int]:
-    """Count the wavefronts of requests: for each, the largest number of different units in one slot.
+    """Count the wavefronts of requests: the largest number of different units in one slot.
 
-    Also count bank conflicts: the wavefronts that the units would not need if spread evenly over the slots.
-
-    In shared memory a unit is the data that a lane accesses at once, 4 to 16 bytes, and all banks have `slots` of them:
-    this is `smem.shared_memory.wavefronts`, for aligned accesses. In global memory units are sectors, with one slot,
-    so every touched sector counts.
+    Also count bank conflicts: the wavefronts that would not be needed if the units were spread evenly over the slots.
+    In shared memory, a unit is the data that a lane accesses at once (4 to 16 bytes), and the banks together hold
+    `slots` units; for aligned accesses this equals `smem.shared_memory.wavefronts`. In global memory, units are sectors
+    and there is one slot, so every touched sector counts.
     """
     first = addresses // np.uint64(unit)
     if unit % size and ((last := (addresses + np.uint64(size - 1)) // np.uint64(unit)) != first).any():
@@ -445,10 +444,10 @@ def count_wavefronts(
 
 @dataclass(frozen=True)
 class Owners:
-    """Each lane's block and thread in the batch, which own its shared and local memory, and its request.
+    """The block and thread of each lane, which own its shared and local memory, and its request.
 
-    The lanes of a request are served together: those of a warp, or of one ldmatrix matrix. If it is None, no wavefronts
-    are counted.
+    The lanes of a request are served together: the lanes of a warp, or of one ldmatrix matrix. If `requests` is None,
+    no wavefronts are counted.
     """
 
     blocks: NDArray[np.int64]

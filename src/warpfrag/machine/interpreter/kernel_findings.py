@@ -1,9 +1,9 @@
 """Kernel findings: one mistake at one location, with one or two accesses and an occurrence count.
 
-A location is the kind, the source line, and the source line of the other access, so copies that a compiler unrolled are
-one finding; without source lines it is the PTX lines. A missing barrier or wait can have many locations; three or
-more that share source lines are one finding. The first occurrence is described, the others are counted. A
-verdict summarises all findings of a launch.
+A location consists of the kind and the source lines of both accesses, so unrolled copies are one finding; without
+source lines, it has the PTX lines. A missing barrier or wait can have many locations; three or more that share source
+lines are one finding. The first occurrence is described, and the others are counted. A verdict summarises all findings
+of a launch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BATCH_THREADS = 2048  # the maximum number of concurrent threads whose order is 
 
 
 class KernelCheck(NamedTuple):
-    """A check: the categories that it finds, its observers, and the condition for screening it."""
+    """A check: the kinds of findings that it reports, its observers, and the condition for screening it."""
 
     kinds: tuple[str, ...]
     observers: Callable[[Any], list[Any]]  # a function of a CheckedWarpBatch

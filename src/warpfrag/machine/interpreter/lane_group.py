@@ -1,7 +1,7 @@
 """Lane groups: the lanes that run one instruction, with access to their operands and addresses.
 
-An instruction sees the state of the machine only through its group. Nothing is written in place: a result is a new
-array, so that copies cost nothing.
+An instruction accesses the state of the machine only through its group. Nothing is written in place: a result is a new
+array, so copies are free.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LaneGroup:
     __slots__ = ("_places", "is_whole", "mask", "rows", "state")
 
     def __init__(self, state: WarpState, rows: NDArray[np.int64] | None, mask: Mask) -> None:
-        """Create a group, and record whether it consists of whole warps, as most groups do."""
+        """Create a group, and record whether it consists of whole warps, which is the common case."""
         self.state, self.rows, self.mask = state, rows, mask
         self.is_whole = bool(mask.all())
         self._places: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None

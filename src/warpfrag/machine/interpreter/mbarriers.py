@@ -1,15 +1,14 @@
 """Barriers in shared memory (mbarrier): arrivals, pending bytes, and lanes that sleep until a phase ends.
 
-An mbarrier is an opaque 64-bit object. This implementation stores, from the low end: arrivals pending in this phase (20
-bits), arrivals expected in every phase (20), the transaction count in bytes (23, signed), and the parity of the phase.
+An mbarrier is an opaque 64-bit object. This implementation stores, from the lowest bit: pending arrivals of this phase
+(20 bits), expected arrivals of every phase (20), the transaction count in bytes (23, signed), and the parity of the
+phase. A phase ends when no arrival and no byte is pending; the next phase starts at once. `try_wait` may suspend a
+thread: here it sleeps until the barrier's phase ends. The first `test_wait` fails at once; a lane that tests again,
+without a store in between, is polling and sleeps too. So no lane is busy waiting.
 
-A phase ends when no arrival and no byte is pending; the next starts at once. `try_wait` may suspend a thread: here it
-sleeps until the barrier's phase ends. `test_wait` fails at once the first time; a lane that tests again, with no store
-in between, is polling, and sleeps too. So no lane is busy waiting.
-
-When no lane can run, the time limit of every wait passes and the wait fails, as it may on a GPU. Lanes then continue as
-after a failed wait. That is a deadlock if the machine returns to an earlier state, with the same program counters,
-registers and local memory, and no other memory changed: it can only repeat.
+When no lane can run, every wait times out, as it may on a GPU, and lanes continue as after a failed wait. It is a
+deadlock if the machine returns to an earlier state (program counters, registers and local memory) and no other memory
+has changed: the machine can only repeat.
 """
 
 from __future__ import annotations

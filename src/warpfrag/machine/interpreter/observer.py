@@ -1,8 +1,8 @@
 """Events that a running batch reports: memory accesses and the events that order them.
 
-The interpreter calls the methods of an `Observer` while it runs an instruction; these do nothing. `machine.sanitizer`
-derives observers from it. Buffers and offsets are those of `device_memory.DeviceMemory.reach`, threads are numbers in
-the batch, and a cell is the index of an mbarrier among the 64-bit words of shared memory.
+The interpreter calls the methods of an `Observer` while it runs an instruction. The methods here do nothing;
+`machine.sanitizer` overrides them. Buffers and offsets are those of `device_memory.DeviceMemory.reach`, threads are
+numbers in the batch, and a cell is the index of an mbarrier among the 64-bit words of shared memory.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
 """Track overlapping plain stores: the last writer of each word, and whether a barrier separates the stores.
 
-The result of two stores to one address is known if something orders them: the order of instructions in a warp; a
-barrier of their block; or, between blocks as between warps, the end of a wait, because a waiting thread reads memory
-that the other thread changes (an atomic whose old value is used, a volatile, relaxed or acquire load, an mbarrier).
-Such a wait is assumed to order everything that its block does afterwards after everything that any thread did before:
-an overlap is reported only if no such event came in between. Otherwise timing decides, unless the bytes are equal.
+The result of two stores to one address is known if something orders them: the order of instructions in a warp, a
+barrier of their block, or the end of a wait, because a waiting thread reads memory that another thread changes (an
+atomic whose old value is used, a volatile, relaxed or acquire load, an mbarrier). Such a wait is assumed to order all
+later accesses of its block after all earlier accesses of any thread: an overlap is reported only if there is no such
+event in between. Otherwise the result depends on timing, unless the bytes are equal.
 
-Every four bytes of global and shared memory have a tag, from the low end: the bytes stored (4 bits), the warp in its
-block (5), the interval between two barriers of the block (27), the block plus one (27), and whether the block has
-waited for others (1). A store that meets a tag of another warp that nothing orders compares the bytes; if they are
-equal, the tag stays. `jit.store_overlaps` does the same for one warp at a time.
+Every four bytes of global and shared memory have a tag. From the lowest bit, it has the stored bytes (4 bits), the warp
+in its block (5), the interval between two barriers of the block (27), the block plus one (27), and whether the block
+has waited for others (1). If a store finds an unordered tag of another warp, it compares the bytes; if they are equal,
+the tag stays. `jit.store_overlaps` does the same for one warp at a time.
 
-Lanes of one instruction that store to one address are served as on an H200: 128 bytes at once, which is all lanes of a
-warp, 16 lanes if each stores 8 bytes, or 8 lanes if each stores 16. Among lanes that are served together, the first
-lane's value remains; among several such groups, the last group's.
+Lanes of one instruction that store to one address are served as on an H200, 128 bytes at once: all lanes of a warp, 16
+lanes if each stores 8 bytes, or 8 lanes if each stores 16. Within such a group, the first lane's value remains; of
+several groups, the last one's.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class StoreTags:
     """The tags of a launch's memory, and of the warps that are running.
 
     `writers` has the tag of every warp of the batch, `causes` a byte for each instruction. All parts of a launch share
-    the tags of global memory; those of shared memory are kept from batch to batch, because a tag of another block has
-    no effect.
+    the tags of global memory. The tags of shared memory are kept between batches, because a tag of another block has no
+    effect.
     """
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ class TaggedStore:
         return TaggedStore(self.tags, self.buffer, self.offsets[which], codes, threads, mine, is_shared=self.is_shared)
 
     def foreign(self, before: Tags) -> NDArray[np.bool_]:
-        """Return True for words with bytes from another warp's unordered store."""
+        """Return a mask of the words that another warp has stored to without ordering."""
         differences = before ^ self.mine
         foreign = (differences < (1 << INTERVAL_SHIFT)) & ((differences & np.uint64(WARP_FIELD)) != 0)
         if not self.is_shared:

@@ -1,11 +1,11 @@
 """The tensor memory of a batch of blocks, and the tcgen05 instructions that use it.
 
-Everything is done at issue, one thread or warp at a time. The ISA lets mma, cp, shift, ld and st complete later, in an
-order that commits, waits and fences determine: a kernel that has those gets the same results in any order. A kernel
-that lacks them is not detected here: the memory observer receives every access, with the thread that made it, and
+Everything happens at issue, one thread or warp at a time. The ISA lets mma, cp, shift, ld and st complete later, in an
+order that commits, waits and fences determine: a correct kernel gets the same results in any order. This module does
+not detect missing commits, waits or fences: the memory observer receives every access with its thread, and
 `machine.sanitizer.tensor_checks` tracks unfinished work.
 
-Products that `tensorcore` rejects, because their sums are not published, use the nearest published rule; the launch
+If the arithmetic of an mma is not published, `tensorcore` rejects it and the nearest published rule is used; the launch
 then lists the line and the reason, and is not exact.
 """
 
@@ -40,7 +40,7 @@ from warpfrag.tensorcore.rules import Rule
 
 U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 QUARTER = 32  # lanes of tensor memory that a warp can access
-SCALE_ID_BITS = 0xC0000000  # kernels also put the byte id into the address of scale factors
+SCALE_ID_BITS = 0xC0000000  # kernels also encode the byte id in the address of scale factors
 MAX_ISSUES = 4096
 ARRIVE = MemoryBarrier("arrive")
 

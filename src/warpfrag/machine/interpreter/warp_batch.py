@@ -1,9 +1,9 @@
 """The interpreter: runs a batch of blocks; every register is a NumPy array over all of their lanes.
 
-Each lane has its own program counter. The scheduler takes the lanes that are furthest behind (the lowest program
-counter), in all warps, and runs them to the end of their block of instructions: lanes that diverged reconverge at the
-next block, and warps at the same instruction are computed together. Lanes that poll for a long time lose priority, so
-that the lanes they wait for can run. Nothing is written in place: a result is a new array, so that copies cost nothing.
+Each lane has its own program counter. The scheduler selects the lanes with the lowest program counter, in all warps,
+and runs them to the end of their basic block. So diverged lanes reconverge at the next block, and warps at the same
+instruction are computed together. Lanes that poll for a long time lose priority, so the lanes they wait for can run.
+Nothing is written in place: a result is a new array, so copies are free.
 """
 
 from __future__ import annotations

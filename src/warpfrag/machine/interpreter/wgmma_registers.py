@@ -1,9 +1,9 @@
 """The registers and descriptors of wgmma: their readers and writers, and a proof that no access is too early.
 
-A wgmma.mma_async reads A and writes D while its warps continue. Until wgmma.wait_group after a commit, no thread may
-read or write D, nor write A; another wgmma may use the same accumulators. Registers that were written since the last
-wgmma.fence may not be ready when it begins. `mov` does not count as an access: compilers write it for copies and
-constants that ptxas removes or places itself, so a copy counts as the register that it copies.
+A wgmma.mma_async reads A and writes D while its warps continue. Until a wgmma.wait_group after a commit, no thread may
+read or write D, or write A; another wgmma may use the same accumulators. Registers that were written since the last
+wgmma.fence may not be ready when it starts. `mov` does not count as an access, because ptxas removes or moves the
+copies and constants that compilers emit; a copy counts as the register that it copies.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def descriptor_problem(form: Form, arch: str, role: str, word: int, *, is_transp
 
 
 class RegisterProblem(NamedTuple):
-    """An access to a register of a wgmma that is too early: its kind, its text, and the line of the earlier one."""
+    """A register access of a wgmma that is too early: its kind, its description, and the line of the earlier access."""
 
     kind: str
     text: str

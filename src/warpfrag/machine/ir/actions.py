@@ -1,7 +1,7 @@
 """The actions of decoded instructions, which both engines run.
 
-An opcode row turns the words of an instruction into one of these. `results` and `sources` are the types of its register
-operands in order; a `LaneOp` computes a function of arrays of codes, lane by lane.
+An opcode row converts the qualifiers of an instruction to one of these. `results` and `sources` are the types of its
+register operands in order; a `LaneOp` computes a function of arrays of codes, lane by lane.
 """
 
 from __future__ import annotations
@@ -324,8 +324,8 @@ class Jump(Action):
 class WarpCollective(Action):
     """Shuffles, votes, matches, reductions: `function(mask, *codes)` sees the 32 lanes of every warp.
 
-    `mask` is bool[warps, 32]: the lanes that take part. With `synced` the last source names the lanes to wait for;
-    lanes that name the same lanes take part together, unless this does not affect the result (`by_members`).
+    `mask` is bool[warps, 32]: the lanes that take part. With `synced`, the last source is the mask of lanes to wait
+    for; lanes with the same mask take part together if that affects the result (`by_members`).
     """
 
     is_collective: ClassVar[bool] = True

@@ -1,8 +1,8 @@
 """The typed attributes of an instruction, from the qualifiers of its opcode.
 
-`mad.hi.cc.u32` is the opcode `mad` with half="hi", carry_out=True and the type u32. The words are read once, when an
-instruction is decoded (`ops.opcode_rows.match`); every pass and both engines look at these fields, none at the text. A
-field that the instruction does not mention has its default: None, False, or the generic state space.
+`mad.hi.cc.u32` is the opcode `mad` with half="hi", carry_out=True and the type u32. The qualifiers are parsed once,
+when an instruction is decoded (`ops.opcode_rows.match`); all passes and both engines use these fields, never the text.
+A field that the instruction omits has its default: None, False, or the generic state space.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A decoded opcode: its row of the opcode table, its attributes, and the action that they are bound to.
 
-The columns of a row: the opcode; the types it takes, position by position; the modifiers, each a set of words,
-at most one per instruction; `bind`, which makes an action from the attributes; the source of the fact. A
-modifier is named after the field of `Attributes` that it sets; those in `HINTS` are read and change nothing here.
+The columns of a row: the opcode; the types it takes, by position; the modifiers, each a set of alternatives; `bind`,
+which creates an action from the attributes; the source of the fact. A modifier is named after the field of `Attributes`
+that it sets; modifiers in `HINTS` are accepted and have no effect.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """One decoded entry: the program that both engines run.
 
-Names have become numbers: registers an index, variables an address, labels an index into one list of instructions,
-which holds the entry and every function that it calls. Each instruction has an opcode with typed attributes, an action
-and operands. Basic blocks are entered at their top and left at their end; lanes reconverge where blocks start.
+Names are resolved to numbers: a register to an index, a variable to an address, a label to an index in one list of
+instructions, which contains the entry and every function that it calls. Each instruction has an opcode with typed
+attributes, an action and operands. A basic block has one entry, at its start, and one exit, at its end; lanes
+reconverge at the start of blocks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Copies of tensor-map boxes for many blocks at once: the fast version of `interpreter.bulk_copies.run_tensor_copy`.
 
-A box that is inside its tensor is a list of 16-byte units, whose offsets from the start of the box are the same in
-every copy: the offsets in global memory are computed once for each map, those in shared memory once for each position
-in the swizzle pattern. One loop then moves the boxes of all lanes and tags their stores (`interpreter.store_tags`). The
+A box inside its tensor is a list of 16-byte units, with the same offsets from the start of the box in every copy. The
+global-memory offsets are computed once for each map, and the shared-memory offsets once for each position in the
+swizzle pattern. One loop then moves the boxes of all lanes and tags their stores (`interpreter.store_tags`). The
 interpreter handles everything else: boxes that extend beyond the tensor, im2col, reductions, faults and overlapping
 stores.
 

@@ -1,10 +1,10 @@
-"""The compiled engine: the interpreter's batch of warps, with machine code for the instructions that can be compiled.
+"""The compiled engine: the interpreter's batch of warps, with machine code for instructions that can be compiled.
 
 Scheduling, waiting and counting follow the interpreter's rules, so both engines give the same results. The interpreter
 runs instructions without machine code (matrix instructions, atomics) on the same registers.
 
-A program is compiled in chunks. With engine="compiled", a chunk is compiled before it runs; with engine="auto", after
-interpreting it has cost as much as compiling would: code that runs a few times is never compiled.
+A program is compiled in chunks. With engine="compiled", a chunk is compiled before it runs. With engine="auto", it is
+compiled once interpreting it has cost as much as compiling it would; code that runs a few times is never compiled.
 """
 
 from __future__ import annotations

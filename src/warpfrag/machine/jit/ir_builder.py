@@ -1,8 +1,8 @@
 """An IR builder for scalars and for vectors of lanes: llvmlite's builder, which also accepts Python numbers.
 
-Each lane's own computation is on vectors of GROUP lanes, the elements of a machine register or two; operations across
-lanes are on vectors of all lanes. A Python number used as an operand becomes a constant of the other operand's type, in
-every lane if that is a vector:
+Per-lane computations use vectors of GROUP lanes, the elements of one or two machine registers; operations across lanes
+use vectors of all lanes. A Python number used as an operand becomes a constant of the other operand's type, in every
+lane if that is a vector:
 
     ir.and_(a, 0xFF)    ->    %1 = and <8 x i32> %a, splat (i32 255)
 """

@@ -4,8 +4,9 @@
     loop.leave()                             continues after the loop
     loop.finish(stored, offsets)             writes registers back, and closes the loop
 
-A segment is a sequence of such loops, which calls for all lanes separate. Values pass from one loop to the next through
-the warp's registers in memory; only the last loop knows which of them are needed, so loops are finished at the end.
+A segment is a sequence of such loops, separated by calls for all lanes. Values pass from one loop to the next through
+the warp's registers in memory. Only the end of the segment knows which registers are needed, so all loops are finished
+there.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `LOWERINGS` has a function for each opcode. It takes an instruction's operands as vectors of codes, appends LLVM
 instructions to a builder and returns the results; None means that the interpreter runs this instruction. LLVM's plain
-float operations round to nearest even and keep subnormals, and nothing here lets LLVM relax that.
+float operations round to nearest even and keep subnormals; no fast-math flags are used.
 """
 
 from __future__ import annotations
@@ -316,8 +316,8 @@ def saturate(ir: IRBuilder, a: Value) -> Value:
 def flush_before_rounding(ir: IRBuilder, result: Value, scaled: Value) -> Value:
     """Flush an f32 result to zero if it is subnormal when rounded to 24 bits with an unbounded exponent.
 
-    Only a result equal to the smallest normal number can have been rounded up from below it. `scaled` is the same
-    operation 2**24 times larger, where nothing is subnormal, and shows whether it was.
+    Only a result equal to the smallest normal number can have been rounded up to it. `scaled` is the same operation
+    times 2**24, where nothing is subnormal; it shows whether the result was rounded up.
     """
     smallest = MIN_NORMAL[32]
     edge = ir.icmp("eq", magnitude(ir, result), smallest)

@@ -8,7 +8,7 @@ and wavefronts are counted as in `interpreter.device_memory`.
 
 Each helper is a separate module and the same for all kernels, so it is compiled only once.
 
-While a launch is screened, the context has the address of a function that every access is reported to:
+While a launch is screened, every access is reported to a function whose address is in the context:
 
     void function(context, row, mask, places, base, buffer, size, is_store, instruction, items, unit)
 
@@ -16,10 +16,10 @@ Lane l accesses `size` bytes at offset places[l] + base of a buffer, which is th
 the number of shared or local memory. It stores elements of `unit` bytes. cp.async groups are reported as accesses to
 `COPY_GROUPS`: a store closes a group, a load waits until at most `size` groups are incomplete.
 
-Wavefronts are counted by functions that try the common case first: sectors in ascending order; words in different
-banks. Otherwise units are counted one by one: a unit is new if no earlier lane has it. In shared memory, the upper half
-of the result is the number of wavefronts that are bank conflicts: those that the same units, spread evenly over the
-banks, would not need.
+The functions that count wavefronts try the common case first: sectors in ascending order, or words in different banks.
+Otherwise they count units one by one: a unit is new if no earlier lane has it. In shared memory, the upper half of the
+result is the number of bank conflicts: the wavefronts that would not be needed if the units were spread evenly over the
+banks.
 """
 
 from __future__ import annotations

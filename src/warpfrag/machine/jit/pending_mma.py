@@ -1,4 +1,4 @@
-"""Matrix products that are issued but not yet computed: mma and wgmma of many warps are joined into few large products.
+"""Matrix products that are issued but not yet computed: the mma and wgmma of many warps become a few large products.
 
 An mma or wgmma whose D registers are those of its C stays *pending* until an instruction needs these accumulators. So
 all iterations of a loop over K become one product with a longer K, and C is read and D written once for all of them. A
@@ -63,7 +63,7 @@ class OperandCodes(NamedTuple):
 
 
 class OperandSharing(NamedTuple):
-    """Warps that share an operand: the first warp with the same operand, whether each is first, and its tile index."""
+    """Warps that share an operand: the first warp with the same operand, a flag for that warp, and the tile index."""
 
     first: Index
     different: NDArray[np.bool_]
@@ -149,9 +149,9 @@ class PendingProducts:
         self.sharing: dict[tuple[frozenset[int], str, int], OperandSharing] = {}  # keyed by product, operand and warps
 
     def find_different(self, accumulators: frozenset[int], role: str, units: OperandUnits) -> OperandSharing:
-        """Find the warps that have the same operand. The last answer is tried first, as it usually holds in loops.
+        """Find the warps that have the same operand; try the last answer first, because it usually holds in loops.
 
-        Equal operands may then count as different, which costs time but changes no result.
+        Equal operands may then count as different, which takes more time but does not change results.
         """
         key = accumulators, role, len(units.bases)
         known = self.sharing.get(key) or OperandSharing.of(np.arange(len(units.bases)))

@@ -1,9 +1,9 @@
 """Liveness: the registers that a thread may still read after each instruction. Dead registers are not written back.
 
 Only registers that a block reads before it writes them can be live between blocks. The live registers at the start of
-each block are a set (the bits of an integer); inside a block, one set is carried from its end to its start, so that
-memory does not grow with registers times instructions. If there are too many blocks and registers even for this, all
-registers that some block reads count as live everywhere, and more is written back than necessary. Lanes at other
+each block are a set (the bits of an integer). Inside a block, one set is updated from its end to its start, so memory
+does not grow with registers times instructions. If there are too many blocks and registers even for this, all registers
+that any block reads count as live everywhere, and more registers are written back than necessary. Lanes at other
 instructions keep their values, so a register that is dead for a segment's lanes may keep its old value.
 """
 

@@ -4,7 +4,7 @@ Compilers generate such programs: a masked load leaves a register unchanged in t
 compute with it, and a masked store uses only the loaded values. So each register that may be read unwritten, or is
 computed from such a register, has a mark for every lane: 32 bits after the registers of the warp. Arithmetic results
 are marked if an operand is; a shuffle moves marks with the values. A mark that reaches anything else is a suspicion,
-which the context records (`context.SUSPICIONS`), whether a launch is screened or not: few programs have marks at all.
+which the context records (`context.SUSPICIONS`), even if a launch is not screened: few programs have marks.
 """
 
 from __future__ import annotations

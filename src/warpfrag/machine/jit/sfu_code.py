@@ -1,7 +1,7 @@
 """The special function unit in LLVM: compiled versions of `semantics.special_functions` and the `.approx` opcodes.
 
 The unit evaluates a parabola for each segment of a function. float64 computes it exactly, because all numbers are
-integers below 2**53. Every function is emitted once into the module of a kernel that calls it.
+integers below 2**53. A function is emitted once into the module of each kernel that calls it.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def own_element(b: IRBuilder, items: ir.Value, bits: int, index: int, lane: ir.V
 
 
 def define_tagged(module: ir.Module, bits: int, count: int, cause: InexactCause) -> None:
-    """Define `tagged_B_C`; the mover is in the same module.
+    """Define `tagged_B_C`, which tags and stores; it calls the mover in the same module.
 
     `cause` is recorded if lanes of one instruction store different bytes to one address.
     """

@@ -1,7 +1,7 @@
 """The level of a launch: machine code if the PTX can be assembled and the machine code runs, else PTX.
 
-Machine code is executed for the architecture that it was compared on. If it fails, the PTX runs from the same memory:
-either it fails too, with an error that names PTX lines, or its result is kept with the reason.
+Machine code is executed only for the architecture on which it was compared. If it fails, the PTX runs from the same
+initial memory: either it fails too, with an error that names PTX lines, or its result is kept with the reason.
 """
 
 from __future__ import annotations

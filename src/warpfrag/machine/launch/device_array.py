@@ -1,8 +1,8 @@
 """Arrays with fixed addresses, for pointer tables and structures in memory that contain pointers.
 
-An array argument gets its address when the kernel is launched, and callers need not see it. If memory itself holds
-pointers (the tables of a batched gemm, lists, a `__device__` pointer), the address must be known before: a
-`DeviceArray` has one as long as it lives, and every launch of this process can access it.
+An array argument gets its address when the kernel is launched. If memory contains pointers (the tables of a batched
+gemm, lists, a `__device__` pointer), addresses must be known before the launch. A `DeviceArray` has a fixed address as
+long as it exists, and every launch of this process can access it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class DeviceArray:
         >>> table.array.tolist() == [DeviceArray(rows[0]).address, DeviceArray(rows[1]).address]
         True
 
-    None among the items is a null pointer, a list a table of its own. The arrays of a table live as long as it does;
-    an address whose DeviceArray is gone is outside every allocation. A view of an array has an address inside it.
+    None in a list is a null pointer, and a nested list is another table. A table keeps its arrays alive; the address of
+    a deleted DeviceArray is outside every allocation. A view of an array has an address inside that array.
     """
 
     def __init__(self, source: object) -> None:

@@ -1,7 +1,7 @@
 """Run the blocks of a launch: wave after wave, on one core or several, until all are done or stopped.
 
-A grid may have more blocks than memory has bytes: a wave is listed when it is taken, and a seed permutes cluster
-numbers with the function (factor * number + shift) % count, not with a table.
+A grid may have more blocks than memory has bytes. So the blocks of a wave are listed only when it starts, and a seed
+permutes cluster numbers with the function (factor * number + shift) % count, not with a table.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class Work:
 
 
 class Judgement(NamedTuple):
-    """The run of the judge, None if there is none, and the reasons why the result may differ on a GPU."""
+    """The judged run, or None, and the reasons why the result may differ on a GPU."""
 
     work: Work | None = None
     reasons: tuple[str, ...] = ()

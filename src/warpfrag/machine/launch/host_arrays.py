@@ -1,7 +1,7 @@
 """Arrays of any library as launch memory, without a copy.
 
-No library is imported for this: a caller that passes a tensor has PyTorch. Kernels see bytes, so a dtype that numpy
-lacks (PyTorch's bfloat16) works too; an array that numpy cannot represent is passed as bytes.
+No library is imported: a caller that passes a tensor has already imported PyTorch. Kernels see bytes, so dtypes that
+numpy lacks (PyTorch's bfloat16) work too; an array that numpy cannot represent is passed as bytes.
 """
 
 from __future__ import annotations

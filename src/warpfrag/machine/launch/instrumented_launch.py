@@ -1,7 +1,7 @@
 """A launch with checks, in compiled code if that proves it clean, else in the interpreter.
 
-A kernel without machine code is interpreted until that has taken as long as compiling it. Each run begins with the
-memory before the launch.
+A kernel that is not compiled yet is interpreted until that has taken as long as compiling it. Each run starts with the
+memory contents from before the launch.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from warpfrag.machine.sanitizer.checked_batch import LaunchChecks
 
 
 class InstrumentedLaunch:
-    """A launch with checks; `screen` decides them in compiled code, and is None if it cannot.
+    """A launch with checks; `screen` decides them in compiled code, or is None if that is impossible.
 
-    The check "memory" alone needs no screen: compiled code that ends without an error made no bad access.
+    The check "memory" alone needs no screen: if compiled code ends without an error, there was no bad access.
     """
 
     def __init__(

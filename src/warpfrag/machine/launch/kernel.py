@@ -212,7 +212,7 @@ class Kernel:
 
     @cached_property
     def is_shared_out(self) -> bool:
-        """True if blocks may run on several cores: their order is not visible, and none waits for others' stores."""
+        """True if blocks may run on several cores: their order is not visible, and none waits for another block."""
         return not self.order_matters and not any(map(is_alone, self.program.instructions))
 
     @exact_floats
@@ -232,9 +232,9 @@ class Kernel:
     ) -> Run:
         """Run the kernel; arrays among the arguments are global memory and change in place.
 
-        A struct is its bytes, or a list of its fields: arrays for pointers, numpy scalars, bytes. A `Texture` or a
-        `Surface` is passed as its handle. `params` gives all parameters as bytes instead, and `memory` is a
-        `GlobalMemory` with the arrays at the addresses that they contain.
+        A struct is passed as its bytes, or as a list of its fields: arrays for pointers, numpy scalars, bytes. A
+        `Texture` or a `Surface` is passed as its handle. `params` gives all parameters as bytes instead, and `memory`
+        is a `GlobalMemory` with the arrays at the addresses that they contain.
 
         `arch` is the architecture whose arithmetic is computed: sm_90 by default if the module's target runs there,
         else the target. Evidence is for this architecture, which `Run.arch` names.
@@ -242,7 +242,7 @@ class Kernel:
         The blocks run in grid order, several at once if no atomic makes their order visible. A `seed` permutes them;
         with `checks` it also chooses the warp that continues. The blocks of a compiled kernel are distributed over the
         cores unless their order is visible or one may wait for another. If an error or an interrupt ends a launch,
-        memory keeps what was stored before.
+        memory keeps the values stored before.
 
         `checks` search for mistakes: "memory", "races", "uninitialised", "barriers" and "async", or "all".
         `Run.findings` lists them, `Run.verdict` summarises them. An access outside every array ends the launch, and so
@@ -252,7 +252,7 @@ class Kernel:
 
         `level` is the code that is executed: "sass" assembles PTX with the ptxas that is found and executes the machine
         code, "ptx" executes PTX as its manual defines it, and "auto" executes machine code if it can, else PTX.
-        `Run.basis` names the code, `Run.inexact` gives the reason for PTX. Checks judge the PTX in a run of its own.
+        `Run.basis` names the code, `Run.inexact` gives the reason for PTX. Checks judge the PTX in a separate run.
         """
         config = launch_config(self.program, grid, block, shared, arch, options)
         named, engine_name, wanted = (

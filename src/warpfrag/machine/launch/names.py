@@ -54,8 +54,8 @@ def bare_name(text: str) -> str:
 def matching(wanted: str, names: Sequence[str]) -> list[str]:
     """Return the names that match best.
 
-    A whole name is better than one without parameters, that better than one without template arguments, then without
-    namespaces; a part of a name comes last. Spaces do not matter.
+    In order of preference: the whole name, the name without parameters, without template arguments, without namespaces,
+    and a part of the name. Spaces do not matter.
 
     >>> matching("gemm", ["_Z4gemmIfEvPT_", "_Z9gemm_tailPf"])
     ['_Z4gemmIfEvPT_']

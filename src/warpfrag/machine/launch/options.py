@@ -157,7 +157,7 @@ def cluster_shape(program: Program, cluster: object, grid: tuple[int, int, int])
     """Return the cluster shape of a launch, and True if the PTX or the launch requests clusters.
 
     The shape is in the PTX (.reqnctapercluster, or .blocksareclusters with it) or an argument of the launch. A cluster
-    has at most 8 blocks (CUDA C++ Programming Guide, "Thread Block Clusters"); `.maxclusterrank` may say fewer.
+    has at most 8 blocks (CUDA C++ Programming Guide, "Thread Block Clusters"); `.maxclusterrank` may lower this limit.
     """
     declared = declared_shape(program)
     is_explicit = declared is not None or cluster is not None or "explicitcluster" in program.directives

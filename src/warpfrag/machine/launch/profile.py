@@ -1,8 +1,8 @@
 """The profile of a launch: counts of instructions, bytes and tensor-core operations per PTX or source line.
 
-These are counts, not times: warp instructions, bytes, memory wavefronts, those due to bank conflicts, and tensor core
-operations. Both engines count the same. A profile is text (`str`), JSON (`to_dict`), a card in a
-notebook, and a page (`warpfrag ptx profile -o page.html`).
+These are counts, not times: warp instructions, bytes, memory wavefronts, bank conflicts, and tensor-core operations.
+Both engines give the same counts. A profile can be shown as text (`str`), JSON (`to_dict`), a notebook card, or a page
+(`warpfrag ptx profile -o page.html`).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ WRITTEN_TARGET = re.compile(r"sm_([0-9]{1,4})([0-9])([af]?)", re.ASCII)
 def runs_on(target: str, arch: str) -> bool:
     """Return True if the driver can compile a module's target for a GPU of an architecture.
 
-    A suffix restricts a module to its architecture (a), or to the later ones of its generation (f).
+    A suffix restricts a module to its architecture (a), or to later architectures of its generation (f).
 
     >>> runs_on("sm_80", "sm_90"), runs_on("sm_90a", "sm_100"), runs_on("sm_100f", "sm_103"), runs_on("sm_120", "sm_90")
     (True, False, True, False)
@@ -51,7 +51,7 @@ def launch_arch(target: str, arch: str | None) -> str:
 
 
 def launch_evidence(program: Program, arch: str, address_size: int) -> dict[str, Evidence]:
-    """Return the parts of a launch that are not modelled: a target that `arch` cannot run, a 32-bit address size."""
+    """Return evidence for the unmodelled parts of a launch: a target that `arch` cannot run, or 32-bit addresses."""
     known = {}
     if not runs_on(program.target, arch):
         known[f".target {program.target}"] = Evidence("not modelled", f"{arch} cannot run a module for this target")

@@ -87,15 +87,15 @@ def findings_of(work: Work, sources: Mapping[int, SourceLine], checks: tuple[Che
 
 
 WARP_ORDER = (
-    "the order of threads in a warp, which communicate through memory: machine code has no __syncwarp; check PTX"
+    "the order of threads in a warp that communicate through memory: machine code has no __syncwarp; check the PTX"
 )
 MEMORY_ORDER = (
-    "the order that fences and flags in memory give: machine code does not keep acquire and release; check PTX"
+    "the order that fences and flags in memory establish: machine code does not keep acquire and release; check the PTX"
 )
 
 
 def leave_out_order(work: Work, collector: FindingCollector) -> None:
-    """Record that machine code lacks some ordering information: the verdict cannot rely on it."""
+    """Record that machine code lacks some ordering information, on which the verdict cannot rely."""
     if collector.drop("lockstep"):
         collector.leave_out(WARP_ORDER)
     for inst, count in zip(work.program.instructions, work.tally.instructions.tolist(), strict=True):

@@ -1,8 +1,8 @@
 """The variables of a module: `__device__` and `__constant__` memory that its kernels share.
 
-Each launch starts from the initial values of the module's variables. A variable that was accessed by name is held from
-then on, like an array argument: kernels read what the host writes into it, and their own writes stay. With `keep` all
-variables are held, as on a GPU.
+Each launch starts from the initial values of the module's variables. Once a variable has been accessed by name, it
+keeps its memory, like an array argument: kernels read the host's values, and their own writes persist. With `keep`, all
+variables persist, as on a GPU.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from warpfrag.machine.launch.names import matching, readable, resolve
 class Symbols(Mapping[str, "Array"]):
     """The variables of a module by name, as views of their memory with the declared type and shape.
 
-    Names are looked up like those of entries: mangled, in C++ form, or a part that only one has. nvcc declares arrays
-    of structs, and most others, as bytes: `symbols["table"].view(np.float32)` has the numbers.
+    Names are looked up like those of entries: mangled, in C++ form, or a unique part. nvcc declares most arrays as
+    bytes: `symbols["table"].view(np.float32)` has the numbers.
     """
 
     def __init__(self, read: Callable[[], dict[str, ModuleVariable]], *, keep: bool = False) -> None:

@@ -1,7 +1,7 @@
-"""TensorMap: an array and the boxes of it that a kernel copies, as `cuTensorMapEncodeTiled` and `...Im2col` make it.
+"""TensorMap: an array and the boxes that a kernel copies, as created by `cuTensorMapEncodeTiled` and `...Im2col`.
 
-Axes have numpy's order, innermost last; the driver's lists have the reverse order. `smem.tensor_map` describes the
-128 bytes and how copies use them.
+Axes are in numpy's order, innermost last; the driver's lists have the reverse order. `smem.tensor_map` describes the
+128 bytes and their use.
 
     >>> import numpy as np
     >>> tiles = TensorMap(np.zeros((96, 128), np.float16), box=(16, 64), swizzle=128)
@@ -37,21 +37,22 @@ CORE_ROWS = 8  # matrix rows per descriptor stride
 class TensorMap:
     """A tensor in global memory and the box that one copy moves; an argument of `Kernel.launch`.
 
-    `box` is the box's extents. `dims` and `strides` (in bytes, for every axis, the innermost an element) are the
-    array's, unless they say otherwise. `swizzle` is 0, 32, 64 or 128 bytes; `fill` is loaded from outside, "zero"
-    or "nan"; `dtype` the type of elements, by numpy's and ml_dtypes' names or "tfloat32", "float32_ftz" and
-    "tfloat32_ftz".
+    `box` has the extents of the box. `dims` and `strides` (in bytes, for every axis; the innermost is the size of an
+    element) default to those of the array. `swizzle` is 0, 32, 64 or 128 bytes. `fill`, "zero" or "nan", is loaded for
+    elements outside the tensor. `dtype` is the element type, with the names of numpy and ml_dtypes or "tfloat32",
+    "float32_ftz" and "tfloat32_ftz".
 
     `interleave` is 16 or 32 if channels are stored in slices of that many bytes: the array then has axes for the image,
-    the slice, (depth, height,) width and the channels of a slice, and the map has all but the last. A copy moves one
-    slice, whatever the box says; the driver requires a width whose number of elements is a multiple of 16 bytes.
+    the slice, (depth, height,) width and the channels of a slice, and the map has all but the last. A copy always moves
+    one slice; the driver requires a width whose elements fill a multiple of 16 bytes.
 
-    For convolutions over an array of images, channels last, `box` is an `Im2col`, its axes in numpy's order (depth,
-    height, width): a copy moves `channels` of `pixels`, or with `interleave` one slice of channels of each pixel.
+    For convolutions over an array of images, channels last, `box` is an `Im2col` with its axes in numpy's order (depth,
+    height, width). A copy moves `channels` channels of `pixels` pixels, or with `interleave` one slice of channels per
+    pixel.
 
-    A kernel takes it by value, in a parameter of 128 bytes, or by its address. One over a `DeviceArray` has bytes
-    beyond a launch: `bytes(map)`, for constant or global memory of your own. These are the bytes that the driver writes
-    for an H200; `from_bytes` reads them.
+    A kernel takes a map by value, in a parameter of 128 bytes, or by address. A map over a `DeviceArray` also has its
+    bytes outside a launch: `bytes(map)`, for your own constant or global memory. These are the bytes that the driver
+    writes for an H200; `from_bytes` decodes them.
     """
 
     def __init__(

@@ -61,7 +61,7 @@ def _replace(attributes: Attributes) -> actions.TensorMapReplace:
 
 
 def _map_address(attributes: Attributes) -> actions.LaneOp:
-    """mapa: return the address in another block, with the block's rank relative to the own block."""
+    """mapa: return the address in another block, with that block's rank relative to this block."""
     ptx_type = attributes.types[0]
 
     def run(a: Codes, rank: Codes, own: Codes) -> Codes:

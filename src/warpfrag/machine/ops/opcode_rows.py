@@ -1,7 +1,7 @@
 """The rows of the opcode table, and the matching of an instruction's qualifiers with them.
 
-The words after an opcode are types and modifiers; an assembler takes the modifiers in one order only, here any order
-is accepted. `program.opcode` describes the columns of a row.
+The qualifiers after an opcode are types and modifiers. An assembler accepts the modifiers in one order only; here any
+order is accepted. `program.opcode` describes the columns of a row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Opcode rows for textures and surfaces, whose handles are cudaTextureObject_t and cudaSurfaceObject_t in CUDA.
 
-PTX does not specify the texture unit to the last bit: `semantics.textures` reproduces an H200. The result type only
-says how a program uses the value: the unit does no conversion for it.
+PTX does not specify every bit of the texture unit's results: `semantics.textures` reproduces an H200. The result type
+does not affect the result; the unit does no conversion for it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Opcode rows for video instructions.
 
-The SIMD ones compute two halves or four bytes of a register at once (such as CUDA's __vabsdiffu4). The scalar ones take
-one byte, one half or all of each source, `%r1.b2`, and then apply a second operation with c, or put their result into a
-part of c. No GPU since Maxwell has them: ptxas emits sequences of other instructions, which do not always match the
-manual. The results here are those of an H200; if they follow no known rule, an instruction is rejected.
+SIMD instructions compute two halves or four bytes of a register at once (such as CUDA's __vabsdiffu4). Scalar
+instructions take one byte, one half or all of each source, as in `%r1.b2`, and then apply a second operation with c, or
+insert their result into a part of c. No GPU since Maxwell has them: ptxas emits sequences of other instructions, which
+do not always match the manual. The results here are those of an H200; an instruction whose results follow no known rule
+is rejected.
 """
 
 from __future__ import annotations

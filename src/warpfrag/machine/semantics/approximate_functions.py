@@ -1,9 +1,9 @@
 """Functions that the hardware approximates: ex2, rcp, rsqrt, sqrt, lg2, sin, cos, tanh, and division by rcp.
 
-The special function unit computes each with a small error, and flushes subnormal inputs and results to zero
-(`special_functions`). Instructions without .ftz are short sequences around it, read from the code that ptxas generates
-for sm_90: scale a subnormal input up, call the unit, scale back. All match sm_90 to the last bit, so their rows say
-"approximate" for other architectures.
+The special function unit computes each function with a small error, and flushes subnormal inputs and results to zero
+(`special_functions`). Instructions without .ftz are short sequences around the unit, as ptxas generates them for sm_90:
+scale a subnormal input up, call the unit, scale back. All of them match sm_90 bit for bit; for other architectures, the
+opcode rows say "approximate".
 """
 
 from __future__ import annotations

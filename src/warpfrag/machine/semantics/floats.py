@@ -1,8 +1,8 @@
 """Float arithmetic on codes: one rounding of the exact result, in every mode; ftz, sat, relu and the NaN rules.
 
-Formats up to f32 are computed in float64: a product of two is exact there, a sum is float64 plus its rounding error,
-and the pair is rounded once (`ptx_rounding`). f64 to nearest even is numpy's own; its other modes and its fma use
-Python integers if float64 cannot hold the parts.
+Formats up to f32 are computed in float64: a product is exact there, a sum is a float64 plus its rounding error, and the
+pair is rounded once (`ptx_rounding`). f64 with rounding to nearest even uses numpy; other modes and fma use Python
+integers if float64 cannot hold the parts.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _f64_nan(*codes: Codes) -> Codes:
 
 
 def choose_nan(result: Codes, operands: Sequence[Codes], order: Sequence[int]) -> tuple[Codes, Codes | None]:
-    """Replace NaN results with the first operand NaN in `order`, quieted; also return where the NaNs differ."""
+    """Replace NaN results with the first operand NaN in `order`, quieted; also return the lanes whose NaNs differ."""
     nan = is_nan(result, "f64")
     if not nan.any():
         return result, None
@@ -133,8 +133,8 @@ def choose_nan(result: Codes, operands: Sequence[Codes], order: Sequence[int]) -
 def flush_tiny(codes: Codes, high: Codes, low: Codes | None, name: str, modifiers: FloatModifiers) -> Codes:
     """Apply ftz: flush results that are subnormal when rounded with an unbounded exponent.
 
-    So 2**-126 * (1 - 2**-24), which f32 cannot represent, is zero although it would round to a normal number, and a
-    result that reaches 2**-126 by that rounding is kept. (Measured on an H200.)
+    So 2**-126 * (1 - 2**-24), which f32 cannot represent, becomes zero although it would round to a normal number, and
+    a result that this rounding raises to 2**-126 is kept. (Measured on an H200.)
     """
     if not modifiers.ftz:
         return codes

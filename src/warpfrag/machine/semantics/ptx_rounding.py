@@ -1,8 +1,8 @@
 """Correct rounding: convert exact numbers to codes of a format, rounded once, in any PTX rounding mode.
 
-The exact number is a sign, a significand of 64 bits whose top bit is set, and the exponent of that bit. Bits below
-the 64 are folded into the last one ("sticky"): no format keeps more than 53, so the last bit never decides alone.
-A sum of two floats reaches that form as `high + low`, where `low` is the error of float64 (Knuth's two-sum).
+The exact number has a sign, a significand of 64 bits whose top bit is set, and the exponent of that bit. Bits below the
+64 are combined into the last bit ("sticky"): no format keeps more than 53 bits, so the last bit never decides alone. A
+sum of two floats reaches that form as `high + low`, where `low` is the error of float64 (Knuth's two-sum).
 """
 
 from __future__ import annotations

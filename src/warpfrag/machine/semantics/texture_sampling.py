@@ -1,14 +1,14 @@
 """Texture sampling as on an H200: one texel, or a weighted mean of the texels around a coordinate.
 
-Coordinates become integers first. One that is not normalized is rounded down, to texels for point sampling, and to the
-nearest 256th of a texel for linear filtering. A normalized one is rounded down to 21 fraction bits, or 22 for wide
-textures, and then multiplied by the extent. Subnormal coordinates and NaN are zero.
+Coordinates are converted to integers first. An unnormalized coordinate is rounded down to a texel for point sampling,
+or to the nearest 256th of a texel for linear filtering. A normalized coordinate is rounded down to 21 fraction bits, or
+22 for wide textures, and then multiplied by the extent. Subnormal coordinates and NaNs count as zero.
 
-Linear filtering weighs up to eight texels with integers that sum to 256: the weight of a slice along z is shared out
-along x, and each share along y, a half rounded to the side of larger x and y. Texels of 8 and 16 bits are summed as
-they are; floats are aligned to the largest exponent of their slice with four bits below their last one. The two slices
-are added with the largest exponent rounded down to a multiple of four, lower bits cut off. A half is rounded
-away from zero, to the format of the texels.
+Linear filtering weights up to eight texels with integers that sum to 256: the weight of a slice along z is divided
+along x, and each part along y; halves are rounded towards larger x and y. Texels of 8 and 16 bits are summed directly;
+floats are aligned to the largest exponent of their slice, with four extra low bits. The two slices are added at the
+largest exponent, rounded down to a multiple of four; lower bits are truncated. The mean is rounded to the format of the
+texels, with halves away from zero.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Textures and surfaces: arrays that a kernel samples or accesses by coordinates, through a handle.
 
-A `Texture` is a CUDA texture object over a CUDA array: texels of one, two or four channels along x, y and z,
-or layers of them, and how they are sampled. A `Surface` is the same memory without sampling, which a kernel may change.
-Axes are in numpy's order: an image is [y, x], a volume [z, y, x], layers come first, and channels last.
+A `Texture` is a CUDA texture object over a CUDA array: texels of one, two or four channels along x, y and z, or layers
+of them, with the sampling options. A `Surface` is the same memory without sampling, which a kernel may modify. Axes are
+in numpy's order: an image is [y, x], a volume [z, y, x], layers come first, and channels last.
 
 `semantics.texture_sampling` computes the results of the texture unit.
 """
@@ -90,9 +90,9 @@ def _geometry(axes: int, *, layered: bool) -> Geometry:
 class Texture:
     """An array that `tex` samples: an argument for a cudaTextureObject_t.
 
-    `address` is one mode, or one for each of x, y and z. `read="normalized"` gives texels of 8 and 16 bits as floats
-    from 0 or -1 to 1. With `layered` the first axis counts layers, with two or four `channels` the last one counts
-    them. A launch takes the texels as they are when it begins.
+    `address` is one mode, or one for each of x, y and z. `read="normalized"` converts texels of 8 and 16 bits to floats
+    from 0 or -1 to 1. With `layered`, the first axis counts layers; with two or four `channels`, the last axis counts
+    channels. A launch uses the texels as they are when it starts.
     """
 
     def __init__(
