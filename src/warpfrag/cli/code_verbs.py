@@ -177,9 +177,10 @@ def emit(
     the instructions.
 
     Options:
-        lang: The language. arch: Reject an instruction that this architecture does not accept; use all of its features.
-        kernels: CUDA C++: add kernels that read and write memory; compile the file instead of including it. output:
-        Write the code to a file.
+        lang: The language.
+        arch: Reject an instruction that this architecture does not accept; use all of its features.
+        kernels: CUDA C++: add kernels that read and write memory; compile the file instead of including it.
+        output: Write the code to a file.
 
     For example:
         warpfrag emit mma.m16n8k16.f32.f16.f16.f32

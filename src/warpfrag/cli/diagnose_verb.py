@@ -41,10 +41,14 @@ Pair = tuple[Annotated[int, Param("N", integer(0))], Annotated[int, Param("N", i
 class DiagnosisFacts(NamedTuple):
     """The mistakes that explain a result.
 
-    instruction: canonical name operand: the operand in the registers: d, or that of --expect arch: the architecture
-    whose arithmetic is used; null if nothing was computed correct: true if nothing is wrong findings: the likeliest
-    first tried: number of mistakes tried, by category agreement: the correct elements; null if all are correct, and
-    with --expect notes: hints: the precision of the comparison, the architecture, how to tell findings apart
+    instruction: canonical name
+    operand: the operand in the registers: d, or that of --expect
+    arch: the architecture whose arithmetic is used; null if nothing was computed
+    correct: true if nothing is wrong
+    findings: the likeliest first
+    tried: number of mistakes tried, by category
+    agreement: the correct elements; null if all are correct, and with --expect
+    notes: hints: the precision of the comparison, the architecture, how to tell findings apart
     """
 
     instruction: str

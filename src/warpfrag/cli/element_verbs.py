@@ -36,9 +36,12 @@ class LaneElements(NamedTuple):
 class ElementHolders(NamedTuple):
     """The lanes, registers and bits that hold an element.
 
-    instruction: canonical name operand: a, b, c, d, metadata, scale_a, scale_b or addresses position: the requested row
-    and column logical: true if the column is one of the full A holders: lanes, registers and bits; the hardware reads
-    the first one; empty if the element is not stored notes: notes on the answer
+    instruction: canonical name
+    operand: a, b, c, d, metadata, scale_a, scale_b or addresses
+    position: the requested row and column
+    logical: true if the column is one of the full A
+    holders: lanes, registers and bits; the hardware reads the first one; empty if the element is not stored
+    notes: notes on the answer
     """
 
     instruction: str

@@ -39,10 +39,14 @@ class Selection(NamedTuple):
     """The part of an operand to draw.
 
     Options:
-        view: The type of figure; the default depends on the operand. rows: Only these rows of the matrix. cols: Only
-        these columns of the matrix. parts: Only these matrices. selector: The sparsity selector. thread_id: The thread
-        id, which selects the lanes that supply the scale factors. byte_id: The byte id: the first byte of the scale
-        word that is used. block: The number of a block in a pair (tcgen05).
+        view: The type of figure; the default depends on the operand.
+        rows: Only these rows of the matrix.
+        cols: Only these columns of the matrix.
+        parts: Only these matrices.
+        selector: The sparsity selector.
+        thread_id: The thread id, which selects the lanes that supply the scale factors.
+        byte_id: The byte id: the first byte of the scale word that is used.
+        block: The number of a block in a pair (tcgen05).
     """
 
     view: View | None = None

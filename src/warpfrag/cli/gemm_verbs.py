@@ -279,10 +279,14 @@ def batch_invariance(
     in which the library omits the end of K are marked.
 
     Options:
-        n: The layer's output features: rows of a PyTorch weight. k: The layer's input features: columns of a PyTorch
-        weight. layers: A TOML file with [layers], as for `warpfrag survey`; its other keys are ignored. m (FIRST LAST):
-        The range of m. layout: The transposition of A and B in memory; nt: B is transposed. bias: The layer has a bias.
-        fast_accumulation: PyTorch's use_fast_accum, for e4m3. svg: Write a figure of the ranges to this file.
+        n: The layer's output features: rows of a PyTorch weight.
+        k: The layer's input features: columns of a PyTorch weight.
+        layers: A TOML file with [layers], as for `warpfrag survey`; its other keys are ignored.
+        m (FIRST LAST): The range of m.
+        layout: The transposition of A and B in memory; nt: B is transposed.
+        bias: The layer has a bias.
+        fast_accumulation: PyTorch's use_fast_accum, for e4m3.
+        svg: Write a figure of the ranges to this file.
 
     For example:
         warpfrag batch-invariance bf16 --n 4096 --k 14336            # one layer

@@ -48,10 +48,18 @@ class LayoutFacts(NamedTuple):
 class OperandFacts(NamedTuple):
     """An operand of an instruction; register facts are null in shared memory.
 
-    format: number format shape: extents of the matrix home: the storage of the operand: warp, warpgroup, shared, tensor
-    or either source: the origin of the layout not_modelled: the reason why the layout is unknown registers: registers
-    per lane register_bits: width of a register: 32, or 64 for f64 words: 32-bit words per lane slots: elements per
-    register ptx_type: type of the registers bits: high and low bit of each slot layout: null if it is unknown
+    format: number format
+    shape: extents of the matrix
+    home: the storage of the operand: warp, warpgroup, shared, tensor or either
+    source: the origin of the layout
+    not_modelled: the reason why the layout is unknown
+    registers: registers per lane
+    register_bits: width of a register: 32, or 64 for f64
+    words: 32-bit words per lane
+    slots: elements per register
+    ptx_type: type of the registers
+    bits: high and low bit of each slot
+    layout: null if it is unknown
     """
 
     format: str
@@ -93,14 +101,26 @@ class Sparsity(NamedTuple):
 class InstructionFacts(NamedTuple):
     """Everything about one instruction.
 
-    instruction: canonical name op: operation, such as mma.sp scope: the threads that execute it together: warp,
-    warpgroup or block shape: m, n, k; k is 0 for loads, stores and transposes layouts: the row and col qualifiers kind:
-    the qualifier after kind::, or an empty string space: state space of a load or store; empty if generic fragments_of:
-    for wmma, the architecture of the fragments operands: by role addresses: the lanes that supply row addresses
-    (ldmatrix and stmatrix) archs: architectures that accept it ptx_versions: lowest PTX version by architecture advice:
-    the assembler's advice companions: PTX that a kernel must contain around it (wgmma) selectors: sparsity selectors
-    that do not trap sparsity: the pruning of A sources: the sources of the facts evidence: the evidence by architecture
-    notation: with --to: the notation texts: with --to: the layout of each operand in that notation
+    instruction: canonical name
+    op: operation, such as mma.sp
+    scope: the threads that execute it together: warp, warpgroup or block
+    shape: m, n, k; k is 0 for loads, stores and transposes
+    layouts: the row and col qualifiers
+    kind: the qualifier after kind::, or an empty string
+    space: state space of a load or store; empty if generic
+    fragments_of: for wmma, the architecture of the fragments
+    operands: by role
+    addresses: the lanes that supply row addresses (ldmatrix and stmatrix)
+    archs: architectures that accept it
+    ptx_versions: lowest PTX version by architecture
+    advice: the assembler's advice
+    companions: PTX that a kernel must contain around it (wgmma)
+    selectors: sparsity selectors that do not trap
+    sparsity: the pruning of A
+    sources: the sources of the facts
+    evidence: the evidence by architecture
+    notation: with --to: the notation
+    texts: with --to: the layout of each operand in that notation
     """
 
     instruction: str

@@ -159,11 +159,17 @@ class InstructionNames(NamedTuple):
 class NameMeaning(NamedTuple):
     """The meaning of a name from another tool; keys that do not apply are null or empty.
 
-    query: the name that was looked up notation: cute, sass, nvvm, mlir, ptx, gpu or type; null if unknown origin: the
-    meaning of the name, if it is a construct that contains the instruction instructions: the instructions that it names
-    expands_to: other instructions that compile to this name gpu: the GPU arch: the architecture that accepts everything
-    the GPU can run types: element types that it may mean requires: lists of qualifiers; an instruction with these types
-    has one from each reason: the reason why the name is unknown nearest: the closest instructions to an unknown name
+    query: the name that was looked up
+    notation: cute, sass, nvvm, mlir, ptx, gpu or type; null if unknown
+    origin: the meaning of the name, if it is a construct that contains the instruction
+    instructions: the instructions that it names
+    expands_to: other instructions that compile to this name
+    gpu: the GPU
+    arch: the architecture that accepts everything the GPU can run
+    types: element types that it may mean
+    requires: lists of qualifiers; an instruction with these types has one from each
+    reason: the reason why the name is unknown
+    nearest: the closest instructions to an unknown name
     """
 
     query: str
@@ -292,10 +298,17 @@ def _print_illegal(facts: NameMeaning | Legality) -> None:
 class Legality(NamedTuple):
     """The verdict on an instruction for an architecture; keys that do not apply are null or empty.
 
-    query: the name that was checked arch: the requested architecture selector: the requested selector legal: true if
-    the instruction is legal instruction: canonical name left_out: qualifiers that the short name omits archs:
-    architectures that accept it ptx_versions: lowest PTX version by architecture advice: the assembler's advice reason:
-    the reason why it is not legal nearest: the nearest legal names, if it is not legal
+    query: the name that was checked
+    arch: the requested architecture
+    selector: the requested selector
+    legal: true if the instruction is legal
+    instruction: canonical name
+    left_out: qualifiers that the short name omits
+    archs: architectures that accept it
+    ptx_versions: lowest PTX version by architecture
+    advice: the assembler's advice
+    reason: the reason why it is not legal
+    nearest: the nearest legal names, if it is not legal
     """
 
     query: str

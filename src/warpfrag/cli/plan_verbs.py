@@ -41,9 +41,13 @@ Language = Annotated[Literal["cuda", "ptx"], Param(help="Print the code.")]
 class AccessFacts(NamedTuple):
     """One instruction of a plan.
 
-    words: registers that it moves slot: the element that it moves, if it does not move whole registers width: bytes per
-    lane addresses: address by lane; null for a lane that does not take part expression: the address in CUDA C++ passes:
-    shared-memory passes conflicts: passes above the minimum
+    words: registers that it moves
+    slot: the element that it moves, if it does not move whole registers
+    width: bytes per lane
+    addresses: address by lane; null for a lane that does not take part
+    expression: the address in CUDA C++
+    passes: shared-memory passes
+    conflicts: passes above the minimum
     """
 
     instruction: str
@@ -99,8 +103,10 @@ class MatrixInMemory(NamedTuple):
     """A matrix in shared memory.
 
     Options:
-        order: The contiguous direction. pitch: Bytes from one row to the next or, in column order, from one column to
-        the next. swizzle: Swizzle width in bytes; default: 0. start: Start address of the matrix.
+        order: The contiguous direction.
+        pitch: Bytes from one row to the next or, in column order, from one column to the next.
+        swizzle: Swizzle width in bytes; default: 0.
+        start: Start address of the matrix.
     """
 
     order: Literal["row", "col"] = "row"
@@ -342,10 +348,14 @@ class RelayoutMove(NamedTuple):
 class RelayoutFacts(NamedTuple):
     """The plan that moves a matrix from one fragment to another.
 
-    free: true if registers are only renamed counts: instructions by type: shfl, movmatrix, select, prmt, cvt cost:
-    number of instructions; shfl and movmatrix count twice steps: in order permutation: with --permute: destination
-    column (or row) j holds source column p[j] lang: language of the code code: with --emit: the code file: file that
-    was written
+    free: true if registers are only renamed
+    counts: instructions by type: shfl, movmatrix, select, prmt, cvt
+    cost: number of instructions; shfl and movmatrix count twice
+    steps: in order
+    permutation: with --permute: destination column (or row) j holds source column p[j]
+    lang: language of the code
+    code: with --emit: the code
+    file: file that was written
     """
 
     source: FragmentFacts

@@ -16,9 +16,12 @@ from warpfrag.tensorcore.registry import get
 class ProductTerm(NamedTuple):
     """One product of A and B.
 
-    k: column of A and row of B; null for a sparse A, because its metadata selects k a: holders of A's element b:
-    holders of B's element; null for a sparse A stored: stored column of a sparse A possible_k: values that k can have
-    for a sparse A metadata: the holder of the metadata code
+    k: column of A and row of B; null for a sparse A, because its metadata selects k
+    a: holders of A's element
+    b: holders of B's element; null for a sparse A
+    stored: stored column of a sparse A
+    possible_k: values that k can have for a sparse A
+    metadata: the holder of the metadata code
     """
 
     k: int | None

@@ -181,12 +181,17 @@ class ArrayFacts(NamedTuple):
 class RunFacts(NamedTuple):
     """A kernel launch.
 
-    exact: true if a GPU would leave the same bytes in memory basis: the executed code: ptx, or sass with the
-    architecture, the ptxas version and the cubin's digest inexact: reasons why the result may differ on a GPU
-    instructions: number of warp instructions evidence: the evidence for each opcode verdict: verdict of the checks:
-    clean, findings or incomplete; null without checks unjudged: reasons why the checks could not judge everything
-    notes: unusual accesses that are not mistakes exploration: with --explore: the other interleavings inexact_lines:
-    lines whose results may differ on a GPU printed: output of printf
+    exact: true if a GPU would leave the same bytes in memory
+    basis: the executed code: ptx, or sass with the architecture, the ptxas version and the cubin's digest
+    inexact: reasons why the result may differ on a GPU
+    instructions: number of warp instructions
+    evidence: the evidence for each opcode
+    verdict: verdict of the checks: clean, findings or incomplete; null without checks
+    unjudged: reasons why the checks could not judge everything
+    notes: unusual accesses that are not mistakes
+    exploration: with --explore: the other interleavings
+    inexact_lines: lines whose results may differ on a GPU
+    printed: output of printf
     """
 
     action: str

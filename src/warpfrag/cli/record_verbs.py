@@ -66,9 +66,11 @@ def record(
     stored.
 
     Options:
-        output (FOLDER): The folder to write. kernel (REGEX): Store only kernels whose mangled name matches this
-        extended regular expression. launch: Store only this launch, counted from 0 among the matching ones; may be
-        repeated. last: Store only the last matching launch, even if it fails. limit: Store at most N launches.
+        output (FOLDER): The folder to write.
+        kernel (REGEX): Store only kernels whose mangled name matches this extended regular expression.
+        launch: Store only this launch, counted from 0 among the matching ones; may be repeated.
+        last: Store only the last matching launch, even if it fails.
+        limit: Store at most N launches.
         max_bytes: Skip launches that can reach more than N bytes.
 
     For example:

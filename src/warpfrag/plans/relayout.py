@@ -4,9 +4,9 @@ Both fragments are linear maps to the same matrix. So the map from each target r
 target layout followed by the inverse of the source layout. `shuffle_search` finds the fewest shuffles for it; this
 module turns them into operations on registers.
 
-1. Within the source lane, elements are packed into packets; they are converted first if that makes them smaller. 2.
-Packets change lanes. If the source lane is the lane itself, nothing happens. 3. Within the target lane, packets are
-unpacked into registers; elements are converted here if that makes them larger.
+1. Within the source lane, elements are packed into packets; they are converted first if that makes them smaller.
+2. Packets change lanes. If the source lane is the lane itself, nothing happens.
+3. Within the target lane, packets are unpacked into registers; elements are converted here if that makes them larger.
 
 Operations that do nothing are omitted, so a plan that only renames registers has no other operations.
 """

@@ -25,8 +25,8 @@
     >>> run.basis, run.exact
     ('ptx', False)
 
-`ptx_module` loads and links text, `reader` parses it, and `lowering` makes a program of an entry in passes. The program
-runs in `warpfrag.machine`; `nvcc` compiles CUDA C++ to PTX.
+`ptx_module` loads and links text, `reader` parses it, and the passes of `lowering` translate an entry to a program,
+which runs in `warpfrag.machine`. `nvcc` compiles CUDA C++ to PTX.
 """
 
 from __future__ import annotations

@@ -41,10 +41,10 @@ def compile_cuda(
 ) -> Module:
     """Compile CUDA C++, given as a path or as multi-line text, and return the module.
 
-    `arch` is the target, `options` are further nvcc options: ["-DN=4", "-Iinclude", "--use_fast_math"].
-    `instantiate` names the kernel templates to compile, with their arguments: ["gemm<float, 16>"]. The headers of CCCL
-    (cub, thrust, libcu++) are found below CUDA_HOME and in PyPI's nvidia-cuda-cccl. Results are cached by content.
-    CompilationFailed has nvcc's message; MissingExtra is raised if there is no nvcc.
+    `arch` is the target, `options` are further nvcc options: ["-DN=4", "-Iinclude", "--use_fast_math"]. `instantiate`
+    names the kernel templates to compile, with their arguments: ["gemm<float, 16>"]. The headers of CCCL (cub, thrust,
+    libcu++) are found below CUDA_HOME and in PyPI's nvidia-cuda-cccl. Results are cached by content. Raises
+    CompilationFailed with nvcc's message, or MissingExtra if there is no nvcc.
     """
     if arch not in targets():
         raise InvalidOperand(f"expected arch as a target such as sm_90a, got {quote(arch)}")

@@ -41,8 +41,8 @@ MODULE_START = re.compile(r"(?:\s|/\*(?:[^*]|\*(?!/))*+\*/)*+\.version\s")
 def load(source: str | Path, *, keep_state: bool = False) -> Module:
     """Load a PTX module from a path, or from text that has several lines or begins with .version.
 
-    Each launch starts from the initial values of the module's variables and from those you set in `Module.symbols`;
-    with `keep_state` it starts from the values that the last launch left, as on a GPU.
+    Each launch starts with the initial values of the module's variables, except those that you set in `Module.symbols`.
+    With `keep_state`, it starts with the values after the last launch, as on a GPU.
     """
     if isinstance(source, str) and ("\n" in source or MODULE_START.match(source)):
         return module_of(source, keep_state=keep_state)
@@ -65,8 +65,8 @@ def module_of(text: str, *, keep_state: bool, file_name: str = "") -> Module:
 def link(modules: Sequence[Module | str | Path], *, keep_state: bool = False) -> Module:
     """Link several modules, each loaded or in a form that `load` accepts; .extern names are resolved.
 
-    PtxError lists every name that is missing or defined twice. Messages and counts number the lines as if the files
-    were concatenated.
+    Raises PtxError with every name that is missing or defined twice. Messages and counts number the lines as if the
+    files were concatenated.
     """
     if isinstance(modules, str | Path | Module) or not isinstance(modules, Sequence) or not modules:
         raise InvalidOperand(f"expected a list of modules, got {quote(modules)}")
@@ -152,7 +152,7 @@ class Module(KernelModule):
     def assemble(self, *, arch: str | None = None, ptxas: str | PathLike[str] | None = None) -> SassModule:
         """Assemble the module with the installed ptxas, by default for the architecture of a launch.
 
-        CompilationFailed has ptxas's message. A linked module cannot be assembled: link its cubins with nvlink.
+        Raises CompilationFailed with ptxas's message. A linked module cannot be assembled: link its cubins with nvlink.
         """
         check_machine_code_allowed()
         if len(self.inputs) != 1:
@@ -169,7 +169,7 @@ class Module(KernelModule):
         return SassModule(Cubin(data), keep_state=self.keep_state)
 
     def use_cubin(self, data: bytes) -> Cubin:
-        """Use a cubin that a compiler made from the same PTX instead of assembling it, on the cubin's architecture."""
+        """Use a cubin that was compiled from the same PTX instead of assembling it, for the cubin's architecture."""
         self._cubin = Cubin(data)
         return self._cubin
 

@@ -3,11 +3,11 @@
     module = wf.sass.load("kernel.cubin")
     run = module["k"].launch(grid=4, block=128, args=[x, y, np.int32(n)])
 
-warpfrag executes kernels that you own or that come from open sources, to test software meant for NVIDIA GPUs. NVIDIA's
-closed libraries are refused: their licence forbids disassembly.
+warpfrag executes kernels that you own or that are open source, to test software for NVIDIA GPUs. NVIDIA's closed
+libraries are rejected, because their licence forbids disassembly.
 
 `fatbin` and `cubin` read files, `disassembler` decodes a function through nvdisasm, `instruction_parser` reads its
-text, `opcodes` has a row for every opcode, and `lowering` makes a program of the machine.
+text, `opcodes` has a row for every opcode, and `lowering` translates a function to a program of the machine.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
            new = f(old)                                             if x >= old: leave
            if cas [a], old, new fails: again                        if cas [a], old, x fails: again
 
-The order of such loops does not change memory if f is a sum, or one bitwise operation, or a minimum or maximum. This is
-proven from the instructions: values are followed symbolically, the operations of sums are matched, and bitwise
-functions and comparisons are evaluated for all cases that differ. What a loop leaves in registers depends on the order.
+The order of such loops does not change memory if f is a sum, a bitwise operation, a minimum or a maximum. The
+instructions prove this: values are followed symbolically, the operations of sums are matched, and bitwise functions and
+comparisons are evaluated for all distinct cases. The registers after a loop depend on the order.
 """
 
 from __future__ import annotations
@@ -292,8 +292,8 @@ def is_number(node: Node, number: int) -> bool:
 def extreme(leaving: DecodedInstruction, guard: Node, new: tuple[Node, ...]) -> tuple[str, list[tuple[Node, Node]]]:
     """Return the minimum or maximum that a loop computes: it is left early if the new value would not replace the old.
 
-    The values are compared word by word, so it is enough to evaluate words in all orders. It is right only if the words
-    that are compared are those that are stored: the pairs that must be equal are returned too.
+    The values are compared word by word, so it is enough to evaluate words in all orders. This is valid only if the
+    compared words are the stored words, so the pairs that must be equal are returned too.
     """
     failed = "", list[tuple[Node, Node]]()
     olds = Node("old", 0), Node("old", 1)

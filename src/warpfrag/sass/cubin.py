@@ -120,10 +120,10 @@ class CubinParameter(NamedTuple):
 class SassFunction:
     """A kernel, or a function that kernels call, with its properties from the cubin.
 
-    `constants` are the constant banks by number: bank 0 starts with the launch's words and has the parameters from
-    `parameter_base` on; banks of the whole module are included. `shared_bytes` includes what the architecture reserves
-    (1 KiB on sm_90). `stack_bytes` is the local memory of a thread, None if recursion makes it unknown. `lines` are
-    lines of the source that the PTX was compiled from, `ptx_lines` those of the PTX.
+    `constants` has the constant banks by number: bank 0 starts with the launch's words, followed by the parameters at
+    `parameter_base`; banks of the whole module are included. `shared_bytes` includes the bytes that the architecture
+    reserves (1 KiB on sm_90). `stack_bytes` is the local memory of a thread, or None if recursion makes it unknown.
+    `lines` has the lines of the source, and `ptx_lines` those of the PTX.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Decodes machine code with nvdisasm; its text is cached by content.
 
-Functions are given to one nvdisasm process as one raw binary: nearly all its time is start-up. The text of a function
-does not depend on the functions before it, because code addresses are counted from its own start.
+One nvdisasm process decodes all functions as one raw binary, because most of its time is start-up. The text of a
+function does not depend on the functions before it, because code addresses are relative to its own start.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def disassemble(
 ) -> list[tuple[SassInstruction, ...]]:
     """Disassemble functions given as raw code for one architecture, such as sm_90a.
 
-    SassError names the address of an instruction that nvdisasm or the parser does not know. MissingExtra is raised if
-    nvdisasm is needed and not found.
+    Raises SassError with the address of an instruction that nvdisasm or the parser does not know, and MissingExtra if
+    nvdisasm is required but not found.
     """
     check_machine_code_allowed()
     texts = _texts(codes, arch, find_tool("nvdisasm", nvdisasm))

@@ -1,10 +1,10 @@
 """Emits the machine instructions for one SASS instruction: operands, temporaries, guards.
 
-All machine instructions of a SASS instruction have its address as their line. Temporaries are used again by the next
-SASS instruction. Architectural registers are read before they are written: an expansion writes them last.
+All machine instructions of a SASS instruction have its address as their line. The next SASS instruction reuses the
+temporaries. Architectural registers are read before they are written: an expansion writes them last.
 
-A uniform register has a copy in every lane: lanes that run an instruction together have the same value, because they
-compute it from uniform operands, or take it from the first of them.
+A uniform register has a copy in every lane. Lanes that run an instruction together have the same value, because they
+compute it from uniform operands or copy it from the first lane.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class Emitter:
     ) -> None:
         """Take the start of each constant bank, the space of shared addresses, and the first parameter in bank 0.
 
-        `driver_functions` are the addresses that stand for functions of the driver. With `has_groups`, lanes may run
-        the same instruction in several groups (WARPSYNC.EXCLUSIVE).
+        `driver_functions` has the addresses that represent driver functions. With `has_groups`, lanes may run the same
+        instruction in several groups (WARPSYNC.EXCLUSIVE).
         """
         self.banks, self.shared, self.parameters, self.has_groups = banks, shared, parameters, has_groups
         self.driver_words, self.driver_functions = DRIVER_WORDS[parameters], driver_functions

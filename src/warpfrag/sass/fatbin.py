@@ -75,7 +75,7 @@ class CodeImage(NamedTuple):
 def read_cubins(source: str | PathLike[str] | bytes) -> list[Cubin]:
     """Return all cubins in a cubin, a fatbin, or a binary with embedded fatbins, given as a path or bytes.
 
-    FileError names the section or byte at which a file is damaged; it is also raised for NVIDIA's closed libraries.
+    Raises FileError for a damaged file, with the section or byte, and for NVIDIA's closed libraries.
     """
     return [Cubin(image.read(), image.stored.name) for image in read_images(source) if image.category == "cubin"]
 

@@ -1,7 +1,7 @@
 """Parses one line of nvdisasm's text into a SassInstruction.
 
-Floating-point immediates are taken from the encoding, because the text does not show the payload of a NaN. Text that
-does not follow the grammar raises SassError with the address.
+Floating-point immediates are read from the encoding, because the text does not show the payload of a NaN. Raises
+SassError with the address if the text does not follow the grammar.
 """
 
 from __future__ import annotations

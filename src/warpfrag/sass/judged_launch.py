@@ -1,7 +1,7 @@
 """Decides whether a machine-code result is exact: compared spellings, fixed order, written values.
 
-The judge runs in the interpreter, and its run is the launch itself if that is not too long. Otherwise the launch runs
-again without it, and says that its order was not judged.
+The judge runs in the interpreter; for a short launch, its run is the launch itself. A longer launch runs again without
+the judge, and reports that its order was not judged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from warpfrag.sass.cas_loops import CasLoop, cas_loops
 from warpfrag.sass.order_judge import JUDGED, LaunchJudge
 from warpfrag.sass.uncertain_values import values_of
 
-MAX_MARKS = 32  # registers that may be read unassigned: following more of them takes too long
+MAX_MARKS = 32  # maximum number of registers that may be read unassigned; tracking more takes too long
 FEW_STEPS = 2000
 """The instructions of a batch of blocks after which compiled code is tried: it decides less, but is fast."""
 MAX_STEPS = 30_000

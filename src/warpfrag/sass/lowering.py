@@ -1,6 +1,6 @@
 """Lowers a machine-code function to a program of the machine.
 
-The constant banks are one buffer, which the parameter window shows too: bank 0 is first, the other banks follow.
+The constant banks are one buffer, bank 0 first, which is also visible in the parameter window.
 """
 
 from __future__ import annotations

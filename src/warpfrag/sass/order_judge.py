@@ -1,9 +1,9 @@
 """Decides whether unspecified order or unwritten values can change the memory that machine code leaves.
 
 The race check compares accesses (`races`). Machine code has fewer synchronisation instructions than PTX, because lanes
-that run together need none: lanes of a warp are ordered here as long as they have taken the same branches since they
-last met (BSYNC, WARPSYNC). Atomics on one address are judged too: unordered ones must commute, and their old values
-must not be used.
+that run together need none. So lanes of a warp are ordered as long as they have taken the same branches since they last
+reconverged (BSYNC, WARPSYNC). Atomics on one address are judged too: unordered atomics must commute, and their old
+values must not be used.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class JudgedOrder(RaceCheck):
                 self.answer(cell, thread)
 
     def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:
-        """Learn from a wait only if the thread would not go on otherwise."""
+        """Order the thread after a wait only if it continues because of that wait."""
         if self.state.memory.inst not in self.decisive:
             return
         super().mbarrier_waited(cells, threads)

@@ -40,9 +40,9 @@ def load(
 ) -> SassModule:
     """Load machine code from a cubin, a fatbin, or a binary with embedded fatbins, given as a path or bytes.
 
-    If the file has several cubins, `arch` and the name of a `kernel` choose one. NVIDIA's closed libraries are refused:
-    their licence forbids decoding them. Each launch starts from the initial values of the module's variables; with
-    `keep_state` it starts from the values that the last launch left.
+    If the file has several cubins, `arch` and the name of a `kernel` select one. NVIDIA's closed libraries are
+    rejected, because their licence forbids disassembly. Each launch starts with the initial values of the module's
+    variables, or with `keep_state` with the values after the last launch.
     """
     check_machine_code_allowed()
     cubins = read_cubins(source)
@@ -148,7 +148,7 @@ class SassModule(KernelModule):
         return starts
 
     def callees(self, entry: str) -> list[str]:
-        """Return the functions in sections of their own that a kernel may call, directly or through a pointer."""
+        """Return the functions in separate sections that a kernel may call, directly or through a pointer."""
         if not self.function_starts:
             return []
         function = self.cubin[entry]

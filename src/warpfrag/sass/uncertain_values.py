@@ -1,7 +1,7 @@
 """Find values that depend on timing or placement, such as clocks and wait results, and reach memory.
 
-A forward analysis over all paths follows them through registers. A branch on such a value makes everything uncertain
-that is written before both paths meet again (its nearest post-dominator). A spin-wait, which only waits, is harmless.
+A forward analysis over all paths follows them through registers. After a branch on such a value, everything written
+before both paths meet again (at its nearest post-dominator) is uncertain. A spin-wait, which only waits, is harmless.
 """
 
 from __future__ import annotations

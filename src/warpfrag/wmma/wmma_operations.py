@@ -79,10 +79,10 @@ def mma_sync(d: Fragment, a: Fragment, b: Fragment, c: Fragment, satf: bool = Fa
 
     `satf` means two things:
 
-    - integers (as in current CUDA): the sum is clamped to the range of int instead of wrapping. - floats (in the guide,
-    but no longer in the headers): the product is computed without it; then +Inf is replaced by the largest finite value
-    of the accumulator's type (7BFF for half, 7F7FFFFF for float, 7FEFFFFFFFFFFFFF for double), -Inf by its negative,
-    and any NaN by +0.
+    - integers (as in current CUDA): the sum is clamped to the range of int instead of wrapping.
+    - floats (in the guide, but no longer in the headers): the product is computed without it; then +Inf is replaced by
+      the largest finite value of the accumulator's type (7BFF for half, 7F7FFFFF for float, 7FEFFFFFFFFFFFFF for
+      double), -Inf by its negative, and any NaN by +0.
     """
     check_product("mma_sync", d, a, b, c)
     if a.element_type == B1:

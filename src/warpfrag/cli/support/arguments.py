@@ -159,8 +159,9 @@ class Load(NamedTuple):
     """A tcgen05.ld that loads an operand from tensor memory, and its address.
 
     Options:
-        through (LOAD): Show the registers after this tcgen05.ld instead of tensor memory. column: The first column of
-        the operand that it loads. base_lane: The lane in its address: 0; the shapes 16x... also allow 16.
+        through (LOAD): Show the registers after this tcgen05.ld instead of tensor memory.
+        column: The first column of the operand that it loads.
+        base_lane: The lane in its address: 0; the shapes 16x... also allow 16.
     """
 
     through: str | None = None

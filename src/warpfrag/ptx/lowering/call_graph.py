@@ -1,6 +1,6 @@
 """The call graph of a module: recursive functions need a frame for each call.
 
-A call by address may reach every function whose address is taken: in the values of a variable, or by an instruction.
+A call by address may reach every function whose address is taken, in an initial value or by an instruction.
 """
 
 from __future__ import annotations

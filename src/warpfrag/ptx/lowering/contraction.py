@@ -1,9 +1,8 @@
 """Contraction: fuse a mul and the add or sub that uses it into one fma, as ptxas does by default.
 
-PTX allows this when neither instruction names a rounding mode. Only the simple case is done here: the product is read
-by sums of the same basic block and by nothing else, no factor is overwritten before them, and the mul has no guard. The
-last multiplication of an approximate division counts as a product. ptxas also fuses across blocks; which products it
-fuses there depends on the code around them.
+PTX allows this if neither instruction names a rounding mode. Only the simple case is handled: the product is used only
+by sums in the same basic block, no factor is overwritten before them, and the mul has no guard. The last multiplication
+of an approximate division counts as a product. ptxas also fuses across blocks, depending on the surrounding code.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from warpfrag.machine.semantics.floats import FloatModifiers
 
 
 def contract(instructions: Sequence[DecodedInstruction]) -> list[DecodedInstruction]:
-    """Fuse multiplies into adds where ptxas does; a fused mul becomes a NoOp."""
+    """Fuse multiplies into adds as ptxas does; a fused mul becomes a NoOp."""
     instructions = list(instructions)
     candidates = {at: uses for at, uses in _products(instructions) if uses}
     products = {register.index for at in candidates for register in registers_of(instructions[at].results[0])}
@@ -44,7 +43,7 @@ def contract(instructions: Sequence[DecodedInstruction]) -> list[DecodedInstruct
 
 
 def _products(instructions: Sequence[DecodedInstruction]) -> Iterator[tuple[int, list[int]]]:
-    """Yield each multiply with the adds that it can be fused into; there are none if it has another use."""
+    """Yield each multiply with the adds that it can be fused into; a multiply with another use has none."""
     if not any(map(_is_product, instructions)):
         return
     ends = _block_ends(instructions)
@@ -81,7 +80,7 @@ def _next(addresses: list[int], at: int) -> int:
 
 
 def _block_ends(instructions: Sequence[DecodedInstruction]) -> list[int]:
-    """Return the end of each instruction's block; for ptxas, barriers and jumps to the next line end no block."""
+    """Return the end of each instruction's block; as in ptxas, barriers and jumps to the next line end no block."""
     jumps = {at for at, inst in enumerate(instructions) if inst.guard is None and inst.targets == (at + 1,)}
     targets = {target for at, inst in enumerate(instructions) if at not in jumps for target in inst.targets}
     ends, end = [0] * len(instructions), len(instructions)

@@ -31,7 +31,7 @@ CHOOSE = 0xE4
 
 
 class SharedAddresses:
-    """The registers that contain shared-memory addresses, as far as instructions have been followed."""
+    """The registers that contain shared-memory addresses after the instructions seen so far."""
 
     def __init__(self, instructions: list[DecodedInstruction], new_register: Callable[[str, int], Register]) -> None:
         """Create an empty set of address registers."""
@@ -45,7 +45,7 @@ class SharedAddresses:
         return isinstance(operand, Register) and operand.index in self.registers
 
     def follow(self, inst: DecodedInstruction) -> DecodedInstruction:
-        """Update the registers; return the instruction, replaced if it clears part of a rank in an address."""
+        """Update the registers; return the instruction, or a replacement if it clears part of a rank in an address."""
         if inst.attributes.opcode not in KEEP_ADDRESS or not any(map(self.is_address, inst.sources)):
             return inst
         self.registers.update(result.index for result in inst.results if isinstance(result, Register))

@@ -1,8 +1,8 @@
 """The passes that lower an entry to a program, in order: `PASSES` is the list, `lower` runs it.
 
-Each pass has one job and leaves the rest to the next. An opcode is bound to its action only when the state spaces of
-addresses are known, since the action may depend on them. A check of the decoded program is a separate pass, after the
-pass whose result it reads; checks while a kernel runs are the option `checks` of `Kernel.launch`.
+Each pass has one job. An opcode is bound to its action only when the state spaces of addresses are known, since the
+action may depend on them. A check of the decoded program is a separate pass, after the pass whose result it reads. The
+checks of a running kernel are the option `checks` of `Kernel.launch`.
 """
 
 from __future__ import annotations

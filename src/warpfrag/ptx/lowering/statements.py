@@ -1,8 +1,7 @@
 """Decodes the statements of an entry, and of the functions it calls, to instructions.
 
-Names become registers, addresses and labels; the words of an opcode become typed attributes. Opcodes are
-not bound to actions yet, and targets are not linked: `passes` lists the later passes. A function is lowered when its
-first call is found.
+Names become registers, addresses and labels; the qualifiers of an opcode become typed attributes. Later passes
+(`passes`) bind opcodes to actions and link targets. A function is lowered when its first call is found.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Storage for the declarations of a module: register numbers, variable addresses, parameter offsets.
 
-The registers of a range, `.reg .b32 %r<1000>`, get a number when they are first named, so unused ones cost nothing.
+A register of a range, `.reg .b32 %r<1000>`, gets a number when it is first named, so unused registers cost nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Links several modules into one, resolving `.extern` names as nvlink does.
 
-A name that is `.visible` belongs to all modules; `.weak` and `.common` ones may be defined in several. Any other name
-is local to its module: if two modules have the same one, the later one is renamed. Line numbers continue from module to
+A `.visible` name belongs to all modules; `.weak` and `.common` names may be defined in several. Any other name is local
+to its module: if two modules have the same local name, the later one is renamed. Line numbers continue from module to
 module, as if the files were concatenated.
 """
 

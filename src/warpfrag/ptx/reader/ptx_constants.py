@@ -1,10 +1,10 @@
 """Constants and their operators: 64-bit integers, signed or unsigned, and f64.
 
-An integer is signed unless a U follows it or it needs all 64 bits. Two integers are computed as unsigned if either is,
-else as signed, and wrap. If the manual leaves it open, the rules of ptxas 13.0 and 13.4 apply: `%` takes both sides as
-unsigned, `~` gives an unsigned integer, comparisons and logical operators a signed 0 or 1, a shift has the sign of its
-left side and takes the low six bits of its right one, `?:` the sign of the side it chooses. Both sides are
-evaluated: a division by zero is an error even in the side that is not chosen. Integers and floats never mix.
+An integer is signed unless a U follows it or it needs all 64 bits. An operation on two integers is unsigned if either
+is, else signed; results wrap. If the manual is silent, the rules of ptxas 13.0 and 13.4 apply: `%` treats both sides as
+unsigned; `~` returns an unsigned integer; comparisons and logical operators return a signed 0 or 1; a shift has the
+signedness of its left side and uses the low six bits of its right side; `?:` has the signedness of the selected side.
+Both sides are evaluated: a division by zero is an error even in the other side. Integers and floats never mix.
 """
 
 from __future__ import annotations

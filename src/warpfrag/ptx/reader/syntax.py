@@ -179,7 +179,7 @@ class VariableDecl:
 class Scope:
     """A brace-enclosed body: declarations, labels, instructions and nested bodies, in order.
 
-    If a function is given instead, it reads them on first use.
+    A function may be given instead of the contents; it parses them on first use.
     """
 
     def __init__(self, items: ScopeItems = (), read: Callable[[], ScopeItems] | None = None) -> None:

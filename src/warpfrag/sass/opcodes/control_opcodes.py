@@ -105,7 +105,7 @@ def call(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def _call_address(e: Emitter, words: Words, target: asm.RegisterOperand) -> None:
-    """CALL.ABS with an address in registers: a function of the driver is run at once, another is jumped to."""
+    """CALL.ABS with an address in registers: run a driver function directly; jump to any other function."""
     guard, e.guard = e.guard, None
     called, next_address = (e.compute("mov.b64", e.pair(target), bits=64) for _ in range(2))
     returns = VectorOperand((e.register("R", RETURN_REGISTER), e.register("R", RETURN_REGISTER + 1)))

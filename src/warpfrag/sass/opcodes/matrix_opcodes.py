@@ -270,7 +270,7 @@ def syncs(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 def hardware_word(token: Codes) -> Codes:
     """Return an mbarrier's state in the hardware's encoding: 2**20 minus all and pending arrivals, and the phase.
 
-    Where it has the bytes that are expected is not known; they are left out.
+    The position of the expected byte count is not known, so it is omitted.
     """
     field = np.uint64(INIT_ARRIVALS - 1)
     pending, count = token & field, token >> np.uint64(20) & field
