@@ -1,7 +1,7 @@
 """The gemm of Dask arrays: one task for each block of D, which reads the strips of A and B that the block needs.
 
-Chunks only determine how D is split: its rows like A's, its columns like B's. Each task adds along the whole K in
-the requested order, so the codes equal those of one gemm, however the arrays are split.
+Chunks only determine how D is split: its rows like A's, its columns like B's. Each task adds along the whole K in the
+requested order, so the codes do not depend on the chunks.
 
 Shapes, dtypes, the instruction and the order are checked when the graph is built; values (exactness, pruned rows)
 are checked when a task reads them. Dask is imported only for Dask arrays.

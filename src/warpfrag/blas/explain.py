@@ -1,4 +1,4 @@
-"""Explain why two results of one gemm differ: find the origin of each, and where the sums of an output diverge.
+"""Explain why two results of one gemm differ: find the origin of each, and the step at which the sums diverge.
 
 The origin of a result is an architecture, an order of additions, and the number of omitted terms. A prediction has a
 known origin; for an array, every modelled architecture and order is tried (`find_order`).
@@ -162,7 +162,7 @@ def explain(
     names: tuple[str, str] = ("D1", "D2"),
     progress: Progress | None = None,
 ) -> Explanation:
-    """Explain why two results of A B differ: find the origin of each, and the point where an output's sums diverge.
+    """Explain why two results of A B differ: find the origin of each, and the step at which an output's sums diverge.
 
     A result is an array, observed or computed, or a prediction of `wf.predict`. A, B and the results may be some rows
     and columns of a gemm with the whole K. The default instruction is the one that libraries use for these operands;

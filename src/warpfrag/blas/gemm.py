@@ -1,4 +1,4 @@
-"""Whole GEMMs: the codes that a kernel that uses one instruction computes for any M, N and K.
+"""Whole GEMMs: the codes that a kernel computes with one instruction, for any M, N and K.
 
 Each output is a chain of instructions: the D of one is the C of the next, with k ascending or in another `Order`. Edges
 are padded with zeros, as a kernel pads its last tile.
@@ -136,7 +136,7 @@ def gemm(
     unless rounding is "rne".
 
     Arrays are converted as in `Operand.pack`; C=None is zero; leading axes are a batch and broadcast. A sparse
-    instruction takes the full, pruned A. A block-scaled one takes A and B as `wf.Scaled`, with scale factors
+    instruction takes the full, pruned A. A block-scaled instruction takes A and B as `wf.Scaled`, with scale factors
     (M, blocks) and (blocks, N). `order` is the order of additions along k; by default one chain that starts from C.
     `epilogue` transforms the kernel's sums, which then start from zero; C may contain any numbers that are exact in
     float32. An instruction whose C and D have different formats is rejected, because it cannot be chained.

@@ -1,7 +1,7 @@
 """The trace of one gemm output: the accumulator after every instruction, and every sum of parts.
 
-A step here is one whole instruction. The steps of two orders can be compared side by side: as long as they add the
-same k in the same chains, they have the same numbers.
+A step here is one whole instruction. The steps of two orders can be compared side by side: steps have the same numbers
+as long as both orders add the same k in the same chains.
 """
 
 from __future__ import annotations

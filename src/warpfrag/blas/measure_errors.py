@@ -1,8 +1,8 @@
 """Measure errors: compute a gemm, and compare it with the exact result.
 
-Operands are used as codes, which are multiplied on each architecture and in each order, and as the float64 values that
-a tensor core reads, which give the exact result. So they must be finite, and C must be exact in its format. A large
-gemm is compared a few rows at a time, because exact numbers are large.
+Operands are used in two forms: as codes, which are multiplied on each architecture and in each order, and as the
+float64 values that a tensor core reads, for the exact result. So they must be finite, and C must be exact in its
+format. A large gemm is compared a few rows at a time, because exact numbers take much memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The native backend: run the real instruction on a GPU's tensor cores, with k in the requested order.
 
-The operands' layouts determine how codes are gathered into registers; a warp then issues the instruction along K, and
-the D of one is the C of the next. The result is exact by construction, but only for the GPU's own architecture.
+The operands' layouts determine how codes are gathered into registers. A warp then issues the instruction along K, with
+the D of each as the C of the next. The result is exact by construction, but only for the GPU's own architecture.
 """
 
 from __future__ import annotations

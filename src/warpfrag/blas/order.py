@@ -1,7 +1,7 @@
 """The order in which a kernel adds along k.
 
-A tensor core adds one instruction's products at a time; the kernel decides how these partial sums are combined, and the
-last bits of the result depend on it. A few numbers describe the kernels of cuBLAS and CUTLASS:
+A tensor core adds the products of one instruction at a time. The kernel determines how these partial sums are combined,
+and the last bits of the result depend on that. A few numbers describe the kernels of cuBLAS and CUTLASS:
 
     Order()                        one chain, k ascending, starting from C
     Order(split_k=3, unit=64)      K split into 3 parts of whole units; a chain for each part, then the parts added
@@ -69,11 +69,11 @@ class Order:
 
     K is split into `split_k` parts of ceil(ceil(K / unit) / split_k) units; a `unit` of None is 128 bytes of A's row.
     `promote` is the length of the chains in a part. `residue` is the tile of a kernel that begins each part with the
-    remainder. `step` is the number of k that an instruction adds at a time, if not all. `segment_k` is like `split_k`,
-    but the parts differ by at most a unit, the longer ones last, and are added as a binary tree whose right half is a
-    power of two: five parts are 0 + ((1 + 2) + (3 + 4)). With `in_place`, C or the bias is added to the first part,
-    before the others. `lanes` means a kernel without tensor cores: each lane adds `vector` consecutive k in turn, with
-    fused multiply-adds; then the lanes are added one by one, or, `in_halves`, the second half to the first.
+    remainder. `step` is the number of k that an instruction adds at a time; the default is all. `segment_k` is like
+    `split_k`, but the parts differ by at most a unit, the longer ones last, and are added as a binary tree whose right
+    half is a power of two: five parts are 0 + ((1 + 2) + (3 + 4)). With `in_place`, C or the bias is added to the first
+    part, before the others. `lanes` means a kernel without tensor cores: each lane adds `vector` consecutive k in turn,
+    with fused multiply-adds; then the lanes are added one by one, or, `in_halves`, the second half to the first.
     """
 
     split_k: int = 1

@@ -205,7 +205,7 @@ def _check_whole(order: Order, k: int) -> None:
 
 
 def may_be_filled_up(rule: Rule) -> bool:
-    """Return True if trailing instructions of zeros have no effect; otherwise they turn a sum of -0 into +0."""
+    """Return True if trailing instructions of zeros have no effect; otherwise they change a sum of -0 to +0."""
     return isinstance(rule, Fused) and not rule.scales and not rule.is_sparse
 
 

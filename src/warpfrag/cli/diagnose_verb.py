@@ -45,7 +45,7 @@ class DiagnosisFacts(NamedTuple):
     operand: the operand in the registers: d, or that of --expect
     arch: the architecture whose arithmetic is used; null if nothing was computed
     correct: true if nothing is wrong
-    findings: the likeliest first
+    findings: most likely first
     tried: number of mistakes tried, by category
     agreement: the correct elements; null if all are correct, and with --expect
     notes: hints: the precision of the comparison, the architecture, how to tell findings apart
@@ -172,7 +172,7 @@ def diagnose(
     launch: DiagnosedLaunch = DiagnosedLaunch(),  # noqa: B008 (immutable)
     arch: NamedArch = "sm_90",
 ) -> Answer[DiagnosisFacts] | Answer[KernelDiagnosis]:
-    """Find the mistakes that reproduce a wrong result exactly, and list them, the likeliest first.
+    """Find the mistakes that reproduce a wrong result exactly, and list them, most likely first.
 
     The last of FILES is the result: D's registers as printf or a debugger prints them (as for `warpfrag unpack`), or D
     as a matrix, as text or .npy; for wgmma the registers of all four warps, uint32 (4, 32, words). Decimals are

@@ -48,7 +48,7 @@ class Identification(NamedTuple):
 
     layouts: each reading of the input that matches an operand; if none does, the simplest reading
     tiles: operands whose tiles form the layout
-    near: if no operand matches, similar operands, the nearest first
+    near: if no operand matches, similar operands, nearest first
     loads: tensor-memory loads after which registers hold an accumulator in this layout
     """
 

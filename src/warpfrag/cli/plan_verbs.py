@@ -81,7 +81,7 @@ class PlanFacts(NamedTuple):
 
 
 class AccessPlans(NamedTuple):
-    """The plans to load or store an operand, the cheapest first.
+    """The plans to load or store an operand, cheapest first.
 
     order: the contiguous direction: row or col
     lang: language of the code
@@ -142,7 +142,7 @@ def loads(
     shown: PlanOutput = PlanOutput(),  # noqa: B008 (immutable)
     arch: Arch | None = None,
 ) -> Answer[AccessPlans]:
-    """Show every plan to load an operand from shared memory, the cheapest first: addresses, passes, bank conflicts.
+    """Show every plan to load an operand from shared memory, cheapest first: addresses, passes, bank conflicts.
 
     OPERAND is a, b, c or d; b:col=2 is two tiles side by side, b:row=2 two tiles one above the other. Without --pitch
     the matrix has no gaps. All sizes are in bytes. The cost is the number of instructions and shared-memory passes.
@@ -170,7 +170,7 @@ def stores(
     shown: PlanOutput = PlanOutput(),  # noqa: B008 (immutable)
     arch: Arch | None = None,
 ) -> Answer[AccessPlans]:
-    """Show every plan to store an operand to shared memory, the cheapest first: addresses, passes, bank conflicts.
+    """Show every plan to store an operand to shared memory, cheapest first: addresses, passes, bank conflicts.
 
     OPERAND is a, b, c or d; b:col=2 is two tiles side by side, b:row=2 two tiles one above the other. Without --pitch
     the matrix has no gaps. All sizes are in bytes. The cost is the number of instructions and shared-memory passes.

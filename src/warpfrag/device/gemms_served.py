@@ -209,7 +209,7 @@ class ServedGemm:
     def in_float32(self, a: Matrix, b: Matrix, c: Matrix | None, epilogue: LibraryEpilogue) -> Matrix:
         """Return D of float32 without TF32: a chain of FMAs, k ascending.
 
-        All measured kernels have this order within each part of K. How cuBLAS cuts K is not known.
+        All measured kernels have this order within each part of K. How cuBLAS splits K is not known.
         """
         depth = self.call.k
         if a.shape[0] * a.shape[1] * b.shape[2] * depth > MAX_CHAINED:

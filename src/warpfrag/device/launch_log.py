@@ -116,7 +116,7 @@ def read_log(path: Path) -> dict[str, Any]:
 
 
 def findings_of(log: dict[str, Any]) -> list[str]:
-    """Return the findings of all launches, the errors of those without findings, and what could not be judged."""
+    """Return the findings of all launches, the errors of launches without findings, and the unjudged parts."""
     found = [
         f"{launch['kernel']}: {text}"
         for launch in log["launches"]
@@ -126,7 +126,7 @@ def findings_of(log: dict[str, Any]) -> list[str]:
 
 
 def unjudged_of(log: dict[str, Any]) -> list[str]:
-    """Return what the checks could not judge, for every launch."""
+    """Return the parts that the checks could not judge, for every launch."""
     return [f"{launch['kernel']}: not judged: {text}" for launch in log["launches"] for text in launch["unjudged"]]
 
 

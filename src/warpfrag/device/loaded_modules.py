@@ -1,6 +1,6 @@
-"""The modules of a program: they choose an image for the GPU, and store its variables in device memory.
+"""The modules of a program: they select an image for the GPU, and store its variables in device memory.
 
-Images that NVIDIA's closed libraries load are never executed, and neither are images whose loader is not in a file.
+Images loaded by NVIDIA's closed libraries are never executed, and neither are images whose loader is not in a file.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ def link_images(inputs: Sequence[tuple[int, bytes]], arch: str) -> bytes:
 
 
 def run_linker(name: str, *arguments: str) -> None:
-    """Run ptxas or nvlink; CudaError has its message if it fails."""
+    """Run ptxas or nvlink; if it fails, raise CudaError with its message."""
     command = [str(find_tool(name).path), *arguments]
     done = subprocess.run(  # noqa: S603 (a program of CUDA, with arguments that no shell reads)
         command, capture_output=True, check=False, text=True, errors="replace", stdin=subprocess.DEVNULL

@@ -27,7 +27,7 @@ CONSTANTS = ".nv.constant0."  # a section that every kernel has
 
 
 class RecordOptions(NamedTuple):
-    """The launches to store: those of matching kernels, only those with these numbers, or only the last one."""
+    """The launches to store: all launches of matching kernels, only launches with these numbers, or only the last."""
 
     kernel: str = ""
     launches: tuple[int, ...] = ()

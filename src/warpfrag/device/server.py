@@ -59,9 +59,9 @@ class Connection:
 
 
 def exit_with_program(connection: Connection) -> None:
-    """End this process when the program closes its end of the socket; a launch that runs is stopped and recorded.
+    """End this process when the program closes its end of the socket; a running launch is stopped and recorded.
 
-    Ctrl-C stops a launch, too: `warpfrag gpu` writes a file next to the log.
+    Ctrl-C also stops a launch: `warpfrag gpu` writes a file next to the log.
     """
     watch = select.poll()
     watch.register(connection.channel, select.POLLRDHUP | select.POLLHUP)
@@ -79,7 +79,7 @@ def exit_with_program(connection: Connection) -> None:
 
 
 def stop_launch() -> None:
-    """Stop the launch that runs; the next one starts normally."""
+    """Stop the running launch; the next one starts normally."""
     if (state := sys.modules.get("warpfrag.machine.interpreter.warp_state")) is not None:
         state.INTERRUPT.set()
 

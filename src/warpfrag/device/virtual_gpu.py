@@ -37,8 +37,8 @@ SERVER_SECONDS = 2.0  # the time that servers get to record the launch that ran 
 class GpuOptions:
     """The options of a virtual GPU.
 
-    With `record_only` launches are recorded and not executed; with `fast` it is not judged whether they are exact. A
-    launch that takes longer than `launch_seconds` fails with the line that it was running.
+    With `record_only`, launches are recorded but not executed; with `fast`, their exactness is not judged. A launch
+    that takes longer than `launch_seconds` fails with the line that it was running.
     """
 
     profile: str = "H200"

@@ -43,7 +43,7 @@ def starts(operand: Operand) -> Iterator[Mistake]:
 
 
 def written_as(operand: Operand, recode: Callable[[Recoding], Recoding] | None = None) -> Iterator[Mistake]:
-    """Yield A or B with the same values in another format of the same size; `recode` changes an operand's data."""
+    """Yield A or B with the same values in another format of the same size; `recode` modifies an operand's data."""
     recode = recode or partial(recoded, operand)
     for other in FORMATS:
         if operand.format.is_float and may_be_mistaken(operand.format.name, other):
@@ -95,7 +95,7 @@ def added(operand: Operand, left: NDArray[Any], right: NDArray[Any]) -> NDArray[
 
 
 def misreadings(form: Form, arch: str, *, scale_d: bool = True) -> Iterator[Misreading]:
-    """Yield misreadings: other signs, types, accumulators, qualifiers and architectures, and repeated operations."""
+    """Yield misreadings: wrong signs, types, accumulators, qualifiers or architectures, and repeated operations."""
     yield from _other_formats(form)
     if not scale_d:
         yield Misreading("c", "c", "read: scale-d is 1 where it should be 0", again="scale_d")
@@ -202,7 +202,7 @@ def rounding_bound(form: Form, arch: str, depth: int, number_format: Format) -> 
 
 
 class RoundingBound(NamedTuple):
-    """The precision of a result that is right up to rounding: the number of additions, and the bits that each keeps."""
+    """The precision of a result that is right up to rounding: the number of additions, and the bits kept by each."""
 
     steps: int
     bits: int
@@ -216,7 +216,7 @@ def shift(result: Format, seen: Codes, right: Codes, reach: NDArray[np.float64])
     """Yield the mistake of not zeroing the accumulators if all elements are too large by the same amount.
 
     Expected floats must have both signs, because rounding toward zero shifts values of one sign to one side. Nothing is
-    yielded if the number would swallow the sums, because a D that is the same everywhere has many causes.
+    yielded if the constant would absorb the sums, because a constant D has many causes.
     """
     if np.unique(seen).size * SHARE < np.unique(right).size:
         return

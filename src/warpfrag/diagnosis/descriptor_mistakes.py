@@ -1,7 +1,7 @@
 """Mistakes with an operand of wgmma in shared memory: its descriptor, its order, its sign.
 
-A mistake changes the bytes so that the right descriptor reads what the wrong one would read. Bytes that a wrong
-descriptor reads beyond the memory are assumed to be zero.
+A mistake rearranges the bytes: the right descriptor then reads the data that the wrong one would read. Bytes beyond the
+memory are assumed to be zero.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def swizzle_text(width: int) -> str:
 
 
 def suspects_in_memory(operand: Operand, tile: Shared) -> tuple[Mistake, ...]:
-    """Return every mistake with an operand in shared memory, the likeliest first."""
+    """Return every mistake with an operand in shared memory, most likely first."""
     return _suspects(operand, tile.descriptor, tile.trans, tile.memory.shape[-1])
 
 
@@ -104,7 +104,7 @@ def _descriptors(right: Descriptor) -> Iterator[tuple[str, Descriptor, bool]]:
 
 
 def _scaled(name: str, own: int) -> Iterator[tuple[str, int]]:
-    """Yield a field that is in bytes instead of 16-byte units, and the reverse."""
+    """Yield a field that is in bytes instead of 16-byte units, and vice versa."""
     yield f"{name} byte offset in bytes, not in units of {UNIT}", own * UNIT
     yield f"{name} byte offset divided by {UNIT} twice", own // UNIT // UNIT * UNIT
 
@@ -172,7 +172,7 @@ def _moved(memory: Bytes, *, to: NDArray[np.int64], of: NDArray[np.int64]) -> By
 
 
 def _stored_elsewhere(memory: Bytes, *, of: NDArray[np.int64], to: NDArray[np.int64]) -> Bytes:
-    """Return the memory with the bytes at `of` moved to `to`; the bytes they leave are zero."""
+    """Return the memory with the bytes at `of` moved to `to`; the vacated bytes are zero."""
     size = memory.shape[-1]
     result = memory.copy()
     result[..., of] = 0

@@ -1,8 +1,7 @@
 """Find the mistake that explains a wrong result.
 
-Pass the inputs of an instruction and its observed D, or one operand's registers and the matrix that they should
-hold. The mistakes in `mistakes` that reproduce the observed result exactly are listed, the likeliest
-first.
+Pass the inputs of an instruction and its observed D, or one operand's registers and the matrix that they should hold.
+The result lists the mistakes that reproduce the observed result exactly, most likely first.
 
     >>> import numpy as np, warpfrag as wf
     >>> mma = wf.get("mma.m16n8k16.f32.f16.f16.f32")
@@ -91,7 +90,7 @@ def diagnose(
     arch: str = "sm_90",
     tile: tuple[int, ...] | None = None,
 ) -> Diagnosis:
-    """Return the mistakes that explain an observed D exactly, the likeliest first; none if it is correct.
+    """Return the mistakes that explain an observed D exactly, most likely first; none if it is correct.
 
     `observed` has D's registers, uint32[..., 32, words], or D as a matrix, which may be transposed. A float16 or
     bfloat16 matrix, and float64 values that were read from printed decimals, are compared with their own precision. A,
@@ -107,9 +106,9 @@ def diagnose(
 
     `diagnose(mma.a, words, A)` diagnoses one operand, from its registers and the matrix that they should hold.
 
-    With `tile`, D is the result of a kernel, of any extents: `tile` is the rows and columns of D that a thread block
-    computes and, optionally, the k of one iteration. D may be rounded to f16 or bf16. Mistakes are then made in every
-    fragment, with indices into whole matrices, in the loop over k and with accumulators.
+    With `tile`, D is the result of a whole kernel, of any extents: `tile` has the rows and columns of D that a thread
+    block computes and, optionally, the k of one iteration. D may be rounded to f16 or bf16. The search then covers
+    mistakes in every fragment, in indices into whole matrices, in the loop over k and with accumulators.
     """
     if not isinstance(options, DiagnoseOptions):
         raise InvalidOperand(f"options: expected a DiagnoseOptions, got {quote(options)}")
@@ -250,7 +249,7 @@ def _scale_words(
 
 
 def _first_explained(case: SuspectProduct, words: dict[str, Words], seen: Observation) -> Diagnosis:
-    """Search for mistakes; a D with exchanged extents is read as a transpose, then in memory order."""
+    """Search for mistakes; read a D with swapped extents first as a transpose, then in memory order."""
     operand = case.instruction.d
     shape = operand.shape
     if seen.codes.shape[-len(shape) :] == shape:

@@ -44,7 +44,7 @@ Kind = Literal[
     "rounding",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""The categories of mistakes, the likeliest first."""
+"""The categories of mistakes, most likely first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +63,7 @@ class Mistake:
 
     @property
     def name(self) -> str:
-        """The operand and the text, unique among the mistakes of an instruction."""
+        """The operand and the text; the name is unique among the mistakes of an instruction."""
         return f"{self.operand}: {self.text}"
 
 
@@ -72,8 +72,8 @@ class Misreading:
     """Another instruction or architecture that runs on the right registers.
 
     `words` are the qualifiers that differ. `again` is the operation that is repeated: the mma (with D as C), the
-    addition of C, or the reading of C although scale-d is 0. `k_order` is the order in which the columns of A
-    and the rows of B are taken, so that the same terms are added in another order.
+    addition of C, or the reading of C although scale-d is 0. `k_order` is the order of the columns of A and the rows of
+    B: the same terms are added in another order.
     """
 
     kind: Kind
@@ -87,13 +87,13 @@ class Misreading:
 
 
 def likelihood(mistake: Mistake | Misreading) -> tuple[bool, int, int]:
-    """Return a sort key that puts the likeliest first: by category, and inputs before D."""
+    """Return a sort key for likelihood: by category, and inputs before D."""
     place = "abc".find(mistake.operand[:1])
     return mistake.rare, KINDS.index(mistake.kind), place if place >= 0 else len(KINDS)
 
 
 def without_repetitions(mistakes: Iterable[Mistake], words: Words) -> Iterator[Mistake]:
-    """Yield mistakes, except those that do not change `words` or repeat an earlier one of their category."""
+    """Yield mistakes, except mistakes that do not change `words` or that repeat an earlier one of their category."""
     right, seen = words.tobytes(), set()
     for mistake in mistakes:
         if mistake.kind == "selector":  # a change may hold large arrays, while names are unique
@@ -136,7 +136,7 @@ class Agreement:
         return f"<Agreement: {self.correct} of {self.elements} elements are right>"
 
     def __str__(self) -> str:
-        """Return the number of correct elements, the parts that are right, and what the wrong elements equal."""
+        """Return the number of correct elements, the correct parts, and the values that the wrong elements equal."""
         if not self.correct:
             lines = [f"none of {self.elements} elements is right"]
         else:
@@ -300,11 +300,11 @@ class Finding:
 
 
 class Diagnosis(list[Finding]):
-    """The findings, the likeliest first, and the extent of the search.
+    """The findings, most likely first, and the extent of the search.
 
-    `correct` is True if nothing is wrong. `tried` counts the mistakes by category. `agreement` lists
-    the correct elements and what the wrong ones equal; it is None if all are right. `notes` are hints: the precision of
-    the comparison, the architecture, and a result that decides between several findings.
+    `correct` is True if nothing is wrong. `tried` counts the mistakes by category. `agreement` lists the correct
+    elements, and the values that the wrong elements equal; it is None if all are right. `notes` are hints: the
+    precision of the comparison, the architecture, and a result that decides between several findings.
     """
 
     def __init__(
@@ -331,7 +331,7 @@ class Diagnosis(list[Finding]):
         return "\n".join([*lines, *self.notes])
 
     def __repr__(self) -> str:
-        """Return the summary and the likeliest findings."""
+        """Return the summary and the most likely findings."""
         listed = [f" {finding}" for finding in self[:MAX_LISTED]]
         more = [f" and {len(self) - MAX_LISTED} more"] if len(self) > MAX_LISTED else []
         return "\n".join([f"<Diagnosis: {self.summary}", *listed, *more]) + ">"
@@ -381,7 +381,7 @@ def diagnosis(
 
 
 def ranked(explanations: Iterable[Suspect]) -> list[Suspect]:
-    """Return the explanations, likeliest first: one of each category and operand before a second one."""
+    """Return the explanations, most likely first: one of each category and operand before a second one."""
     alike: Counter[tuple[Kind, str]] = Counter()
     numbered: list[tuple[int, Suspect]] = []
     for mistake in sorted(explanations, key=likelihood):

@@ -1,8 +1,8 @@
 """Compare the operands of every mma that a kernel executes with the matrices that it should multiply.
 
 An operand is a tile of the intended A or B, a tile of an argument of the kernel, or it is computed by the kernel from
-the results of earlier mma instructions. Results are compared by their order: a function that grows with its argument
-(a scale, exp, softmax, ReLU) keeps the order of the elements in each row, and a wrong fragment does not.
+the results of earlier mma instructions. Results are compared by their order: an increasing function (a scale, exp,
+softmax, ReLU) keeps the order of the elements in each row, and a wrong fragment does not.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Candidate(NamedTuple):
 
 
 class OperandComparison:
-    """A run of a kernel that compares each mma with the intended matrices, the arguments and earlier results."""
+    """Runs a kernel, and compares each mma with the intended matrices, the arguments and earlier results."""
 
     def __init__(
         self, debugger: Debugger, intended: Mapping[str, NDArray[Any]], arguments: dict[str, NDArray[Any]]
@@ -167,7 +167,7 @@ class OperandComparison:
     def _compared(
         self, operand: Operand, held: NDArray[Any], earlier: list[EarlierResult], producers: list[DecodedInstruction]
     ) -> MmaOperand:
-        """Return the tile or the results that registers hold, or the mistake that turns one into them."""
+        """Return the tile or the results in the registers, or the mistake that explains them."""
         role = operand.role
         own = {role.upper(): self.intended[role]} if role in self.intended else {}
         turned = {f"{name}.T": array.T for name, array in self.arguments.items()}
@@ -269,7 +269,7 @@ def _exact_tile(operand: Operand, held: NDArray[Any], matrices: Mapping[str, NDA
 
 
 def _mistaken_tile(operand: Operand, held: NDArray[Any], matrices: Mapping[str, NDArray[Any]]) -> MmaOperand | None:
-    """Return the tile that a mistake turns into the registers; tiles with the same numbers come first."""
+    """Return a tile and a mistake that together give the registers; try tiles with the same numbers first."""
     from warpfrag.diagnosis.diagnose import diagnose
 
     words, counts = operand.pack(held), np.sort(held, axis=None)
@@ -336,7 +336,7 @@ def _in_order(operand: Operand, held: NDArray[Any], candidates: list[Candidate])
 
 
 def _mistaken_order(operand: Operand, held: NDArray[Any], candidates: list[Candidate]) -> MmaOperand | None:
-    """Return the results that a mistake with the fragment turns into the registers."""
+    """Return earlier results and a fragment mistake that together give the registers."""
     if operand.format.bits < MIN_BITS or not _has_order(held):
         return None
     moves = [*_moves(operand)]

@@ -1,8 +1,8 @@
 """Search for mistakes in a kernel that computes D = A B + C of any extents, tile by tile, in a loop over k.
 
-The mistakes are those of single fragments, made in every fragment, and those that only a kernel can make: with indices
-into whole matrices, with the tiles of a loop over k, with accumulators that are used again. As for one instruction, a
-few wrong outputs are computed for all mistakes together; mistakes that reproduce them are computed completely.
+The search covers fragment mistakes, applied to every fragment, and mistakes that only a kernel can have: in indices
+into whole matrices, in the loop over k, with reused accumulators. As for one instruction, a few wrong outputs are
+computed for all mistakes together; mistakes that reproduce them are computed completely.
 """
 
 from __future__ import annotations

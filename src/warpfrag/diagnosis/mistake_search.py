@@ -85,7 +85,7 @@ class Search:
         self.tiles = [{role: array[tile] for role, array in spread.items()} for tile in range(tiles)]
 
     def diagnosis(self) -> Diagnosis:
-        """Search for mistakes that explain D; if there are none, for an explanation of its differences."""
+        """Search for mistakes that explain D; if there are none, explain the differences in another way."""
         right = np.stack([self.case.right(words) for words in self.tiles])
         matches = self.observed.matches(right)
         notes = self.observed.notes(right)

@@ -4,8 +4,8 @@ A mistake models a kernel or an emulator with one error. Most change the registe
 (`Mistake`): the inputs A, B, C, metadata and scales, or the output D. The others run another instruction on the right
 registers (`Misreading`), with another sign, type or architecture.
 
-`mistakes` yields the simple ones, all different, which test vectors must expose. `suspects` returns all of them,
-including equal ones with different names, which `diagnose` tries.
+`mistakes` yields simple, distinct mistakes, which test vectors must expose. `suspects` returns all mistakes that
+`diagnose` tries, including equal ones with different names.
 
     >>> from warpfrag.tensorcore.registry import get
     >>> [mistake.name for mistake in mistakes(get("mma.m16n8k16.f32.f16.f16.f32")) if mistake.operand == "b"][:3]
@@ -28,7 +28,7 @@ MAX_OPERANDS = 64  # number of cached operands
 
 
 def mistakes(instruction: Instruction) -> Iterator[Mistake]:
-    """Yield the simple mistakes with the operands of an instruction, each different from all others."""
+    """Yield the simple mistakes with the operands of an instruction, without duplicates."""
     for operand in (instruction.a, instruction.b, instruction.c, instruction.d):
         yield from register_mistakes.simple(operand)
     for operand in (instruction.a, instruction.b):
@@ -40,9 +40,9 @@ def mistakes(instruction: Instruction) -> Iterator[Mistake]:
 
 @lru_cache(MAX_OPERANDS)
 def suspects(operand: AnyOperand) -> tuple[Mistake, ...]:
-    """Return every mistake with one operand, the likeliest first.
+    """Return every mistake with one operand, most likely first.
 
-    Rare mistakes and those of different categories may be the same change; `distinct` removes repetitions.
+    Rare mistakes, and mistakes of different categories, may be the same change; `distinct` removes repetitions.
     """
     role = operand.role
     if isinstance(operand, Metadata | Scale):
@@ -62,7 +62,7 @@ def suspects(operand: AnyOperand) -> tuple[Mistake, ...]:
 
 
 def distinct(operand: AnyOperand, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
-    """Return mistakes without those that change nothing or repeat an earlier one of their category."""
+    """Remove mistakes that change nothing or repeat an earlier one of their category."""
     shape = operand.threads if isinstance(operand, Metadata | Scale) else (*operand.threads, operand.words)
     words = np.random.default_rng(0).integers(0, 1 << 32, shape, np.uint32)
     if not isinstance(operand, Metadata | Scale):  # copies are equal, and padding is zero

@@ -56,7 +56,7 @@ class SuspectProduct:
         return self.instruction.a.sparsity
 
     def suspects(self, role: str) -> list[Mistake]:
-        """Return every mistake with an operand, the likeliest first."""
+        """Return every mistake with an operand, most likely first."""
         operand = self.instruction.operands[role]
         if role == "c" and not self.scale_d:
             return []  # C is not read
@@ -157,7 +157,7 @@ class SuspectProduct:
         return codes
 
     def changed(self, role: str, words: Words, mistakes: Sequence[Mistake]) -> tuple[list[Mistake], str, Codes]:
-        """Return the mistakes that leave legal metadata, the name of what they change, and the codes that are read."""
+        """Return the mistakes that leave legal metadata, the changed operand, and the codes that are read."""
         stack = np.stack([mistake.change(words) for mistake in mistakes])
         if role == "metadata":
             fields = self.instruction.metadata.unpack(stack, **part_of(self.choice, role))

@@ -248,7 +248,7 @@ def _wrong_immediates(operand: Metadata | Scale, right: dict[str, int]) -> Itera
 
 
 def _chosen(words: Words, *, operand: Metadata | Scale, wrong: dict[str, int], right: dict[str, int]) -> Words:
-    """Return registers from which the right immediates read what the wrong immediates read from these."""
+    """Return registers that give, with the right immediates, the values that these give with the wrong ones."""
     return chosen_words(operand, chosen_codes(operand, words, wrong), right)
 
 

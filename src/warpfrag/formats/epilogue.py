@@ -95,7 +95,8 @@ def float32_of(numbers: ArrayLike, label: str) -> Floats:
         else:
             exact = (floats.astype(array.dtype) == array) | (array != array)  # noqa: PLR0124 (NaN, of any dtype)
     if not np.all(exact):
-        raise InvalidOperand(f"{label}: expected numbers that are exact in float32")
+        first = array[~exact].flat[0]
+        raise InvalidOperand(f"{label}: expected numbers that are exact in float32, got {first}; round them first")
     return floats
 
 

@@ -93,7 +93,7 @@ def _as_printed(bases: dict[str, Bases], shape: Sequence[int]) -> str:
 def read_triton(
     text: object, *, shape: Sequence[int] | None = None, slots: int | None = None, dims: Sequence[str] | None = None
 ) -> Layout:
-    """Return the layout of a Triton text."""
+    """Parse a Triton layout."""
     whole = Scanner("triton", text).text
     options = dict(option for comment in COMMENT.findall(whole) for option in OPTION.findall(comment))
     # blanks instead, so that error positions refer to the user's text

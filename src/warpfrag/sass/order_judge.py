@@ -182,7 +182,7 @@ class JudgedOrder(RaceCheck):
                 self.answer(cell, thread)
 
     def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:
-        """Order the thread after a wait only if it continues because of that wait."""
+        """Order the thread after the phase only if it cannot continue without the wait."""
         if self.state.memory.inst not in self.decisive:
             return
         super().mbarrier_waited(cells, threads)

@@ -1,8 +1,8 @@
 """Batch invariance: the ranges of m in which a layer's order of additions stays the same.
 
-While the order stays the same, a row of D depends only on its own row of A and on B, so a token gets the same bits
-in every batch. But the library's choice of kernel depends on m, and the order changes with it.
-`batch_invariance` lists the ranges between them, for one layer or for all layers of a model.
+While the order stays the same, a row of D depends only on its own row of A and on B, so a token gets the same bits in
+every batch. But the library's choice of kernel depends on m, and the order changes with the kernel. `batch_invariance`
+lists the ranges of m between these changes, for one layer or for all layers of a model.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Invariance:
 
     @property
     def conclusion(self) -> str:
-        """The m at which the bits of a row change, and how to keep them."""
+        """The m at which the bits of a row change, and a way to avoid it."""
         guess = "; some ranges are guesses" if self.is_guess else ""
         if not self.changes:
             return f"the bits of a row do not depend on the batch size from {self.m[0]} to {self.m[1]}{guess}"

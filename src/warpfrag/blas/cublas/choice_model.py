@@ -1,8 +1,8 @@
-"""Decision trees, fitted to a library's choices, that predict its choice for shapes that no table contains.
+"""Decision trees, fitted to a library's choices, that predict its choice for shapes outside the tables.
 
-The features are the extents, the number of tiles of D for several tile sizes, how full their last wave on the GPU is,
-the depth of K in lines, and the alignment of the extents. Each tree has an accuracy: the fraction of unseen shapes for
-which it predicts all parameters that determine the order of additions.
+The features are the extents, the number of tiles of D for several tile sizes, the occupancy of the last wave on the
+GPU, the depth of K in lines, and the alignment of the extents. The accuracy of a tree is the fraction of unseen shapes
+for which it predicts all parameters that determine the order of additions.
 
 On Hopper, cuBLAS uses nvjet kernels for every fp8 gemm, and for 16-bit gemms if all rows are whole vectors of 16
 bytes; a tree then gives the split count. For other 16-bit gemms and for tf32, a tree gives the whole choice.

@@ -6,10 +6,10 @@ There are two queries, neither of which runs a gemm:
     PyTorch calls cuBLASLt itself; parts added in float32
     kernels          the call itself, captured into a CUDA graph instead of a stream: the graph's nodes name the kernels
 
-PyTorch calls cublasGemmEx and cublasSgemm for mm and bmm, and cublasLtMatmul for the rest. cuBLAS is column-major: D of
-M x N row by row is its transpose column by column, so cuBLAS's A is our B, and its m is our n.
+PyTorch calls cublasGemmEx and cublasSgemm for mm and bmm, and cublasLtMatmul for the rest. cuBLAS is column-major: a
+row-major D is its transpose in column-major order, so cuBLAS's A is our B, and its m is our n.
 
-The queries need an NVIDIA GPU, its driver, and the cuBLAS libraries that come with PyTorch. They use ctypes.
+The queries use ctypes, and need an NVIDIA GPU, its driver, and PyTorch's cuBLAS libraries.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ A choice is a cuBLASLt configuration and the kernels that it launches. The rules
     ffma, simt  kernels without tensor cores, and magma: one chain of float32 fused multiply-adds
     others      gemmSN, dot, and split kernels without tensor cores: not modelled
 
-nvjet's parts have round_up(K // split_k, unit) k: the division truncates, so if K // split_k is a whole number of
-units and split_k does not divide K, the parts do not reach the end of K. The rest is omitted
+nvjet's parts have round_up(K // split_k, unit) k. The division truncates: if K // split_k is a whole number of units
+and split_k does not divide K, the parts do not reach the end of K, and the last terms are omitted
 (`KernelOrder.omitted_k`).
 """
 

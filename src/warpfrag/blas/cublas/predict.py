@@ -1,4 +1,4 @@
-"""Predict what PyTorch returns on a GPU, to the last bit.
+"""Predict PyTorch's results on a GPU, bit for bit.
 
 `predict_order` finds cuBLAS's order of additions and its source; this module computes the gemm in that order. If the
 library omits terms along K, so does the prediction, with a warning.
@@ -66,16 +66,16 @@ def predict(
     choices: str | PathLike[str] | Choices | None = None,
     arch: str = GPU,
 ) -> Prediction:
-    """Predict what torch.matmul returns on a GPU for A (M x K) and B (K x N), with the evidence for it.
+    """Predict the result of torch.matmul on a GPU for A (M x K) and B (K x N), with the evidence for it.
 
     A and B may be float16, bfloat16, float32 (with TF32 allowed), float8_e4m3fn (`torch._scaled_mm` with scales of 1
     and a bfloat16 result, with or without `fast_accumulation`) or int8 (`torch._int_mm`). With a bias, this is a linear
     layer. `layout` is "nt" if B is the transpose of a row-major matrix, like the weight of a linear layer. Three axes
     are a batch, as for torch.bmm. If A and B are some rows and columns of a larger gemm, `shape` is its (m, n, k).
 
-    The order of additions is the library's own choice if the table of the GPU `arch` has it, or `choices`: a file that
-    `warpfrag survey` wrote; `query_cublas` queries the cuBLAS of this machine. Otherwise it is modelled, and a
-    guess. A `LossyProduct` warning says that the library omits terms along K.
+    The order of additions is the library's own choice if the table of the GPU `arch` has it, or the file `choices` that
+    `warpfrag survey` wrote; `query_cublas` queries the cuBLAS of this machine. Otherwise it is modelled, and marked as
+    a guess. A `LossyProduct` warning is issued if the library omits terms along K.
     """
     a, b, _ = read_matrices(A, B)
     axes = len(a.shape)

@@ -6,8 +6,8 @@ Sources are tried in this order:
     library     the library's own choice: queried now, or tabulated for the layer and m
     modelled    a model of the choice, fitted to the library's choices; its accuracy is stated
 
-A choice becomes an order by the rules of `kernel_orders`. An order that depends on a modelled choice or an unproved
-rule is marked as a guess. A choice that no rule covers is `NotModelled`.
+The rules of `kernel_orders` derive the order from the choice. An order that depends on a modelled choice or an unproved
+rule is marked as a guess. A choice without a rule raises `NotModelled`.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def library_instruction(name: str, arch: str) -> str:
 
 @lru_cache(64)
 def library_additions(name: str, order: Order, depth: int) -> tuple[object, ...]:
-    """Return a key that is equal for orders that add a K of this depth alike with a format's instruction."""
+    """Return a key that is equal for orders that perform the same additions over a K of this depth."""
     form = form_of(library_instruction(name, ARCH))
     return additions_of(order, depth, form.shape.k, FORMATS[form.a].bits)
 

@@ -1,8 +1,8 @@
-"""Segment-K kernels: persistent blocks compute whole tiles of D wave by wave, and cut those of the last wave along K.
+"""Segment-K kernels: persistent blocks compute whole tiles of D in waves, and split the tiles of the last wave along K.
 
 The tile's second extent and the cluster's first lie along m for `nn` and along n otherwise: axis u; the other is v.
-Tiles are taken cluster by cluster, along u or v, in rows that alternate in direction; with a swizzle, several rows are
-taken together. If the last wave has t tiles, each is cut into blocks // t parts, or fewer if K is short.
+Tiles are processed cluster by cluster, along u or v, in rows that alternate in direction; with a swizzle, several rows
+are processed together. If the last wave has t tiles, each is split into blocks // t parts, or fewer if K is short.
 
 Measured on an H200 with operands that show every cut (`tools.choices.additions`): 462 products.
 """

@@ -310,7 +310,10 @@ def size_of(variable: VariableDecl) -> int:
     """Return the size of a variable in bytes; 0 for an array without a size."""
     kind = TYPES.get(variable.type)
     if kind is None:
-        raise PtxError(variable.line, f"expected a type of a .{variable.space}, got .{quote(variable.type)[1:-1]}")
+        raise PtxError(
+            variable.line,
+            f"expected a type for .{variable.space} memory, such as .b32; got .{quote(variable.type)[1:-1]}",
+        )
     return max(1, kind.bits // 8) * variable.vector * prod(variable.dims or (1,))
 
 
