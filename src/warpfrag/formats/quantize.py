@@ -127,7 +127,7 @@ def _numbers(A: ArrayLike, *, may_be_nan: bool) -> Doubles:
         raise InvalidOperand(f"A: expected real numbers that float64 holds, got dtype {array.dtype}")
     numbers = as_doubles(array)
     if array.dtype.kind in "iu" and array.dtype.itemsize > 4 and np.any(abs(array.astype(object)) > 1 << 53):
-        raise InvalidOperand("A: only integers up to 2**53 are converted")
+        raise InvalidOperand(f"A: expected integers up to 2**53, got {abs(array.astype(object)).max()}")
     if not may_be_nan and not np.isfinite(numbers).all():
         place = tuple(int(index) for index in np.argwhere(~np.isfinite(numbers))[0])
         raise InvalidOperand(

@@ -160,7 +160,9 @@ def _read_entry(place: FileRange) -> Generator[CodeImage, None, int]:
     if not compression:
         compressed = full = size
     if compressed > size or full > MAX_IMAGE:
-        raise place.error(f"it has {size} bytes, {compressed} of them compressed data for {full} bytes")
+        raise place.error(
+            f"its sizes are invalid: {compressed} of its {size} bytes are compressed data, for {full} bytes"
+        )
     stored = place._replace(start=first, end=first + compressed)
     if category in {PTX, ELF}:
         yield CodeImage("ptx" if category == PTX else "cubin", f"sm_{arch}", compression, stored, 0, full)

@@ -145,7 +145,9 @@ def _bracketed(text: str) -> ConstantOperand | AddressOperand:
         raise ValueError(f"{quote(text)} is not a constant or an address")
     prefix, groups = match["prefix"], re.findall(r"\[([^\[\]]*)\]", match["groups"])
     if len(groups) not in BRACKET_COUNTS.get(prefix, (1,)):
-        raise ValueError(f"{quote(text)} has {len(groups)} pairs of brackets")
+        raise ValueError(
+            f"{quote(text)} has {len(groups)} pairs of brackets, which {prefix or 'an address'} does not take"
+        )
     base, uniform, offset = _address_terms(groups[-1])
     first = groups[0] if len(groups) == 2 else ""
     if prefix not in {"c", "cx"}:

@@ -251,7 +251,7 @@ def shape_text(shape: Iterable[int]) -> str:
 
 
 def wrapped(text: str, *, indent: int = 0) -> str:
-    """Return a text in lines of at most WIDTH characters; the lines after the first are indented.
+    """Wrap a text to lines of at most WIDTH characters; lines after the first are indented.
 
     `textwrap` has a function for this, but importing it takes longer than many look-ups.
     """

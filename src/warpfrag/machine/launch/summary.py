@@ -95,7 +95,7 @@ MEMORY_ORDER = (
 
 
 def leave_out_order(work: Work, collector: FindingCollector) -> None:
-    """Record that machine code lacks some ordering information, on which the verdict cannot rely."""
+    """Record that the verdict does not cover ordering information that machine code lacks."""
     if collector.drop("lockstep"):
         collector.leave_out(WARP_ORDER)
     for inst, count in zip(work.program.instructions, work.tally.instructions.tolist(), strict=True):

@@ -48,7 +48,7 @@ class Symbols(Mapping[str, "Array"]):
         return as_declared(self._hold(symbol, variable), variable)
 
     def __setitem__(self, name: str, values: ArrayLike | DeviceArray) -> None:
-        """Assign values to a variable, or a DeviceArray, which is kept alive, to a pointer."""
+        """Assign values to a variable, or a DeviceArray to a pointer variable, which keeps the array alive."""
         memory, symbol = self[name], resolve(name, list(self), "variables")
         try:
             memory[...] = values.address if isinstance(values, DeviceArray) else values
