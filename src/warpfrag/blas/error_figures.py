@@ -129,7 +129,7 @@ class Figures:
         }
 
     def histogram(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
-        """Return a histogram around zero; the bin width is a power of two, and the outermost bins include larger errors.
+        """Return a histogram around zero; the bin width is a power of two, and the outer bins include larger errors.
 
         Outputs that nearly cancel have errors of thousands of ulps, so the range covers 90 % of the outputs.
         """
