@@ -204,7 +204,7 @@ class Search:
         return [suspect for suspect in explanations if id(suspect) not in repeated]
 
     def _explaining(self, candidates: Iterable[Suspect], arch: str = "") -> list[Suspect]:
-        """Return the candidates that reproduce every observed D; if some do so exactly, only those."""
+        """Return the candidates that reproduce every observed D; exact matches replace approximate ones."""
         explanations, exact = [], []
         for candidate in candidates:
             outcomes = self._outcomes(candidate, arch)
