@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import lru_cache
 from math import gcd
 from operator import itemgetter
 from threading import Lock
@@ -243,6 +244,7 @@ def is_alone(inst: DecodedInstruction) -> bool:
     )
 
 
+@lru_cache(256)
 def warps_at_once(program: Program) -> int:
     """Return the number of concurrent warps, which is larger for wgmma kernels with few registers."""
     if not any(inst.attributes.opcode == "wgmma" for inst in program.instructions):

@@ -7,6 +7,7 @@ results that the ISA specifies hold everywhere.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from warpfrag.isa.targets import read_target, targets
 from warpfrag.isa.tcgen05_forms import rows_of, typed
@@ -76,6 +77,7 @@ def opcode_evidence(program: Program, arch: str) -> dict[str, Evidence]:
     return {inst.name: instruction_evidence(inst, arch) for inst in program.instructions}
 
 
+@lru_cache(4096)
 def instruction_evidence(inst: DecodedInstruction, arch: str) -> Evidence:
     """Return the evidence for an instruction on an architecture or target."""
     if isinstance(inst.action, Refused):

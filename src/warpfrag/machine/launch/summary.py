@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-import numpy as np
-
 from warpfrag.errors import PtxError, WarpfragError
 from warpfrag.machine.interpreter.kernel_findings import KINDS, Check, FindingCollector, KernelFinding
 from warpfrag.machine.interpreter.warp_state import LaunchTally
@@ -29,19 +27,19 @@ def summarise(
     opcodes: Counter[str] = Counter()
     lines: dict[int, LineProfile] = {}
     known: dict[str, Evidence] = {}
-    read, written = memory.inst_read.tolist(), memory.inst_written.tolist()
-    wavefronts, conflicts = memory.inst_wavefronts.tolist(), memory.inst_conflicts.tolist()
-    for at in np.flatnonzero(tally.instructions).tolist():
-        inst, count = program.instructions[at], int(tally.instructions[at])
-        opcodes[inst.name] += count
-        row = LineProfile(
-            inst.line, inst.text, sources.get(inst.line), count, read[at], written[at], wavefronts[at], conflicts[at],
-            tensor_operations(inst) * count,
-        )  # fmt: skip
-        before = lines.get(inst.line)
-        lines[inst.line] = row if before is None else before.plus(row)._replace(text=f"{before.text}; {inst.text}")
-        if inst.name not in known:
-            known[inst.name] = instruction_evidence(inst, config.arch)
+    columns = (tally.instructions, memory.inst_read, memory.inst_written, memory.inst_wavefronts, memory.inst_conflicts)
+    figures = zip(*(column.tolist() for column in columns), strict=True)
+    for inst, (count, read, written, waves, conflicts) in zip(program.instructions, figures, strict=True):
+        if not count:
+            continue
+        opcode, line = inst.name, inst.line
+        opcodes[opcode] += count
+        flops = count * tensor_operations(inst)
+        row = LineProfile(line, inst.text, sources.get(line), count, read, written, waves, conflicts, flops)
+        before = lines.get(line)
+        lines[line] = row if before is None else before.plus(row)._replace(text=f"{before.text}; {inst.text}")
+        if opcode not in known:
+            known[opcode] = instruction_evidence(inst, config.arch)
     known |= launch_evidence(program, config.arch, address_size)
     uncertain = inexact_lines(program, tally, config.arch)
     for register in sorted(tally.inexact - dropped_special_registers(program) if tally.inexact else ()):
