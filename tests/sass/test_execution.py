@@ -14,6 +14,9 @@ import pytest
 import warpfrag as wf
 from oracle import toolkit
 from seeded import seeded
+from tools.fuzz.emulation import data_of
+from tools.fuzz.generate import generate
+from tools.fuzz.record import arch_of
 from warpfrag.errors import CompilationFailed, InvalidOperand, PtxError
 from warpfrag.machine.ir.actions import Refused
 from warpfrag.sass.cubin import Cubin
@@ -500,3 +503,30 @@ def test_cluster_registers_in_machine_code_are_those_of_ptx(cluster, tmp_path):
     extents = np.array(cluster or (1, 1, 1))
     assert (found[:, :3] == extents).all()
     assert (found[:, 13] == extents.prod()).all()
+
+
+def both_engines(seed, folder):
+    """Return what a random kernel leaves in each engine."""
+    kernel = generate(seed)
+    module = assemble(kernel.text(), folder, arch_of(kernel.text()))
+    left = []
+    for engine in ENGINES:
+        data = data_of(kernel)
+        arrays = [data.given.copy(), data.before.copy()]
+        module["k"].launch(kernel.grid, kernel.block, [*arrays, data.blob], engine=engine)
+        left.append(b"".join(array.tobytes() for array in arrays))
+    return left
+
+
+@pytest.mark.parametrize("seed", [13000322, 13000369])
+def test_compiled_code_equals_the_interpreter(tmp_path, seed):
+    """A byte of every lane before a uniform register is set, and f64 matrices in pairs of registers."""
+    interpreted, compiled = both_engines(seed, tmp_path)
+    assert interpreted == compiled
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(13100000, 13100016))
+def test_random_kernels_in_both_engines(tmp_path, seed):
+    interpreted, compiled = both_engines(seed, tmp_path)
+    assert interpreted == compiled

@@ -430,6 +430,9 @@ class CodeWriter:
         constant = constant_of(probe.inst)
         if constant is not None and constant.base is not None:
             self.load_named(f"{constant.base.file}{constant.base.index}", INDEX_WORD)
+        if any(name.startswith("U") for name in probe.reads) or constant is not None:
+            for _ in range(2):  # uniform registers take longer to arrive than a stall can wait
+                self.add(NOP)
         if is_uniform_branch(probe.inst):
             return self.branch_over(encoding)
         barrier = encoding >> 110 & 7

@@ -40,6 +40,7 @@ class LaneLoop:
         self.loaded: dict[int, Value] = {}
         self.changed: dict[int, Register] = {}
         self.collected: list[tuple[llvm.PhiInstr, Value]] = []
+        self.taken: set[int] = set()  # the sizes of the elements that this loop loaded from the items
 
     def place(self, array: Value, size: int) -> Value:
         """Return the address of the group's elements in an array with `size` bytes per lane."""

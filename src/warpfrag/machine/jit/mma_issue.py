@@ -157,10 +157,11 @@ def join(parts: list[RegisterTile | None], axis: int) -> RegisterTile | None:
 
 
 def register_starts(port: OperandCodec, operand: PtxOperand, layout: RegisterLayout) -> Index | None:
-    """Return the offsets of a fragment's registers, or None unless all are 32 bits wide."""
+    """Return the offsets of a fragment's registers, or None unless all are 32 bits wide and have whole elements."""
     items = items_of(operand)
     registers = [item for item in items if isinstance(item, Register) and item.bits == 32]
-    if not port.fills_bytes or len(registers) != len(items) or len(items) != port.words[-1]:
+    is_split = port.container.itemsize > 4  # machine code has f64 in pairs of registers
+    if is_split or not port.fills_bytes or len(registers) != len(items) or len(items) != port.words[-1]:
         return None
     return np.array([layout.offsets[register.index] for register in registers], np.int64)
 

@@ -384,8 +384,10 @@ class WarpCode:
         if kind.bits not in WIDTHS or kind.bits == 1 or kind.bits * action.count > MAX_ACCESS_BITS:
             raise UnsupportedInstruction
         ir = self.ir
-        addresses = self.addresses_of(inst.sources[0])
         is_load = isinstance(action, actions.MemoryLoad)
+        if not is_load:
+            self.free_items(kind.bits)
+        addresses = self.addresses_of(inst.sources[0])
         operand = inst.results[0] if is_load else inst.sources[1]
         items = operand.items if isinstance(operand, VectorOperand) else (operand,)
         if len(items) != action.count:
@@ -406,6 +408,11 @@ class WarpCode:
             self.leave()
             ir.call_named("end_wait", VOID, self.context, self.row, mask, constant(I64, across))
 
+    def free_items(self, bits: int) -> None:
+        """Leave a loop that loads items of another size: a group must not store over those of the next group."""
+        if self.is_in_loop and self.lanes.taken - {bits}:
+            self.leave()
+
     def put_lanes(self, value: Value, array: Value) -> None:
         """Store the group's values to an array."""
         size = width(value) // 8
@@ -414,6 +421,7 @@ class WarpCode:
     def take_lanes(self, array: Value, bits: int) -> Value:
         """Load the group's values from an array."""
         size = bits // 8
+        self.lanes.taken.add(bits)
         place = self.lanes.place(array, size)
         return self.ir.load(place, typ=vector(bits, GROUP), align=min(REGISTER_ALIGN, GROUP * size))
 
@@ -522,6 +530,8 @@ class WarpCode:
     def masked(self, inst: DecodedInstruction, action: actions.WarpCollective) -> None:
         """Emit a vote of the active lanes, their mask, or the value of the first lane whose predicate holds."""
         ir, opcode = self.ir, inst.attributes.opcode
+        if opcode == "first_value":
+            self.free_items(action.sources[0].bits)
         operands = [self.read(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
         bits = None
         if opcode == "first_value":
