@@ -26,6 +26,7 @@ from tools.arguments import make_parser
 from tools.race_oracle.kernel_text import Writer
 from tools.race_oracle.oracle import LANES, REGION_BYTES, REGION_WORDS, REGIONS, judge
 from tools.race_oracle.random_steps import FLAGS, Generator
+from warpfrag.errors import PtxError
 
 
 class Verdict(NamedTuple):
@@ -44,11 +45,14 @@ def compare(seed: int, engine: Literal["auto", "reference", "compiled"] = "refer
     written = Writer(shape, steps, generator.counts)
     data, flags = np.zeros((REGIONS, REGION_BYTES // 4), np.uint32), np.zeros(FLAGS, np.uint32)
     box = wf.ptx.TensorMap(data, box=(1, REGION_WORDS))
-    run = wf.ptx.load(written.text)["k"].launch(
-        shape.blocks, shape.warps * LANES, [data, flags, box], checks="all", engine=engine, level="ptx",
-        seed=seed if seed % 2 else None, options=wf.ptx.LaunchOptions(cluster=(shape.blocks, 1, 1), limit=200_000),
-    )  # fmt: skip
     is_racy = bool(oracle.pairs or oracle.others)
+    try:
+        run = wf.ptx.load(written.text)["k"].launch(
+            shape.blocks, shape.warps * LANES, [data, flags, box], checks="all", engine=engine, level="ptx",
+            seed=seed if seed % 2 else None, options=wf.ptx.LaunchOptions(cluster=(shape.blocks, 1, 1), limit=200_000),
+        )  # fmt: skip
+    except PtxError as error:  # a kernel whose threads share a named barrier may never end
+        return Verdict("error", is_racy, "" if oracle.others else repr(error))
     verdict = str(run.verdict)
     mistakes = f"{sorted(oracle.pairs)} {sorted(oracle.others)}"
     if verdict not in {"incomplete", "findings" if is_racy else "clean"}:
