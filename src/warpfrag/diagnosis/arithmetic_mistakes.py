@@ -123,7 +123,7 @@ def misreadings(form: Form, arch: str, *, scale_d: bool = True) -> Iterator[Misr
 
 
 def other_arithmetic(form: Form, arch: str) -> Iterator[list[str]]:
-    """Yield groups of architectures with the same arithmetic, other than that of `arch`."""
+    """Yield groups of architectures with equal arithmetic that differs from that of `arch`."""
     by_rule: dict[Rule, list[str]] = {}
     for other in able_architectures(form):
         with suppress(NotModelled):

@@ -153,7 +153,7 @@ class JudgedOrder(RaceCheck):
         self.change(cell, thread)
 
     def mbarrier_arrived(self, cell: int, thread: int) -> None:
-        """Record an arrival as a change and, if it returns the state, as an answer."""
+        """Record an arrival as a change of the mbarrier; if it returns the state, also record that answer."""
         super().mbarrier_arrived(cell, thread)
         action = self.inst.action
         is_copy = isinstance(action, actions.MemoryBarrier) and action.name == "copies"

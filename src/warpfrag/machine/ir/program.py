@@ -268,7 +268,7 @@ class Program:
         return block_ends(self.instructions, self.leaders)
 
     def constant_banks(self, extents: Sequence[tuple[int, ...]], parameters: bytes, *, is_cooperative: bool) -> bytes:
-        """Return the constant buffer for the extents of grid, block and cluster; for PTX it has only parameters."""
+        """Return the constant buffer for these extents of grid, block and cluster; for PTX, it has only parameters."""
         del extents, is_cooperative
         return parameters
 

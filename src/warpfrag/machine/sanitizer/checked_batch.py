@@ -1,6 +1,6 @@
-"""A batch of blocks that runs under checks: the interpreter's batch, which reports every instruction to the checks.
+"""A batch of blocks with checks: the interpreter's batch, which reports every instruction to the checks.
 
-`LaunchChecks` holds the state that all batches of a launch share: findings, time, the shadows of global memory.
+`LaunchChecks` has the state that all batches of a launch share: findings, time, the shadows of global memory.
 """
 
 from __future__ import annotations

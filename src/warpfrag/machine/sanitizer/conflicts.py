@@ -1,10 +1,11 @@
 """Shadow memory: the earlier accesses to each cell of a buffer that may still conflict with later ones.
 
-A cell is a few bytes, at first four; a narrower access splits all cells of its buffer. Each cell keeps its last write,
-and vectors of its reads and of earlier writes that the last one does not supersede. As in FastTrack, an access leaves a
-vector when a later one of the same vector is ordered after it. A slot of a vector holds an agent, or lanes of a warp:
-their last time, and the first one since lanes were added. An access that finds no slot is evicted: only the last time
-and the block of all of these are kept, and an access that they do not prove to be ordered cannot be judged.
+A cell has a few bytes, initially four; a narrower access splits all cells of its buffer. Each cell has its last write,
+and vectors of its reads and of earlier writes that the last one does not supersede. As in FastTrack, an access is
+removed from a vector when a later access of the same vector is ordered after it. A slot of a vector holds an agent, or
+lanes of a warp: their last time, and the first one since lanes were added. An access that finds no slot is evicted:
+only the last time and the block of all of these are kept, and an access that they do not prove to be ordered cannot be
+judged.
 
 An access has an entity, a time, an instruction and a `nature`: its strength, scope and size, and flags.
 """

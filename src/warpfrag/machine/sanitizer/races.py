@@ -66,7 +66,7 @@ COPIES = actions.AsyncCopy | actions.BulkCopy | actions.TensorCopy | actions.Asy
 
 
 class RaceCheck(SyncFollower):
-    """Compares the accesses of a batch and reports unordered ones."""
+    """Compares the accesses of a batch, and reports unordered accesses."""
 
     def __init__(
         self,

@@ -136,10 +136,10 @@ class CopyGroups:
 
 
 class LockFollower:
-    """Finds locks: words that a thread polls with an atomic and then changes, and that another thread polls after it.
+    """Finds locks: words that one thread polls with an atomic and then changes, before another thread polls them.
 
-    The order in which threads took a lock is one of several. Another order could change the result if an access in the
-    program is outside the critical sections, so such a launch is not judged.
+    Threads may acquire a lock in several orders. Another order could change the result if an access in the program is
+    outside the critical sections, so such a launch is not judged.
     """
 
     def __init__(self, instructions: Sequence[DecodedInstruction], polled: set[int], *, has_one_block: bool) -> None:
