@@ -233,6 +233,15 @@ def test_a_launch_can_be_debugged_and_profiled():
         debugger.break_at(source=f"elsewhere.py:{first + 4}")
 
 
+def test_a_profile_charges_library_lines_to_the_kernel():
+    x = np.arange(64, dtype=np.float32).reshape(2, 32)
+    with warpfrag.triton.emulate() as session:
+        triton_kernels.softmax_kernel[(1,)](np.zeros_like(x), x, 32, 2, 32, BLOCK=32)
+    (launch,) = session.launches
+    files = {row.source.file.rpartition("/")[2] for row in launch.profile().by_source if row.source}
+    assert files == {"triton_kernels.py"}
+
+
 def test_a_gpu_names_its_architecture(tmp_path):
     assert warpfrag.triton.emulate("A100").arch == "sm_80"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.pytest_plugin", "--triton-arch", "A1000"]

@@ -48,6 +48,40 @@ def test_no_order(run, operands):
 
     assert answer.code == 1
     assert answer.out.startswith("no order that was tried ")
+    assert "2 to 128 parts of k, promotion, segment-K, with the arithmetic of H100, A100" in " ".join(
+        answer.out.split()
+    )
+
+
+def test_the_order_of_another_gpu_is_found(run, operands):
+    A, B = (array.astype(np.float16) for array in operands)
+    np.save("d", wf.gemm(A, B, instruction=F16, arch="A100"))
+    answer = run("find-order", "a.npy", "b.npy", "d.npy")
+
+    assert (answer.code, answer.lines[0].startswith("k ascending")) == (0, True)
+    assert "with the arithmetic of A100, not of sm_90: pass --arch A100" in answer.lines
+
+
+@pytest.mark.parametrize(
+    ("order", "text"),
+    [
+        (np.arange(700)[:, None], "k ascending"),
+        (np.arange(700)[::-1, None], "k descending"),
+        (np.arange(700).reshape(4, -1).T, "4 parts of k, added pairwise"),
+        (np.arange(700).reshape(-1, 2), "2 interleaved sums, added pairwise"),
+    ],
+)
+def test_float32_sums_without_tensor_cores_are_found(run, operands, order, text):
+    A, B = (array.astype(np.float16).astype(np.float32) for array in operands)
+    sums = np.zeros((order.shape[1], 9, 11), np.float32)
+    for at in order:  # products of f16 are exact in float32
+        sums += np.stack([np.outer(A[:, k], B[k]) for k in at])
+    while len(sums) > 1:
+        sums = sums[: len(sums) // 2] + sums[len(sums) // 2 :]
+    np.save("d", sums[0])
+    answer = run("find-order", "a.npy", "b.npy", "d.npy")
+
+    assert (answer.code, answer.lines) == (0, [f"a float32 sum without tensor cores: {text}"])
 
 
 def test_types_that_npy_cannot_name_are_given_as_codes(run, operands):

@@ -163,3 +163,4 @@ def test_batch_invariance_ends_with_a_conclusion(run):
     assert "pad every batch to a size in the range of the largest batch" in " ".join(changing.out.split())
     assert answer["conclusion"].startswith("the bits of a row change at m = 57")
     assert constant.lines[-1] == "the bits of a row do not depend on the batch size from 1 to 56"
+    assert (changing.code, constant.code) == (1, 0)

@@ -91,6 +91,19 @@ def test_line_programs_of_version_5():
     assert [row for _, row in rows["k"]] == [SourceLine("/src/sum.cu", 7), SourceLine("/src/sum.cuh", 7), None]
 
 
+def test_inlined_calls_have_the_callers_line():
+    """Line 7 calls a function in the other file, which is inlined; the line after it is not."""
+    head = bytes([4, 1, 0xFB, 14, 10, *[0, 1, 1, 1, 1, 0, 0, 0, 1]]) + b"\0f.cuh\0\0\0\0k.cu\0\0\0\0\0"
+    inlined, back = bytes([4, 1, 0, 3, 0x90, 1, 0, 3, 0x7D, 1]), bytes([4, 2, 0, 3, 0x90, 0, 0, 3, 4, 1])
+    code = bytes([0, 9, 2, *bytes(8), 4, 2, 3, 6, 1]) + inlined + back + bytes([2, 4, 0, 1, 1])
+    body = (2).to_bytes(2, "little") + len(head).to_bytes(4, "little") + head + code
+    rows = {}
+    reader = line_table._Reader(body, 0, len(body), ValueError, b"")
+    line_table._LineProgram(reader, {len(body) - len(code) + 3: ("k", 0)}, rows).run()
+    call = SourceLine("k.cu", 7)
+    assert [row for _, row in rows["k"]] == [call, SourceLine("f.cuh", 4, call), SourceLine("k.cu", 8), None]
+
+
 def test_a_fatbin_lists_its_images():
     images = read_images(FATBIN)
     assert [(image.category, image.arch, image.compression) for image in images] == [

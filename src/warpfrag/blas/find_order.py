@@ -35,6 +35,8 @@ MAX_PARTS = 128
 TILES = (16, 32, 64, 128, 256)
 PROMOTIONS = (128, 64, 32, 256, 512, 1024)
 MAX_SEGMENTS = 8
+SUMS = (2, 4, 8, 16, 32, 64, 128, 256)
+"""The numbers of partial float32 sums, which are then added pairwise."""
 VECTOR = 128
 """Bits that a thread loads with one instruction."""
 MAX_AHEAD = 32
@@ -92,6 +94,38 @@ def find_order(
         expected, got = (" x ".join(map(str, shape)) or "a single number" for shape in (taken.shape, seen.shape))
         raise InvalidOperand(f"observed has shape {got}, expected {expected}: the rows of A and the columns of B")
     return search(taken.operands, Observed.read(seen, resolved.rule.d, "observed"), progress)
+
+
+def find_float32_sum(A: ArrayLike, B: ArrayLike, observed: ArrayLike) -> str:
+    """Return the order of float32 additions without tensor cores that gives every element of D, or an empty string."""
+    a, b, seen = (np.asarray(array) for array in (A, B, observed))
+    if seen.dtype.kind != "f" or a.ndim != 2 or not seen.size:
+        return ""
+    a, b = a.astype(np.float64), b.astype(np.float64)  # their products are exact
+    return next((name for name, chains in _float32_chains(len(b)) if _is_float32_sum(a, b, seen, chains)), "")
+
+
+def _float32_chains(depth: int) -> Iterator[tuple[str, NDArray[np.intp]]]:
+    """Yield the name of an order, and k by step and partial sum."""
+    every = np.arange(depth)
+    yield "k ascending", every[:, None]
+    yield "k descending", every[::-1, None]
+    for count in (count for count in SUMS if depth % count == 0):
+        yield f"{count} parts of k, added pairwise", every.reshape(count, -1).T
+        yield f"{count} interleaved sums, added pairwise", every.reshape(-1, count)
+
+
+def _is_float32_sum(a: NDArray[Any], b: NDArray[Any], seen: NDArray[Any], chains: NDArray[np.intp]) -> bool:
+    for row in range(0, len(a), MAX_ROWS):
+        some = a[row : row + MAX_ROWS].T
+        sums = np.zeros((chains.shape[1], some.shape[1], b.shape[1]), np.float32)
+        for k in chains:
+            sums = (sums + some[k][:, :, None] * b[k][:, None]).astype(np.float32)
+        while len(sums) > 1:
+            sums = sums[: len(sums) // 2] + sums[len(sums) // 2 :]
+        if not np.array_equal(sums[0].astype(seen.dtype), seen[row : row + MAX_ROWS]):
+            return False
+    return True
 
 
 class Observed(NamedTuple):

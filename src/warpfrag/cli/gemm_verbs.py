@@ -276,7 +276,7 @@ def batch_invariance(
     """List the ranges of the batch size m in which a layer's order of additions, and so its bits, stay the same.
 
     TYPE is bf16, f16, tf32, e4m3 or s8. Give one layer with --n and --k, or a file with --layers. Ranges
-    in which the library omits the end of K are marked.
+    in which the library omits the end of K are marked. The exit status is 1 if the bits change within the range.
 
     Options:
         n: The layer's output features: rows of a PyTorch weight.
@@ -320,7 +320,7 @@ def batch_invariance(
             echo(wrapped(line, indent=4 if line.startswith(" ") else 0))
         _print_written(svg)
 
-    return Answer(ranges, show)
+    return Answer(ranges, show, NO if ranges.changes else DONE)
 
 
 class FoundOrder(NamedTuple):
@@ -332,6 +332,7 @@ class FoundOrder(NamedTuple):
     order: null if no order gives D
     text: the order as text
     seen_in: kernels that add in this order
+    tried: the orders and architectures that were tried
     """
 
     instruction: str | None
@@ -341,6 +342,7 @@ class FoundOrder(NamedTuple):
     order: Order | None
     text: str
     seen_in: str
+    tried: str
 
 
 @verb
@@ -357,37 +359,59 @@ def find_order(
 ) -> Answer[FoundOrder]:
     """Find the order of additions that reproduces every bit of D: k ascending, split-K, promotion, residue first.
 
-    A, B and D may be some rows and columns of a GEMM, with the whole K. The exit status is 1 if no order reproduces D.
+    A, B and D may be some rows and columns of a GEMM, with the whole K. If no order reproduces D, those of other
+    architectures and float32 sums without tensor cores are tried. The exit status is 1 if none does.
 
     Options:
-        arch: The architecture whose arithmetic is used.
+        arch: The architecture whose arithmetic is tried first.
 
     For example:
         warpfrag find-order A.npy B.npy D.npy                                  # float16, float32 (as tf32) or int8
         warpfrag find-order A.npy B.npy D.npy --codes bf16 --result bf16       # codes, as uint16
         warpfrag find-order A.npy B.npy D.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --arch sm_80
     """
+    from warpfrag.blas.find_order import MAX_PARTS, find_float32_sum
     from warpfrag.blas.find_order import find_order as search
+    from warpfrag.blas.instruction_choice import choose_instruction
+    from warpfrag.diagnosis.arithmetic_mistakes import other_arithmetic
+    from warpfrag.diagnosis.fixes import gpu_names
 
     name = None if instruction is None else get(instruction).name
     A, B, D = read_array(a, codes), read_array(b, codes), read_array(d, result, "--result")
+    form = get(name or choose_instruction(A.dtype, B.dtype, arch)).form
+    archs = [arch, *(others[0] for others in other_arithmetic(form, arch))]
+    order, used = None, arch
     with ProgressLine() as line:
-        order = search(A, B, D, instruction=name, arch=arch, progress=line.show, backend=backend)
+        for used in archs:
+            order = search(A, B, D, instruction=name, arch=used, progress=line.show, backend=backend)
+            if order is not None:
+                break
     depth = int(A.shape[-1])
+    plain = find_float32_sum(A, B, D) if order is None else ""
     text, seen_in = ("", "") if order is None else (order.describe(depth), order.seen_in)
+    tried = f"k ascending, residue first, 2 to {MAX_PARTS} parts of k, promotion, segment-K, with the arithmetic of "
+    tried += (
+        f"{gpu_names(archs)}, and float32 sums without tensor cores, ascending, descending, in parts or interleaved"
+    )
 
     def show() -> None:
-        if order is None:
+        if order is None and not plain:
             echo(wrapped("no order that was tried reproduces every code of D"))
+            echo(wrapped(f"tried: {tried}; a bias, an activation or alpha is not undone"))
+            return
+        if order is None:
+            echo(wrapped(f"a float32 sum without tensor cores: {plain}"))
             return
         echo(wrapped(f"{text}: as {seen_in}"))
+        if used != arch:
+            echo(wrapped(f"with the arithmetic of {gpu_names([used])}, not of {arch}: pass --arch {gpu_names([used])}"))
         echo(wrapped(f"all {D.size} codes are equal; in Python: wf.{order!r}"))
         if is_rounded_exact_product(A, B, D):
             same = "note: a float64 product, rounded once, has the same codes, so D may come from another order"
             echo(wrapped(f"{same}; more outputs, or D in float32, can distinguish them"))
 
-    facts = FoundOrder(name, arch, tuple(D.shape), depth, order, text, seen_in)
-    return Answer(facts, show, NO if order is None else DONE)
+    facts = FoundOrder(name, used, tuple(D.shape), depth, order, text or plain, seen_in, tried)
+    return Answer(facts, show, DONE if text or plain else NO)
 
 
 def is_rounded_exact_product(A: NDArray[Any], B: NDArray[Any], D: NDArray[Any]) -> bool:

@@ -235,6 +235,7 @@ def _locate(text: str) -> Iterator[tuple[int, SourceLine]]:
     files = {match[1]: f"{match[2]}/{match[3]}" if match[3] else match[2] for match in declared}
     by_name = {file_name(file): file for file in files.values()}
     current: SourceLine | None = None
+    earlier: dict[tuple[str, int], SourceLine] = {}  # inlined_at names an earlier .loc, which may be inlined too
     in_assembly = False  # LLVM numbers inline assembly from its statement
     for number, line in enumerate(lines, start=1):
         words = line.strip()
@@ -242,14 +243,18 @@ def _locate(text: str) -> Iterator[tuple[int, SourceLine]]:
             if current is not None:
                 yield number, current
         elif words.startswith(".loc"):
-            current = current if in_assembly else _location(line, files, by_name)
+            current = current if in_assembly else _location(line, files, by_name, earlier)
+            if current is not None:
+                earlier[current.file, current.line] = current
         elif words in ASSEMBLY:
             in_assembly = ASSEMBLY[words]
         elif ".entry" in line or ".func" in line:
             current = None
 
 
-def _location(line: str, files: dict[str, str], by_name: dict[str, str]) -> SourceLine | None:
+def _location(
+    line: str, files: dict[str, str], by_name: dict[str, str], earlier: dict[tuple[str, int], SourceLine]
+) -> SourceLine | None:
     """Return the source line of a .loc; line 0 marks compiler-generated code."""
     match = LOCATION.match(line)
     if match is None or match[1] not in files or match[2] == "0":
@@ -257,7 +262,7 @@ def _location(line: str, files: dict[str, str], by_name: dict[str, str]) -> Sour
     calls = [(by_name.get(file_name(file), file), int(at)) for file, at in CALLER.findall(line)]
     if not calls and (inlined := INLINED.search(line)) and inlined[1] in files:
         calls = [(files[inlined[1]], int(inlined[2]))]
-    outer = None
-    for file, at in reversed(calls):
+    outer = earlier.get(calls[0]) if len(calls) == 1 else None
+    for file, at in reversed(calls) if outer is None else ():
         outer = SourceLine(file, at, outer)
     return SourceLine(files[match[1]], int(match[2]), outer)

@@ -12,7 +12,7 @@ VERSIONS = range(2, 6)
 PATH, DIRECTORY = 1, 2  # content types of a version 5 entry
 STRING, LINE_STRING, UDATA, BLOCK = 0x08, 0x1F, 0x0F, 0x09  # their forms
 SIZES = {0x0B: 1, 0x05: 2, 0x06: 4, 0x07: 8, 0x1E: 16}
-SET_ADDRESS, END_SEQUENCE, DEFINE_FILE = 2, 1, 3  # extended opcodes
+SET_ADDRESS, END_SEQUENCE, DEFINE_FILE, INLINED_CALL = 2, 1, 3, 0x90  # extended opcodes; the last is NVIDIA's
 COPY, ADVANCE_PC, ADVANCE_LINE, SET_FILE, CONST_ADD_PC, FIXED_ADVANCE_PC = 1, 2, 3, 4, 8, 9
 MAX_LEB128_BITS = 70
 Row = tuple[int, SourceLine | None]
@@ -107,6 +107,7 @@ class _LineProgram:
         self.reader, self.starts, self.rows = reader, starts, rows
         self.table: list[Row] = []
         self.address, self.file, self.line = 0, 1, 1
+        self.caller: SourceLine | None = None
         version = reader.integer(2)
         if version not in VERSIONS:
             reader.position = reader.end  # rows by code section
@@ -140,7 +141,7 @@ class _LineProgram:
     def add_row(self) -> None:
         """Append a row for the current line."""
         file = self.files[self.file] if self.file < len(self.files) else ""
-        self.table.append((self.address, SourceLine(file, self.line)))
+        self.table.append((self.address, SourceLine(file, self.line, self.caller)))
 
     def run(self) -> None:
         """Run the program to its end."""
@@ -167,7 +168,10 @@ class _LineProgram:
             self.table = self.rows.setdefault(name, [])
         elif opcode == END_SEQUENCE:
             self.table.append((self.address, None))
-            self.address, self.file, self.line = 0, 1, 1
+            self.address, self.file, self.line, self.caller = 0, 1, 1, None
+        elif opcode == INLINED_CALL:
+            row = reader.leb128()  # the number of the caller's row, or 0
+            self.caller = self.table[row - 1][1] if 0 < row <= len(self.table) else None
         elif opcode == DEFINE_FILE:
             self.add_file(reader.text(), [""])
         reader.take(following - reader.position)

@@ -170,8 +170,8 @@ def batch_invariance(
 ) -> ModelInvariance:
     """Return the matmuls of a model whose order of additions changes with the batch size, with a remedy for each.
 
-    `example` is the model's input: a tensor, a tuple of arguments, or a mapping of keyword arguments. The first row of
-    each tensor is repeated for every batch size. The forward pass runs on the CPU.
+    `example` is the model's input: a tensor, a tuple of arguments, or a mapping of keyword arguments. The first axis of
+    each tensor is the batch; its first row is repeated for every batch size. The forward pass runs on the CPU.
     """
     sizes = tuple(batches)
     if not sizes or any(not isinstance(size, int) or isinstance(size, bool) or size < 1 for size in sizes):
