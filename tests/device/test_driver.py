@@ -207,6 +207,7 @@ def test_copies_fills_and_pools(tmp_path):
         address, pool, stream = C.c_uint64(), C.c_void_p(), C.c_void_p()
         ok(cu.cuMemAllocAsync(C.byref(address), C.c_size_t(64), stream))
         ok(cu.cuMemcpyDtoDAsync_v2(address, a, C.c_size_t(64), stream))
+        ok(cu.cuMemcpy(C.c_uint64(address.value + 64), C.c_uint64(a.value + 64), C.c_size_t(0)))  # nothing, at the end
         print(take(address, C.c_uint32 * 16) == take(a, C.c_uint32 * 16))
         kind, managed = C.c_uint(), C.c_uint64()
         ok(cu.cuPointerGetAttribute(C.byref(kind), 2, C.c_uint64(address.value + 5)))

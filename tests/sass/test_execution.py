@@ -530,3 +530,37 @@ def test_compiled_code_equals_the_interpreter(tmp_path, seed):
 def test_random_kernels_in_both_engines(tmp_path, seed):
     interpreted, compiled = both_engines(seed, tmp_path)
     assert interpreted == compiled
+
+
+@pytest.mark.parametrize("engine", ["reference", "compiled"])
+@pytest.mark.parametrize("scale", [4.0, 8.0, 0.5, 0.25, 0.125])
+def test_a_product_times_a_power_of_two_is_executed_and_not_called_exact(scale, engine, tmp_path):
+    code = int(np.float32(scale).view(np.uint32))
+    text = f"""
+        .version 8.0\n.target sm_90\n.address_size 64
+        .visible .entry k(.param .u64 a, .param .u64 b, .param .u64 c)
+        {{
+            .reg .f32 %f<5>; .reg .b32 %r1; .reg .b64 %rd<8>;
+            ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; ld.param.u64 %rd3, [c];
+            mov.u32 %r1, %tid.x; mul.wide.u32 %rd4, %r1, 4;
+            add.s64 %rd5, %rd1, %rd4; add.s64 %rd6, %rd2, %rd4; add.s64 %rd7, %rd3, %rd4;
+            ld.global.f32 %f1, [%rd5]; ld.global.f32 %f2, [%rd6];
+            mul.f32 %f3, %f1, %f2; mul.f32 %f4, %f3, 0f{code:08X};
+            st.global.f32 [%rd7], %f4; ret;
+        }}
+    """
+    a, b = (seeded("bits:f32", (512,), seed) for seed in (46, 47))
+    near = np.array(
+        [2.0**-126, 2.0**-127 * 1.5, 3.0, 2.0**-140, 2.0**127], np.float32
+    )  # subnormal and infinite results
+    a[:5], b[:5] = near, np.float32(1 + 2**-23)
+    found = np.zeros_like(a)
+    kernel = assemble(text, tmp_path, "sm_90")["k"]
+    run = kernel.launch(1, 512, [a, b, found], engine=engine)
+    with np.errstate(all="ignore"):
+        expected = (a.astype(np.float64) * b * scale).astype(np.float32)  # rounded once
+    expected = np.where(np.isnan(expected), np.uint32(0x7FFFFFFF), expected.view(np.uint32))
+
+    assert any(inst.opcode == "FMUL" and inst.modifiers for inst in kernel.instructions)
+    assert (found.view(np.uint32) == expected).all()
+    assert not run.exact

@@ -104,9 +104,10 @@ CUresult release(CUdeviceptr address, int category) {
     return send_request(REQUEST_FREE, &address, sizeof address);
 }
 
-// Find the bytes at an address of host or device memory; INVALID_VALUE if they are not all in one allocation.
+// Find the bytes at an address of host or device memory; INVALID_VALUE if they are not all in one allocation. An empty
+// range may be anywhere, as at the end of an array.
 CUresult accessible(const void *address, size_t size, char **view) {
-    if (!is_device_address((uintptr_t)address)) {
+    if (!size || !is_device_address((uintptr_t)address)) {
         REQUIRE(address || !size, INVALID_VALUE);
         *view = (char *)address;
         return SUCCESS;

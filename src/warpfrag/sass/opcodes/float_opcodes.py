@@ -26,6 +26,7 @@ FLOAT_COMPARISONS = (
 ROUNDINGS = ("RZ", "RM", "RP")
 STYLE = "FTZ SAT RZ RM RP"
 OPERATIONS = {"ADD": ("add", 2, floats.add), "MUL": ("mul", 2, floats.multiply), "FMA": ("fma", 3, floats.fma)}
+SCALES = {"M2": 0x400, "M4": 0x401, "M8": 0x402, "D2": 0x3FE, "D4": 0x3FD, "D8": 0x3FC}  # the exponents of f64 factors
 FUNCTIONS = {
     "RCP": special_functions.rcp, "RSQ": special_functions.rsqrt, "SQRT": special_functions.sqrt,
     "EX2": special_functions.ex2, "LG2": special_functions.lg2, "SIN": special_functions.sin,
@@ -60,6 +61,25 @@ def arithmetic(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     name = f"{opcode}.{rounding}{'.ftz' if ftz else ''}{'.sat' if sat else ''}.{kind.name}"
     attributes = Attributes(name, opcode, (kind,), count + 1, rounding=rounding, ftz=ftz, sat=sat)  # type: ignore[arg-type]
     _emit_rounded(e, attributes, rounded(count, function), result, sources)
+
+
+def scaled_product(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+    """FMUL, and FMUL.M8 to FMUL.D8, which multiply by a power of two, too.
+
+    They are rounded once here: ptxas writes them only for mul without .rn. Subnormal results were not measured.
+    """
+    scale = words.first(tuple(SCALES), "")
+    if not scale:
+        arithmetic(e, words, a)
+        return
+    if words.first(ROUNDINGS, ""):
+        raise Unsupported(f"FMUL.{scale} with a rounding")
+    style = ".ftz" * ("FTZ" in words)
+    wide = [e.compute(f"cvt{style}.f64.f32", e.single(operand), bits=64) for operand in a[1:3]]
+    exact = e.compute("mul.rn.f64", *wide, bits=64)
+    product = e.compute("mul.rn.f64", exact, Immediate(SCALES[scale] << 52), bits=64)
+    single = e.compute("cvt.rn.f32.f64", product)  # the multiplication by 1 makes a NaN 7fffffff
+    e.emit(f"mul.rn{style}{'.sat' * ('SAT' in words)}.f32", [e.result(a[0])], [single, Immediate(0x3F800000)])
 
 
 def _format(words: Words) -> Type:
@@ -248,7 +268,8 @@ HALF = "BF16_V2 RELU MMA FTZ SAT F32 OOB"
 COMPARED = " ".join((*FLOAT_COMPARISONS, *BOOLEANS))
 UNIT = "a table of every f32 input, measured on an H200"
 ROWS: list[SassRow] = [
-    *row("FADD FMUL FFMA", STYLE, arithmetic),
+    *row("FADD FFMA", STYLE, arithmetic),
+    *row("FMUL", f"{STYLE} {' '.join(SCALES)}", scaled_product),
     *row("DADD DMUL DFMA", "RZ RM RP", arithmetic),
     *row("HADD2 HMUL2 HFMA2", HALF, half_arithmetic),
     *row("FMNMX", "FTZ NAN XORSIGN", fmnmx),
