@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pytest
 
 import warpfrag as wf
 from tools.choices import blind, confirm
 from tools.choices.answers import CHUNK, KINDS, Answers, gather, shapes
-from tools.choices.fit import FittedTree, chosen_by, fit_tree, pack
-from tools.choices.train import label
+from tools.choices.train import choice_of_label, label, to_bytes
 from tools.libraries.cases import Case
-from warpfrag.blas.cublas.choice_model import features, nvjet, read_trees
+from warpfrag.blas.cublas.choice_model import ChoiceTree, features, read_trees
 from warpfrag.blas.cublas.choices import Choice, ChoiceRun, Choices, LayerKind
 from warpfrag.blas.cublas.cublaslt import Configuration
 
 KIND = LayerKind("matmul", "bf16", "nt")
 OTHER = Choice(24, 0, 1, 0, 0, 32, "cutlass_75_s1688")
+
+
+def nvjet(parts: int) -> Choice:
+    """Return the choice of an nvjet kernel."""
+    return Choice(66, 0, parts, 2 if parts > 1 else 0, 0, 0, "nvjet")
 
 
 def test_shapes_are_reproducible_and_fit_their_kind():
@@ -35,39 +38,19 @@ def test_answers_are_kept(tmp_path):
     found = Answers.load(tmp_path / "answers.npz")
 
     assert found.configurations == (split, other)
-    assert chosen_by(split, "nt", {}) == nvjet(2)
-    assert chosen_by(other, "nt", {}) == Choice(21, 0, 24, 2, 0, 16, "cutlass_80_s1688")
-    assert chosen_by(Configuration(14, *[0] * 8), "nt", {}) is None
+    assert choice_of_label(label(split)) == nvjet(2)
+    assert choice_of_label(label(other)) == Choice(21, 0, 24, 2, 0, 16, "cutlass_80_s1688")
+    assert choice_of_label(label(Configuration(14, *[0] * 8))).kernel == "dot_kernel"
+    assert choice_of_label(label(Configuration(13, 0, 1, 0, 0, 74, 0, 0, 0))).kernel == "gemvx"
     assert found.rows.tolist() == [[0, 1, 64, 128, 0, 0], [0, 2, 64, 128, 1, 0], [1, 2, 64, 128, 0, 1]]
 
 
-def test_a_packed_tree_is_what_the_model_reads():
-    split = {
-        "feature": [0, -1, -1],
-        "threshold": [4.5, 0, 0],
-        "left": [1, 0, 0],
-        "right": [2, 0, 0],
-        "chosen": [0, 3, 1],
-    }
-    leaf = {"feature": [-1], "threshold": [0], "left": [0], "right": [0], "chosen": [0]}
-    first, second = ({key: np.array(value) for key, value in nodes.items()} for nodes in (split, leaf))
-    trees = [FittedTree("first", first, 0.97, 9, []), FittedTree("second other", second, 1.0, 2, [OTHER])]
-    read = read_trees(pack(trees, gpu="H999", library="none"))
-
-    assert [read["first"].find(features(m, 64, 128, 64)).split_k for m in (4, 5)] == [3, 1]
-    assert read["first"].accuracy == 0.97
-    assert read["second other"].find(features(1, 1, 1, 64)) == OTHER
-
-
-def test_a_tree_learns_where_a_choice_changes():
-    pytest.importorskip("sklearn")
-    shapes_of = [(m, 64, 4096) for m in range(1, 201)]
-    rows = np.array([(0, *shape, int(shape[0] <= 100), shape[0] % 20) for shape in shapes_of], np.int32)
-    tree = fit_tree("matmul bf16 nt", rows, [nvjet(1), nvjet(2)], 64)
-    found = read_trees(pack([tree], gpu="H999", library="none"))["matmul bf16 nt"]
-
-    assert found.accuracy == 1
-    assert [found.find(features(m, 64, 4096, 64)).split_k for m in (3, 100, 101, 190)] == [2, 2, 1, 1]
+def test_a_packed_tree_is_what_the_package_reads():
+    nodes = ([0, -1, -1], [4.5, 0, 0], [1, 0, 0], [2, 0, 0], [0, 0, 1])
+    tree = ChoiceTree(*(np.array(each) for each in nodes), 0.97, (nvjet(3), OTHER))
+    found = read_trees(to_bytes({"matmul tf32 nt": tree}))["matmul tf32 nt"]
+    assert [found.find(features(m, 64, 128, 64)) for m in (4, 5)] == [nvjet(3), OTHER]
+    assert found.accuracy == 0.97
 
 
 def test_an_end_that_is_off_by_a_few_is_found():

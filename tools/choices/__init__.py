@@ -5,7 +5,6 @@
     python -m tools.choices launches FOLDER       # GPU: every attribute of a choice, and the kernels with their grids
     python -m tools.choices additions FOLDER      # GPU: special operands that reveal the order of additions
     python -m tools.choices table FOLDER          # the table with the segment-K kernels of launches
-    python -m tools.choices fit FOLDER            # the decision trees, from these answers (needs scikit-learn)
     python -m tools.choices train FOLDER          # GPU: the networks, from these answers
     python -m tools.choices confirm FOLDER        # GPU: 200 random m of every layer of the table, asked again
     python -m tools.choices predict FOLDER        # predictions of products that nothing has seen

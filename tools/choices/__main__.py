@@ -11,7 +11,6 @@ from tools.choices.additions import additions
 from tools.choices.answers import ask
 from tools.choices.blind import compare, predict, run
 from tools.choices.confirm import confirm
-from tools.choices.fit import fit
 from tools.choices.launches import launches, table
 from tools.choices.layers import plan
 from tools.choices.train import train
@@ -26,7 +25,7 @@ def write_layers(path: Path) -> None:
 
 
 ACTIONS: dict[str, Callable[[Path], None]] = {
-    "layers": write_layers, "ask": ask, "fit": fit, "confirm": confirm, "predict": predict, "run": run,
+    "layers": write_layers, "ask": ask, "confirm": confirm, "predict": predict, "run": run,
     "compare": compare, "launches": launches, "additions": additions, "table": table, "train": train,
 }  # fmt: skip
 

@@ -1,9 +1,10 @@
-"""Trains the networks of `warpfrag.blas.cublas.choice_model` on the library's answers, on a GPU.
+"""Trains networks that model the library's choices, on a GPU; the package does not use them yet.
 
 A network has the features of a gemm and its kind as inputs, and the choices as outputs: one for 16-bit and fp8 gemms,
 whose choice is a split count, and one for tf32. Chunks of shapes that are held out are for testing.
 
-`network_*.npz` have the weights, the choices and, for each kind, the accuracy on the shapes that were held out.
+`network_*.npz` have the weights, the labels of the outputs, and the number of answers. The package's decision trees
+were fitted with scikit-learn to earlier answers.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from io import BytesIO
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +20,8 @@ import numpy as np
 
 from tools.choices.answers import HELD_OUT, KINDS, Answers
 from tools.libraries.measure import say
-from warpfrag.blas.cublas.choice_model import features
-from warpfrag.blas.cublas.choices import NVJET
+from warpfrag.blas.cublas.choice_model import ChoiceTree, features
+from warpfrag.blas.cublas.choices import NVJET, Choice
 from warpfrag.blas.cublas.kernel_orders import BYTES, LINE
 
 if TYPE_CHECKING:
@@ -33,10 +35,13 @@ SECONDS = float(os.environ.get("TRAIN_SECONDS", "50"))
 DEVICE = os.environ.get("TRAIN_DEVICE", "cuda")
 WIDTHS = {"tf32": (384, 384), "nvjet": (384, 384)}
 BATCH, RATE, WARM_UP = 16384, 4e-3, 0.03
-COMMON = 450
-"""The number of common choices that a network may name."""
-CUTLASS, XMMA = (21, 23), 43
+COMMON, TESTED = 450, 1500
+"""The number of common choices that a network may name, and of shapes of a kind on which it is tested."""
+CUTLASS, XMMA, XMMA_SM80, GEMV_NUMBER = (21, 23), 43, 63, 13
 """Numbers of algorithms in cuBLASLt."""
+FAMILIES = {11: "gemmSN", 14: "dot_kernel", 20: "simt", 55: "ffma", 63: "xmma_sm80"}
+GEMV = ((8, "gemv2N"), (11, "gemvNSP"), (15, "gemv2T"))
+"""The kernels of algorithms, and of the custom options of algorithm 13 up to an end, as `launches` named them."""
 STAGE_DEPTHS = {3: 16, 4: 16, 5: 16, 6: 16, 9: 32, 10: 32, 11: 32, 12: 32, 27: 16}
 """cublasLtMatmulStages_t: the k of a stage."""
 
@@ -117,10 +122,8 @@ def fit_network(torch: Any, folder: Path, name: str, numbers: list[int], seconds
     with torch.no_grad():
         found = torch.cat([network(part).argmax(1) for part in x.split(1 << 18)]).cpu().numpy()
     is_right = found == rows[:, 4]
-    accuracies = {}
     for number in numbers:
         some = is_test & (rows[:, 0] == number)
-        accuracies[" ".join(KINDS[number])] = [float(is_right[some].mean()), int((rows[:, 0] == number).sum())]
         say(f"{name}: {KINDS[number]}: {is_right[some].mean():.4f}; {is_right[~is_test].mean():.4f} of all fitted")
     arrays = {"mean": mean, "deviation": deviation}
     for number, layer in enumerate(layers):
@@ -128,7 +131,7 @@ def fit_network(torch: Any, folder: Path, name: str, numbers: list[int], seconds
             f"weight{number}": layer.weight.detach().T.cpu().numpy(),
             f"bias{number}": layer.bias.detach().cpu().numpy(),
         }
-    header = {"kinds": accuracies, "labels": [labels[each] for each in common], "rounds": rounds}
+    header = {"kinds": numbers, "samples": len(rows), "labels": [labels[each] for each in common], "rounds": rounds}
     np.savez_compressed(
         folder / f"network_{name}.npz", header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays
     )
@@ -142,3 +145,33 @@ def train(folder: Path, seconds: float = SECONDS) -> None:
     for name in ("tf32", "nvjet"):
         numbers = [number for number, kind in enumerate(KINDS) if (kind.type == "tf32") == (name == "tf32")]
         fit_network(torch, folder, name, numbers, seconds)
+
+
+def choice_of_label(name: tuple[int, ...]) -> Choice:
+    """Return the choice for a label."""
+    algorithm, tile, split, custom, depth, cluster, swizzle = name
+    if algorithm == NVJET:
+        return Choice(NVJET, 0, split, 2 * (split > 1), 0, 0, "nvjet")
+    if algorithm in CUTLASS:
+        return Choice(algorithm, 0, split, 2 * (split > 1), 0, depth, "cutlass_80_s1688")
+    if algorithm == XMMA and split < 0:  # a segment-K kernel is launched if tiles have to be cut
+        return Choice(XMMA, tile, 0, 0, cluster, swizzle, "xmma_segment_k")
+    if algorithm == XMMA or (algorithm == XMMA_SM80 and split == 1):
+        return Choice(XMMA, 0, 1, 0, 0, 0, "xmma_sm90")
+    family = next((family for end, family in GEMV if custom < end), "gemvx")
+    return Choice(
+        algorithm, 0, split, 0, custom, 0, FAMILIES.get(algorithm, "") if algorithm != GEMV_NUMBER else family
+    )
+
+
+def to_bytes(trees: dict[str, ChoiceTree]) -> bytes:
+    """Return the file that `choice_model.read_trees` reads."""
+    arrays = {
+        field: np.concatenate([getattr(tree, field) for tree in trees.values()]) for field in ChoiceTree._fields[:5]
+    }
+    header = {"format": "warpfrag choice model", "schema": 2, "gpu": "NVIDIA H200", "library": "cuBLASLt 13.1.0"}
+    lines = [[name, len(tree.feature), tree.accuracy, tree.choices] for name, tree in trees.items()]
+    text = json.dumps({**header, "trees": lines}).encode()
+    stream = BytesIO()
+    np.savez_compressed(stream, header=np.frombuffer(text, np.uint8), **arrays)  # type: ignore[arg-type] # numpy's stub
+    return stream.getvalue()

@@ -69,11 +69,13 @@ class Order:
 
     K is split into `split_k` parts of ceil(ceil(K / unit) / split_k) units; a `unit` of None is 128 bytes of A's row.
     `promote` is the length of the chains in a part. `residue` is the tile of a kernel that begins each part with the
-    remainder. `step` is the number of k that an instruction adds at a time; the default is all. `segment_k` is like
-    `split_k`, but the parts differ by at most a unit, the longer ones last, and are added as a binary tree whose right
-    half is a power of two: five parts are 0 + ((1 + 2) + (3 + 4)). With `in_place`, C or the bias is added to the first
-    part, before the others. `lanes` means a kernel without tensor cores: each lane adds `vector` consecutive k in turn,
-    with fused multiply-adds; then the lanes are added one by one, or, `in_halves`, the second half to the first.
+    remainder. `step` is the number of k that an instruction adds at a time, if not all. `segment_k` is like `split_k`,
+    but the parts differ by at most a unit, the longer ones last, and are added as a binary tree whose right half is a
+    power of two: five parts are 0 + ((1 + 2) + (3 + 4)). With `in_place`, C or the bias is added to the first part,
+    before the others. `lanes` means a kernel without tensor cores: each lane adds `vector` consecutive k in turn, with
+    fused multiply-adds; then the lanes are added one by one, or, `in_halves`, the second half to the first. With
+    `blocks`, blocks of lanes take turns, each number of a vector has its own sum, and the sums of the blocks are added
+    as four chains.
     """
 
     split_k: int = 1
@@ -86,10 +88,11 @@ class Order:
     lanes: int | None = None
     vector: int | None = None
     in_halves: bool = False
+    blocks: int | None = None
 
     def __post_init__(self) -> None:
         """Raise InvalidOperand for an invalid field."""
-        for name in ("split_k", "unit", "promote", "residue", "step", "segment_k", "lanes", "vector"):
+        for name in ("split_k", "unit", "promote", "residue", "step", "segment_k", "lanes", "vector", "blocks"):
             _check_count(name, getattr(self, name), minimum=1, optional=name != "split_k")
         if check_flag("in_place", self.in_place) and self.split_k == 1:
             raise InvalidOperand("in_place applies to the parts of split_k, but split_k is 1")
@@ -179,7 +182,8 @@ class Order:
             inside += f", promoted to a float32 accumulator every {self.promote} k"
         if self.lanes:
             how = "in halves" if self.in_halves else "one by one"
-            inside = f"{self.lanes} lanes that take {self.vector} k in turn, added {how}"
+            lanes = f"{self.blocks} blocks of {self.lanes}" if self.blocks else self.lanes
+            inside = f"{lanes} lanes that take {self.vector} k in turn, added {how}"
         if self.step:
             inside += f", {self.step} k at a time"
         words.append(f"{inside} in each" if words else inside)
@@ -224,6 +228,6 @@ def additions_of(order: Order, depth: int, k: int, bits: int) -> tuple[object, .
     return steps, bool(order.segment_k) and len(parts) > 2, order.in_place and len(parts) > 1
 
 
-LANE_FIELDS = {"lanes", "vector", "in_halves"}
+LANE_FIELDS = {"lanes", "vector", "in_halves", "blocks"}
 TENSOR_CORE_FIELDS = [entry.name for entry in fields(Order) if entry.name not in LANE_FIELDS]
 """The fields that `wf.gemm` accepts."""

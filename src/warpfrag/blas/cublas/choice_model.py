@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from warpfrag.blas.cublas.choices import NVJET, Choice, ProductKind
+from warpfrag.blas.cublas.choices import Choice, ProductKind
 from warpfrag.blas.cublas.kernel_orders import BYTES, LINE, VECTOR
 from warpfrag.errors import NotModelled
 
@@ -45,23 +45,14 @@ class ChoiceTree(NamedTuple):
     right: NDArray[np.uint16]
     chosen: NDArray[np.uint16]
     accuracy: float
-    samples: int
     choices: tuple[Choice, ...]
-    """The choices of the leaves; if empty, a leaf is nvjet's split count."""
 
     def find(self, seen: NDArray[np.float32]) -> Choice:
         """Return the choice for a gemm with these features."""
-        place = 0
-        while self.feature[place] >= 0:
-            below = seen[self.feature[place]] <= self.threshold[place]
-            place = int(self.left[place] if below else self.right[place])
-        number = int(self.chosen[place])
-        return self.choices[number] if self.choices else nvjet(number)
-
-
-def nvjet(split_k: int) -> Choice:
-    """Return the choice of the nvjet kernel with this split count."""
-    return Choice(NVJET, 0, split_k, 2 if split_k > 1 else 0, 0, 0, "nvjet")
+        node = 0
+        while self.feature[node] >= 0:
+            node = int((self.left if seen[self.feature[node]] <= self.threshold[node] else self.right)[node])
+        return self.choices[int(self.chosen[node])]
 
 
 @cache
@@ -74,13 +65,12 @@ def read_trees(data: bytes) -> dict[str, ChoiceTree]:
     """Read the trees in a file: a header with their names, then the concatenated nodes of all trees."""
     with np.load(BytesIO(data), allow_pickle=False) as stored:
         header = json.loads(bytes(stored["header"]))
-        arrays = [stored[name] for name in ("feature", "threshold", "left", "right", "chosen")]
+        arrays = [stored[name] for name in ChoiceTree._fields[:5]]
     named: dict[str, ChoiceTree] = {}
     first = 0
-    for name, count, accuracy, samples, choices in header["trees"]:
+    for name, count, accuracy, choices in header["trees"]:
         parts: list[Any] = [array[first : first + count] for array in arrays]
-        leaves = tuple(Choice._make(choice) for choice in choices)
-        named[name] = ChoiceTree._make([*parts, accuracy, samples, leaves])
+        named[name] = ChoiceTree._make([*parts, accuracy, tuple(Choice._make(choice) for choice in choices)])
         first += count
     return named
 
@@ -111,11 +101,8 @@ def is_vectors(kind: ProductKind, m: int, n: int, k: int) -> bool:
 
 def choose(kind: ProductKind, m: int, n: int, k: int) -> tuple[Choice, float | None]:
     """Return the predicted choice for a gemm, and the accuracy of its tree, or None if it was not measured."""
-    is_nvjet = is_vectors(kind, m, n, k)
-    if kind.batch > 1 and is_nvjet:
-        return nvjet(1), None
     call = {"linear": "matmul", "bmm": "matmul", "scaled_mm bias": "scaled_mm slow"}.get(kind.call, kind.call)
-    name = f"{call} {kind.type} {kind.layout}" + ("" if is_nvjet else " other")
+    name = f"{call} {kind.type} {kind.layout}" + ("" if is_vectors(kind, m, n, k) else " other")
     if name not in trees():
         raise NotModelled(
             f"{kind.call} {kind.type} {kind.layout} {m} x {n} x {k}: fp8 rows must be multiples of 16 bytes"

@@ -272,11 +272,6 @@ def _check(name: str, header: object, arrays: dict[str, NDArray[Any]]) -> None:
             refuse("its parts are inconsistent: the file is damaged")
 
 
-def _reason(error: Exception) -> str:
-    """Return the reason why a file cannot be read, without the file name."""
-    return (error.strerror or "it cannot be opened") if isinstance(error, OSError) else str(error)
-
-
 @cache
 def built_in(gpu: str) -> Choices:
     """Return the built-in table for a GPU."""
@@ -311,5 +306,6 @@ def choices_of(source: object) -> Choices:
                 f"cuBLAS's order of additions is known on {', '.join(BUILT_IN)}, not on {quote(source)}: {hint} "
                 "the arithmetic of every GPU, k ascending"
             ) from None
-        raise FileError(f"choices: {quote(str(source))} cannot be read: {_reason(error)}") from None
+        reason = getattr(error, "strerror", None) or str(error)  # without the file name
+        raise FileError(f"choices: {quote(str(source))} cannot be read: {reason}") from None
     return _opened(str(source), changed)

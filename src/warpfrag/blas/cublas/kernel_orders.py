@@ -7,9 +7,10 @@ A choice is a cuBLASLt configuration and the kernels that it launches. The rules
                 whole 16-byte vectors; each part begins with its residue; s1688 kernels add 8 k at a time;
                 with reduction scheme 1 the parts are added in place, the bias first
     xmma        one chain; with segment-K, the tiles of D that do not fill the GPU are cut along K (`segmented`)
-    gemv        float32 fused multiply-adds in lanes, which are added at the end (`_gemv`)
+    gemv        float32 fused multiply-adds in lanes, which are added at the end (`_lanes`)
     ffma, simt  kernels without tensor cores, and magma: one chain of float32 fused multiply-adds
-    others      gemmSN, dot, and split kernels without tensor cores: not modelled
+    dot         blocks of 128 lanes take turns; 16 blocks with vectors of 2 k, or 31 with single k
+    others      gemmSN, and split kernels without tensor cores: not modelled
 
 nvjet's parts have round_up(K // split_k, unit) k. The division truncates: if K // split_k is a whole number of units
 and split_k does not divide K, the parts do not reach the end of K, and the last terms are omitted
@@ -22,7 +23,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from warpfrag.blas.cublas.choices import Choice, ProductKind
-from warpfrag.blas.cublas.segment_k import TILES, CutTiles, segmented
+from warpfrag.blas.cublas.segment_k import CLUSTERS, TILES, CutTiles, segmented
 from warpfrag.blas.order import Order, part_length
 from warpfrag.errors import NotModelled
 
@@ -48,6 +49,8 @@ GEMV2T_LANES = 16
 GEMVNSP_LANES = 32
 """The lanes of most gemvNSP kernels; the name of the kernel tells them."""
 GEMV2N_LANES = {0: 1, 1: 2, 2: 4, 7: 1}
+DOT_LANES, DOT_VECTORS = 128, {16: 2, 31: 1}
+"""The lanes of a dot kernel, and the consecutive k of a lane by the number of blocks; float32 only."""
 
 
 class KernelOrder(NamedTuple):
@@ -75,17 +78,18 @@ def order_of(kind: ProductKind, choice: Choice, shape: tuple[int, int, int]) -> 
         return _cutlass(kind, choice, depth)
     if choice.kernel == "xmma_sm90" or (choice.kernel == "xmma_sm80" and choice.split_k == 1):
         return KernelOrder(Order())
-    if choice.kernel == "xmma_segment_k" and choice.tile in TILES:
+    if choice.kernel == "xmma_segment_k" and choice.tile in TILES and choice.custom in CLUSTERS:
         found = segmented(choice, kind.layout, shape)
         return KernelOrder(found.order, is_proved=found.is_proved and kind.batch == 1, cut_tiles=found.cut_tiles)
     if choice.kernel.startswith("xmma_segment_k"):
         return KernelOrder(Order(), is_proved=False)  # a table without tiles
     if choice.kernel in {"ffma", "simt", "magma"} and choice.split_k <= 1:
         return KernelOrder(Order(lanes=1, vector=1))
-    if choice.kernel.startswith("gemv"):
-        order = _gemv(choice, depth)
-        if order is not None:  # a linear layer of one row is not a call of cuBLASLt
-            return KernelOrder(order, is_proved=kind.call == "matmul" and choice.kernel != "gemvNSP")
+    if choice.kernel.startswith("gemv") or (choice.kernel == "dot_kernel" and kind.type == "tf32"):
+        order = _lanes(choice, depth)
+        if order is not None:
+            is_plain = kind.call == "matmul" and choice.kernel != "gemvNSP"
+            return KernelOrder(order, is_proved=is_plain or order.blocks is not None)
     raise NotModelled(
         f"{kind.call} {kind.type} {kind.layout} {' x '.join(map(str, shape))}: the library selects a kernel whose "
         f"order of additions is not modelled, {choice.kernel or f'algorithm {choice.algorithm}'}"
@@ -111,7 +115,7 @@ def _cutlass(kind: ProductKind, choice: Choice, depth: int) -> KernelOrder:
     line, vector = LINE // size, VECTOR // size
     unit = line if kind.layout != "tn" and depth % line == 0 else vector
     step = 8 if choice.kernel.endswith("s1688") and size == 2 else None
-    parts = max(1, choice.split_k)
+    parts = -(-depth // part_length(depth, unit, max(1, choice.split_k))) if depth else 1
     in_place = parts > 1 and choice.reduction == IN_PLACE
     order = Order(
         split_k=parts, unit=unit if parts > 1 else None, residue=choice.stages, step=step, in_place=in_place
@@ -120,7 +124,7 @@ def _cutlass(kind: ProductKind, choice: Choice, depth: int) -> KernelOrder:
     return KernelOrder(order, is_proved=kind.type == "tf32" or not (in_place or is_rounded_first))
 
 
-def _gemv(choice: Choice, depth: int) -> Order | None:
+def _lanes(choice: Choice, depth: int) -> Order | None:
     """Return the order of a matrix-vector kernel: each lane adds its share of k, then the lanes are added."""
     parts = max(1, choice.split_k)
     length = part_length(depth, 1, parts)
@@ -131,6 +135,8 @@ def _gemv(choice: Choice, depth: int) -> Order | None:
         return replace(order, lanes=lanes, vector=vector, in_halves=True)
     if choice.kernel == "gemv2T" and choice.custom in GEMV2T:
         return replace(order, lanes=GEMV2T_LANES, vector=1, promote=GEMV2T[choice.custom])
+    if choice.kernel == "dot_kernel" and parts in DOT_VECTORS:
+        return Order(lanes=DOT_LANES, vector=DOT_VECTORS[parts], in_halves=True, blocks=parts)
     if choice.kernel == "gemvNSP":
         return replace(order, lanes=choice.stages or GEMVNSP_LANES, vector=4, in_halves=True)
     if choice.kernel == "gemv2N" and choice.custom in GEMV2N_LANES:

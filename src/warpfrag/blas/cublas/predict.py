@@ -31,7 +31,7 @@ from warpfrag.blas.summation import PartialSums
 from warpfrag.errors import InvalidOperand, LossyProduct, NotModelled, quote
 from warpfrag.formats.arrays import Array
 from warpfrag.formats.codes import natural_dtype
-from warpfrag.formats.epilogue import Epilogue, convert, finish, fma
+from warpfrag.formats.epilogue import Epilogue, Floats, convert, finish, fma
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.tensorcore.array_types import Foreign, Matrix, read_matrices
@@ -167,13 +167,23 @@ def lane_gemm(a: NDArray[np.float32], b: NDArray[np.float32], order: Order) -> N
 
 def _lane_part(a: NDArray[np.float32], b: NDArray[np.float32], order: Order) -> NDArray[np.float32]:
     lanes, vector = order.lanes or 1, order.vector or 1
+    if order.blocks:
+        sums = _lane_sums(a, b, order.blocks * lanes * vector, 1, None)
+        sums = _add_lanes(np.moveaxis(sums.reshape(order.blocks, lanes, vector, *sums.shape[1:]), 2, 0))
+        sums = _add_lanes(np.moveaxis(sums, 1, 0), in_halves=True)
+        return _add_lanes(np.stack([_add_lanes(sums[chain::4]) for chain in range(4)]))
+    return _add_lanes(_lane_sums(a, b, lanes, vector, order.promote), in_halves=order.in_halves)
+
+
+def _lane_sums(a: Floats, b: Floats, lanes: int, vector: int, promote: int | None) -> Floats:
+    """Return the sums of the lanes along a new first axis."""
     blocks = -(-a.shape[-1] // (lanes * vector))
     rest = blocks * lanes * vector - a.shape[-1]
     a = np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, rest)])
     b = np.pad(b, [(0, 0)] * (b.ndim - 2) + [(0, rest), (0, 0)])
     rows = a.reshape(*a.shape[:-1], blocks, lanes, vector)
     columns = b.reshape(*b.shape[:-2], blocks, lanes, vector, b.shape[-1])
-    promote = order.promote or blocks * vector
+    promote = promote or blocks * vector
     sums = total = np.zeros((), np.float32)
     for place in range(blocks * vector):
         block, inside = divmod(place, vector)
@@ -183,10 +193,10 @@ def _lane_part(a: NDArray[np.float32], b: NDArray[np.float32], order: Order) -> 
         if (place + 1) % promote == 0 or place + 1 == blocks * vector:
             total = total + sums
             sums = np.zeros((), np.float32)
-    return _add_lanes(total, in_halves=order.in_halves)
+    return total
 
 
-def _add_lanes(sums: NDArray[np.float32], *, in_halves: bool) -> NDArray[np.float32]:
+def _add_lanes(sums: NDArray[np.float32], *, in_halves: bool = False) -> NDArray[np.float32]:
     """Add the lanes: the second half to the first until one is left, or one after the other."""
     while in_halves and len(sums) > 1:
         half = len(sums) // 2

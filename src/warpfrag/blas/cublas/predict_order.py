@@ -75,13 +75,13 @@ class PredictedOrder(TextCard):
     order: Order
     basis: str
     """measured, library (its own choice, tabulated or queried) or modelled."""
-    accuracy: float | None
+    accuracy: float | None = None
     """For a modelled choice, the fraction of unseen shapes in this category whose order was predicted correctly."""
-    is_guess: bool
-    omitted_k: int
+    is_guess: bool = False
+    omitted_k: int = 0
     """The number of terms at the end of K that the library omits: a defect of some of its kernels."""
-    kernel: str
-    source: str
+    kernel: str = ""
+    source: str = ""
     choice: Choice | None = None
     row: MeasuredProduct | None = None
     cut_tiles: CutTiles | None = None
@@ -273,15 +273,10 @@ def find_product_order(
     if table.is_built_in and not is_queried:
         row = _measured_by_shape().get((*kind, *shape))
         if row is not None:
-            return PredictedOrder(
-                kind, shape, row.order, "measured", None, is_guess=False, omitted_k=0, kernel=row.kernel,
-                source=versions(), row=row,
-            )  # fmt: skip
+            return PredictedOrder(kind, shape, row.order, "measured", kernel=row.kernel, source=versions(), row=row)
     if kind.type == "s8" or 0 in shape[:2]:
         source = INTEGERS if kind.type == "s8" else EMPTY
-        return PredictedOrder(
-            kind, shape, Order(), "library", None, is_guess=False, omitted_k=0, kernel="any", source=source
-        )
+        return PredictedOrder(kind, shape, Order(), "library", kernel="any", source=source)
     chosen = _chosen(kind, shape, table, is_queried=is_queried)
     known = order_of(kind, chosen.choice, shape)
     return PredictedOrder(

@@ -39,8 +39,12 @@ BLOCKS = {
 UNIT = 32
 SURE_UNITS, SURE_LENGTH = 100, 6
 """The depth of K and the length of a part, in units, from which the number of parts was always as computed."""
-COSTS = {2: 0.0, 3: 6.8, 4: 9.75, 5: 13.5, 6: 15.0, 8: 17.1, 14: 21.4, 16: 22.3, 32: 27.0, 64: 32.0, 132: 40.0}
-"""The cost of adding parts, in units, that explains most of the smaller numbers of parts for short K."""
+COUNTS = (1, 2, 3, 4, 5, 6, 8, 9, 11, 12, 14, 16, 32, 64, 132)
+COSTS = (-9.7, 0.0, 6.8, 9.75, 13.5, 15.0, 17.1, 18.6, 20.0, 20.7, 21.3, 21.9, 27.0, 32.0, 40.0)
+"""Counts of parts, and the cost of adding them after several waves, in units of k, for a tile of 128 x 128."""
+TILE_COSTS = {15: 1.34, 17: 1.2, 18: 1.16, 20: 1.0}
+LEVEL_COSTS = {15: 30.25, 17: 19.4, 18: 22.25, 20: 18.25}
+"""By tile: the factor of `COSTS`, and the cost of each of the first three levels of the tree in a single wave."""
 FEW_TILES = 8
 LARGE_TILE = 128 * 128
 
@@ -105,12 +109,11 @@ def segmented(choice: Choice, layout: str, shape: tuple[int, int, int]) -> Segme
         return Segmented(Order(), None, is_proved=False)
     blocks = BLOCKS[size]
     total = clusters[0] * clusters[1] * size
-    last = total if total <= blocks else total % blocks
+    last = (total - 1) % blocks + 1
     if total <= blocks and choice.split_k:
         parts, is_sure = choice.split_k, True
     else:
-        parts, is_sure = _parts(-(-depth // UNIT), blocks // last if last else 1)
-        is_sure = is_sure and (total > blocks or parts <= 2 or math.prod(TILES[choice.tile]) >= LARGE_TILE)
+        parts, is_sure = _parts(-(-depth // UNIT), blocks // last, choice.tile, is_single=total <= blocks)
     if parts < 2:
         return Segmented(Order(), None, is_sure)
     order = Order(segment_k=parts, unit=UNIT)
@@ -124,17 +127,18 @@ def segmented(choice: Choice, layout: str, shape: tuple[int, int, int]) -> Segme
     return Segmented(order, tiles, is_sure and choice.custom > 0 and not choice.stages)
 
 
-def _parts(units: int, most: int) -> tuple[int, bool]:
+def _parts(units: int, most: int, tile: int, *, is_single: bool) -> tuple[int, bool]:
     """Return the number of parts, at most `most`: the smallest with the same longest part; fewer if K is short."""
     parts = -(-units // -(-units // most)) if units and most else 1
+    if is_single:
+        level = LEVEL_COSTS.get(tile, 12.0)
+        best = min(range(1, parts + 1), key=lambda count: -(-units // count) + level * min(3, (count - 1).bit_length()))
+        return best, best <= 2 or math.prod(TILES[tile]) >= LARGE_TILE
     if units >= SURE_UNITS and units >= SURE_LENGTH * parts:
         return parts, True
-    if parts <= 2:
-        return min(parts, max(1, units)), units >= SURE_LENGTH * parts
-    known = list(COSTS)
-    tried = range(2, parts + 1)
-    best = min(tried, key=lambda count: units / count + float(np.interp(count, known, list(COSTS.values()))))
-    return best, False
+    costs = TILE_COSTS.get(tile, 0.85) * np.interp(range(1, parts + 1), COUNTS, COSTS)
+    best = 1 + int(np.argmin(units / np.arange(1, parts + 1) + costs))
+    return best, parts <= 2
 
 
 def _clusters(
