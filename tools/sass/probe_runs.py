@@ -26,7 +26,7 @@ from tools.fuzz.generate import generate
 from tools.sass import probes
 from tools.sass.captures import LIMIT, Case, Launch, Runner, arch_of, assemble, read_cases
 from warpfrag.machine.launch.options import LaunchOptions
-from warpfrag.sass.compared_spellings import read_compared
+from warpfrag.sass.compared_spellings import is_compared, read_compared
 from warpfrag.sass.cubin import Cubin
 from warpfrag.sass.disassembler import disassemble
 from warpfrag.sass.sass_module import SassKernel, SassModule
@@ -123,7 +123,7 @@ class SpellingExamples:
 
     def is_compared(self, spelling: str) -> bool:
         """Return True if a spelling, or its form with registers, was compared."""
-        return spelling in self.compared or spelling.replace("RZ", "R") in self.compared
+        return is_compared(spelling, self.compared)
 
     def report(self) -> str:
         """Return a line about the kernels: how many have only compared spellings, or one that no other kernel has."""

@@ -36,3 +36,9 @@ def compared_rows(arch: str) -> tuple[ComparedSpelling, ...]:
 def read_compared(arch: str) -> frozenset[str]:
     """Return the compared spellings of an architecture."""
     return frozenset(row.spelling for row in compared_rows(arch))
+
+
+def is_compared(spelling: str, compared: frozenset[str]) -> bool:
+    """Return True if a spelling was compared, or its form with registers: RZ always reads as zero."""
+    name, _, forms = spelling.partition(" ")
+    return spelling in compared or f"{name} {forms.replace('RZ', 'R')}" in compared

@@ -22,6 +22,7 @@ from warpfrag.machine.jit.engine import CompiledProgram
 from warpfrag.machine.jit.screening import LaunchScreen, ProgramScreen
 from warpfrag.machine.launch.grid import Judgement, Progress, Waves, Work
 from warpfrag.sass.cas_loops import CasLoop, cas_loops
+from warpfrag.sass.compared_spellings import is_compared
 from warpfrag.sass.order_judge import JUDGED, LaunchJudge
 from warpfrag.sass.uncertain_values import values_of
 
@@ -128,7 +129,7 @@ def uncompared(
     for at in np.flatnonzero(work.tally.instructions).tolist():
         address = work.program.instructions[at].line
         spelling = work.program.spellings.get(address, "")
-        is_known = spelling in compared or spelling.replace("RZ", "R") in compared  # RZ always reads as zero
+        is_known = is_compared(spelling, compared)
         if not is_known and spelling not in found:
             line = f" ({sources[address]})" if address in sources else ""
             found[spelling] = f"{address:#x}{line}: {spelling} was not compared with a GPU of {arch}"

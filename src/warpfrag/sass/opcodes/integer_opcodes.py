@@ -335,7 +335,7 @@ def p2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         bits = np.zeros_like(c)
         for index, held in enumerate(predicates):
             bits |= held.astype(np.uint32) << np.uint32(index)
-        mask = (mask & np.uint32(0x7F)) << shift
+        mask = (mask & np.uint32(0xFF)) << shift  # bit 7 is 0: there are seven predicates
         return bits << shift & mask | c & ~mask
 
     sources = [e.register(file, index) for index in range(PREDICATES)]
