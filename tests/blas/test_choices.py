@@ -245,8 +245,10 @@ def test_kernels_name_what_a_configuration_does_not():
 
 
 def test_the_model_says_how_often_it_is_right_and_where_it_ends():
-    for name, tree in choice_model.trees().items():
-        assert (0.6 if "other" in name else 0.88) < tree.accuracy < 1, name
+    networks, trees = choice_model.built_in_model()
+    for network in networks.values():
+        assert all(0.9 < accuracy < 1 for accuracy in network.accuracies.values())
+    assert all(0.6 < tree.accuracy < 1 for tree in trees.values())
     found = wf.predict_order(100, 4008, 8200, dtype="f16", layout="nn")
     assert (found.basis, found.is_guess) == ("modelled", True)
     assert f"{100 * found.accuracy:.1f} % of unseen shapes" in found.text

@@ -11,7 +11,7 @@ from tools.choices import blind, confirm
 from tools.choices.answers import CHUNK, KINDS, Answers, gather, shapes
 from tools.choices.train import choice_of_label, label, to_bytes
 from tools.libraries.cases import Case
-from warpfrag.blas.cublas.choice_model import ChoiceTree, features, read_trees
+from warpfrag.blas.cublas.choice_model import ChoiceNetwork, ChoiceTree, features, read_model
 from warpfrag.blas.cublas.choices import Choice, ChoiceRun, Choices, LayerKind
 from warpfrag.blas.cublas.cublaslt import Configuration
 
@@ -45,12 +45,21 @@ def test_answers_are_kept(tmp_path):
     assert found.rows.tolist() == [[0, 1, 64, 128, 0, 0], [0, 2, 64, 128, 1, 0], [1, 2, 64, 128, 0, 1]]
 
 
-def test_a_packed_tree_is_what_the_package_reads():
+def test_a_packed_model_is_what_the_package_reads():
     nodes = ([0, -1, -1], [4.5, 0, 0], [1, 0, 0], [2, 0, 0], [0, 0, 1])
     tree = ChoiceTree(*(np.array(each) for each in nodes), 0.97, (nvjet(3), OTHER))
-    found = read_trees(to_bytes({"matmul tf32 nt": tree}))["matmul tf32 nt"]
+    inputs = features(1, 1, 1, 64).size + 1
+    first = np.zeros((inputs, 1), np.float16)
+    first[0] = 1  # the logarithm of m + 1, less 5
+    layers = [(first, np.full(1, -5, np.float16)), (np.array([[1, -1]], np.float16), np.zeros(2, np.float16))]
+    network = ChoiceNetwork({"matmul bf16 nt": 0.99}, np.zeros(inputs), np.ones(inputs), layers, (nvjet(1), nvjet(2)))
+    networks, trees = read_model(to_bytes(({"nvjet": network}, {"matmul tf32 nt": tree})))
+
+    found = trees["matmul tf32 nt"]
     assert [found.find(features(m, 64, 128, 64)) for m in (4, 5)] == [nvjet(3), OTHER]
     assert found.accuracy == 0.97
+    chosen = [networks["nvjet"].find("matmul bf16 nt", features(m, 64, 128, 64)).split_k for m in (20, 40)]
+    assert chosen == [2, 1]
 
 
 def test_an_end_that_is_off_by_a_few_is_found():

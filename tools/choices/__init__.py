@@ -6,6 +6,7 @@
     python -m tools.choices additions FOLDER      # GPU: special operands that reveal the order of additions
     python -m tools.choices table FOLDER          # the table with the segment-K kernels of launches
     python -m tools.choices train FOLDER          # GPU: the networks, from these answers
+    python -m tools.choices pack FOLDER           # the file of the package, from the networks and answers
     python -m tools.choices confirm FOLDER        # GPU: 200 random m of every layer of the table, asked again
     python -m tools.choices predict FOLDER        # predictions of products that nothing has seen
     python -m tools.choices run FOLDER            # GPU: the same products, run by PyTorch

@@ -13,7 +13,7 @@ from tools.choices.blind import compare, predict, run
 from tools.choices.confirm import confirm
 from tools.choices.launches import launches, table
 from tools.choices.layers import plan
-from tools.choices.train import train
+from tools.choices.train import pack, train
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ def write_layers(path: Path) -> None:
 
 ACTIONS: dict[str, Callable[[Path], None]] = {
     "layers": write_layers, "ask": ask, "confirm": confirm, "predict": predict, "run": run,
-    "compare": compare, "launches": launches, "additions": additions, "table": table, "train": train,
+    "compare": compare, "launches": launches, "additions": additions, "table": table, "train": train, "pack": pack,
 }  # fmt: skip
 
 

@@ -1,10 +1,10 @@
-"""Trains networks that model the library's choices, on a GPU; the package does not use them yet.
+"""Trains the networks of `warpfrag.blas.cublas.choice_model` on the library's answers, on a GPU.
 
 A network has the features of a gemm and its kind as inputs, and the choices as outputs: one for 16-bit and fp8 gemms,
 whose choice is a split count, and one for tf32. Chunks of shapes that are held out are for testing.
 
-`network_*.npz` have the weights, the labels of the outputs, and the number of answers. The package's decision trees
-were fitted with scikit-learn to earlier answers.
+`network_*.npz` have the weights, the labels of the outputs, and the number of answers. `pack` combines them with the
+package's decision trees, which were fitted with scikit-learn to earlier answers: thin and unaligned shapes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,18 @@ import numpy as np
 
 from tools.choices.answers import HELD_OUT, KINDS, Answers
 from tools.libraries.measure import say
-from warpfrag.blas.cublas.choice_model import ChoiceTree, features
-from warpfrag.blas.cublas.choices import NVJET, Choice
-from warpfrag.blas.cublas.kernel_orders import BYTES, LINE
+from warpfrag.blas.cublas.choice_model import FILE, ChoiceNetwork, ChoiceTree, built_in_model, features
+from warpfrag.blas.cublas.choices import NVJET, Choice, ProductKind
+from warpfrag.blas.cublas.kernel_orders import BYTES, LINE, order_of
+from warpfrag.blas.cublas.predict_order import library_additions
+from warpfrag.errors import NotModelled
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from warpfrag.blas.cublas.choice_model import ChoiceModel
     from warpfrag.blas.cublas.cublaslt import Configuration
 
 SECONDS = float(os.environ.get("TRAIN_SECONDS", "50"))
@@ -164,14 +167,71 @@ def choice_of_label(name: tuple[int, ...]) -> Choice:
     )
 
 
-def to_bytes(trees: dict[str, ChoiceTree]) -> bytes:
-    """Return the file that `choice_model.read_trees` reads."""
-    arrays = {
-        field: np.concatenate([getattr(tree, field) for tree in trees.values()]) for field in ChoiceTree._fields[:5]
-    }
+def is_alike(kind: ProductKind, choices: tuple[Choice, Choice], shape: tuple[int, int, int]) -> bool:
+    """Return True if two choices have the same order."""
+    if choices[0] == choices[1]:
+        return True
+    try:
+        orders = [order_of(kind, choice, shape) for choice in choices]
+    except NotModelled:
+        return False
+    tiles = [order.cut_tiles for order in orders]
+    if any(each is not None for each in tiles):
+        return all(each is not None for each in tiles) and orders[0].order == orders[1].order and tiles_equal(tiles)
+    return len({library_additions(kind.type, order.order, shape[2]) for order in orders}) == 1
+
+
+def tiles_equal(tiles: list[Any]) -> bool:
+    """Return True if two kernels cut the same tiles."""
+    first, second = tiles
+    return bool(first[:2] == second[:2] and np.array_equal(first.is_cut, second.is_cut))
+
+
+def read_network(folder: Path, name: str) -> ChoiceNetwork:
+    """Read a trained network, and measure its accuracy on the shapes that were held out."""
+    with np.load(folder / f"network_{name}.npz") as stored:
+        header = json.loads(bytes(stored["header"]))
+        layers = [
+            (stored[f"weight{place}"].astype(np.float16), stored[f"bias{place}"].astype(np.float16))
+            for place in range(len(stored.files) // 2 - 1)
+        ]
+        made = ChoiceNetwork(
+            {" ".join(KINDS[number]): 0.0 for number in header["kinds"]}, stored["mean"], stored["deviation"], layers,
+            tuple(choice_of_label(tuple(each)) for each in header["labels"]),
+        )  # fmt: skip
+    rows, labels = samples(folder, header["kinds"])
+    right = [choice_of_label(each) for each in labels]
+    rows = rows[rows[:, 5] % HELD_OUT == 0]
+    for number in header["kinds"]:
+        kind = ProductKind(*KINDS[number])
+        results = []
+        for _, m, n, k, chosen, _ in rows[rows[:, 0] == number][:TESTED].tolist():
+            found = made.find(" ".join(KINDS[number]), features(m, n, k, LINE // BYTES[kind.type]))
+            results.append(is_alike(kind, (found, right[chosen]), (m, n, k)))
+        made.accuracies[" ".join(KINDS[number])] = round(float(np.mean(results)), 4)
+        say(f"{KINDS[number]}: {np.mean(results):.4f} of {len(results)}")
+    return made
+
+
+def pack(folder: Path) -> None:
+    """Write choice_model_h200.npz: the trained networks, and the package's trees."""
+    networks = {name: read_network(folder, name) for name in ("nvjet", "tf32")}
+    (folder / FILE).write_bytes(to_bytes((networks, built_in_model()[1])))
+
+
+def to_bytes(model: ChoiceModel) -> bytes:
+    """Return the file that `choice_model.read_model` reads."""
+    arrays: dict[str, Any] = {}
+    lines = []
+    for name, network in model[0].items():
+        numbers = [network.mean, network.deviation, *(each for layer in network.layers for each in layer)]
+        arrays |= {f"{name}{place}": array for place, array in enumerate(numbers)}
+        lines.append([name, network.accuracies, len(network.layers), network.choices])
+    for field in ChoiceTree._fields[:5]:
+        arrays[field] = np.concatenate([getattr(tree, field) for tree in model[1].values()] or [np.zeros(0)])
+    trees = [[name, len(tree.feature), tree.accuracy, tree.choices] for name, tree in model[1].items()]
     header = {"format": "warpfrag choice model", "schema": 2, "gpu": "NVIDIA H200", "library": "cuBLASLt 13.1.0"}
-    lines = [[name, len(tree.feature), tree.accuracy, tree.choices] for name, tree in trees.items()]
-    text = json.dumps({**header, "trees": lines}).encode()
+    text = json.dumps({**header, "networks": lines, "trees": trees}).encode()
     stream = BytesIO()
-    np.savez_compressed(stream, header=np.frombuffer(text, np.uint8), **arrays)  # type: ignore[arg-type] # numpy's stub
+    np.savez_compressed(stream, header=np.frombuffer(text, np.uint8), **arrays)
     return stream.getvalue()

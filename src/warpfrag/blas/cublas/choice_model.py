@@ -1,11 +1,11 @@
-"""Decision trees, fitted to a library's choices, that predict its choice for shapes outside the tables.
+"""Networks and decision trees, fitted to a library's choices, for shapes that no table contains.
 
-The features are the extents, the number of tiles of D for several tile sizes, the occupancy of the last wave on the
-GPU, the depth of K in lines, and the alignment of the extents. The accuracy of a tree is the fraction of unseen shapes
-for which it predicts all parameters that determine the order of additions.
+The features are the extents, the number of tiles of D for several tile sizes, how full their last wave on the GPU is,
+the depth of K in lines, and the alignment of the extents. The accuracy is the fraction of unseen shapes for which all
+parameters that determine the order of additions are predicted.
 
 On Hopper, cuBLAS uses nvjet kernels for every fp8 gemm, and for 16-bit gemms if all rows are whole vectors of 16
-bytes; a tree then gives the split count. For other 16-bit gemms and for tf32, a tree gives the whole choice.
+bytes; a network gives their split count, another the choice for tf32. Trees give the choice for all other gemms.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 from functools import cache
 from importlib.resources import files
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,8 +32,29 @@ TILES = np.array([
 """The tile sizes for which the number of tiles is a feature."""
 WAVES, MORE_WAVES, OTHERS = [3, 5, 6, 9], [4, 7, 8], [0, 1, 2, 10, 11]
 """Their indices, in the order in which their waves are features."""
+FITTED_N, FITTED_K = 8, 64
+"""The smallest n and k that the network for tf32 was fitted to."""
 SIZES, PARTS = np.array([8, 16, 32, 64, 128, 192, 256]), np.array([2, 3, 4, 5, 6, 8, 12, 16])
 """Tile extents and split counts: the used share of the last tile or part is a feature."""
+
+
+class ChoiceNetwork(NamedTuple):
+    """A network whose inputs are the logarithms of the features and a flag for each kind of gemm."""
+
+    accuracies: dict[str, float]
+    """The accuracy by kind, such as `matmul bf16 nt`."""
+    mean: NDArray[np.float32]
+    deviation: NDArray[np.float32]
+    layers: list[tuple[NDArray[np.float32], NDArray[np.float32]]]
+    choices: tuple[Choice, ...]
+
+    def find(self, name: str, seen: NDArray[np.float32]) -> Choice:
+        """Return the choice for a gemm with these features."""
+        values = (np.append(np.log2(1 + seen), [kind == name for kind in self.accuracies]) - self.mean) / self.deviation
+        for weights, biases in self.layers[:-1]:
+            values = values @ weights + biases
+            values = values * (0.5 + 0.5 * np.tanh(0.5 * values))
+        return self.choices[int(np.argmax(values @ self.layers[-1][0] + self.layers[-1][1]))]
 
 
 class ChoiceTree(NamedTuple):
@@ -55,24 +76,33 @@ class ChoiceTree(NamedTuple):
         return self.choices[int(self.chosen[node])]
 
 
+ChoiceModel: TypeAlias = "tuple[dict[str, ChoiceNetwork], dict[str, ChoiceTree]]"
+"""The networks by name, `nvjet` and `tf32`, and the trees by kind."""
+
+
 @cache
-def trees() -> dict[str, ChoiceTree]:
-    """Return the trees by gemm category, such as `matmul bf16 nt`."""
-    return read_trees(files("warpfrag.blas.cublas").joinpath(FILE).read_bytes())
+def built_in_model() -> ChoiceModel:
+    """Return the model of cuBLAS on an H200."""
+    return read_model(files("warpfrag.blas.cublas").joinpath(FILE).read_bytes())
 
 
-def read_trees(data: bytes) -> dict[str, ChoiceTree]:
-    """Read the trees in a file: a header with their names, then the concatenated nodes of all trees."""
+def read_model(data: bytes) -> ChoiceModel:
+    """Read a file: a header, the arrays of each network, and the concatenated nodes of all trees."""
     with np.load(BytesIO(data), allow_pickle=False) as stored:
-        header = json.loads(bytes(stored["header"]))
-        arrays = [stored[name] for name in ChoiceTree._fields[:5]]
-    named: dict[str, ChoiceTree] = {}
+        arrays = {name: stored[name] for name in stored.files}
+    header = json.loads(bytes(arrays["header"]))
+    networks, trees = {}, {}
+    for name, accuracies, layers, choices in header["networks"]:
+        numbers = [arrays[f"{name}{place}"].astype(np.float32) for place in range(2 + 2 * layers)]
+        pairs = list(zip(numbers[2::2], numbers[3::2], strict=True))
+        named = tuple(Choice._make(choice) for choice in choices)
+        networks[name] = ChoiceNetwork(accuracies, numbers[0], numbers[1], pairs, named)
     first = 0
     for name, count, accuracy, choices in header["trees"]:
-        parts: list[Any] = [array[first : first + count] for array in arrays]
-        named[name] = ChoiceTree._make([*parts, accuracy, tuple(Choice._make(choice) for choice in choices)])
+        parts: list[Any] = [arrays[field][first : first + count] for field in ChoiceTree._fields[:5]]
+        trees[name] = ChoiceTree._make([*parts, accuracy, tuple(Choice._make(choice) for choice in choices)])
         first += count
-    return named
+    return networks, trees
 
 
 def features(m: ArrayLike, n: ArrayLike, k: ArrayLike, line: ArrayLike) -> NDArray[np.float32]:
@@ -94,21 +124,29 @@ def features(m: ArrayLike, n: ArrayLike, k: ArrayLike, line: ArrayLike) -> NDArr
 
 
 def is_vectors(kind: ProductKind, m: int, n: int, k: int) -> bool:
-    """Return True if nvjet kernels support a gemm: 8 or 16 bits, and rows of whole 16-byte vectors."""
+    """Return True if the rows of A and B are whole vectors of 16 bytes, and for tf32 neither n nor k is tiny."""
     pitches = (n, m if kind.layout == "tn" else k)
-    return kind.type != "tf32" and not any(pitch * BYTES[kind.type] % VECTOR for pitch in pitches)
+    is_fitted = kind.type != "tf32" or (n >= FITTED_N and k >= FITTED_K)
+    return is_fitted and not any(pitch * BYTES[kind.type] % VECTOR for pitch in pitches)
 
 
 def choose(kind: ProductKind, m: int, n: int, k: int) -> tuple[Choice, float | None]:
-    """Return the predicted choice for a gemm, and the accuracy of its tree, or None if it was not measured."""
+    """Return the predicted choice for a gemm, and the accuracy of the model, or None if it was not measured."""
     call = {"linear": "matmul", "bmm": "matmul", "scaled_mm bias": "scaled_mm slow"}.get(kind.call, kind.call)
-    name = f"{call} {kind.type} {kind.layout}" + ("" if is_vectors(kind, m, n, k) else " other")
-    if name not in trees():
+    name = f"{call} {kind.type} {kind.layout}"
+    networks, trees = built_in_model()
+    seen = features(m, n, k, LINE // BYTES[kind.type])
+    is_aligned = is_vectors(kind, m, n, k)
+    tree_name = name if is_aligned and kind.type != "tf32" else f"{name} other"
+    if is_aligned and networks:
+        network = networks["tf32" if kind.type == "tf32" else "nvjet"]
+        choice, accuracy = network.find(name, seen), network.accuracies[name]
+    elif tree_name in trees:
+        choice, accuracy = trees[tree_name].find(seen), trees[tree_name].accuracy
+    else:
         raise NotModelled(
             f"{kind.call} {kind.type} {kind.layout} {m} x {n} x {k}: fp8 rows must be multiples of 16 bytes"
         )
-    tree = trees()[name]
-    choice = tree.find(features(m, n, k, LINE // BYTES[kind.type]))
     if kind.batch > 1:
         return choice._replace(split_k=1), None
-    return choice, tree.accuracy if kind.call == call else None
+    return choice, accuracy if kind.call == call else None
