@@ -43,6 +43,8 @@ EXAMPLES = 3
 BATCH = 16
 SPELLINGS = 2000
 """Spellings whose probes one process plans."""
+REJECTED_FORMS = 3
+"""Operand forms of an opcode with its modifiers that the GPU rejects before the others are left out."""
 SECONDS = 20
 """The time limit of a kernel."""
 DIGITS = 16
@@ -188,11 +190,22 @@ def probes_of(examples: dict[str, list[int]]) -> tuple[list[probes.Probe], dict[
 # --- on the GPU
 
 
+def head_of(probe: probes.Probe) -> str:
+    """Return the opcode of a probe with its modifiers."""
+    return probe.inst.spelling.partition(" ")[0]
+
+
 class ProbeGroup(NamedTuple):
     """Probes that run in one kernel, or in several if they do not fit."""
 
     layout: tuple[int, int]
     probes: tuple[probes.Probe, ...]
+
+    def without(self, rejected: Counter[str]) -> ProbeGroup:
+        """Return the group without opcodes whose modifiers the GPU rejected with several operand forms."""
+        return ProbeGroup(
+            self.layout, tuple(probe for probe in self.probes if rejected[head_of(probe)] < REJECTED_FORMS)
+        )
 
     def halves(self) -> list[ProbeGroup]:
         """Return the groups to run if this one fails on the GPU.
@@ -319,13 +332,18 @@ def record_probes(examples: dict[str, list[int]], folder: Path, workers: int, se
 def run_groups(groups: Iterable[ProbeGroup], workers: int, deadline: float) -> Iterator[RecordedKernel]:
     """Run groups of probes on the GPU until the deadline; yield the records of the kernels that ran."""
     probes.template()  # once, before processes are forked
+    probes.given_data()
+    rejected: Counter[str] = Counter()
     waiting = deque(groups)
     busy: list[ProbeProcess] = []
     idle: list[ProbeProcess] = []
     while (waiting or busy) and time.monotonic() < deadline:
         while waiting and len(busy) < workers:
             process = idle.pop() if idle else ProbeProcess()
-            chosen = waiting.popleft()
+            chosen = waiting.popleft().without(rejected)
+            if not chosen.probes:
+                idle.append(process)
+                continue
             if chosen.layout == probes.ONE_WARP and len(chosen.probes) == 1:
                 chosen = ProbeGroup(chosen.layout, probes.with_immediates(chosen.probes[0]))
             process.start(chosen)
@@ -342,6 +360,7 @@ def run_groups(groups: Iterable[ProbeGroup], workers: int, deadline: float) -> I
                 halves = failed.halves()
                 waiting.extendleft(halves)
                 if not halves:
+                    rejected[head_of(group.probes[0])] += 1
                     print(f"fails on the GPU: {group.probes[0].inst.text}: {answer}", flush=True)
             else:
                 idle.append(process)
