@@ -122,7 +122,7 @@ def test_the_report_has_the_counts():
     launches = len(HOPPER) + len({*test_stored_kernels.CASES, *test_hopper.CAPTURED, *test_kernels.CASES})
     counts = f"{len(planted)} mistakes planted in {len(planted_mistakes.KERNELS)} correct kernels"
 
-    assert f"{counts}, {len(litmus.ROWS)} litmus tests of the memory model and {launches} launches" in page
+    assert f"{counts}, {len(litmus.ROWS)} litmus tests of the memory model, and {launches} launches" in page
     for kind in ("race", "lockstep", "async", "fence", "uninitialised", "barrier", "deadlock"):
         rows = [row for row in planted if row[3] == kind]
         assert f"| `{kind}` | {len(rows)} | {len({row[0] for row in rows})} |" in page

@@ -262,7 +262,7 @@ def test_what_was_compared_with_a_gpu_is_in_the_table():
     assert not refused
     assert f"{len(known.spellings):,} different names" in told
     assert f"{known.gpu}, driver {known.driver}" in told
-    assert f"{known.threads:,} threads each" in told
+    assert f"{known.threads:,} threads and random" in told
     assert "add.f32x2" not in known.spellings
 
 

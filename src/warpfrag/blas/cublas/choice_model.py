@@ -33,7 +33,7 @@ TILES = np.array([
 WAVES, MORE_WAVES, OTHERS = [3, 5, 6, 9], [4, 7, 8], [0, 1, 2, 10, 11]
 """Their indices, in the order in which their waves are features."""
 FITTED_N, FITTED_K = 8, 64
-"""The smallest n and k that the network for tf32 was fitted to."""
+"""The smallest n and k that the networks were fitted to; n for tf32 only."""
 SIZES, PARTS = np.array([8, 16, 32, 64, 128, 192, 256]), np.array([2, 3, 4, 5, 6, 8, 12, 16])
 """Tile extents and split counts: the used share of the last tile or part is a feature."""
 
@@ -138,7 +138,7 @@ def choose(kind: ProductKind, m: int, n: int, k: int) -> tuple[Choice, float | N
     seen = features(m, n, k, LINE // BYTES[kind.type])
     is_aligned = is_vectors(kind, m, n, k)
     tree_name = name if is_aligned and kind.type != "tf32" else f"{name} other"
-    if is_aligned and networks:
+    if is_aligned and k >= FITTED_K and not k * BYTES[kind.type] % VECTOR:
         network = networks["tf32" if kind.type == "tf32" else "nvjet"]
         choice, accuracy = network.find(name, seen), network.accuracies[name]
     elif tree_name in trees:
