@@ -1,4 +1,4 @@
-"""What `warpfrag gpu` prints and returns: time limits, Ctrl-C, findings, counts, and launches that nothing executed."""
+"""Output and status of `warpfrag gpu`: time limits, Ctrl-C, findings, counts, and launches that nothing executed."""
 
 from __future__ import annotations
 

@@ -526,7 +526,7 @@ def test_compiled_code_equals_the_interpreter(tmp_path, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(13100000, 13100016))
+@pytest.mark.parametrize("seed", range(13100000, 13100003))
 def test_random_kernels_in_both_engines(tmp_path, seed):
     interpreted, compiled = both_engines(seed, tmp_path)
     assert interpreted == compiled

@@ -38,7 +38,7 @@ KINDS = (
     LayerKind("scaled_mm slow", "e4m3", "nt"), LayerKind("scaled_mm fast", "e4m3", "nt"),
 )  # fmt: skip
 SHARES = {"bf16": 2, "f16": 2, "tf32": 3}
-"""How many chunks of a type are asked, if not one."""
+"""The number of chunks that are asked of a type, if it is not one."""
 UNITS = {"bf16": 8, "f16": 8, "tf32": 4, "e4m3": 16}
 LARGEST, LARGEST_WEIGHT = 1 << 35, 1 << 26
 """The maximum multiply-adds of a gemm, and elements of B."""
