@@ -213,7 +213,7 @@ def run_console(block: Block, outcome: Outcome) -> str:
         if shown and not same(shown, printed):
             both = "\n".join(["shown:", *shown, "printed:", text])
             outcome.failures.append(f"line {block.line}: {command.line}\n{both}")
-        if not shown and status != 0:
+        if not shown and status > 1:
             outcome.failures.append(f"line {block.line}: {command.line}\nexit code {status}:\n{text}")
         written += shown if not shown or same(shown, printed) else printed
     return "\n".join(written) + "\n"
