@@ -68,14 +68,14 @@ static void recompute_nans(const fma_tile *tile, int64_t start, int64_t stop)
         }
 }
 
-/* Add the products of a strip of A's rows, PANEL apart, with `count` lines of B to the sums. */
-INLINED void add_panel(double *sums, const double *a, const double *lines, int64_t count)
+/* Add the products of a strip of A's rows, `pitch` apart, with `count` lines of B to the sums. */
+NOT_INLINED void add_panel(double *sums, const double *a, int64_t pitch, const double *lines, int64_t count)
 {
     strip_sums totals;
     UNROLLED
     for (int row = 0; row < STRIP; row++)
         load_line(totals.of_row[row], sums + row * COLUMNS);
-    add_lines(&totals, a, PANEL, lines, COLUMNS, count);
+    add_lines(&totals, a, pitch, lines, COLUMNS, count);
     UNROLLED
     for (int row = 0; row < STRIP; row++)
         UNROLLED
@@ -94,13 +94,15 @@ NOT_INLINED void compute_columns(const fma_tile *tile, double *sums, double *lin
         int64_t count = smaller(PANEL, tile->depth - first);
         for (int64_t k = 0; k < count; k++)
             memcpy(lines + k * COLUMNS, tile->b + (first + k) * tile->width + start, bytes);
-        for (int64_t i = 0; i < height; i += STRIP) {
-            double a[STRIP * PANEL]; /* rows past the end repeat the last row, so that there are always STRIP */
-            for (int row = 0; row < STRIP; row++) {
-                int64_t source = smaller(tile->first_row + i + row, tile->last_row - 1);
-                memcpy(a + row * PANEL, tile->a + source * tile->depth + first, (size_t)count * sizeof(double));
-            }
-            add_panel(sums + i * COLUMNS, a, lines, count);
+        const double *a = (const double *)tile->a + tile->first_row * tile->depth + first;
+        int64_t i = 0;
+        for (; i + STRIP <= height; i += STRIP)
+            add_panel(sums + i * COLUMNS, a + i * tile->depth, tile->depth, lines, count);
+        if (i < height) {
+            double rows[STRIP * PANEL] = {0}; /* rows past the end are 0, so that there are always STRIP */
+            for (int64_t row = i; row < height; row++)
+                memcpy(rows + (row - i) * PANEL, a + row * tile->depth, (size_t)count * sizeof(double));
+            add_panel(sums + i * COLUMNS, rows, PANEL, lines, count);
         }
     }
     bool any_nan = false;

@@ -337,15 +337,17 @@ INLINED void save_exceptional_rows(strip_scratch *scratch, const strip_step *str
 /* Round exact sums to the nearest f16, ties to even: `round_f16` without branches, for finite sums. */
 INLINED void round_to_f16(const strip_step *strip)
 {
-    for (int row = 0; row < STRIP; row++)
-        for (int64_t j = 0; j < strip->width; j++) {
-            double exact = strip->partials[row * BLOCK + j];
-            int64_t exponent = larger((bits_of_f64(exact) >> 52) & 2047, 1009);
+    int64_t width = strip->width; /* a copy, which no store can change, so that the loops are vectorized */
+    for (int row = 0; row < STRIP; row++) {
+        double *partials = strip->partials + row * BLOCK;
+        for (int64_t j = 0; j < width; j++) {
+            int64_t exponent = larger((bits_of_f64(partials[j]) >> 52) & 2047, 1009);
             double shift = f64_of_bits((exponent + 42) << 52 | (int64_t)1 << 51);
-            double rounded = (exact + shift) - shift;
+            double rounded = (partials[j] + shift) - shift;
             rounded = rounded >= OVERFLOW_F16 ? INFINITY : rounded;
-            strip->partials[row * BLOCK + j] = rounded <= -OVERFLOW_F16 ? -INFINITY : rounded;
+            partials[j] = rounded <= -OVERFLOW_F16 ? -INFINITY : rounded;
         }
+    }
 }
 
 #endif
