@@ -9,6 +9,9 @@ import pytest
 
 import warpfrag as wf
 from oracle import toolkit
+from tools.fuzz.emulation import data_of
+from tools.fuzz.generate import generate
+from tools.fuzz.record import arch_of
 from warpfrag.machine.interpreter.device_memory import DeviceMemory
 from warpfrag.machine.interpreter.warp_state import WarpState
 from warpfrag.machine.jit import loops
@@ -296,3 +299,21 @@ def test_what_is_called_exact_does_not_depend_on_schedules_or_unwritten_values(s
             assert again.exact
     assert True in verdicts
     assert False in verdicts
+
+
+REPEATED = {
+    16000301: "diverged lanes initialise their own mbarriers",
+    16001506: "a thread updates a word before a barrier, and all threads update it otherwise after it",
+    16001586: "a guarded instruction after a spin-wait",
+    16001846: "an instruction that reads the low half of a register whose upper half was never written",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", REPEATED)
+def test_random_kernels_whose_bytes_repeat_on_a_gpu_are_exact(seed):
+    kernel = generate(seed)
+    data = data_of(kernel)
+    module = wf.ptx.load(kernel.text()).assemble(arch=arch_of(kernel.text()))
+    run = module["k"].launch(kernel.grid, kernel.block, [data.given, data.before, data.blob])
+    assert run.inexact == (), REPEATED[seed]

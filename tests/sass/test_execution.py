@@ -532,6 +532,46 @@ def test_random_kernels_in_both_engines(tmp_path, seed):
     assert interpreted == compiled
 
 
+SIGNS = """
+    .version 8.0\n.target sm_90\n.address_size 64
+    .visible .entry k(.param .u64 in, .param .u64 out)
+    {
+        .reg .b64 %d<4>; .reg .f64 %f<8>; .reg .b32 %r1; .reg .f32 %s<3>;
+        ld.param.u64 %d0, [in]; ld.param.u64 %d1, [out]; mov.u32 %r1, %tid.x; mul.wide.u32 %d2, %r1, 32;
+        add.u64 %d0, %d0, %d2; add.u64 %d1, %d1, %d2; ld.global.v2.f64 {%f0, %f1}, [%d0];
+        ld.global.v2.f64 {%f2, %f3}, [%d0+16]; SIGN
+        mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%f4, %f5}, {%f0}, {%f1}, {%f2, %f3};
+        st.global.v2.f64 [%d1], {%f4, %f5}; cvt.rn.f32.f64 %s0, %f2; ABS cvt.f64.f32 %f6, %s0;
+        st.global.f64 [%d1+16], %f6; ret;
+    }
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_sign_modifiers_of_matrices_and_conversions_leave_a_nan_unchanged(engine, tmp_path):
+    """The H200's results of DMMA and F2F to f64 with -R and |R| show this."""
+
+    def run(values, sign="", absolute=""):
+        out = np.zeros((32, 4))
+        module = assemble(SIGNS.replace("SIGN", sign).replace("ABS", absolute), tmp_path, "sm_90")
+        module["k"].launch(1, 32, [values.copy(), out], engine=engine)
+        return out.view(np.uint64)
+
+    rng = np.random.default_rng(5)
+    values = rng.standard_normal((32, 4))
+    negated = values * [-1, 1, 1, 1]
+    assert (run(values, "neg.f64 %f0, %f0;")[:, :2] == run(negated)[:, :2]).all()
+    values[5, 0] = -np.nan
+    same = np.isnan(run(values).view(np.float64)[:, :2])
+    assert same.any()
+    assert (run(values, "neg.f64 %f0, %f0;")[:, :2][same] == run(values)[:, :2][same]).all()
+    values[:, 2] = np.where(np.arange(32) % 3 == 0, -np.nan, values[:, 2])
+    plain, absolute = run(values)[:, 2], run(values, absolute="abs.f32 %s0, %s0;")[:, 2]
+    is_nan = np.isnan(values[:, 2])
+    assert (plain[is_nan] == absolute[is_nan]).all()
+    assert (absolute[~is_nan] == plain[~is_nan] & np.uint64(2**63 - 1)).all()
+
+
 @pytest.mark.parametrize("engine", ["reference", "compiled"])
 @pytest.mark.parametrize("scale", [4.0, 8.0, 0.5, 0.25, 0.125])
 def test_a_product_times_a_power_of_two_is_executed_and_not_called_exact(scale, engine, tmp_path):

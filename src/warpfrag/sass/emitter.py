@@ -34,6 +34,8 @@ from warpfrag.sass import sass_instruction as asm
 
 ZERO, ONE = Immediate(0), Immediate(1)
 WORD = 0xFFFFFFFF
+TEMPORARY = "%t"
+"""The start of the names of registers that belong to one machine instruction."""
 
 
 class DriverWords(NamedTuple):
@@ -201,7 +203,7 @@ class Emitter:
         pool, used = self._temporaries.setdefault(bits, []), self._used.get(bits, 0)
         self._used[bits] = used + 1
         if used == len(pool):
-            pool.append(self._new(bits, f"%t{bits}_{used}"))
+            pool.append(self._new(bits, f"{TEMPORARY}{bits}_{used}"))
         return pool[used]
 
     def register(self, file: str, index: int, *, negated: bool = False) -> Register:

@@ -21,8 +21,17 @@ from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.interpreter.warp_state import LaunchPart
 from warpfrag.machine.ir import actions
-from warpfrag.machine.ir.program import DecodedInstruction, Discard, PtxOperand, Register, SourceLine, registers_of
-from warpfrag.machine.ir.scalar_types import B32, B64, Codes
+from warpfrag.machine.ir.program import (
+    DecodedInstruction,
+    Discard,
+    MemoryOperand,
+    PtxOperand,
+    Register,
+    SourceLine,
+    indices_of,
+    registers_of,
+)
+from warpfrag.machine.ir.scalar_types import B32, B64, PRED, Codes
 from warpfrag.machine.sanitizer.checked_batch import CheckedWarpBatch, LaunchChecks
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
 from warpfrag.machine.sanitizer.ordering import GPU
@@ -71,6 +80,13 @@ class JudgedOrder(RaceCheck):
             for at, inst in enumerate(instructions)
             if isinstance(inst.action, actions.Reconverge) and at + 1 not in targets and inst.guard is None
         }
+        copied = {index for inst in instructions if is_first_value(inst) for index in indices_of(inst.results)}
+        self.uniform_lanes = {
+            index: np.full(self.state.warps, -1) for index in copied
+        }  # the lane whose value each warp has
+        self.uniform_writes = {
+            at: own for at, inst in enumerate(instructions) if (own := copied.intersection(indices_of(inst.results)))
+        }
         self.loops = judge.loops
         sensitive = {at for at, inst in enumerate(instructions) if is_order_sensitive(inst)}
         self.sensitive = sensitive - self.loops.keys()
@@ -91,6 +107,35 @@ class JudgedOrder(RaceCheck):
             self.renumber(group, group.read(inst.sources[0], B64).astype(np.int64))
         if isinstance(action, ORDERED_BY_WARP):
             self.order_lanes(group)
+        if at in self.uniform_writes:
+            self.follow_copy(at, group)
+
+    def follow_copy(self, at: int, group: LaneGroup) -> None:
+        """Record the lane whose value R2UR copies to a uniform register; other instructions have no such lane."""
+        inst = self.state.program.instructions[at]
+        lanes: Numbers = np.full(len(group.mask), -1)
+        rows: NDArray[np.bool_] = np.ones(len(group.mask), np.bool_)
+        if is_first_value(inst):
+            held = group.mask & group.read(inst.sources[1], PRED).astype(np.bool_)
+            lanes, rows = held.argmax(axis=1), np.asarray(held.any(axis=1))
+        for index in self.uniform_writes[at]:
+            self.uniform_lanes[index][group.warp_rows[rows]] = lanes[rows]
+
+    def thread_of(self, thread: int) -> int:
+        """Return the thread whose address an instruction of the uniform datapath uses, if R2UR copied it.
+
+        ptxas repeats such an instruction for the value of each active lane. Lanes that ran apart would repeat it for
+        their own values only, so each access counts as an access of the lane that has the address.
+        """
+        address = self.inst.sources[0] if self.inst.sources else None
+        base = address.base if isinstance(address, MemoryOperand) else None
+        warp = thread // LANES
+        lane = (
+            int(self.uniform_lanes[base.index][warp])
+            if isinstance(base, Register) and base.index in self.uniform_lanes
+            else -1
+        )
+        return thread if lane < 0 else warp * LANES + lane
 
     def renumber(self, group: LaneGroup, values: Numbers, *, joins: bool = False) -> None:
         """Split classes by value; if `joins` is set, lanes with equal values get the same class."""
@@ -144,6 +189,7 @@ class JudgedOrder(RaceCheck):
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
         """Record mbarrier.init as a change."""
+        thread = self.thread_of(thread)
         super().mbarrier_initialised(cell, thread)
         self.change(cell, thread)
 
@@ -261,9 +307,8 @@ class JudgedOrder(RaceCheck):
         entity = int(self.ordering.entities(np.array([thread]))[0])
         new = AtomicLayer(entity, self.ordering.now, name, is_sensitive, entity // self.ordering.per_block)
         last = layers[-1] if layers else None
-        if last is not None and last.entity == entity and not last.is_group:
-            same_name = name if name == last.name else ""
-            layers[-1] = new._replace(name=same_name, is_sensitive=is_sensitive or last.is_sensitive)
+        if last is not None and last.entity == entity and not last.is_group and last.name == name:
+            layers[-1] = new._replace(is_sensitive=is_sensitive or last.is_sensitive)
         elif last is not None and last.name == name and not is_sensitive and not last.is_sensitive:
             layers[-1] = new._replace(block=new.block if new.block == last.block else -1, is_group=True)
         elif len(layers) < MAX_LAYERS:
@@ -312,6 +357,11 @@ class MbarrierAnswer(NamedTuple):
 def atomic_name(action: actions.Atomic) -> str:
     """Return the operation of an atomic; signed and unsigned minima and maxima are distinct."""
     return f"{action.name}.{action.type.dtype.str[1:]}.{action.type.kind}" if action.name in EXTREMES else action.name
+
+
+def is_first_value(inst: DecodedInstruction) -> bool:
+    """Return True if an instruction copies the first active lane's value to a uniform register."""
+    return inst.attributes.opcode == "first_value"
 
 
 def is_order_sensitive(inst: DecodedInstruction) -> bool:

@@ -14,8 +14,9 @@ from weakref import WeakKeyDictionary
 
 from warpfrag.machine.interpreter.warp_state import INEXACT
 from warpfrag.machine.ir import actions
-from warpfrag.machine.ir.program import DecodedInstruction, Discard, Program, indices_of
+from warpfrag.machine.ir.program import DecodedInstruction, Discard, Program, indices_of, registers_of
 from warpfrag.machine.jit.register_flow import registers_read, special_registers_of
+from warpfrag.sass.emitter import TEMPORARY
 
 CONTROL = actions.Branch | actions.Jump
 PURE = actions.LaneOp | actions.Move | actions.MemoryLoad | actions.WarpCollective | actions.MatrixOp
@@ -106,6 +107,11 @@ class ValueFlow:
             self.following.append(sorted({number[at] for at in targets if at in number}))
         self.reads = [sum(1 << index for index in registers_read(inst)) for inst in self.instructions]
         self.writes = [sum(1 << index for index in indices_of(inst.results)) for inst in self.instructions]
+        self.temporaries = sum(
+            1 << reg.index
+            for reg in {reg for inst in self.instructions for operand in inst.results for reg in registers_of(operand)}
+            if reg.name.startswith(TEMPORARY)
+        )
         self.after = self._post_dominators()
         self.known = self._known_predicates()
 
@@ -200,6 +206,8 @@ class ValueFlow:
             state, known = before[block], self.known[block]
             for at in range(self.starts[block], self.ends[block]):
                 action, writes = self.instructions[at].action, self.writes[at]
+                if at and self.instructions[at].line != self.instructions[at - 1].line:
+                    state &= ~self.temporaries  # a temporary belongs to one machine instruction
                 is_certain = block not in decided and not state & ~known.bits & self.reads[at]
                 is_wait = isinstance(action, actions.MemoryBarrier) and action.name in WAITS
                 if at in chosen or (not is_certain and (is_wait or (isinstance(action, PURE) and writes))):

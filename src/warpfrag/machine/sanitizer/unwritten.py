@@ -33,7 +33,7 @@ from warpfrag.machine.ir.program import (
     VectorOperand,
     registers_of,
 )
-from warpfrag.machine.ir.scalar_types import TYPES, Codes, container, split
+from warpfrag.machine.ir.scalar_types import TYPES, Codes, Type, container, split
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
 from warpfrag.machine.sanitizer.tensor_checks import WrittenColumns
 from warpfrag.tensorcore import fragment, matrix_moves
@@ -316,7 +316,10 @@ class UnwrittenCheck(InstructionObserver):
 
     def computed(self, inst: DecodedInstruction, action: actions.LaneOp, group: LaneGroup) -> list[Codes]:
         """Return the masks of a LaneOp's results."""
-        masks = [self.mask_of(operand)[group.warp_rows] for operand in inst.sources]
+        masks = [
+            read_part(self.mask_of(operand)[group.warp_rows], kind)
+            for operand, kind in zip(inst.sources, action.sources, strict=True)
+        ]
         wrong = np.zeros(group.mask.shape, np.bool_)
         for mask in masks:
             wrong |= mask != 0
@@ -523,6 +526,13 @@ class UnwrittenCheck(InstructionObserver):
         loads = [f"{sources.get(line) or f'line {line}'} ({name})" for line, name in list(self.origins.items())[:3]]
         origin = f"; unwritten memory was loaded at {' and '.join(loads)}" if loads else ""
         self.report("uninitialised", thread, f"{self.inst.name}: {text}{origin}", count)
+
+
+def read_part(mask: Codes, kind: Type | None) -> Codes:
+    """Return the bits of a mask that an operand of the given type reads."""
+    if kind is None or mask.dtype == np.bool_ or kind.bits >= 8 * mask.itemsize:
+        return mask
+    return mask & mask.dtype.type((1 << kind.bits) - 1)
 
 
 def parts_of(masks: list[Codes], action: actions.LaneOp, wrong: NDArray[np.bool_]) -> Codes:

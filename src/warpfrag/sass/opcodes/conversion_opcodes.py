@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from warpfrag.machine.ir.program import Immediate, PtxOperand
-from warpfrag.machine.ir.scalar_types import B32, F32, TYPES, Codes, Type, signed
+from warpfrag.machine.ir.scalar_types import B16, B32, F32, TYPES, Codes, Type, signed
 from warpfrag.machine.semantics import conversions, floats
 from warpfrag.machine.semantics.floats import FloatModifiers
 from warpfrag.sass import sass_instruction as asm
@@ -19,6 +19,7 @@ INTEGERS = ("U8", "S8", "U16", "S16", "U32", "S32", "U64", "S64")
 FLOATS = ("F64", "F16", "BF16", "F32")
 SMALL = (*FLOATS, "E4M3", "E5M2", "TF32")
 INTEGRAL = {"TRUNC": "rzi", "FLOOR": "rmi", "CEIL": "rpi"}
+SIGNED = asm.RegisterOperand | asm.ConstantOperand
 PACKINGS = ("PACK_AB", "PACK_AB_MERGE_C", "MERGE_C", "PACK_B", "UNPACK_B", "UNPACK_B_MERGE_C")
 
 
@@ -82,11 +83,26 @@ def f2f(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     def run(codes: Codes) -> Codes:
         return conversions.float_to_float(codes, source.element, target.element, style)
 
+    if types[0] == "F64":
+        _widen(e, a, types[1], run)
+        return
     value, result = _float(e, a[1], types[1]), _result(e, a[0], types[0])
     if (target, source) == (TYPES["f32"], TYPES["f64"]) and style == FloatModifiers():
         e.emit("cvt.rn.f32.f64", [result], [value])
         return
     e.call("f2f", ((target,), (source,)), run, [result], [value])
+
+
+def _widen(e: Emitter, a: list[asm.Operand], source: str, run: Callable[[Codes], Codes]) -> None:
+    """Emit F2F to f64, whose sign modifiers leave a NaN unchanged."""
+    operand = a[1]
+    unsigned = replace(operand, negate=False, absolute=False) if isinstance(operand, SIGNED) else operand
+    value = e.temporary(64)
+    e.call("f2f", ((TYPES["f64"],), (TYPES[source.lower()],)), run, [value], [_float(e, unsigned, source)])
+    for word, name in (("absolute", "abs.f64"), ("negate", "neg.f64")):
+        if getattr(operand, word, False):
+            value = e.compute(name, value, bits=64)
+    e.emit("mov.b64", [e.results(a[0], 2)], [value])
 
 
 def frnd(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
@@ -119,9 +135,9 @@ def f2fp(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         name = f"cvt.{'rz' if 'RZ' in words else 'rn'}{modifiers}.{target.lower()}x2.f32"
         e.emit(name, [result], [e.single(a[1]), e.single(a[2])])
     else:
-        sources, join = _packed_form(e, packing, target, source, a)
+        sources, types_read, join = _packed_form(e, packing, target, source, a)
         convert = _converter(words, source.lower(), target.lower())
-        e.call("f2fp", ((B32,), (B32,) * len(sources)), lambda *codes: join(convert, *codes), [result], sources)
+        e.call("f2fp", ((B32,), types_read), lambda *codes: join(convert, *codes), [result], sources)
 
 
 Convert = Callable[[Codes], Codes]
@@ -139,35 +155,39 @@ def _converter(words: Words, source: str, target: str) -> Convert:
 
 def _packed_form(
     e: Emitter, packing: str, target: str, source: str, a: list[asm.Operand]
-) -> tuple[list[PtxOperand], Callable[..., Codes]]:
-    """Return the sources of an F2FP form, and the function that packs the converted parts."""
+) -> tuple[list[PtxOperand], tuple[Type, ...], Callable[..., Codes]]:
+    """Return the sources of an F2FP form, the types it reads, and the function that packs the converted parts."""
     is_fp8 = target in {"E4M3", "E5M2"}
     if packing in {"PACK_AB", "PACK_AB_MERGE_C"} and source == "F32" and is_fp8:
-        return [e.single(a[1]), e.single(a[2]), e.half(a[3]) if len(a) > 3 else ZERO], _pack_bytes
+        return [e.single(a[1]), e.single(a[2]), e.half(a[3]) if len(a) > 3 else ZERO], (B32, B32, B16), _pack_bytes
     if packing == "MERGE_C" and source == "F32" and not is_fp8:
-        return [e.single(a[1]), e.word(a[2]) if len(a) > 2 else ZERO], _merge_half
+        return [e.single(a[1]), e.word(a[2]) if len(a) > 2 else ZERO], (B32, B16), _merge_half
     if packing == "UNPACK_B_MERGE_C" and is_fp8:
-        return [e.halves(a[1]), e.half(a[2]) if len(a) > 2 else ZERO], _narrow_halves
+        return [e.halves(a[1]), e.half(a[2]) if len(a) > 2 else ZERO], (B32, B16), _narrow_halves
     if packing == "UNPACK_B" and source in {"E4M3", "E5M2"}:
-        return [e.half(a[1])], _widen_bytes
+        return [e.half(a[1])], (B16,), _widen_bytes
     raise Unsupported(f"the packing .{packing} of {source} to {target}")
 
 
+def _upper(codes: Codes) -> Codes:
+    return codes.astype(np.uint32) << np.uint32(16)
+
+
 def _pack_bytes(convert: Convert, x: Codes, y: Codes, c: Codes) -> Codes:
-    return convert(y) | convert(x) << np.uint32(8) | c << np.uint32(16)
+    return convert(y) | convert(x) << np.uint32(8) | _upper(c)
 
 
 def _merge_half(convert: Convert, x: Codes, c: Codes) -> Codes:
-    return convert(x) | c << np.uint32(16)
+    return convert(x) | _upper(c)
 
 
 def _narrow_halves(convert: Convert, x: Codes, c: Codes) -> Codes:
     low, high = x.astype(np.uint16), (x >> np.uint32(16)).astype(np.uint16)
-    return convert(low) | convert(high) << np.uint32(8) | c << np.uint32(16)
+    return convert(low) | convert(high) << np.uint32(8) | _upper(c)
 
 
 def _widen_bytes(convert: Convert, x: Codes) -> Codes:
-    return convert(x.astype(np.uint8)) | convert((x >> np.uint32(8)).astype(np.uint8)) << np.uint32(16)
+    return convert(x.astype(np.uint8)) | _upper(convert((x >> np.uint16(8)).astype(np.uint8)))
 
 
 def _saturated(codes: Codes, name: str) -> Codes:
@@ -206,10 +226,10 @@ def f2ip(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         low, high = (
             conversions.float_to_integer(part, "f32", target, mode, ftz=False).astype(np.uint32) for part in (y, x)
         )
-        return low | high << np.uint32(8) | c << np.uint32(16)
+        return low | high << np.uint32(8) | _upper(c)
 
     sources = [e.single(a[1]), e.single(a[2]), e.half(a[3])]
-    e.call("f2ip", ((B32,), (B32,) * 3), run, [e.result(a[0])], sources)
+    e.call("f2ip", ((B32,), (B32, B32, B16)), run, [e.result(a[0])], sources)
 
 
 ALL_INTEGERS = " ".join(INTEGERS)

@@ -42,19 +42,20 @@ def _multiply(e: Emitter, name: str, a: list[asm.Operand], counts: tuple[int, in
 
 
 def _matrix(e: Emitter, name: str, operand: asm.Operand, count: int) -> PtxOperand:
-    """Return the registers of a matrix; a negated matrix is copied with inverted signs."""
+    """Return the registers of a matrix; sign modifiers, which leave an f64 NaN unchanged, are applied to a copy."""
     codes = [e.bits_of(operand, step) for step in range(count)]
-    if not getattr(operand, "negate", False):
-        return VectorOperand(tuple(codes))
+    signs = [sign for word, sign in (("absolute", "abs"), ("negate", "neg")) if getattr(operand, word, False)]
     if ".f64." in name:
-        signs = [0, 1 << 31] * (count // 2)
-    elif ".f16.f16." in name or ".bf16." in name:
-        signs = [0x80008000] * count
-    else:
-        raise Unsupported("a negated matrix of this type")
-    return VectorOperand(
-        tuple(e.compute("xor.b32", code, Immediate(sign)) for code, sign in zip(codes, signs, strict=True))
-    )
+        for sign in signs:
+            pairs = [VectorOperand(tuple(codes[at : at + 2])) for at in range(0, count, 2)]
+            codes = [e.temporary() for _ in codes]
+            for at, pair in enumerate(pairs):
+                e.emit(f"{sign}.f64", [VectorOperand(tuple(codes[2 * at : 2 * at + 2]))], [pair])
+    elif signs == ["neg"] and (".f16.f16." in name or ".bf16." in name):
+        codes = [e.compute("xor.b32", code, Immediate(0x80008000)) for code in codes]
+    elif signs:
+        raise Unsupported("a sign modifier of a matrix of this type")
+    return VectorOperand(tuple(codes))
 
 
 def _multiply_shape(e: Emitter, words: Words, a: list[asm.Operand], bits: int, kinds: str, total_bits: int) -> None:
