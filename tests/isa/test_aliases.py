@@ -14,10 +14,9 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.isa.alias_names import is_plain, named, statements
-from warpfrag.isa.aliases import aliases_of
+from warpfrag.isa.aliases import aliases_of, forms_with_opcode, users
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.rows import forms, nicknames
-from warpfrag.isa.sass_names import forms_of, users
 from warpfrag.isa.targets import gpu_called, gpus, targets
 
 DATA = Path(__file__).parents[1] / "data"
@@ -202,7 +201,7 @@ def test_every_opcode_leads_to_what_becomes_it():
                 count += 1
     assert count > 1900
     for opcode in list(users())[::40]:  # one is found by patterns, all by writing every name
-        assert forms_of(opcode) == users()[opcode], opcode
+        assert forms_with_opcode(opcode) == users()[opcode], opcode
 
 
 def _instructions_of(opcode):

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from oracle.machine_code import TARGETS, disassembled, listed, pattern, rows
+from warpfrag.isa.aliases import machine_code
 from warpfrag.isa.legality import resolve
-from warpfrag.isa.sass_names import machine_code
 
 # All of them take as long as to write the table; a sample in between.
 STEP = 1 if os.environ.get("WARPFRAG_ASSEMBLE_EVERYTHING") == "1" else 13

@@ -358,9 +358,9 @@ def test_bodies_that_compilers_write_are_read_when_asked_for(text):
     bodies = [function.body for function in Parser(tokens(text, whole_bodies=True)).module().functions if function.body]
 
     assert bodies
-    assert all(body.is_unread for body in bodies)
+    assert all(body._read for body in bodies)
     assert outcome(text) == outcome(text, read_at_once)
-    assert not any(body.is_unread for body in bodies if body.items)
+    assert not any(body._read for body in bodies if body.items)
 
 
 BODIES = {

@@ -5,7 +5,7 @@ import pytest
 
 import warpfrag as wf
 from ptx.debugged import captured
-from warpfrag.viz.explorer.profile_page import build_profile_page
+from warpfrag.viz.explorer.page_builder import build_profile_page
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 TRANSPOSE = (

@@ -22,7 +22,7 @@ import warpfrag as wf
 from warpfrag.cli import main
 from warpfrag.errors import MissingExtra, NoGpu, SchedulerError, StoreWarning
 from warpfrag.formats.codes import from_codes
-from warpfrag.sweep import SweepPlan, dask_workers, sweep, sweep_store
+from warpfrag.sweep import SweepPlan, sweep, sweep_run, sweep_store
 from warpfrag.sweep import sweep_run as run
 from warpfrag.sweep.sweep_run import run_task
 
@@ -351,7 +351,7 @@ def test_another_version_is_refused_in_a_store_and_in_a_worker(tmp_path, monkeyp
 
 
 def test_a_scheduler_that_never_answers(tmp_path, monkeypatch):
-    monkeypatch.setattr(dask_workers, "CONNECT_TIMEOUT", 0.05)
+    monkeypatch.setattr(sweep_run, "CONNECT_TIMEOUT", 0.05)
     plan = SweepPlan.of_table(TABLE)
     for address in ("tcp://127.0.0.1:9", "zzz://x"):
         with pytest.raises(SchedulerError, match=f"no scheduler answers at '{address}'"):

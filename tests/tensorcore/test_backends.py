@@ -23,8 +23,9 @@ from warpfrag.isa.rows import forms
 from warpfrag.tensorcore import reference
 from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
-from warpfrag.tensorcore.backends import KernelSelector, canary
+from warpfrag.tensorcore.backends import KernelSelector
 from warpfrag.tensorcore.backends.compiled import CHECK_ENVIRONMENT, KERNELS, Compiled, FusedKernel
+from warpfrag.tensorcore.backends.cuda_backend import canary_operands
 from warpfrag.tensorcore.backends.portable import PortableKernel
 from warpfrag.tensorcore.native import library as native
 from warpfrag.tensorcore.native.levels import library_name
@@ -90,7 +91,7 @@ def test_every_rule_gives_the_codes_of_the_reference():
     rules = every_rule()
     assert {type(rule) for rule in rules} == set(KERNELS)
     for rule in rules:
-        kernel, operands = Compiled().compile(rule), canary.operands_of(rule)
+        kernel, operands = Compiled().compile(rule), canary_operands(rule)
         expected = reference.matmul(rule, operands)
         np.testing.assert_array_equal(kernel.run_whole(operands), expected, str(rule))
         np.testing.assert_array_equal(run_split(kernel, operands, threads=1), expected, str(rule))
@@ -98,7 +99,7 @@ def test_every_rule_gives_the_codes_of_the_reference():
 
 def test_the_canary_is_about_the_last_bit():
     """A sum rounded to nearest instead of truncated differs from what the reference gives."""
-    operands = canary.operands_of(F16)
+    operands = canary_operands(F16)
     a, b = (array.view(np.float16)[0].astype(np.float64) for array in operands[:2])
     nearest = (a @ b + operands.c.view(np.float32)[0]).astype(np.float32).view(np.uint32)
     assert (nearest != reference.matmul(F16, operands)[0]).any()

@@ -19,8 +19,8 @@ from arithmetic_cases import TWINS, code_type, compiled_by, instruction, rule_of
 import warpfrag as wf
 from warpfrag.formats.codes import to_codes
 from warpfrag.plans.relayout_execution import convert_codes
-from warpfrag.tensorcore.backends import canary
 from warpfrag.tensorcore.backends.compiled import CHAIN_BLOCK, CHECK_ENVIRONMENT, Compiled
+from warpfrag.tensorcore.backends.cuda_backend import canary_operands
 from warpfrag.tensorcore.backends.portable import Portable, PortableKernel
 from warpfrag.tensorcore.schedule import run_split
 
@@ -89,12 +89,12 @@ def caller():
 @cache
 def expected(name):
     """What the reference computes in the usual environment."""
-    return TWINS["reference"](RULES[name], **canary.operands_of(RULES[name])._asdict())
+    return TWINS["reference"](RULES[name], **canary_operands(RULES[name])._asdict())
 
 
 def runs(rule):
     """Every method to run a rule on the canary's operands."""
-    operands = canary.operands_of(rule)
+    operands = canary_operands(rule)
     compiled, portable = compiled_by(Compiled(), rule), Portable().compile(rule)
     return {
         "reference": lambda: TWINS["reference"](rule, **operands._asdict()),
@@ -202,7 +202,7 @@ def test_values_become_the_same_codes(bits, caller):
 def test_the_canary_hears_every_environment(caller):
     """Its codes depend on each rounding and on subnormals: those of plain float64 code change with every one."""
     rule = RULES["f64 "]
-    operands = canary.operands_of(rule)
+    operands = canary_operands(rule)
     a, b, c = (array.view(np.float64)[-1] for array in operands[:3])  # the tile with subnormals
 
     def plain():
@@ -294,7 +294,7 @@ def test_after_a_failure_in_the_middle(bits, happens, error, where, monkeypatch)
         before = control_word()
         assert before & bits == bits
         for name, backend, threads in product(("fused to f32", "f64 rp"), (Portable(), Compiled()), (1, 3)):
-            kernel, operands = backend.compile(RULES[name]), canary.operands_of(RULES[name])
+            kernel, operands = backend.compile(RULES[name]), canary_operands(RULES[name])
             with monkeypatch.context() as patched:
                 patched.setattr(kernel, *broken(kernel, happens))
                 with pytest.raises(error):
@@ -324,7 +324,7 @@ def test_after_an_exception_inside_compiled_code(bits, caller):
 def test_an_interrupt_by_the_clock(bits, caller):
     """An alarm that comes at no chosen place, until one came in the middle of a product."""
     rule = RULES["fused to f16"]
-    operands, codes = canary.operands_of(rule), expected("fused to f16")
+    operands, codes = canary_operands(rule), expected("fused to f16")
     kernels = [Portable().compile(rule), Compiled().compile(rule)]
     caller(bits)
     before = control_word()

@@ -450,7 +450,7 @@ def _exactness(run: Run) -> str:
 def _profile(run: Run, by: str | None, output: str | None) -> Answer[PtxView]:
     profile = run.profile
     if output is not None:
-        from warpfrag.viz.explorer.profile_page import build_profile_page
+        from warpfrag.viz.explorer.page_builder import build_profile_page
 
         if not output.endswith((".html", ".htm")):
             raise InvalidOperand(f"profile: expected a name that ends in .html, got {quote(output)}")

@@ -4,19 +4,23 @@
 patterns, so the facts are rows (`tables/names.toml`, `tables/machine_code.toml`) and the code is generic:
 
   alias_names      CuTe atoms, NVVM intrinsics, MLIR operations, and the instructions in pasted source
-  sass_names       machine code, on each target that was disassembled
+  here             machine code (SASS), on each target that was disassembled
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TypedDict
+from collections.abc import Iterable
+from functools import cache, lru_cache
+from typing import Any, NamedTuple, TypedDict
 
-from warpfrag.isa.alias_names import Notation
+from warpfrag.isa.alias_names import ATOM, MLIR_OPERATION, Notation, all_names_of, atoms, fill, mlir_forms, named
 from warpfrag.isa.qualifiers import Form
+from warpfrag.isa.rows import fits, forms
+from warpfrag.tables import read_table
 
 INTRINSIC = r"(?a)(?<![\w.])llvm\.nvvm\.\w+(?:\.\w+)*"
+OPCODE = r"(?ia)(?<![\w.])(?:[HIBDQO]MMA|[HIBQ]GMMA|LDSM|STSM|MOVM)(?:\.\w+)*(?!\w)"
 LONGEST = 1 << 13  # number of characters searched for a name
 POINTER = r"\.p\d+$"  # the address space in an overloaded LLVM intrinsic
 CALLED = {
@@ -25,6 +29,9 @@ CALLED = {
     "nvvm": "NVVM intrinsic",
     "mlir": "MLIR operation",
 }
+
+Users = tuple[tuple[Form, ...], tuple[Form, ...]]
+"""The forms that compile to one opcode, and the forms that compile to it and others."""
 
 
 class Aliases(TypedDict):
@@ -41,8 +48,7 @@ class Aliases(TypedDict):
     also: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Meaning:
+class Meaning(NamedTuple):
     """The instructions that a name in another notation refers to.
 
     forms  the instructions that have this name
@@ -64,15 +70,12 @@ class Meaning:
 
 def aliases_of(form: Form) -> Aliases:
     """Return the names of an instruction in other notations."""
-    from warpfrag.isa import sass_names as sass
-    from warpfrag.isa.alias_names import all_names_of
-
     names = {notation: all_names_of(form, notation) for notation in _NOTATIONS}
     first = {notation: next((entry.name for entry in rows if not entry.how), None) for notation, rows in names.items()}
     rest = (entry.name for rows in names.values() for entry in rows if entry.name not in first.values())
     return {
         "cute": first["cute"],
-        "sass": sass.machine_code(form),
+        "sass": machine_code(form),
         "nvvm": first["nvvm"],
         "mlir": first["mlir"],
         "also": tuple(rest),
@@ -87,9 +90,6 @@ def meaning(text: str) -> Meaning | None:
 
     A name that fits a notation but is unknown has no forms.
     """
-    from warpfrag.isa import sass_names as sass
-    from warpfrag.isa.alias_names import ATOM, MLIR_OPERATION, atoms, mlir_forms, named
-
     text = text[:LONGEST]
     if match := re.search(INTRINSIC, text):
         name = re.sub(POINTER, "", match[0])
@@ -100,8 +100,8 @@ def meaning(text: str) -> Meaning | None:
         entries = atoms(text)
         how = entries[0].how if entries else ""
         return Meaning("cute", match[0], tuple(dict.fromkeys(entry.form for entry in entries)), how=how)
-    if match := re.search(sass.OPCODE, text):
-        alone, among = sass.forms_of(match[0])
+    if match := re.search(OPCODE, text):
+        alone, among = forms_with_opcode(match[0])
         return Meaning("sass", match[0], alone or among, among if alone else ())
     return None
 
@@ -110,13 +110,87 @@ def near(name: str, notation: str) -> tuple[Form, ...]:
     """Return the instructions whose names are most similar to an unknown name."""
     from difflib import get_close_matches
 
-    from warpfrag.isa import sass_names as sass
-    from warpfrag.isa.alias_names import named
-
     if notation == "sass":
-        known = {opcode: alone or among for opcode, (alone, among) in sass.users().items()}
+        known = {opcode: alone or among for opcode, (alone, among) in users().items()}
     elif notation in ("cute", "nvvm"):
         known = {key: tuple(entry.form for entry in rows) for key, rows in named(notation).items()}
     else:
         return ()
     return tuple(dict.fromkeys(known[key][0] for key in get_close_matches(name.lower()[:120], known, n=3, cutoff=0.7)))
+
+
+def machine_code(form: Form) -> dict[str, str]:
+    """Return the machine code by target: one instruction, a sequence such as `2 x HMMA.16816.F32`, or `emulated`."""
+    listed = form.listed
+    codes = {
+        target: fill(pattern, listed)
+        for row in _rows(form.op)
+        if fits(row, listed)
+        for targets, pattern in row["sass"].items()
+        for target in targets.split()
+    }
+    return {target: codes[target] for target in sorted(codes, key=lambda name: int(re.sub(r"\D", "", name)))}
+
+
+@cache
+def _rows(op: str) -> tuple[dict[str, Any], ...]:
+    return tuple(row for row in read_table("machine_code")["rows"] if op in row["op"])
+
+
+def opcodes(code: str) -> tuple[str, ...]:
+    """Return the distinct instructions of a sequence."""
+    return tuple(re.findall(OPCODE, code))
+
+
+@lru_cache(maxsize=1024)
+def forms_with_opcode(opcode: str) -> Users:
+    """Return the forms that compile to this opcode alone, and those that also use others; a prefix matches too."""
+    asked = opcode.lower()
+    table = read_table("machine_code")["rows"]
+    rows = [row for row in table if any(_fits_pattern(asked, pattern) for pattern in row["sass"].values())]
+    by_opcode = _users(form for form in forms() if any(form.op in row["op"] and fits(row, form) for row in rows))
+    if asked in by_opcode:
+        return by_opcode[asked]
+    longer = [entry for name, entry in users().items() if name.startswith(f"{asked}.")]
+    alone, among = ({form: None for entry in longer for form in entry[part]} for part in (0, 1))
+    return tuple(alone), tuple(form for form in among if form not in alone)
+
+
+def _fits_pattern(opcode: str, pattern: str) -> bool:
+    """Return True if a pattern matches an opcode for any form."""
+    return any(re.fullmatch(expression, opcode) for expression in _expressions(pattern))
+
+
+@cache
+def _expressions(pattern: str) -> tuple[str, ...]:
+    """Convert a pattern to one regular expression per instruction; each field matches any word."""
+    pieces = (re.sub(r"^\d+ x ", "", piece) for piece in pattern.lower().split(" + "))
+    marked = (piece.replace("{.sat}", "{}").replace("{.rounding}", "{}") for piece in pieces)
+    plain = (piece.replace(".", r"\.").replace("{}", r"(?:\.\w+)?") for piece in marked)
+    return tuple(re.sub(r"\{\w+\}", r"\\w+", piece) for piece in plain)
+
+
+@cache
+def users() -> dict[str, Users]:
+    """Return the forms that use each opcode, by its name in lower case."""
+    return _users(forms())
+
+
+def _users(some: Iterable[Form]) -> dict[str, Users]:
+    """Return the opcodes of these forms, each with the forms that use it.
+
+    In machine code, a wmma becomes the mma of its shape. So if both use an opcode, the mma is the primary user.
+    """
+    alone: dict[str, dict[Form, None]] = {}
+    among: dict[str, dict[Form, None]] = {}
+    for form in some:
+        for code in machine_code(form).values():
+            for opcode in opcodes(code):
+                (alone if code == opcode else among).setdefault(opcode.lower(), {})[form] = None
+    result = {}
+    for opcode in alone | among:
+        exact, parts = list(alone.get(opcode, ())), list(among.get(opcode, ()))
+        plain = [form for form in exact if not form.is_wmma] or exact
+        parts = [form for form in (*exact, *parts) if form not in plain]
+        result[opcode] = (tuple(plain), tuple(dict.fromkeys(parts)))
+    return result

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import signal
+import threading
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from itertools import islice
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,21 +22,30 @@ from warpfrag.errors import (
     NotModelled,
     SchedulerError,
     StoreWarning,
+    WarpfragError,
     check_flag,
     check_index,
+    import_extra,
     quote,
 )
 from warpfrag.formats.codes import from_codes, values_of
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.isa.operands import operands
-from warpfrag.sweep.dask_workers import connected, run_all
 from warpfrag.sweep.error_tally import ErrorTally, tally
 from warpfrag.sweep.sweep_plan import Case, SweepBlock, SweepPlan, matrices_of
 from warpfrag.sweep.sweep_store import Outcome, StoredCase, StoreWriter, list_damage, versions
 from warpfrag.tensorcore.arithmetic_plan import plan as arithmetic_plan
 from warpfrag.tensorcore.rules import Popcount
 
+if TYPE_CHECKING:
+    import distributed
+
+Task = TypeVar("Task")
+Answer = TypeVar("Answer")
+
+CONNECT_TIMEOUT = 10  # seconds
+TASKS_PER_THREAD = 2  # number of queued tasks; small, so that results do not pile up
 Progress = Callable[[int, int, Case, bool], None]
 
 
@@ -211,3 +224,85 @@ class _Run:
             )
             for number, case in enumerate(self.plan.cases)
         ]
+
+
+@contextmanager
+def connected(scheduler: str | None, workers: int | None) -> Iterator[Any]:
+    """Yield a client for the scheduler, or for `workers` local processes, which Dask restarts if they die."""
+    distributed = import_extra("distributed", "dask")
+    with ExitStack() as stack:
+        stack.enter_context(_without_logs())
+        if scheduler is None:
+            with _ignored_interrupts():
+                cluster = distributed.LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    dashboard_address="127.0.0.1:0",
+                    silence_logs=logging.CRITICAL,
+                )
+            scheduler = stack.enter_context(cluster)
+        try:
+            client = distributed.Client(scheduler, timeout=CONNECT_TIMEOUT)
+        except (OSError, ValueError, TypeError, RuntimeError) as error:
+            raise SchedulerError(
+                f"no scheduler answers at {quote(scheduler)} ({type(error).__name__}: {error})"
+            ) from None
+        yield stack.enter_context(client)
+
+
+@contextmanager
+def _without_logs() -> Iterator[None]:
+    """Silence distributed's log, because the sweep itself reports a lost scheduler or worker."""
+    logger = logging.getLogger("distributed")
+    previous = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(previous)
+
+
+@contextmanager
+def _ignored_interrupts() -> Iterator[None]:
+    """Ignore SIGINT in this context and in the processes that it starts; the sweep handles it and ends them."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can set handlers
+        yield
+        return
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def run_all(
+    client: distributed.Client, function: Callable[[Task], Answer], tasks: Iterator[Task]
+) -> Generator[tuple[Task, Answer]]:
+    """Yield each task and its result, in order of completion; Dask reruns the tasks of a worker that dies."""
+    distributed = import_extra("distributed", "dask")
+    pending: dict[Any, Task] = {}
+    done = distributed.as_completed()
+    capacity = answers = 0
+    try:
+        while True:
+            if answers == capacity:  # workers come and go, so count their threads again
+                capacity, answers = TASKS_PER_THREAD * max(1, sum(client.nthreads().values())), 0
+            for task in islice(tasks, max(0, capacity - len(pending))):
+                future = client.submit(function, task, pure=False)
+                pending[future] = task
+                done.add(future)
+            if not pending:
+                return
+            future = next(done)
+            task, answer = pending.pop(future), future.result()
+            future.release()
+            answers += 1
+            yield task, answer
+    except WarpfragError:
+        raise
+    except distributed.CancelledError:
+        raise SchedulerError("the scheduler is no longer reachable") from None
+    except Exception as error:  # noqa: BLE001 (a worker can raise anything, and a connection can break)
+        raise SchedulerError(f"a worker failed ({type(error).__name__}: {error})") from None
+    finally:
+        client.cancel(list(pending))

@@ -42,7 +42,6 @@ from warpfrag.tensorcore.sparsity import logical_columns
 Tile: TypeAlias = Shared | Descriptor | int
 """An operand in shared memory: a tile with its descriptor, or the descriptor alone."""
 COPIED_PARTS = {"B": 2, "E": 2, "G": 4}  # data paths that read one copy of A for each part of the columns
-NOTHING: Mapping[str, int] = {}
 SHIFTED_COLUMNS = 8
 MAX_LAYOUTS = 512
 

@@ -1,4 +1,9 @@
-"""Kernels and the modules that contain them: select an entry and launch it on NumPy arrays."""
+"""Kernels and the modules that contain them: select an entry and launch it on NumPy arrays.
+
+A launch executes machine code if the PTX can be assembled, but only for the architecture on which it was compared. If
+the machine code fails, the PTX runs from the same initial memory: either it fails too, with an error that names PTX
+lines, or its result is kept with the reason.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from functools import cached_property, partial
 from typing import Any, Literal, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
 from warpfrag.formats.float_environment import exact_floats
@@ -18,15 +24,11 @@ from warpfrag.machine.interpreter.device_memory import Allocation, DeviceMemory
 from warpfrag.machine.interpreter.kernel_findings import BATCH_THREADS, ORDER_CHECKS, Check
 from warpfrag.machine.interpreter.warp_state import LaunchConfig
 from warpfrag.machine.ir import state_spaces
-from warpfrag.machine.ir.actions import (
-    SystemCall,
-    TensorCopy,
-)
+from warpfrag.machine.ir.actions import SystemCall, TensorCopy
 from warpfrag.machine.ir.program import ModuleVariable, Parameter, Program, SourceLine
 from warpfrag.machine.jit import loops
 from warpfrag.machine.jit.engine import CompiledProgram
 from warpfrag.machine.jit.screening import ProgramScreen
-from warpfrag.machine.launch.code_level import ptx_reason, run_both_levels
 from warpfrag.machine.launch.device_array import ADDRESSES
 from warpfrag.machine.launch.exploration import Exploration, explore
 from warpfrag.machine.launch.grid import Judgement, Progress, Waves, Work, is_alone, is_ordered, warps_at_once
@@ -45,11 +47,17 @@ from warpfrag.machine.launch.options import (
     launch_config,
 )
 from warpfrag.machine.launch.run import Run
-from warpfrag.machine.launch.run_evidence import launch_arch, opcode_evidence
+from warpfrag.machine.launch.run_evidence import MEASURED, launch_arch, opcode_evidence
 from warpfrag.machine.launch.summary import summarise
 from warpfrag.machine.launch.symbols import Symbols
 from warpfrag.smem.tensor_map import MAP_ALIGN, MAP_BYTES
 from warpfrag.tensorcore.evidence import Evidence
+
+Buffers = Sequence[NDArray[Any]]
+Execute = Callable[[tuple[Check, ...], LaunchOptions], Run]
+"""Type of a function that runs a launch at one level, with checks and options."""
+STOPPING = {"bounds", "misaligned", "readonly", "freed", "deadlock"}
+"""Findings after which the PTX launch may differ from a GPU's."""
 
 
 class KernelModule(Mapping[str, "Kernel"], ABC):
@@ -425,3 +433,52 @@ class Kernel:
         if config.is_cooperative:  # all blocks run together, because they may wait for each other
             at_once = config.grid[0] * config.grid[1] * config.grid[2]
         return Waves(config.grid, at_once, seed, config.cluster)
+
+
+def ptx_reason(program: Program, symbols: Symbols, config: LaunchConfig, options: LaunchOptions, level: str) -> str:
+    """Return the reason to execute PTX without assembling it, or ""."""
+    if level == "ptx":
+        return "the level is ptx"
+    calls = {inst.action.name for inst in program.instructions if isinstance(inst.action, SystemCall)}
+    if calls:
+        return f"the driver functions {', '.join(sorted(calls))} are executed as PTX only"
+    if symbols.is_held:
+        return "variables of the module were set or are kept"
+    if options.cooperative:
+        return "cooperative launches are executed as PTX only"
+    if level == "auto" and config.arch.rstrip("a") != MEASURED:
+        return f"machine code was compared on {MEASURED} only, and the launch is for {config.arch}"
+    return ""
+
+
+def run_both_levels(
+    ptx: Execute, machine: Execute, buffers: Buffers, checks: tuple[Check, ...], options: LaunchOptions, level: str
+) -> Run:
+    """Run machine code; run the PTX too if there are checks, or if the machine code fails and the level is auto."""
+    before = [buffer.copy() for buffer in buffers]
+    checked = None
+    if checks:
+        checked = ptx(checks, replace(options, explore=0))
+        found = sorted({finding.kind for finding in checked.findings} & STOPPING)
+        if found:
+            return replace(checked, ptx_reason=f"a check found {', '.join(found)}: a GPU's behaviour is then unknown")
+        after = [buffer.copy() for buffer in buffers]
+        _restore(buffers, before)
+    try:
+        run = machine((), options)
+    except WarpfragError as error:
+        if level == "sass":
+            raise
+        _restore(buffers, after if checked is not None else before)
+        reason = f"the machine code failed: {error}"
+        return replace(ptx((), options) if checked is None else checked, ptx_reason=reason)
+    if checked is None:
+        return run
+    return replace(
+        run, checks=checked.checks, findings=checked.findings, unjudged=checked.unjudged, notes=checked.notes
+    )  # fmt: skip
+
+
+def _restore(buffers: Buffers, contents: Buffers) -> None:
+    for buffer, data in zip(buffers, contents, strict=True):
+        buffer[...] = data

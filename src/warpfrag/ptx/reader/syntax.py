@@ -187,11 +187,6 @@ class Scope:
         self._items, self._read = items, read
 
     @property
-    def is_unread(self) -> bool:
-        """True if the body has not been parsed yet."""
-        return self._read is not None
-
-    @property
     def items(self) -> ScopeItems:
         """The contents of the body."""
         read = self._read

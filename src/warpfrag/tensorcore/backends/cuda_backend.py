@@ -11,13 +11,14 @@ from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import NoGpu
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.number_formats import FORMATS
+from warpfrag.formats.random_codes import random_codes
 from warpfrag.tensorcore import reference
 from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
-from warpfrag.tensorcore.backends.canary import operands_of
 from warpfrag.tensorcore.backends.device_kernel import (
     INT,
     LONG,
@@ -40,6 +41,8 @@ STRIDES = aligned(tile=LONG, line=LONG, k=LONG)
 ENCODING = aligned(fraction=INT, bias=INT, unused=INT, sign_place=INT, special_from=INT, infinity=INT)
 BLOCKS = aligned(tile=LONG, line=LONG, block=LONG, k=LONG)
 """Structures without pointers, so that a kernel can be prepared before addresses are known."""
+TILES, ROWS, COLUMNS = 2, 5, 21
+"""The extents of a canary: rows for more than one strip, and columns for the vector code and its remainder."""
 
 
 def _with_zeros(operands: ProductOperands) -> DeviceArray:
@@ -400,11 +403,46 @@ KERNELS: dict[type[Rule], Callable[[Any], DeviceKernel]] = {
 }
 
 
+def canary_operands(rule: Rule) -> ProductOperands:
+    """Return two small tiles whose codes depend on rounding and subnormals: both signs, full significands near 1.
+
+    The second tile has a row and a column of small subnormals and a very large C, to exercise special cases for extreme
+    exponents.
+    """
+    random = np.random.default_rng(7)
+
+    def draw(name: str, shape: tuple[int, ...]) -> NDArray[Any]:
+        fmt = FORMATS[name]
+        return random_codes(fmt, "narrow" if fmt.is_float else "plain", shape, random).astype(code_dtype(fmt))
+
+    a, b = draw(rule.a, (TILES, ROWS, rule.stored)), draw(rule.b, (TILES, rule.k, COLUMNS))
+    c = draw(rule.c, (TILES, ROWS, COLUMNS))
+    if FORMATS[rule.a].is_float:
+        a[-1, -1], c[-1, -1] = 1 << FORMATS[rule.a].unused, 3
+        c[-1, 0, 0] = FORMATS[rule.c].encode(FORMATS[rule.c].max / 2)
+        b[-1, :, -1] = 3 << FORMATS[rule.b].unused
+    columns = None
+    if rule.is_sparse:
+        places = np.arange(rule.stored, dtype=np.int32)
+        first = 2 * places if rule.k == 2 * rule.stored and rule.a == "tf32" else 4 * (places // 2) + places % 2
+        columns = np.broadcast_to(first, a.shape).copy()
+    if not rule.scales:
+        return ProductOperands(a, b, c, columns)
+    return ProductOperands(
+        a,
+        b,
+        c,
+        columns,
+        draw(rule.scale_format, (TILES, ROWS, rule.scales)),
+        draw(rule.scale_format, (TILES, rule.scales, COLUMNS)),
+    )
+
+
 @cache
 def kernel_of(rule: Rule, gpu: int) -> DeviceKernel:
     """Return a rule's kernel on a GPU, after the canary has passed."""
     kernel = KERNELS[type(rule)](rule)
-    operands = operands_of(rule)
+    operands = canary_operands(rule)
     codes = cupy().asnumpy(on_device(kernel, operands))
     if not np.array_equal(codes.astype(np.uint64), reference.matmul(rule, operands).astype(np.uint64)):
         name = cupy().cuda.runtime.getDeviceProperties(gpu)["name"].decode()
