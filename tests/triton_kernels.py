@@ -118,7 +118,7 @@ def matmul_kernel(
     for step in range(tl.cdiv(K, BLOCK_K)):
         left = K - step * BLOCK_K
         tile_a = tl.load(at_a, k[None, :] < left, other=0.0)
-        total = tl.dot(tile_a, tl.load(at_b, k[:, None] < left, other=0.0), total)
+        total = tl.dot(tile_a, tl.load(at_b, k[:, None] < left, other=0.0), total, out_dtype=total.dtype)
         at_a += BLOCK_K * ak
         at_b += BLOCK_K * bk
     if RELU:

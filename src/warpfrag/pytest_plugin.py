@@ -90,13 +90,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--triton-arch", default="sm_90a", metavar="ARCH", help="compile for this GPU [%(default)s]")
     everything = "give the tests a virtual GPU, which runs all CUDA code, not only Triton kernels"
     group.addoption("--virtual-gpu", action="store_true", help=everything)
-    group.addoption(
-        "--launch-seconds",
-        type=float,
-        default=LAUNCH_SECONDS,
-        metavar="S",
-        help="stop a launch after this time, and show the line that it was running [%(default)s]",
-    )
+    limit = "stop a launch after this time, and show the line that it was running [%(default)s]"
+    group.addoption("--launch-seconds", type=float, default=LAUNCH_SECONDS, metavar="S", help=limit)
 
 
 @pytest.hookimpl(tryfirst=True)

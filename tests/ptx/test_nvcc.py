@@ -62,6 +62,65 @@ def test_a_file_is_compiled_once_and_again_when_a_header_changes(folder, monkeyp
         module["reversed"].launch(1, 64, [np.array((41, 0, 0), PARAMS)[()], x, out], shared=256)
 
 
+INLINED = """__device__ __forceinline__ void put(float *out, int i, const float *x) {
+    out[i] = __shfl_xor_sync(~0u, x[i], 1) * 2.0f;  // a function of a header of CUDA
+}
+
+__global__ void swapped(const float *x, float *out) {
+    __shared__ float tile[64];
+    int i = threadIdx.x;
+    put(tile, i, x);
+    out[i] = tile[63 - i];
+}
+"""
+
+
+def test_inlined_lines_are_quoted_with_the_call(folder, monkeypatch, capsys):
+    """The finding, the error, the debugger, the profile and explain quote the user's lines, never the header's."""
+    (folder / "swapped.cu").write_text(INLINED, encoding="utf-8")
+    kernel = wf.ptx.compile(folder / "swapped.cu")["swapped"]
+    x, out = np.ones(64, np.float32), np.zeros(64, np.float32)
+    store, call = (
+        "    swapped.cu:2: out[i] = __shfl_xor_sync(~0u, x[i], 1) * 2.0f;  // a function of a header of CUDA",
+        "    swapped.cu:8: put(tile, i, x);",
+    )
+    (race,) = kernel.launch(1, 64, [x, out], checks="all").findings
+    assert str(race.other.source) == "swapped.cu:2, inlined at swapped.cu:8"
+    assert str(race).split("\n")[1:] == ["    swapped.cu:9: out[i] = tile[63 - i];", store, call]
+    debugger = kernel.debug(1, 64, [x, out])
+    debugger.break_at(opcode="st.shared", source="swapped.cu:8")
+    stop = debugger.run()
+    assert str(stop).split("\n")[1:] == [store, call]
+    assert "\n" not in repr(stop) + repr(debugger)
+    with kernel.debug(1, 64, [x, out]) as debugger:
+        debugger.break_at(opcode="shfl.sync")
+        assert str(debugger.run()).split("\n")[1:] == [store, call]
+        assert debugger.stop.source.file.endswith(".hpp")
+    rows = {row[0]: row[-1] for row in kernel.launch(1, 64, [x, out]).profile.table()[1]}
+    assert rows["swapped.cu:8"] == "put(tile, i, x);"
+    with pytest.raises(wf.errors.PtxError, match=r"\n    swapped.cu:8: put\(tile, i, x\);$"):
+        kernel.launch(1, 64, [x[:9], out])
+    np.save(folder / "x.npy", x)
+    monkeypatch.chdir(folder)
+    arguments = ["--grid", "1", "--block", "64", "--arg", "x.npy", "--arg", "out:f32:64"]
+    assert main(["ptx", "explain", "swapped.cu:2", *arguments]) == 0
+    assert f"{store}\n{call}\n" in capsys.readouterr().out
+    assert main(["ptx", "run", "swapped.cu", *arguments[:-1], "out:f32:9"]) == 2
+    assert capsys.readouterr().err.endswith("\n    swapped.cu:9: out[i] = tile[63 - i];\n")
+
+
+def test_a_copy_of_a_compiled_file_has_its_own_lines(folder):
+    """The PTX is kept by content, so a hit may have been compiled under another name, whose text has changed since."""
+    first, second = folder / "first.cu", folder / "second.cu"
+    for file in (first, second):
+        file.write_text(INLINED, encoding="utf-8")
+        module = wf.ptx.compile(file)
+    first.write_text("changed\n" * 9, encoding="utf-8")
+    lines = [source.outermost for source in module.sources.values()]
+    assert {line.file for line in lines} == {str(second)}
+    assert "changed" not in {line.text for line in lines}
+
+
 def test_what_nvcc_refuses_is_said_in_its_words(folder):
     with pytest.raises(wf.ptx.CompilationFailed) as info:
         wf.ptx.compile("__global__ void f() {\n    int x = unknown;\n}", options=["-DUNUSED"])

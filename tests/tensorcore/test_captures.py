@@ -17,7 +17,7 @@ from warpfrag.cli import main
 from warpfrag.errors import FileError
 from warpfrag.isa.immediates import Immediates
 from warpfrag.tensorcore.captures import capture as capture_module
-from warpfrag.tensorcore.captures.capture import MEMORY, CapturedCase, WgmmaCase, address_maps, captures, load_cases
+from warpfrag.tensorcore.captures.capture import MEMORY, CapturedCase, WgmmaCase, address_maps, captures
 from warpfrag.tensorcore.captures.capture_index import HERE, INDEX, VARIABLE
 from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
 
@@ -93,17 +93,6 @@ def test_the_index_says_what_the_data_hold():
 
 def test_the_data_stay_small():
     assert sum(path.stat().st_size for path in Path(HERE).iterdir() if path.is_file()) < 6_000_000
-
-
-def test_load_cases_finds_every_spelling_of_an_instruction():
-    cases = list(load_cases("mma.m8n8k4.f64.f64.f64.f64"))
-    assert {case.instruction.rpartition(".")[2] for case in cases} == {"f64", "rn"}
-
-
-def test_cases_of_what_is_no_instruction_are_refused():
-    for wrong in (3, None, ["mma"], "mma"):
-        with pytest.raises(wf.errors.IllegalInstruction):
-            next(load_cases(wrong))
 
 
 def test_a_folder_of_ones_own_counts_as_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -397,7 +397,7 @@ def _print_kernel(name: str, facts: KernelDiagnosis) -> None:
         echo(wrapped(f"  {finding}", indent=4))
         echo(wrapped(f"     fix: {finding.fix}", indent=7))
     for mma in facts.mmas:
-        echo(wrapped(f"{mma.source}: {mma.instruction}, block {mma.block}, warp {mma.warp}", indent=2))
+        echo(wrapped(f"{mma.source}: {mma.instruction}, block {mma.block}, warp {mma.warp}", indent=2) + mma.code)
         for operand in mma.operands:
             echo(wrapped(f"  {operand}", indent=4))
             if operand.findings and operand.findings[0].fix:

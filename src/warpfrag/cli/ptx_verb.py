@@ -26,10 +26,10 @@ from warpfrag.cli.support.output import (
     terminal_width,
 )
 from warpfrag.cli.support.verbs import Answer, Param, facts_of, integer, verb
-from warpfrag.errors import InvalidOperand, quote
+from warpfrag.errors import InvalidOperand, location_text, quote
 from warpfrag.files import write_atomically
 from warpfrag.machine.interpreter.kernel_findings import KernelFinding
-from warpfrag.machine.ir.program import Parameter
+from warpfrag.machine.ir.program import Parameter, excerpt
 from warpfrag.machine.launch.exploration import Exploration
 from warpfrag.machine.launch.run import Counts, InexactLine
 from warpfrag.tensorcore.evidence import Evidence
@@ -359,15 +359,12 @@ def _info(module: Module, launch: LaunchSettings) -> Answer[ModuleFacts]:
         for name, variable in module.symbols.variables.items()
     ]
     entries = [
-        EntryFacts(
-            kernel.name,
-            kernel.readable_name,
-            kernel.shared_bytes,
-            len(kernel.program.instructions),
-            list(kernel.parameters),
-            kernel.cluster,
-            tuple(kernel.tensor_maps),
-            opcode_evidence(kernel.program, arch),
+        facts_of(
+            EntryFacts,
+            kernel,
+            shared=kernel.shared_bytes,
+            instructions=len(kernel.program.instructions),
+            opcodes=opcode_evidence(kernel.program, arch),
         )
         for kernel in kernels
     ]
@@ -502,7 +499,7 @@ def _explain(
     stop, visit = view.stop, options.visit
     if output is not None and not view.is_matrix:
         raise InvalidOperand(f"line {stop.line} is not a matrix instruction: there is no figure of {stop.text}")
-    at = f"line {stop.line}" if stop.source is None else f"{stop.source} (line {stop.line} of the PTX)"
+    at = location_text(stop.line, stop.source)
     title = f"{kernel.readable_name}, {at}; block {stop.block}, warp {stop.warp}, visit {visit}; {view.arch}"
     picture = _drawing(view, title) if view.is_matrix else None
     if output is not None and picture is not None:
@@ -513,10 +510,10 @@ def _explain(
 
     def show() -> None:
         if picture is not None:
-            echo(picture.to_text(terminal_width()).rstrip("\n"))
+            echo(picture.to_text(terminal_width()).rstrip("\n") + excerpt(stop.source))
             return
         print_heading(stop.text)
-        echo(title)
+        echo(title + excerpt(stop.source))
         heads = ["lane", *(f"{each.name}{' (after)' if each.is_result else ''}" for each in view.operands), ""]
         active = ["" if stop.lanes >> lane & 1 else "idle" for lane in range(32)]
         print_table(

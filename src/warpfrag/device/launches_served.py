@@ -342,7 +342,7 @@ class LaunchServer:
         if finding.other is not None and finding.other.source is None:
             text += f" (the other access: {place_of(module, name, finding.other.line).rstrip(': ')})"
         fix = f"; fix: {finding.fix}" if finding.fix else ""
-        return f"{finding.kind}: {text}{self.freed_text(finding.text)}{fix}"
+        return f"{finding.kind}: {text}{self.freed_text(finding.text)}{fix}{finding.excerpt}"
 
     def failure(self, error: PtxError, module: LoadedModule, name: str) -> tuple[int, str]:
         """Return the CUDA error code and the message for an error that ended a launch."""

@@ -22,7 +22,7 @@ from warpfrag.errors import InvalidOperand
 from warpfrag.formats.arrays import as_doubles
 from warpfrag.machine.debugger.debug_views import ptx_operands
 from warpfrag.machine.ir.actions import MatrixOp
-from warpfrag.machine.ir.program import DecodedInstruction, registers_of
+from warpfrag.machine.ir.program import DecodedInstruction, excerpt, registers_of
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import get
 
@@ -75,6 +75,7 @@ class ExecutedMma:
     """An mma that one warp executes: its source line, its instruction, and its operands."""
 
     source: str
+    code: str  # the text of the source lines, each on a new line
     instruction: str
     block: tuple[int, int, int]
     warp: int
@@ -153,7 +154,7 @@ class OperandComparison:
             for operand in (instruction.a, instruction.b, instruction.c):
                 found = self._compared(operand, held[operand.role], earlier, producers[operand.role])
                 operands.append(self._with_loads(found, producers[operand.role]))
-            yield ExecutedMma(source, instruction.name, block, warp, tuple(operands))
+            yield ExecutedMma(source, excerpt(stop.source), instruction.name, block, warp, tuple(operands))
             if instruction.pattern is None:
                 D = instruction(held["a"], held["b"], held["c"], arch=debugger.config.arch)
                 earlier[:] = [result for result in earlier if not np.array_equal(result.values, held["c"])]

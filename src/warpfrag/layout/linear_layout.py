@@ -459,13 +459,10 @@ class Layout(LinearMap):
         check_axis(source, self.ins)
         size = self.ins[source]
         for out in self.outs:
-            alone = all(not self._touches(source, other) for other in self.outs if other != out)
+            alone = all(run.source != source for other in self.outs if other != out for run in self.runs(other))
             if alone and [run for run in self.runs(out) if run.source == source] == [DigitRun(source, 1, size, 1)]:
                 return out
         return ""
-
-    def _touches(self, source: str, out: str) -> bool:
-        return any(run.source == source for run in self.runs(out))
 
     # ---- private helpers
 

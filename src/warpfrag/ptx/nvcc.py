@@ -109,13 +109,14 @@ def _options(options: Sequence[str]) -> tuple[str, ...]:
 def _compiled(path: Path, content: str, arch: str, options: tuple[str, ...], folder: Path | None = None) -> str:
     """Return the PTX of a file, compiled unless it is cached; `folder` is nvcc's working directory."""
     nvcc = find_tool("nvcc")
-    parts = json.dumps([nvcc.version, arch, *OPTIONS, *options, content])
+    file = (folder or Path.cwd()) / path
+    parts = json.dumps(["file", nvcc.version, arch, *OPTIONS, *options, content])
     name = f"nvcc-{hashlib.sha256(parts.encode()).hexdigest()[:32]}{CACHE.suffix}"
     if data := CACHE.find(name):
         kept = json.loads(data)
         with suppress(OSError):  # a header was removed
             if all(_digest(Path(file)) == digest for file, digest in kept["included"].items()):
-                return str(kept["ptx"])
+                return str(kept["ptx"]).replace(f'"{kept["file"]}"', f'"{file}"')  # the source may have moved
     with tempfile.TemporaryDirectory() as folder_name:
         out, dependencies = Path(folder_name) / "kernel.ptx", Path(folder_name) / "kernel.d"
         command = [str(nvcc.path), f"-arch={arch}", *OPTIONS, *options, "-MMD", "-MF", str(dependencies)]
@@ -128,9 +129,8 @@ def _compiled(path: Path, content: str, arch: str, options: tuple[str, ...], fol
                 message += "\nthe CCCL headers are not found; try: pip install nvidia-cuda-cccl"
             raise CompilationFailed(path.name, message)
         text = out.read_text(encoding="utf-8")
-        here = folder or Path.cwd()
-        included = [file for file in _included(dependencies, here) if file.resolve() != (here / path).resolve()]
-    entry = {"included": {str(file): _digest(file) for file in included}, "ptx": text}
+        included = [each for each in _included(dependencies, folder or Path.cwd()) if each.resolve() != file.resolve()]
+    entry = {"included": {str(each): _digest(each) for each in included}, "ptx": text, "file": str(file)}
     CACHE.keep(name, json.dumps(entry).encode())
     return text
 

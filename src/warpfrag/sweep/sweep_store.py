@@ -174,12 +174,8 @@ def read_json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict) or not isinstance(document.get("attributes", {}), dict):
-        raise _damaged(path)
+        raise FileError(f"{quote(str(path))} is damaged; delete {quote(str(path.parent))} to compute it again")
     return document
-
-
-def _damaged(path: Path) -> FileError:
-    return FileError(f"{quote(str(path))} is damaged; delete {quote(str(path.parent))} to compute it again")
 
 
 def read_header(path: Path) -> dict[str, Any]:

@@ -232,8 +232,8 @@ def print_error(error: Exception, message: str, *, as_json: bool) -> None:
 
 
 def _bounded(message: str) -> str:
-    """Return a message as one line; if it contains too much user input, shorten it in the middle."""
-    line = " ".join(message.split())
+    """Return a message as one line and excerpts of source files; too much user input is shortened in the middle."""
+    line = "\n    ".join(" ".join(part.split()) for part in message.split("\n    "))
     return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE // 2]} ... {line[-MAX_MESSAGE // 2 :]}"
 
 

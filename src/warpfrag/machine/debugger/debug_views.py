@@ -236,7 +236,7 @@ class InstructionView:
 
     def __repr__(self) -> str:
         """Return a summary with the stop and the operand names."""
-        return f"<{self.stop}; {', '.join(item.name for item in self.operands)}>"
+        return f"<{self.stop!r}; {', '.join(item.name for item in self.operands)}>"
 
     @property
     def is_matrix(self) -> bool:

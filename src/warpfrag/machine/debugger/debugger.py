@@ -91,7 +91,7 @@ class Debugger:
 
     def __repr__(self) -> str:
         """Return the kernel and its current stop."""
-        state = "finished" if self.is_finished else "not started" if self.stop is None else str(self.stop)
+        state = "finished" if self.is_finished else "not started" if self.stop is None else repr(self.stop)
         return f"<Debugger of {self.program.name}: {state}>"
 
     # --- breakpoints and watchpoints

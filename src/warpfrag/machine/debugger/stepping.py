@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from warpfrag.errors import location_text
 from warpfrag.machine.interpreter.lane_group import LaneGroup
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
-from warpfrag.machine.ir.program import DecodedInstruction, SourceLine, file_name
+from warpfrag.machine.ir.program import DecodedInstruction, SourceLine, excerpt, file_name
 
 StopReason = Literal["breakpoint", "watchpoint", "step"]
 WatchAccess = Literal["write", "read", "any"]
@@ -39,19 +39,11 @@ class Breakpoint:
             return False
         if self.starts is not None and inst.line not in self.starts:
             return False
-        if self.source is not None and (source is None or self.source not in _lines_of(source, self.file)):
+        calls = [] if source is None else source.calls
+        lines = {call.line for call in calls if not self.file or file_name(call.file) == file_name(self.file)}
+        if self.source is not None and self.source not in lines:
             return False
         return self.opcode is None or f"{inst.name}.".startswith(f"{self.opcode.rstrip('.')}.")
-
-
-def _lines_of(source: SourceLine | None, file: str) -> set[int]:
-    """Return a line and the lines that it was inlined at, restricted to a file if one is given."""
-    lines = set()
-    while source is not None:
-        if not file or file_name(source.file) == file_name(file):
-            lines.add(source.line)
-        source = source.inlined_at
-    return lines
 
 
 @dataclass(eq=False)
@@ -79,7 +71,7 @@ class ThreadAt(NamedTuple):
         return f"block {self.block}, warp {self.warp}, lane {self.lane}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Stop:
     """The position of a stopped kernel: before the instruction at `line`, or after it for a watchpoint.
 
@@ -110,7 +102,11 @@ class Stop:
         return self.warps[0][1]
 
     def __str__(self) -> str:
-        """Format the stop on one line, as debuggers do."""
+        """Format the stop, and quote the source line, as debuggers do."""
+        return f"{self!r}{excerpt(self.source)}"
+
+    def __repr__(self) -> str:
+        """Format the stop on one line."""
         where = f" ({self.source})" if self.source is not None else ""
         line = location_text(self.line).removeprefix("at ")
         return f"{self.reason} at {line}{where}, block {self.block}, warp {self.warp}: {self.text}"

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from warpfrag.errors import location_text
-from warpfrag.machine.ir.program import SourceLine
+from warpfrag.machine.ir.program import SourceLine, excerpt
 
 Verdict = Literal["clean", "findings", "incomplete"]
 Check = Literal["memory", "races", "uninitialised", "barriers", "async"]
@@ -103,11 +103,16 @@ class KernelFinding:
         return KINDS[self.kind]
 
     def __str__(self) -> str:
-        """Format the kind, the location and the description."""
+        """Format the kind, the location and the description, and quote the source lines."""
         where = location_text(self.line, self.source)
         more = f"; {self.count - 1} more here" if self.count > 1 else ""
         fix = f"; fix: {self.fix}" if self.fix else ""
-        return f"{self.kind}, {where}: {self.text}{more}{fix}"
+        return f"{self.kind}, {where}: {self.text}{more}{fix}{self.excerpt}"
+
+    @property
+    def excerpt(self) -> str:
+        """The text of the source lines of both accesses, each on a new line."""
+        return excerpt(self.source, self.other.source if self.other else None)
 
     def to_dict(self) -> dict[str, object]:
         """Return all fields for JSON; source lines are text."""

@@ -263,7 +263,8 @@ def _commit(memories: TensorMemories, inst: DecodedInstruction, spelling: Tensor
     """Run commit: signal the mbarriers at once, because all earlier work is complete."""
     copies = LaneCopies(memories.state, memories.mbarriers, group)
     address = group.addresses(inst.sources[0])
-    space = "cluster" if spelling.qualifier("shared_cluster") else "generic"
+    # Triton 3.5 passes shared addresses without .shared::cluster; ptxas gives them to UTCBAR unchanged.
+    space = "cluster" if spelling.qualifier("shared_cluster") or not int(address[0]) >> 32 else "generic"
     (cell,) = memories.mbarriers.cells_at(space, address, group.owners).tolist()
     mask = _number(group, inst.sources[1]) & 0xFFFF if spelling.qualifier("multicast") else None
     cells = [cell] if mask is None else [copies.moved(cell, block) for block in copies.blocks_of(0, mask)]

@@ -8,12 +8,14 @@ reconverge at the start of blocks.
 
 from __future__ import annotations
 
+import linecache
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +26,7 @@ from warpfrag.machine.ir.opcode import DecodedOpcode, OpcodeRow
 from warpfrag.machine.ir.scalar_types import Type
 
 LIBRARY_FILE = re.compile(r"[/\\](include|triton[/\\]language)[/\\]")  # CUDA headers and Triton's library functions
+MAX_TEXT = 160  # maximum number of characters of a source line
 
 
 class SourceLine(NamedTuple):
@@ -49,14 +52,33 @@ class SourceLine(NamedTuple):
         return f"{self.inlined_at}" if LIBRARY_FILE.search(self.inlined_at.file) else f"{self.inlined_at} (in {line})"
 
     @property
+    def calls(self) -> list[SourceLine]:
+        """The line and the lines of the inlined calls, innermost first."""
+        return [self, *(self.inlined_at.calls if self.inlined_at else ())]
+
+    @property
     def outermost(self) -> SourceLine:
         """The line in the entry function: the line of the outermost inlined call."""
-        return self.inlined_at.outermost if self.inlined_at else self
+        return self.calls[-1]
+
+    @property
+    def text(self) -> str:
+        """The text of the line; empty for a library's line and for a file that is not found."""
+        if LIBRARY_FILE.search(self.file) or not Path(self.file).is_file():
+            return ""
+        linecache.checkcache(self.file)  # the file may have changed since an earlier launch
+        return linecache.getline(self.file, self.line).strip()[:MAX_TEXT]
 
 
 def file_name(path: str) -> str:
     """Return a file name without its folder."""
     return re.split(r"[/\\]", path)[-1]
+
+
+def excerpt(*sources: SourceLine | None) -> str:
+    """Return the texts of source lines and of the calls that they are inlined at, each on a new line, if known."""
+    lines = dict.fromkeys(line._replace(inlined_at=None) for source in sources if source for line in source.calls)
+    return "".join(f"\n    {line}: {line.text}" for line in lines if line.text)
 
 
 @dataclass(frozen=True, slots=True)

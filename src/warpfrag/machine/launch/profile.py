@@ -86,7 +86,7 @@ class Profile:
     @staticmethod
     def numeric(heads: list[str]) -> range:
         """Return the indices of the columns with numbers."""
-        return range(1, len(heads) - (heads[-1] == "instruction"))
+        return range(1, len(heads) - (heads[-1] in {"code", "instruction"}))
 
     def table(
         self, *, by: str = "", sort: str = "instructions", limit: int | None = MAX_ROWS
@@ -102,9 +102,10 @@ class Profile:
             [row.text if by_source else str(row.line), *(f"{getattr(row, name):,}" for name in used)]
             for row in rows[:limit]
         ]
-        if not by_source:
-            heads.append("instruction")
-            cells = [[*cell, row.text] for cell, row in zip(cells, rows, strict=False)]
+        texts = [row.text if not by_source else row.source.text if row.source else "" for row in rows[:limit]]
+        if any(texts):
+            heads.append("code" if by_source else "instruction")
+            cells = [[*cell, text] for cell, text in zip(cells, texts, strict=True)]
         return heads, cells
 
     def _repr_html_(self) -> str:

@@ -9,7 +9,7 @@ from warpfrag.errors import PtxError, WarpfragError
 from warpfrag.machine.interpreter.kernel_findings import KINDS, Check, FindingCollector, KernelFinding
 from warpfrag.machine.interpreter.warp_state import LaunchTally
 from warpfrag.machine.ir.actions import MemoryLoad
-from warpfrag.machine.ir.program import REASONS, Program, SourceLine
+from warpfrag.machine.ir.program import REASONS, Program, SourceLine, excerpt
 from warpfrag.machine.jit.register_flow import dropped_special_registers
 from warpfrag.machine.launch.grid import Work
 from warpfrag.machine.launch.profile import LineProfile, Profile, tensor_operations
@@ -105,5 +105,6 @@ def leave_out_order(work: Work, collector: FindingCollector) -> None:
 def located(error: WarpfragError, sources: Mapping[int, SourceLine]) -> WarpfragError:
     """Return an error with the source line that its PTX line was compiled from."""
     if isinstance(error, PtxError) and error.line in sources:
-        return PtxError(error.line, error.reason, str(sources[error.line]), error.kind)
+        source = sources[error.line]
+        return PtxError(error.line, error.reason + excerpt(source), str(source), error.kind)
     return error

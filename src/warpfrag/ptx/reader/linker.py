@@ -210,7 +210,7 @@ def _with_own_names(inputs: Sequence[LinkInput]) -> Iterator[syntax.ModuleSyntax
     line = 1
     for entry in inputs:
         names: dict[str, str] = {}
-        for name in sorted(_own_names(entry.source)):
+        for name in sorted({decl.name for decl in _declarations(entry.source)} - _shared_names(entry.source)):
             others = (f"{name}${number}" for number in count(1))
             own = name if name not in taken else next(other for other in others if other not in taken)
             taken.add(own)
@@ -227,8 +227,3 @@ def _shared_names(source: syntax.ModuleSyntax) -> set[str]:
         decl.name for decl in declarations if decl.linkage or (isinstance(decl, syntax.FunctionDecl) and decl.is_entry)
     }
     return named | set(source.aliases)
-
-
-def _own_names(source: syntax.ModuleSyntax) -> set[str]:
-    """Return a module's local names."""
-    return {decl.name for decl in _declarations(source)} - _shared_names(source)

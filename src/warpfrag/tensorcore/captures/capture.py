@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from warpfrag.files import read_bytes, write_atomically
 from warpfrag.isa.legality import resolve
-from warpfrag.isa.qualifiers import Form, HasForm
+from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.isa.tmem_layouts import TENSOR_LANES
 from warpfrag.layout.coordinates import LANES
@@ -186,14 +186,6 @@ def captures() -> tuple[Capture, ...]:
 
 
 _opened = lru_cache(maxsize=64)(open_capture)
-
-
-def load_cases(instruction: str | HasForm, arch: str = "sm_90") -> Iterator[CapturedCase | WgmmaCase]:
-    """Yield every captured case of one instruction on an architecture, in any spelling."""
-    form = instruction.form if hasattr(instruction, "form") else resolve(instruction)
-    for capture in captures():
-        if capture.about["arch"] == arch:
-            yield from capture.cases({name for name, captured in capture.instructions.items() if captured == form})
 
 
 FILE = Path(HERE) / "addresses" / "h200.npz"
