@@ -76,7 +76,12 @@ def run(arguments: Namespace) -> int:
 def record(arguments: Namespace) -> int:
     """Record the results of many kernels on the GPU."""
     seeds = range(arguments.first, arguments.first + arguments.count)
-    options = {"size": arguments.size, "keeps": arguments.bytes, "favour": arguments.favour}
+    options = {
+        "size": arguments.size,
+        "keeps": arguments.bytes,
+        "favour": arguments.favour,
+        "uses_driver": not arguments.cubin_only,
+    }
     jobs = [{"do": "record", "seed": seed, **options} for seed in seeds]
     states: Counter[str] = Counter()
     records = []
@@ -194,6 +199,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     timed[0].add_argument("--keep", type=int, default=0, metavar="N", help="choose a fixed set of the first N kernels")
     timed[0].add_argument("--without-gpu", action="store_true", help="run the machine only")
     timed[2].add_argument("--favour", default="", help="a recipe that is frequent in every kernel, or `each` in turn")
+    timed[2].add_argument("--cubin-only", action="store_true", help="do not run what the driver makes of the PTX")
     timed[2].add_argument("--bytes", action="store_true", help="keep the output bytes, not only their digest")
     timed[1].add_argument("--targets", default=",".join(TARGETS), help="comma-separated targets")
     timed[1].add_argument("--only", choices=KINDS, help="only spellings of lanes, or only matrix instructions")
