@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from warpfrag.cli.support import arguments
-from warpfrag.cli.support.operand_view import OperandView, Record
 from warpfrag.cli.support.output import echo, print_heading, print_notes, print_table
 from warpfrag.cli.support.verbs import Answer, verb
 from warpfrag.errors import InvalidOperand, check_index, quote
-from warpfrag.layout.coordinates import place
-from warpfrag.tensorcore.instruction import Instruction
+
+if TYPE_CHECKING:
+    from warpfrag.cli.support.operand_view import OperandView, Record
+    from warpfrag.tensorcore.instruction import Instruction
 
 ELEMENT = re.compile(r"(\w+)\[ ?(\d{1,9}) ?(?:, ?|\]\[)(\d{1,9}) ?\]")  # A[9, 3] or A[9][3]
 
@@ -81,6 +82,7 @@ def at(
             tcgen05.ld.sync.aligned.16x256b.x8.b32
     """
     from warpfrag.cli.support.operand_view import operand_view
+    from warpfrag.layout.coordinates import place
     from warpfrag.tensorcore.registry import get
 
     view = operand_view(get(instruction, arch), operand, load)

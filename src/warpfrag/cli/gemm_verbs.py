@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import click
 
+import warpfrag as wf
 from warpfrag.blas.order import Order
 from warpfrag.cli.support.arguments import (
     Backend,
@@ -35,7 +36,6 @@ from warpfrag.cli.support.verbs import Answer, Param, verb
 from warpfrag.errors import LossyProduct
 from warpfrag.files import write_atomically
 from warpfrag.formats.number_formats import FORMATS, format_name
-from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -119,7 +119,7 @@ def gemm(
     from warpfrag.blas.instruction_choice import choose_instruction, truncation_note
 
     A, B = read_array(a, codes), read_array(b, codes)
-    name, order = get(instruction or choose_instruction(A.dtype, B.dtype, arch)).name, order or Order()
+    name, order = wf.get(instruction or choose_instruction(A.dtype, B.dtype, arch)).name, order or Order()
     D = compute(A, B, instruction=name, arch=arch, order=order, rounding=rounding, backend=backend)
     steps: list[ProductStep] = []
     if trace is not None:
@@ -376,9 +376,9 @@ def find_order(
     from warpfrag.diagnosis.arithmetic_mistakes import other_arithmetic
     from warpfrag.diagnosis.fixes import gpu_names
 
-    name = None if instruction is None else get(instruction).name
+    name = None if instruction is None else wf.get(instruction).name
     A, B, D = read_array(a, codes), read_array(b, codes), read_array(d, result, "--result")
-    form = get(name or choose_instruction(A.dtype, B.dtype, arch)).form
+    form = wf.get(name or choose_instruction(A.dtype, B.dtype, arch)).form
     archs = [arch, *(others[0] for others in other_arithmetic(form, arch))]
     order, used = None, arch
     with ProgressLine() as line:
@@ -525,7 +525,7 @@ def error_report(
             _scaled(read_array(a, codes), scale_a),
             _scaled(read_array(b, codes), scale_b),
             read_optional(c),
-            instruction=instruction and get(instruction).name,
+            instruction=instruction and wf.get(instruction).name,
             arch=archs,
             order=list(order) or Order(),
             rounding=rounding,

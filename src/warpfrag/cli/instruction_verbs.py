@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from warpfrag.cli.support import output
 from warpfrag.cli.support.arguments import Arch, InstructionName, NotationName
-from warpfrag.cli.support.operand_view import OperandView
+from warpfrag.cli.support.operand_view import ADDRESSES, OperandView, numbering_notes, operand_view
 from warpfrag.cli.support.verbs import Answer, verb
 from warpfrag.html import table_lines
 from warpfrag.isa.legality import able_architectures, advice, companions, first_versions
@@ -160,7 +160,9 @@ def get(
     """
     resolved = get_instruction(instruction, arch)
     views = _views(resolved)
-    facts = _facts(resolved, views, to)
+    layouts = {view.name: _layout_facts(view) for view in views}
+    texts = {view.name: view.written(to) for view in views} if to else {}
+    facts = _facts(resolved, layouts, to, texts)
 
     def show() -> None:
         output.print_heading(resolved.name)
@@ -173,7 +175,8 @@ def get(
         _print_operands(resolved)
         for layout in dict.fromkeys(view.layout for view in views):
             output.echo()
-            _print_formulas([view for view in views if view.layout == layout])
+            alike = [view for view in views if view.layout == layout]
+            _print_formulas(alike, layouts[alike[0].name])
         for reason in dict.fromkeys(filter(None, (operand.not_modelled for operand in facts.operands.values()))):
             output.echo("\n" + output.wrapped(f"layout not modelled: {reason}"))
         output.echo()
@@ -185,16 +188,15 @@ def get(
 
 def _views(instruction: Instruction) -> list[OperandView]:
     """Return every operand with a known layout, and the addresses."""
-    from warpfrag.cli.support.operand_view import ADDRESSES, operand_view
-
     operands = instruction.operands.items()
     known = [role for role, operand in operands if not operand.spec.unknown and operand.storage != "shared"]
     return [operand_view(instruction, name) for name in [*known, *([ADDRESSES] if instruction.addresses else [])]]
 
 
-def _facts(instruction: Instruction, views: list[OperandView], notation: str | None) -> InstructionFacts:
+def _facts(
+    instruction: Instruction, layouts: dict[str, LayoutFacts], notation: str | None, texts: dict[str, str]
+) -> InstructionFacts:
     form, rule = instruction.form, instruction.pattern
-    layouts = {view.name: _layout_facts(view) for view in views}
     codes = {f"{code:04b}": columns for code, columns in sorted(rule.columns.items())} if rule else {}
     return InstructionFacts(
         instruction=instruction.name,
@@ -206,7 +208,7 @@ def _facts(instruction: Instruction, views: list[OperandView], notation: str | N
         space=form.space,
         fragments_of=instruction.arch or None,
         operands={role: _operand_facts(each, layouts.get(role)) for role, each in instruction.operands.items()},
-        addresses=layouts.get("addresses"),
+        addresses=layouts.get(ADDRESSES),
         archs=instruction.targets,
         ptx_versions=first_versions(form, instruction.targets),
         advice=advice(form) or None,
@@ -216,7 +218,7 @@ def _facts(instruction: Instruction, views: list[OperandView], notation: str | N
         sources=instruction.sources,
         evidence={arch: instruction.evidence(arch) for arch in able_architectures(form)},
         notation=notation,
-        texts={view.name: view.written(notation) for view in views} if notation else {},
+        texts=texts,
     )
 
 
@@ -231,7 +233,7 @@ def _operand_facts(operand: OperandBase, layout: LayoutFacts | None) -> OperandF
 
 
 def _layout_facts(view: OperandView) -> LayoutFacts:
-    forth, back = formulas(view)
+    forth, back = _formulas(view)
     layout = view.layout
     bases = {name: layout.bases.get(name, "").split() for name in (*view.threads, *view.counted)}
     return LayoutFacts(layout.dims, layout.shape, bases, layout.copies, _element_number(view), forth, back)
@@ -239,8 +241,6 @@ def _layout_facts(view: OperandView) -> LayoutFacts:
 
 def _print_texts(views: list[OperandView], notation: str, texts: dict[str, str]) -> None:
     """Print the layout of each operand in another notation; operands with the same layout share a line."""
-    from warpfrag.cli.support.operand_view import numbering_notes
-
     alike = output.grouped((text, name) for name, text in texts.items())
     width = max((len(", ".join(names)) for names in alike.values()), default=0)
     for text, names in alike.items():
@@ -276,7 +276,7 @@ def _print_operands(instruction: Instruction) -> None:
     output.print_table(["operand", "format", "shape", "registers", "slots", "bits of slot 0, 1, ..."], lines)
 
 
-def formulas(view: OperandView) -> tuple[dict[str, str], dict[str, str]]:
+def _formulas(view: OperandView) -> tuple[dict[str, str], dict[str, str]]:
     """Return the formulas for the coordinates from lane and i, and for lane, reg and slot from the coordinates."""
     from warpfrag.layout.index_expressions import element_formulas, place_formulas
 
@@ -302,15 +302,16 @@ def _element_number(view: OperandView) -> str:
     return "i = slot" if regs == 1 else f"i = {slots} * reg + slot"
 
 
-def _print_formulas(alike: list[OperandView]) -> None:
+def _print_formulas(alike: list[OperandView], facts: LayoutFacts) -> None:
     """Print the formulas of operands that share a layout."""
     view = alike[0]
     output.print_heading(f"{', '.join(other.name for other in alike)}  {_element_number(view)}".rstrip())
-    left, right = ([f"{name} = {formula}" for name, formula in side.items()] for side in formulas(view))
-    pairs = [["", *pair] for pair in zip_longest(left, right, fillvalue="")]
+    sides = facts.from_lane_and_i, facts.from_coordinates
+    forth, back = ([f"{name} = {formula}" for name, formula in side.items()] for side in sides)
+    pairs = [["", *pair] for pair in zip_longest(forth, back, fillvalue="")]
     _, *side_by_side = table_lines(["", "", ""], pairs, gap=4)
     fits = max(map(len, side_by_side)) <= output.WIDTH
-    for line in side_by_side if fits else [f"    {formula}" for formula in left + right]:
+    for line in side_by_side if fits else [f"    {formula}" for formula in forth + back]:
         output.echo(line)
     output.echo(f"    bases {view.layout}")
 

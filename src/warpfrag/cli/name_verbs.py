@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.cli.support import output
 from warpfrag.cli.support.arguments import Arch, ElementType, InstructionName
 from warpfrag.cli.support.verbs import Answer, verb
 from warpfrag.errors import IllegalInstruction, WarpfragError, quote
-from warpfrag.isa.aliases import Meaning
-from warpfrag.isa.legality import advice, first_versions
-from warpfrag.isa.qualifiers import Form
-from warpfrag.tensorcore.instruction import Instruction
-from warpfrag.tensorcore.registry import get as get_instruction
+
+if TYPE_CHECKING:
+    from warpfrag.isa.aliases import Meaning
+    from warpfrag.isa.qualifiers import Form
+    from warpfrag.tensorcore.instruction import Instruction
 
 MAX_DETAILED = 4  # number of instructions shown with all their names: one screen
 MAX_LISTED = 12  # number of instructions listed as text; --json lists all
@@ -340,7 +340,8 @@ def legal(
         warpfrag legal mma.m16n8k16.f32.f16.f16.f32 sm_75
         warpfrag legal mma.sp.m16n8k32.f32.f16.f16.f32 --arch sm_90 --selector 2
     """
-    from warpfrag.isa.legality import left_out
+    from warpfrag.isa.legality import advice, first_versions, left_out
+    from warpfrag.tensorcore.registry import get as get_instruction
 
     arch = arch or on
     try:

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from warpfrag.isa.operands import OperandSpec
 from warpfrag.isa.ops import OPS
@@ -98,8 +97,7 @@ MlirFacts = dict[str, str]
 WIDTH = 32  # i32 stands for packed elements without an LLVM type
 
 
-@dataclass(frozen=True)
-class Named:
+class Named(NamedTuple):
     """A name of an instruction, or of a construct that contains it; `how` states which."""
 
     name: str

@@ -6,9 +6,8 @@ The same rows of `qualifiers` parse and print a name, so the two agree. Qualifie
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from warpfrag.errors import ParseError
 from warpfrag.isa.ops import OPS, Op
@@ -19,8 +18,7 @@ from warpfrag.isa.tcgen05_forms import TensorForm
 LONGEST = 256  # maximum length; the longest legal name has about half of it
 
 
-@dataclass(frozen=True)
-class ParsedName:
+class ParsedName(NamedTuple):
     """A parsed name: its operation, and its choice for each qualifier in checking order.
 
     Qualifiers that the text omits are absent; `legality` decides whether they may be.

@@ -263,8 +263,14 @@ def first_version(form: Form, target: str) -> Version:
     table = read_table("versions")
     if isinstance(form, TensorForm):
         return max(_version(table["target"][target]), _version(form.spelling.version))
-    versions = [table["target"][target], *(row["version"] for row in table["needs"] if fits(row, form))]
-    return max(_version(text) for text in versions)
+    return max(_version(table["target"][target]), _needed_version(form))
+
+
+@lru_cache(MAX_FORMS)
+def _needed_version(form: Form) -> Version:
+    """Return the first PTX version that supports a form on any target."""
+    needs = read_table("versions")["needs"]
+    return max((_version(row["version"]) for row in needs if fits(row, form)), default=(0, 0))
 
 
 def first_versions(form: Form, archs: Iterable[str]) -> dict[str, str]:

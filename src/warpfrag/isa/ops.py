@@ -9,8 +9,7 @@ To add an operation: a row here, its families in `tables/instructions.toml`, and
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Does = Literal["multiply", "load", "store", "transpose", "manage"]
 Scope = Literal["warp", "warpgroup", "block"]
@@ -21,8 +20,7 @@ For tcgen05, `either` means shared or tensor memory.
 """
 
 
-@dataclass(frozen=True)
-class Op:
+class Op(NamedTuple):
     """An operation of the ISA, such as mma or ldmatrix, as data.
 
     name       the beginning of its PTX text
@@ -47,7 +45,7 @@ class Op:
     fragments: Literal["fixed", "measured"] = "fixed"
     sparsity: Literal["", "any", "ordered"] = ""
     spaces: tuple[str, ...] = ()
-    implied: Mapping[str, str] = field(default_factory=dict)
+    implied: Mapping[str, str] = {}
     may_lack: tuple[str, ...] = ()
 
     @property

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
@@ -32,6 +32,7 @@ class Shape(NamedTuple):
     k: int = 0
 
     @classmethod
+    @cache
     def parse(cls, text: str) -> Shape:
         """Return the shape in a text such as `m16n8k16` or `m8n8`."""
         match = SHAPE.fullmatch(text)
@@ -144,8 +145,7 @@ def _as_is(entry: object) -> tuple[str, ...]:
     return (str(entry),)
 
 
-@dataclass(frozen=True)
-class QualifierSpec:
+class QualifierSpec(NamedTuple):
     """One category of qualifiers.
 
     label    its name in messages

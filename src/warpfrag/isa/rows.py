@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from warpfrag.isa.ops import OPS
 from warpfrag.isa.qualifiers import QUALIFIERS, Form
@@ -212,13 +212,12 @@ def fits(row: Mapping[str, Any], form: Form) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class Nickname:
+class Nickname(NamedTuple):
     """A nickname of element types, such as half, fp8 or nvfp4: its types, and the other fields that it requires."""
 
     name: str
     types: tuple[str, ...]
-    lists: dict[str, list[str]] = field(hash=False)
+    lists: dict[str, list[str]]
 
     def fits(self, form: Form, role: str) -> bool:
         """Return True if an operand of a form has these elements."""

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
 
@@ -31,8 +30,7 @@ from warpfrag.layout.linear_layout import Layout
 OPERATORS = {"*": operator.mul, "+": operator.add, ">>": operator.rshift, "&": operator.and_, "^": operator.xor}
 
 
-@dataclass(frozen=True)
-class IndexVariable:
+class IndexVariable(NamedTuple):
     """An index, such as `lane`."""
 
     name: str
@@ -42,8 +40,7 @@ class IndexVariable:
         return self.name
 
 
-@dataclass(frozen=True)
-class IndexConstant:
+class IndexConstant(NamedTuple):
     """A number that does not depend on any index."""
 
     value: int
@@ -53,8 +50,7 @@ class IndexConstant:
         return str(self.value)
 
 
-@dataclass(frozen=True)
-class IndexOperation:
+class IndexOperation(NamedTuple):
     """Two formulas joined by one of OPERATORS."""
 
     operator: str

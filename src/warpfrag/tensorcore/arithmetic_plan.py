@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from warpfrag.errors import IllegalInstruction, NotModelled
 from warpfrag.formats.number_formats import FORMATS
@@ -187,8 +187,7 @@ RuleName = Literal["fused", "scaled", "grouped"]
 Level = Literal["specified", "published", "hardware"]
 
 
-@dataclass(frozen=True)
-class ArithmeticUnit:
+class ArithmeticUnit(NamedTuple):
     """The arithmetic of one machine instruction: a row of `tables/arithmetic.toml`, which explains the fields."""
 
     unit: str
